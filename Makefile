@@ -1,0 +1,42 @@
+# Everything happens in .venv; only Python 3.11+, pip and make are assumed.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/python.ok:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "stepscope needs Python 3.11 or newer: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/demo.ok: $(VENV)/python.ok pyproject.toml constraints.txt
+	$(PIP) -e '.[torch]'
+	touch $@
+
+$(VENV)/test.ok: $(VENV)/python.ok pyproject.toml constraints.txt
+	$(PIP) -e '.[test]'
+	touch $@ $(VENV)/demo.ok
+
+demo: $(VENV)/demo.ok ## observe a bundled slow program and show where its time goes
+	$(BIN)/stepscope demo
+
+lint: $(VENV)/test.ok ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint ## lint, then the tests that take minutes
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: lint ## the long tests too
+	$(BIN)/pytest -n 2
+
+clean: ## remove the venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build src/*.egg-info

@@ -1,0 +1,1 @@
+"""What lives inside the child: patch points, step and phase clocks, the window."""

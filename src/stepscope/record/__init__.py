@@ -1,0 +1,1 @@
+"""The schemas everything else speaks. Imports neither torch nor any other layer."""

@@ -1,0 +1,1 @@
+"""Renderers only: data in, text out."""

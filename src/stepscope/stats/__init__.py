@@ -1,0 +1,1 @@
+"""What may be claimed from samples: pure functions on numbers."""

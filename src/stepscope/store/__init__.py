@@ -1,0 +1,1 @@
+"""Run folders: written as the run goes, complete after a crash."""

@@ -1,0 +1,80 @@
+"""Tables that survive the death of their writer.
+
+A table is an ordinary `.npy` file of float64 records mapped into memory: whatever was stored is in
+the file, also after SIGKILL. Space is allocated before it is mapped, so a full disk is an OSError
+at growth and never a SIGBUS in the program. Rows beyond the last one written are zero.
+"""
+
+import mmap
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+HEADER_BYTES = 4096
+
+
+class Table:
+    """A growing table; `cells` is a flat view of doubles, `width` of them to a row."""
+
+    def __init__(self, path: Path, columns: tuple[str, ...], chunk_rows: int = 4096) -> None:
+        self.path = path
+        self.columns = columns
+        self.width = len(columns)
+        self.rows = 0
+        self._chunk_rows = chunk_rows
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self.cells = self._map(chunk_rows)
+
+    def _map(self, rows: int) -> memoryview:
+        size = HEADER_BYTES + rows * self.width * 8
+        os.posix_fallocate(self._fd, 0, size)
+        os.pwrite(self._fd, _header(self.columns, rows), 0)
+        view = memoryview(mmap.mmap(self._fd, size))[HEADER_BYTES:].cast("d")
+        self.rows = rows
+        return view
+
+    def grow(self) -> memoryview:
+        """Room for another chunk of rows. Returns the new `cells`; raises OSError on a full disk."""
+        self.cells = self._map(self.rows + self._chunk_rows)
+        return self.cells
+
+    def close(self, rows: int) -> None:
+        """Cut the file to the rows written."""
+        self.cells = memoryview(b"").cast("d")
+        os.pwrite(self._fd, _header(self.columns, rows), 0)
+        os.ftruncate(self._fd, HEADER_BYTES + rows * self.width * 8)
+        os.close(self._fd)
+
+
+def _header(columns: tuple[str, ...], rows: int) -> bytes:
+    descr = [(name, "<f8") for name in columns]
+    text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({rows},), }}".encode()
+    prefix = b"\x93NUMPY\x02\x00" + (HEADER_BYTES - 12).to_bytes(4, "little")
+    return prefix + text.ljust(HEADER_BYTES - 13) + b"\n"
+
+
+def read_table(path: Path) -> "npt.NDArray[np.void]":
+    """The rows of a table, open or closed; a missing or torn file gives what it has."""
+    import numpy as np
+
+    try:
+        data = np.fromfile(path, dtype=np.uint8)
+    except FileNotFoundError:
+        return np.zeros(0)
+    if data.size <= HEADER_BYTES:
+        return np.zeros(0)
+    columns = _columns(bytes(data[:HEADER_BYTES]))
+    body = data[HEADER_BYTES:]
+    whole = body.size // (8 * len(columns)) * 8 * len(columns)
+    return body[:whole].view([(name, "<f8") for name in columns])
+
+
+def _columns(header: bytes) -> list[str]:
+    import ast
+
+    text = header[12:].decode("latin1")
+    return [str(name) for name, _ in ast.literal_eval(text.strip())["descr"]]
