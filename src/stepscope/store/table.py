@@ -57,6 +57,18 @@ def _header(columns: tuple[str, ...], rows: int) -> bytes:
     return prefix + text.ljust(HEADER_BYTES - 13) + b"\n"
 
 
+def trim_table(path: Path, last: str) -> None:
+    """Cut a table whose writer died to the rows in which column `last` was written."""
+    table = read_table(path)
+    if not table.size:
+        return
+    rows = int((table[last] != 0).sum())
+    if rows < table.size:
+        with open(path, "r+b") as file:
+            file.write(_header(table.dtype.names or (), rows))
+            file.truncate(HEADER_BYTES + rows * table.itemsize)
+
+
 def read_table(path: Path) -> "npt.NDArray[np.void]":
     """The rows of a table, open or closed; a missing or torn file gives what it has."""
     import numpy as np

@@ -1,0 +1,74 @@
+"""The entry point: parse, dispatch, turn our own errors into one line and an exit code."""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from stepscope import __version__
+from stepscope.record.errors import StepscopeError
+
+COMMANDS = {
+    "run": "Observe a program: where does each step's time go?",
+    "show": "Print a run again.",
+    "doctor": "What this machine is and what can be measured on it.",
+    "demo": "Observe a bundled slow program.",
+}
+
+
+class Commands(click.Group):
+    """Imports a command's module only when that command is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"stepscope.cli.{cmd_name}"), cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="stepscope")
+@click.pass_context
+def stepscope(context: click.Context) -> None:
+    """Why is this PyTorch program slow, and what makes it fast?
+
+    Put it in front of a program: stepscope run train.py --epochs 3
+    """
+    from stepscope.cli.defaults import defaults
+
+    context.default_map = defaults()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line; never returns."""
+    try:
+        result: Any = stepscope.main(arguments, prog_name="stepscope", standalone_mode=False)
+    except StepscopeError as problem:
+        fail(str(problem), problem.exit_code)
+    except click.ClickException as problem:
+        problem.show()
+        sys.exit(problem.exit_code)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    sys.exit(result if isinstance(result, int) else 0)
+
+
+def fail(text: str, exit_code: int) -> None:
+    """One line on stderr, and out."""
+    print(f"stepscope: {text}", file=sys.stderr)
+    sys.exit(exit_code)
+
+
+if __name__ == "__main__":
+    main()

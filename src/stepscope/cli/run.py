@@ -1,0 +1,106 @@
+"""`stepscope run`: observe a program nobody edited."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.options import ProbeOptions
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
+    options_metavar="[OPTIONS]",
+)
+@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
+@click.option("--steps", type=click.IntRange(1), help="End the program cleanly after N steps.")
+@click.option("--warmup", type=click.IntRange(0), help="Steps left out as warm-up [detected].")
+@click.option("--window", type=click.IntRange(1), default=6, help="Steps recorded per kernel [6].")
+@click.option("--no-window", is_flag=True, help="No kernel-level recording.")
+@click.option("--window-at", type=click.IntRange(2), help="First step of the window [detected].")
+@click.option("--python", is_flag=True, help="Sample the host's Python code too (py-spy).")
+@click.option("--memory", is_flag=True, help="Find the lines that own the peak of memory.")
+@click.option("--nvtx", is_flag=True, help="Mark steps and phases for Nsight Systems.")
+@click.option("--out", type=click.Path(path_type=Path), help="Run folder [.stepscope/<id>].")
+@click.option("--force", is_flag=True, help="Replace the run in --out.")
+@click.option("--repeat", type=click.IntRange(1), default=1, help="Run it N times [1].")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), help="Seconds until the end.")
+@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@click.argument("program")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def run(
+    module: bool,
+    steps: int | None,
+    warmup: int | None,
+    window: int,
+    no_window: bool,
+    window_at: int | None,
+    python: bool,
+    memory: bool,
+    nvtx: bool,
+    out: Path | None,
+    force: bool,
+    repeat: int,
+    timeout: float | None,
+    quiet: bool,
+    program: str,
+    arguments: tuple[str, ...],
+) -> int:
+    """Run PROGRAM with its ARGUMENTS as plain Python would, and observe it.
+
+    stepscope speaks on stderr; the exit code is the program's own.
+    """
+    from stepscope.launch.observed import Request, observe
+    from stepscope.launch.program import Program, check
+
+    if nvtx and (python or memory):
+        raise UsageError("--nvtx is for a run under Nsight Systems: leave out --python and --memory")
+    target = Program(program, arguments, module)
+    check(target, Path.cwd())
+    request = Request(target, timeout, python, live=not quiet and sys.stderr.isatty())
+    exit_code = 0
+    for number, folder in enumerate(_folders(out, force, repeat), start=1):
+        options = ProbeOptions(
+            folder=str(folder.absolute()),
+            launched_ns=0,
+            steps=steps,
+            warmup=warmup,
+            window=0 if no_window else window,
+            window_at=window_at,
+            memory=memory,
+            nvtx=nvtx,
+        )
+        outcome = observe(request, options)
+        exit_code = exit_code or outcome.exit_code
+        if not quiet:
+            _tell(folder, number, repeat)
+    return exit_code
+
+
+def _folders(out: Path | None, force: bool, repeat: int) -> list[Path]:
+    from stepscope.store.folder import create
+
+    if repeat == 1:
+        return [create(out, force, Path.cwd())]
+    parent = out if out is not None else None
+    return [
+        create(parent / str(i) if parent else None, force, Path.cwd())
+        for i in range(1, repeat + 1)
+    ]
+
+
+def _tell(folder: Path, number: int, repeat: int) -> None:
+    """The summary on stderr. Whatever goes wrong here, the program's exit code stands."""
+    from stepscope.analyze.summary import summarize
+    from stepscope.report.terminal import print_summary
+
+    try:
+        if repeat > 1:
+            print(f"\nrun {number} of {repeat}", file=sys.stderr)
+        print_summary(summarize(folder), sys.stderr)
+    except StepscopeError as problem:
+        print(f"stepscope: {problem}", file=sys.stderr)
+    except Exception as problem:
+        print(f"stepscope: the run is in {folder}, but cannot be shown: {problem!r}",
+              file=sys.stderr)

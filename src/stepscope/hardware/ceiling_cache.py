@@ -1,0 +1,76 @@
+"""Measured ceilings, kept between runs in the user's cache folder, one JSON file per device."""
+
+import hashlib
+import json
+import math
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+SCHEMA: Final = 1
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """$STEPSCOPE_CACHE, else $XDG_CACHE_HOME/stepscope, else ~/.cache/stepscope."""
+    if environ.get("STEPSCOPE_CACHE"):
+        return Path(environ["STEPSCOPE_CACHE"])
+    if environ.get("XDG_CACHE_HOME"):
+        return Path(environ["XDG_CACHE_HOME"]) / "stepscope"
+    return Path("~/.cache/stepscope").expanduser()
+
+
+def cache_file(device_key: str) -> Path:
+    """Where a device's ceilings are kept: a readable name, made unique by a digest."""
+    name = re.sub(r"[^a-z0-9]+", "-", device_key.lower()).strip("-")[:60]
+    digest = hashlib.sha256(device_key.encode()).hexdigest()[:8]
+    return cache_folder() / f"ceilings-{name}-{digest}.json"
+
+
+def load_ceilings(device_key: str) -> dict[str, Any] | None:
+    """What was measured on this device; None if it was not, or if the file cannot be trusted."""
+    try:
+        document = json.loads(cache_file(device_key).read_text())
+    except (OSError, ValueError):
+        return None
+    return document if _is_sound(document, device_key) else None
+
+
+def save_ceilings(document: dict[str, Any]) -> Path:
+    """Write a document whole or not at all. Raises OSError where the folder cannot be written."""
+    path = cache_file(document["key"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd, draft = tempfile.mkstemp(dir=path.parent, prefix=".ceilings-", suffix=".json")
+    try:
+        with os.fdopen(fd, "w") as file:
+            json.dump(document, file, indent=1)
+        os.replace(draft, path)
+    except BaseException:
+        os.unlink(draft)
+        raise
+    return path
+
+
+def _is_sound(document: Any, device_key: str) -> bool:
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        return False
+    ceilings = document.get("ceilings")
+    return (
+        document.get("key") == device_key
+        and isinstance(ceilings, dict)
+        and bool(ceilings)
+        and all(isinstance(entry, dict) and _is_sound_entry(entry) for entry in ceilings.values())
+    )
+
+
+def _is_sound_entry(entry: dict[str, Any]) -> bool:
+    value, spread = entry.get("value"), entry.get("spread")
+    return (
+        isinstance(value, int | float)
+        and isinstance(spread, int | float)
+        and math.isfinite(value)
+        and math.isfinite(spread)
+        and value > 0
+    )

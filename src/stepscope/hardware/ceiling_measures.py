@@ -1,0 +1,127 @@
+"""The measurements behind the ceilings: what this device can do at best. They need torch."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from stepscope.hardware.timing import Result, summarise, time_once, time_repeats
+
+Measurement = Callable[[float], Result]
+
+_FIRST_SIZE: Final = {"cuda": 2048, "cpu": 1024}
+_LARGEST_SIZE: Final = 8192
+_LAUNCHES: Final = 1000
+_COPY_BYTES: Final = {"cuda": 1 << 30, "cpu": 1 << 28}
+_TRANSFER_BYTES: Final = 1 << 28
+
+
+def plan(device: str) -> dict[str, Measurement]:
+    """The measurements a device allows, by name; the name ends in the unit."""
+    measurements: dict[str, Measurement] = {
+        f"matmul_{name}_tflops": partial(matmul, device, dtype, precision)
+        for name, dtype, precision in _matrix_kinds(device)
+    }
+    measurements["memory_gb_per_s"] = partial(memory, device)
+    if device == "cuda":
+        measurements["h2d_pinned_gb_per_s"] = partial(transfer, True, True)
+        measurements["h2d_pageable_gb_per_s"] = partial(transfer, True, False)
+        measurements["d2h_pinned_gb_per_s"] = partial(transfer, False, True)
+    measurements["launch_us"] = partial(launch, device)
+    return measurements
+
+
+def _matrix_kinds(device: str) -> Iterator[tuple[str, str, str]]:
+    import torch
+
+    yield "fp32", "float32", "highest"
+    if device == "cpu":
+        yield "bf16", "bfloat16", "highest"
+        return
+    ampere = torch.cuda.get_device_capability()[0] >= 8
+    if ampere:
+        yield "tf32", "float32", "high"
+    yield "fp16", "float16", "highest"
+    if ampere:
+        yield "bf16", "bfloat16", "highest"
+
+
+def matmul(device: str, dtype: str, precision: str, budget_s: float) -> Result:
+    """TFLOP/s of a square product of random matrices, as large as the budget and memory allow."""
+    import torch
+
+    torch.set_float32_matmul_precision(precision)
+    size = _FIRST_SIZE[device]
+    action = _product(device, dtype, size)
+    once_s = min(time_once(action, device) for _ in range(4))
+    larger = matrix_size(size, once_s, budget_s)
+    if larger > size and 4 * larger**2 * 4 < _free_bytes(device):
+        size, action = larger, _product(device, dtype, larger)
+    seconds = time_repeats(action, device, budget_s)
+    return summarise(seconds, size, lambda s: 2 * size**3 / s / 1e12)
+
+
+def matrix_size(size: int, once_s: float, budget_s: float) -> int:
+    """The largest size, doubling from one that took `once_s`, of which the budget fits ten."""
+    while size < _LARGEST_SIZE and once_s * 8 * 10 <= budget_s:
+        size, once_s = size * 2, once_s * 8
+    return size
+
+
+def _product(device: str, dtype: str, size: int) -> Callable[[], object]:
+    import torch
+
+    kind = getattr(torch, dtype)
+    a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
+    out = torch.empty_like(a)
+    return lambda: torch.matmul(a, b, out=out)
+
+
+def memory(device: str, budget_s: float) -> Result:
+    """GB/s of the device's own memory while copying: bytes read and bytes written both count."""
+    import torch
+
+    size = min(_COPY_BYTES[device], _free_bytes(device) // 4)
+    source = torch.randint(256, (size,), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = time_repeats(lambda: target.copy_(source), device, budget_s)
+    return summarise(seconds, size, lambda s: 2 * size / s / 1e9)
+
+
+def transfer(to_device: bool, pinned: bool, budget_s: float) -> Result:
+    """GB/s between the host's memory and the GPU's."""
+    import torch
+
+    size = min(_TRANSFER_BYTES, _free_bytes("cuda") // 4)
+    host = torch.randint(256, (size,), dtype=torch.uint8)
+    if pinned:
+        host = host.pin_memory()
+    other: Any = torch.empty(size, dtype=torch.uint8, device="cuda")
+    source, target = (host, other) if to_device else (other, host)
+    seconds = time_repeats(lambda: target.copy_(source, non_blocking=True), "cuda", budget_s)
+    return summarise(seconds, size, lambda s: size / s / 1e9)
+
+
+def launch(device: str, budget_s: float) -> Result:
+    """Microseconds the host needs to call one operator on a single number."""
+    import torch
+
+    number = torch.zeros(1, device=device)
+
+    def many() -> None:
+        for _ in range(_LAUNCHES):
+            number.add_(1)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    # The host's clock, not the device's: it is the host that launches.
+    seconds = time_repeats(many, "cpu", budget_s)
+    return summarise(seconds, _LAUNCHES, lambda s: s / _LAUNCHES * 1e6)
+
+
+def _free_bytes(device: str) -> int:
+    import psutil
+    import torch
+
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    return int(psutil.virtual_memory().available)

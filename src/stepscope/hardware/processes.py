@@ -1,0 +1,147 @@
+"""A process and its descendants: what they use now, and what they used in all."""
+
+import math
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+_LONGEST: Final = 60
+
+
+def short_command(argv: Sequence[str]) -> str:
+    """A command by name, and for Python its script or module; the rest may hold secrets."""
+    if not argv:
+        return ""
+    name = os.path.basename(argv[0])
+    words = [name]
+    if name.startswith("python"):
+        for place, word in enumerate(argv[1:], start=1):
+            if word == "-m" and place + 1 < len(argv):
+                words += ["-m", argv[place + 1]]
+            elif word == "-c":
+                words.append("-c")
+            elif word.startswith("-"):
+                continue
+            else:
+                words.append(os.path.basename(word))
+            break
+    return " ".join(words)[:_LONGEST]
+
+
+class _Member:
+    """A process of the tree, with what it was last seen to have used."""
+
+    def __init__(self, process: Any) -> None:
+        self.process = process
+        self.cpu_s = math.nan
+        self.read_bytes = 0
+        self.write_bytes = 0
+        self.sightings = 0
+
+
+class ProcessTree:
+    """`pid` and what it started. A process that left its parent is followed until it ends.
+
+    Processes that live for less than the time between two calls of `refresh` are not seen.
+    """
+
+    def __init__(self, pid: int, commands: dict[int, str]) -> None:
+        self._pid = pid
+        self._commands = commands
+        self._members: dict[int, _Member] = {}
+        self._ended_read_bytes = 0
+        self._ended_write_bytes = 0
+        self._counts_io = False
+        self._sampled_s = math.nan
+
+    @property
+    def pids(self) -> set[int]:
+        """Those alive when last looked at."""
+        return set(self._members)
+
+    def refresh(self) -> None:
+        """Look for new processes and forget those that ended."""
+        import psutil
+
+        for pid, member in list(self._members.items()):
+            if not member.process.is_running():
+                self._end(pid)
+        try:
+            main = psutil.Process(self._pid)
+            found = [main, *main.children(recursive=True)]
+        except psutil.Error:
+            return
+        for process in found:
+            if process.pid not in self._members:
+                self._members[process.pid] = _Member(process)
+            self._name(self._members[process.pid])
+
+    def sample(self) -> dict[str, float]:
+        """The values of a machine sample that speak of processes; NaN where not known.
+
+        `rss_bytes` leaves out a descendant's pages shared with files or other processes (libraries,
+        shared tensors); pages a forked worker has not yet written still count in both.
+        """
+        now_s = time.monotonic()
+        used_s, rss_bytes = 0.0, 0
+        for pid, member in list(self._members.items()):
+            try:
+                seconds, rss = self._read(member)
+            except Exception:  # ended, or not ours to read
+                self._end(pid)
+                continue
+            used_s += seconds
+            rss_bytes += rss
+        elapsed_s, self._sampled_s = now_s - self._sampled_s, now_s
+        members = self._members.values()
+        reads = self._ended_read_bytes + sum(member.read_bytes for member in members)
+        writes = self._ended_write_bytes + sum(member.write_bytes for member in members)
+        return {
+            "cpu_percent": 100 * used_s / elapsed_s,
+            "rss_bytes": float(rss_bytes),
+            "processes": float(len(self._members)),
+            "read_bytes": float(reads) if self._counts_io else math.nan,
+            "write_bytes": float(writes) if self._counts_io else math.nan,
+        }
+
+    def _read(self, member: _Member) -> tuple[float, int]:
+        """(seconds of processor time since the last reading, bytes resident)."""
+        process = member.process
+        times = process.cpu_times()
+        memory = process.memory_info()
+        if not memory.rss:
+            raise ProcessLookupError("a zombie holds no memory")
+        shared = 0 if process.pid == self._pid else getattr(memory, "shared", 0)
+        spent_s = times.user + times.system - member.cpu_s
+        member.cpu_s = times.user + times.system
+        self._read_io(member)
+        return 0.0 if math.isnan(spent_s) else spent_s, max(0, memory.rss - shared)
+
+    def _read_io(self, member: _Member) -> None:
+        import psutil
+
+        try:
+            counters = member.process.io_counters()
+        except (psutil.AccessDenied, AttributeError, OSError):
+            return
+        self._counts_io = True
+        member.read_bytes = max(member.read_bytes, counters.read_bytes)
+        member.write_bytes = max(member.write_bytes, counters.write_bytes)
+
+    def _name(self, member: _Member) -> None:
+        # Twice, a refresh apart: between fork and exec a process still bears its parent's name.
+        if member.process.pid == self._pid or member.sightings == 2:
+            return
+        member.sightings += 1
+        try:
+            command = short_command(member.process.cmdline())
+        except Exception:  # ended, or not ours to read
+            return
+        if command:
+            self._commands[member.process.pid] = command
+
+    def _end(self, pid: int) -> None:
+        member = self._members.pop(pid)
+        self._ended_read_bytes += member.read_bytes
+        self._ended_write_bytes += member.write_bytes

@@ -1,0 +1,32 @@
+"""Found by the child's interpreter before the program starts; hands over to the probe.
+
+It takes itself out of the way first: sys.path and the environment are what they would be under
+plain Python, and a sitecustomize of the user's own still runs.
+"""
+
+import os
+import sys
+
+
+def _step_aside() -> str | None:
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
+    options = os.environ.pop("STEPSCOPE_PROBE", None)
+    path = os.environ.pop("STEPSCOPE_PYTHONPATH", None)
+    if path is None:
+        os.environ.pop("PYTHONPATH", None)
+    else:
+        os.environ["PYTHONPATH"] = path
+    del sys.modules["sitecustomize"]
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError:
+        pass
+    return options
+
+
+_options = _step_aside()
+if _options is not None:
+    from stepscope.probe.boot import boot
+
+    boot(_options)

@@ -1,0 +1,104 @@
+"""One child process: started, waited for, its signals and limits kept."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+TIMED_OUT = 124
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
+              signal.SIGUSR2)
+_GRACE_S = 10.0
+_TICK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a child ended. `exit_code` is what a shell would see: 128 + n for signal n."""
+
+    exit_code: int
+    signal: int | None
+    timed_out: bool
+    started_ns: int
+    ended_ns: int
+    pid: int
+
+
+def run_child(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    timeout_s: float | None,
+    on_start: Callable[[int], None],
+    on_tick: Callable[[], None],
+) -> Outcome:
+    """Run a command to its end. `on_tick` is called about ten times a second meanwhile."""
+    started_ns = time.monotonic_ns()
+    process = subprocess.Popen(command, env=dict(environ))
+    timed_out = False
+    with _forwarding(process):
+        on_start(process.pid)
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            try:
+                process.wait(_TICK_S)
+                break
+            except subprocess.TimeoutExpired:
+                on_tick()
+            if deadline is not None and time.monotonic() > deadline:
+                timed_out = True
+                _end(process)
+                break
+    code = process.returncode
+    number = -code if code < 0 else None
+    exit_code = TIMED_OUT if timed_out else (code if number is None else 128 + number)
+    return Outcome(exit_code, number, timed_out, started_ns, time.monotonic_ns(), process.pid)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask a process that outstayed its time to end, then make it and its children end."""
+    import psutil
+
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.Error:
+        children = []
+    process.terminate()
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for child in children:
+        try:
+            child.kill()
+        except psutil.Error:
+            pass
+
+
+@contextmanager
+def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Hand signals on to the child while it runs; this process outlives them to tell the tale."""
+
+    def forward(number: int, _: FrameType | None) -> None:
+        if not (number in (signal.SIGINT, signal.SIGQUIT) and _from_terminal()):
+            process.send_signal(number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _from_terminal() -> bool:
+    """Whether the terminal has sent the signal to the whole foreground group, child included."""
+    try:
+        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,171 @@
+"""One observed run, from an empty folder to a complete one."""
+
+import gzip
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from stepscope import __version__
+from stepscope.launch.child import Outcome, run_child
+from stepscope.launch.live import LiveLine
+from stepscope.launch.program import Program, environment
+from stepscope.record.options import ProbeOptions
+from stepscope.record.privacy import kept_environment, masked_arguments
+from stepscope.store import folder as folders
+from stepscope.store.table import trim_table
+
+SCHEMA = "stepscope.run/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What `stepscope run` is to do besides the probe's options."""
+
+    program: Program
+    timeout_s: float | None = None
+    python: bool = False
+    live: bool = False
+
+
+def observe(request: Request, options: ProbeOptions) -> Outcome:
+    """Run the program once into the folder that `options` names."""
+    folder = Path(options.folder)
+    lock = folders.lock(folder)
+    facts = _facts(request, folder)
+    folders.write_run(folder, facts)
+    session = _Session(request, folder)
+    options = replace(options, launched_ns=time.monotonic_ns())
+    try:
+        outcome = run_child(
+            request.program.command,
+            environment(options.to_json()),
+            request.timeout_s,
+            session.begin,
+            session.tick,
+        )
+    finally:
+        session.end()
+        _pack(folder)
+    facts["run"] |= _ending(outcome, session.notes)
+    folders.write_run(folder, facts)
+    os.close(lock)
+    return outcome
+
+
+class _Session:
+    """What goes on beside the child: the machine's samples, the host profiler, the live line."""
+
+    def __init__(self, request: Request, folder: Path) -> None:
+        from stepscope.hardware.visible import visible_index
+        from stepscope.launch.pyspy import PySpy
+        from stepscope.launch.sampler import Sampler
+
+        self._folder = folder
+        self._gpu = visible_index(os.environ)
+        self._sampler_class = Sampler
+        self._sampler: Sampler | None = None
+        self._spy = PySpy() if request.python else None
+        self._line = LiveLine(folder / "rows.npy", sys.stderr) if request.live else None
+        self._kills = _kernel_kills()
+        self.notes: dict[str, Any] = {}
+
+    def begin(self, pid: int) -> None:
+        self._sampler = self._sampler_class(pid, self._folder / "samples.npy", self._gpu)
+        self._sampler.start()
+        if self._spy is not None:
+            self._spy.start(pid, self._folder)
+
+    def tick(self) -> None:
+        if self._line is not None:
+            latest = self._sampler.latest if self._sampler is not None else None
+            self._line.gpu_percent = latest["gpu_percent"] if latest else None
+            self._line.tick()
+
+    def end(self) -> None:
+        if self._line is not None:
+            self._line.clear()
+        problems = []
+        if self._spy is not None:
+            self._spy.stop()
+            problems.append(self._spy.problem)
+        if self._sampler is not None:
+            self._sampler.stop()
+            problems.append(self._sampler.problem)
+            self.notes["processes"] = {str(k): v for k, v in self._sampler.commands.items()}
+        self.notes["problems"] = [problem for problem in problems if problem]
+        self.notes["killed_by_kernel"] = _kernel_kills() > self._kills
+
+
+def _facts(request: Request, folder: Path) -> dict[str, Any]:
+    from stepscope.hardware.machine import describe
+    from stepscope.store.git import commit
+
+    program = request.program
+    return {
+        "schema": SCHEMA,
+        "run": {
+            "id": folder.resolve().name,
+            "program": program.name,
+            "argv": masked_arguments(program.arguments),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "stepscope": __version__,
+            "torch": _version("torch"),
+            "python": sys.version.split()[0],
+            "git": commit(Path.cwd()),
+            "exit_code": None,
+        },
+        "environment": kept_environment(os.environ),
+        "machine": describe(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _ending(outcome: Outcome, notes: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "exit_code": outcome.exit_code,
+        "signal": outcome.signal,
+        "timed_out": outcome.timed_out,
+        "pid": outcome.pid,
+        "started_ns": outcome.started_ns,
+        "ended_ns": outcome.ended_ns,
+        **notes,
+    }
+
+
+def _pack(folder: Path) -> None:
+    """Compress the windows' traces, and cut tables that a killed child left open."""
+    for trace in folder.glob("*.pt.trace.json"):
+        part = trace.with_suffix(".json.gz.part")
+        try:
+            with open(trace, "rb") as source, gzip.open(part, "wb", compresslevel=5) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+        except OSError:
+            part.unlink(missing_ok=True)
+            continue
+        part.replace(trace.with_suffix(".json.gz"))
+        trace.unlink()
+    for leftover in folder.glob("*.trace.part"):
+        leftover.unlink()
+    trim_table(folder / "rows.npy", last="end_ns")
+
+
+def _kernel_kills() -> int:
+    """How often the kernel has killed a process of this container for memory, as far as told."""
+    try:
+        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))

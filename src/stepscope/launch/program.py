@@ -1,0 +1,86 @@
+"""The program to run, checked before it starts."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from stepscope.record.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A script or module and its arguments, as the user gave them."""
+
+    target: str
+    arguments: tuple[str, ...]
+    module: bool
+
+    @property
+    def command(self) -> list[str]:
+        """The command line that runs it under this Python."""
+        flag = ["-m"] if self.module else []
+        return [sys.executable, *flag, self.target, *self.arguments]
+
+    @property
+    def name(self) -> str:
+        """How it is shown."""
+        return f"-m {self.target}" if self.module else self.target
+
+
+def check(program: Program, cwd: Path) -> None:
+    """Raise UsageError for what cannot be started; looks, imports nothing."""
+    if importlib.util.find_spec("torch") is None:
+        raise UsageError(f"no torch for {sys.executable}: pip install torch")
+    if program.module:
+        _check_module(program.target, cwd)
+    else:
+        _check_script(Path(program.target))
+
+
+def _check_script(path: Path) -> None:
+    if path.is_dir():
+        path = path / "__main__.py"
+        if not path.is_file():
+            raise UsageError(f"{path.parent} is a folder without __main__.py: name a script")
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise UsageError(f"no such file: {path}") from None
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem.strerror}") from None
+    if source.startswith(b"PK\x03\x04"):
+        return
+    try:
+        compile(source, str(path), "exec", dont_inherit=True)
+    except SyntaxError as problem:
+        where = f"{path}:{problem.lineno}" if problem.lineno else str(path)
+        raise UsageError(f"not Python: {where}: {problem.msg}") from None
+    except ValueError as problem:
+        raise UsageError(f"not Python: {path}: {problem}") from None
+
+
+def _check_module(name: str, cwd: Path) -> None:
+    search: Sequence[str] | None = [str(cwd), *sys.path]
+    for part in name.split("."):
+        spec = PathFinder.find_spec(part, search) if search is not None else None
+        if spec is None:
+            raise UsageError(f"no module named {name}: run from its folder or install it")
+        search = spec.submodule_search_locations
+    if search is not None and PathFinder.find_spec("__main__", search) is None:
+        raise UsageError(f"{name} is a package without __main__: name a module of it")
+
+
+def environment(options: str) -> dict[str, str]:
+    """This process's environment with the probe's way in, which removes itself in the child."""
+    environ = dict(os.environ)
+    boot = str(Path(__file__).parent / "boot")
+    path = environ.get("PYTHONPATH")
+    if path is not None:
+        environ["STEPSCOPE_PYTHONPATH"] = path
+    environ["PYTHONPATH"] = boot if not path else f"{boot}{os.pathsep}{path}"
+    environ["STEPSCOPE_PROBE"] = options
+    return environ

@@ -1,0 +1,49 @@
+"""The probe's life in a process: wait for torch, install, observe, end."""
+
+import atexit
+import os
+import sys
+from collections.abc import Callable
+from time import monotonic_ns
+from typing import Any
+
+from stepscope.probe.imports import ImportWatch
+from stepscope.record.options import ProbeOptions
+
+
+def boot(text: str) -> None:
+    """Called before the program starts. Nothing here may raise."""
+    try:
+        options = ProbeOptions.from_json(text)
+        watch = ImportWatch(monotonic_ns())
+        watch.when_imported("torch", lambda _: _begin(options, watch))
+        watch.install()
+    except Exception as problem:
+        _give_up(problem)
+
+
+def _begin(options: ProbeOptions, watch: ImportWatch) -> None:
+    """torch has just been imported."""
+    try:
+        from stepscope.probe.observer import Observer
+
+        observer = Observer(options)
+        observer.install(watch)
+        os.register_at_fork(after_in_child=observer.forked)
+        atexit.register(_guarded(observer.end))
+    except Exception as problem:
+        _give_up(problem)
+
+
+def _guarded(function: Callable[[], Any]) -> Callable[[], None]:
+    def call() -> None:
+        try:
+            function()
+        except Exception as problem:
+            _give_up(problem)
+
+    return call
+
+
+def _give_up(problem: Exception) -> None:
+    print(f"stepscope: this program runs unobserved: {problem!r}", file=sys.stderr)

@@ -1,0 +1,145 @@
+"""The configuration found: what the model, the optimizers and torch's switches are set to."""
+
+from typing import Any
+
+import torch
+
+from stepscope.probe.core import Core
+
+_LOOK_AT = (3, 30, 300)  # steps at which the configuration is read; the last reading stands
+
+
+class ConfigReader:
+    """Reads the configuration at a few steps and at the end."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._roots: list[Any] = []
+        self._optimizers: dict[int, Any] = {}
+        self._autocast: str | None = None
+        self._scales: list[float] = []
+        core.on_root.append(self._root)
+        core.on_optimizer.append(self._optimizer)
+        core.on_step.append(self._step)
+
+    def _root(self, module: Any) -> None:
+        """Called as the root returns, still under the program's own autocast."""
+        if not any(module is known for known in self._roots):
+            self._roots.append(module)
+        for kind in ("cuda", "cpu"):
+            if torch.is_autocast_enabled(kind):
+                self._autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+
+    def _optimizer(self, optimizer: Any, number: int) -> None:
+        self._optimizers[number] = optimizer
+        self._core.facts.write("optimizer", id=number, **describe_optimizer(optimizer))
+
+    def _step(self, step: int) -> None:
+        if step in _LOOK_AT:
+            self.write()
+        if self._core.scaler is not None and step % 50 == 0:
+            self._read_scale()
+
+    def _read_scale(self) -> None:
+        scale = getattr(self._core.scaler, "_scale", None)
+        if scale is not None and not scale.is_cuda:
+            self._scales.append(float(scale))
+
+    @property
+    def modules(self) -> list[Any]:
+        """The root models, outermost first."""
+        return self._roots
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """The optimizers seen stepping."""
+        return list(self._optimizers.values())
+
+    def write(self) -> None:
+        """One fact with everything as it is now."""
+        scaler = self._core.scaler
+        self._core.facts.write(
+            "config",
+            models=[describe_model(module) for module in self._roots[:4]],
+            autocast=self._autocast,
+            switches=describe_switches(),
+            scaler=None
+            if scaler is None
+            else {"scales": self._scales, "skipped_updates": self._core.skipped_updates},
+            distributed=_distributed(),
+        )
+
+
+def describe_model(module: Any) -> dict[str, Any]:
+    """A model's parameters, dtypes, devices, memory format and wrappers."""
+    dtypes: dict[str, int] = {}
+    devices: set[str] = set()
+    total = trainable = 0
+    channels_last = convolutions = 0
+    for parameter in module.parameters():
+        count = parameter.numel()
+        total += count
+        trainable += count if parameter.requires_grad else 0
+        dtype = str(parameter.dtype).removeprefix("torch.")
+        dtypes[dtype] = dtypes.get(dtype, 0) + count
+        devices.add(str(parameter.device))
+        if parameter.dim() == 4 and parameter.shape[2] > 1:
+            convolutions += 1
+            channels_last += parameter.is_contiguous(memory_format=torch.channels_last)
+    return {
+        "name": type(module).__qualname__,
+        "parameters": total,
+        "trainable": trainable,
+        "dtypes": dtypes,
+        "devices": sorted(devices),
+        "memory_format": "channels_last" if channels_last > convolutions / 2 else "contiguous",
+        "training": bool(module.training),
+        "compiled": _is_compiled(module),
+        "ddp": any(
+            type(m).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel")
+            for m in module.modules()
+        ),
+    }
+
+
+def describe_optimizer(optimizer: Any) -> dict[str, Any]:
+    """An optimizer's class and the flags that decide its speed."""
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    flags = {key: group.get(key) for key in ("foreach", "fused", "capturable") if key in group}
+    parameters = sum(len(g["params"]) for g in optimizer.param_groups)
+    rate = group.get("lr")
+    return {
+        "name": type(optimizer).__qualname__,
+        "parameters": parameters,
+        "groups": len(optimizer.param_groups),
+        "lr": rate if isinstance(rate, float | int) else None,
+        **flags,
+    }
+
+
+def describe_switches() -> dict[str, Any]:
+    """torch's global switches."""
+    cudnn = torch.backends.cudnn
+    return {
+        "tf32_matmul": torch.get_float32_matmul_precision(),
+        "tf32_cudnn": cudnn.allow_tf32,
+        "cudnn_benchmark": cudnn.benchmark,
+        "cudnn_deterministic": cudnn.deterministic,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "anomaly_detection": torch.is_anomaly_enabled(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _is_compiled(module: Any) -> bool:
+    return hasattr(module, "_orig_mod") or any(
+        getattr(m, "_compiled_call_impl", None) is not None for m in module.modules()
+    )
+
+
+def _distributed() -> dict[str, Any] | None:
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    return {"world_size": distributed.get_world_size(), "backend": distributed.get_backend()}

@@ -1,0 +1,163 @@
+"""What a fetcher fetches: the dataset's class, the transforms it holds, the files of its code.
+
+Only instance dictionaries are looked into: nothing of the program's is run.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FunctionType, GeneratorType, MethodType
+from typing import Any, NamedTuple
+
+from stepscope.probe.dataclock_points import CallPoint, can_time
+
+_LIMIT = 200  # objects looked at
+_HINTS = ("transform", "augment", "process", "tokeniz", "extractor")
+_CONTAINERS = ("transforms", "transform", "target_transform")
+_ACCESS = ("__getitem__", "__getitems__", "__iter__", "__next__")
+
+
+class Found(NamedTuple):
+    """The innermost dataset: its class, and where its items are made (None: not in Python)."""
+
+    dataset: str
+    file: str | None
+    line: int | None
+
+
+def find(fetcher: Any) -> Found:
+    """Names the dataset behind wrappers such as Subset and ConcatDataset."""
+    inner = fetcher.dataset
+    for dataset in _datasets(fetcher.dataset):
+        inner = dataset
+        if not _inner(dataset):
+            break
+    for code in _codes(inner):
+        if not _is_torch(code.co_filename):
+            return Found(type(inner).__qualname__, code.co_filename, code.co_firstlineno)
+    return Found(type(inner).__qualname__, None, None)
+
+
+def transforms_of(fetcher: Any) -> list[Any]:
+    """The leaves among the transforms that can be timed, each once, in the order they stand."""
+    return [t for t in _transforms(fetcher) if can_time(type(t))]
+
+
+def files_of(fetcher: Any) -> frozenset[str]:
+    """Files whose lines are followed: of datasets, collate, function transforms and the script."""
+    codes: list[CodeType] = []
+    for dataset in _datasets(fetcher.dataset):
+        codes += _codes(dataset)
+    codes += _codes(getattr(fetcher, "dataset_iter", None))
+    for function in (vars(fetcher).get("collate_fn"), *_transforms(fetcher)):
+        codes += _function_codes(function)
+    files = {code.co_filename for code in codes}
+    for name in ("__main__", "__mp_main__"):
+        main = getattr(sys.modules.get(name), "__file__", None)
+        files.update((main, str(Path(main).absolute())) if main else ())
+    return frozenset(file for file in files if not _is_torch(file))
+
+
+def place_of(thing: Any) -> tuple[str | None, int | None]:
+    """Where a transform's work is written: the function it holds, else its class's methods."""
+    for function in (thing, *_vars(thing).values()):
+        if isinstance(function, FunctionType):
+            return function.__code__.co_filename, function.__code__.co_firstlineno
+    for cls in type(thing).__mro__:
+        for name in ("__call__", "forward", "transform", "_transform"):
+            for code in _function_codes(vars(cls).get(name)):
+                if not _is_torch(code.co_filename):
+                    return code.co_filename, code.co_firstlineno
+    return None, None
+
+
+def _datasets(dataset: Any) -> Iterator[Any]:
+    """A dataset and those inside it, first branch first."""
+    todo: list[Any] = [dataset]
+    seen: set[int] = set()
+    while todo and len(seen) < _LIMIT:
+        thing = todo.pop(0)
+        if id(thing) not in seen:
+            seen.add(id(thing))
+            yield thing
+            todo[:0] = _inner(thing)
+
+
+def _inner(dataset: Any) -> list[Any]:
+    from torch.utils.data import Dataset
+
+    inner: list[Any] = []
+    for name, value in _vars(dataset).items():
+        if name == "datasets" and isinstance(value, (list, tuple)):
+            inner += value
+        elif isinstance(value, Dataset) or (name == "dataset" and _vars(value)):
+            inner.append(value)
+    return inner
+
+
+def _transforms(fetcher: Any) -> list[Any]:
+    todo: list[Any] = []
+    for owner in (*_datasets(fetcher.dataset), vars(fetcher).get("collate_fn")):
+        if not isinstance(owner, FunctionType):
+            named = _vars(owner).items()
+            todo += [v for name, v in named if any(hint in name.lower() for hint in _HINTS)]
+    leaves: dict[int, Any] = {}
+    seen: set[int] = set()
+    while todo and len(seen) < _LIMIT:
+        thing = todo.pop(0)
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        children = _children(thing)
+        todo[:0] = children
+        if not children and callable(thing) and not isinstance(thing, type):
+            leaves[id(thing)] = thing
+    return list(leaves.values())
+
+
+def _children(thing: Any) -> list[Any]:
+    if isinstance(thing, (list, tuple)):
+        return list(thing[:_LIMIT])
+    if isinstance(thing, dict):
+        return list(thing.values())[:_LIMIT]
+    values = _vars(thing)
+    children = [values[name] for name in _CONTAINERS if values.get(name) is not None]
+    if type(thing).__module__.startswith("torch.nn"):
+        children += values.get("_modules", {}).values()
+    return children
+
+
+def _codes(thing: Any) -> list[CodeType]:
+    """The code by which items come out of a dataset or iterator."""
+    found = [thing.gi_code] if isinstance(thing, GeneratorType) else []
+    for cls in type(thing).__mro__:
+        for name in _ACCESS:
+            found += _function_codes(vars(cls).get(name))
+    return found
+
+
+def _function_codes(function: Any) -> list[CodeType]:
+    if isinstance(function, MethodType):
+        function = function.__func__
+    if not isinstance(function, (FunctionType, CallPoint)):
+        function = vars(type(function)).get("__call__")
+    if isinstance(function, CallPoint):
+        function = function.own
+    codes: list[CodeType] = []
+    while isinstance(function, FunctionType) and len(codes) < 8:
+        codes.append(function.__code__)
+        function = vars(function).get("__wrapped__")
+    return codes
+
+
+def _vars(thing: Any) -> dict[str, Any]:
+    try:
+        return dict(vars(thing))
+    except TypeError:
+        return {}
+
+
+def _is_torch(file: str) -> bool:
+    import torch
+
+    return file.startswith(str(Path(torch.__file__).parent))

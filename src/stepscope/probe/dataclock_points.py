@@ -1,0 +1,171 @@
+"""Where the data clock looks on: descriptors in place of three attributes of other classes.
+
+A descriptor learns that a call begins when the callable is looked up, and that it has ended when
+the callable it handed out, a `partial` nobody else holds, is destroyed. So the program's own
+frames stay next to each other: tracebacks that workers send home, `stacklevel` of warnings.
+"""
+
+import sys
+from functools import partial
+from threading import get_ident
+from time import perf_counter_ns
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+if TYPE_CHECKING:
+    from stepscope.probe.dataclock import DataClock
+
+
+_IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
+_super: Any = super  # of classes no type checker can know
+
+
+class _TimedFetch(partial):  # type: ignore[type-arg]
+    __slots__ = ("clock", "stack")
+    clock: "DataClock"
+    stack: list[int]
+
+    def __del__(self) -> None:
+        self.clock.end(self.stack)
+
+
+class _TimedCall(partial):  # type: ignore[type-arg]
+    __slots__ = ("point", "where")
+    point: "CallPoint"
+    where: tuple[list[int], int]  # a stack, and the depth of this call on it
+
+    def __del__(self) -> None:
+        # Written out, as in CallPoint: this runs for every sample and transform.
+        point = self.point
+        try:
+            stack, depth = self.where
+            watch = point.watch
+            if stack is watch.stack and len(stack) >= depth:
+                now = perf_counter_ns()
+                watch.sums[stack[-1]] += now - watch.last_ns
+                del stack[depth - 1 :]
+                watch.last_ns = now
+        except BaseException as problem:
+            point.clock.failed_at_end(problem)
+
+
+class FetchPoint:
+    """In place of a fetcher class's `fetch`."""
+
+    def __init__(self, clock: "DataClock", original: Any) -> None:
+        self._clock = clock
+        self.original = original
+
+    def __get__(self, fetcher: Any, owner: type) -> Any:
+        if fetcher is None:
+            return self.original
+        stack = self._clock.begin(fetcher)
+        if stack is None:
+            return self.original.__get__(fetcher, owner)
+        timed = _TimedFetch(self.original, fetcher)
+        timed.clock, timed.stack = self._clock, stack
+        self._clock.watch.holder = ref(timed)
+        return timed
+
+
+class CollatePoint:
+    """In place of the fetchers' attribute `collate_fn`: looked up when the samples are there.
+
+    Collate is the last thing a fetch does: it ends with it.
+    """
+
+    def __init__(self, clock: "DataClock") -> None:
+        self._clock = clock
+
+    def __get__(self, fetcher: Any, owner: type) -> Any:
+        if fetcher is None:
+            raise AttributeError("collate_fn")
+        try:
+            collate = vars(fetcher)["collate_fn"]
+        except KeyError:
+            raise AttributeError("collate_fn") from None
+        frame = sys._getframe(1)
+        if frame.f_code.co_name == "fetch":
+            names = frame.f_locals
+            self._clock.collate(fetcher, names.get("data"), names.get("possibly_batched_index"))
+        return collate
+
+    def __set__(self, fetcher: Any, collate: Any) -> None:
+        vars(fetcher)["collate_fn"] = collate
+
+    def __delete__(self, fetcher: Any) -> None:
+        try:
+            del vars(fetcher)["collate_fn"]
+        except KeyError:
+            raise AttributeError("collate_fn") from None
+
+
+class CallPoint:
+    """In place of `__call__` of a class that some transform has."""
+
+    __slots__ = ("_cls", "clock", "own", "watch")
+
+    def __init__(self, clock: "DataClock", cls: type, own: FunctionType | None) -> None:
+        self.clock = clock
+        self.watch = clock.watch
+        self._cls = cls
+        self.own = own
+
+    def __get__(self, transform: Any, owner: type) -> Any:
+        own = self.own
+        if transform is None:
+            # Inherited calls are looked up each time: others may patch the base meanwhile.
+            return _super(self._cls, owner).__call__ if own is None else own
+        watch = self.watch
+        stack = watch.stack
+        slot = None
+        if stack is not None:
+            slot = watch.slot_of.get(id(transform))
+            if slot is not None:
+                slot = self._slot(slot, stack)
+        bound = _super(self._cls, transform).__call__ if own is None else None
+        if slot is None or stack is None:
+            return bound or own.__get__(transform, owner)  # type: ignore[union-attr]
+        timed = _TimedCall(bound) if bound else _TimedCall(own, transform)  # type: ignore[arg-type]
+        timed.point = self
+        now = perf_counter_ns()
+        sums = watch.sums
+        sums[stack[-1]] += now - watch.last_ns
+        sums[slot - 1] += 1
+        stack.append(slot)
+        timed.where = (stack, len(stack))
+        watch.last_ns = now
+        return timed
+
+    def _slot(self, slot: int, stack: list[int]) -> int | None:
+        """Where the call's time goes, None if it is not timed."""
+        clock, watch = self.clock, self.watch
+        if clock.pending is not None:
+            clock.raise_pending()
+        if watch.thread != get_ident():
+            return None
+        if watch.tracer is not None:
+            slot = watch.tracer.transform_called(slot)
+        # A subclass's call that goes on to its base's is one call.
+        return None if stack[-1] == slot else slot
+
+
+def original_call(cls: type) -> FunctionType | None:
+    """The class's own `__call__`, None if it is inherited."""
+    own = vars(cls).get("__call__")
+    return own if isinstance(own, FunctionType) else None
+
+
+def can_time(cls: type) -> bool:
+    """Whether calls of instances can be timed: a Python `__call__` on a class that can be changed.
+
+    Not torch's own modules: models are made of them too. Calls written in C take no signals, so
+    Ctrl-C would first be seen in our destructor, which cannot raise it.
+    """
+    if cls.__module__.partition(".")[0] == "torch" or cls.__flags__ & _IMMUTABLE:
+        return False
+    for base in cls.__mro__:
+        if "__call__" in vars(base):
+            return isinstance(vars(base)["__call__"], (FunctionType, CallPoint))
+    return False

@@ -1,0 +1,140 @@
+"""The slots of one dataset's fetches in this process.
+
+Datasets are told apart by their innermost class and the classes of their transforms: a train and
+a test set that agree in both are one source.
+"""
+
+import weakref
+from typing import Any
+
+from stepscope.probe.dataclock_construct import constructed, is_users_file
+from stepscope.probe.dataclock_find import Found, files_of, place_of
+from stepscope.probe.dataclock_slots import Slots
+
+_FIRST_UNTRACED = 1  # fetches before the first one followed line by line
+_MIN_GAP, _MAX_GAP = 16, 4096  # fetches from one followed to the next
+_TRACE_COST = 0.005  # of the fetch time, at most, for following lines
+_MAX_LINES = 1000
+
+
+class Source:
+    """Where the time of a dataset's fetches is put."""
+
+    def __init__(self, slots: Slots, found: Found, transforms: list[Any], fetcher: Any) -> None:
+        from torch.utils.data import get_worker_info
+
+        info = get_worker_info()
+        self._worker = None if info is None else int(info.id)
+        self._slots = slots
+        self._names = [type(t).__name__ for t in transforms]
+        self._about = {
+            "loader": found.dataset,
+            "loader_file": found.file,
+            "loader_line": found.line,
+            "transforms": self._names,
+            "worker": self._worker,
+        }
+        self._key = (found, *self._names)
+        collate = vars(fetcher).get("collate_fn")
+        name = getattr(collate, "__name__", None) or type(collate).__name__
+        file, line = place_of(collate)
+        self._fetch = self._slot("fetch")
+        self._samples = self._slot("samples")
+        self.rest = self._slot("rest")
+        self.collate = self._slot("collate", name=name, file=file, line=line)
+        self._traced_fetch = self._slot("traced_fetch")
+        self.traced_rest = self._slot("traced_rest")
+        self.traced_collate = self._slot("traced_collate")
+        self.traced_transform = self._slot("traced_transform")
+        self._transforms = [self._transform(n, t) for n, t in enumerate(transforms)]
+        self._timed = [self.rest, self.collate, *self._transforms]
+        self._traced = [self.traced_rest, self.traced_collate, self.traced_transform]
+        self._mean_ns = 0.0
+        self._held: dict[int, Any] = {}
+        self.slot_of: dict[int, int] = {}  # by the identity of a transform that is alive
+        self._lines: dict[tuple[str, int, bool], int] = {}
+        self._unplaced = set(self._transforms)
+        self.files: frozenset[str] = frozenset()
+        self.untraced_left = _FIRST_UNTRACED
+        self._searched = False
+
+    def know(self, transforms: list[Any], fetcher: Any) -> None:
+        """Another fetcher of this source: its transforms are timed, its files followed."""
+        self.files |= files_of(fetcher)
+        for transform, slot in zip(transforms, self._transforms, strict=True):
+            key = id(transform)
+            if key not in self._held:
+                self._held[key] = self._hold(transform)
+            self.slot_of[key] = slot
+
+    def _hold(self, transform: Any) -> Any:
+        """As long as this is kept, the transform's identity stands for it or for nothing."""
+        key = id(transform)
+
+        def died(_: Any) -> None:
+            self.slot_of.pop(key, None)
+            self._held.pop(key, None)
+
+        try:
+            return weakref.ref(transform, died)
+        except TypeError:  # its class has slots: then it stays alive with us
+            return transform
+
+    def line_slot(self, file: str, line: int, in_collate: bool) -> int:
+        """The slot of a line; lines beyond the first thousand share what belongs to none."""
+        key = (file, line, in_collate)
+        slot = self._lines.get(key)
+        if slot is None:
+            if len(self._lines) >= _MAX_LINES:
+                return self.traced_collate if in_collate else self.traced_rest
+            part = "collate" if in_collate else "fetch"
+            slot = self._lines[key] = self._slot("line", (key,), file=file, line=line, part=part)
+            self._traced.append(slot)
+        return slot
+
+    def fetched(self, elapsed_ns: int, samples: int | None, traced: bool) -> None:
+        """A fetch is over; one that raised before collating (`samples` None) is no batch."""
+        batch = samples is not None
+        if not traced:
+            self._slots.flush(self._timed)
+            fetches, total_ns = self._slots.add(self._fetch, batch, elapsed_ns)
+            self._mean_ns = total_ns / (fetches or 1)
+            self._slots.add(self._samples, samples or 0, 0)
+            return
+        self._slots.flush(self._traced)
+        self._slots.add(self._traced_fetch, batch, elapsed_ns)
+        gap = (elapsed_ns - self._mean_ns) / (self._mean_ns or 1) / _TRACE_COST
+        self.untraced_left = int(min(max(gap, _MIN_GAP), _MAX_GAP)) - 1
+
+    def place_transforms(self) -> None:
+        """Once per loader: find the lines that construct the transforms."""
+        if self._searched or self._worker:
+            return
+        self._searched = True
+        if self._names:
+            places = constructed(self._names, self.files)
+            for slot, place in zip(self._transforms, places, strict=True):
+                if place is not None:
+                    self._place(slot, *place, place="constructed")
+
+    def transform_called(self, transform: int, line: int) -> None:
+        """A transform was called from a followed line."""
+        if transform in self._unplaced:
+            about = self._slots.meaning(line)
+            if about["what"] == "line" and is_users_file(about["file"]):
+                self._place(transform, about["file"], about["line"], place="called")
+
+    def _place(self, slot: int, file: str, line: int, place: str) -> None:
+        self._unplaced.discard(slot)
+        self._slots.retell(slot, file=file, line=line, place=place)
+
+    def _transform(self, order: int, transform: Any) -> int:
+        file, line = place_of(transform)
+        name = type(transform).__name__
+        return self._slot(
+            "transform", (order,), name=name, file=file, line=line, place="defined", order=order
+        )
+
+    def _slot(self, what: str, which: tuple[Any, ...] = (), **meaning: Any) -> int:
+        key = (self._key, what, *which)
+        return self._slots.slot(key, what=what, **meaning, **self._about)

@@ -1,0 +1,140 @@
+"""What the device did, without ever waiting for it.
+
+CUDA events are recorded where phases begin, kept in a pool, and polled; a loss is copied into pinned
+memory by the stream itself and read when an event behind the copy has passed. On a program that
+runs on the CPU only, losses are read at once and there is nothing to time.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from stepscope.probe.log import BACKWARD, FORWARD, H2D, OPTIMIZER, RowLog
+
+_ORDER = {H2D: 0, FORWARD: 1, BACKWARD: 2, OPTIMIZER: 3}
+_OTHER = 4
+_MOST_PENDING = 512  # rows; a device further behind than that is not timed
+
+
+@dataclass(slots=True)
+class _Pending:
+    row: int
+    first: Any
+    marks: list[tuple[Any, int]]
+    losses: list[tuple[Any, int]]
+
+
+@dataclass(slots=True)
+class _Pinned:
+    """Pinned scalars of one dtype, each with its index in use or free."""
+
+    views: list[Any] = field(default_factory=list)
+    free: list[int] = field(default_factory=list)
+
+
+class DeviceClock:
+    """Marks on the current CUDA stream and values that arrive late."""
+
+    def __init__(self, log: RowLog) -> None:
+        self._log = log
+        self._pool: list[Any] = []
+        self._marks: list[tuple[Any, int]] = []
+        self._first: Any = None
+        self._phase = _OTHER
+        self._pending: deque[_Pending] = deque()
+        self._losses: list[tuple[Any, int]] = []
+        self._values: list[float] = []
+        self._pinned: dict[Any, _Pinned] = {}
+        self.capturing = False
+        self.active = False
+
+    def activate(self) -> None:
+        """The program has begun to use CUDA."""
+        from torch.cuda import Event
+
+        self._new_event = Event
+        self.active = True
+
+    def mark(self, phase: int) -> None:
+        """A phase begins: what the stream does up to here belongs to the one before."""
+        slot = _ORDER[phase]
+        if slot == self._phase or self.capturing:
+            return
+        self._record()
+        self._phase = slot
+
+    def loss(self, value: Any) -> None:
+        """A scalar was backpropagated. Kept for the row under way, unless a graph is being captured."""
+        if value.device.type == "cpu":
+            self._values.append(float(value.detach()))
+        elif self.active and value.is_cuda and not self.capturing:
+            value = value.detach()
+            pinned = self._pinned.get(value.dtype)
+            if pinned is None:
+                pinned = self._pinned[value.dtype] = self._allocate(value.dtype)
+            if pinned.free:
+                slot = pinned.free.pop()
+                pinned.views[slot].copy_(value, non_blocking=True)
+                self._losses.append((pinned, slot))
+
+    def end_row(self, row: int) -> None:
+        """A row ended: its marks and losses are settled as the device passes them."""
+        if self._values:
+            if row >= 0:
+                self._log.set_loss(row, sum(self._values) / len(self._values))
+            self._values.clear()
+        if not self.active or self.capturing:
+            return
+        if len(self._pending) < _MOST_PENDING:
+            self._record()
+            self._pending.append(_Pending(row, self._first, self._marks, self._losses))
+            self._first = self._marks[-1][0]
+        else:
+            self._free_losses(self._losses)
+            self._pool.extend(event for event, _ in self._marks)
+            self._first = None
+        self._marks, self._losses = [], []
+        self._phase = _OTHER
+        self.poll()
+
+    def poll(self) -> None:
+        """Settle the rows the device has passed."""
+        pending = self._pending
+        while pending and pending[0].marks[-1][0].query():
+            self._settle(pending.popleft())
+
+    def finish(self) -> None:
+        """The program is over: what is still under way may be waited for now."""
+        if self._pending and not self.capturing:
+            self._pending[-1].marks[-1][0].synchronize()
+            self.poll()
+
+    def _record(self) -> None:
+        event = self._pool.pop() if self._pool else self._new_event(enable_timing=True)
+        event.record()
+        self._marks.append((event, self._phase))
+
+    def _settle(self, done: _Pending) -> None:
+        if done.losses and done.row >= 0:
+            values = [float(pinned.views[slot]) for pinned, slot in done.losses]
+            self._log.set_loss(done.row, sum(values) / len(values))
+        self._free_losses(done.losses)
+        if done.first is not None and done.row >= 0:
+            phases = [0.0] * 5
+            before = done.first
+            for event, phase in done.marks:
+                phases[phase] += before.elapsed_time(event) * 1e6
+                before = event
+            self._log.set_device(done.row, phases)
+            self._pool.append(done.first)
+        self._pool.extend(event for event, _ in done.marks[:-1])
+
+    def _free_losses(self, losses: list[tuple[Any, int]]) -> None:
+        for pinned, slot in losses:
+            pinned.free.append(slot)
+
+    def _allocate(self, dtype: Any) -> _Pinned:
+        import torch
+
+        buffer = torch.empty(4096, dtype=dtype, pin_memory=True)
+        return _Pinned(list(buffer.unbind()), list(range(4096)))

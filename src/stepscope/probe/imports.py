@@ -1,0 +1,83 @@
+"""Imports as they happen: how long the outermost ones take, and a call when one is done.
+
+A module's own loader object gets a timed `exec_module` for the duration of that one import; nothing
+stays behind on loaders, specs or modules.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from time import monotonic_ns
+from types import ModuleType
+from typing import Any
+
+_WORTH_NOTING_NS = 20_000_000
+
+
+class ImportWatch:
+    """A finder at the head of sys.meta_path that finds nothing itself."""
+
+    def __init__(self, started_ns: int) -> None:
+        self.started_ns = started_ns
+        self.slow: list[tuple[str, int]] = []
+        self.total_ns = 0
+        self._callbacks: dict[str, list[Callable[[ModuleType], Any]]] = {}
+        self._looking: set[str] = set()
+        self._depth = 0
+
+    def install(self) -> None:
+        """Begin to watch."""
+        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+
+    def remove(self) -> None:
+        """Stop watching."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)  # type: ignore[arg-type]
+
+    def when_imported(self, name: str, callback: Callable[[ModuleType], Any]) -> None:
+        """Call back with the module once it is imported, at once if it already is."""
+        module = sys.modules.get(name)
+        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", 0):
+            callback(module)
+        else:
+            self._callbacks.setdefault(name, []).append(callback)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the others find, timed where it is an outermost import or one waited for."""
+        if name in self._looking or (self._depth and name not in self._callbacks):
+            return None
+        self._looking.add(name)
+        try:
+            spec = PathFinder.find_spec(name, path, target) if path else find_spec(name)
+        except (ImportError, ValueError):
+            return None
+        finally:
+            self._looking.discard(name)
+        if spec is not None and hasattr(spec.loader, "__dict__"):
+            self._time(name, spec.loader)
+        return spec
+
+    def _time(self, name: str, loader: Any) -> None:
+        original = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            begun = monotonic_ns()
+            self._depth += 1
+            try:
+                original(module)
+            finally:
+                self._depth -= 1
+                elapsed = monotonic_ns() - begun
+                if not self._depth:
+                    self.total_ns += elapsed
+                    if elapsed > _WORTH_NOTING_NS:
+                        self.slow.append((name, elapsed))
+            for callback in self._callbacks.pop(name, ()):
+                callback(module)
+
+        if not isinstance(loader, type) and "exec_module" not in vars(loader):
+            loader.exec_module = exec_module

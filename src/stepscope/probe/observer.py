@@ -1,0 +1,118 @@
+"""Everything that observes one process, put together. torch has been imported."""
+
+import sys
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+import torch
+
+from stepscope.probe.config import ConfigReader
+from stepscope.probe.core import Core
+from stepscope.probe.dataclock import DataClock
+from stepscope.probe.imports import ImportWatch
+from stepscope.probe.memory import MemoryHistory
+from stepscope.probe.out_of_memory import watch_out_of_memory
+from stepscope.probe.patches import Patches
+from stepscope.probe.points import compiler, dynamo, install, saving
+from stepscope.probe.usage import MemoryReader
+from stepscope.record.options import ProbeOptions
+
+current: "Observer | None" = None
+"""The observer of this process, if any."""
+
+
+class Observer:
+    """Installs the probe, and takes it out again."""
+
+    def __init__(self, options: ProbeOptions) -> None:
+        self.core = Core(options)
+        self._patches = Patches()
+        self._clock = DataClock(Path(options.folder))
+        self._config = ConfigReader(self.core)
+        self._memory = MemoryReader(self.core, self._config)
+        self._watch: ImportWatch | None = None
+
+    def install(self, watch: ImportWatch) -> None:
+        """Put every patch in place."""
+        global current
+        core, self._watch = self.core, watch
+        install(core, self._patches)
+        self._clock.install()
+        watch.when_imported("torch._dynamo.eval_frame", dynamo.leave_alone)
+        watch.when_imported(
+            "torch._dynamo.callback", lambda module: compiler.watch_dynamo(core, module)
+        )
+        watch.when_imported(
+            "safetensors.torch",
+            lambda module: saving.install_safetensors(core, self._patches, module),
+        )
+        if core.options.nvtx:
+            from stepscope.probe.nvtx import mark_phases
+
+            mark_phases(core)
+        watch_out_of_memory(lambda data: core.facts.write("oom", **data))
+        core.facts.write(
+            "process",
+            booted_ns=watch.started_ns,
+            imported_ns=monotonic_ns(),
+            torch=torch.__version__,
+            cuda=torch.version.cuda,
+            python=sys.version.split()[0],
+        )
+        current = self
+
+    def forked(self) -> None:
+        """In a forked child every point is inert."""
+        global current
+        self.core.log.off = True
+        current = None
+
+    def end(self) -> None:
+        """The program is over: late values, last facts, files cut to size, patches out."""
+        global current
+        core = self.core
+        if current is not self:
+            return
+        current = None
+        failed = core.log.off
+        if not failed:
+            core.window.abandon()
+            core.device.finish()
+            self._memory.write()
+            self._config.write()
+            core.facts.write("compile_counters", **_compile_counters())
+            core.facts.write("end", **self._last_words())
+        for undo in core.on_end:
+            undo()
+        self._clock.uninstall()
+        self._patches.restore()
+        core.log.close()
+        core.sites.close()
+
+    def _last_words(self) -> dict[str, Any]:
+        watch = self._watch
+        error = getattr(sys, "last_value", None)
+        words: dict[str, Any] = {"steps": self.core.steps}
+        if watch is not None:
+            watch.remove()
+            words["imports_ns"] = watch.total_ns
+            words["slow_imports"] = watch.slow
+        if error is not None:
+            words["error"] = {"type": type(error).__name__, "text": str(error)[:2000]}
+        return words
+
+
+def _compile_counters() -> dict[str, Any]:
+    """What Dynamo counted; empty when it was never used."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None:
+        return {}
+    counters = utils.counters
+    return {
+        "graphs": int(counters["stats"].get("unique_graphs", 0)),
+        "calls_captured": int(counters["stats"].get("calls_captured", 0)),
+        "graph_breaks": int(sum(counters["graph_break"].values())),
+        "break_reasons": [str(key)[:200] for key in list(counters["graph_break"])[:5]],
+        "frames": int(counters["frames"].get("total", 0)),
+    }

@@ -1,0 +1,124 @@
+"""Loader created, iterator made, batch waited for."""
+
+import functools
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from stepscope.probe.batch import batch_axis, batch_size
+from stepscope.probe.core import Core
+from stepscope.probe.log import DATA_WAIT, EPOCH_START
+from stepscope.probe.patches import Patches
+from stepscope.record.rows import Kind
+
+
+def install(core: Core, patches: Patches) -> None:
+    """Patch DataLoader and its iterators."""
+    from torch.utils.data import dataloader
+
+    loader_class, iterator_class = dataloader.DataLoader, dataloader._BaseDataLoaderIter
+    original_init = loader_class.__init__
+    original_iter = loader_class.__iter__
+    original_next = iterator_class.__next__
+    log, sites = core.log, core.sites
+    made_at: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # loader → site
+    numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # loaders in use
+    sizes: dict[int, int | None] = {}  # id of an iterator → its loader's batch size
+    axes: dict[int, int] = {}  # id of an iterator → the axis that counts samples
+    fresh: set[int] = set()  # iterators with workers that have not delivered yet
+
+    @functools.wraps(original_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original_init(self, *args, **kwargs)
+        if not log.off:
+            try:
+                made_at[self] = sites.here("loader")
+            except Exception as problem:
+                core.guard(problem)
+
+    @functools.wraps(original_iter)
+    def make_iter(self: Any) -> Any:
+        begun = log.enter(EPOCH_START)
+        if not begun:
+            return original_iter(self)
+        depth = log.depth - 1
+        try:
+            iterator = original_iter(self)
+        finally:
+            now = log.leave(depth)
+        try:
+            sites.add(sites.here("epoch_start"), now - begun)
+            if self not in numbers:
+                numbers[self] = len(numbers)
+                facts = _arguments(self, made_at.get(self))
+                core.facts.write("loader", id=numbers[self], **facts)
+            workers = [worker.pid for worker in getattr(iterator, "_workers", ())]
+            if workers:
+                core.facts.write("workers", loader=numbers[self], pids=workers)
+                fresh.add(id(iterator))
+            axes.pop(id(iterator), None)
+            sizes[id(iterator)] = _batch_size(self)
+            core.device.end_row(log.end_row(Kind.EPOCH, numbers[self]))
+        except Exception as problem:
+            core.guard(problem)
+        return iterator
+
+    @functools.wraps(original_next)
+    def wait(self: Any) -> Any:
+        key = id(self)
+        begun = log.enter(EPOCH_START if key in fresh else DATA_WAIT)
+        if not begun:
+            return original_next(self)
+        depth = log.depth - 1
+        try:
+            batch = original_next(self)
+        finally:
+            now = log.leave(depth)
+            fresh.discard(key)
+        try:
+            sites.add(sites.here("data_wait"), now - begun)
+            axis = axes.get(key)
+            if axis is None:
+                axis = axes[key] = batch_axis(batch, sizes.get(key))
+            log.samples += batch_size(batch, axis)
+            log.batches += 1
+            core.delivered()
+        except Exception as problem:
+            core.guard(problem)
+        return batch
+
+    patches.set(loader_class, "__init__", init)
+    patches.set(loader_class, "__iter__", make_iter)
+    patches.set(iterator_class, "__next__", wait)
+
+
+def _batch_size(loader: Any) -> int | None:
+    if loader.batch_size is not None:
+        return int(loader.batch_size)
+    size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return size if isinstance(size, int) else None
+
+
+def _arguments(loader: Any, site: int | None) -> dict[str, Any]:
+    """A loader's arguments as they are at its first use; `site` is where it was made, if seen."""
+    from torch.utils.data import IterableDataset
+
+    context = loader.multiprocessing_context
+    sampler = type(getattr(loader, "sampler", None)).__name__
+    try:
+        samples = None if isinstance(loader.dataset, IterableDataset) else len(loader.dataset)
+    except Exception:
+        samples = None
+    return {
+        "site": site,
+        "batch_size": _batch_size(loader),
+        "num_workers": loader.num_workers,
+        "pin_memory": loader.pin_memory,
+        "prefetch_factor": loader.prefetch_factor,
+        "persistent_workers": loader.persistent_workers,
+        "drop_last": loader.drop_last,
+        "shuffle": "Random" in sampler,
+        "sampler": sampler,
+        "dataset": type(loader.dataset).__qualname__,
+        "samples": samples,
+        "start_method": context.get_start_method() if context is not None else None,
+    }

@@ -1,0 +1,169 @@
+"""Root model called.
+
+During the first steps `nn.Module.__call__` itself is watched to find the outermost modules that own
+parameters; from then on only their classes' `__call__` is. While a root runs, the search pauses, so
+Dynamo sees no trace of it; what stands on a user's class refers to this module by name only, so
+classes can still be pickled by value.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+
+from stepscope.probe.batch import batch_size
+from stepscope.probe.core import Core
+from stepscope.probe.log import FORWARD
+from stepscope.probe.patches import Patches
+
+_SEARCH_STEPS = 3
+_MOST_SEARCHES = 20
+_original = torch.nn.Module.__call__
+
+
+class Roots:
+    """Which modules are roots, and whether the search for them is on."""
+
+    def __init__(self, core: Core, patches: Patches) -> None:
+        self.core = core
+        self.inside = False
+        self.searching = False
+        self.measure: Callable[[int], None] | None = None
+        """Asks once for the bytes a forward with gradients leaves allocated on the device."""
+        self._patches = patches
+        self._adopted: set[type] = set()
+        self._searches = 0
+        self._until = 0
+        self._numbers: dict[int, int] = {}  # id of a module → its number; -1: not a root
+        self._names: list[str] = []
+        self._counted = (-1, -1, -1)  # row, backwards, root of the last samples counted
+
+    def search(self) -> None:
+        """Watch every module's call during the next steps."""
+        self._numbers.clear()
+        if self._searches < _MOST_SEARCHES:
+            self._searches += 1
+            self._until = self.core.steps + _SEARCH_STEPS
+            self.searching = True
+            self.watch()
+
+    def watch(self) -> None:
+        """Put the watching call in place."""
+        torch.nn.Module.__call__ = _searching_call
+
+    def unwatch(self) -> None:
+        """Give `nn.Module.__call__` back."""
+        torch.nn.Module.__call__ = _original
+
+    def step_ended(self, step: int) -> None:
+        """The search ends after some steps."""
+        if self.searching and step >= self._until:
+            self.searching = False
+            self.unwatch()
+
+    def adopt(self, cls: type) -> None:
+        """Time the calls of a class from now on."""
+        if cls in self._adopted:
+            return
+        self._adopted.add(cls)
+        found = next(vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base))
+        inner = _original if found is _searching_call else found
+        self._patches.set(cls, "__call__", _make_call(inner))
+
+    def number(self, module: Any) -> int:
+        """A root's number in order of appearance; -1 for a module no optimizer trains."""
+        known = self._numbers.get(id(module))
+        if known is None:
+            ids = self.core.param_ids
+            owns = not ids or any(id(parameter) in ids for parameter in module.parameters())
+            known = self._numbers[id(module)] = self._name(module) if owns else -1
+            if owns:
+                for callback in self.core.on_root:
+                    callback(module)
+        return known
+
+    def _name(self, module: Any) -> int:
+        name = type(module).__qualname__
+        if name not in self._names:
+            self._names.append(name)
+            self.core.facts.write("root", id=len(self._names) - 1, name=name)
+        return self._names.index(name)
+
+    def returned(self, module: Any, args: Any, kwargs: Any, grad: bool) -> None:
+        """A root has returned: count its samples, end a row where that ends one."""
+        log = self.core.log
+        which = self.number(module)
+        if which < 0:
+            return
+        row, backwards, root = self._counted
+        new_row = row != log.rows
+        if new_row or (root == which and backwards != log.backwards):
+            log.inputs += batch_size([*args, *kwargs.values()])
+            self._counted = (log.rows, log.backwards, which)
+        self.core.called(which, grad)
+
+
+_roots: Roots | None = None
+
+
+def install(core: Core, patches: Patches) -> None:
+    """Begin to search for the roots."""
+    global _roots
+    _roots = core.roots = Roots(core, patches)
+    patches.set(torch.nn.Module, "__call__", _searching_call)
+    _roots.search()
+    core.on_step.append(_roots.step_ended)
+
+
+def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    if is_compiling() or _roots is None or _roots.inside or _roots.core.log.off:
+        return _original(self, *args, **kwargs)
+    if next(self.parameters(), None) is None:
+        return _original(self, *args, **kwargs)
+    _roots.adopt(type(self))
+    return timed_call(_original, (self, *args), kwargs, root=True)
+
+
+def _make_call(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        if is_compiling() or _roots is None or _roots.inside:
+            return inner(self, *args, **kwargs)
+        return timed_call(inner, (self, *args), kwargs, root=True)
+
+    return __call__
+
+
+def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> Any:
+    """Make a call that computes, timed as `forward`; `root`: the first argument is a module."""
+    roots = _roots
+    begun = roots.core.log.enter(FORWARD) if roots is not None and not roots.inside else 0
+    if roots is None or not begun:
+        return call(*args, **kwargs)
+    core = roots.core
+    depth = core.log.depth - 1
+    roots.inside = True
+    grad = torch.is_grad_enabled()
+    if roots.searching:
+        roots.unwatch()
+    if core.device.active:
+        core.device.mark(FORWARD)
+    measure = roots.measure if grad and root else None
+    allocated = torch.cuda.memory_allocated() if measure else 0
+    try:
+        return call(*args, **kwargs)
+    finally:
+        roots.inside = False
+        now = core.log.leave(depth, tail=grad)
+        try:
+            if roots.searching:
+                roots.watch()
+            core.sites.add(core.sites.here("forward"), now - begun)
+            core.log.forwards += 1
+            if measure:
+                roots.measure = None
+                measure(torch.cuda.memory_allocated() - allocated)
+            if root:
+                roots.returned(args[0], args[1:], kwargs, grad)
+        except Exception as problem:
+            core.guard(problem)

@@ -1,0 +1,143 @@
+"""Optimizer created, optimizer stepped, gradients zeroed."""
+
+import functools
+import sys
+from types import FrameType
+from typing import Any
+from weakref import ref
+
+import torch
+from torch.compiler import is_compiling
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from stepscope.probe.core import Core
+from stepscope.probe.log import OPTIMIZER
+from stepscope.probe.patches import Patches
+
+
+class OptimizerPoint:
+    """Turns optimizer steps, however they come about, into one event each."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._numbers: dict[int, tuple[Any, int]] = {}
+        self._open: list[tuple[int, int, int]] = []  # id of the optimizer, depth, begun
+        self._in_backward = False
+        self.fired = 0
+
+    def number(self, optimizer: Any) -> int:
+        """An optimizer's number in order of its first step."""
+        known = self._numbers.get(id(optimizer))
+        if known is None or known[0]() is not optimizer:
+            known = self._numbers[id(optimizer)] = (ref(optimizer), len(self._numbers))
+            for callback in self._core.on_optimizer:
+                callback(optimizer, known[1])
+        return known[1]
+
+    def before(self, optimizer: Any, *_: Any) -> None:
+        """A step begins."""
+        core = self._core
+        if is_compiling() or core.log.off or core.backward_depth:
+            return
+        try:
+            if self._open and _steps_under_way() <= len(self._open):
+                self._open.clear()  # an earlier step ended in an exception the program caught
+            depth = core.log.depth
+            begun = core.log.enter(OPTIMIZER)
+            if begun:
+                core.log.claim_here()
+                self._open.append((id(optimizer), depth, begun))
+                if core.device.active:
+                    core.device.mark(OPTIMIZER)
+        except Exception as problem:
+            core.guard(problem)
+
+    def after(self, optimizer: Any, *_: Any) -> None:
+        """A step has ended; only the outermost of nested ones is an event."""
+        core = self._core
+        if is_compiling() or core.log.off:
+            return
+        if core.backward_depth:
+            self._in_backward = True
+            return
+        if not self._open:
+            return
+        try:
+            _, depth, begun = self._open.pop()
+            now = core.log.leave(depth)
+            if self._open:
+                return
+            core.sites.add(core.sites.here("optimizer"), now - begun)
+            self.fired += 1
+            which = self.number(optimizer)
+        except Exception as problem:
+            core.guard(problem)
+            return
+        core.optimizer_stepped(which)
+
+    def stepped_in_backward(self) -> bool:
+        """Whether optimizers stepped inside the backward that has just ended."""
+        stepped, self._in_backward = self._in_backward, False
+        return stepped
+
+
+def install(core: Core, patches: Patches) -> None:
+    """Register the global hooks; patch creation, zero_grad and GradScaler's step."""
+    point = core.optimizer_point = OptimizerPoint(core)
+    original_init = Optimizer.__init__
+    original_zero = Optimizer.zero_grad
+    original_step = torch.amp.GradScaler.step
+
+    @functools.wraps(original_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original_init(self, *args, **kwargs)
+        if not core.log.off:
+            try:
+                core.optimizer_made(self, core.sites.here("optimizer_made"))
+            except Exception as problem:
+                core.guard(problem)
+
+    @functools.wraps(original_zero)
+    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
+        begun = 0 if is_compiling() or core.backward_depth else core.log.enter(OPTIMIZER)
+        if not begun:
+            return original_zero(self, *args, **kwargs)
+        depth = core.log.depth - 1
+        try:
+            return original_zero(self, *args, **kwargs)
+        finally:
+            now = core.log.leave(depth)
+            try:
+                core.sites.add(core.sites.here("optimizer"), now - begun)
+            except Exception as problem:
+                core.guard(problem)
+
+    @functools.wraps(original_step)
+    def scaler_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        fired = point.fired
+        result = original_step(self, optimizer, *args, **kwargs)
+        if point.fired == fired and not core.log.off and not core.backward_depth:
+            core.skipped_updates += 1
+            core.optimizer_stepped(point.number(optimizer))
+        return result
+
+    before = register_optimizer_step_pre_hook(point.before)
+    after = register_optimizer_step_post_hook(point.after)
+    core.on_end.extend([before.remove, after.remove])
+    patches.set(Optimizer, "__init__", init)
+    patches.set(Optimizer, "zero_grad", zero_grad)
+    patches.set(torch.amp.GradScaler, "step", scaler_step)
+
+
+def _steps_under_way() -> int:
+    """How many `Optimizer.step` wrappers are on the Python stack, this one's included."""
+    frame: FrameType | None = sys._getframe(1)
+    count = 0
+    while frame is not None:
+        count += frame.f_code.co_qualname.endswith("profile_hook_step.<locals>.wrapper")
+        frame = frame.f_back
+    return count

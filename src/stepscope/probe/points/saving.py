@@ -1,0 +1,46 @@
+"""Checkpoint written."""
+
+import functools
+from typing import Any
+
+import torch
+
+from stepscope.probe.core import Core
+from stepscope.probe.log import SAVE
+from stepscope.probe.patches import Patches
+from stepscope.record.rows import Kind
+
+
+def install(core: Core, patches: Patches) -> None:
+    """Patch torch.save."""
+    patches.set(torch, "save", timed_save(core, torch.save))
+
+
+def install_safetensors(core: Core, patches: Patches, module: Any) -> None:
+    """Patch the writers of safetensors.torch, once it is imported."""
+    for name in ("save_file", "save_model"):
+        if hasattr(module, name):
+            patches.set(module, name, timed_save(core, getattr(module, name)))
+
+
+def timed_save(core: Core, original: Any) -> Any:
+    """A function that writes a checkpoint, timed as `save`; a nested one counts once."""
+
+    @functools.wraps(original)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        begun = core.log.enter(SAVE)
+        if not begun:
+            return original(*args, **kwargs)
+        depth = core.log.depth - 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            now = core.log.leave(depth)
+            try:
+                core.sites.add(core.sites.here("save"), now - begun)
+                if depth == 0:
+                    core.device.end_row(core.log.end_row(Kind.SAVE))
+            except Exception as problem:
+                core.guard(problem)
+
+    return save

@@ -1,0 +1,126 @@
+"""Tensor moved to the device, device synchronised: where the host waits."""
+
+import functools
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+
+from stepscope.probe.core import Core
+from stepscope.probe.log import H2D, WAIT
+from stepscope.probe.patches import Patches
+
+_READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
+_SHAPES = ("nonzero", "masked_select", "unique")  # the host needs to know how large the result is
+
+
+def install(core: Core, patches: Patches) -> None:
+    """Patch the tensor's ways off and onto a device, and explicit synchronisation.
+
+    A build of torch that knows only the CPU has nothing to wait for and is left as it is.
+    """
+    if torch.version.cuda is None and torch.version.hip is None:
+        return
+    for name in (*_READS, *_SHAPES):
+        original = getattr(torch.Tensor, name)
+        patches.set(torch.Tensor, name, _reading(core, original, name.strip("_")))
+    patches.set(torch, "nonzero", _reading(core, torch.nonzero, "nonzero"))
+    patches.set(torch.Tensor, "to", _moving(core, torch.Tensor.to, "to"))
+    patches.set(torch.Tensor, "cuda", _moving(core, torch.Tensor.cuda, "cuda"))
+    patches.set(torch.cuda, "synchronize", _waiting(core, torch.cuda.synchronize, "synchronize"))
+    for cls, what in ((torch.cuda.Event, "Event"), (torch.cuda.Stream, "Stream")):
+        synchronize = _waiting(core, cls.synchronize, f"{what}.synchronize")
+        patches.set(cls, "synchronize", synchronize)
+
+
+def _timed(core: Core, what: str, phase: int, call: Any, args: Any, kwargs: Any) -> Any:
+    begun = core.log.enter(phase)
+    if not begun:
+        return call(*args, **kwargs)
+    depth = core.log.depth - 1
+    try:
+        return call(*args, **kwargs)
+    finally:
+        now = core.log.leave(depth)
+        try:
+            core.sites.add(core.sites.here(f"sync:{what}"), now - begun)
+        except Exception as problem:
+            core.guard(problem)
+
+
+def _waiting(core: Core, original: Any, what: str) -> Any:
+    @functools.wraps(original)
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original(*args, **kwargs)
+        return _timed(core, what, WAIT, original, args, kwargs)
+
+    return wait
+
+
+def _reading(core: Core, original: Any, what: str) -> Any:
+    @functools.wraps(original)
+    def read(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or not (args and getattr(args[0], "is_cuda", False)):
+            return original(*args, **kwargs)
+        return _timed(core, what, WAIT, original, args, kwargs)
+
+    return read
+
+
+def _moving(core: Core, original: Any, what: str) -> Any:
+    device, log, sites = core.device, core.log, core.sites
+
+    @functools.wraps(original)
+    def move(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling() or log.off:
+            return original(self, *args, **kwargs)
+        if self.is_cuda:
+            if what == "to" and _names_cpu(args, kwargs):
+                return _timed(core, "to('cpu')", WAIT, original, (self, *args), kwargs)
+            return original(self, *args, **kwargs)
+        if not _names_device(what, args, kwargs):
+            return original(self, *args, **kwargs)
+        begun = log.enter(H2D)
+        if not begun:
+            return original(self, *args, **kwargs)
+        depth = log.depth - 1
+        if not device.active:
+            device.activate()
+        device.mark(H2D)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            now = log.leave(depth)
+            try:
+                blocking = not (kwargs.get("non_blocking") and self.is_pinned())
+                name = "sync:pageable copy" if blocking and not self.is_pinned() else "h2d"
+                sites.add(sites.here(name), now - begun, self.nbytes)
+            except Exception as problem:
+                core.guard(problem)
+
+    return move
+
+
+def _names_device(what: str, args: Any, kwargs: Any) -> bool:
+    """Whether the arguments of `to` or `cuda` name a CUDA device."""
+    if what == "cuda":
+        return True
+    return any(_kind(value) == "cuda" for value in (*args[:1], kwargs.get("device")))
+
+
+def _names_cpu(args: Any, kwargs: Any) -> bool:
+    return any(_kind(value) == "cpu" for value in (*args[:1], kwargs.get("device")))
+
+
+def _kind(value: Any) -> str | None:
+    """The kind of device an argument of `to` names; None for dtypes and the like."""
+    if isinstance(value, torch.device):
+        return str(value.type)
+    if isinstance(value, str):
+        return value.split(":")[0]
+    if isinstance(value, torch.Tensor):
+        return str(value.device.type)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "cuda"
+    return None

@@ -1,0 +1,87 @@
+"""Source lines: which line of the user's code makes something happen, how often, for how long."""
+
+import sys
+import sysconfig
+from pathlib import Path
+from types import CodeType, FrameType
+
+from stepscope.record.rows import SITE_COLUMNS
+from stepscope.store.facts import Facts
+from stepscope.store.table import Table
+
+_OURS = str(Path(__file__).parent.parent)
+_LIBRARIES = tuple(
+    {str(Path(p)) for key in ("stdlib", "platstdlib", "purelib", "platlib")
+     if (p := sysconfig.get_paths().get(key))}
+) + ("<frozen", "<string>", "<__array_function__", _OURS)
+_BUNDLED = str(Path(_OURS) / "workloads")
+
+
+def is_users(code: CodeType) -> bool:
+    """Whether a code object is the user's own: not of a library, not of stepscope."""
+    name = code.co_filename
+    if name.startswith(_BUNDLED):
+        return True
+    return not name.startswith(_LIBRARIES) and "-packages" not in name
+
+
+class Sites:
+    """Counters per (what, source line)."""
+
+    def __init__(self, folder: Path, facts: Facts) -> None:
+        self._facts = facts
+        self._table = Table(folder / "sites.npy", SITE_COLUMNS, chunk_rows=1024)
+        self._cells = self._table.cells
+        self._ids: dict[tuple[str, CodeType | None, int], int] = {}
+        self._lines: dict[tuple[str, str, int], int] = {}
+        self._users: dict[CodeType, bool] = {}
+
+    def here(self, what: str, depth: int = 2) -> int:
+        """The site of the nearest user's line above the caller; `depth` frames are passed over."""
+        frame: FrameType | None = sys._getframe(depth)
+        outermost = frame
+        users = self._users
+        while frame is not None:
+            code = frame.f_code
+            mine = users.get(code)
+            if mine is None:
+                mine = users[code] = is_users(code)
+            if mine:
+                break
+            outermost, frame = frame, frame.f_back
+        frame = frame or outermost
+        if frame is None:
+            return self._new((what, None, 0), None)
+        key = (what, frame.f_code, frame.f_lasti)
+        site = self._ids.get(key)
+        return self._new(key, frame) if site is None else site
+
+    def add(self, site: int, elapsed_ns: int, nbytes: int = 0) -> None:
+        """One more occurrence at a site."""
+        cells = self._cells
+        at = site * 3
+        cells[at] += 1
+        cells[at + 1] += elapsed_ns
+        if nbytes:
+            cells[at + 2] += nbytes
+
+    def close(self) -> None:
+        """Cut the file to size."""
+        self._cells = memoryview(b"").cast("d")
+        self._table.close(len(self._lines))
+
+    def _new(self, key: tuple[str, CodeType | None, int], frame: FrameType | None) -> int:
+        file = frame.f_code.co_filename if frame else ""
+        line = frame.f_lineno if frame else 0
+        site = self._lines.get((key[0], file, line))
+        if site is None:
+            site = len(self._lines)
+            if site >= self._table.rows:
+                self._cells = self._table.grow()
+            self._lines[(key[0], file, line)] = site
+            function = frame.f_code.co_name if frame else ""
+            self._facts.write(
+                "site", id=site, what=key[0], file=file, line=line, function=function
+            )
+        self._ids[key] = site
+        return site

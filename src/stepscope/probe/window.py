@@ -1,0 +1,149 @@
+"""The window: a few consecutive steps recorded at kernel level through torch.profiler.
+
+It opens once step times have settled, at a step's end, and closes some steps later. A second,
+shorter one carries Python stacks: times come from the light one, source lines from the other.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from stepscope.probe.log import OBSERVER, RowLog
+from stepscope.record.options import ProbeOptions
+from stepscope.record.rows import PROFILED, STACKS, Kind
+from stepscope.store.facts import Facts
+
+_EARLIEST = 9
+_LATEST = 40
+_SETTLED = 1.15
+
+
+def settled(steps_ns: list[int]) -> bool:
+    """Whether the last steps take about as long as those before them."""
+    if len(steps_ns) < 8:
+        return False
+    before, after = median(steps_ns[-8:-4]), median(steps_ns[-4:])
+    return max(before, after) <= _SETTLED * min(before, after)
+
+
+class Window:
+    """Decides when to record, and records."""
+
+    def __init__(self, options: ProbeOptions, log: RowLog, facts: Facts) -> None:
+        self._folder = Path(options.folder)
+        self._log = log
+        self._facts = facts
+        self._warmup = options.warmup
+        self._at = options.window_at
+        self._plans: list[tuple[str, int, int]] = []
+        if options.window:
+            self._plans.append(("window", options.window, PROFILED))
+            if options.stacks:
+                self._plans.append(("stacks", options.stacks, PROFILED | STACKS))
+        self._recent: list[int] = []
+        self._last_ns = 0
+        self._profiler: Any = None
+        self._mark: Any = None
+        self._name = ""
+        self._left = 0
+        self._gap = 0
+        self._started_at = 0
+        self.saving: Callable[[], None] | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether recording is on."""
+        return self._profiler is not None
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to do."""
+        return not self._plans and self._profiler is None
+
+    def step_ended(self, step: int, now_ns: int) -> None:
+        """Step number `step` has just ended."""
+        if self._profiler is not None:
+            self._mark.__exit__(None, None, None)
+            self._left -= 1
+            if self._left > 0:
+                self._begin_step(step + 1)
+            else:
+                self._stop(step)
+            return
+        if not self._plans:
+            return
+        if self._last_ns:
+            self._recent.append(now_ns - self._last_ns)
+            del self._recent[:-8]
+        self._last_ns = now_ns
+        if self._due(step):
+            self._start(step)
+
+    def _due(self, step: int) -> bool:
+        if self._plans[0][0] == "stacks":
+            self._gap += 1
+            return self._gap > 1
+        if self._at is not None:
+            return step + 1 >= self._at
+        if self._warmup is not None:
+            return step >= self._warmup
+        return step + 1 >= _LATEST or (step + 1 >= _EARLIEST and settled(self._recent))
+
+    def _start(self, step: int) -> None:
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+
+        name, steps, flags = self._plans.pop(0)
+        depth = self._log.depth
+        self._log.enter(OBSERVER)
+        try:
+            activities = [ProfilerActivity.CPU]
+            if torch.cuda.is_available():
+                activities.append(ProfilerActivity.CUDA)
+            stacks = bool(flags & STACKS)
+            profiler = profile(
+                activities=activities,
+                record_shapes=not stacks,
+                profile_memory=not stacks,
+                with_stack=stacks,
+            )
+            profiler.start()
+        except RuntimeError as problem:
+            self._plans.clear()
+            self._facts.write("problem", text=f"no kernel-level recording: {problem}")
+            self._log.leave(depth)
+            return
+        self._log.leave(depth)
+        self._log.end_row(Kind.WINDOW)
+        self._log.flags = flags
+        self._profiler, self._name, self._left = profiler, name, steps
+        self._started_at = step + 1
+        self._begin_step(step + 1)
+
+    def _begin_step(self, step: int) -> None:
+        from torch.profiler import record_function
+
+        self._mark = record_function(f"ProfilerStep#{step}")
+        self._mark.__enter__()
+
+    def _stop(self, step: int) -> None:
+        depth = self._log.depth
+        self._log.enter(OBSERVER)
+        profiler, self._profiler = self._profiler, None
+        profiler.stop()
+        path = self._folder / f"{self._name}.pt.trace.json"
+        partial = path.with_suffix(".part")
+        profiler.export_chrome_trace(str(partial))
+        partial.rename(path)
+        self._facts.write("window", name=self._name, first=self._started_at, last=step)
+        self._log.leave(depth)
+        self._log.end_row(Kind.WINDOW)
+        self._log.flags = 0
+        self._gap = 0
+
+    def abandon(self) -> None:
+        """The program ends inside the window: what was recorded is kept."""
+        if self._profiler is not None:
+            self._mark.__exit__(None, None, None)
+            self._stop(self._started_at)

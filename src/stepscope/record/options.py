@@ -1,0 +1,33 @@
+"""What `stepscope run` was asked to do, as handed to the child."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """Options of the probe. Steps count from 1; None means the probe decides."""
+
+    folder: str
+    launched_ns: int
+    """When the child was started, CLOCK_MONOTONIC."""
+    steps: int | None = None
+    """End the program cleanly after this many steps."""
+    warmup: int | None = None
+    """Steps before times count as settled."""
+    window: int = 6
+    """Steps recorded at kernel level; 0 for none."""
+    window_at: int | None = None
+    """First step of the window."""
+    stacks: int = 2
+    """Steps of a second window that carries Python stacks; 0 for none."""
+    memory: bool = False
+    nvtx: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        return cls(**json.loads(text))

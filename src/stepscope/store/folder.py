@@ -1,0 +1,125 @@
+"""Run folders: making, finding and naming them."""
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from stepscope.record.errors import BrokenRun, UsageError
+
+HOME = ".stepscope"
+FACTS = "run.json"
+
+
+def create(out: Path | None, force: bool, cwd: Path) -> Path:
+    """A fresh run folder: `out`, or a new one under ./.stepscope. Raises UsageError."""
+    folder = out if out is not None else _home(cwd) / new_id()
+    try:
+        if folder.exists():
+            _clear(folder, force)
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except PermissionError:
+        raise UsageError(f"cannot write in {folder}: name another folder with --out") from None
+    except OSError as problem:
+        raise UsageError(
+            f"cannot use {folder}: {problem.strerror}; name another folder with --out"
+        ) from None
+    return folder
+
+
+def new_id() -> str:
+    """A short id that sorts by time: month, day, hour, minute and three random digits."""
+    return f"{datetime.now():%m%d-%H%M}-{secrets.token_hex(2)[:3]}"
+
+
+def _home(cwd: Path) -> Path:
+    home = cwd / HOME
+    home.mkdir(exist_ok=True)
+    ignore = home / ".gitignore"
+    if not ignore.exists():
+        ignore.write_text("*\n")
+    return home
+
+
+def _clear(folder: Path, force: bool) -> None:
+    """Make room in an existing folder, or say why not."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is a file: name a folder with --out")
+    if not any(folder.iterdir()):
+        return
+    if in_use(folder):
+        raise UsageError(f"{folder} is in use by a run under way: name another with --out")
+    if not (folder / FACTS).exists():
+        raise UsageError(f"{folder} holds something else than a run: name another with --out")
+    if not force:
+        raise UsageError(f"{folder} holds a run: --force replaces it, or name another with --out")
+    shutil.rmtree(folder)
+
+
+def lock(folder: Path) -> int:
+    """Mark a folder as in use until this process ends. Returns the lock's descriptor."""
+    fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise UsageError(f"{folder} is in use by a run under way: name another with --out") from None
+    return fd
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a run is being written there."""
+    try:
+        fd = os.open(folder / "lock", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def find(name: str | None, cwd: Path) -> Path:
+    """The folder of a run given by path or id; the last one for None. Raises UsageError."""
+    if name is not None:
+        for folder in (Path(name), cwd / HOME / name):
+            if (folder / FACTS).is_file():
+                return folder
+        if Path(name).is_dir():
+            raise UsageError(f"{name} holds no run ({FACTS} is missing)")
+        matches = [p.parent for p in (cwd / HOME).glob(f"*{name}*/{FACTS}")]
+        if len(matches) == 1:
+            return matches[0]
+        raise UsageError(f"no run {name}: give a run folder or an id from {HOME}")
+    runs = list((cwd / HOME).glob(f"*/{FACTS}"))
+    if not runs:
+        raise UsageError("no run here yet: stepscope run train.py")
+    return max(runs, key=lambda path: path.stat().st_mtime_ns).parent
+
+
+def write_run(folder: Path, facts: dict[str, Any]) -> None:
+    """Write run.json whole or not at all."""
+    part = folder / f"{FACTS}.part"
+    part.write_text(json.dumps(facts, indent=1) + "\n")
+    part.replace(folder / FACTS)
+
+
+def read_run(folder: Path) -> dict[str, Any]:
+    """What run.json says. Raises BrokenRun."""
+    try:
+        facts = json.loads((folder / FACTS).read_text())
+    except (OSError, ValueError) as problem:
+        raise BrokenRun(f"{folder / FACTS} cannot be read: {problem}") from None
+    if not isinstance(facts, dict) or "schema" not in facts:
+        raise BrokenRun(f"{folder / FACTS} is not a run of stepscope")
+    return facts

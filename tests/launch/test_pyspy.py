@@ -1,0 +1,154 @@
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stepscope.analyze.hostcode import host_code
+from stepscope.launch import pyspy
+from stepscope.record.errors import MissingExtra
+
+PROGRAM = """
+import threading, time
+def hot(until):
+    total = 0
+    while time.time() < until:
+        for i in range(20_000):
+            total += i * i  # planted
+    return total
+threading.Thread(target=time.sleep, args=(1.2,), name="odd; one").start()
+print("up", flush=True)
+hot(time.time() + 1.2)
+"""
+
+
+@pytest.fixture
+def spy():
+    try:
+        return pyspy.PySpy()
+    except MissingExtra:
+        pytest.skip("py-spy is not installed")
+
+
+def run_program(tmp_path, source=PROGRAM):
+    path = tmp_path / "a;b" / "hot loop.py"
+    path.parent.mkdir()
+    path.write_text(source)
+    child = subprocess.Popen([sys.executable, str(path)], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child, path
+
+
+def start(spy, child, folder):
+    spy.start(child.pid, folder)
+    if spy.problem and "ptrace" in spy.problem:
+        child.kill()
+        child.communicate()
+        pytest.skip(spy.problem)
+
+
+def test_the_planted_hot_line_comes_first(spy, tmp_path):
+    child, path = run_program(tmp_path)
+    start(spy, child, tmp_path)
+    child.communicate()
+    spy.stop()
+    assert spy.problem is None
+    assert spy.samples > 20
+    text = (tmp_path / pyspy.OUTPUT).read_text()
+    code = host_code(text, pyspy.RATE_HZ, child.pid)
+    first = code.functions[0]
+    assert (first.name, first.file) == ("hot", str(path))
+    lines = path.read_text().splitlines()
+    assert lines[code.lines[0].line - 1].strip().startswith(("total +=", "for i in"))
+    assert 0.2 < code.sampled_s < 2
+    assert {thread.name: thread.main for thread in code.threads} == {
+        "MainThread": True,
+        "odd; one": False,
+    }
+
+
+def test_stop_writes_what_there_is_while_the_program_goes_on(spy, tmp_path):
+    child, _ = run_program(tmp_path)
+    start(spy, child, tmp_path)
+    time.sleep(0.3)
+    spy.stop()
+    assert child.poll() is None
+    child.communicate()
+    assert spy.problem is None
+    assert "hot" in (tmp_path / pyspy.OUTPUT).read_text()
+
+
+def test_a_program_that_is_killed_and_not_yet_reaped_does_not_hang_the_end(spy, tmp_path):
+    child, _ = run_program(tmp_path)
+    start(spy, child, tmp_path)
+    time.sleep(0.3)
+    child.kill()
+    began = time.monotonic()
+    spy.stop()
+    assert time.monotonic() - began < 5
+    child.communicate()
+    assert "hot" in (tmp_path / pyspy.OUTPUT).read_text()
+
+
+def test_a_program_already_gone_is_one_clear_line(spy, tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    spy.start(child.pid, tmp_path)
+    spy.stop()
+    assert spy.problem is not None
+    assert spy.problem.startswith("py-spy could not record host code")
+    assert "\n" not in spy.problem
+
+
+def fake(tmp_path, script):
+    """A py-spy that behaves as told."""
+    path = tmp_path / "py-spy"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    spied = pyspy.PySpy.__new__(pyspy.PySpy)
+    spied.__init__()
+    spied._program = str(path)
+    return spied
+
+
+def test_ptrace_not_permitted_says_what_to_do(spy, tmp_path):
+    spied = fake(tmp_path, "echo 'Error: Permission Denied: Try running again'; exit 1")
+    spied.start(os.getpid(), tmp_path)
+    assert spied.problem is not None
+    assert "SYS_PTRACE" in spied.problem
+    spied.stop()
+
+
+def test_a_python_that_is_not_up_yet_is_tried_again(spy, tmp_path):
+    count = tmp_path / "count"
+    spied = fake(tmp_path, f"echo x >> {count}; echo 'Error: no python here'; exit 1")
+    spied.start(os.getpid(), tmp_path)
+    assert len(count.read_text().split()) == pyspy._ATTEMPTS
+    assert spied.problem == "py-spy could not record host code: no python here"
+
+
+def test_one_that_never_ends_is_ended(spy, tmp_path, monkeypatch):
+    monkeypatch.setattr(pyspy, "_FINISH_S", 0.3)
+    spied = fake(tmp_path, "trap '' INT; echo Sampling process; while :; do sleep 0.1; done")
+    spied.start(os.getpid(), tmp_path)
+    process = spied._process
+    assert process is not None
+    spied.stop()
+    assert process.returncode == -9
+    assert "did not finish" in (spied.problem or "")
+
+
+def test_a_missing_py_spy_names_the_extra(monkeypatch, tmp_path):
+    monkeypatch.setattr(pyspy.sysconfig, "get_path", lambda _: str(tmp_path))
+    monkeypatch.setattr(pyspy.shutil, "which", lambda _: None)
+    with pytest.raises(MissingExtra, match=r"stepscope\[python\]"):
+        pyspy.PySpy()
+
+
+def test_nothing_started_nothing_to_stop(spy):
+    spy.stop()
+    assert spy.problem is None
+    assert spy._output == Path()

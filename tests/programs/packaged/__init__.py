@@ -1,0 +1,1 @@
+"""A program that is a package, run with -m."""

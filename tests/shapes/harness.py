@@ -1,0 +1,183 @@
+"""Runs each program of tests/programs under plain Python and under `stepscope run`, once.
+
+What is expected of a program stands in comments at its top, each on a line of its own:
+
+    # steps: 12                  the exact number of steps
+    # losses: mean               `loss` lines print the mean over several backwards in a step
+    # optimizer steps: 20 4      per optimizer, most first (default: one, every step); or `any`
+    # inferred                   no optimizer steps (`inferred: any` where either reading is right)
+    # compile: graph_breaks      uses torch.compile, with at least one of each thing named
+    # needs: lightning g++       skipped where a package or command is missing
+    # arguments: …               the command line, in shell syntax
+    # stdin: …                   what it reads, in Python's escapes
+    # slow                       left to `make test-all`
+"""
+
+import fcntl
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTS = Path(__file__).parent.parent
+PROGRAMS = TESTS / "programs"
+SOURCE = TESTS.parent / "src"
+TIMEOUT_S = 150
+STEPSCOPE = [sys.executable, "-m", "stepscope.cli.main"]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A program and what its head says of it."""
+
+    name: str
+    path: Path
+    expects: dict[str, str]
+
+    @property
+    def steps(self) -> int:
+        return int(self.expects["steps"])
+
+    @property
+    def optimizer_steps(self) -> list[int] | None:
+        """Steps of each optimizer, most first; None where several counts are right."""
+        if "inferred" in self.expects:
+            return []
+        counts = self.expects.get("optimizer steps", str(self.steps))
+        return None if counts == "any" else [int(count) for count in counts.split()]
+
+    @property
+    def inferred(self) -> bool | None:
+        """Whether steps are counted by other means than an optimizer; None: either is right."""
+        return None if self.expects.get("inferred") == "any" else "inferred" in self.expects
+
+    @property
+    def command(self) -> list[str]:
+        """What follows `python`, and equally `stepscope run`."""
+        target = ["-m", self.name] if self.path.stem == "__main__" else [self.relative_path]
+        return [*target, *shlex.split(self.expects.get("arguments", ""))]
+
+    @property
+    def cwd(self) -> Path:
+        """Not the program's own folder, so that `sys.path[0]` and the cwd differ."""
+        return PROGRAMS if self.path.stem == "__main__" else TESTS
+
+    @property
+    def relative_path(self) -> str:
+        return str(self.path.relative_to(TESTS))
+
+    @property
+    def stdin(self) -> str:
+        return self.expects.get("stdin", "").encode().decode("unicode_escape")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A finished process. Text is latin-1, so that every byte keeps its place."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+    def said(self, word: str) -> list[str]:
+        """What follows `word` on the lines of stdout that begin with it."""
+        lines = [line.partition(" ") for line in self.stdout.splitlines()]
+        return [rest for first, _, rest in lines if first == word]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Both runs of a program, and `stepscope show --json` of the second."""
+
+    shape: Shape
+    plain: Ended
+    observed: Ended
+    shown: Ended
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return parse_shown(self.shown)
+
+
+def read_shape(path: Path) -> Shape:
+    """Parse the comments between a program's docstring and its first other line."""
+    expects = {}
+    for line in path.read_text().splitlines()[1:]:
+        if line and not line.startswith("# "):
+            break
+        key, _, value = line.removeprefix("# ").partition(":")
+        expects[key.strip()] = value.strip()
+    name = path.parent.name if path.stem == "__main__" else path.stem
+    return Shape(name, path, expects)
+
+
+def all_shapes() -> list[Shape]:
+    """Every program, by name; files that begin with an underscore are shared parts."""
+    scripts = [path for path in PROGRAMS.glob("*.py") if not path.name.startswith("_")]
+    return sorted(map(read_shape, [*scripts, *PROGRAMS.glob("*/__main__.py")]), key=str)
+
+
+def execute(command: list[str], cwd: Path, stdin: str = "") -> Ended:
+    """Run a command to its end, on one thread and without any network."""
+    env = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+    env |= {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(SOURCE), env.get("PYTHONPATH")])),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "HF_HUB_OFFLINE": "1",
+    }
+    ended = subprocess.run(
+        command, cwd=cwd, env=env, input=stdin.encode(), capture_output=True, timeout=TIMEOUT_S
+    )
+    return Ended(ended.returncode, ended.stdout.decode("latin-1"), ended.stderr.decode("latin-1"))
+
+
+def run_plain(shape: Shape) -> Ended:
+    return execute([sys.executable, *shape.command], shape.cwd, shape.stdin)
+
+
+def run_observed(shape: Shape, out: Path, *options: str) -> Ended:
+    command = [*STEPSCOPE, "run", "--quiet", "--out", str(out), *options, *shape.command]
+    return execute(command, shape.cwd, shape.stdin)
+
+
+def show(run: Path) -> Ended:
+    return execute([*STEPSCOPE, "show", str(run), "--json"], TESTS)
+
+
+def parse_shown(shown: Ended) -> dict[str, Any]:
+    """The JSON document that `show --json` printed."""
+    assert shown.exit_code == 0, shown.stderr
+    document: dict[str, Any] = json.loads(shown.stdout)
+    return document
+
+
+def outcome_of(shape: Shape, folder: Path) -> Outcome:
+    """Both runs of a program; made once in `folder` however many processes ask for them."""
+    kept = folder / f"{shape.name}.json"
+    with open(folder / f"{shape.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not kept.exists():
+            run = folder / shape.name
+            ended = [run_plain(shape), run_observed(shape, run, "--no-window"), show(run)]
+            kept.write_text(json.dumps([asdict(one) for one in ended]))
+    return Outcome(shape, *(Ended(**one) for one in json.loads(kept.read_text())))
+
+
+def programs(
+    *names: str, where: Callable[[Shape], bool] = lambda shape: True
+) -> pytest.MarkDecorator:
+    """Parametrise a test's `outcome` over the programs named (none: all) that satisfy `where`."""
+    params = [
+        pytest.param(shape, id=shape.name, marks=[pytest.mark.slow] * ("slow" in shape.expects))
+        for shape in all_shapes()
+        if where(shape) and (not names or shape.name in names)
+    ]
+    return pytest.mark.parametrize("outcome", params, indirect=True)
