@@ -127,6 +127,15 @@ def test_the_owner_is_the_innermost_frame_of_the_program():
     assert owner([]) == ("", 0, "", "")
 
 
+def test_what_an_import_allocates_names_the_package_not_the_machinery_of_import():
+    stack = [
+        Frame("_compile_bytecode", "<frozen importlib._bootstrap_external>", 729),
+        Frame("<module>", f"{TORCH}/__init__.py", 40),
+        Frame("<module>", "/p/train.py", 1),
+    ]
+    assert owner(stack) == ("/p/train.py", 1, "<module>", "torch.<module>")
+
+
 def test_owners_prefer_the_device_and_read_back_what_was_written(tmp_path):
     assert owners(tmp_path) is None
     cpu = MemoryLines("cpu", 5, [LineBytes("/p/a.py", 1, "f", "", 5, 1)], [])

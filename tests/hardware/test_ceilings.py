@@ -9,7 +9,7 @@ from stepscope.hardware import ceilings
 from stepscope.hardware.ceiling_cache import cache_file, cache_folder, load_ceilings, save_ceilings
 from stepscope.hardware.ceiling_measures import matrix_size
 from stepscope.hardware.ceiling_names import CEILING_NAMES, quantity
-from stepscope.hardware.timing import summarise
+from stepscope.hardware.timing import Repeats, summarise
 from stepscope.record.errors import MissingExtra, StepscopeError
 
 KEY = "NVIDIA H200 | 580.95 | torch 2.11.0"
@@ -94,11 +94,12 @@ def test_matrices_grow_only_as_far_as_the_budget():
 
 
 def test_a_result_is_the_median_with_the_spread_of_the_middle():
-    result = summarise([1.0, 2.0, 3.0, 4.0, 50.0], 7, lambda s: 12 / s)
+    result = summarise(Repeats([0.5, 9.0], [1.0, 2.0, 3.0, 4.0, 50.0]), 7, lambda s: 12 / s)
     assert result.value == 4
+    assert result.best == 24
     assert result.spread > 1
     assert (result.repeats, result.size) == (5, 7)
-    assert summarise([2.0], 1, lambda s: s).spread == 0
+    assert summarise(Repeats([], [2.0]), 1, lambda s: s).spread == 0
 
 
 def test_numbers_read_well():

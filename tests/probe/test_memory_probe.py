@@ -184,7 +184,7 @@ def test_cuda_history_names_the_planted_lines_and_oom_is_written(tmp_path):
     lines = json.loads((tmp_path / CUDA_LINES).read_text())
     source = program.read_text().splitlines()
     assert "planted peak" in source[lines["at_peak"][0]["line"] - 1]
-    assert lines["at_peak"][0]["bytes"] == 400_000_000
+    assert lines["at_peak"][0]["bytes"] == pytest.approx(400_000_000, rel=1e-3)
     assert "planted growth" in source[lines["growth"][0]["line"] - 1]
     assert lines["growth"][0]["bytes"] == 7 * 4_000_000
     assert lines["allocator_peak_bytes"] == pytest.approx(lines["peak_bytes"], rel=0.01)

@@ -6,7 +6,7 @@ import sys
 
 
 def dynamo_counts():
-    """Graphs, breaks, frames and recompilations of this process so far."""
+    """Graphs, what they hold, breaks and recompilations of this process so far."""
     from torch._dynamo.utils import counters, get_compilation_metrics
 
     compilations = [str(metrics.compile_id) for metrics in get_compilation_metrics()]
@@ -14,7 +14,6 @@ def dynamo_counts():
         "graphs": counters["stats"].get("unique_graphs", 0),
         "calls_captured": counters["stats"].get("calls_captured", 0),
         "graph_breaks": sum(counters["graph_break"].values()),
-        "frames": dict(counters["frames"]),
         "recompilations": sum(not name.endswith("/0") for name in compilations),
     }
 

@@ -1,6 +1,7 @@
 """Compile the function that steps the optimizer."""
 # steps: 12
 # optimizer steps: any
+# inferred: any
 # compile: graphs
 
 import _counters  # noqa: F401

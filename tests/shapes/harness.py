@@ -48,9 +48,8 @@ class Shape:
     @property
     def optimizer_steps(self) -> list[int] | None:
         """Steps of each optimizer, most first; None where several counts are right."""
-        if "inferred" in self.expects:
-            return []
-        counts = self.expects.get("optimizer steps", str(self.steps))
+        default = "" if "inferred" in self.expects else str(self.steps)
+        counts = self.expects.get("optimizer steps", default)
         return None if counts == "any" else [int(count) for count in counts.split()]
 
     @property

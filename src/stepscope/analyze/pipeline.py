@@ -89,12 +89,13 @@ def _source(counters: list[_Counter]) -> PipelineSource | None:
     for counter in counters:
         total[counter.fact["what"]] += counter.total_ns
         count[counter.fact["what"]] += counter.count
-    if not count["fetch"]:
+    whole = total["rest"] + total["collate"] + total["transform"]
+    if not count["fetch"] or not whole:
         return None
     about = counters[0].fact
     samples = int(count["samples"])
     ms_per_sample = total["fetch"] / samples / 1e6 if samples else None
-    parts = _parts(counters, total, ms_per_sample)
+    parts = _parts(counters, total, whole, ms_per_sample)
     return PipelineSource(
         dataset=about["loader"],
         file=about["loader_file"],
@@ -104,17 +105,19 @@ def _source(counters: list[_Counter]) -> PipelineSource | None:
         samples=samples,
         ms_per_batch=total["fetch"] / count["fetch"] / 1e6,
         ms_per_sample=ms_per_sample,
-        collate_share=min(total["collate"] / total["fetch"], 1.0),
+        collate_share=total["collate"] / whole,
         parts=tuple(sorted(parts, key=lambda part: -part.share)),
     )
 
 
 def _parts(
-    counters: list[_Counter], total: Mapping[str, float], ms_per_sample: float | None
+    counters: list[_Counter],
+    total: Mapping[str, float],
+    whole: float,
+    ms_per_sample: float | None,
 ) -> list[PipelinePart]:
     lines = {part: _lines(counters, part) for part in ("fetch", "collate")}
     followed = {part: sum(c.total_ns for c in found.values()) for part, found in lines.items()}
-    whole = total["rest"] + total["collate"] + total["transform"]
     scale = {
         "fetch": _ratio(total["rest"] / whole, followed["fetch"] + total["traced_rest"]),
         "collate": _ratio(total["collate"] / whole, followed["collate"] + total["traced_collate"]),

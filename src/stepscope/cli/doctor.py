@@ -92,9 +92,10 @@ def _progress() -> Iterator[Callable[[dict[str, Any]], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
+    from stepscope.hardware.ceiling_names import CEILING_NAMES
+
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("measuring: starting torch", total=None)
-
         ahead: list[str] = []
 
         def hear(line: dict[str, Any]) -> None:
@@ -105,7 +106,7 @@ def _progress() -> Iterator[Callable[[dict[str, Any]], None]]:
                 ahead.pop(0)
                 bar.advance(task)
             if ahead:
-                bar.update(task, description=f"measuring {_words(ahead[0]):<21}")
+                bar.update(task, description=f"measuring {CEILING_NAMES[ahead[0]].words:<21}")
 
         yield hear
 
@@ -116,12 +117,6 @@ def _say(line: dict[str, Any]) -> None:
     if "measured" in line:
         name = line["measured"]
         number, unit = quantity(line["result"]["value"], CEILING_NAMES[name].unit)
-        click.echo(f"  {_words(name)}: {number} {unit}", err=True)
+        click.echo(f"  {CEILING_NAMES[name].words}: {number} {unit}", err=True)
     elif "failed" in line:
-        click.echo(f"  {_words(line['failed'])}: {line['why']}", err=True)
-
-
-def _words(name: str) -> str:
-    from stepscope.hardware.ceiling_names import CEILING_NAMES
-
-    return f"{CEILING_NAMES[name].group}, {CEILING_NAMES[name].label}"
+        click.echo(f"  {CEILING_NAMES[line['failed']].words}: {line['why']}", err=True)

@@ -55,7 +55,9 @@ def run(
     from stepscope.launch.program import Program, check
 
     if nvtx and (python or memory):
-        raise UsageError("--nvtx is for a run under Nsight Systems: leave out --python and --memory")
+        raise UsageError(
+            "--nvtx is for a run under Nsight Systems: leave out --python and --memory"
+        )
     target = Program(program, arguments, module)
     check(target, Path.cwd())
     request = Request(target, timeout, python, live=not quiet and sys.stderr.isatty())
@@ -85,8 +87,7 @@ def _folders(out: Path | None, force: bool, repeat: int) -> list[Path]:
         return [create(out, force, Path.cwd())]
     parent = out if out is not None else None
     return [
-        create(parent / str(i) if parent else None, force, Path.cwd())
-        for i in range(1, repeat + 1)
+        create(parent / str(i) if parent else None, force, Path.cwd()) for i in range(1, repeat + 1)
     ]
 
 
@@ -102,5 +103,6 @@ def _tell(folder: Path, number: int, repeat: int) -> None:
     except StepscopeError as problem:
         print(f"stepscope: {problem}", file=sys.stderr)
     except Exception as problem:
-        print(f"stepscope: the run is in {folder}, but cannot be shown: {problem!r}",
-              file=sys.stderr)
+        print(
+            f"stepscope: the run is in {folder}, but cannot be shown: {problem!r}", file=sys.stderr
+        )

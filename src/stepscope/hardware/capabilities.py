@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from stepscope.hardware.ceiling_names import CEILING_NAMES
+
 _BUSY_PERCENT = 25
 _WIDE_SPREAD = 0.25
 
@@ -56,15 +58,15 @@ def _machine_cautions(machine: dict[str, Any]) -> Iterator[str]:
 
 def _ceiling_cautions(ceilings: dict[str, Any]) -> Iterator[str]:
     busy = ceilings.get("busy_percent") or 0
-    wide = [name for name, entry in ceilings.get("ceilings", {}).items() if _is_wide(entry)]
+    wide = [
+        CEILING_NAMES[name].words
+        for name, entry in ceilings.get("ceilings", {}).items()
+        if name in CEILING_NAMES and entry["spread"] > _WIDE_SPREAD
+    ]
     if busy > _BUSY_PERCENT:
         yield f"The CPU was {busy:.0f}% busy when the ceilings were measured: they may read low."
     elif wide:
-        yield f"{len(wide)} of the ceilings varied widely while measured: they may read low."
-
-
-def _is_wide(entry: dict[str, Any]) -> bool:
-    return bool(entry["spread"] > _WIDE_SPREAD)
+        yield f"Varied widely while measured, and may be off: {'; '.join(wide)}."
 
 
 def _steps(machine: dict[str, Any]) -> Capability:

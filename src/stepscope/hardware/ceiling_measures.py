@@ -12,7 +12,7 @@ _FIRST_SIZE: Final = {"cuda": 2048, "cpu": 1024}
 _LARGEST_SIZE: Final = 8192
 _LAUNCHES: Final = 1000
 _COPY_BYTES: Final = {"cuda": 1 << 30, "cpu": 1 << 28}
-_TRANSFER_BYTES: Final = 1 << 28
+_TRANSFER_BYTES: Final = 1 << 25  # about a batch: larger ones fall out of the host's caches
 
 
 def plan(device: str) -> dict[str, Measurement]:
@@ -56,8 +56,8 @@ def matmul(device: str, dtype: str, precision: str, budget_s: float) -> Result:
     larger = matrix_size(size, once_s, budget_s)
     if larger > size and 4 * larger**2 * 4 < _free_bytes(device):
         size, action = larger, _product(device, dtype, larger)
-    seconds = time_repeats(action, device, budget_s)
-    return summarise(seconds, size, lambda s: 2 * size**3 / s / 1e12)
+    repeats = time_repeats(action, device, budget_s)
+    return summarise(repeats, size, lambda s: 2 * size**3 / s / 1e12)
 
 
 def matrix_size(size: int, once_s: float, budget_s: float) -> int:
@@ -83,12 +83,12 @@ def memory(device: str, budget_s: float) -> Result:
     size = min(_COPY_BYTES[device], _free_bytes(device) // 4)
     source = torch.randint(256, (size,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    seconds = time_repeats(lambda: target.copy_(source), device, budget_s)
-    return summarise(seconds, size, lambda s: 2 * size / s / 1e9)
+    repeats = time_repeats(lambda: target.copy_(source), device, budget_s)
+    return summarise(repeats, size, lambda s: 2 * size / s / 1e9)
 
 
 def transfer(to_device: bool, pinned: bool, budget_s: float) -> Result:
-    """GB/s between the host's memory and the GPU's."""
+    """GB/s between the host's memory and the GPU's, for about a batch of images."""
     import torch
 
     size = min(_TRANSFER_BYTES, _free_bytes("cuda") // 4)
@@ -97,8 +97,8 @@ def transfer(to_device: bool, pinned: bool, budget_s: float) -> Result:
         host = host.pin_memory()
     other: Any = torch.empty(size, dtype=torch.uint8, device="cuda")
     source, target = (host, other) if to_device else (other, host)
-    seconds = time_repeats(lambda: target.copy_(source, non_blocking=True), "cuda", budget_s)
-    return summarise(seconds, size, lambda s: size / s / 1e9)
+    repeats = time_repeats(lambda: target.copy_(source, non_blocking=True), "cuda", budget_s)
+    return summarise(repeats, size, lambda s: size / s / 1e9)
 
 
 def launch(device: str, budget_s: float) -> Result:
@@ -114,8 +114,8 @@ def launch(device: str, budget_s: float) -> Result:
             torch.cuda.synchronize()
 
     # The host's clock, not the device's: it is the host that launches.
-    seconds = time_repeats(many, "cpu", budget_s)
-    return summarise(seconds, _LAUNCHES, lambda s: s / _LAUNCHES * 1e6)
+    repeats = time_repeats(many, "cpu", budget_s)
+    return summarise(repeats, _LAUNCHES, lambda s: s / _LAUNCHES * 1e6)
 
 
 def _free_bytes(device: str) -> int:

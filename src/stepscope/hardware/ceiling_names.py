@@ -10,6 +10,11 @@ class CeilingName(NamedTuple):
     label: str
     unit: str
 
+    @property
+    def words(self) -> str:
+        """The name in a sentence."""
+        return f"{self.group}, {self.label}"
+
 
 CEILING_NAMES: Final = {
     "matmul_fp32_tflops": CeilingName("matrix product", "fp32", "TFLOP/s"),

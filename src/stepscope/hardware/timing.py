@@ -10,11 +10,24 @@ REPEATS: Final = (5, 50)  # at least, at most
 
 
 @dataclass(frozen=True)
+class Repeats:
+    """Seconds of each repeat: while warming up, and after."""
+
+    warm_s: list[float]
+    steady_s: list[float]
+
+
+@dataclass(frozen=True)
 class Result:
-    """A measured rate or time; `spread` is the width of the middle 80% over the median."""
+    """A measured rate or time: what lasts, the median of the steady repeats.
+
+    `spread` is the width of their middle 80% over the median; `best` the best of all repeats,
+    which a GPU reaches for a moment, until its power limit sets in.
+    """
 
     value: float
     spread: float
+    best: float
     repeats: int
     size: int
 
@@ -23,17 +36,24 @@ class Result:
         return asdict(self)
 
 
-def summarise(seconds: list[float], size: int, value_of: Callable[[float], float]) -> Result:
-    """A result from repeats that took `seconds` each; `value_of` turns seconds into the unit."""
+def summarise(repeats: Repeats, size: int, value_of: Callable[[float], float]) -> Result:
+    """A result from repeats; `value_of` turns seconds into the unit."""
+    seconds = repeats.steady_s
     middle = median(seconds)
     deciles = quantiles(seconds, n=10, method="inclusive") if len(seconds) > 1 else [middle] * 9
-    return Result(value_of(middle), (deciles[8] - deciles[0]) / middle, len(seconds), size)
+    return Result(
+        value=value_of(middle),
+        spread=(deciles[8] - deciles[0]) / middle,
+        best=value_of(min(seconds + repeats.warm_s)),
+        repeats=len(seconds),
+        size=size,
+    )
 
 
-def time_repeats(action: Callable[[], object], device: str, budget_s: float) -> list[float]:
-    """Seconds of each repeat, after a warm-up of a third of `budget_s` for the clocks to rise."""
-    _repeat(action, device, budget_s / 3, least=2, most=1 << 30)
-    return _repeat(action, device, budget_s, *REPEATS)
+def time_repeats(action: Callable[[], object], device: str, budget_s: float) -> Repeats:
+    """Repeat for `budget_s`, after a warm-up of a third of it for the clocks to settle."""
+    warm_s = _repeat(action, device, budget_s / 3, least=2, most=1 << 30)
+    return Repeats(warm_s, _repeat(action, device, budget_s, *REPEATS))
 
 
 def _repeat(

@@ -11,8 +11,14 @@ from dataclasses import dataclass
 from types import FrameType
 
 TIMED_OUT = 124
-_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1,
-              signal.SIGUSR2)
+_FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
 _GRACE_S = 10.0
 _TICK_S = 0.1
 

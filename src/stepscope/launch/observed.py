@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
@@ -38,7 +38,7 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
     """Run the program once into the folder that `options` names."""
     folder = Path(options.folder)
     lock = folders.lock(folder)
-    facts = _facts(request, folder)
+    facts = run_facts(request.program.name, request.program.arguments, folder)
     folders.write_run(folder, facts)
     session = _Session(request, folder)
     options = replace(options, launched_ns=time.monotonic_ns())
@@ -52,9 +52,8 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
         )
     finally:
         session.end()
-        _pack(folder)
     facts["run"] |= _ending(outcome, session.notes)
-    folders.write_run(folder, facts)
+    finish(folder, facts)
     os.close(lock)
     return outcome
 
@@ -103,17 +102,17 @@ class _Session:
         self.notes["killed_by_kernel"] = _kernel_kills() > self._kills
 
 
-def _facts(request: Request, folder: Path) -> dict[str, Any]:
+def run_facts(program: str, arguments: Iterable[str], folder: Path) -> dict[str, Any]:
+    """What is known of a run before it starts."""
     from stepscope.hardware.machine import describe
     from stepscope.store.git import commit
 
-    program = request.program
     return {
         "schema": SCHEMA,
         "run": {
             "id": folder.resolve().name,
-            "program": program.name,
-            "argv": masked_arguments(program.arguments),
+            "program": program,
+            "argv": masked_arguments(arguments),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
             "stepscope": __version__,
             "torch": _version("torch"),
@@ -124,6 +123,12 @@ def _facts(request: Request, folder: Path) -> dict[str, Any]:
         "environment": kept_environment(os.environ),
         "machine": describe(),
     }
+
+
+def finish(folder: Path, facts: dict[str, Any]) -> None:
+    """Complete a folder whose program has ended."""
+    _pack(folder)
+    folders.write_run(folder, facts)
 
 
 def _version(package: str) -> str | None:

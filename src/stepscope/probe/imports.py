@@ -12,7 +12,7 @@ from time import monotonic_ns
 from types import ModuleType
 from typing import Any
 
-_WORTH_NOTING_NS = 20_000_000
+_WORTH_NOTING_NS = 5_000_000
 
 
 class ImportWatch:
@@ -20,8 +20,8 @@ class ImportWatch:
 
     def __init__(self, started_ns: int) -> None:
         self.started_ns = started_ns
-        self.slow: list[tuple[str, int]] = []
-        self.total_ns = 0
+        self.noted: list[tuple[str, int, int]] = []  # name, begun, elapsed
+        self.note: Callable[[str, int, int], Any] = lambda *slow: self.noted.append(slow)
         self._callbacks: dict[str, list[Callable[[ModuleType], Any]]] = {}
         self._looking: set[str] = set()
         self._depth = 0
@@ -38,7 +38,9 @@ class ImportWatch:
     def when_imported(self, name: str, callback: Callable[[ModuleType], Any]) -> None:
         """Call back with the module once it is imported, at once if it already is."""
         module = sys.modules.get(name)
-        if module is not None and not getattr(getattr(module, "__spec__", None), "_initializing", 0):
+        if module is not None and not getattr(
+            getattr(module, "__spec__", None), "_initializing", 0
+        ):
             callback(module)
         else:
             self._callbacks.setdefault(name, []).append(callback)
@@ -72,10 +74,8 @@ class ImportWatch:
             finally:
                 self._depth -= 1
                 elapsed = monotonic_ns() - begun
-                if not self._depth:
-                    self.total_ns += elapsed
-                    if elapsed > _WORTH_NOTING_NS:
-                        self.slow.append((name, elapsed))
+                if not self._depth and elapsed > _WORTH_NOTING_NS:
+                    self.note(name, begun, elapsed)
             for callback in self._callbacks.pop(name, ()):
                 callback(module)
 

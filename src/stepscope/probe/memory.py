@@ -6,6 +6,7 @@ CUDA's history is reduced here to plain JSON; memray's recording is reduced by t
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,11 @@ class MemoryHistory:
         self._last_ns: int | None = None
 
     def start(self, device: str, folder: Path) -> None:
-        """Begin the history of "cuda" or "cpu". Raises MissingExtra when memray is needed."""
+        """Begin the history of "cuda" or "cpu". Raises MissingExtra when memray is needed.
+
+        The host's cannot share a run with torch.profiler's stacks: both want Python's one
+        profile function, and memray loses sight of the lines once the profiler has taken it.
+        """
         self._folder = folder
         if device == "cuda":
             self._start_cuda()
@@ -107,7 +112,11 @@ class MemoryHistory:
         tracker = memray.Tracker(destination=raw, native_traces=False, follow_fork=False)
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
         self._marks_fd = os.open(self._folder / CPU_MARKS, flags, 0o644)
-        tracker.__enter__()
+        # memray loses one outer frame for every frame that returns between entering it and the
+        # program, unless it is entered from a thread other than the one that goes on.
+        helper = threading.Thread(target=tracker.__enter__)
+        helper.start()
+        helper.join()
         self._tracker = tracker
 
     def _note_marks(self, stopped: bool) -> None:

@@ -11,7 +11,6 @@ from stepscope.probe.config import ConfigReader
 from stepscope.probe.core import Core
 from stepscope.probe.dataclock import DataClock
 from stepscope.probe.imports import ImportWatch
-from stepscope.probe.memory import MemoryHistory
 from stepscope.probe.out_of_memory import watch_out_of_memory
 from stepscope.probe.patches import Patches
 from stepscope.probe.points import compiler, dynamo, install, saving
@@ -60,7 +59,14 @@ class Observer:
             cuda=torch.version.cuda,
             python=sys.version.split()[0],
         )
+        watch.note = self._imported
+        for slow in watch.noted:
+            self._imported(*slow)
         current = self
+
+    def _imported(self, name: str, begun_ns: int, elapsed_ns: int) -> None:
+        if not self.core.log.off and not name.startswith("stepscope"):
+            self.core.facts.write("import", name=name, begun_ns=begun_ns, elapsed_ns=elapsed_ns)
 
     def forked(self) -> None:
         """In a forked child every point is inert."""
@@ -96,8 +102,6 @@ class Observer:
         words: dict[str, Any] = {"steps": self.core.steps}
         if watch is not None:
             watch.remove()
-            words["imports_ns"] = watch.total_ns
-            words["slow_imports"] = watch.slow
         if error is not None:
             words["error"] = {"type": type(error).__name__, "text": str(error)[:2000]}
         return words

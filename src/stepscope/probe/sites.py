@@ -11,8 +11,11 @@ from stepscope.store.table import Table
 
 _OURS = str(Path(__file__).parent.parent)
 _LIBRARIES = tuple(
-    {str(Path(p)) for key in ("stdlib", "platstdlib", "purelib", "platlib")
-     if (p := sysconfig.get_paths().get(key))}
+    {
+        str(Path(p))
+        for key in ("stdlib", "platstdlib", "purelib", "platlib")
+        if (p := sysconfig.get_paths().get(key))
+    }
 ) + ("<frozen", "<string>", "<__array_function__", _OURS)
 _BUNDLED = str(Path(_OURS) / "workloads")
 
@@ -80,8 +83,6 @@ class Sites:
                 self._cells = self._table.grow()
             self._lines[(key[0], file, line)] = site
             function = frame.f_code.co_name if frame else ""
-            self._facts.write(
-                "site", id=site, what=key[0], file=file, line=line, function=function
-            )
+            self._facts.write("site", id=site, what=key[0], file=file, line=line, function=function)
         self._ids[key] = site
         return site

@@ -4,7 +4,9 @@ It opens once step times have settled, at a step's end, and closes some steps la
 shorter one carries Python stacks: times come from the light one, source lines from the other.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -25,6 +27,20 @@ def settled(steps_ns: list[int]) -> bool:
         return False
     before, after = median(steps_ns[-8:-4]), median(steps_ns[-4:])
     return max(before, after) <= _SETTLED * min(before, after)
+
+
+@contextmanager
+def _quiet_kineto() -> Iterator[None]:
+    """Kineto reads its log level at first use, and says on stderr when it starts and stops."""
+    name = "KINETO_LOG_LEVEL"
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = "99"
+    try:
+        yield
+    finally:
+        del os.environ[name]
 
 
 class Window:
@@ -49,7 +65,6 @@ class Window:
         self._left = 0
         self._gap = 0
         self._started_at = 0
-        self.saving: Callable[[], None] | None = None
 
     @property
     def open(self) -> bool:
@@ -102,13 +117,14 @@ class Window:
             if torch.cuda.is_available():
                 activities.append(ProfilerActivity.CUDA)
             stacks = bool(flags & STACKS)
-            profiler = profile(
-                activities=activities,
-                record_shapes=not stacks,
-                profile_memory=not stacks,
-                with_stack=stacks,
-            )
-            profiler.start()
+            with _quiet_kineto():
+                profiler = profile(
+                    activities=activities,
+                    record_shapes=not stacks,
+                    profile_memory=not stacks and torch.cuda.is_available(),
+                    with_stack=stacks,
+                )
+                profiler.start()
         except RuntimeError as problem:
             self._plans.clear()
             self._facts.write("problem", text=f"no kernel-level recording: {problem}")

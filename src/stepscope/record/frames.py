@@ -61,7 +61,11 @@ def owner(frames: Iterable[Frame]) -> Owner:
     for frame in frames:
         if is_program(frame.file):
             return Owner(frame.file, frame.line, frame.function, detail)
-        if not detail and frame.file and not is_observer(frame.file):
-            stem = re.split(r"[/\\]", frame.file)[-1].removesuffix(".py")
-            detail = f"{stem}.{frame.function}"
+        if not detail and _INSTALLED.search(frame.file) and not is_observer(frame.file):
+            detail = f"{_module(frame.file)}.{frame.function}"
     return Owner("", 0, "", detail)
+
+
+def _module(file: str) -> str:
+    parts = re.split(r"[/\\]", file.removesuffix(".py"))
+    return parts[-2] if parts[-1] == "__init__" else parts[-1]

@@ -15,7 +15,11 @@ CPU_MARKS: Final = "memory-marks.txt"
 
 @dataclass(frozen=True)
 class LineBytes:
-    """Bytes owned by one line of the program; `file` is "" when no frame of it was on the stack."""
+    """Bytes owned by one line of the program.
+
+    `file` is "" when no frame of it was on the stack: on CUDA mostly memory of the backward pass,
+    which torch runs on a thread of its own.
+    """
 
     file: str
     line: int

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping
 
 MASK = "***"
 _KEPT = ("CUDA_", "NCCL_", "OMP_", "MKL_", "TORCH", "PYTORCH_")
-_SECRET_WORD = r"(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|credential|auth)"
+_SECRET_WORD = (
+    r"(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|credential|auth)"
+)
 _SECRET_NAME = re.compile(rf"(?i)(?:^|[-_.]){_SECRET_WORD}s?(?:$|[-_.])|(?:^|[-_.])key$")
 _SECRET_VALUE = re.compile(
     r"^(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abpr]-|AKIA|AIza|eyJ)[\w\-.]{8,}"

@@ -61,7 +61,7 @@ def _alive_before(entries: Sequence[Entry], blocks: Iterable[Entry]) -> dict[int
             seen.add(entry["addr"])
     for block in blocks:
         if block.get("state") == "active_allocated" and block["address"] not in seen:
-            size = int(block.get("requested_size", block["size"]))
+            size = block["requested_size"] if "requested_size" in block else block["size"]
             found[block["address"]] = _Block(size, block.get("frames", ()))
     return found
 

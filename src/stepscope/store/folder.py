@@ -70,7 +70,9 @@ def lock(folder: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise UsageError(f"{folder} is in use by a run under way: name another with --out") from None
+        raise UsageError(
+            f"{folder} is in use by a run under way: name another with --out"
+        ) from None
     return fd
 
 

@@ -27,9 +27,9 @@ class Table:
         self.rows = 0
         self._chunk_rows = chunk_rows
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-        self.cells = self._map(chunk_rows)
+        self.cells: memoryview[float] = self._map(chunk_rows)
 
-    def _map(self, rows: int) -> memoryview:
+    def _map(self, rows: int) -> "memoryview[float]":
         size = HEADER_BYTES + rows * self.width * 8
         os.posix_fallocate(self._fd, 0, size)
         os.pwrite(self._fd, _header(self.columns, rows), 0)
@@ -37,7 +37,7 @@ class Table:
         self.rows = rows
         return view
 
-    def grow(self) -> memoryview:
+    def grow(self) -> "memoryview[float]":
         """Room for another chunk of rows. Returns the new `cells`; raises OSError on a full disk."""
         self.cells = self._map(self.rows + self._chunk_rows)
         return self.cells

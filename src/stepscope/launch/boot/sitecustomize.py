@@ -17,11 +17,11 @@ def _step_aside() -> str | None:
         os.environ.pop("PYTHONPATH", None)
     else:
         os.environ["PYTHONPATH"] = path
-    del sys.modules["sitecustomize"]
+    ours = sys.modules.pop("sitecustomize")
     try:
         import sitecustomize  # noqa: F401
     except ImportError:
-        pass
+        sys.modules["sitecustomize"] = ours  # site.py expects to find what it imported
     return options
 
 

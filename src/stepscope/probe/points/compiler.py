@@ -32,7 +32,9 @@ def install(core: Core, patches: Patches) -> None:
             if roots is not None and roots.searching:
                 roots.watch()
         try:
-            core.facts.write("compile", site=core.sites.here("compile"), **_described(model, kwargs))
+            core.facts.write(
+                "compile", site=core.sites.here("compile"), **_described(model, kwargs)
+            )
             return _observed(core, model, compiled)
         except Exception as problem:
             core.guard(problem)

@@ -158,7 +158,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
         try:
             if roots.searching:
                 roots.watch()
-            core.sites.add(core.sites.here("forward"), now - begun)
+            core.sites.add(core.sites.here("forward" if grad else "evaluation"), now - begun)
             core.log.forwards += 1
             if measure:
                 roots.measure = None

@@ -1,0 +1,207 @@
+"""From rows to steps: which rows make a step, how long it took, what it was spent on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.probe.steprule import step_ends
+from stepscope.record.rows import PROFILED, Kind
+
+Rows = npt.NDArray[np.void]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+HOST = ("data_wait", "h2d", "forward", "backward", "optimizer", "wait", "other")
+DEVICE = ("h2d", "forward", "backward", "optimizer", "other")
+_CARVED = {"compile": "compile", "observer": "window", "save": "checkpoint"}
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps in order; arrays have one entry a step, times in nanoseconds."""
+
+    duration: Floats
+    end: Floats
+    host: dict[str, Floats]
+    device: dict[str, Floats]  # NaN where not measured
+    samples: Floats
+    loss: Floats  # NaN where nothing scalar was backpropagated
+    in_window: Bools
+    inferred: bool
+    what: str  # "training", "inference" or "batches"
+    account: dict[str, float]  # nanoseconds outside steps, by category
+    by_optimizer: dict[int, int]  # optimizer steps, whether or not they end a step
+
+    def __len__(self) -> int:
+        return len(self.duration)
+
+
+def durations(rows: Rows, start_ns: float) -> Floats:
+    """How long each row lasted."""
+    return np.diff(rows["end_ns"], prepend=start_ns)
+
+
+def assemble(rows: Rows, start_ns: float) -> Steps:
+    """Put steps together. `start_ns` is when the program was launched."""
+    rows = rows[rows["end_ns"] > 0] if rows.size else rows
+    if not rows.size:
+        return _none()
+    ends, what, inferred = _ends(rows)
+    if not ends.any():
+        return _none({"setup": float(durations(rows, start_ns).sum())})
+    return _group(rows, durations(rows, start_ns), ends, what, inferred)
+
+
+def _ends(rows: Rows) -> tuple[Bools, str, bool]:
+    """Which rows end a step, what kind of steps they are, and whether that is inferred."""
+    kind = rows["kind"].astype(int)
+    marked = kind == Kind.MARK
+    if marked.any():
+        return marked, "training" if (rows["backwards"] > 0).any() else "inference", False
+    stepped = kind == Kind.STEP
+    if stepped.any():
+        ends = np.zeros(len(rows), bool)
+        ends[stepped] = step_ends([int(who) for who in rows["who"][stepped]])
+        return ends, "training", False
+    backward = kind == Kind.BACKWARD
+    if backward.any():
+        return backward, "training", True
+    called = (kind == Kind.CALL) | (kind == Kind.EVAL)
+    if called.any():
+        roots, counts = np.unique(rows["who"][called], return_counts=True)
+        return called & (rows["who"] == roots[counts.argmax()]), "inference", True
+    return kind == Kind.BATCH, "batches", True
+
+
+class _Ledger:
+    """What is left of each row's time as parts of it are booked outside steps."""
+
+    def __init__(self, duration: Floats) -> None:
+        self.left = duration.copy()
+        self.account: dict[str, float] = {}
+
+    def book(self, category: str, amounts: Floats) -> None:
+        """Take `amounts` out of the rows and into a category of the whole run."""
+        amounts = np.minimum(amounts, self.left)
+        self.account[category] = self.account.get(category, 0.0) + float(amounts.sum())
+        self.left -= amounts
+
+
+def _group(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: bool) -> Steps:
+    count = int(ends.sum())
+    step_of = np.cumsum(ends) - ends  # the step a row belongs to; `count` after the last
+    inside = step_of < count
+    host = {name: rows[f"{name}_ns"].astype(float) for name in HOST}
+    ledger = _Ledger(duration)
+    for phase, category in _CARVED.items():
+        ledger.book(category, rows[f"{phase}_ns"])
+
+    kind = rows["kind"].astype(int)
+    epoch, evaluation = kind == Kind.EPOCH, (kind == Kind.EVAL) & (what == "training")
+    if _in_most_steps(epoch & inside, step_of, count):
+        epoch = np.zeros_like(epoch)
+        host["data_wait"] += rows["epoch_start_ns"]
+    else:
+        ledger.book("epoch_start", rows["epoch_start_ns"])
+    if _in_most_steps(evaluation & inside, step_of, count):
+        evaluation = np.zeros_like(evaluation)
+    _book_setup(ledger, host)
+    evaluation |= epoch & np.append(evaluation[1:], False)  # a validation loader's iterator
+    ledger.book("evaluation", np.where(evaluation, ledger.left, 0.0))
+    ledger.book("evaluation", _leads_after(evaluation, rows))
+    ledger.book("epoch_start", np.where(epoch & ~evaluation, ledger.left, 0.0))
+    idle = (rows["forwards"] == 0) & (rows["backwards"] == 0) & (rows["batches"] == 0)
+    ledger.book("checkpoint", np.where((kind == Kind.SAVE) & idle, ledger.left, 0.0))
+    ledger.book("shutdown", np.where(inside, 0.0, ledger.left))
+
+    def total(values: Floats) -> Floats:
+        return np.bincount(step_of[inside], values[inside], minlength=count)
+
+    length = total(ledger.left)
+    per_step = {
+        name: total(np.where(ledger.left > 0, values, 0.0)) for name, values in host.items()
+    }
+    named = np.sum([values for name, values in per_step.items() if name != "other"], axis=0)
+    per_step["other"] = np.maximum(length - named, 0.0)
+    return Steps(
+        duration=np.maximum(length, named),
+        end=rows["end_ns"][ends].astype(float),
+        host=per_step,
+        device={name: total(rows[f"device_{name}_ns"].astype(float)) for name in DEVICE},
+        samples=_samples(rows, step_of, inside & ~evaluation, count),
+        loss=_losses(rows, step_of, inside, count),
+        in_window=total((rows["flags"].astype(int) & PROFILED).astype(float)) > 0,
+        inferred=inferred,
+        what=what,
+        account=ledger.account,
+        by_optimizer=_by_optimizer(rows),
+    )
+
+
+def _book_setup(ledger: _Ledger, host: dict[str, Floats]) -> None:
+    """The first row holds the program's own start; only what computes there belongs to a step."""
+    computing = sum(host[name][0] for name in ("data_wait", "forward", "backward", "optimizer"))
+    setup = np.zeros_like(ledger.left)
+    setup[0] = max(0.0, ledger.left[0] - computing)
+    for name in ("h2d", "wait", "other"):
+        host[name][0] = 0.0
+    ledger.book("setup", setup)
+
+
+def _leads_after(evaluation: Bools, rows: Rows) -> Floats:
+    """What a row spends before its first phase, where it follows an evaluation and so ends it."""
+    follows = np.append(False, evaluation[:-1]) & ~evaluation
+    return np.where(follows, rows["lead_ns"], 0.0)
+
+
+def _in_most_steps(mask: Bools, step_of: Any, count: int) -> bool:
+    """Whether what `mask` marks happens in more than half of the steps: then it is part of them."""
+    return count > 2 and len(np.unique(step_of[mask])) > count / 2
+
+
+def _samples(rows: Rows, step_of: Any, use: Bools, count: int) -> Floats:
+    """Samples per step: as loaders delivered them, else as the root models received them."""
+    delivered = np.bincount(step_of[use], rows["samples"][use], minlength=count)
+    if delivered.any():
+        return delivered
+    received = np.zeros(count)
+    np.maximum.at(received, step_of[use], rows["inputs"][use].astype(float))
+    return received
+
+
+def _losses(rows: Rows, step_of: Any, inside: Bools, count: int) -> Floats:
+    """The mean of what was backpropagated in each step."""
+    known = inside & ~np.isnan(rows["loss"])
+    step, loss = step_of[known], rows["loss"][known].astype(float)
+    weight = np.maximum(rows["backwards"][known], 1)
+    sums = np.bincount(step, loss * weight, minlength=count)
+    weights = np.bincount(step, weight, minlength=count)
+    losses = np.full(count, np.nan)
+    np.divide(sums, weights, out=losses, where=weights > 0)
+    single = np.bincount(step, minlength=count) == 1
+    losses[step[single[step]]] = loss[single[step]]
+    return losses
+
+
+def _by_optimizer(rows: Rows) -> dict[int, int]:
+    who, counts = np.unique(rows["who"][rows["kind"] == Kind.STEP], return_counts=True)
+    return {int(w): int(c) for w, c in zip(who, counts, strict=True)}
+
+
+def _none(account: dict[str, float] | None = None) -> Steps:
+    empty = np.zeros(0)
+    return Steps(
+        duration=empty,
+        end=empty,
+        host=dict.fromkeys(HOST, empty),
+        device=dict.fromkeys(DEVICE, empty),
+        samples=empty,
+        loss=empty,
+        in_window=np.zeros(0, bool),
+        inferred=False,
+        what="nothing",
+        account=account or {},
+        by_optimizer={},
+    )

@@ -1,0 +1,24 @@
+"""`stepscope show`: print a run again."""
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.argument("run", required=False)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+def show(run: str | None, as_json: bool) -> None:
+    """Print RUN: a run folder or an id; the last run here when left out."""
+    from stepscope.analyze.summary import summarize
+    from stepscope.report.terminal import print_summary
+    from stepscope.store.folder import find
+
+    document = summarize(find(run, Path.cwd()))
+    if as_json:
+        json.dump(document, sys.stdout, indent=1, allow_nan=False)
+        print()
+    else:
+        print_summary(document, sys.stdout)

@@ -1,0 +1,54 @@
+"""Observing this very process, for `stepscope.observe()`."""
+
+import os
+from pathlib import Path
+from time import monotonic_ns
+
+from stepscope.launch.observed import finish, run_facts
+from stepscope.record.errors import UsageError
+from stepscope.record.options import ProbeOptions
+from stepscope.store import folder as folders
+
+
+class Here:
+    """A run whose child is the process it is made in."""
+
+    def __init__(self, options: ProbeOptions) -> None:
+        from stepscope.hardware.visible import visible_index
+        from stepscope.launch.sampler import Sampler
+        from stepscope.probe import observer
+
+        if observer.current is not None:
+            raise UsageError("this process is observed already: one run at a time")
+        self._folder = Path(options.folder)
+        self._options = options
+        self._observer = observer.Observer(options)
+        self._sampler = Sampler(
+            os.getpid(), self._folder / "samples.npy", visible_index(os.environ)
+        )
+        self._facts = run_facts("this process", (), self._folder)
+
+    def begin(self) -> None:
+        """Put the probe in place."""
+        from stepscope.probe.imports import ImportWatch
+
+        self._lock = folders.lock(self._folder)
+        folders.write_run(self._folder, self._facts)
+        watch = ImportWatch(self._options.launched_ns)
+        self._observer.install(watch)
+        watch.install()
+        os.register_at_fork(after_in_child=self._observer.forked)
+        self._sampler.start()
+
+    def end(self) -> None:
+        """Take the probe out; the run is complete."""
+        self._observer.end()
+        self._sampler.stop()
+        self._facts["run"] |= {
+            "exit_code": 0,
+            "pid": os.getpid(),
+            "started_ns": self._options.launched_ns,
+            "ended_ns": monotonic_ns(),
+        }
+        finish(self._folder, self._facts)
+        os.close(self._lock)

@@ -1,0 +1,276 @@
+"""A run on a terminal: the answer first, one screen, the next command last."""
+
+from typing import IO, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from stepscope.report.text import milliseconds, place, plural, safe, seconds, size
+
+Document = dict[str, Any]
+
+_LABELS = {
+    "data_wait": "data wait",
+    "h2d": "copy",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "other": "other",
+}
+_COLOURS = {
+    "data_wait": "red",
+    "h2d": "yellow",
+    "forward": "green",
+    "backward": "cyan",
+    "optimizer": "blue",
+    "other": "white",
+}
+_NAMES = {
+    "startup": "Python start",
+    "epoch_start": "epoch starts",
+    "checkpoint": "checkpoints",
+    "warmup": "warm-up",
+    "window": "recording",
+}
+_WIDEST = 80
+
+
+def print_summary(document: Document, stream: IO[str]) -> None:
+    """The screen `run` ends with and `show` prints."""
+    console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
+    lines: list[Text] = [_title(document)]
+    lines += _ending(document)
+    if document["steps"]["count"]:
+        lines += [Text(), _headline(document), Text()]
+        lines += _bars(document, width)
+        lines += _sinks(document)
+        lines += _waits(document)
+        lines += _remarks(document)
+    lines += _account(document, width)
+    lines += _host_code(document)
+    lines += _memory_lines(document)
+    lines += [Text(f"note: {safe(problem)}", "yellow") for problem in document["problems"]]
+    lines += _next(document)
+    console.print()
+    for line in lines:
+        console.print(line)
+
+
+def _title(document: Document) -> Text:
+    run, steps = document["run"], document["steps"]
+    gpu = (document["gpu"] or {}).get("name")
+    noun = {"inference": "model call", "batches": "batch"}.get(steps["what"], "step")
+    count = plural(steps["count"], noun).replace("batchs", "batches")
+    parts = [
+        safe(run["program"]),
+        count + (" (inferred)" if steps["inferred"] and noun == "step" else ""),
+        safe(gpu) if gpu else (run["device"] or "cpu").upper(),
+        f"torch {safe(str(run['torch']))}",
+        f"run {safe(run['id'])}",
+    ]
+    return Text.assemble(("stepscope", "bold"), "  " + " · ".join(parts))
+
+
+def _ending(document: Document) -> list[Text]:
+    run = document["run"]
+    if run["exit_code"] is None:
+        word = "still running" if run["under_way"] else "not finished: its observer was killed"
+        return [Text(f"  {word}; what follows is what is known so far", "yellow")]
+    memory = run["out_of_memory"]
+    if memory is not None:
+        return [Text(f"  {_out_of_memory(document, memory)}", "bold red")]
+    if run.get("timed_out"):
+        return [Text("  ended at its --timeout (exit code 124)", "bold red")]
+    if run.get("signal"):
+        return [
+            Text(f"  ended by signal {run['signal']} (exit code {run['exit_code']})", "bold red")
+        ]
+    if run["error"] is not None and run["exit_code"]:
+        first = str(run["error"]["text"]).strip().split("\n")[0][:120]
+        return [Text(f"  raised {safe(run['error']['type'])}: {safe(first)}", "bold red")]
+    if run["exit_code"]:
+        return [Text(f"  exit code {run['exit_code']}", "bold red")]
+    return []
+
+
+def _out_of_memory(document: Document, memory: Document) -> str:
+    owners = document["memory"]["owners"]
+    named = sorted(((v, k) for k, v in owners.items() if v), reverse=True)[:3]
+    largest = ", ".join(f"{name.replace('_', ' ')} {size(value)}" for value, name in named)
+    place_ = "GPU memory" if memory["device"] == "cuda" else "memory"
+    asked = memory.get("requested_bytes")
+    text = f"out of {place_}" + (f": {size(asked)} more were asked for" if asked else "")
+    return text + (f"; largest owners: {largest}" if largest else "")
+
+
+def _headline(document: Document) -> Text:
+    steps, gpu = document["steps"], document["gpu"]
+    unit = {"inference": "call", "batches": "batch"}.get(steps["what"], "step")
+    parts = [f"{milliseconds(steps['mean_ms'])} ms per {unit}"]
+    if steps["samples_per_s"]:
+        parts.append(f"{steps['samples_per_s']:,.0f} samples/s")
+    if gpu is not None:
+        if gpu["busy_fraction"] is not None:
+            parts.append(f"GPU busy {gpu['busy_fraction']:.0%}")
+        peak = f"peak {size(gpu['peak_allocated_bytes'])}"
+        total = gpu["total_bytes"]
+        parts.append(f"{peak} of {size(total)}" if total else peak)
+    elif document["memory"]["peak_bytes"]:
+        parts.append(f"peak {size(document['memory']['peak_bytes'])}")
+    return Text("  " + "   ".join(parts), "bold")
+
+
+def _bars(document: Document, width: int) -> list[Text]:
+    total = document["steps"]["mean_ms"]
+    room = max(10, width - 30)
+    lines = []
+    for phase, ms in document["phases_ms"].items():
+        share = ms / total if total else 0.0
+        filled = round(share * room * 8)
+        blocks = "█" * (filled // 8) + ("▏▎▍▌▋▊▉"[filled % 8 - 1] if filled % 8 else "")
+        lines.append(
+            Text.assemble(
+                f"  {_LABELS[phase]:<9} {milliseconds(ms):>6} ▕",
+                (blocks.ljust(room), _COLOURS[phase]),
+                f"▏ {share:>4.0%}",
+            )
+        )
+    return lines
+
+
+def _sinks(document: Document) -> list[Text]:
+    if not document["sinks"]:
+        return []
+    lines = [Text(), Text("Where a step's time goes", "bold"), Text()]
+    for number, sink in enumerate(document["sinks"], start=1):
+        where = place(sink["file"], sink["line"])
+        lines.append(
+            Text.assemble(
+                f" {number}  {sink['title']:<34}",
+                (f"{milliseconds(sink['ms']):>7} ms  {sink['share']:>4.0%}", "bold"),
+                f"  {where}",
+            )
+        )
+        if sink["detail"]:
+            lines.append(Text(f"    {safe(sink['detail'])}", "dim"))
+    return lines
+
+
+def _waits(document: Document) -> list[Text]:
+    steps = document["steps"]["count"]
+    worst = [s for s in document["syncs"] if s["lost_ms"] > 0.02 * steps][:3]
+    if not worst:
+        return []
+    lines = [Text(), Text("The host waits for the device at", "bold")]
+    for sync in worst:
+        per_step = sync["lost_ms"] / steps
+        where = place(sync["file"], sync["line"])
+        lines.append(
+            Text(
+                f"    {safe(sync['what']):<16} {where:<28}"
+                f" {sync['count']:>8,}×  {milliseconds(per_step):>6} ms a step"
+            )
+        )
+    return lines
+
+
+def _remarks(document: Document) -> list[Text]:
+    steps, gpu = document["steps"], document["gpu"]
+    remarks = []
+    spikes = steps["spikes"]
+    if spikes:
+        remarks.append(
+            f"{plural(len(spikes), 'spike')}: step {spikes[0]['step']:,} took"
+            f" {milliseconds(spikes[0]['ms'])} ms"
+        )
+    if steps["drift"] and abs(steps["drift"]) > 0.05:
+        word = "slower" if steps["drift"] > 0 else "faster"
+        remarks.append(f"steps got {abs(steps['drift']):.0%} {word} over the run")
+    if gpu and gpu["throttled_by"]:
+        remarks.append(f"the GPU was throttled: {', '.join(gpu['throttled_by'])}")
+    if gpu and gpu["other_processes"]:
+        remarks.append("another process used the GPU")
+    if not remarks:
+        return []
+    return [Text(), *(Text(f"    {remark}", "yellow") for remark in remarks)]
+
+
+def _account(document: Document, width: int) -> list[Text]:
+    account = document["account_s"]
+    total = sum(account.values())
+    if not total:
+        return []
+    ranked = sorted(account.items(), key=lambda item: -item[1])
+    parts = [
+        f"{_NAMES.get(name, name)} {seconds(value)}"
+        for name, value in ranked
+        if value >= max(0.05, 0.01 * total)
+    ]
+    lines = [Text(), Text(f"The whole run: {seconds(total)}", "bold")]
+    line = "   "
+    for part in parts:
+        if len(line) + len(part) + 3 > width:
+            lines.append(Text(line))
+            line = "   "
+        line += f" {part} ·"
+    lines.append(Text(line.removesuffix(" ·")))
+    return lines
+
+
+def _host_code(document: Document) -> list[Text]:
+    code = document["host_code"]
+    if not code or not code["lines"]:
+        return []
+    lines = [Text(), Text(f"Python, {seconds(code['sampled_s'])} sampled", "bold")]
+    for line in code["lines"][:5]:
+        where = f"{place(line['file'], line['line'])} {safe(line['function'])}"
+        lines.append(
+            Text(
+                f"    own {seconds(line['own_s']):>7}  total {seconds(line['cumulative_s']):>7}  {where}"
+            )
+        )
+    return lines
+
+
+def _memory_lines(document: Document) -> list[Text]:
+    memory = document["memory"]["lines"]
+    if not memory:
+        return []
+    lines = [Text(), Text(f"Memory at its peak, {size(memory['peak_bytes'])}", "bold")]
+    for title, key in (("", "at_peak"), ("grew by ", "growth")):
+        for line in memory[key][:4]:
+            where = place(line["file"], line["line"])
+            lines.append(
+                Text(f"    {title}{size(line['bytes']):>10}  {where} {safe(line['function'])}")
+            )
+    return lines
+
+
+def _next(document: Document) -> list[Text]:
+    run = document["run"]
+    lines = [Text()]
+    if document["steps"]["count"]:
+        lines.append(
+            Text(f"Next:  stepscope show {safe(run['id'])} --json     all of it, for other tools")
+        )
+        if document["windows"]:
+            lines.append(
+                Text(f"       {place_of_trace(run['folder'])}     opens in ui.perfetto.dev")
+            )
+        elif not run["under_way"]:
+            lines.append(
+                Text(
+                    "       no kernel-level window: the program ended before steps had settled;"
+                    " --window-at 2 records early",
+                    "dim",
+                )
+            )
+    else:
+        lines.append(Text("Next:  stepscope run --help"))
+    return lines
+
+
+def place_of_trace(folder: str) -> str:
+    """The window's trace, relative to here when below."""
+    return place(f"{folder}/window.pt.trace.json.gz", 0).removesuffix(":0")

@@ -1,0 +1,62 @@
+"""What a series of step times says: where it settles, its spikes, its drift."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Spike:
+    """A step that took far longer than its neighbours."""
+
+    index: int
+    value: float
+
+
+def warmup(values: Floats) -> int:
+    """How many first values belong to the warm-up: until five in a row look like the second half.
+
+    At least one of a series of four or more (the first step always pays for something), at most half.
+    """
+    n = len(values)
+    if n < 4:
+        return 0
+    half = values[n // 2 :]
+    usual = float(np.median(half))
+    spread = float(np.median(np.abs(half - usual)))
+    limit = usual + max(0.1 * usual, 4 * spread)
+    run = min(5, n // 4)
+    for start in range(1, n // 2):
+        if float(np.median(values[start : start + run])) <= limit and values[start] <= 1.5 * limit:
+            return start
+    return n // 2
+
+
+def spikes(values: Floats) -> list[Spike]:
+    """Values beyond six median deviations and half as long again as usual, worst first."""
+    if len(values) < 8:
+        return []
+    usual = float(np.median(values))
+    spread = float(np.median(np.abs(values - usual))) * 1.4826
+    limit = max(usual + 6 * spread, 1.5 * usual)
+    found = [Spike(int(i), float(values[i])) for i in np.flatnonzero(values > limit)]
+    return sorted(found, key=lambda spike: -spike.value)
+
+
+def drift(values: Floats) -> float | None:
+    """Change of the usual value from the first to the last quarter, as a share; None when short.
+
+    0 where it lies within what the quarters' own spread explains.
+    """
+    if len(values) < 40:
+        return None
+    quarter = len(values) // 4
+    first, last = values[:quarter], values[-quarter:]
+    before, after = float(np.median(first)), float(np.median(last))
+    spread = max(float(np.median(np.abs(part - np.median(part)))) for part in (first, last))
+    if before <= 0 or abs(after - before) <= 3 * 1.4826 * spread / np.sqrt(quarter) * 1.2533:
+        return 0.0
+    return after / before - 1

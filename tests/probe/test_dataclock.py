@@ -1,0 +1,368 @@
+"""The data clock: names what a loader's time is made of, and changes nothing it looks at."""
+
+import gc
+import os
+import pickle
+import random
+import sys
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset
+from torch.utils.data._utils import fetch, worker
+
+from stepscope.analyze.pipeline import PipelinePart, PipelineSource, read_pipeline
+from stepscope.probe.dataclock import DataClock
+from stepscope.probe.dataclock_construct import constructed
+
+HERE = str(Path(__file__))
+
+
+def line_of(marker: str) -> int:
+    """The line of this file that ends with the marker as a comment."""
+    lines = Path(HERE).read_text().splitlines()
+    return next(n for n, text in enumerate(lines, 1) if text.endswith(f"# {marker}"))
+
+
+class Sleeper:
+    def __init__(self, ms):
+        self.ms = ms
+
+    def __call__(self, x):
+        time.sleep(self.ms / 1e3)
+        return x
+
+
+class Noise(torch.nn.Module):
+    def forward(self, x):
+        return x + torch.rand(()) * random.random()
+
+
+class Chain:
+    def __init__(self, transforms):
+        self.transforms = transforms
+
+    def __call__(self, x):
+        for transform in self.transforms:
+            x = transform(x)
+        return x
+
+
+class Items(Dataset):
+    def __init__(self, n, transform):
+        self.n = n
+        self.transform = transform
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return self.transform(torch.full((4,), float(i)))  # called
+
+
+class Reading(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        x = self.read(i)
+        return x + 1
+
+    def read(self, i):
+        time.sleep(0.004)  # slow read
+        return torch.tensor(i)
+
+
+class Batched(Reading):
+    def __getitems__(self, indices):
+        time.sleep(0.003)  # slow batch
+        return [torch.tensor(i) for i in indices]
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        for i in range(7):
+            time.sleep(0.003)  # slow stream
+            yield torch.tensor(i)
+
+
+class Broken(Items):
+    def __getitem__(self, i):
+        raise LookupError(f"no item {i}")
+
+
+def slow_collate(batch):
+    time.sleep(0.006)  # slow collate
+    return torch.stack(batch)
+
+
+def planted(ms=4):
+    return Chain([Noise(), Sleeper(ms)])  # constructed
+
+
+@pytest.fixture
+def clock(tmp_path):
+    clock = DataClock(tmp_path)
+    clock.install()
+    yield clock
+    clock.uninstall()
+
+
+def only(folder: Path) -> PipelineSource:
+    (source,) = read_pipeline(folder)
+    return source
+
+
+def named(source: PipelineSource, name: str) -> PipelinePart:
+    (part,) = (part for part in source.parts if part.name == name)
+    return part
+
+
+def drain(*args, **options):
+    return [batch.numpy().tobytes() for batch in DataLoader(*args, **options)]
+
+
+@pytest.mark.parametrize(("start", "workers"), [(None, 0), ("fork", 2), ("spawn", 1)])
+def test_planted_slow_transform_comes_first_with_its_line(clock, tmp_path, start, workers):
+    options = {"num_workers": workers, "multiprocessing_context": start}
+    assert len(drain(Items(24, planted()), batch_size=4, **options)) == 6
+    source = only(tmp_path)
+    first = source.parts[0]
+    assert (first.name, first.what) == ("Sleeper", "transform")
+    assert (first.file, first.line) == (HERE, line_of("constructed"))
+    assert 0.7 < first.share <= 1
+    assert sum(part.share for part in source.parts) == pytest.approx(1)
+    assert source.processes == max(workers, 1)
+    assert source.batches == 6 - source.processes
+    assert source.samples == 4 * source.batches
+    assert 4 <= source.ms_per_sample < 8
+    assert source.dataset == "Items"
+
+
+def test_slow_line_is_found_in_a_helper_of_the_dataset(clock, tmp_path):
+    drain(Reading(), batch_size=2)
+    first = only(tmp_path).parts[0]
+    assert (first.what, first.file, first.line) == ("line", HERE, line_of("slow read"))
+    assert first.share > 0.7
+
+
+def test_slow_line_of_collate_is_part_of_collate(clock, tmp_path):
+    drain(Reading(), batch_size=1, collate_fn=slow_collate)
+    source = only(tmp_path)
+    name = f"test_dataclock.py:{line_of('slow collate')}"
+    assert named(source, name).share == pytest.approx(0.6, abs=0.15)
+    assert source.collate_share == pytest.approx(0.6, abs=0.15)
+
+
+def test_batched_access_is_followed(clock, tmp_path):
+    drain(Batched(), batch_size=4)
+    source = only(tmp_path)
+    assert source.parts[0].line == line_of("slow batch")
+    assert source.samples == 8
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_stream_counts_samples_of_a_short_last_batch(clock, tmp_path, workers):
+    assert len(drain(Stream(), batch_size=2, num_workers=workers)) == 4
+    source = only(tmp_path)
+    assert (source.batches, source.samples) == (3, 5)
+    assert source.parts[0].line == line_of("slow stream")
+
+
+def test_batches_and_random_state_are_the_same_to_the_last_bit(tmp_path):
+    def epochs(workers):
+        torch.manual_seed(3)
+        random.seed(3)
+        loader = DataLoader(
+            Items(40, planted(0)),
+            batch_size=4,
+            shuffle=True,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+        )
+        seen = [batch.numpy().tobytes() for _ in range(2) for batch in loader]
+        return seen, torch.get_rng_state().tolist(), random.getstate()
+
+    for workers in (0, 2):
+        bare = epochs(workers)
+        clock = DataClock(tmp_path)
+        clock.install()
+        observed = epochs(workers)
+        clock.uninstall()
+        assert observed == bare
+    followed = 40 - only(tmp_path).batches
+    assert followed in (3, 4)  # one in each worker, one or two in the program's process
+
+
+def test_dataset_and_transforms_get_no_attributes_and_pickle_alike(clock, tmp_path):
+    dataset = Items(8, planted())
+    before = pickle.dumps(dataset)
+    drain(dataset, batch_size=2)
+    assert pickle.dumps(dataset) == before
+    assert only(tmp_path).batches == 3
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_error_of_the_dataset_arrives_unchanged(tmp_path, workers, monkeypatch):
+    # torch waits this long for the workers of a loader that failed
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+
+    def failure():
+        try:
+            drain(Broken(4, None), batch_size=2, num_workers=workers)
+        except LookupError as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            return str(error), [(frame.filename, frame.lineno) for frame in frames]
+        raise AssertionError("the loader swallowed the error")
+
+    bare = failure()
+    clock = DataClock(tmp_path)
+    clock.install()
+    assert failure() == bare
+    assert clock.alive
+    clock.uninstall()
+    assert read_pipeline(tmp_path) == []
+    gc.collect()
+
+
+def test_uninstall_puts_everything_back(tmp_path):
+    def state():
+        return (
+            vars(fetch._MapDatasetFetcher)["fetch"],
+            vars(fetch._IterableDatasetFetcher)["fetch"],
+            "collate_fn" in vars(fetch._BaseDatasetFetcher),
+            worker._worker_loop,
+            vars(Sleeper)["__call__"],
+            "__call__" in vars(Noise),
+            sys.gettrace(),
+        )
+
+    before = state()
+    clock = DataClock(tmp_path)
+    clock.install()
+    drain(Items(8, planted()), batch_size=2)
+    assert state() != before
+    assert Sleeper.__call__ is before[4]
+    clock.uninstall()
+    assert state() == before
+
+
+def test_clock_that_cannot_write_leaves_the_program_alone(tmp_path):
+    clock = DataClock(tmp_path / "missing")
+    clock.install()
+    assert len(drain(Items(8, Sleeper(0)), batch_size=2)) == 4
+    assert len(drain(Items(8, Sleeper(0)), batch_size=2, num_workers=1)) == 4
+    assert not clock.alive
+    clock.uninstall()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nested_transforms_count_once(clock, tmp_path):
+    class Outer:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __call__(self, x):
+            time.sleep(0.002)
+            return self.inner(x)
+
+    inner = Sleeper(4)
+    dataset = Items(8, Outer(inner))
+    dataset.augment = [inner]
+    drain(dataset, batch_size=2)
+    source = only(tmp_path)
+    assert named(source, "Sleeper").share == pytest.approx(0.65, abs=0.12)
+    assert named(source, "Outer").share == pytest.approx(0.33, abs=0.12)
+
+
+def test_transform_of_unknown_construction_is_placed_where_it_is_called(clock, tmp_path):
+    kind = type("Hidden", (Sleeper,), {})
+    drain(Items(8, kind(2)), batch_size=2)
+    part = named(only(tmp_path), "Hidden")
+    assert (part.file, part.line) == (HERE, line_of("called"))
+    assert part.share > 0.6
+
+
+def test_datasets_inside_others_are_looked_into(clock, tmp_path):
+    parts = [Subset(Items(6, Sleeper(2)), [0, 1, 2, 3]), Items(2, Sleeper(2))]
+    drain(ConcatDataset(parts), batch_size=2)
+    source = only(tmp_path)
+    assert source.dataset == "Items"
+    assert sum(part.share for part in source.parts if part.name == "Sleeper") > 0.6
+
+
+def test_calls_in_other_threads_are_not_charged(clock, tmp_path):
+    class Pooled(Items):
+        def __getitem__(self, i):
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(self.transform, torch.tensor(i)).result()
+
+    drain(Pooled(8, Sleeper(2)), batch_size=2)
+    assert "Sleeper" not in {part.name for part in only(tmp_path).parts}
+
+
+def test_tracer_of_the_program_stays_and_lines_are_not_followed(clock, tmp_path):
+    def tracer(frame, event, arg):
+        return None
+
+    before = sys.gettrace()
+    sys.settrace(tracer)
+    try:
+        drain(Reading(), batch_size=4)
+        assert sys.gettrace() is tracer
+    finally:
+        sys.settrace(before)
+    source = only(tmp_path)
+    assert source.batches == 3
+    assert {part.what for part in source.parts} <= {"collate", "rest"}
+
+
+def test_forked_process_counts_for_itself(clock, tmp_path):
+    drain(Items(8, Sleeper(1)), batch_size=2)
+    assert only(tmp_path).batches == 3
+    pid = os.fork()
+    if pid == 0:
+        try:
+            drain(Items(8, Sleeper(1)), batch_size=2)
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    source = only(tmp_path)
+    assert (source.processes, source.batches) == (2, 6)
+
+
+def test_interrupt_that_lands_in_a_destructor_is_raised_at_the_next_fetch(clock):
+    batches = iter(DataLoader(Items(8, Sleeper(0)), batch_size=2))
+    next(batches)
+    clock.failed_at_end(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    assert next(batches) is not None
+    assert clock.alive
+
+
+def test_fault_of_our_own_switches_the_clock_off(clock, monkeypatch):
+    def fault(*args):
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr("stepscope.probe.dataclock_source.Source.fetched", fault)
+    assert len(drain(Items(8, Sleeper(0)), batch_size=2)) == 4
+    assert not clock.alive
+
+
+def test_construction_is_told_only_where_it_is_certain(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "train = Compose([\n  Crop(3),\n  Flip(),\n  T.Scale(2)])\n"
+        "test = Compose([Crop(3), T.Scale(2)])\n"
+    )
+    files = [str(program), str(tmp_path / "missing.py")]
+    place = [(str(program), line) for line in range(6)]
+    assert constructed(["Crop", "Flip", "Scale"], files) == [place[2], place[3], place[4]]
+    assert constructed(["Crop", "Scale"], files) == [place[5], place[5]]
+    assert constructed(["Flip", "Scale"], files) == [place[3], place[4]]
+    assert constructed(["Scale", "Flip"], files) == [None, place[3]]
