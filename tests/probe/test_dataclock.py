@@ -295,6 +295,17 @@ def test_datasets_inside_others_are_looked_into(clock, tmp_path):
     assert sum(part.share for part in source.parts if part.name == "Sleeper") > 0.6
 
 
+def test_datasets_of_libraries_named_like_torch_are_followed(clock, tmp_path):
+    file = f"{Path(torch.__file__).parent}vision/fake.py"
+    names = {"Base": Reading}
+    code = "class Fake(Base):\n  def __getitem__(self, i):\n    x = self.read(i)\n    return x\n"
+    exec(compile(code, file, "exec"), names)
+    drain(names["Fake"](), batch_size=4)
+    source = only(tmp_path)
+    assert (source.dataset, source.file, source.line) == ("Fake", file, 2)
+    assert any(part.file == file for part in source.parts)
+
+
 def test_calls_in_other_threads_are_not_charged(clock, tmp_path):
     class Pooled(Items):
         def __getitem__(self, i):

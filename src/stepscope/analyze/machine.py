@@ -16,7 +16,7 @@ def gpu(
     memory = facts["memory"][-1] if facts["memory"] else {}
     if "peak_allocated_bytes" not in memory:
         return None
-    device = next(iter(run.get("machine", {}).get("gpus") or []), {})
+    device: dict[str, Any] = next(iter(run.get("machine", {}).get("gpus") or []), {})
     steady = _during(samples, steps, use)
     energy_j, energy_per_step_j = _energy(samples, steady, steps, use)
     return {

@@ -9,7 +9,9 @@ import numpy.typing as npt
 from stepscope.probe.steprule import step_ends
 from stepscope.record.rows import PROFILED, Kind
 
-Rows = npt.NDArray[np.void]
+Rows = npt.NDArray[Any]
+"""Structured: the columns of a table."""
+
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
@@ -91,8 +93,8 @@ class _Ledger:
 
 def _group(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: bool) -> Steps:
     count = int(ends.sum())
-    step_of = np.cumsum(ends) - ends  # the step a row belongs to; `count` after the last
-    inside = step_of < count
+    step_of: Any = np.cumsum(ends) - ends  # the step a row belongs to; `count` after the last
+    inside: Bools = step_of < count
     host = {name: rows[f"{name}_ns"].astype(float) for name in HOST}
     ledger = _Ledger(duration)
     for phase, category in _CARVED.items():
@@ -117,7 +119,7 @@ def _group(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: bool)
     ledger.book("shutdown", np.where(inside, 0.0, ledger.left))
 
     def total(values: Floats) -> Floats:
-        return np.bincount(step_of[inside], values[inside], minlength=count)
+        return np.bincount(step_of[inside], values[inside], minlength=count).astype(float)
 
     length = total(ledger.left)
     per_step = {
@@ -163,7 +165,9 @@ def _in_most_steps(mask: Bools, step_of: Any, count: int) -> bool:
 
 def _samples(rows: Rows, step_of: Any, use: Bools, count: int) -> Floats:
     """Samples per step: as loaders delivered them, else as the root models received them."""
-    delivered = np.bincount(step_of[use], rows["samples"][use], minlength=count)
+    delivered: Floats = np.bincount(step_of[use], rows["samples"][use], minlength=count).astype(
+        float
+    )
     if delivered.any():
         return delivered
     received = np.zeros(count)

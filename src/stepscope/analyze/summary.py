@@ -52,7 +52,8 @@ def summarize(folder: Path) -> Document:
     document["syncs"] = places.syncs(where)
     document["sites"] = places.hottest(where)
     document["config"] = _config(facts, run)
-    document["compile"] = (facts["compile_counters"] or [None])[-1] or None
+    counters = facts["compile_counters"]
+    document["compile"] = (counters[-1] or None) if counters else None
     document["windows"] = facts["window"]
     document["sinks"] = sinks.sinks(document)
     document["host_code"] = _host_code(folder, run)

@@ -4,6 +4,7 @@ import ast
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 from stepscope.probe.sites import is_users
 
@@ -43,7 +44,8 @@ def constructed(names: list[str], files: Iterable[str]) -> list[Place | None]:
 
 
 def _trees(names: set[str], files: Iterable[str]) -> Iterator[tuple[str, ast.AST]]:
-    modules = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
+    loaded = [m for m in list(sys.modules.values()) if isinstance(m, ModuleType)]
+    modules = [vars(module).get("__file__") for module in loaded]
     mine = dict.fromkeys(f for f in (*files, *modules) if isinstance(f, str) and is_users_file(f))
     paths = {Path(file).resolve(): file for file in mine}
     for path, file in list(paths.items())[:_MAX_FILES]:

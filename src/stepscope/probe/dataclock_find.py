@@ -3,6 +3,7 @@
 Only instance dictionaries are looked into: nothing of the program's is run.
 """
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,4 +161,4 @@ def _vars(thing: Any) -> dict[str, Any]:
 def _is_torch(file: str) -> bool:
     import torch
 
-    return file.startswith(str(Path(torch.__file__).parent))
+    return file.startswith(os.path.join(os.path.dirname(torch.__file__), ""))

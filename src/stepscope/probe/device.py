@@ -1,8 +1,8 @@
 """What the device did, without ever waiting for it.
 
-CUDA events are recorded where phases begin, kept in a pool, and polled; a loss is copied into pinned
-memory by the stream itself and read when an event behind the copy has passed. On a program that
-runs on the CPU only, losses are read at once and there is nothing to time.
+CUDA events are recorded where phases begin, kept in a pool, and polled; a loss is copied into
+pinned memory by the stream itself and read when an event behind the copy has passed. On a
+program that runs on the CPU only, losses are read at once and there is nothing to time.
 """
 
 from collections import deque
@@ -64,7 +64,7 @@ class DeviceClock:
         self._phase = slot
 
     def loss(self, value: Any) -> None:
-        """A scalar was backpropagated. Kept for the row under way, unless a graph is being captured."""
+        """A scalar was backpropagated: kept for the row under way, except in a graph capture."""
         if value.device.type == "cpu":
             self._values.append(float(value.detach()))
         elif self.active and value.is_cuda and not self.capturing:

@@ -28,12 +28,12 @@ class ImportWatch:
 
     def install(self) -> None:
         """Begin to watch."""
-        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+        sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
         """Stop watching."""
         if self in sys.meta_path:
-            sys.meta_path.remove(self)  # type: ignore[arg-type]
+            sys.meta_path.remove(self)
 
     def when_imported(self, name: str, callback: Callable[[ModuleType], Any]) -> None:
         """Call back with the module once it is imported, at once if it already is."""

@@ -68,7 +68,7 @@ class RowLog:
     def leave(self, depth: int, tail: bool = False) -> int:
         """End the phase begun at stack depth `depth`. Returns the time.
 
-        `tail`: a forward that recorded gradients; what follows belongs to it if backward comes next.
+        `tail`: a forward that recorded gradients; what follows is its own if backward comes next.
         """
         now = monotonic_ns()
         self._acc[self._current] += now - self._last

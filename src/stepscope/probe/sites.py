@@ -10,13 +10,8 @@ from stepscope.store.facts import Facts
 from stepscope.store.table import Table
 
 _OURS = str(Path(__file__).parent.parent)
-_LIBRARIES = tuple(
-    {
-        str(Path(p))
-        for key in ("stdlib", "platstdlib", "purelib", "platlib")
-        if (p := sysconfig.get_paths().get(key))
-    }
-) + ("<frozen", "<string>", "<__array_function__", _OURS)
+_INSTALLED = {sysconfig.get_path(key) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
+_LIBRARIES = (*_INSTALLED, "<frozen", "<string>", "<__array_function__", _OURS)
 _BUNDLED = str(Path(_OURS) / "workloads")
 
 

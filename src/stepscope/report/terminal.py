@@ -225,11 +225,8 @@ def _host_code(document: Document) -> list[Text]:
     lines = [Text(), Text(f"Python, {seconds(code['sampled_s'])} sampled", "bold")]
     for line in code["lines"][:5]:
         where = f"{place(line['file'], line['line'])} {safe(line['function'])}"
-        lines.append(
-            Text(
-                f"    own {seconds(line['own_s']):>7}  total {seconds(line['cumulative_s']):>7}  {where}"
-            )
-        )
+        own, total = seconds(line["own_s"]), seconds(line["cumulative_s"])
+        lines.append(Text(f"    own {own:>7}  total {total:>7}  {where}"))
     return lines
 
 

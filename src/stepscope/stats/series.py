@@ -19,7 +19,7 @@ class Spike:
 def warmup(values: Floats) -> int:
     """How many first values belong to the warm-up: until five in a row look like the second half.
 
-    At least one of a series of four or more (the first step always pays for something), at most half.
+    At least one of four or more (the first step always pays for something), at most half.
     """
     n = len(values)
     if n < 4:

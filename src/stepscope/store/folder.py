@@ -13,6 +13,7 @@ from stepscope.record.errors import BrokenRun, UsageError
 
 HOME = ".stepscope"
 FACTS = "run.json"
+_IN_USE = "{} is in use by a run under way: name another with --out"
 
 
 def create(out: Path | None, force: bool, cwd: Path) -> Path:
@@ -55,7 +56,7 @@ def _clear(folder: Path, force: bool) -> None:
     if not any(folder.iterdir()):
         return
     if in_use(folder):
-        raise UsageError(f"{folder} is in use by a run under way: name another with --out")
+        raise UsageError(_IN_USE.format(folder))
     if not (folder / FACTS).exists():
         raise UsageError(f"{folder} holds something else than a run: name another with --out")
     if not force:
@@ -70,9 +71,7 @@ def lock(folder: Path) -> int:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise UsageError(
-            f"{folder} is in use by a run under way: name another with --out"
-        ) from None
+        raise UsageError(_IN_USE.format(folder)) from None
     return fd
 
 

@@ -8,10 +8,9 @@ at growth and never a SIGBUS in the program. Rows beyond the last one written ar
 import mmap
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
 HEADER_BYTES = 4096
@@ -38,7 +37,7 @@ class Table:
         return view
 
     def grow(self) -> "memoryview[float]":
-        """Room for another chunk of rows. Returns the new `cells`; raises OSError on a full disk."""
+        """Room for another chunk of rows: the new `cells`. Raises OSError on a full disk."""
         self.cells = self._map(self.rows + self._chunk_rows)
         return self.cells
 
@@ -69,7 +68,7 @@ def trim_table(path: Path, last: str) -> None:
             file.truncate(HEADER_BYTES + rows * table.itemsize)
 
 
-def read_table(path: Path) -> "npt.NDArray[np.void]":
+def read_table(path: Path) -> "npt.NDArray[Any]":
     """The rows of a table, open or closed; a missing or torn file gives what it has."""
     import numpy as np
 

@@ -6,6 +6,7 @@ plain Python, and a sitecustomize of the user's own still runs.
 
 import os
 import sys
+from importlib import import_module
 
 
 def _step_aside() -> str | None:
@@ -19,7 +20,7 @@ def _step_aside() -> str | None:
         os.environ["PYTHONPATH"] = path
     ours = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401
+        import_module("sitecustomize")
     except ImportError:
         sys.modules["sitecustomize"] = ours  # site.py expects to find what it imported
     return options

@@ -12,7 +12,7 @@ from stepscope.probe.patches import Patches
 
 
 def install(core: Core, patches: Patches) -> None:
-    """Patch `torch.autograd.backward` (which `Tensor.backward` calls), `grad`, and GradScaler's scale."""
+    """Patch `torch.autograd.backward`, which `Tensor.backward` calls, `grad`, and loss scaling."""
     log, sites, device = core.log, core.sites, core.device
     original_backward = torch.autograd.backward
     original_grad = torch.autograd.grad

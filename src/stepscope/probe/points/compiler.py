@@ -47,7 +47,7 @@ def install(core: Core, patches: Patches) -> None:
 
 
 def watch_dynamo(core: Core, callback: Any) -> None:
-    """Time what Dynamo and its backends compile; `callback` is the module torch._dynamo.callback."""
+    """Time what Dynamo and its backends compile; `callback` is torch._dynamo.callback."""
     depths: list[int] = []
 
     def begin(_: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def leave_alone(eval_frame: Any) -> None:
-    """Mark every function of the probe to be run as it is; `eval_frame` is torch._dynamo.eval_frame."""
+    """Mark the probe's functions to be run as they are; `eval_frame` is torch._dynamo's."""
     for name, module in list(sys.modules.items()):
         if name.startswith(("stepscope.probe", "stepscope.store")):
             for code in _codes(module):

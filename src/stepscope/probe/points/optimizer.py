@@ -25,7 +25,7 @@ class OptimizerPoint:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._numbers: dict[int, tuple[Any, int]] = {}
-        self._open: list[tuple[int, int, int]] = []  # id of the optimizer, depth, begun
+        self._open: list[tuple[int, int]] = []  # depth, begun
         self._in_backward = False
         self.fired = 0
 
@@ -50,7 +50,7 @@ class OptimizerPoint:
             begun = core.log.enter(OPTIMIZER)
             if begun:
                 core.log.claim_here()
-                self._open.append((id(optimizer), depth, begun))
+                self._open.append((depth, begun))
                 if core.device.active:
                     core.device.mark(OPTIMIZER)
         except Exception as problem:
@@ -67,7 +67,7 @@ class OptimizerPoint:
         if not self._open:
             return
         try:
-            _, depth, begun = self._open.pop()
+            depth, begun = self._open.pop()
             now = core.log.leave(depth)
             if self._open:
                 return
