@@ -1,4 +1,4 @@
-"""Train with a GradScaler; one outlier overflows the scaled loss, so one update is skipped."""
+"""Train with a GradScaler; one huge sample weight overflows the gradients of one update."""
 # steps: 16
 # optimizer steps: any
 
@@ -13,11 +13,12 @@ scaler = torch.amp.GradScaler("cpu", enabled=True, init_scale=65536.0)
 for i in range(16):
     x = torch.randn(16, 8)
     y = x.sum(dim=1, keepdim=True)
+    weights = torch.ones(16, 1)
     if i == 6:
-        y = y * 1e17
+        weights[3] = 1e36
     with torch.autocast("cpu", dtype=torch.bfloat16):
         prediction = model(x)
-    loss = nn.functional.mse_loss(prediction.float(), y)
+    loss = (weights * (prediction.float() - y) ** 2).mean()
     optimizer.zero_grad()
     scaler.scale(loss).backward()
     scaler.step(optimizer)

@@ -153,21 +153,34 @@ def show(run: Path) -> Ended:
 
 def parse_shown(shown: Ended) -> dict[str, Any]:
     """The JSON document that `show --json` printed."""
-    assert shown.exit_code == 0, shown.stderr
+    assert shown.exit_code == 0, shown.stderr[-300:]
     document: dict[str, Any] = json.loads(shown.stdout)
     return document
 
 
 def outcome_of(shape: Shape, folder: Path) -> Outcome:
-    """Both runs of a program; made once in `folder` however many processes ask for them."""
-    kept = folder / f"{shape.name}.json"
-    with open(folder / f"{shape.name}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    """Both runs of a program, each made once in `folder` however many processes ask for them."""
+    parts: dict[str, Callable[[Path], list[Ended]]] = {
+        "plain": lambda run: [run_plain(shape)],
+        "observed": lambda run: [run_observed(shape, run, "--no-window"), show(run)],
+    }
+    for wait in (False, True):  # two processes that ask at once make one part each
+        for part, make in parts.items():
+            _make_once(folder / f"{shape.name}.{part}", make, wait)
+    made = [json.loads((folder / f"{shape.name}.{part}.json").read_text()) for part in parts]
+    return Outcome(shape, *(Ended(**ended) for ended in [*made[0], *made[1]]))
+
+
+def _make_once(path: Path, make: Callable[[Path], list[Ended]], wait: bool) -> None:
+    """Keep what `make` returns beside `path`; without `wait`, not if another process is at it."""
+    kept = Path(f"{path}.json")
+    with open(f"{path}.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            return
         if not kept.exists():
-            run = folder / shape.name
-            ended = [run_plain(shape), run_observed(shape, run, "--no-window"), show(run)]
-            kept.write_text(json.dumps([asdict(one) for one in ended]))
-    return Outcome(shape, *(Ended(**one) for one in json.loads(kept.read_text())))
+            kept.write_text(json.dumps([asdict(ended) for ended in make(path)]))
 
 
 def programs(

@@ -8,7 +8,7 @@ from typing import Any
 from stepscope.store.table import read_table
 
 _SYNC = "sync:"
-_SPAWNED = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+_SERVANTS = ("resource_tracker", "forkserver", "compile_worker", "__main__.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,5 +92,5 @@ def own_children(processes: Mapping[str, str], facts: Any) -> dict[str, str]:
         for pid, command in processes.items()
         if pid not in workers
         and "python" in command
-        and not any(word in command for word in _SPAWNED)
+        and not any(word in command for word in _SERVANTS)
     }

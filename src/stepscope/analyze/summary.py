@@ -132,6 +132,7 @@ def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
             {"step": int(np.flatnonzero(use)[s.index]) + 1, "ms": s.value}
             for s in spikes(times)[:5]
         ],
+        "spike_count": len(spikes(times)),
         "drift": drift(times),
     }
 

@@ -61,6 +61,7 @@ def run(
     target = Program(program, arguments, module)
     check(target, Path.cwd())
     request = Request(target, timeout, python, live=not quiet and sys.stderr.isatty())
+    memory_of = _memory_of() if memory else None
     exit_code = 0
     for number, folder in enumerate(_folders(out, force, repeat), start=1):
         options = ProbeOptions(
@@ -70,7 +71,9 @@ def run(
             warmup=warmup,
             window=0 if no_window else window,
             window_at=window_at,
-            memory=memory,
+            stacks=0 if memory_of == "cpu" else 2,
+            memory=memory_of,
+            python=python,
             nvtx=nvtx,
         )
         outcome = observe(request, options)
@@ -78,6 +81,21 @@ def run(
         if not quiet:
             _tell(folder, number, repeat)
     return exit_code
+
+
+def _memory_of() -> str:
+    """The device whose memory --memory follows: the GPU where there is one."""
+    import os
+    from importlib.util import find_spec
+
+    from stepscope.hardware.visible import visible_index
+    from stepscope.record.errors import MissingExtra
+
+    if visible_index(os.environ) is not None:
+        return "cuda"
+    if find_spec("memray") is None:
+        raise MissingExtra("memray", "memory", "--memory without a GPU")
+    return "cpu"
 
 
 def _folders(out: Path | None, force: bool, repeat: int) -> list[Path]:

@@ -20,13 +20,18 @@ def short_command(argv: Sequence[str]) -> str:
             if word == "-m" and place + 1 < len(argv):
                 words += ["-m", argv[place + 1]]
             elif word == "-c":
-                words.append("-c")
+                words += ["-c", *_known_code(argv[place + 1 : place + 2])]
             elif word.startswith("-"):
                 continue
             else:
                 words.append(os.path.basename(word))
             break
     return " ".join(words)[:_LONGEST]
+
+
+def _known_code(code: Sequence[str]) -> list[str]:
+    """Which of multiprocessing's own programs a `-c` command is; nothing for others."""
+    return [name for name in ("resource_tracker", "forkserver", "spawn") if name in "".join(code)]
 
 
 class _Member:

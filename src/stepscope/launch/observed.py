@@ -16,6 +16,7 @@ from stepscope import __version__
 from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.live import LiveLine
 from stepscope.launch.program import Program, environment
+from stepscope.record.errors import StepscopeError
 from stepscope.record.options import ProbeOptions
 from stepscope.record.privacy import kept_environment, masked_arguments
 from stepscope.store import folder as folders
@@ -39,6 +40,7 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
     folder = Path(options.folder)
     lock = folders.lock(folder)
     facts = run_facts(request.program.name, request.program.arguments, folder)
+    facts["options"] = {"warmup": options.warmup, "window": options.window}
     folders.write_run(folder, facts)
     session = _Session(request, folder)
     options = replace(options, launched_ns=time.monotonic_ns())
@@ -127,7 +129,13 @@ def run_facts(program: str, arguments: Iterable[str], folder: Path) -> dict[str,
 
 def finish(folder: Path, facts: dict[str, Any]) -> None:
     """Complete a folder whose program has ended."""
+    from stepscope.store.memray_lines import reduce_memray
+
     _pack(folder)
+    try:
+        reduce_memray(folder)
+    except (OSError, StepscopeError) as problem:
+        facts["run"].setdefault("problems", []).append(f"no memory lines: {problem}")
     folders.write_run(folder, facts)
 
 

@@ -9,6 +9,7 @@ from time import monotonic_ns
 from typing import Any
 
 from stepscope.probe.imports import ImportWatch
+from stepscope.probe.ptracer import allow_parent
 from stepscope.record.options import ProbeOptions
 
 _BOOT = str(Path(__file__).parent.parent / "launch" / "boot")
@@ -18,6 +19,8 @@ def boot(text: str) -> None:
     """Called before the program starts. Nothing here may raise."""
     try:
         options = ProbeOptions.from_json(text)
+        if options.python:
+            allow_parent()
         watch = ImportWatch(monotonic_ns())
         watch.when_imported("torch", lambda _: _begin(options, watch))
         watch.install()

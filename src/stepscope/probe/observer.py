@@ -11,9 +11,11 @@ from stepscope.probe.config import ConfigReader
 from stepscope.probe.core import Core
 from stepscope.probe.dataclock import DataClock
 from stepscope.probe.imports import ImportWatch
+from stepscope.probe.memory import MemoryHistory
 from stepscope.probe.out_of_memory import watch_out_of_memory
 from stepscope.probe.patches import Patches
 from stepscope.probe.points import compiler, dynamo, install, saving
+from stepscope.probe.points.dynamo import compile_counters
 from stepscope.probe.usage import MemoryReader
 from stepscope.record.options import ProbeOptions
 
@@ -30,6 +32,7 @@ class Observer:
         self._clock = DataClock(Path(options.folder))
         self._config = ConfigReader(self.core)
         self._memory = MemoryReader(self.core, self._config)
+        self._history = MemoryHistory() if options.memory else None
         self._watch: ImportWatch | None = None
 
     def install(self, watch: ImportWatch) -> None:
@@ -50,7 +53,10 @@ class Observer:
             from stepscope.probe.nvtx import mark_phases
 
             mark_phases(core)
-        watch_out_of_memory(lambda data: core.facts.write("oom", **data))
+        if self._history is not None and core.options.memory is not None:
+            self._history.start(core.options.memory, Path(core.options.folder))
+            core.on_step.append(self._mark_memory)
+        watch_out_of_memory(self._out_of_memory)
         core.facts.write(
             "process",
             booted_ns=watch.started_ns,
@@ -67,6 +73,17 @@ class Observer:
     def _imported(self, name: str, begun_ns: int, elapsed_ns: int) -> None:
         if not self.core.log.off and not name.startswith("stepscope"):
             self.core.facts.write("import", name=name, begun_ns=begun_ns, elapsed_ns=elapsed_ns)
+
+    def _mark_memory(self, _: int) -> None:
+        if self._history is not None:
+            self._history.mark()
+
+    def _out_of_memory(self, data: dict[str, Any]) -> None:
+        """A CUDA allocation has failed; the program may still recover."""
+        self._memory.write()
+        self.core.facts.write("oom", **data)
+        if self._history is not None:
+            self._history.reduce()
 
     def forked(self) -> None:
         """In a forked child every point is inert."""
@@ -87,7 +104,12 @@ class Observer:
             core.device.finish()
             self._memory.write()
             self._config.write()
-            core.facts.write("compile_counters", **_compile_counters())
+            if self._history is not None:
+                self._history.stop()
+                if self._history.problem:
+                    core.facts.write("problem", text=self._history.problem)
+            if counters := compile_counters():
+                core.facts.write("compile_counters", **counters)
             core.facts.write("end", **self._last_words())
         for undo in core.on_end:
             undo()
@@ -105,18 +127,3 @@ class Observer:
         if error is not None:
             words["error"] = {"type": type(error).__name__, "text": str(error)[:2000]}
         return words
-
-
-def _compile_counters() -> dict[str, Any]:
-    """What Dynamo counted; empty when it was never used."""
-    utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None:
-        return {}
-    counters = utils.counters
-    return {
-        "graphs": int(counters["stats"].get("unique_graphs", 0)),
-        "calls_captured": int(counters["stats"].get("calls_captured", 0)),
-        "graph_breaks": int(sum(counters["graph_break"].values())),
-        "break_reasons": [str(key)[:200] for key in list(counters["graph_break"])[:5]],
-        "frames": int(counters["frames"].get("total", 0)),
-    }

@@ -22,7 +22,10 @@ class ProbeOptions:
     """First step of the window."""
     stacks: int = 2
     """Steps of a second window that carries Python stacks; 0 for none."""
-    memory: bool = False
+    memory: str | None = None
+    """The device whose memory is followed line by line: "cuda" or "cpu"."""
+    python: bool = False
+    """The parent wants to sample this process's Python code."""
     nvtx: bool = False
 
     def to_json(self) -> str:

@@ -39,7 +39,7 @@ def print_summary(document: Document, stream: IO[str]) -> None:
     """The screen `run` ends with and `show` prints."""
     console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
-    lines: list[Text] = [_title(document)]
+    lines: list[Text] = _title(document, width)
     lines += _ending(document)
     if document["steps"]["count"]:
         lines += [Text(), _headline(document), Text()]
@@ -57,7 +57,7 @@ def print_summary(document: Document, stream: IO[str]) -> None:
         console.print(line)
 
 
-def _title(document: Document) -> Text:
+def _title(document: Document, width: int) -> list[Text]:
     run, steps = document["run"], document["steps"]
     gpu = (document["gpu"] or {}).get("name")
     noun = {"inference": "model call", "batches": "batch"}.get(steps["what"], "step")
@@ -66,10 +66,17 @@ def _title(document: Document) -> Text:
         safe(run["program"]),
         count + (" (inferred)" if steps["inferred"] and noun == "step" else ""),
         safe(gpu) if gpu else (run["device"] or "cpu").upper(),
-        f"torch {safe(str(run['torch']))}",
+        f"torch {safe(str(run['torch'])).partition('+')[0]}",
         f"run {safe(run['id'])}",
     ]
-    return Text.assemble(("stepscope", "bold"), "  " + " · ".join(parts))
+    title = "stepscope"
+    rows = [f"{title}  {parts[0]}"]
+    for part in parts[1:]:
+        if len(rows[-1]) + len(part) + 3 > width:
+            rows.append(" " * len(title) + f"  {part}")
+        else:
+            rows[-1] += f" · {part}"
+    return [Text.assemble((rows[0][:9], "bold"), rows[0][9:]), *map(Text, rows[1:])]
 
 
 def _ending(document: Document) -> list[Text]:
@@ -126,6 +133,8 @@ def _bars(document: Document, width: int) -> list[Text]:
     room = max(10, width - 30)
     lines = []
     for phase, ms in document["phases_ms"].items():
+        if phase == "h2d" and not document["gpu"] and not ms:
+            continue
         share = ms / total if total else 0.0
         filled = round(share * room * 8)
         blocks = "█" * (filled // 8) + ("▏▎▍▌▋▊▉"[filled % 8 - 1] if filled % 8 else "")
@@ -181,7 +190,7 @@ def _remarks(document: Document) -> list[Text]:
     spikes = steps["spikes"]
     if spikes:
         remarks.append(
-            f"{plural(len(spikes), 'spike')}: step {spikes[0]['step']:,} took"
+            f"{plural(steps['spike_count'], 'spike')}: step {spikes[0]['step']:,} took"
             f" {milliseconds(spikes[0]['ms'])} ms"
         )
     if steps["drift"] and abs(steps["drift"]) > 0.05:
@@ -249,12 +258,11 @@ def _next(document: Document) -> list[Text]:
     lines = [Text()]
     if document["steps"]["count"]:
         lines.append(
-            Text(f"Next:  stepscope show {safe(run['id'])} --json     all of it, for other tools")
+            Text(f"Next:  stepscope show {safe(run['id'])} --json    all of it, for other tools")
         )
         if document["windows"]:
-            lines.append(
-                Text(f"       {place_of_trace(run['folder'])}     opens in ui.perfetto.dev")
-            )
+            lines.append(Text("       open in Perfetto or TensorBoard:"))
+            lines.append(Text(f"       {place_of_trace(run['folder'])}"))
         elif not run["under_way"]:
             lines.append(
                 Text(

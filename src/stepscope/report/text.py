@@ -12,9 +12,13 @@ def safe(text: str) -> str:
 
 
 def place(file: str | None, line: int | None) -> str:
-    """`train.py:31`: the path relative to here when it lies below, else its last two parts."""
+    """`train.py:31`: relative to here when below, else the last two parts;
+    a library's from its package on."""
     if not file:
         return ""
+    for packages in ("site-packages", "dist-packages"):
+        if packages in file:
+            return safe(f"{file.rpartition(packages + os.sep)[2]}:{line}")
     relative = os.path.relpath(file) if os.path.isabs(file) else file
     if relative.startswith(".."):
         relative = os.sep.join(file.split(os.sep)[-2:])
