@@ -25,7 +25,7 @@ def gpu(
         "utilization_percent": _mean(steady, "gpu_percent"),
         "peak_allocated_bytes": memory["peak_allocated_bytes"],
         "peak_reserved_bytes": memory["peak_reserved_bytes"],
-        "total_bytes": device.get("memory_total_bytes"),
+        "total_bytes": device.get("memory_bytes"),
         "allocator_retries": memory.get("retries"),
         "energy_j": energy_j,
         "energy_j_per_step": energy_per_step_j,

@@ -67,7 +67,7 @@ def hottest(sites: Mapping[int, Site]) -> list[dict[str, Any]]:
             "total_ms": site.total_ms,
         }
         for site in sites.values()
-        if site.count and not site.what.startswith(_SYNC)
+        if site.count and not site.what.startswith((_SYNC, "setup:"))
     ]
     return sorted(found, key=lambda site: -site["total_ms"])
 

@@ -30,7 +30,7 @@ def sinks(document: dict[str, Any]) -> list[dict[str, Any]]:
 def _place(phase: str, document: dict[str, Any]) -> dict[str, Any]:
     wanted = {phase, "evaluation"} if document["steps"]["what"] == "inference" else {phase}
     if phase == "h2d":
-        wanted = {"h2d", "sync:pageable copy"}
+        wanted = {"h2d"}
     site = next((s for s in document["sites"] if s["what"] in wanted), None)
     place: dict[str, Any] = {"file": None, "line": None, "detail": None}
     if site is not None:
@@ -42,11 +42,19 @@ def _place(phase: str, document: dict[str, Any]) -> dict[str, Any]:
         if copy is not None:
             place |= {"file": copy["file"], "line": copy["line"]}
             place["detail"] = "from pageable memory: the host waits for each copy"
-    elif phase == "other" and document["syncs"]:
-        sync = document["syncs"][0]
-        place |= {"file": sync["file"], "line": sync["line"]}
-        place["detail"] = f"{sync['what']} waits for the device"
+    elif phase == "other":
+        place |= _longest_wait(document)
     return place
+
+
+def _longest_wait(document: dict[str, Any]) -> dict[str, Any]:
+    """The line that waits longest for the device, where that is most of what is left over."""
+    sync = next(iter(document["syncs"]), None)
+    steps, other = document["steps"]["count"], document["phases_ms"]["other"]
+    if sync is None or sync["lost_ms"] / steps < other / 2:
+        return {}
+    detail = f"{sync['what']} waits for the device"
+    return {"file": sync["file"], "line": sync["line"], "detail": detail}
 
 
 def _loader_detail(document: dict[str, Any]) -> str | None:

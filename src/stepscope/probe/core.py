@@ -75,9 +75,21 @@ class Core:
             self.roots.search()
         self.facts.write("optimizer_made", name=type(optimizer).__qualname__, site=site)
 
+    def waited(self, what: str) -> str:
+        """The kind of site for a wait: those of the loop are told from those of preparation."""
+        looping = self.rule.count or self.calls or self.backwards
+        return f"sync:{what}" if looping else f"setup:{what}"
+
+    def end_row(self, kind: Kind, who: int = 0) -> None:
+        """A row ends here. A device in trouble is the program's to report, not ours."""
+        try:
+            self.device.end_row(self.log.end_row(kind, who))
+        except Exception as problem:
+            self.guard(problem)
+
     def optimizer_stepped(self, who: int) -> None:
         """An optimizer has stepped, outside any other optimizer's step."""
-        self.device.end_row(self.log.end_row(Kind.STEP, who))
+        self.end_row(Kind.STEP, who)
         if self.rule.add(who) and not self._marked:
             self._step_ended(self.rule.count)
 
@@ -86,7 +98,7 @@ class Core:
         if not self._marked:
             self._marked = True
             self.steps = 0
-        self.device.end_row(self.log.end_row(Kind.MARK))
+        self.end_row(Kind.MARK)
         self._step_ended(self.steps + 1)
 
     def called(self, who: int, grad: bool) -> None:
@@ -95,7 +107,7 @@ class Core:
         stepping = self.rule.count > 0 or self._marked
         if grad and stepping:
             return
-        self.device.end_row(self.log.end_row(Kind.CALL if grad else Kind.EVAL, who))
+        self.end_row(Kind.CALL if grad else Kind.EVAL, who)
         if not stepping and not self.optimizers and not self.backwards:
             self._fallback(self.calls)
 
@@ -107,7 +119,7 @@ class Core:
         self.backwards += 1
         if self.rule.count or self._marked:
             return
-        self.device.end_row(self.log.end_row(Kind.BACKWARD))
+        self.end_row(Kind.BACKWARD)
         if not self.optimizers:
             self._fallback(self.backwards)
 
@@ -116,7 +128,7 @@ class Core:
         if self.rule.count or self._marked or self.calls or self.backwards or self.optimizers:
             return
         self.batches += 1
-        self.device.end_row(self.log.end_row(Kind.BATCH))
+        self.end_row(Kind.BATCH)
         self._fallback(self.batches)
 
     def _fallback(self, count: int) -> None:

@@ -57,10 +57,15 @@ class DeviceClock:
 
     def mark(self, phase: int) -> None:
         """A phase begins: what the stream does up to here belongs to the one before."""
-        slot = _ORDER[phase]
-        if slot == self._phase or self.capturing:
+        if not self.active or self.capturing:
             return
-        self._record()
+        slot = _ORDER[phase]
+        if slot == self._phase:
+            return
+        try:
+            self._record()
+        except RuntimeError:  # the device is in trouble; the program will hear of it by itself
+            self.active = False
         self._phase = slot
 
     def loss(self, value: Any) -> None:

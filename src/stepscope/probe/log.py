@@ -85,6 +85,11 @@ class RowLog:
         return now
 
     @property
+    def observing(self) -> bool:
+        """Whether the observer itself is at work."""
+        return self._current == OBSERVER
+
+    @property
     def depth(self) -> int:
         """How many phases are open."""
         return len(self._stack)

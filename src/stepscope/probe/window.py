@@ -65,6 +65,7 @@ class Window:
         self._left = 0
         self._gap = 0
         self._started_at = 0
+        self._cooling = False
 
     @property
     def open(self) -> bool:
@@ -74,7 +75,7 @@ class Window:
     @property
     def done(self) -> bool:
         """Whether nothing is left to do."""
-        return not self._plans and self._profiler is None
+        return not self._plans and self._profiler is None and not self._cooling
 
     def step_ended(self, step: int, now_ns: int) -> None:
         """Step number `step` has just ended."""
@@ -86,6 +87,9 @@ class Window:
             else:
                 self._stop(step)
             return
+        if self._cooling:  # the recorder's after-effects are over
+            self._log.flags = 0
+            self._cooling = False
         if not self._plans:
             return
         if self._last_ns:
@@ -123,6 +127,7 @@ class Window:
                     record_shapes=not stacks,
                     profile_memory=not stacks and torch.cuda.is_available(),
                     with_stack=stacks,
+                    acc_events=True,
                 )
                 profiler.start()
         except RuntimeError as problem:
@@ -152,10 +157,11 @@ class Window:
         partial = path.with_suffix(".part")
         profiler.export_chrome_trace(str(partial))
         partial.rename(path)
+        del profiler
         self._facts.write("window", name=self._name, first=self._started_at, last=step)
         self._log.leave(depth)
         self._log.end_row(Kind.WINDOW)
-        self._log.flags = 0
+        self._cooling = True
         self._gap = 0
 
     def abandon(self) -> None:

@@ -1,5 +1,6 @@
 """A run on a terminal: the answer first, one screen, the next command last."""
 
+import os
 from typing import IO, Any
 
 from rich.console import Console
@@ -258,11 +259,11 @@ def _next(document: Document) -> list[Text]:
     lines = [Text()]
     if document["steps"]["count"]:
         lines.append(
-            Text(f"Next:  stepscope show {safe(run['id'])} --json    all of it, for other tools")
+            Text(f"Next:  stepscope show {_reference(run)} --json    all of it, for other tools")
         )
         if document["windows"]:
             lines.append(Text("       open in Perfetto or TensorBoard:"))
-            lines.append(Text(f"       {place_of_trace(run['folder'])}"))
+            lines.append(Text(f"       {_path(run['folder'])}/window.pt.trace.json.gz"))
         elif not run["under_way"]:
             lines.append(
                 Text(
@@ -276,6 +277,13 @@ def _next(document: Document) -> list[Text]:
     return lines
 
 
-def place_of_trace(folder: str) -> str:
-    """The window's trace, relative to here when below."""
-    return place(f"{folder}/window.pt.trace.json.gz", 0).removesuffix(":0")
+def _reference(run: Document) -> str:
+    """What names the run to `show`: its id where that finds it, else its folder."""
+    path = _path(run["folder"])
+    return safe(run["id"]) if path.startswith(".stepscope/") else path
+
+
+def _path(folder: str) -> str:
+    """A folder relative to here when it lies below."""
+    relative = os.path.relpath(folder)
+    return safe(os.path.abspath(folder) if relative.startswith("..") else relative)

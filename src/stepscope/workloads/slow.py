@@ -7,6 +7,7 @@ pageable memory, and every step stops to read the loss.
 import argparse
 import zlib
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -97,9 +98,7 @@ class SmallResNet(nn.Module):
         super().__init__()
         self.stem = nn.Conv2d(3, width, 7, 4, 3)
         sizes = [width, width, 2 * width, 4 * width]
-        self.blocks = nn.Sequential(
-            *(Block(a, b, stride=2) for a, b in zip(sizes[:-1], sizes[1:], strict=True))
-        )
+        self.blocks = nn.Sequential(*(Block(a, b, stride=2) for a, b in pairwise(sizes)))
         self.head = nn.Linear(4 * width, classes)
 
     def forward(self, x: Tensor) -> Tensor:

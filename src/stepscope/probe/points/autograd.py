@@ -32,8 +32,7 @@ def install(core: Core, patches: Patches) -> None:
                 if _is_scalar(loss):
                     device.loss(unscaled[1] if loss is unscaled[0] else loss)
             unscaled[0] = unscaled[1] = None
-            if device.active:
-                device.mark(BACKWARD)
+            device.mark(BACKWARD)
         except Exception as problem:
             core.guard(problem)
         core.backward_depth += 1

@@ -57,7 +57,7 @@ def install(core: Core, patches: Patches) -> None:
                 fresh.add(id(iterator))
             axes.pop(id(iterator), None)
             sizes[id(iterator)] = _batch_size(self)
-            core.device.end_row(log.end_row(Kind.EPOCH, numbers[self]))
+            core.end_row(Kind.EPOCH, numbers[self])
         except Exception as problem:
             core.guard(problem)
         return iterator

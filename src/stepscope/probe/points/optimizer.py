@@ -51,8 +51,7 @@ class OptimizerPoint:
             if begun:
                 core.log.claim_here()
                 self._open.append((depth, begun))
-                if core.device.active:
-                    core.device.mark(OPTIMIZER)
+                core.device.mark(OPTIMIZER)
         except Exception as problem:
             core.guard(problem)
 
@@ -89,7 +88,6 @@ def install(core: Core, patches: Patches) -> None:
     """Register the global hooks; patch creation, zero_grad and GradScaler's step."""
     point = core.optimizer_point = OptimizerPoint(core)
     original_init = Optimizer.__init__
-    original_zero = Optimizer.zero_grad
     original_step = torch.amp.GradScaler.step
 
     @functools.wraps(original_init)
@@ -98,21 +96,6 @@ def install(core: Core, patches: Patches) -> None:
         if not core.log.off:
             try:
                 core.optimizer_made(self, core.sites.here("optimizer_made"))
-            except Exception as problem:
-                core.guard(problem)
-
-    @functools.wraps(original_zero)
-    def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        begun = 0 if is_compiling() or core.backward_depth else core.log.enter(OPTIMIZER)
-        if not begun:
-            return original_zero(self, *args, **kwargs)
-        depth = core.log.depth - 1
-        try:
-            return original_zero(self, *args, **kwargs)
-        finally:
-            now = core.log.leave(depth)
-            try:
-                core.sites.add(core.sites.here("optimizer"), now - begun)
             except Exception as problem:
                 core.guard(problem)
 
@@ -125,12 +108,37 @@ def install(core: Core, patches: Patches) -> None:
             core.optimizer_stepped(point.number(optimizer))
         return result
 
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        clip = _timed(core, getattr(torch.nn.utils, name))
+        patches.set(torch.nn.utils, name, clip)
+        patches.set(torch.nn.utils.clip_grad, name, clip)
     before = register_optimizer_step_pre_hook(point.before)
     after = register_optimizer_step_post_hook(point.after)
     core.on_end.extend([before.remove, after.remove])
     patches.set(Optimizer, "__init__", init)
-    patches.set(Optimizer, "zero_grad", zero_grad)
+    patches.set(Optimizer, "zero_grad", _timed(core, Optimizer.zero_grad))
     patches.set(torch.amp.GradScaler, "step", scaler_step)
+
+
+def _timed(core: Core, original: Any) -> Any:
+    """A function that belongs to the optimizer's phase: zeroing or clipping gradients."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        begun = 0 if is_compiling() or core.backward_depth else core.log.enter(OPTIMIZER)
+        if not begun:
+            return original(*args, **kwargs)
+        depth = core.log.depth - 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            now = core.log.leave(depth)
+            try:
+                core.sites.add(core.sites.here("optimizer"), now - begun)
+            except Exception as problem:
+                core.guard(problem)
+
+    return call
 
 
 def _steps_under_way() -> int:

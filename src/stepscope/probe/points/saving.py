@@ -39,7 +39,7 @@ def timed_save(core: Core, original: Any) -> Any:
             try:
                 core.sites.add(core.sites.here("save"), now - begun)
                 if depth == 0:
-                    core.device.end_row(core.log.end_row(Kind.SAVE))
+                    core.end_row(Kind.SAVE)
             except Exception as problem:
                 core.guard(problem)
 

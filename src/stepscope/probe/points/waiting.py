@@ -34,7 +34,7 @@ def install(core: Core, patches: Patches) -> None:
 
 
 def _timed(core: Core, what: str, phase: int, call: Any, args: Any, kwargs: Any) -> Any:
-    begun = core.log.enter(phase)
+    begun = 0 if core.log.observing else core.log.enter(phase)
     if not begun:
         return call(*args, **kwargs)
     depth = core.log.depth - 1
@@ -43,7 +43,7 @@ def _timed(core: Core, what: str, phase: int, call: Any, args: Any, kwargs: Any)
     finally:
         now = core.log.leave(depth)
         try:
-            core.sites.add(core.sites.here(f"sync:{what}"), now - begun)
+            core.sites.add(core.sites.here(core.waited(what)), now - begun)
         except Exception as problem:
             core.guard(problem)
 
@@ -93,8 +93,7 @@ def _moving(core: Core, original: Any, what: str) -> Any:
         finally:
             now = log.leave(depth)
             try:
-                blocking = not (kwargs.get("non_blocking") and self.is_pinned())
-                name = "sync:pageable copy" if blocking and not self.is_pinned() else "h2d"
+                name = "h2d" if self.is_pinned() else core.waited("pageable copy")
                 sites.add(sites.here(name), now - begun, self.nbytes)
             except Exception as problem:
                 core.guard(problem)
