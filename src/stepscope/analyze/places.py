@@ -87,10 +87,12 @@ def loaders(facts: Any, sites: Mapping[int, Site]) -> list[dict[str, Any]]:
 def own_children(processes: Mapping[str, str], facts: Any) -> dict[str, str]:
     """Processes the program started that are not its loaders' workers: pid to command line."""
     workers = {str(pid) for fact in facts["workers"] for pid in fact["pids"]}
+    compiling = bool(facts["compile"])  # then short `python -c` ones ask what the CPU can do
     return {
         pid: command
         for pid, command in processes.items()
         if pid not in workers
         and "python" in command
         and not any(word in command for word in _SERVANTS)
+        and not (compiling and command.endswith(" -c"))
     }

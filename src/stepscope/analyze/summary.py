@@ -41,7 +41,7 @@ def summarize(folder: Path) -> Document:
         "run": _run(run, facts, folder),
         "steps": _steps(steps, use, first, facts),
         "account_s": whole.account(run["run"], facts, steps, first, rows),
-        "losses": [None if np.isnan(x) else float(x) for x in steps.loss],
+        "losses": [float(x) if np.isfinite(x) else None for x in steps.loss],
     }
     document |= _phases(steps, use)
     document["gpu"] = machine.gpu(run, facts, samples, steps, use, window_facts(folder))
