@@ -1,12 +1,15 @@
 """Runs `stepscope` as a user would, each case once however many tests and workers ask for it."""
 
 import fcntl
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +58,10 @@ def run_process(
     env: dict[str, str] | None = None,
     stdin: str = "",
     when_ready: Callable[[int], None] | None = None,
+    before: Callable[[], None] | None = None,
 ) -> Ended:
-    """Run a command to its end; `when_ready` gets its pid once it has printed a line `ready`."""
+    """Run a command to its end; `when_ready` gets its pid once it has printed a line `ready`,
+    and `before` runs in the new process first."""
     process = subprocess.Popen(
         command,
         cwd=cwd,
@@ -65,6 +70,7 @@ def run_process(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=before,
     )
     seen = ""
     try:
@@ -107,15 +113,38 @@ class Bench:
         """Any command of stepscope."""
         return run_process([*STEPSCOPE, *arguments], how.pop("cwd", self.folder), **how)
 
-    def run(self, *arguments: str, name: str = "run", **how: Any) -> Observed:
-        """`stepscope run`, then `show`; arguments from the first `*.py` on are the program's."""
-        out = self.folder / name
+    def run(self, *arguments: str, window: bool = False, **how: Any) -> Observed:
+        """`stepscope run`, then `show`; a word that names a file of `programs` stands for it."""
+        out = self.folder / "run"
         arguments = tuple(
             str(PROGRAMS / word) if (PROGRAMS / word).is_file() else word for word in arguments
         )
-        ended = self.stepscope("run", "--no-window", "--out", str(out), *arguments, **how)
-        shown = [self.stepscope("show", str(out)), self.stepscope("show", str(out), "--json")]
-        return Observed(ended, *shown, str(out))
+        options = ["--out", str(out), *([] if window else ["--no-window"])]
+        ended = self.stepscope("run", *options, *arguments, **how)
+        return self.shown(ended, out)
+
+    def shell(self, script: str) -> Ended:
+        """A shell script in name spaces of its own, where it may mount."""
+        return run_process(["unshare", "-rm", "sh", "-c", script], self.folder)
+
+    def shown(self, ended: Ended, out: Path) -> Observed:
+        """A run that has ended, with what `show` says of it."""
+        return Observed(ended, self.show(str(out)), self.show(str(out), "--json"), str(out))
+
+    def show(self, *arguments: str) -> Ended:
+        """`stepscope show` in this very process, which is many times faster than in a new one."""
+        from stepscope.cli.main import main
+
+        stdout, stderr, code = io.StringIO(), io.StringIO(), 0
+        with redirect_stdout(stdout), redirect_stderr(stderr):
+            try:
+                main(["show", *arguments])
+            except SystemExit as end:
+                code = int(end.code or 0)
+            except Exception:
+                traceback.print_exc()
+                code = 1
+        return Ended(code, stdout.getvalue(), stderr.getvalue())
 
 
 @pytest.fixture

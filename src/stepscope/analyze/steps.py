@@ -121,17 +121,16 @@ def _group(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: bool)
     def total(values: Floats) -> Floats:
         return np.bincount(step_of[inside], values[inside], minlength=count).astype(float)
 
+    kept = ledger.left > 0
     length = total(ledger.left)
-    per_step = {
-        name: total(np.where(ledger.left > 0, values, 0.0)) for name, values in host.items()
-    }
+    per_step = {name: total(np.where(kept, values, 0.0)) for name, values in host.items()}
     named = np.sum([values for name, values in per_step.items() if name != "other"], axis=0)
     per_step["other"] = np.maximum(length - named, 0.0)
     return Steps(
         duration=np.maximum(length, named),
         end=rows["end_ns"][ends].astype(float),
         host=per_step,
-        device={name: total(rows[f"device_{name}_ns"].astype(float)) for name in DEVICE},
+        device={name: total(np.where(kept, rows[f"device_{name}_ns"], 0.0)) for name in DEVICE},
         samples=_samples(rows, step_of, inside & ~evaluation, count),
         loss=_losses(rows, step_of, inside, count),
         in_window=total((rows["flags"].astype(int) & PROFILED).astype(float)) > 0,

@@ -51,6 +51,7 @@ def summarize(folder: Path) -> Document:
     document["pipeline"] = [asdict(source) for source in pipeline.read_pipeline(folder)]
     document["syncs"] = places.syncs(where)
     document["sites"] = places.hottest(where)
+    document["account_places"] = whole.places(document["sites"], facts)
     document["config"] = _config(facts, run)
     counters = facts["compile_counters"]
     document["compile"] = (counters[-1] or None) if counters else None

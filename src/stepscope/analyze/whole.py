@@ -12,6 +12,16 @@ ORDER = (
 )  # fmt: skip
 
 
+_SITES = {
+    "compile": "compile",
+    "training": "optimizer",
+    "inference": "evaluation",
+    "evaluation": "evaluation",
+    "checkpoint": "save",
+    "epoch_start": "epoch_start",
+}
+
+
 def account(
     run: dict[str, Any], facts: Any, steps: Steps, warmup_steps: int, rows: Rows
 ) -> dict[str, float]:
@@ -34,9 +44,25 @@ def account(
     found["warmup"] = float(steps.duration[before & ~steps.in_window].sum())
     found["window"] += float(steps.duration[steps.in_window].sum())
     found[main] = float(steps.duration[~before & ~steps.in_window].sum())
+    if not rows.size:
+        found["setup"] = end - begin
     _split_setup(found, facts, process, begin)
-    found["shutdown"] += max(0.0, end - max(last, begin))
+    if rows.size:
+        found["shutdown"] += max(0.0, end - last)
     return {name: value / 1e9 for name, value in found.items()}
+
+
+def places(sites: list[dict[str, Any]], facts: Any) -> dict[str, dict[str, Any]]:
+    """The source line behind each category, where there is one; for imports, the slowest."""
+    found = {}
+    for category, what in _SITES.items():
+        site = next((s for s in sites if s["what"] == what), None)
+        if site is not None:
+            found[category] = {"file": site["file"], "line": site["line"]}
+    if facts["import"]:
+        slowest = max(facts["import"], key=lambda fact: fact["elapsed_ns"])
+        found["imports"] = {"module": slowest["name"], "seconds": slowest["elapsed_ns"] / 1e9}
+    return found
 
 
 def _split_setup(

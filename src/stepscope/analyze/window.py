@@ -5,6 +5,7 @@ Kept beside the trace as `window.json`, since reading a trace takes a while.
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def window_facts(folder: Path) -> dict[str, Any] | None:
     try:
         with gzip.open(trace, "rb") as file:
             facts = _facts(json.load(file)["traceEvents"])
-    except (OSError, ValueError, KeyError, EOFError):
+    except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zlib.error):
         return None
     try:
         cache.write_text(json.dumps(facts))

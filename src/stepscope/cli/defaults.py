@@ -20,11 +20,12 @@ def defaults(cwd: Path | None = None) -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
-            table = tomllib.load(file).get("tool", {}).get("stepscope", {})
+            tool = tomllib.load(file).get("tool", {})
     except tomllib.TOMLDecodeError as problem:
         raise UsageError(f"{path} is not TOML: {problem}") from None
     except OSError:
         return {}
+    table = tool.get("stepscope", {}) if isinstance(tool, dict) else None
     if not isinstance(table, dict) or not all(isinstance(v, dict) for v in table.values()):
         raise UsageError(f"{path}: [tool.stepscope] holds one table per command")
     return {

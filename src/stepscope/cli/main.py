@@ -66,7 +66,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def fail(text: str, exit_code: int) -> None:
     """One line on stderr, and out."""
-    print(f"stepscope: {text}", file=sys.stderr)
+    from stepscope.report.text import safe
+
+    print(f"stepscope: {safe(text)}", file=sys.stderr)
     sys.exit(exit_code)
 
 

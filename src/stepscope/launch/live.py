@@ -13,7 +13,7 @@ from stepscope.store.table import HEADER_BYTES
 _ROW = struct.Struct(f"<{len(ROW_COLUMNS)}d")
 _COLUMN = {name: i for i, name in enumerate(ROW_COLUMNS)}
 _EVERY_S = 0.5
-_ENDS = {Kind.STEP, Kind.MARK}
+_INSTEAD = (Kind.MARK, Kind.BACKWARD, Kind.CALL, Kind.EVAL, Kind.BATCH)
 
 
 class LiveLine:
@@ -24,7 +24,7 @@ class LiveLine:
         self._stream = stream
         self._file: IO[bytes] | None = None
         self._rule = StepRule()
-        self._calls = 0
+        self._instead = dict.fromkeys(_INSTEAD, 0)
         self._drawn_at = 0.0
         self._recent: list[tuple[int, float, float, float]] = []  # step, end, samples, data wait
         self._samples = 0.0
@@ -43,7 +43,9 @@ class LiveLine:
             self._stream.flush()
 
     def clear(self) -> None:
-        """Leave the line empty."""
+        """Leave the line empty; nothing is drawn after that."""
+        if self._file is not None:
+            self._file.close()
         if self._recent:
             self._stream.write("\x1b[2K\r")
             self._stream.flush()
@@ -65,17 +67,24 @@ class LiveLine:
         parts.append(f"data wait {(waited_now - waited) / 1e9 / seconds:.0%}")
         return "stepscope  " + " · ".join(parts)
 
+    def _step(self) -> int:
+        """Steps so far: as marked, else by optimizers, else by the first of what stands in."""
+        marks = self._instead[Kind.MARK]
+        counts = (marks, self._rule.settled, *(self._instead[kind] for kind in _INSTEAD))
+        return next((count for count in counts if count), 0)
+
     def _read(self) -> None:
         if self._file is None:
             try:
-                self._file = open(self._path, "rb")  # noqa: SIM115
+                self._file = open(self._path, "rb", buffering=0)  # noqa: SIM115
                 self._file.seek(HEADER_BYTES)
             except OSError:
                 return
-        while len(data := self._file.read(_ROW.size)) == _ROW.size:
-            row = _ROW.unpack(data)
-            if not row[0]:
-                self._file.seek(-_ROW.size, os.SEEK_CUR)
+        while True:
+            data = self._file.read(_ROW.size)
+            row = _ROW.unpack(data) if len(data) == _ROW.size else (0.0,)
+            if not row[0]:  # not written yet
+                self._file.seek(-len(data), os.SEEK_CUR)
                 break
             self._add(row)
         del self._recent[:-200]
@@ -86,11 +95,10 @@ class LiveLine:
         self._waited += row[_COLUMN["data_wait_ns"]]
         if kind == Kind.STEP:
             self._rule.add(int(row[_COLUMN["who"]]))
-        elif kind in (Kind.MARK, Kind.EVAL, Kind.CALL):
-            self._calls += 1
+        elif kind in self._instead:
+            self._instead[Kind(kind)] += 1
         else:
             return
-        step = self._rule.count or self._calls
-        self._recent.append((step, row[0], self._samples, self._waited))
+        self._recent.append((self._step(), row[0], self._samples, self._waited))
         while self._recent and row[0] - self._recent[0][1] > 5e9:
             self._recent.pop(0)

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -55,7 +56,8 @@ def _check_script(path: Path) -> None:
     if source.startswith(b"PK\x03\x04"):
         return
     try:
-        compile(source, str(path), "exec", dont_inherit=True)
+        with warnings.catch_warnings(action="ignore"):  # the program will give them itself
+            compile(source, str(path), "exec", dont_inherit=True)
     except SyntaxError as problem:
         where = f"{path}:{problem.lineno}" if problem.lineno else str(path)
         raise UsageError(f"not Python: {where}: {problem.msg}") from None

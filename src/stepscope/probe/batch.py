@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _MOST_LEAVES = 32
+_MOST_LOOKS = 512
 
 
 def batch_axis(batch: Any, hint: int | None) -> int:
@@ -31,8 +32,9 @@ def batch_size(batch: Any, axis: int = 0) -> int:
 
 def _leaves(batch: Any) -> Iterator[Any]:
     """Tensors and arrays in nested containers, the first few."""
-    todo, found = [batch], 0
-    while todo and found < _MOST_LEAVES:
+    todo, found, looked = [batch], 0, 0
+    while todo and found < _MOST_LEAVES and looked < _MOST_LOOKS:
+        looked += 1
         item = todo.pop(0)
         if isinstance(item, Mapping):
             todo.extend(item.values())

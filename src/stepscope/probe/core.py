@@ -53,6 +53,7 @@ class Core:
         self.calls = 0
         self.batches = 0
         self._marked = False
+        self._stepped = 0
         self._stopping = 0
 
     def _failed(self, problem: BaseException) -> None:
@@ -90,8 +91,10 @@ class Core:
     def optimizer_stepped(self, who: int) -> None:
         """An optimizer has stepped, outside any other optimizer's step."""
         self.end_row(Kind.STEP, who)
-        if self.rule.add(who) and not self._marked:
-            self._step_ended(self.rule.count)
+        self.rule.add(who)
+        if not self._marked and self.rule.settled > self._stepped:
+            self._stepped = self.rule.settled
+            self._step_ended(self._stepped)
 
     def marked(self) -> None:
         """The program says that a step has ended."""

@@ -22,6 +22,7 @@ class _Pending:
     first: Any
     marks: list[tuple[Any, int]]
     losses: list[tuple[Any, int]]
+    ends_here: bool = False  # no row after it begins with its last mark
 
 
 @dataclass(slots=True)
@@ -50,9 +51,10 @@ class DeviceClock:
 
     def activate(self) -> None:
         """The program has begun to use CUDA."""
-        from torch.cuda import Event
+        from torch.cuda import Event, current_device
 
         self._new_event = Event
+        self._current_device = current_device
         self.active = True
 
     def mark(self, phase: int) -> None:
@@ -72,7 +74,7 @@ class DeviceClock:
         """A scalar was backpropagated: kept for the row under way, except in a graph capture."""
         if value.device.type == "cpu":
             self._values.append(float(value.detach()))
-        elif self.active and value.is_cuda and not self.capturing:
+        elif self.active and not self.capturing and self._is_here(value):
             value = value.detach()
             pinned = self._pinned.get(value.dtype)
             if pinned is None:
@@ -97,6 +99,7 @@ class DeviceClock:
         else:
             self._free_losses(self._losses)
             self._pool.extend(event for event, _ in self._marks)
+            self._pending[-1].ends_here = True
             self._first = None
         self._marks, self._losses = [], []
         self._phase = _OTHER
@@ -131,12 +134,18 @@ class DeviceClock:
                 phases[phase] += before.elapsed_time(event) * 1e6
                 before = event
             self._log.set_device(done.row, phases)
+        if done.first is not None:
             self._pool.append(done.first)
-        self._pool.extend(event for event, _ in done.marks[:-1])
+        marks = done.marks if done.ends_here else done.marks[:-1]
+        self._pool.extend(event for event, _ in marks)
 
     def _free_losses(self, losses: list[tuple[Any, int]]) -> None:
         for pinned, slot in losses:
             pinned.free.append(slot)
+
+    def _is_here(self, value: Any) -> bool:
+        """Whether a tensor is on the device whose stream is timed."""
+        return bool(value.is_cuda) and value.device.index == self._current_device()
 
     def _allocate(self, dtype: Any) -> _Pinned:
         import torch

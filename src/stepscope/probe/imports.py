@@ -63,7 +63,9 @@ class ImportWatch:
         return spec
 
     def _time(self, name: str, loader: Any) -> None:
-        original = loader.exec_module
+        original = getattr(loader, "exec_module", None)
+        if original is None or isinstance(loader, type) or "exec_module" in vars(loader):
+            return
 
         def exec_module(module: ModuleType) -> None:
             del loader.exec_module
@@ -79,5 +81,4 @@ class ImportWatch:
             for callback in self._callbacks.pop(name, ()):
                 callback(module)
 
-        if not isinstance(loader, type) and "exec_module" not in vars(loader):
-            loader.exec_module = exec_module
+        loader.exec_module = exec_module

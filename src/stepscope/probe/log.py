@@ -25,6 +25,9 @@ OTHER, DATA_WAIT, H2D, FORWARD, BACKWARD, OPTIMIZER, WAIT, SAVE, EPOCH_START, CO
 )
 
 
+_COMPUTING = frozenset((FORWARD, BACKWARD, OPTIMIZER))
+
+
 class RowLog:
     """Exclusive phase times of one thread, written as rows."""
 
@@ -54,6 +57,8 @@ class RowLog:
         """Begin a phase. Returns the time, or 0 when this thread is not observed."""
         if self.off or (get_ident() != self.thread and not self._claim(phase)):
             return 0
+        if phase in _COMPUTING:
+            self._claimed = True
         now = monotonic_ns()
         self._acc[self._current] += now - self._last
         self._last = now
@@ -94,15 +99,6 @@ class RowLog:
         """How many phases are open."""
         return len(self._stack)
 
-    def charge(self, phase: int, begin: int, end: int) -> None:
-        """Time from `begin` to `end`, just past and free of other phases, belongs to `phase`."""
-        begin = max(begin, self._last)
-        self._acc[self._current] += begin - self._last
-        self._acc[phase] += end - begin
-        self._last = end
-        if self._lead < 0:
-            self._lead = begin - self._start_ns
-
     def end_row(self, kind: Kind, who: int = 0) -> int:
         """Write the row that `kind` ends. Returns its index, or -1 when nothing was written."""
         if self.off:
@@ -111,7 +107,7 @@ class RowLog:
         acc = self._acc
         acc[self._current] += now - self._last
         self._last = now
-        if self._current == _TAIL:
+        if acc[_TAIL] or self._current == _TAIL:
             self._fold(self._base)
         index = self.rows
         try:
@@ -171,18 +167,14 @@ class RowLog:
     def _fold(self, phase: int) -> None:
         self._acc[phase] += self._acc[_TAIL]
         self._acc[_TAIL] = 0
-        self._current = self._base
+        if self._current == _TAIL:
+            self._current = self._base
 
     def _claim(self, phase: int) -> bool:
         """The first thread that computes is the one observed, whichever it is."""
-        if self._claimed or phase not in (FORWARD, BACKWARD, OPTIMIZER):
+        if self._claimed or phase not in _COMPUTING:
             return False
-        self._claimed = True
         self.thread = get_ident()
         self._stack.clear()
         self._current = OTHER
         return True
-
-    def claim_here(self) -> None:
-        """The calling thread computes: no other may claim the log from now on."""
-        self._claimed = True

@@ -12,6 +12,7 @@ from stepscope.probe.core import Core
 from stepscope.probe.dataclock import DataClock
 from stepscope.probe.imports import ImportWatch
 from stepscope.probe.memory import MemoryHistory
+from stepscope.probe.nvtx import mark_phases
 from stepscope.probe.out_of_memory import watch_out_of_memory
 from stepscope.probe.patches import Patches
 from stepscope.probe.points import compiler, dynamo, install, saving
@@ -50,9 +51,10 @@ class Observer:
             lambda module: saving.install_safetensors(core, self._patches, module),
         )
         if core.options.nvtx:
-            from stepscope.probe.nvtx import mark_phases
-
-            mark_phases(core)
+            try:
+                mark_phases(core)
+            except RuntimeError:
+                core.facts.write("problem", text="--nvtx needs a CUDA build of torch: no ranges")
         if self._history is not None and core.options.memory is not None:
             self._history.start(core.options.memory, Path(core.options.folder))
             core.on_step.append(self._mark_memory)

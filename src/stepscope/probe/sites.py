@@ -30,9 +30,9 @@ class Sites:
         self._facts = facts
         self._table = Table(folder / "sites.npy", SITE_COLUMNS, chunk_rows=1024)
         self._cells = self._table.cells
-        self._ids: dict[tuple[str, CodeType | None, int], int] = {}
+        self._ids: dict[tuple[str, int, int], int] = {}
         self._lines: dict[tuple[str, str, int], int] = {}
-        self._users: dict[CodeType, bool] = {}
+        self._users: dict[int, tuple[CodeType, bool]] = {}  # by id; the code is kept alive
 
     def here(self, what: str, depth: int = 2) -> int:
         """The site of the nearest user's line above the caller; `depth` frames are passed over."""
@@ -41,16 +41,16 @@ class Sites:
         users = self._users
         while frame is not None:
             code = frame.f_code
-            mine = users.get(code)
-            if mine is None:
-                mine = users[code] = is_users(code)
-            if mine:
+            known = users.get(id(code))
+            if known is None:
+                known = users[id(code)] = (code, is_users(code))
+            if known[1]:
                 break
             outermost, frame = frame, frame.f_back
         frame = frame or outermost
         if frame is None:
-            return self._new((what, None, 0), None)
-        key = (what, frame.f_code, frame.f_lasti)
+            return self._new((what, 0, 0), None)
+        key = (what, id(frame.f_code), frame.f_lasti)
         site = self._ids.get(key)
         return self._new(key, frame) if site is None else site
 
@@ -68,7 +68,7 @@ class Sites:
         self._cells = memoryview(b"").cast("d")
         self._table.close(len(self._lines))
 
-    def _new(self, key: tuple[str, CodeType | None, int], frame: FrameType | None) -> int:
+    def _new(self, key: tuple[str, int, int], frame: FrameType | None) -> int:
         file = frame.f_code.co_filename if frame else ""
         line = frame.f_lineno if frame else 0
         site = self._lines.get((key[0], file, line))

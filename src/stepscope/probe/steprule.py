@@ -45,6 +45,14 @@ class StepRule:
             self.count = sum(self._seen[w].count for w in counted)
         return self.count > before
 
+    @property
+    def settled(self) -> int:
+        """The count without the first step of a second optimizer: whether that one rides along
+        shows at the next step."""
+        newest = self._seen.get(self._previous) if self._previous is not None else None
+        tentative = newest is not None and newest.count == 1 and len(self._seen) > 1
+        return self.count - tentative
+
     def counted(self) -> set[int]:
         """The optimizers whose steps count."""
         counted = {who for who, optimizer in self._seen.items() if optimizer.twice}

@@ -64,7 +64,7 @@ class Window:
         self._name = ""
         self._left = 0
         self._gap = 0
-        self._started_at = 0
+        self._started_at = self._last_step = 0
         self._cooling = False
 
     @property
@@ -81,6 +81,7 @@ class Window:
         """Step number `step` has just ended."""
         if self._profiler is not None:
             self._mark.__exit__(None, None, None)
+            self._last_step = step
             self._left -= 1
             if self._left > 0:
                 self._begin_step(step + 1)
@@ -139,7 +140,7 @@ class Window:
         self._log.end_row(Kind.WINDOW)
         self._log.flags = flags
         self._profiler, self._name, self._left = profiler, name, steps
-        self._started_at = step + 1
+        self._started_at = self._last_step = step + 1
         self._begin_step(step + 1)
 
     def _begin_step(self, step: int) -> None:
@@ -168,4 +169,4 @@ class Window:
         """The program ends inside the window: what was recorded is kept."""
         if self._profiler is not None:
             self._mark.__exit__(None, None, None)
-            self._stop(self._started_at)
+            self._stop(self._last_step)

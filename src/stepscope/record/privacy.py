@@ -5,12 +5,13 @@ from collections.abc import Iterable, Mapping
 
 MASK = "***"
 _KEPT = ("CUDA_", "NCCL_", "OMP_", "MKL_", "TORCH", "PYTORCH_")
-_SECRET_WORD = (
-    r"(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|credential|auth)"
+_SECRET_NAME = re.compile(
+    r"(?i)(?:^|[-_.])"
+    r"(?:token|(?:secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|credential|auth)s?)"
+    r"(?:$|[-_.])|(?:^|[-_.])key$"
 )
-_SECRET_NAME = re.compile(rf"(?i)(?:^|[-_.]){_SECRET_WORD}s?(?:$|[-_.])|(?:^|[-_.])key$")
 _SECRET_VALUE = re.compile(
-    r"^(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abpr]-|AKIA|AIza|eyJ)[\w\-.]{8,}"
+    r"(?:^|[\s:=,\"'])(?:hf_|sk-|ghp_|gho_|github_pat_|glpat-|xox[abpr]-|AKIA|AIza|eyJ)[\w\-.]{8,}"
     r"|^[0-9a-f]{40}$"
     r"|://[^/\s:@]+:[^/\s@]+@"
 )
@@ -35,16 +36,24 @@ def masked_arguments(arguments: Iterable[str]) -> list[str]:
     masked: list[str] = []
     secret_next = False
     for argument in arguments:
-        name, equals, value = argument.partition("=")
+        name, equals, _ = argument.partition("=")
         if secret_next and not argument.startswith("-"):
             masked.append(MASK)
-        elif equals and (looks_secret(name.lstrip("-"), value)):
+        elif equals and _holds_secret(argument):
             masked.append(f"{name}={MASK}")
         elif _SECRET_VALUE.search(argument):
             masked.append(MASK)
         else:
             masked.append(argument)
-        secret_next = (
-            argument.startswith("-") and not equals and looks_secret(argument.lstrip("-"), "")
-        )
+        secret_next = argument.startswith("-") and not equals and _names_secret(argument)
     return masked
+
+
+def _holds_secret(argument: str) -> bool:
+    """Whether `name=value`, or `name=name=value`, gives a secret away."""
+    *names, value = argument.split("=")
+    return any(_names_secret(name) for name in names) or bool(_SECRET_VALUE.search(value))
+
+
+def _names_secret(name: str) -> bool:
+    return bool(_SECRET_NAME.search(name.lstrip("-")))

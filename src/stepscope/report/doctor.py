@@ -8,18 +8,18 @@ from typing import Any, Final
 from rich.text import Text
 
 from stepscope.hardware.ceiling_names import CEILING_NAMES, CeilingName, quantity
+from stepscope.report.lines import spelt_in_ascii
 
 _GIB: Final = 1 << 30
 _WIDTH: Final = 80
 _BAR: Final = 24
-_ASCII: Final = str.maketrans("✓✗·±→—█▏▕×µ", "+x-~>-#||xu")
 
 
 def render(document: dict[str, Any], ascii_only: bool = False) -> Text:
     """The screen, at most 80 columns wide; `ascii_only` for outputs that cannot carry more."""
     text = Text("\n").join(_lines(document))
     if ascii_only:
-        text.plain = text.plain.translate(_ASCII)
+        text.plain = spelt_in_ascii(text.plain)
     return text
 
 

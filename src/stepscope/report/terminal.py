@@ -6,7 +6,8 @@ from typing import IO, Any
 from rich.console import Console
 from rich.text import Text
 
-from stepscope.report.text import milliseconds, place, plural, safe, seconds, size
+from stepscope.report.lines import show_lines
+from stepscope.report.text import milliseconds, place, plural, safe, seconds, shortened, size
 
 Document = dict[str, Any]
 
@@ -48,14 +49,12 @@ def print_summary(document: Document, stream: IO[str]) -> None:
         lines += _sinks(document)
         lines += _waits(document)
         lines += _remarks(document)
-    lines += _account(document, width)
+    lines += _account(document)
     lines += _host_code(document)
     lines += _memory_lines(document)
     lines += [Text(f"note: {safe(problem)}", "yellow") for problem in document["problems"]]
     lines += _next(document)
-    console.print()
-    for line in lines:
-        console.print(line)
+    show_lines(console, [Text(), *lines], width)
 
 
 def _title(document: Document, width: int) -> list[Text]:
@@ -64,7 +63,7 @@ def _title(document: Document, width: int) -> list[Text]:
     noun = {"inference": "model call", "batches": "batch"}.get(steps["what"], "step")
     count = plural(steps["count"], noun).replace("batchs", "batches")
     parts = [
-        safe(run["program"]),
+        shortened(safe(run["program"]), width - 14),
         count + (" (inferred)" if steps["inferred"] and noun == "step" else ""),
         safe(gpu) if gpu else (run["device"] or "cpu").upper(),
         f"torch {safe(str(run['torch'])).partition('+')[0]}",
@@ -87,7 +86,7 @@ def _ending(document: Document) -> list[Text]:
         return [Text(f"  {word}; what follows is what is known so far", "yellow")]
     memory = run["out_of_memory"]
     if memory is not None:
-        return [Text(f"  {_out_of_memory(document, memory)}", "bold red")]
+        return [Text(f"  {text}", "bold red") for text in _out_of_memory(document, memory)]
     if run.get("timed_out"):
         return [Text("  ended at its --timeout (exit code 124)", "bold red")]
     if run.get("signal"):
@@ -102,14 +101,14 @@ def _ending(document: Document) -> list[Text]:
     return []
 
 
-def _out_of_memory(document: Document, memory: Document) -> str:
+def _out_of_memory(document: Document, memory: Document) -> list[str]:
     owners = document["memory"]["owners"]
     named = sorted(((v, k) for k, v in owners.items() if v), reverse=True)[:3]
-    largest = ", ".join(f"{name.replace('_', ' ')} {size(value)}" for value, name in named)
+    largest = ", ".join(f"{safe(name).replace('_', ' ')} {size(value)}" for value, name in named)
     place_ = "GPU memory" if memory["device"] == "cuda" else "memory"
     asked = memory.get("requested_bytes")
     text = f"out of {place_}" + (f": {size(asked)} more were asked for" if asked else "")
-    return text + (f"; largest owners: {largest}" if largest else "")
+    return [text, f"largest owners: {largest}"] if largest else [text]
 
 
 def _headline(document: Document) -> Text:
@@ -206,25 +205,24 @@ def _remarks(document: Document) -> list[Text]:
     return [Text(), *(Text(f"    {remark}", "yellow") for remark in remarks)]
 
 
-def _account(document: Document, width: int) -> list[Text]:
-    account = document["account_s"]
+def _account(document: Document) -> list[Text]:
+    account, places = document["account_s"], document["account_places"]
     total = sum(account.values())
     if not total:
         return []
-    ranked = sorted(account.items(), key=lambda item: -item[1])
-    parts = [
-        f"{_NAMES.get(name, name)} {seconds(value)}"
-        for name, value in ranked
-        if value >= max(0.05, 0.01 * total)
-    ]
-    lines = [Text(), Text(f"The whole run: {seconds(total)}", "bold")]
-    line = "   "
-    for part in parts:
-        if len(line) + len(part) + 3 > width:
-            lines.append(Text(line))
-            line = "   "
-        line += f" {part} ·"
-    lines.append(Text(line.removesuffix(" ·")))
+    lines = [Text(), Text(f"The whole run, {seconds(total)}", "bold")]
+    for name, value in sorted(account.items(), key=lambda item: -item[1]):
+        if value < 0.02 * total:
+            continue
+        where = places.get(name, {})
+        at = place(where.get("file"), where.get("line"))
+        if name == "imports" and where:
+            at = f"{safe(where['module'])} {seconds(where['seconds'])}"
+        lines.append(
+            Text(
+                f"    {_NAMES.get(name, name):<13}{seconds(value):>12}  {value / total:>4.0%}  {at}"
+            )
+        )
     return lines
 
 
@@ -267,8 +265,7 @@ def _next(document: Document) -> list[Text]:
         elif not run["under_way"]:
             lines.append(
                 Text(
-                    "       no kernel-level window: the program ended before steps had settled;"
-                    " --window-at 2 records early",
+                    "       stepscope run --window-at 2 …    records kernels early: none were",
                     "dim",
                 )
             )

@@ -3,6 +3,7 @@
 import os
 import re
 
+_LONGEST_PLACE = 28
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
@@ -16,20 +17,25 @@ def place(file: str | None, line: int | None) -> str:
     a library's from its package on."""
     if not file:
         return ""
+    shown = os.path.relpath(file) if os.path.isabs(file) else file
     for packages in ("site-packages", "dist-packages"):
         if packages in file:
-            return safe(f"{file.rpartition(packages + os.sep)[2]}:{line}")
-    relative = os.path.relpath(file) if os.path.isabs(file) else file
-    if relative.startswith(".."):
-        relative = os.sep.join(file.split(os.sep)[-2:])
-    return safe(f"{relative}:{line}")
+            shown = file.rpartition(packages + os.sep)[2]
+    if shown.startswith(".."):
+        shown = os.sep.join(file.split(os.sep)[-2:])
+    return shortened(safe(f"{shown}:{line}"), _LONGEST_PLACE)
+
+
+def shortened(text: str, most: int) -> str:
+    """Text of at most that length, its end kept: paths tell most there."""
+    return text if len(text) <= most else "…" + text[1 - most :]
 
 
 def milliseconds(value: float) -> str:
     """Three significant digits at most: `63.1`, `1,240`, `0.82`."""
-    if value >= 100:
+    if value >= 99.95:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def seconds(value: float) -> str:

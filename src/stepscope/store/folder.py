@@ -18,8 +18,10 @@ _IN_USE = "{} is in use by a run under way: name another with --out"
 
 def create(out: Path | None, force: bool, cwd: Path) -> Path:
     """A fresh run folder: `out`, or a new one under ./.stepscope. Raises UsageError."""
-    folder = out if out is not None else _home(cwd) / new_id()
+    folder = out if out is not None else cwd / HOME / new_id()
     try:
+        if out is None:
+            _make_home(cwd / HOME)
         if folder.exists():
             _clear(folder, force)
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,13 +42,12 @@ def new_id() -> str:
     return f"{datetime.now():%m%d-%H%M}-{secrets.token_hex(2)[:3]}"
 
 
-def _home(cwd: Path) -> Path:
-    home = cwd / HOME
+def _make_home(home: Path) -> None:
+    """The folder of runs, which ignores itself in git."""
     home.mkdir(exist_ok=True)
     ignore = home / ".gitignore"
     if not ignore.exists():
         ignore.write_text("*\n")
-    return home
 
 
 def _clear(folder: Path, force: bool) -> None:
@@ -98,7 +99,7 @@ def find(name: str | None, cwd: Path) -> Path:
                 return folder
         if Path(name).is_dir():
             raise UsageError(f"{name} holds no run ({FACTS} is missing)")
-        matches = [p.parent for p in (cwd / HOME).glob(f"*{name}*/{FACTS}")]
+        matches = [p.parent for p in (cwd / HOME).glob(f"*/{FACTS}") if name in p.parent.name]
         if len(matches) == 1:
             return matches[0]
         raise UsageError(f"no run {name}: give a run folder or an id from {HOME}")
@@ -121,6 +122,6 @@ def read_run(folder: Path) -> dict[str, Any]:
         facts = json.loads((folder / FACTS).read_text())
     except (OSError, ValueError) as problem:
         raise BrokenRun(f"{folder / FACTS} cannot be read: {problem}") from None
-    if not isinstance(facts, dict) or "schema" not in facts:
+    if not (isinstance(facts, dict) and "schema" in facts and isinstance(facts.get("run"), dict)):
         raise BrokenRun(f"{folder / FACTS} is not a run of stepscope")
     return facts

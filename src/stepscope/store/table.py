@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 HEADER_BYTES = 4096
+_MAGIC = b"\x93NUMPY\x02\x00"
 
 
 class Table:
@@ -30,7 +31,7 @@ class Table:
 
     def _map(self, rows: int) -> "memoryview[float]":
         size = HEADER_BYTES + rows * self.width * 8
-        os.posix_fallocate(self._fd, 0, size)
+        _allocate(self._fd, size)
         os.pwrite(self._fd, _header(self.columns, rows), 0)
         view = memoryview(mmap.mmap(self._fd, size))[HEADER_BYTES:].cast("d")
         self.rows = rows
@@ -49,10 +50,19 @@ class Table:
         os.close(self._fd)
 
 
+def _allocate(fd: int, size: int) -> None:
+    """Make a file that large, its blocks taken. Raises OSError on a full disk."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(fd, 0, size)
+        return
+    have = os.fstat(fd).st_size
+    os.pwrite(fd, bytes(size - have), have)
+
+
 def _header(columns: tuple[str, ...], rows: int) -> bytes:
     descr = [(name, "<f8") for name in columns]
     text = f"{{'descr': {descr!r}, 'fortran_order': False, 'shape': ({rows},), }}".encode()
-    prefix = b"\x93NUMPY\x02\x00" + (HEADER_BYTES - 12).to_bytes(4, "little")
+    prefix = _MAGIC + (HEADER_BYTES - 12).to_bytes(4, "little")
     return prefix + text.ljust(HEADER_BYTES - 13) + b"\n"
 
 
@@ -79,13 +89,21 @@ def read_table(path: Path) -> "npt.NDArray[Any]":
     if data.size <= HEADER_BYTES:
         return np.zeros(0)
     columns = _columns(bytes(data[:HEADER_BYTES]))
+    if not columns:
+        return np.zeros(0)
     body = data[HEADER_BYTES:]
     whole = body.size // (8 * len(columns)) * 8 * len(columns)
     return body[:whole].view([(name, "<f8") for name in columns])
 
 
 def _columns(header: bytes) -> list[str]:
+    """The names in a header; none where it is not whole."""
     import ast
 
-    text = header[12:].decode("latin1")
-    return [str(name) for name, _ in ast.literal_eval(text.strip())["descr"]]
+    if not header.startswith(_MAGIC):
+        return []
+    try:
+        described = ast.literal_eval(header[12:].decode("latin1").strip())["descr"]
+        return [str(name) for name, _ in described]
+    except (ValueError, SyntaxError, KeyError, TypeError):
+        return []

@@ -49,7 +49,6 @@ class OptimizerPoint:
             depth = core.log.depth
             begun = core.log.enter(OPTIMIZER)
             if begun:
-                core.log.claim_here()
                 self._open.append((depth, begun))
                 core.device.mark(OPTIMIZER)
         except Exception as problem:

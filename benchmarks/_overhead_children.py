@@ -1,0 +1,150 @@
+"""The processes that are measured: a program bare or observed, and blocks inside one process."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from _overhead_stats import mirrored_orders, steady
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+VARIANTS: dict[str, list[str] | None] = {"bare": None, "observed": ["--no-window"], "windowed": []}
+_PATIENCE_S = 180.0  # beyond the time planned, for a child to end
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many steps make a block and a process, for one step length."""
+
+    block: int
+    lead: int
+    """First steps of every block, left out: the interpreter's caches settle again."""
+    process: int
+    process_block: int
+    warmup: int
+    """Steps of a process left out; the default window lies within them."""
+
+
+SHAPES = {
+    1: Shape(100, 30, process=1600, process_block=100, warmup=400),
+    7: Shape(15, 5, process=300, process_block=20, warmup=80),
+    40: Shape(6, 3, process=100, process_block=10, warmup=60),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What every process of a comparison has in common."""
+
+    ms: int
+    device: str
+    cores: list[int]
+    size: int | None = None
+    """Of the model or batch; None: still to be calibrated."""
+
+    def arguments(self) -> list[str]:
+        found = ["--ms", str(self.ms), "--device", self.device]
+        if self.size is not None:
+            found += ["--size", str(self.size)]
+        return [*found, "--cores", *map(str, self.cores)]
+
+
+def cores_for(device: str) -> list[int]:
+    """The last core for a program on the CPU, the last two of four or more beside a GPU."""
+    usable = sorted(os.sched_getaffinity(0))
+    if device == "cpu":
+        return usable[-1:] if len(usable) > 1 else []
+    return usable[-2:] if len(usable) > 3 else []
+
+
+def child(command: list[str], planned_s: float) -> dict[str, Any]:
+    """The JSON that a program prints as its last line. Raises RuntimeError with its stderr."""
+    path = os.pathsep.join(filter(None, [str(SOURCE), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=planned_s + _PATIENCE_S,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command[1:])} failed:\n{done.stderr[-4000:]}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def program(name: str) -> list[str]:
+    """The command that runs one of the programs."""
+    return [sys.executable, str(PROGRAMS / name)]
+
+
+def blocks(setting: Setting, seconds: float, rounds: int, seed: int) -> dict[str, Any]:
+    """Blocks inside one process, for so many seconds besides its start."""
+    shape = SHAPES[setting.ms]
+    limits = ["--rounds", str(rounds), "--seconds", f"{seconds:.1f}", "--seed", str(seed)]
+    counts = ["--steps", str(shape.block), "--lead", str(shape.lead)]
+    return child([*program("blocks.py"), *limits, *counts, *setting.arguments()], seconds)
+
+
+def process(setting: Setting, variant: str) -> dict[str, Any]:
+    """One process: its block times, and what the observer saw. Raises if that is not all of it."""
+    shape = SHAPES[setting.ms]
+    options = VARIANTS[variant]
+    run = [str(PROGRAMS / "steps.py"), "--steps", str(shape.process)]
+    run += ["--block", str(shape.process_block), *setting.arguments()]
+    planned_s = shape.process * setting.ms / 1000
+    if options is None:
+        return child([sys.executable, *run], planned_s)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "run"
+        scope = [sys.executable, "-m", "stepscope.cli.main", "run", *options, "--quiet"]
+        found = child([*scope, "--out", str(out), *run], planned_s)
+        return found | {"observed": _seen(out, shape)}
+
+
+def _seen(folder: Path, shape: Shape) -> dict[str, Any]:
+    from stepscope.store.facts import read_facts
+
+    facts = read_facts(folder / "facts.jsonl")
+    steps = [fact["steps"] for fact in facts["end"]]
+    windows = [[fact["first"], fact["last"]] for fact in facts["window"]]
+    if facts["problem"]:
+        raise RuntimeError(f"observing met a problem: {facts['problem']}")
+    if steps != [shape.process]:
+        raise RuntimeError(f"of {shape.process} steps the observer saw {steps}")
+    if any(last > shape.warmup for _, last in windows):
+        raise RuntimeError(f"a window lies in the steady part: {windows}")
+    return {"steps": steps[0], "windows": windows}
+
+
+def across(setting: Setting, seconds: float, most: int, seed: int) -> list[list[dict[str, Any]]]:
+    """Rounds of one process per variant, in the order they ran: one, and more while time lasts."""
+    began = time.monotonic()
+    rounds: list[list[dict[str, Any]]] = []
+    longest = 0.0
+    for order in mirrored_orders(tuple(VARIANTS), most, seed):
+        begun = time.monotonic()
+        if rounds and begun - began + longest > seconds:
+            break
+        rounds.append([{"variant": variant, **process(setting, variant)} for variant in order])
+        longest = max(longest, time.monotonic() - begun)
+    return rounds
+
+
+def steady_ns(ran: dict[str, Any], shape: Shape) -> float:
+    """A process's usual block time after the warm-up, in nanoseconds."""
+    return float(median(steady(ran["block_ns"], ran["block_steps"], shape.warmup)))
+
+
+def warmup_s(ran: dict[str, Any], shape: Shape) -> float:
+    """Seconds a process spent in its warm-up blocks, which hold the window if there is one."""
+    kept = len(steady(ran["block_ns"], ran["block_steps"], shape.warmup))
+    return float(sum(ran["block_ns"][: len(ran["block_ns"]) - kept])) / 1e9

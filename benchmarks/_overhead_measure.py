@@ -1,0 +1,98 @@
+"""Measuring one step length, in blocks and across processes, within a time given."""
+
+import time
+from dataclasses import asdict, replace
+from statistics import median
+from typing import Any
+
+from _overhead_children import SHAPES, Setting, across, blocks, steady_ns, warmup_s
+from _overhead_stats import estimate, goal_for, neighbours, pairs_of
+
+BLOCKS_SHARE = 0.55  # of the time for a step length; the rest goes to whole processes
+START_S = {"cpu": 6.0, "cuda": 20.0}  # a first guess; later starts are measured
+PROCESS_S = 40.0  # of blocks, before another process is worth its start
+
+
+def measure(setting: Setting, seconds: float, most_pairs: int, most_blocks: int) -> dict[str, Any]:
+    """Everything about one step length."""
+    until = time.monotonic() + seconds
+    inside = _inside(setting, seconds * BLOCKS_SHARE, most_blocks)
+    first = inside["runs"][0]
+    setting = replace(setting, size=first["plan"][first["plan"]["knob"]])
+    left = until - time.monotonic()
+    whole: dict[str, Any] = {"estimates": {}, "rounds": []}
+    if left > 0:
+        try:
+            whole = _whole(setting, left, most_pairs)
+        except RuntimeError as problem:  # what the blocks have shown stands
+            whole["problem"] = str(problem).splitlines()[-1]
+    return {
+        "ms": setting.ms,
+        "step_ms": _step_ms(inside["runs"]),
+        "goal": goal_for(setting.ms),
+        "modules": first["modules"],
+        "parameters": first["parameters"],
+        "plan": first["plan"],
+        "blocks": inside,
+        "processes": whole,
+    }
+
+
+def block_estimates(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """Observed and control against bare: by whole blocks, and by each block's median step."""
+    found = {}
+    for clock, suffix in (("block_ns", ""), ("step_ns", "_step")):
+        times = [{block["kind"]: block[clock] for block in order} for order in rounds]
+        for kind in ("observed", "control"):
+            found[kind + suffix] = asdict(estimate(pairs_of(times, kind, "bare")))
+    return found
+
+
+def _inside(setting: Setting, seconds: float, most: int) -> dict[str, Any]:
+    """Blocks inside one process, several such processes one after the other where time allows."""
+    count = max(1, min(3, int(seconds // PROCESS_S)))
+    until = time.monotonic() + seconds
+    start_s = START_S[setting.device]
+    runs: list[dict[str, Any]] = []
+    for seed in range(count):
+        begun = time.monotonic()
+        planned_s = max(1.0, (until - begun) / (count - seed) - start_s)
+        ran = blocks(setting, planned_s, -(-most // count), seed)
+        start_s = max(1.0, time.monotonic() - begun - planned_s)
+        setting = replace(setting, size=ran["plan"][ran["plan"]["knob"]])
+        runs.append(ran)
+    rounds = [order for ran in runs for order in ran["rounds"]]
+    return {
+        "estimates": block_estimates(rounds),
+        "added_us": median(
+            _step_ns(order, "observed") - _step_ns(order, "bare") for order in rounds
+        )
+        / 1000,
+        "runs": runs,
+    }
+
+
+def _whole(setting: Setting, seconds: float, most: int) -> dict[str, Any]:
+    """Whole processes, bare and observed."""
+    shape = SHAPES[setting.ms]
+    rounds = across(setting, seconds, most, seed=setting.ms)
+    times = [{ran["variant"]: steady_ns(ran, shape) for ran in order} for order in rounds]
+    starts = [{ran["variant"]: warmup_s(ran, shape) for ran in order} for order in rounds]
+    pairs = {kind: pairs_of(times, kind, "bare") for kind in ("observed", "windowed")}
+    pairs["control"] = neighbours(times, "bare")
+    return {
+        "estimates": {kind: asdict(estimate(some)) for kind, some in pairs.items() if some},
+        "window_s": median(start["windowed"] - start["observed"] for start in starts),
+        "rounds": rounds,
+    }
+
+
+def _step_ms(runs: list[dict[str, Any]]) -> float:
+    """How long a bare step usually takes."""
+    every = [block for ran in runs for order in ran["rounds"] for block in order]
+    bare = [block["block_ns"] for block in every if block["kind"] == "bare"]
+    return float(median(bare)) / float(runs[0]["block_steps"]) / 1e6
+
+
+def _step_ns(order: list[dict[str, Any]], kind: str) -> float:
+    return float(next(block["step_ns"] for block in order if block["kind"] == kind))

@@ -1,0 +1,101 @@
+"""The results of benchmarks/overhead.py as Markdown. Pure functions."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from _overhead_stats import Estimate, verdict
+
+_HEAD = (
+    "| step | measured | compared | pairs | ratio | at most | of all time | at most | goal |\n"
+    "|---|---|---|--:|--:|--:|--:|--:|---|\n"
+)
+_NAMES = {
+    ("blocks", "observed"): ("blocks", "observed / bare"),
+    ("blocks", "control"): ("blocks", "bare / bare"),
+    ("blocks", "observed_step"): ("blocks' median steps", "observed / bare"),
+    ("blocks", "control_step"): ("blocks' median steps", "bare / bare"),
+    ("processes", "observed"): ("processes", "observed / bare"),
+    ("processes", "windowed"): ("processes", "observed, after its window / bare"),
+    ("processes", "control"): ("processes", "bare / bare"),
+}
+_METHOD = """\
+*Blocks* of steps alternate inside one process, by their whole time and by the time of their median
+step; *processes* are whole runs. Order is random. *Ratio*: the median over pairs of neighbours in
+time. *Of all time*: the sum of one over the sum of the other, so costs that only few blocks pay are
+in it, and every disturbance too. *At most*: one-sided 95% bound, bootstrap over pairs; it covers
+the noise of this run on this machine, not other machines or programs. A goal is `met` if that bound
+lies within it, `missed` if the 5% bound lies beyond it, else `unclear`. *bare / bare* shows the
+noise. Left out are the first steps of every block, where the interpreter's caches settle, and each
+process's warm-up, which holds the window; nothing else is.
+"""
+
+
+def table(document: Mapping[str, Any]) -> str:
+    """The table, with a line above it on where and some below on how it was measured."""
+    rows = "".join(row for result in document["results"] for row in _rows(result))
+    notes = "".join(f"- {note}\n" for result in document["results"] for note in _notes(result))
+    return f"{_place(document)}\n\n{_HEAD}{rows}\n{_METHOD}{_pinned(document)}\n\n{notes}"
+
+
+def _rows(result: Mapping[str, Any]) -> Iterator[str]:
+    for (part, kind), (measured, compared) in _NAMES.items():
+        numbers = result[part]["estimates"].get(kind)
+        if numbers is None:
+            continue
+        found = Estimate(**numbers)
+        ratios = (found.ratio, found.upper, found.of_sums, found.of_sums_upper)
+        goal = ""
+        if not kind.startswith("control"):
+            goal = f"≤ {result['goal']:.0%}: {verdict(found, result['goal'])}"
+        cells = [f"{result['step_ms']:.1f} ms", measured, compared, str(found.pairs)]
+        yield f"| {' | '.join([*cells, *map(percent, ratios), goal])} |\n"
+
+
+def percent(ratio: float | None) -> str:
+    """A ratio as the share it adds, 1.0123 as +1.23%; a dash for None."""
+    return "–" if ratio is None else f"{(ratio - 1) * 100:+.2f}%".replace("-", "−")
+
+
+def _notes(result: Mapping[str, Any]) -> Iterator[str]:
+    step_ms = result["step_ms"]
+    added_us = result["blocks"]["added_us"]
+    yield (
+        f"{step_ms:.1f} ms: {result['modules']} modules, {result['parameters']:,} parameters, "
+        f"batch {result['plan']['batch']}; observing adds about {added_us:.0f} µs to a median step."
+    )
+    if "problem" in result["processes"]:
+        yield f"{step_ms:.1f} ms: whole processes failed: {result['processes']['problem']}"
+    elif "window_s" in result["processes"]:
+        window_s = result["processes"]["window_s"]
+        yield f"{step_ms:.1f} ms: the default window took {window_s:.1f} s in all, in the warm-up."
+    else:
+        yield f"{step_ms:.1f} ms: no time was left for whole processes."
+
+
+def _place(document: Mapping[str, Any]) -> str:
+    machine, versions = document["machine"], document["versions"]
+    parts = [machine["cpu"]["model"] or "an unknown CPU"]
+    if document["device"] == "cuda":
+        parts = [gpu["name"] or "an unknown GPU" for gpu in machine["gpus"]] + parts
+    return (
+        f"{', '.join(parts)}; Python {versions['python']}, torch {versions['torch']}, stepscope "
+        f"{versions['stepscope']} at {versions['commit'] or 'an unknown commit'}; {document['date']}; "
+        f"`{document['command']}`"
+    )
+
+
+def _pinned(document: Mapping[str, Any]) -> str:
+    cores = len(document["cores"])
+    where = f"pinned to {cores} core{'s' * (cores > 1)}" if cores else "not pinned to cores"
+    threads = f", torch on {document['threads']} thread" if document["threads"] else ""
+    return f"The program was {where}{threads}; stepscope's own process was not pinned."
+
+
+def anatomy_table(anatomy: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Microseconds per hook, warm and cold, their sums, and what hooks are made of."""
+    hooks = anatomy["hooks"]
+    sums = {clock: sum(took[clock] for took in hooks.values()) for clock in ("warm_us", "cold_us")}
+    lines = ["| µs | warm | cold: after real work |", "|---|--:|--:|"]
+    for name, took in {**hooks, "**a step's hooks**": sums, **anatomy["pieces"]}.items():
+        lines.append(f"| {name} | {took['warm_us']:.1f} | {took['cold_us']:.1f} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,112 @@
+"""What observing costs: the same steps bare and observed, interleaved.
+
+python benchmarks/overhead.py --device cpu          measure, write the results, print the table
+python benchmarks/overhead.py --table FILE.json     print the table of earlier results
+python benchmarks/overhead.py --anatomy             print the microseconds of each hook
+"""
+
+import argparse
+import json
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from _overhead_children import SOURCE, Setting, child, cores_for, program
+from _overhead_measure import measure
+from _overhead_table import anatomy_table, table
+
+RESULTS = Path(__file__).resolve().parent / "results"
+QUICK_S = 100.0
+
+
+def main() -> None:
+    sys.path.insert(0, str(SOURCE))  # this checkout is measured, installed or not
+    options = arguments()
+    if options.table:
+        print(table(json.loads(options.table.read_text())), end="")
+        return
+    cores = cores_for(options.device)
+    if options.anatomy:
+        command = [*program("anatomy.py"), "--device", options.device]
+        print(anatomy_table(child([*command, "--cores", *map(str, cores)], 60)), end="")
+        return
+    out = options.out or RESULTS / f"overhead-{'gpu' if options.device == 'cuda' else 'cpu'}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    document = described(options.device, cores)
+    for result in results(options, cores):
+        document["results"].append(result)
+        out.write_text(json.dumps(document) + "\n")
+    print(table(document), end="")
+
+
+def results(options: argparse.Namespace, cores: list[int]) -> Iterator[dict[str, Any]]:
+    """One result per step length, within the time given for all of them."""
+    until = time.monotonic() + options.seconds
+    for place, ms in enumerate(options.ms):
+        share = (until - time.monotonic()) / (len(options.ms) - place)
+        print(f"steps of about {ms} ms, {share:.0f} s …", file=sys.stderr, flush=True)
+        yield measure(Setting(ms, options.device, cores), share, options.pairs, options.blocks)
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--ms", type=_lengths, default=[1, 7, 40], help="step lengths [1,7,40]")
+    parser.add_argument("--seconds", type=float, default=480.0, help="for everything [480]")
+    parser.add_argument("--pairs", type=int, default=50, help="of processes, at most [50]")
+    parser.add_argument("--blocks", type=int, default=2000, help="of each kind, at most [2000]")
+    parser.add_argument("--quick", action="store_true", help=f"the same in {QUICK_S:.0f} s")
+    parser.add_argument("--out", type=Path, help="[benchmarks/results/overhead-<cpu|gpu>.json]")
+    parser.add_argument("--table", type=Path, metavar="FILE.json", help="only print the table")
+    parser.add_argument("--anatomy", action="store_true", help="only time the hooks themselves")
+    options = parser.parse_args()
+    if options.quick:
+        options.seconds = QUICK_S
+    return options
+
+
+def _lengths(text: str) -> list[int]:
+    lengths = [int(part) for part in text.split(",")]
+    if not set(lengths) <= {1, 7, 40}:
+        raise argparse.ArgumentTypeError("step lengths are 1, 7 and 40")
+    return lengths
+
+
+def described(device: str, cores: list[int]) -> dict[str, Any]:
+    """Where, when, with what and how; nothing that names this very machine."""
+    import stepscope
+    from stepscope.hardware.machine import describe
+    from stepscope.store.git import commit
+
+    machine = describe()
+    kept = ("cpu", "memory", "gpus", "driver", "system", "torch")
+    gpus = [{k: v for k, v in gpu.items() if k != "uuid"} for gpu in machine["gpus"]]
+    torch = machine["torch"] or {}
+    return {
+        "schema": "stepscope.overhead/1",
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": shlex.join(["python", "benchmarks/overhead.py", *sys.argv[1:]]),
+        "device": device,
+        "cores": cores,
+        "threads": 1 if device == "cpu" else None,
+        "machine": {**{key: machine[key] for key in kept}, "gpus": gpus},
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.get("version"),
+            "stepscope": stepscope.__version__,
+            "commit": commit(SOURCE),
+        },
+        "results": [],
+    }
+
+
+if __name__ == "__main__":
+    main()

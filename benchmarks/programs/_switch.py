@@ -1,0 +1,114 @@
+"""Observing switched on and off at a step's border, as often as one likes.
+
+One observer lives through the whole process, so what is measured is its steady state. "Off" means
+that everything it put into torch is out again; that is checked against what stood there before.
+"""
+
+from pathlib import Path
+from time import monotonic_ns
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch.optim import optimizer as optimizers
+from torch.utils.data import dataloader
+from torch.utils.data._utils import fetch, worker
+
+from stepscope.probe.imports import ImportWatch
+from stepscope.probe.observer import Observer
+from stepscope.probe.patches import _ABSENT
+from stepscope.record.options import ProbeOptions
+
+_HOOKS = (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
+_PATCHED = (
+    torch,
+    torch.autograd,
+    torch.cuda,
+    torch.Tensor,
+    torch.nn.Module,
+    torch.nn.utils,
+    torch.optim.Optimizer,
+    torch.amp.GradScaler,
+    torch.cuda.CUDAGraph,
+    torch.cuda.Event,
+    torch.cuda.Stream,
+    dataloader.DataLoader,
+    dataloader._BaseDataLoaderIter,
+    fetch._BaseDatasetFetcher,
+    fetch._MapDatasetFetcher,
+    fetch._IterableDatasetFetcher,
+    worker,
+)
+
+
+class Switch:
+    """The real observer of this process. It is on once made."""
+
+    def __init__(self, model: Any, folder: Path) -> None:
+        owners = {*_PATCHED, *(type(module) for module in model.modules())}
+        self._bare: dict[Any, dict[str, Any]] = {owner: dict(vars(owner)) for owner in owners}
+        launched_ns = monotonic_ns()
+        self._watch = ImportWatch(launched_ns)
+        self.observer = Observer(ProbeOptions(str(folder), launched_ns, window=0))
+        self.observer.install(self._watch)
+        self._watch.install()
+        self._held: list[tuple[Any, str, Any]] = []
+        self._hooks: list[dict[int, Any]] = [{}, {}]
+        self._is_on = True
+
+    @property
+    def steps(self) -> int:
+        """Steps seen so far. Raises when observing has failed: there is nothing to measure then."""
+        if self.observer.core.log.off:
+            raise RuntimeError("the observer has switched itself off")
+        return self.observer.core.steps
+
+    def turn(self, on: bool) -> None:
+        """Turn observing to the other state and then to `on`, so that every block begins alike."""
+        for state in (not on, on):
+            if state and not self._is_on:
+                self._put_back()
+            elif not state and self._is_on:
+                self._take_out()
+            self._is_on = state
+
+    def end(self) -> None:
+        """End observing for good."""
+        self.turn(on=True)
+        self.observer.end()
+        self._check_bare()
+
+    def _take_out(self) -> None:
+        saved = [*self.observer._patches._saved, *self.observer._clock._patches._saved]
+        places = dict.fromkeys((owner, name) for owner, name, _ in saved)
+        self._held = [(owner, name, vars(owner).get(name, _ABSENT)) for owner, name in places]
+        for owner, name, original in reversed(saved):
+            if original is not _ABSENT:
+                setattr(owner, name, original)
+            elif name in vars(owner):
+                delattr(owner, name)
+        self._hooks = [dict(hooks) for hooks in _HOOKS]
+        for hooks in _HOOKS:
+            hooks.clear()
+        self._watch.remove()
+        self._check_bare()
+
+    def _put_back(self) -> None:
+        for owner, name, value in self._held:
+            if value is not _ABSENT:
+                setattr(owner, name, value)
+        for hooks, kept in zip(_HOOKS, self._hooks, strict=True):
+            hooks.update(kept)
+        self._watch.install()
+
+    def _check_bare(self) -> None:
+        """Raise unless every function of the classes and modules looked at is the one it was."""
+        for owner, before in self._bare.items():
+            now = vars(owner)
+            names = before if isinstance(owner, ModuleType) else {*before, *now}
+            for name in names:
+                was, is_now = before.get(name, _ABSENT), now.get(name, _ABSENT)
+                if was is not is_now and (callable(was) or callable(is_now)):
+                    raise RuntimeError(f"{owner.__name__}.{name} is still patched: off is not bare")
+        if any(_HOOKS):
+            raise RuntimeError("an optimizer hook is left: off is not bare")

@@ -1,0 +1,110 @@
+"""Where in the user's source things happen, from counters and facts made by hand."""
+
+import pytest
+
+from stepscope.analyze.places import Site, hottest, loaders, own_children, read_sites, syncs
+from stepscope.record.rows import SITE_COLUMNS
+from stepscope.store.facts import Facts, read_facts
+from stepscope.store.table import Table
+
+
+def site(what, line=1, count=1, total_ms=1.0, nbytes=0, file="/home/me/train.py"):
+    return Site(what, file, line, "train", count, total_ms, nbytes)
+
+
+@pytest.fixture
+def facts(tmp_path):
+    """Facts by kind; empty to begin with."""
+    return read_facts(tmp_path / "nothing.jsonl")
+
+
+def test_counters_meet_their_lines(tmp_path):
+    written = Facts(tmp_path / "facts.jsonl")
+    about = {"file": "/home/me/train.py", "function": "train"}
+    written.write("site", id=0, what="forward", line=10, **about)
+    written.write("site", id=1, what="sync:item", line=12, **about)
+    table = Table(tmp_path / "sites.npy", SITE_COLUMNS, chunk_rows=8)
+    for index, value in enumerate([4, 8e6, 0, 2, 5e6, 64]):
+        table.cells[index] = value
+    found = read_sites(tmp_path, read_facts(tmp_path / "facts.jsonl"))
+    assert found == {
+        0: site("forward", 10, 4, 8.0),
+        1: site("sync:item", 12, 2, 5.0, 64),
+    }
+
+
+def test_a_line_whose_counters_were_lost_counts_nothing(tmp_path):
+    written = Facts(tmp_path / "facts.jsonl")
+    written.write("site", id=3, what="forward", file="a.py", line=1, function="f")
+    [found] = read_sites(tmp_path, read_facts(tmp_path / "facts.jsonl")).values()
+    assert (found.count, found.total_ms, found.nbytes) == (0, 0, 0)
+
+
+def test_waits_for_the_device_come_costliest_first():
+    sites = {
+        0: site("sync:item", 10, 5, 2.0),
+        1: site("sync:pageable copy", 11, 7, 9.0, nbytes=4096),
+        2: site("forward", 12, 5, 100.0),
+        3: site("sync:cpu", 13, 0, 0.0),
+    }
+    first, second = syncs(sites)
+    assert first == {
+        "what": "pageable copy", "count": 7, "lost_ms": 9.0, "bytes": 4096,
+        "file": "/home/me/train.py", "line": 11,
+    }  # fmt: skip
+    assert (second["what"], second["bytes"]) == ("item", None)
+
+
+def test_hot_lines_leave_waits_and_what_never_happened_to_others():
+    sites = {
+        0: site("forward", 10, 5, 20.0),
+        1: site("backward", 11, 5, 30.0),
+        2: site("sync:item", 12, 5, 99.0),
+        3: site("setup:item", 13, 5, 99.0),
+        4: site("loader", 14, 0, 0.0),
+    }
+    assert [(found["what"], found["line"]) for found in hottest(sites)] == [
+        ("backward", 11),
+        ("forward", 10),
+    ]
+
+
+def test_waits_of_the_preparation_are_not_waits_of_the_loop():
+    assert syncs({0: site("setup:item", 12, 5, 99.0)}) == []
+
+
+def test_a_loader_knows_the_line_that_made_it(facts):
+    facts["loader"] += [
+        {"id": 0, "site": 4, "num_workers": 2, "batch_size": 8},
+        {"id": 1, "site": None, "num_workers": 0, "batch_size": 4},
+        {"id": 2, "site": 99, "num_workers": 0, "batch_size": 4},
+    ]
+    found = loaders(facts, {4: site("loader", 31)})
+    assert found[0] == {
+        "id": 0, "num_workers": 2, "batch_size": 8, "file": "/home/me/train.py", "line": 31,
+    }  # fmt: skip
+    assert [(loader["file"], loader["line"]) for loader in found[1:]] == [(None, None)] * 2
+
+
+def test_processes_the_program_started_itself_are_told_from_workers(facts):
+    facts["workers"].append({"loader": 0, "pids": [11, 12]})
+    processes = {
+        "11": "python train.py",
+        "12": "python train.py",
+        "13": "python -c from multiprocessing.resource_tracker import main;main(5)",
+        "14": "python -c from multiprocessing.forkserver import main",
+        "15": "/usr/bin/python3 rank.py --rank 1",
+        "16": "nvidia-smi",
+        "17": "sh -c true",
+    }
+    assert own_children(processes, facts) == {"15": "/usr/bin/python3 rank.py --rank 1"}
+
+
+def test_compiling_starts_no_children_of_the_program(facts):
+    facts["compile"].append({"site": 0})
+    helper = "python /env/site-packages/torch/_inductor/compile_worker/__main__.py --pickler=x"
+    assert own_children({"20": helper, "21": "/env/bin/python -c"}, facts) == {}
+
+
+def test_a_program_alone_has_no_children(facts):
+    assert own_children({}, facts) == {}

@@ -1,0 +1,220 @@
+"""The live line, from rows written as a live child writes them."""
+
+import io
+import os
+import re
+
+import pytest
+
+from stepscope.launch import live as live_module
+from stepscope.launch.live import LiveLine
+from stepscope.record.rows import ROW_COLUMNS, Kind
+from stepscope.store.table import HEADER_BYTES, Table
+
+MS = 1e6
+COLUMN = {name: index for index, name in enumerate(ROW_COLUMNS)}
+
+
+class Child:
+    """Writes rows, ten milliseconds each unless told otherwise."""
+
+    def __init__(self, path):
+        self.path = path
+        self.table = None
+        self.rows = 0
+        self.now = 1e12
+
+    def write(self, count=1, kind=Kind.STEP, ms=10.0, **values):
+        if self.table is None:
+            self.table = Table(self.path, ROW_COLUMNS, chunk_rows=64)
+        for _ in range(count):
+            if self.rows >= self.table.rows:
+                self.table.grow()
+            self.now += ms * MS
+            cells, base = self.table.cells, self.rows * len(ROW_COLUMNS)
+            for name, value in (values | {"kind": kind}).items():
+                cells[base + COLUMN[name]] = value
+            cells[base] = self.now
+            self.rows += 1
+
+
+@pytest.fixture
+def child(tmp_path):
+    return Child(tmp_path / "rows.npy")
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that is always late enough for another look."""
+    now = [1000.0]
+
+    def monotonic():
+        now[0] += 10
+        return now[0]
+
+    monkeypatch.setattr(live_module.time, "monotonic", monotonic)
+    return now
+
+
+@pytest.fixture
+def line(child, clock):
+    line = LiveLine(child.path, io.StringIO())
+    yield line
+    if line._file is not None:
+        line._file.close()
+
+
+def drawn(line):
+    """What was drawn last, without what clears the line."""
+    return line._stream.getvalue().rsplit("\x1b[2K", 1)[-1].rstrip("\r")
+
+
+def test_shows_step_time_and_speed(line, child):
+    child.write(50, samples=32, data_wait_ns=4 * MS)
+    line.tick()
+    assert drawn(line) == "stepscope  step 50 · 10.0 ms · 3,200 samples/s · data wait 40%"
+
+
+def test_shows_the_gpu_where_it_is_known(line, child):
+    child.write(50)
+    line.gpu_percent = 37.4
+    line.tick()
+    assert "GPU 37%" in drawn(line)
+    line.gpu_percent = float("nan")
+    child.write(1)
+    line.tick()
+    assert "GPU" not in drawn(line)
+
+
+def test_without_samples_no_speed_is_shown(line, child):
+    child.write(50)
+    line.tick()
+    assert "samples" not in drawn(line)
+
+
+def test_follows_a_child_that_goes_on_writing(line, child):
+    for total in (5, 6, 40, 41, 200, 500):
+        child.write(total - child.rows)
+        line.tick()
+        assert f"step {total}" in drawn(line)
+
+
+def test_follows_a_table_as_it_grows(line, child):
+    child.write(60)
+    line.tick()
+    child.write(140)
+    line.tick()
+    assert "step 200" in drawn(line)
+
+
+def test_nothing_is_drawn_before_there_are_rows(line, child):
+    line.tick()
+    assert drawn(line) == ""
+    child.write(1)
+    line.tick()
+    assert drawn(line) == ""
+    line.clear()
+
+
+def test_a_row_not_yet_ended_is_left_for_the_next_look(line, child):
+    child.write(10)
+    base = child.rows * len(ROW_COLUMNS)
+    child.table.cells[base + COLUMN["kind"]] = Kind.STEP
+    line.tick()
+    assert "step 10" in drawn(line)
+    child.write(1)
+    line.tick()
+    assert "step 11" in drawn(line)
+
+
+def test_a_file_that_ends_inside_a_row_is_read_on_once_it_is_whole(line, child, tmp_path):
+    child.write(20)
+    whole = child.path.read_bytes()
+    width = 8 * len(ROW_COLUMNS)
+    child.path.unlink()
+    child.path.write_bytes(whole[: HEADER_BYTES + 10 * width + 13])
+    line.tick()
+    assert "step 10" in drawn(line)
+    with open(child.path, "r+b") as file:
+        file.seek(0, os.SEEK_END)
+        file.write(whole[HEADER_BYTES + 10 * width + 13 : HEADER_BYTES + 20 * width])
+    line.tick()
+    assert "step 20" in drawn(line)
+
+
+def test_a_file_without_its_header_yet_is_waited_for(line, child):
+    child.path.write_bytes(b"")
+    line.tick()
+    assert drawn(line) == ""
+    child.path.unlink()
+    line._file = None
+    child.write(10)
+    line.tick()
+    assert "step 10" in drawn(line)
+
+
+def test_the_speed_is_that_of_the_last_seconds(line, child):
+    child.write(100, ms=1000.0)
+    child.write(600, ms=10.0)
+    line.tick()
+    assert "10.0 ms" in drawn(line)
+
+
+def test_optimizers_that_ride_along_make_no_steps(line, child):
+    for _ in range(30):
+        child.write(1, who=0)
+        child.write(1, who=1)
+    line.tick()
+    assert "step 30 " in drawn(line)
+    assert 19 < float(re.search(r"([\d.]+) ms", drawn(line))[1]) < 21
+
+
+def test_evaluation_makes_no_steps(line, child):
+    child.write(30)
+    child.write(50, kind=Kind.EVAL)
+    line.tick()
+    assert "step 30" in drawn(line)
+
+
+@pytest.mark.parametrize("kind", [Kind.EVAL, Kind.CALL, Kind.MARK, Kind.BACKWARD, Kind.BATCH])
+def test_programs_without_an_optimizer_show_steps_too(line, child, kind):
+    child.write(30, kind=kind)
+    line.tick()
+    assert "step 30" in drawn(line)
+
+
+def test_marks_of_the_program_decide_alone(line, child):
+    for _ in range(20):
+        child.write(2, kind=Kind.STEP)
+        child.write(1, kind=Kind.MARK)
+    line.tick()
+    assert "step 20 " in drawn(line)
+
+
+def test_looks_only_now_and_then(child, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(live_module.time, "monotonic", lambda: now[0])
+    line = LiveLine(child.path, io.StringIO())
+    child.write(10)
+    line.tick()
+    child.write(10)
+    now[0] += 0.1
+    line.tick()
+    assert "step 10" in drawn(line)
+    now[0] += 0.5
+    line.tick()
+    assert "step 20" in drawn(line)
+
+
+def test_the_line_can_be_cleared(line, child):
+    child.write(10)
+    line.tick()
+    line.clear()
+    assert line._stream.getvalue().endswith("\x1b[2K\r")
+
+
+def test_the_line_fits_a_terminal(line, child):
+    child.write(2000, ms=0.5, samples=4096, data_wait_ns=0.5 * MS)
+    line.gpu_percent = 100.0
+    line.tick()
+    assert 0 < len(drawn(line)) <= 80

@@ -1,0 +1,358 @@
+"""The device's clock on made-up events: polled, pooled, never waited for."""
+
+import math
+import sys
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from stepscope.probe import device as device_module
+from stepscope.probe.device import DeviceClock
+from stepscope.probe.log import BACKWARD, FORWARD, H2D, OPTIMIZER, RowLog
+from stepscope.record.rows import Kind
+from stepscope.store.table import read_table
+
+COLUMNS = ("h2d", "forward", "backward", "optimizer", "other")
+
+
+class Stream:
+    """A device's queue: `work` puts time on it, `passed` is how far the device has come."""
+
+    def __init__(self):
+        self.queued_ms = 0.0
+        self.passed_ms = 0.0
+        self.made = 0
+        self.synchronized = 0
+
+    def work(self, ms):
+        self.queued_ms += ms
+
+    def catch_up(self):
+        self.passed_ms = self.queued_ms
+
+
+class Event:
+    def __init__(self, stream):
+        self.stream = stream
+        self.at = None
+        stream.made += 1
+
+    def record(self):
+        self.at = self.stream.queued_ms
+
+    def query(self):
+        return self.at <= self.stream.passed_ms
+
+    def elapsed_time(self, other):
+        assert self.query(), "elapsed_time of an event the device has not passed raises"
+        assert other.query()
+        return other.at - self.at
+
+    def synchronize(self):
+        self.stream.synchronized += 1
+        self.stream.passed_ms = max(self.stream.passed_ms, self.at)
+
+
+class Device:
+    """A clock on a fake stream."""
+
+    def __init__(self, folder):
+        self.path = folder / "rows.npy"
+        self.log = RowLog(self.path, 0, lambda _: None)
+        self.stream = Stream()
+        self.clock = DeviceClock(self.log)
+
+    def end_row(self):
+        row = self.log.end_row(Kind.STEP)
+        self.clock.end_row(row)
+        return row
+
+    def step(self, h2d=1, forward=2, backward=4, optimizer=8, other=16):
+        for phase, ms in ((H2D, h2d), (FORWARD, forward), (BACKWARD, backward)):
+            self.clock.mark(phase)
+            self.stream.work(ms)
+        self.clock.mark(OPTIMIZER)
+        self.stream.work(optimizer)
+        row = self.end_row()
+        self.stream.work(other)
+        return row
+
+    def phases(self, row):
+        found = read_table(self.path)[row]
+        return {name: found[f"device_{name}_ns"] / 1e6 for name in COLUMNS}
+
+    def timed(self, row):
+        return not math.isnan(self.phases(row)["forward"])
+
+
+@pytest.fixture
+def device(tmp_path, monkeypatch):
+    """A clock on a torch that only has events."""
+    device = Device(tmp_path)
+    torch, cuda = ModuleType("torch"), ModuleType("torch.cuda")
+    torch.cuda = cuda
+    cuda.Event = lambda enable_timing: Event(device.stream)
+    cuda.current_device = lambda: 0
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch.cuda", cuda)
+    device.clock.activate()
+    return device
+
+
+def loss(value, kind="cpu"):
+    where = SimpleNamespace(type=kind, index=0)
+    made = SimpleNamespace(device=where, is_cuda=kind == "cuda")
+    made.detach = lambda: value
+    return made
+
+
+def test_times_land_in_the_columns_of_their_phases(device):
+    device.step()
+    row = device.step()
+    device.stream.catch_up()
+    device.clock.poll()
+    assert device.phases(row) == {
+        "h2d": 1, "forward": 2, "backward": 4, "optimizer": 8, "other": 16,
+    }  # fmt: skip
+
+
+def test_what_runs_before_a_rows_first_mark_is_other(device):
+    device.end_row()
+    device.stream.work(5)
+    device.clock.mark(FORWARD)
+    device.stream.work(1)
+    row = device.end_row()
+    device.stream.catch_up()
+    device.clock.poll()
+    assert device.phases(row)["other"] == 5
+    assert device.phases(row)["forward"] == 1
+
+
+def test_phases_that_come_again_in_a_row_add_up(device):
+    device.end_row()
+    for _ in range(3):
+        device.clock.mark(FORWARD)
+        device.stream.work(2)
+        device.clock.mark(BACKWARD)
+        device.stream.work(3)
+    row = device.end_row()
+    device.stream.catch_up()
+    device.clock.poll()
+    assert device.phases(row)["forward"] == 6
+    assert device.phases(row)["backward"] == 9
+
+
+def test_the_same_phase_twice_needs_no_second_event(device):
+    device.end_row()
+    device.clock.mark(FORWARD)
+    made = device.stream.made
+    device.clock.mark(FORWARD)
+    assert device.stream.made == made
+
+
+def test_the_first_row_has_no_beginning_and_is_not_timed(device):
+    row = device.step()
+    device.stream.catch_up()
+    device.clock.poll()
+    assert not device.timed(row)
+
+
+def test_rows_are_settled_only_once_the_device_has_passed_them(device):
+    rows = [device.step() for _ in range(4)]
+    assert not any(device.timed(row) for row in rows)
+    device.stream.passed_ms = device.stream.queued_ms - 31
+    device.clock.poll()
+    assert [device.timed(row) for row in rows] == [False, True, True, False]
+    device.stream.catch_up()
+    device.clock.poll()
+    assert device.timed(rows[3])
+
+
+def test_never_waits_while_the_program_runs(device):
+    for _ in range(50):
+        device.step()
+    assert device.stream.synchronized == 0
+
+
+def test_waits_at_the_end_so_that_the_last_rows_are_known(device):
+    rows = [device.step() for _ in range(4)]
+    device.clock.finish()
+    assert device.stream.synchronized == 1
+    assert all(device.timed(row) for row in rows[1:])
+
+
+def test_finishing_with_nothing_under_way_waits_for_nothing(device):
+    device.clock.finish()
+    assert device.stream.synchronized == 0
+
+
+def test_events_are_used_again(device):
+    for _ in range(200):
+        device.step()
+        device.stream.catch_up()
+    assert device.stream.made < 20
+
+
+def test_a_device_far_behind_is_not_timed_and_memory_stays_bounded(device, monkeypatch):
+    monkeypatch.setattr(device_module, "_MOST_PENDING", 16)
+    rows = [device.step() for _ in range(100)]
+    assert device.stream.made <= 16 * 5 + 10
+    device.stream.catch_up()
+    late = [device.step() for _ in range(3)]
+    device.clock.finish()
+    assert [device.timed(row) for row in rows] == [False] + [True] * 15 + [False] * 84
+    assert device.timed(late[-1])
+    assert device.phases(late[-1])["backward"] == 4
+    assert device.phases(rows[15])["backward"] == 4
+
+
+def test_falling_behind_again_and_again_makes_no_new_events(device, monkeypatch):
+    monkeypatch.setattr(device_module, "_MOST_PENDING", 4)
+
+    def fall_behind():
+        for _ in range(8):
+            device.step()
+        device.stream.catch_up()
+        device.clock.poll()
+
+    for _ in range(3):
+        fall_behind()
+    made = device.stream.made
+    for _ in range(30):
+        fall_behind()
+    assert device.stream.made <= made + 3
+
+
+def test_rows_that_were_not_written_are_passed_over(device):
+    device.step()
+    device.clock.mark(FORWARD)
+    device.clock.end_row(-1)
+    row = device.step()
+    device.stream.catch_up()
+    device.clock.poll()
+    assert device.timed(row)
+
+
+def test_nothing_is_recorded_inside_a_graph_capture(device):
+    device.step()
+    made = device.stream.made
+    device.clock.capturing = True
+    device.clock.mark(FORWARD)
+    device.clock.loss(loss(1.0, "cuda"))
+    device.end_row()
+    device.clock.finish()
+    assert device.stream.made == made
+    assert device.stream.synchronized == 0
+
+
+def test_on_a_program_without_cuda_there_is_nothing_to_time(tmp_path):
+    device = Device(tmp_path)
+    device.clock.end_row(device.log.end_row(Kind.STEP))
+    device.clock.finish()
+    assert device.stream.made == 0
+    assert not device.timed(0)
+
+
+def test_a_loss_on_the_cpu_is_read_at_once(tmp_path):
+    device = Device(tmp_path)
+    device.clock.loss(loss(0.5))
+    row = device.end_row()
+    assert read_table(device.path)["loss"][row] == 0.5
+
+
+def test_several_losses_of_a_row_give_their_mean(tmp_path):
+    device = Device(tmp_path)
+    for value in (1.0, 2.0, 6.0):
+        device.clock.loss(loss(value))
+    row = device.end_row()
+    assert read_table(device.path)["loss"][row] == 3.0
+
+
+def test_a_loss_belongs_to_its_own_row_only(tmp_path):
+    device = Device(tmp_path)
+    device.clock.loss(loss(0.5))
+    device.end_row()
+    row = device.end_row()
+    assert math.isnan(read_table(device.path)["loss"][row])
+
+
+def test_losses_of_a_row_that_was_not_written_are_dropped(tmp_path):
+    device = Device(tmp_path)
+    device.clock.loss(loss(0.5))
+    device.clock.end_row(-1)
+    row = device.end_row()
+    assert math.isnan(read_table(device.path)["loss"][row])
+
+
+def test_a_loss_on_another_kind_of_device_is_left_alone(device):
+    device.clock.loss(loss(0.5, "mps"))
+    row = device.end_row()
+    device.clock.finish()
+    assert math.isnan(read_table(device.path)["loss"][row])
+
+
+class Slots(list):
+    """Stands for pinned memory: `copy_` arrives at once, as the event says when to read."""
+
+    class Slot:
+        value = math.nan
+
+        def copy_(self, value, non_blocking):
+            assert non_blocking
+            self.value = value.amount
+
+        def __float__(self):
+            return self.value
+
+
+def on_cuda(value, index=0):
+    inner = SimpleNamespace(amount=value, dtype="float32")
+    return SimpleNamespace(
+        device=SimpleNamespace(type="cuda", index=index), is_cuda=True, detach=lambda: inner
+    )
+
+
+@pytest.fixture
+def pinned(device, monkeypatch):
+    """Room for eight losses on the device."""
+    pinned = device_module._Pinned([Slots.Slot() for _ in range(8)], list(range(8)))
+    monkeypatch.setattr(device.clock, "_allocate", lambda dtype: pinned)
+    return pinned
+
+
+def test_a_loss_on_the_device_is_read_late(device, pinned):
+    device.clock.loss(on_cuda(0.25))
+    device.stream.work(5)
+    row = device.end_row()
+    assert math.isnan(read_table(device.path)["loss"][row])
+    device.stream.catch_up()
+    device.clock.poll()
+    assert read_table(device.path)["loss"][row] == 0.25
+
+
+def test_a_loss_on_another_device_than_the_one_timed_is_left_alone(device, pinned):
+    device.clock.loss(on_cuda(0.25, index=1))
+    row = device.end_row()
+    device.clock.finish()
+    assert math.isnan(read_table(device.path)["loss"][row])
+
+
+def test_the_room_for_losses_is_used_again(device, pinned):
+    for number in range(40):
+        device.clock.loss(on_cuda(float(number)))
+        row = device.end_row()
+        device.stream.catch_up()
+        device.clock.poll()
+        assert read_table(device.path)["loss"][row] == number
+    assert sorted(pinned.free) == list(range(8))
+
+
+def test_losses_beyond_the_room_are_left_out_not_waited_for(device, pinned):
+    for number in range(20):
+        device.clock.loss(on_cuda(float(number)))
+    device.stream.work(1)
+    row = device.end_row()
+    assert device.stream.synchronized == 0
+    device.clock.finish()
+    assert read_table(device.path)["loss"][row] == sum(range(8)) / 8
+    assert sorted(pinned.free) == list(range(8))

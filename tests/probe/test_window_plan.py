@@ -1,0 +1,237 @@
+"""When the kernel-level recording opens and closes, with torch's recorder stubbed."""
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepscope.probe.log import RowLog
+from stepscope.probe.window import Window, settled
+from stepscope.record.options import ProbeOptions
+from stepscope.record.rows import PROFILED, STACKS, Kind
+from stepscope.store.facts import Facts, read_facts
+from stepscope.store.table import read_table
+
+MS = 1_000_000
+
+
+class Profiler:
+    """Stands for torch.profiler.profile; keeps its instances and the steps marked in each."""
+
+    made: ClassVar[list["Profiler"]] = []
+    problem: Exception | None = None
+
+    def __init__(self, **asked):
+        self.asked = asked
+        self.on = False
+        self.steps = []
+        Profiler.made.append(self)
+
+    def start(self):
+        if Profiler.problem is not None:
+            raise Profiler.problem
+        self.on = True
+
+    def stop(self):
+        self.on = False
+
+    def export_chrome_trace(self, path):
+        Path(path).write_text("{}")
+
+
+class Mark:
+    def __init__(self, name):
+        self.name = name
+
+    def __enter__(self):
+        Profiler.made[-1].steps.append(int(self.name.removeprefix("ProfilerStep#")))
+
+    def __exit__(self, *_):
+        assert Profiler.made[-1].on
+
+
+@pytest.fixture(autouse=True)
+def torch(monkeypatch):
+    """A torch that only has a profiler."""
+    torch, profiler = ModuleType("torch"), ModuleType("torch.profiler")
+    torch.cuda = SimpleNamespace(is_available=lambda: False)
+    torch.profiler = profiler
+    profiler.profile, profiler.record_function = Profiler, Mark
+    profiler.ProfilerActivity = SimpleNamespace(CPU="CPU", CUDA="CUDA")
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch.profiler", profiler)
+    monkeypatch.setattr(Profiler, "made", [])
+    return torch
+
+
+class Program:
+    """Ends steps one after another as a program would."""
+
+    def __init__(self, folder, **options):
+        self.folder = folder
+        asked = ProbeOptions(folder=str(folder), launched_ns=0, **options)
+        self.log = RowLog(folder / "rows.npy", 0, lambda _: None)
+        self.window = Window(asked, self.log, Facts(folder / "facts.jsonl"))
+        self.now, self.step = 0, 0
+
+    def run(self, *durations_ms):
+        for duration in durations_ms:
+            self.step += 1
+            self.now += int(duration * MS)
+            self.log.end_row(Kind.STEP)
+            self.window.step_ended(self.step, self.now)
+        return self
+
+    @property
+    def facts(self):
+        return read_facts(self.folder / "facts.jsonl")
+
+    @property
+    def recorded(self):
+        return [(fact["name"], fact["first"], fact["last"]) for fact in self.facts["window"]]
+
+    def flagged(self, flags):
+        """The steps whose rows carry exactly these flags."""
+        rows = read_table(self.folder / "rows.npy")
+        found = rows["flags"][rows["kind"] == Kind.STEP]
+        return [index for index, flag in enumerate(found, start=1) if flag == flags]
+
+
+@pytest.fixture
+def program(tmp_path):
+    return lambda **options: Program(tmp_path, **options)
+
+
+def test_steps_that_take_about_the_same_are_settled():
+    assert settled([100, 101, 99, 100, 100, 102, 100, 98])
+
+
+def test_fewer_than_eight_steps_are_never_settled():
+    assert not settled([100] * 7)
+
+
+def test_steps_that_get_shorter_or_longer_are_not_settled():
+    assert not settled([100] * 4 + [50] * 4)
+    assert not settled([50] * 4 + [100] * 4)
+
+
+def test_one_spike_does_not_unsettle():
+    assert settled([100, 100, 900, 100, 100, 100, 100, 100])
+
+
+def test_only_the_last_eight_count():
+    assert settled([9000] * 20 + [100] * 8)
+
+
+@settings(max_examples=30, derandomize=True, deadline=None, database=None)
+@given(st.lists(st.integers(1000, 1100), min_size=8, max_size=20))
+def test_steps_within_a_tenth_of_each_other_are_settled(times):
+    assert settled(times)
+
+
+def test_opens_once_step_times_have_settled(program):
+    run = program(window=6, stacks=0).run(500, 300, 100, 90, *[20] * 40)
+    [profiler] = Profiler.made
+    first = profiler.steps[0]
+    assert 9 <= first < 20
+    assert profiler.steps == list(range(first, first + 6))
+    assert run.recorded == [("window", first, first + 5)]
+    assert run.window.done
+    assert not profiler.on
+
+
+def test_does_not_open_among_the_first_steps_however_steady(program):
+    program(window=2, stacks=0).run(*[20] * 30)
+    assert Profiler.made[0].steps[0] >= 9
+
+
+def test_opens_at_last_even_if_nothing_settles(program):
+    program(window=3, stacks=0).run(*(2.0 ** (i // 4 % 5) for i in range(80)))
+    assert Profiler.made[0].steps[0] <= 40
+
+
+def test_a_program_too_short_to_settle_has_no_window(program):
+    run = program(window=3, stacks=0).run(*[20] * 5)
+    run.window.abandon()
+    assert Profiler.made == []
+    assert run.recorded == []
+
+
+def test_window_at_names_the_first_step_recorded(program):
+    assert program(window=3, stacks=0, window_at=5).run(*[10] * 20).recorded == [("window", 5, 7)]
+
+
+def test_window_at_the_second_step_is_the_earliest(program):
+    assert program(window=2, stacks=0, window_at=2).run(*[10] * 9).recorded == [("window", 2, 3)]
+
+
+def test_the_window_follows_the_warmup_that_was_asked_for(program):
+    assert program(window=2, stacks=0, warmup=4).run(*[10] * 9).recorded == [("window", 5, 6)]
+
+
+def test_no_window_asked_for_is_done_from_the_start(program):
+    run = program(window=0)
+    assert run.window.done
+    run.run(*[10] * 60)
+    assert Profiler.made == []
+
+
+def test_a_second_window_carries_stacks_after_a_breath(program):
+    run = program(window=3, stacks=2, window_at=4).run(*[10] * 30)
+    light, stacks = Profiler.made
+    assert light.steps == [4, 5, 6]
+    assert not light.asked["with_stack"]
+    assert stacks.asked["with_stack"]
+    first = stacks.steps[0]
+    assert stacks.steps == [first, first + 1]
+    assert 7 < first < 15, "a step between the two lets the recorder's own work fade"
+    assert [name for name, _, _ in run.recorded] == ["window", "stacks"]
+    assert run.window.done
+
+
+def test_rows_are_flagged_from_the_first_step_recorded_until_its_after_effects_are_over(program):
+    run = program(window=3, stacks=2, window_at=4).run(*[10] * 30)
+    light, stacks = run.flagged(PROFILED), run.flagged(PROFILED | STACKS)
+    assert light[:3] == [4, 5, 6]
+    assert len(light) <= 4
+    assert stacks[:2] == Profiler.made[1].steps
+    assert len(stacks) <= 3
+    assert run.log.flags == 0
+
+
+def test_the_traces_are_there_whole_under_their_names(program, tmp_path):
+    program(window=3, stacks=2, window_at=4).run(*[10] * 30)
+    names = sorted(path.name for path in tmp_path.glob("*trace*"))
+    assert names == ["stacks.pt.trace.json", "window.pt.trace.json"]
+
+
+def test_the_recorders_start_and_stop_have_rows_of_their_own(program, tmp_path):
+    program(window=3, stacks=0, window_at=4).run(*[10] * 10)
+    kinds = read_table(tmp_path / "rows.npy")["kind"][:12].tolist()
+    step, window = Kind.STEP, Kind.WINDOW
+    assert kinds == [*[step] * 3, window, *[step] * 3, window, *[step] * 4]
+
+
+def test_a_recorder_that_cannot_start_is_said_and_not_tried_again(program, monkeypatch):
+    monkeypatch.setattr(Profiler, "problem", RuntimeError("CUPTI is in use"))
+    run = program(window=3, stacks=2, window_at=4).run(*[10] * 30)
+    assert len(Profiler.made) == 1
+    assert run.window.done
+    assert run.log.depth == 0
+    assert "CUPTI is in use" in run.facts["problem"][0]["text"]
+    assert run.flagged(0) == list(range(1, 31))
+
+
+def test_a_program_that_ends_inside_the_window_keeps_what_was_recorded(program, tmp_path):
+    run = program(window=6, stacks=0, window_at=3).run(*[10] * 5)
+    assert run.window.open
+    run.window.abandon()
+    assert not run.window.open
+    assert (tmp_path / "window.pt.trace.json").exists()
+    [(name, first, last)] = run.recorded
+    assert (name, first) == ("window", 3)
+    assert last >= 5, "steps 3, 4 and 5 were recorded whole"

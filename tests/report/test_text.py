@@ -1,0 +1,111 @@
+"""Strangers' text and numbers, made fit for a terminal."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stepscope.report.text import milliseconds, place, plural, safe, seconds, size
+
+PROPERTY = settings(max_examples=60, derandomize=True, deadline=None, database=None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\x1b[31mred", "a\rb", "a\nb", "a\tb", "bell\x07", "\x9b31m", "\u202eevil", "\u2066x\u2069"],
+)
+def test_control_characters_become_harmless(text):
+    made = safe(text)
+    assert not any(unicodedata.category(char) == "Cc" for char in made)
+    assert "\u202e" not in made
+    assert "\u2066" not in made
+    assert len(made) == len(text)
+
+
+def test_ordinary_text_stays_as_it_is():
+    for text in ("train.py", "жаба/тренировка.py", "模型.py", "[red]not markup[/red]", "a·b", ""):
+        assert safe(text) == text
+
+
+@PROPERTY
+@given(st.text("".join(map(chr, range(0x250))) + "\u2028\u202e\u2066あ🙂"))
+def test_nothing_safe_can_move_the_cursor(text):
+    assert not any(unicodedata.category(char) == "Cc" for char in safe(text))
+
+
+def test_a_file_below_here_is_shown_relative(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert place(str(tmp_path / "train.py"), 31) == "train.py:31"
+    assert place(str(tmp_path / "src/model/net.py"), 7) == "src/model/net.py:7"
+    assert place("train.py", 31) == "train.py:31"
+
+
+def test_a_file_elsewhere_is_shown_by_its_last_two_parts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert place("/home/someone/project/data/load.py", 5) == "data/load.py:5"
+
+
+def test_a_librarys_file_is_shown_from_its_package_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    library = "/opt/env/lib/python3.12/site-packages/lightning/loops/fit.py"
+    assert place(library, 5) == "lightning/loops/fit.py:5"
+
+
+@pytest.mark.parametrize("file", [None, ""])
+def test_no_file_is_no_place(file):
+    assert place(file, 3) == ""
+
+
+def test_a_hostile_file_name_is_made_harmless(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "\x1b" not in place("evil\x1b[2J.py", 1)
+    assert "\n" not in place("/x/y/evil\n.py", 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (63.14, "63.1"), (1240.4, "1,240"), (0.82, "0.82"), (0, "0.00"), (5, "5.00"),
+        (10, "10.0"), (100, "100"), (999.6, "1,000"), (9.999, "10.0"), (99.96, "100"),
+    ],
+)  # fmt: skip
+def test_milliseconds(value, text):
+    assert milliseconds(value) == text
+
+
+@PROPERTY
+@given(st.floats(0, 999))
+def test_milliseconds_have_three_significant_digits_at_most(value):
+    digits = milliseconds(value).replace(".", "").replace(",", "").lstrip("0")
+    assert len(digits) <= 3 or value >= 999.5
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.4, "0.4 s"), (0, "0.0 s"), (9.94, "9.9 s"), (9.96, "10 s"), (12.3, "12 s"),
+        (99.4, "99 s"), (200, "3 min 20 s"), (119.7, "2 min 00 s"), (7500, "2 h 05 min"),
+        (86400, "24 h 00 min"),
+    ],
+)  # fmt: skip
+def test_seconds(value, text):
+    assert seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0 B"), (5, "5 B"), (1000, "1000 B"), (1024, "1.0 KiB"), (12 << 20, "12 MiB"),
+        (3.1 * (1 << 30), "3.1 GiB"), (140 * (1 << 30), "140.0 GiB"), (2 << 40, "2048.0 GiB"),
+    ],
+)  # fmt: skip
+def test_sizes(value, text):
+    assert size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 steps"), (1, "1 step"), (412, "412 steps"), (12345, "12,345 steps")]
+)
+def test_plurals(count, text):
+    assert plural(count, "step") == text

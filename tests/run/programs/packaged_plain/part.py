@@ -1,0 +1,3 @@
+"""A part of the package."""
+
+ANSWER = 42
