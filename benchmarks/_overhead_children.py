@@ -21,7 +21,7 @@ _PATIENCE_S = 180.0  # beyond the time planned, for a child to end
 
 @dataclass(frozen=True)
 class Shape:
-    """How many steps make a block and a process, for one step length."""
+    """How many steps make a block and a process."""
 
     block: int
     lead: int
@@ -32,10 +32,14 @@ class Shape:
     """Steps of a process left out; the default window lies within them."""
 
 
+# Short blocks keep neighbours close in time; beside a GPU they are longer, for its queue fills anew.
 SHAPES = {
-    1: Shape(100, 30, process=1600, process_block=100, warmup=400),
-    7: Shape(15, 5, process=300, process_block=20, warmup=80),
-    40: Shape(6, 3, process=100, process_block=10, warmup=60),
+    ("cpu", 1): Shape(40, 10, process=1600, process_block=100, warmup=400),
+    ("cpu", 7): Shape(6, 2, process=300, process_block=20, warmup=80),
+    ("cpu", 40): Shape(2, 1, process=100, process_block=10, warmup=60),
+    ("cuda", 1): Shape(100, 20, process=1600, process_block=100, warmup=400),
+    ("cuda", 7): Shape(20, 5, process=300, process_block=20, warmup=80),
+    ("cuda", 40): Shape(8, 2, process=100, process_block=10, warmup=60),
 }
 
 
@@ -48,6 +52,11 @@ class Setting:
     cores: list[int]
     size: int | None = None
     """Of the model or batch; None: still to be calibrated."""
+
+    @property
+    def shape(self) -> Shape:
+        """How its steps are cut."""
+        return SHAPES[self.device, self.ms]
 
     def arguments(self) -> list[str]:
         found = ["--ms", str(self.ms), "--device", self.device]
@@ -88,7 +97,7 @@ def program(name: str) -> list[str]:
 
 def blocks(setting: Setting, seconds: float, rounds: int, seed: int) -> dict[str, Any]:
     """Blocks inside one process, for so many seconds besides its start."""
-    shape = SHAPES[setting.ms]
+    shape = setting.shape
     limits = ["--rounds", str(rounds), "--seconds", f"{seconds:.1f}", "--seed", str(seed)]
     counts = ["--steps", str(shape.block), "--lead", str(shape.lead)]
     return child([*program("blocks.py"), *limits, *counts, *setting.arguments()], seconds)
@@ -96,7 +105,7 @@ def blocks(setting: Setting, seconds: float, rounds: int, seed: int) -> dict[str
 
 def process(setting: Setting, variant: str) -> dict[str, Any]:
     """One process: its block times, and what the observer saw. Raises if that is not all of it."""
-    shape = SHAPES[setting.ms]
+    shape = setting.shape
     options = VARIANTS[variant]
     run = [str(PROGRAMS / "steps.py"), "--steps", str(shape.process)]
     run += ["--block", str(shape.process_block), *setting.arguments()]

@@ -5,10 +5,10 @@ from dataclasses import asdict, replace
 from statistics import median
 from typing import Any
 
-from _overhead_children import SHAPES, Setting, across, blocks, steady_ns, warmup_s
+from _overhead_children import Setting, across, blocks, steady_ns, warmup_s
 from _overhead_stats import estimate, goal_for, neighbours, pairs_of
 
-BLOCKS_SHARE = 0.55  # of the time for a step length; the rest goes to whole processes
+BLOCKS_SHARE = 0.5  # of the time for a step length; the rest goes to whole processes
 START_S = {"cpu": 6.0, "cuda": 20.0}  # a first guess; later starts are measured
 PROCESS_S = 40.0  # of blocks, before another process is worth its start
 
@@ -39,12 +39,16 @@ def measure(setting: Setting, seconds: float, most_pairs: int, most_blocks: int)
 
 
 def block_estimates(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
-    """Observed and control against bare: by whole blocks, and by each block's median step."""
+    """Observed against both bare blocks of its round, and these against each other.
+
+    By whole blocks, and by each block's median step.
+    """
     found = {}
     for clock, suffix in (("block_ns", ""), ("step_ns", "_step")):
         times = [{block["kind"]: block[clock] for block in order} for order in rounds]
-        for kind in ("observed", "control"):
-            found[kind + suffix] = asdict(estimate(pairs_of(times, kind, "bare")))
+        against = [time | {"both": (time["bare"] + time["control"]) / 2} for time in times]
+        found["observed" + suffix] = asdict(estimate(pairs_of(against, "observed", "both")))
+        found["control" + suffix] = asdict(estimate(pairs_of(times, "control", "bare")))
     return found
 
 
@@ -64,17 +68,14 @@ def _inside(setting: Setting, seconds: float, most: int) -> dict[str, Any]:
     rounds = [order for ran in runs for order in ran["rounds"]]
     return {
         "estimates": block_estimates(rounds),
-        "added_us": median(
-            _step_ns(order, "observed") - _step_ns(order, "bare") for order in rounds
-        )
-        / 1000,
+        "added_us": median(map(_added_ns, rounds)) / 1000,
         "runs": runs,
     }
 
 
 def _whole(setting: Setting, seconds: float, most: int) -> dict[str, Any]:
     """Whole processes, bare and observed."""
-    shape = SHAPES[setting.ms]
+    shape = setting.shape
     rounds = across(setting, seconds, most, seed=setting.ms)
     times = [{ran["variant"]: steady_ns(ran, shape) for ran in order} for order in rounds]
     starts = [{ran["variant"]: warmup_s(ran, shape) for ran in order} for order in rounds]
@@ -94,5 +95,7 @@ def _step_ms(runs: list[dict[str, Any]]) -> float:
     return float(median(bare)) / float(runs[0]["block_steps"]) / 1e6
 
 
-def _step_ns(order: list[dict[str, Any]], kind: str) -> float:
-    return float(next(block["step_ns"] for block in order if block["kind"] == kind))
+def _added_ns(order: list[dict[str, Any]]) -> float:
+    """What the median step of a round's observed block takes more than that of its bare ones."""
+    took = {block["kind"]: float(block["step_ns"]) for block in order}
+    return took["observed"] - (took["bare"] + took["control"]) / 2

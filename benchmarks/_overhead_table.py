@@ -19,9 +19,9 @@ _NAMES = {
     ("processes", "control"): ("processes", "bare / bare"),
 }
 _METHOD = """\
-*Blocks* of steps alternate inside one process, by their whole time and by the time of their median
-step; *processes* are whole runs. Order is random. *Ratio*: the median over pairs of neighbours in
-time. *Of all time*: the sum of one over the sum of the other, so costs that only few blocks pay are
+*Blocks* of steps alternate inside one process, each observed one beside two bare ones, by their
+whole time and by the time of their median step; *processes* are whole runs. Order is random.
+*Ratio*: the median over pairs of neighbours in time. *Of all time*: the sum of one over the sum of the other, so costs that only few blocks pay are
 in it, and every disturbance too. *At most*: one-sided 95% bound, bootstrap over pairs; it covers
 the noise of this run on this machine, not other machines or programs. A goal is `met` if that bound
 lies within it, `missed` if the 5% bound lies beyond it, else `unclear`. *bare / bare* shows the
@@ -77,9 +77,10 @@ def _place(document: Mapping[str, Any]) -> str:
     parts = [machine["cpu"]["model"] or "an unknown CPU"]
     if document["device"] == "cuda":
         parts = [gpu["name"] or "an unknown GPU" for gpu in machine["gpus"]] + parts
+    commit = versions["commit"] or "an unknown commit"
     return (
         f"{', '.join(parts)}; Python {versions['python']}, torch {versions['torch']}, stepscope "
-        f"{versions['stepscope']} at {versions['commit'] or 'an unknown commit'}; {document['date']}; "
+        f"{versions['stepscope']} at {commit}; {document['date']}; "
         f"`{document['command']}`"
     )
 

@@ -221,6 +221,12 @@ def test_a_program_without_torch_runs_and_is_told_so(bench: "Bench") -> None:
     assert run.shown.exit_code == 0
 
 
+def test_a_model_call_that_raises_is_no_step(once: "Once") -> None:
+    run = once("inference", lambda bench: bench.run("failing_calls.py"))
+    assert (run.ended.exit_code, run.ended.stdout) == (0, "returned 6 of 8\n")
+    assert run.document["steps"]["count"] == 6
+
+
 # A full disk
 
 
@@ -281,7 +287,7 @@ def test_a_trace_that_does_not_fit_is_left_out_and_said(trace_too_large: "Observ
     assert trace_too_large.document["steps"]["count"] == 10
     (problem,) = trace_too_large.document["problems"]
     assert "window" in problem or "recording" in problem
-    assert "trace.json" not in trace_too_large.shown.stdout
+    assert "window.pt.trace.json.gz" not in trace_too_large.shown.stdout
 
 
 def test_a_probe_that_cannot_write_at_all_leaves_the_program_as_it_is(

@@ -193,7 +193,8 @@ def test_steps_ends_a_program_that_swallows_everything(once: "Once") -> None:
     assert run.ended.exit_code == 0
     assert "never stopped" not in run.ended.stdout
     assert run.ended.stdout.splitlines()[-1] == "atexit ran"
-    assert run.document["steps"]["count"] == 5
+    # It is asked a few times before it is made to end.
+    assert 5 <= run.document["steps"]["count"] <= 8
 
 
 def test_repeat_goes_on_after_a_failure_and_says_so(bench: "Bench") -> None:
@@ -272,6 +273,7 @@ def interrupt_at_terminal(bench: "Bench", stdin_is_terminal: bool) -> str:
         while time.monotonic() < deadline:
             text += os.read(terminal, 1000)
             if b"ready" in text and not sent:
+                time.sleep(0.3)  # by then the program waits: two signals would be told apart
                 os.write(terminal, b"\x03")
                 sent = True
     except OSError:  # the terminal's last user has gone

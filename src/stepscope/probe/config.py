@@ -6,6 +6,7 @@ import torch
 
 from stepscope.probe.core import Core
 
+_SCALE_EVERY = 20
 _LOOK_AT = (3, 30, 300)  # steps at which the configuration is read; the last reading stands
 
 
@@ -37,13 +38,13 @@ class ConfigReader:
     def _step(self, step: int) -> None:
         if step in _LOOK_AT:
             self.write()
-        if self._core.scaler is not None and step % 50 == 0:
+        if self._core.scaler is not None and step % _SCALE_EVERY == 1:
             self._read_scale()
 
     def _read_scale(self) -> None:
         scale = getattr(self._core.scaler, "_scale", None)
-        if scale is not None and not scale.is_cuda:
-            self._scales.append(float(scale))
+        if scale is not None:
+            self._core.device.late(scale, self._scales.append)
 
     @property
     def modules(self) -> list[Any]:

@@ -6,7 +6,8 @@ program that runs on the CPU only, losses are read at once and there is nothing 
 """
 
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from stepscope.probe.log import BACKWARD, FORWARD, H2D, OPTIMIZER, RowLog
@@ -17,20 +18,25 @@ _MOST_PENDING = 512  # rows; a device further behind than that is not timed
 
 
 @dataclass(slots=True)
+class _Pinned:
+    """Pinned scalars of one dtype, and which of them are free."""
+
+    views: list[Any]
+    free: list[int]
+
+
+_Copy = tuple[_Pinned, int]
+_Read = tuple[_Copy, Callable[[float], Any]]
+
+
+@dataclass(slots=True)
 class _Pending:
     row: int
     first: Any
     marks: list[tuple[Any, int]]
-    losses: list[tuple[Any, int]]
+    losses: list[_Copy]
+    reads: list[_Read]
     ends_here: bool = False  # no row after it begins with its last mark
-
-
-@dataclass(slots=True)
-class _Pinned:
-    """Pinned scalars of one dtype, each with its index in use or free."""
-
-    views: list[Any] = field(default_factory=list)
-    free: list[int] = field(default_factory=list)
 
 
 class DeviceClock:
@@ -43,7 +49,8 @@ class DeviceClock:
         self._first: Any = None
         self._phase = _OTHER
         self._pending: deque[_Pending] = deque()
-        self._losses: list[tuple[Any, int]] = []
+        self._losses: list[_Copy] = []
+        self._reads: list[_Read] = []
         self._values: list[float] = []
         self._pinned: dict[Any, _Pinned] = {}
         self.capturing = False
@@ -74,15 +81,29 @@ class DeviceClock:
         """A scalar was backpropagated: kept for the row under way, except in a graph capture."""
         if value.device.type == "cpu":
             self._values.append(float(value.detach()))
-        elif self.active and not self.capturing and self._is_here(value):
-            value = value.detach()
-            pinned = self._pinned.get(value.dtype)
-            if pinned is None:
-                pinned = self._pinned[value.dtype] = self._allocate(value.dtype)
-            if pinned.free:
-                slot = pinned.free.pop()
-                pinned.views[slot].copy_(value, non_blocking=True)
-                self._losses.append((pinned, slot))
+        elif (copy := self._copy(value)) is not None:
+            self._losses.append(copy)
+
+    def late(self, value: Any, receive: Callable[[float], Any]) -> None:
+        """Hand a scalar to `receive` once the device has passed it."""
+        if value.device.type == "cpu":
+            receive(float(value.detach()))
+        elif (copy := self._copy(value)) is not None:
+            self._reads.append((copy, receive))
+
+    def _copy(self, value: Any) -> _Copy | None:
+        """Have the stream copy a scalar into pinned memory; None where that cannot be."""
+        if not self.active or self.capturing or not self._is_here(value):
+            return None
+        value = value.detach()
+        pinned = self._pinned.get(value.dtype)
+        if pinned is None:
+            pinned = self._pinned[value.dtype] = self._allocate(value.dtype)
+        if not pinned.free:
+            return None
+        slot = pinned.free.pop()
+        pinned.views[slot].copy_(value, non_blocking=True)
+        return pinned, slot
 
     def end_row(self, row: int) -> None:
         """A row ended: its marks and losses are settled as the device passes them."""
@@ -94,14 +115,14 @@ class DeviceClock:
             return
         if len(self._pending) < _MOST_PENDING:
             self._record()
-            self._pending.append(_Pending(row, self._first, self._marks, self._losses))
+            self._pending.append(_Pending(row, self._first, self._marks, self._losses, self._reads))
             self._first = self._marks[-1][0]
         else:
-            self._free_losses(self._losses)
+            self._free([*self._losses, *(copy for copy, _ in self._reads)])
             self._pool.extend(event for event, _ in self._marks)
             self._pending[-1].ends_here = True
             self._first = None
-        self._marks, self._losses = [], []
+        self._marks, self._losses, self._reads = [], [], []
         self._phase = _OTHER
         self.poll()
 
@@ -126,7 +147,9 @@ class DeviceClock:
         if done.losses and done.row >= 0:
             values = [float(pinned.views[slot]) for pinned, slot in done.losses]
             self._log.set_loss(done.row, sum(values) / len(values))
-        self._free_losses(done.losses)
+        for (pinned, slot), receive in done.reads:
+            receive(float(pinned.views[slot]))
+        self._free([*done.losses, *(copy for copy, _ in done.reads)])
         if done.first is not None and done.row >= 0:
             phases = [0.0] * 5
             before = done.first
@@ -139,8 +162,8 @@ class DeviceClock:
         marks = done.marks if done.ends_here else done.marks[:-1]
         self._pool.extend(event for event, _ in marks)
 
-    def _free_losses(self, losses: list[tuple[Any, int]]) -> None:
-        for pinned, slot in losses:
+    def _free(self, copies: list[_Copy]) -> None:
+        for pinned, slot in copies:
             pinned.free.append(slot)
 
     def _is_here(self, value: Any) -> bool:
