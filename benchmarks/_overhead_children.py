@@ -32,7 +32,7 @@ class Shape:
     """Steps of a process left out; the default window lies within them."""
 
 
-# Short blocks keep neighbours close in time; beside a GPU they are longer, for its queue fills anew.
+# Short blocks keep neighbours close in time; a GPU's queue fills anew in each, so they are longer.
 SHAPES = {
     ("cpu", 1): Shape(40, 10, process=1600, process_block=100, warmup=400),
     ("cpu", 7): Shape(6, 2, process=300, process_block=20, warmup=80),
@@ -135,11 +135,16 @@ def _seen(folder: Path, shape: Shape) -> dict[str, Any]:
 
 
 def across(setting: Setting, seconds: float, most: int, seed: int) -> list[list[dict[str, Any]]]:
-    """Rounds of one process per variant, in the order they ran: one, and more while time lasts."""
+    """Rounds of one process per variant, in the order they ran: one, and more while time lasts.
+
+    Only every second round has a run with a window, for it shows less and takes longest.
+    """
     began = time.monotonic()
     rounds: list[list[dict[str, Any]]] = []
     longest = 0.0
-    for order in mirrored_orders(tuple(VARIANTS), most, seed):
+    for number, order in enumerate(mirrored_orders(tuple(VARIANTS), most, seed)):
+        if number % 2:
+            order.remove("windowed")
         begun = time.monotonic()
         if rounds and begun - began + longest > seconds:
             break

@@ -16,7 +16,7 @@ PROCESS_S = 40.0  # of blocks, before another process is worth its start
 def measure(setting: Setting, seconds: float, most_pairs: int, most_blocks: int) -> dict[str, Any]:
     """Everything about one step length."""
     until = time.monotonic() + seconds
-    inside = _inside(setting, seconds * BLOCKS_SHARE, most_blocks)
+    inside = _inside(setting, _blocks_s(setting, seconds), most_blocks)
     first = inside["runs"][0]
     setting = replace(setting, size=first["plan"][first["plan"]["knob"]])
     left = until - time.monotonic()
@@ -36,6 +36,12 @@ def measure(setting: Setting, seconds: float, most_pairs: int, most_blocks: int)
         "blocks": inside,
         "processes": whole,
     }
+
+
+def _blocks_s(setting: Setting, seconds: float) -> float:
+    """Seconds for the blocks: their share, or less where one round of processes needs the rest."""
+    process_s = START_S[setting.device] / 2 + setting.shape.process * setting.ms * 1.2 / 1000
+    return max(seconds / 4, min(seconds * BLOCKS_SHARE, seconds - 3 * process_s))
 
 
 def block_estimates(rounds: list[list[dict[str, Any]]]) -> dict[str, Any]:
@@ -83,7 +89,7 @@ def _whole(setting: Setting, seconds: float, most: int) -> dict[str, Any]:
     pairs["control"] = neighbours(times, "bare")
     return {
         "estimates": {kind: asdict(estimate(some)) for kind, some in pairs.items() if some},
-        "window_s": median(start["windowed"] - start["observed"] for start in starts),
+        "window_s": median(a - b for a, b in pairs_of(starts, "windowed", "observed")),
         "rounds": rounds,
     }
 

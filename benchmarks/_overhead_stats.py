@@ -4,11 +4,16 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import comb
 
 import numpy as np
+import numpy.typing as npt
 
 RESAMPLES = 5000
+LEAST_PAIRS = 5  # that all of four lie on one side of the truth happens too often
 _SEED = 20
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -18,7 +23,7 @@ class Estimate:
     `ratio` is the median of the pairs' ratios; `low` and `upper` hold the true one in 90 of 100
     cases, so `upper` alone is a one-sided 95% bound. `of_sums` is the ratio of all time to all
     time, which also counts what few blocks pay for, with a one-sided bound of its own. Bounds are
-    None with fewer than two pairs.
+    None with fewer pairs than can carry them.
     """
 
     pairs: int
@@ -38,9 +43,9 @@ def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
     ratios = times[:, 0] / times[:, 1]
     sums = times.sum(axis=0)
     low = upper = sums_upper = None
-    if count > 1:
+    if count >= LEAST_PAIRS:
         drawn = np.random.default_rng(_SEED).integers(0, count, (RESAMPLES, count))
-        low, upper = (float(q) for q in np.quantile(np.median(ratios[drawn], axis=1), (0.05, 0.95)))
+        low, upper = _bounds(np.sort(ratios), np.median(ratios[drawn], axis=1))
         resummed = times[drawn].sum(axis=1)
         sums_upper = float(np.quantile(resummed[:, 0] / resummed[:, 1], 0.95))
     return Estimate(
@@ -48,11 +53,29 @@ def estimate(pairs: Sequence[tuple[float, float]]) -> Estimate:
     )
 
 
+def _bounds(ordered: Floats, medians: Floats) -> tuple[float, float]:
+    """The wider of two intervals: the bootstrap's, which is too narrow for few pairs, and the one
+    that counts on nothing but each pair being as likely above the true median as below."""
+    reach = _reach(len(ordered))
+    low, upper = np.quantile(medians, (0.05, 0.95))
+    return min(float(low), float(ordered[-1 - reach])), max(float(upper), float(ordered[reach]))
+
+
+def _reach(count: int) -> int:
+    """The least number k such that k or fewer of `count` fair coins show heads 95 times of 100."""
+    cases = 0
+    for heads in range(count):
+        cases += comb(count, heads)
+        if 20 * cases >= 19 << count:
+            return heads
+    return count
+
+
 def pairs_of(
     rounds: Sequence[Mapping[str, float]], kind: str, against: str
 ) -> list[tuple[float, float]]:
-    """The pairs that rounds make: one each, of two kinds measured in it."""
-    return [(times[kind], times[against]) for times in rounds]
+    """The pairs that rounds make: one each, where both kinds were measured in it."""
+    return [(times[kind], times[against]) for times in rounds if {kind, against} <= times.keys()]
 
 
 def neighbours(rounds: Sequence[Mapping[str, float]], kind: str) -> list[tuple[float, float]]:

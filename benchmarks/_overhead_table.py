@@ -21,12 +21,13 @@ _NAMES = {
 _METHOD = """\
 *Blocks* of steps alternate inside one process, each observed one beside two bare ones, by their
 whole time and by the time of their median step; *processes* are whole runs. Order is random.
-*Ratio*: the median over pairs of neighbours in time. *Of all time*: the sum of one over the sum of the other, so costs that only few blocks pay are
-in it, and every disturbance too. *At most*: one-sided 95% bound, bootstrap over pairs; it covers
-the noise of this run on this machine, not other machines or programs. A goal is `met` if that bound
-lies within it, `missed` if the 5% bound lies beyond it, else `unclear`. *bare / bare* shows the
-noise. Left out are the first steps of every block, where the interpreter's caches settle, and each
-process's warm-up, which holds the window; nothing else is.
+*Ratio*: the median over pairs of neighbours in time. *Of all time*: the sum of one over the sum of
+the other, so costs that only few blocks pay are in it, and every disturbance too. *At most*:
+one-sided 95% bound, bootstrap over pairs, none below five; it covers the noise of this run on this
+machine, not other machines or programs. A goal is `met` if that bound lies within it, `missed` if
+the 5% bound lies beyond it, else `unclear`. *bare / bare* shows the noise. Left out are the first
+steps of every block, where the interpreter's caches settle, and each process's warm-up, which holds
+the window; nothing else is.
 """
 
 

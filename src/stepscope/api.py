@@ -48,17 +48,22 @@ def observe(
     import torch  # noqa: F401
 
     from stepscope.analyze.summary import summarize
-    from stepscope.launch.here import Here
+    from stepscope.launch.here import Here, refuse_second
     from stepscope.record.options import ProbeOptions
     from stepscope.store.folder import create
 
+    refuse_second()
     folder = create(None if out is None else Path(out), force, Path.cwd())
     observed = Observed(folder)
     options = ProbeOptions(folder=str(folder.absolute()), launched_ns=monotonic_ns(), window=window)
     here = Here(options)
     here.begin()
+    error: BaseException | None = None
     try:
         yield observed
+    except BaseException as raised:
+        error = raised
+        raise
     finally:
-        here.end()
+        here.end(error)
         observed.document = summarize(folder)

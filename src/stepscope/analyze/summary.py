@@ -10,6 +10,7 @@ from stepscope.analyze.memory import owners
 from stepscope.analyze.phases import charged, device_means, host_means
 from stepscope.analyze.steps import Steps, assemble
 from stepscope.analyze.window import window_facts
+from stepscope.record.errors import BrokenRun
 from stepscope.record.rows import STEP_PHASES
 from stepscope.stats.series import drift, spikes, warmup
 from stepscope.store.facts import read_facts
@@ -22,6 +23,13 @@ Document = dict[str, Any]
 
 def summarize(folder: Path) -> Document:
     """Everything a run folder tells. Raises BrokenRun."""
+    try:
+        return _summarize(folder)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:
+        raise BrokenRun(f"{folder} is damaged and cannot be shown: {problem!r}") from problem
+
+
+def _summarize(folder: Path) -> Document:
     import numpy as np
 
     run = read_run(folder)
@@ -191,7 +199,7 @@ def _problems(run: Any, facts: Any, steps: Steps) -> list[str]:
             f"{len(children)} process{'es' if len(children) > 1 else ''} that the program started "
             f"itself {'were' if len(children) > 1 else 'was'} not observed: {shown}"
         )
-    if not len(steps):
+    if not len(steps) and not facts["problem"]:
         problems.append(
             "no steps seen: nothing here called an optimizer, a model with parameters or a"
             " DataLoader; a loop that hides them can call stepscope.step()"

@@ -21,7 +21,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             tool = tomllib.load(file).get("tool", {})
-    except tomllib.TOMLDecodeError as problem:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
         raise UsageError(f"{path} is not TOML: {problem}") from None
     except OSError:
         return {}

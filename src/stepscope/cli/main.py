@@ -1,5 +1,6 @@
 """The entry point: parse, dispatch, turn our own errors into one line and an exit code."""
 
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import click
 
 from stepscope import __version__
-from stepscope.record.errors import StepscopeError
+from stepscope.cli.defaults import defaults
+from stepscope.record.errors import StepscopeError, UsageError
 
 COMMANDS = {
     "run": "Observe a program: where does each step's time go?",
@@ -29,6 +31,19 @@ class Commands(click.Group):
         command: click.Command = getattr(import_module(f"stepscope.cli.{cmd_name}"), cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command, its defaults taken from pyproject.toml and checked."""
+        name, command, rest = super().resolve_command(ctx, args)
+        ctx.default_map = defaults()
+        known = {parameter.name for parameter in command.params} if command else set()
+        for option in ctx.default_map.get(name, {}):
+            if option not in known:
+                where = f"pyproject.toml: [tool.stepscope.{name}]"
+                raise UsageError(f"{where} has no option {option}: see stepscope {name} --help")
+        return name, command, rest
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -36,32 +51,40 @@ class Commands(click.Group):
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="stepscope")
-@click.pass_context
-def stepscope(context: click.Context) -> None:
+def stepscope() -> None:
     """Why is this PyTorch program slow, and what makes it fast?
 
     Put it in front of a program: stepscope run train.py --epochs 3
     """
-    from stepscope.cli.defaults import defaults
-
-    context.default_map = defaults()
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; never returns."""
+    if sys.stderr is None:  # closed by whoever started us: descriptor 2 must not be a file of ours
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         result: Any = stepscope.main(arguments, prog_name="stepscope", standalone_mode=False)
     except StepscopeError as problem:
         fail(str(problem), problem.exit_code)
     except click.ClickException as problem:
-        problem.show()
-        sys.exit(problem.exit_code)
+        _complain(problem)
     except click.exceptions.Abort:
         sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
     sys.exit(result if isinstance(result, int) else 0)
+
+
+def _complain(problem: click.ClickException) -> None:
+    """One line for a misused option; the whole help where that is what was asked for."""
+    message = problem.format_message()
+    context = getattr(problem, "ctx", None)
+    if "\n" in message:
+        problem.show()
+        sys.exit(problem.exit_code)
+    command = context.command_path if context is not None else "stepscope"
+    fail(f"{message.rstrip('.')}: see {command} --help", problem.exit_code)
 
 
 def fail(text: str, exit_code: int) -> None:

@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,14 +46,14 @@ def run_child(
     process = subprocess.Popen(command, env=dict(environ))
     timed_out = False
     with _forwarding(process):
-        on_start(process.pid)
+        _quietly(on_start, process.pid)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
                 process.wait(_TICK_S)
                 break
             except subprocess.TimeoutExpired:
-                on_tick()
+                _quietly(on_tick)
             if deadline is not None and time.monotonic() > deadline:
                 timed_out = True
                 _end(process)
@@ -63,6 +62,14 @@ def run_child(
     number = -code if code < 0 else None
     exit_code = TIMED_OUT if timed_out else (code if number is None else 128 + number)
     return Outcome(exit_code, number, timed_out, started_ns, time.monotonic_ns(), process.pid)
+
+
+def _quietly(call: Callable[..., None], *arguments: int) -> None:
+    """What goes on beside the child must not cost the child."""
+    try:
+        call(*arguments)
+    except Exception:
+        pass
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -105,6 +112,12 @@ def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
 def _from_terminal() -> bool:
     """Whether the terminal has sent the signal to the whole foreground group, child included."""
     try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except (OSError, ValueError):
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)  # also where stdin is a file
+    except OSError:
         return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

@@ -10,6 +10,14 @@ from stepscope.record.options import ProbeOptions
 from stepscope.store import folder as folders
 
 
+def refuse_second() -> None:
+    """Raise UsageError where this process is observed already."""
+    from stepscope.probe import observer
+
+    if observer.current is not None:
+        raise UsageError("this process is observed already: one run at a time")
+
+
 class Here:
     """A run whose child is the process it is made in."""
 
@@ -18,8 +26,6 @@ class Here:
         from stepscope.launch.sampler import Sampler
         from stepscope.probe import observer
 
-        if observer.current is not None:
-            raise UsageError("this process is observed already: one run at a time")
         self._folder = Path(options.folder)
         self._options = options
         self._observer = observer.Observer(options)
@@ -40,9 +46,9 @@ class Here:
         os.register_at_fork(after_in_child=self._observer.forked)
         self._sampler.start()
 
-    def end(self) -> None:
-        """Take the probe out; the run is complete."""
-        self._observer.end()
+    def end(self, error: BaseException | None) -> None:
+        """Take the probe out; the run is complete. `error`: what the block raised, if anything."""
+        self._observer.end(error)
         self._sampler.stop()
         self._facts["run"] |= {
             "exit_code": 0,

@@ -16,7 +16,7 @@ from stepscope import __version__
 from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.live import LiveLine
 from stepscope.launch.program import Program, environment
-from stepscope.record.errors import StepscopeError
+from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.options import ProbeOptions
 from stepscope.record.privacy import kept_environment, masked_arguments
 from stepscope.store import folder as folders
@@ -41,7 +41,13 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
     lock = folders.lock(folder)
     facts = run_facts(request.program.name, request.program.arguments, folder)
     facts["options"] = {"warmup": options.warmup, "window": options.window}
-    folders.write_run(folder, facts)
+    try:
+        folders.write_run(folder, facts)
+    except OSError as problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise UsageError(
+            f"cannot write in {folder}: {problem.strerror}; name another folder with --out"
+        ) from None
     session = _Session(request, folder)
     options = replace(options, launched_ns=time.monotonic_ns())
     try:
@@ -55,7 +61,10 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
     finally:
         session.end()
     facts["run"] |= _ending(outcome, session.notes)
-    finish(folder, facts)
+    try:
+        finish(folder, facts)
+    except Exception as problem:
+        print(f"stepscope: the run in {folder} is incomplete: {problem}", file=sys.stderr)
     os.close(lock)
     return outcome
 
@@ -170,7 +179,7 @@ def _pack(folder: Path) -> None:
             continue
         part.replace(trace.with_suffix(".json.gz"))
         trace.unlink()
-    for leftover in folder.glob("*.trace.part"):
+    for leftover in folder.glob("*.trace.part*"):
         leftover.unlink()
     trim_table(folder / "rows.npy", last="end_ns")
 

@@ -41,6 +41,18 @@ def _begin(options: ProbeOptions, watch: ImportWatch) -> None:
         atexit.register(_guarded(observer.end))
     except Exception as problem:
         _give_up(problem)
+        _keep(options, problem)
+
+
+def _keep(options: ProbeOptions, problem: Exception) -> None:
+    """Leave word of it in the run folder, if that can be written."""
+    from stepscope.store.facts import Facts
+
+    try:
+        facts = Facts(Path(options.folder) / "facts.jsonl")
+        facts.write("problem", text=f"the program was not observed: {problem!r}")
+    except OSError:
+        pass
 
 
 def _guarded(function: Callable[[], Any]) -> Callable[[], None]:

@@ -1,5 +1,8 @@
 """What the patch points report to: it ends rows, counts steps, and decides what follows a step."""
 
+import atexit
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic_ns
@@ -58,9 +61,14 @@ class Core:
 
     def _failed(self, problem: BaseException) -> None:
         """Observing has stopped; said as a fact if that can still be written."""
+        text = f"observing stopped: {problem!r}"
         try:
-            self.facts.write("problem", text=f"observing stopped: {problem!r}")
-        except OSError:
+            self.facts.write("problem", text=text)
+        except Exception:
+            print(f"stepscope: {text}", file=sys.stderr)
+        try:
+            self.window.drop()
+        except Exception:
             pass
 
     def guard(self, problem: Exception) -> None:
@@ -154,9 +162,7 @@ class Core:
     def _stop(self) -> None:
         self._stopping += 1
         if self._stopping > _PATIENCE:
-            import os
-            import sys
-
+            atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(0)

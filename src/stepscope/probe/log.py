@@ -62,8 +62,12 @@ class RowLog:
         now = monotonic_ns()
         self._acc[self._current] += now - self._last
         self._last = now
-        if self._current == _TAIL and phase != WAIT:
-            self._fold(FORWARD if phase in (FORWARD, BACKWARD) else self._base)
+        try:
+            if self._current == _TAIL and phase != WAIT:
+                self._fold(FORWARD if phase in (FORWARD, BACKWARD) else self._base)
+        except Exception as problem:
+            self.fail(problem)
+            return 0
         if self._lead < 0 and phase != OBSERVER:
             self._lead = now - self._start_ns
         self._stack.append(self._current)
@@ -78,8 +82,11 @@ class RowLog:
         now = monotonic_ns()
         self._acc[self._current] += now - self._last
         self._last = now
-        if self._current == _TAIL:
-            self._fold(self._base)
+        try:
+            if self._current == _TAIL:
+                self._fold(self._base)
+        except Exception as problem:
+            self.fail(problem)
         stack = self._stack
         if depth < len(stack):
             self._current = stack[depth]
@@ -88,6 +95,10 @@ class RowLog:
             self._base = self._current
             self._current = _TAIL
         return now
+
+    def observed(self) -> bool:
+        """Whether phases of the calling thread are recorded, or would be if it computed now."""
+        return not self.off and (get_ident() == self.thread or not self._claimed)
 
     @property
     def observing(self) -> bool:

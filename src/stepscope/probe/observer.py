@@ -93,13 +93,15 @@ class Observer:
         self.core.log.off = True
         current = None
 
-    def end(self) -> None:
+    def end(self, error: BaseException | None = None) -> None:
         """The program is over: late values, last facts, files cut to size, patches out."""
         global current
         core = self.core
         if current is not self:
             return
         current = None
+        if self._watch is not None:
+            self._watch.remove()
         failed = core.log.off
         if not failed:
             core.window.abandon()
@@ -112,17 +114,23 @@ class Observer:
                     core.facts.write("problem", text=self._history.problem)
             if counters := compile_counters():
                 core.facts.write("compile_counters", **counters)
-            core.facts.write("end", **self._last_words())
-        for undo in core.on_end:
-            undo()
-        self._clock.uninstall()
-        self._patches.restore()
-        core.log.close()
-        core.sites.close()
+            core.facts.write("end", **self._last_words(error))
+        for undo in (
+            *core.on_end,
+            core.window.drop,
+            self._clock.uninstall,
+            self._patches.restore,
+            core.log.close,
+            core.sites.close,
+        ):
+            try:
+                undo()
+            except Exception as problem:
+                core.guard(problem)
 
-    def _last_words(self) -> dict[str, Any]:
+    def _last_words(self, error: BaseException | None) -> dict[str, Any]:
         watch = self._watch
-        error = getattr(sys, "last_value", None)
+        error = error or getattr(sys, "last_value", None)
         words: dict[str, Any] = {"steps": self.core.steps}
         if watch is not None:
             watch.remove()

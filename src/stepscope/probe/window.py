@@ -156,14 +156,33 @@ class Window:
         profiler.stop()
         path = self._folder / f"{self._name}.pt.trace.json"
         partial = path.with_suffix(".part")
-        profiler.export_chrome_trace(str(partial))
-        partial.rename(path)
+        try:
+            profiler.export_chrome_trace(str(partial))
+            partial.rename(path)
+        except (OSError, RuntimeError) as problem:
+            for leftover in self._folder.glob(f"{partial.name}*"):
+                leftover.unlink()
+            self._plans.clear()
+            self._facts.write("problem", text=f"the window's trace was not kept: {problem}")
+            self._log.leave(depth)
+            self._log.end_row(Kind.WINDOW)
+            self._cooling = True
+            return
         del profiler
         self._facts.write("window", name=self._name, first=self._started_at, last=step)
         self._log.leave(depth)
         self._log.end_row(Kind.WINDOW)
         self._cooling = True
         self._gap = 0
+
+    def drop(self) -> None:
+        """Observing has failed: a recorder left on would slow the program and crash its end."""
+        self._plans.clear()
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            if self._mark is not None:
+                self._mark.__exit__(None, None, None)
+            profiler.stop()
 
     def abandon(self) -> None:
         """The program ends inside the window: what was recorded is kept."""

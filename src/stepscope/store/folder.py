@@ -18,11 +18,12 @@ _IN_USE = "{} is in use by a run under way: name another with --out"
 
 def create(out: Path | None, force: bool, cwd: Path) -> Path:
     """A fresh run folder: `out`, or a new one under ./.stepscope. Raises UsageError."""
-    folder = out if out is not None else cwd / HOME / new_id()
+    folder = out if out is not None else cwd / HOME
     try:
         if out is None:
-            _make_home(cwd / HOME)
-        if folder.exists():
+            _make_home(folder)
+            folder = _fresh(folder)
+        elif folder.exists():
             _clear(folder, force)
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / ".writable"
@@ -35,6 +36,17 @@ def create(out: Path | None, force: bool, cwd: Path) -> Path:
             f"cannot use {folder}: {problem.strerror}; name another folder with --out"
         ) from None
     return folder
+
+
+def _fresh(home: Path) -> Path:
+    """A folder with an id nobody else has."""
+    while True:
+        folder = home / new_id()
+        try:
+            folder.mkdir()
+            return folder
+        except FileExistsError:
+            continue
 
 
 def new_id() -> str:
@@ -112,8 +124,12 @@ def find(name: str | None, cwd: Path) -> Path:
 def write_run(folder: Path, facts: dict[str, Any]) -> None:
     """Write run.json whole or not at all."""
     part = folder / f"{FACTS}.part"
-    part.write_text(json.dumps(facts, indent=1) + "\n")
-    part.replace(folder / FACTS)
+    try:
+        part.write_text(json.dumps(facts, indent=1) + "\n")
+        part.replace(folder / FACTS)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def read_run(folder: Path) -> dict[str, Any]:
@@ -122,6 +138,11 @@ def read_run(folder: Path) -> dict[str, Any]:
         facts = json.loads((folder / FACTS).read_text())
     except (OSError, ValueError) as problem:
         raise BrokenRun(f"{folder / FACTS} cannot be read: {problem}") from None
-    if not (isinstance(facts, dict) and "schema" in facts and isinstance(facts.get("run"), dict)):
+    if not (
+        isinstance(facts, dict)
+        and str(facts.get("schema")).startswith("stepscope.run/")
+        and isinstance(facts.get("run"), dict)
+        and "exit_code" in facts["run"]
+    ):
         raise BrokenRun(f"{folder / FACTS} is not a run of stepscope")
     return facts

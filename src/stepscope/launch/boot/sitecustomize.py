@@ -21,8 +21,10 @@ def _step_aside() -> str | None:
     ours = sys.modules.pop("sitecustomize")
     try:
         import_module("sitecustomize")
-    except ImportError:
-        sys.modules["sitecustomize"] = ours  # site.py expects to find what it imported
+    except ImportError as problem:
+        if problem.name != "sitecustomize":
+            raise
+        sys.modules["sitecustomize"] = ours  # until the end of this file
     return options
 
 
@@ -31,3 +33,6 @@ if _options is not None:
     from stepscope.probe.boot import boot
 
     boot(_options)
+if vars(sys.modules["sitecustomize"]) is globals():
+    # site.py takes this for "there is none", and the import system forgets this module.
+    raise ImportError("there is no sitecustomize", name="sitecustomize")

@@ -8,6 +8,7 @@ from stepscope.probe.batch import batch_axis, batch_size
 from stepscope.probe.core import Core
 from stepscope.probe.log import DATA_WAIT, EPOCH_START
 from stepscope.probe.patches import Patches
+from stepscope.probe.points.timing import leave_out
 from stepscope.record.rows import Kind
 
 
@@ -71,6 +72,9 @@ def install(core: Core, patches: Patches) -> None:
         depth = log.depth - 1
         try:
             batch = original_next(self)
+        except BaseException as error:
+            leave_out(error)
+            raise
         finally:
             now = log.leave(depth)
             fresh.discard(key)

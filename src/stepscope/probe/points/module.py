@@ -16,6 +16,7 @@ from stepscope.probe.batch import batch_size
 from stepscope.probe.core import Core
 from stepscope.probe.log import FORWARD
 from stepscope.probe.patches import Patches
+from stepscope.probe.points.timing import leave_out
 
 _SEARCH_STEPS = 3
 _MOST_SEARCHES = 20
@@ -121,15 +122,26 @@ def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         return _original(self, *args, **kwargs)
     if next(self.parameters(), None) is None:
         return _original(self, *args, **kwargs)
-    _roots.adopt(type(self))
-    return timed_call(_original, (self, *args), kwargs, root=True)
+    try:
+        _roots.adopt(type(self))
+    except Exception as problem:
+        _roots.core.guard(problem)
+    try:
+        return timed_call(_original, (self, *args), kwargs, root=True)
+    except BaseException as error:
+        leave_out(error)
+        raise
 
 
 def _make_call(inner: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
         if is_compiling() or _roots is None or _roots.inside:
             return inner(self, *args, **kwargs)
-        return timed_call(inner, (self, *args), kwargs, root=True)
+        try:
+            return timed_call(inner, (self, *args), kwargs, root=True)
+        except BaseException as error:
+            leave_out(error)
+            raise
 
     return __call__
 
@@ -149,8 +161,13 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
     core.device.mark(FORWARD)
     measure = roots.measure if grad and root else None
     allocated = torch.cuda.memory_allocated() if measure else 0
+    failed = False
     try:
         return call(*args, **kwargs)
+    except BaseException as error:
+        failed = True
+        leave_out(error)
+        raise
     finally:
         roots.inside = False
         now = core.log.leave(depth, tail=grad)
@@ -162,7 +179,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
             if measure:
                 roots.measure = None
                 measure(torch.cuda.memory_allocated() - allocated)
-            if root:
+            if root and not failed:
                 roots.returned(args[0], args[1:], kwargs, grad)
         except Exception as problem:
             core.guard(problem)

@@ -17,6 +17,7 @@ from torch.optim.optimizer import (
 from stepscope.probe.core import Core
 from stepscope.probe.log import OPTIMIZER
 from stepscope.probe.patches import Patches
+from stepscope.probe.points.timing import timed
 
 
 class OptimizerPoint:
@@ -71,11 +72,9 @@ class OptimizerPoint:
                 return
             core.sites.add(core.sites.here("optimizer"), now - begun)
             self.fired += 1
-            which = self.number(optimizer)
+            core.optimizer_stepped(self.number(optimizer))  # StopProgram is no Exception
         except Exception as problem:
             core.guard(problem)
-            return
-        core.optimizer_stepped(which)
 
     def stepped_in_backward(self) -> bool:
         """Whether optimizers stepped inside the backward that has just ended."""
@@ -104,7 +103,10 @@ def install(core: Core, patches: Patches) -> None:
         result = original_step(self, optimizer, *args, **kwargs)
         if point.fired == fired and not core.log.off and not core.backward_depth:
             core.skipped_updates += 1
-            core.optimizer_stepped(point.number(optimizer))
+            try:
+                core.optimizer_stepped(point.number(optimizer))
+            except Exception as problem:
+                core.guard(problem)
         return result
 
     for name in ("clip_grad_norm_", "clip_grad_value_"):
@@ -124,18 +126,9 @@ def _timed(core: Core, original: Any) -> Any:
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        begun = 0 if is_compiling() or core.backward_depth else core.log.enter(OPTIMIZER)
-        if not begun:
+        if is_compiling() or core.backward_depth:
             return original(*args, **kwargs)
-        depth = core.log.depth - 1
-        try:
-            return original(*args, **kwargs)
-        finally:
-            now = core.log.leave(depth)
-            try:
-                core.sites.add(core.sites.here("optimizer"), now - begun)
-            except Exception as problem:
-                core.guard(problem)
+        return timed(core, OPTIMIZER, "optimizer", original, args, kwargs)
 
     return call
 

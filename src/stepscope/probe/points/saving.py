@@ -8,6 +8,7 @@ import torch
 from stepscope.probe.core import Core
 from stepscope.probe.log import SAVE
 from stepscope.probe.patches import Patches
+from stepscope.probe.points.timing import timed
 from stepscope.record.rows import Kind
 
 
@@ -28,19 +29,10 @@ def timed_save(core: Core, original: Any) -> Any:
 
     @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
-        begun = core.log.enter(SAVE)
-        if not begun:
-            return original(*args, **kwargs)
-        depth = core.log.depth - 1
         try:
-            return original(*args, **kwargs)
+            return timed(core, SAVE, "save", original, args, kwargs)
         finally:
-            now = core.log.leave(depth)
-            try:
-                core.sites.add(core.sites.here("save"), now - begun)
-                if depth == 0:
-                    core.end_row(Kind.SAVE)
-            except Exception as problem:
-                core.guard(problem)
+            if core.log.observed() and core.log.depth == 0:
+                core.end_row(Kind.SAVE)
 
     return save

@@ -9,6 +9,7 @@ from torch.compiler import is_compiling
 from stepscope.probe.core import Core
 from stepscope.probe.log import H2D, WAIT
 from stepscope.probe.patches import Patches
+from stepscope.probe.points.timing import timed
 
 _READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
 _SHAPES = ("nonzero", "masked_select", "unique")  # the host needs to know how large the result is
@@ -33,19 +34,11 @@ def install(core: Core, patches: Patches) -> None:
         patches.set(cls, "synchronize", synchronize)
 
 
-def _timed(core: Core, what: str, phase: int, call: Any, args: Any, kwargs: Any) -> Any:
-    begun = 0 if core.log.observing else core.log.enter(phase)
-    if not begun:
+def _waits(core: Core, what: str, call: Any, args: Any, kwargs: Any) -> Any:
+    """A call in which the host waits for the device; the observer's own are not counted."""
+    if core.log.observing:
         return call(*args, **kwargs)
-    depth = core.log.depth - 1
-    try:
-        return call(*args, **kwargs)
-    finally:
-        now = core.log.leave(depth)
-        try:
-            core.sites.add(core.sites.here(core.waited(what)), now - begun)
-        except Exception as problem:
-            core.guard(problem)
+    return timed(core, WAIT, core.waited(what), call, args, kwargs)
 
 
 def _waiting(core: Core, original: Any, what: str) -> Any:
@@ -53,7 +46,7 @@ def _waiting(core: Core, original: Any, what: str) -> Any:
     def wait(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return original(*args, **kwargs)
-        return _timed(core, what, WAIT, original, args, kwargs)
+        return _waits(core, what, original, args, kwargs)
 
     return wait
 
@@ -63,7 +56,7 @@ def _reading(core: Core, original: Any, what: str) -> Any:
     def read(*args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not (args and getattr(args[0], "is_cuda", False)):
             return original(*args, **kwargs)
-        return _timed(core, what, WAIT, original, args, kwargs)
+        return _waits(core, what, original, args, kwargs)
 
     return read
 
@@ -77,7 +70,7 @@ def _moving(core: Core, original: Any, what: str) -> Any:
             return original(self, *args, **kwargs)
         if self.is_cuda:
             if what == "to" and _names_cpu(args, kwargs):
-                return _timed(core, "to('cpu')", WAIT, original, (self, *args), kwargs)
+                return _waits(core, "to('cpu')", original, (self, *args), kwargs)
             return original(self, *args, **kwargs)
         if not _names_device(what, args, kwargs):
             return original(self, *args, **kwargs)
