@@ -21,7 +21,7 @@ from _overhead_measure import measure
 from _overhead_table import anatomy_table, table
 
 RESULTS = Path(__file__).resolve().parent / "results"
-QUICK_S = 100.0
+FULL_S, QUICK_S = 480.0, 100.0
 
 
 def main() -> None:
@@ -60,16 +60,16 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--ms", type=_lengths, default=[1, 7, 40], help="step lengths [1,7,40]")
-    parser.add_argument("--seconds", type=float, default=480.0, help="for everything [480]")
+    parser.add_argument("--seconds", type=float, help=f"for everything [{FULL_S:.0f}]")
     parser.add_argument("--pairs", type=int, default=50, help="of processes, at most [50]")
     parser.add_argument("--blocks", type=int, default=2000, help="of each kind, at most [2000]")
-    parser.add_argument("--quick", action="store_true", help=f"the same in {QUICK_S:.0f} s")
+    parser.add_argument("--quick", action="store_true", help=f"[--seconds {QUICK_S:.0f}]")
     parser.add_argument("--out", type=Path, help="[benchmarks/results/overhead-<cpu|gpu>.json]")
     parser.add_argument("--table", type=Path, metavar="FILE.json", help="only print the table")
     parser.add_argument("--anatomy", action="store_true", help="only time the hooks themselves")
     options = parser.parse_args()
-    if options.quick:
-        options.seconds = QUICK_S
+    if options.seconds is None:
+        options.seconds = QUICK_S if options.quick else FULL_S
     return options
 
 
@@ -109,4 +109,7 @@ def described(device: str, cores: list[int]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except RuntimeError as problem:
+        sys.exit(str(problem))

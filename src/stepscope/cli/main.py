@@ -38,7 +38,7 @@ class Commands(click.Group):
         name, command, rest = super().resolve_command(ctx, args)
         ctx.default_map = defaults()
         known = {parameter.name for parameter in command.params} if command else set()
-        for option in ctx.default_map.get(name, {}):
+        for option in ctx.default_map.get(name or "", {}):
             if option not in known:
                 where = f"pyproject.toml: [tool.stepscope.{name}]"
                 raise UsageError(f"{where} has no option {option}: see stepscope {name} --help")
