@@ -101,8 +101,8 @@ def device(tmp_path, monkeypatch):
 
 def loss(value, kind="cpu"):
     where = SimpleNamespace(type=kind, index=0)
-    made = SimpleNamespace(device=where, is_cuda=kind == "cuda")
-    made.detach = lambda: value
+    made = SimpleNamespace(device=where, is_cuda=kind == "cuda", is_cpu=kind == "cpu")
+    made.item = lambda: value
     return made
 
 
@@ -308,7 +308,10 @@ class Slots(list):
 def on_cuda(value, index=0):
     inner = SimpleNamespace(amount=value, dtype="float32")
     return SimpleNamespace(
-        device=SimpleNamespace(type="cuda", index=index), is_cuda=True, detach=lambda: inner
+        device=SimpleNamespace(type="cuda", index=index),
+        is_cuda=True,
+        is_cpu=False,
+        detach=lambda: inner,
     )
 
 

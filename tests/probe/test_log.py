@@ -37,6 +37,9 @@ class Clock:
         return self.now
 
 
+LONG_NS = 20_000_000
+
+
 class Recorder:
     """A log on a fake clock. `phase(FORWARD, 5)` spends 5 ns in a phase."""
 
@@ -296,6 +299,17 @@ def test_more_rows_than_a_chunk_holds(recorder):
     assert len(rows) == 9001
 
 
+def test_quick_rows_are_written_together_slow_ones_at_once(recorder):
+    for _ in range(100):
+        recorder.wait(1000)
+        recorder.end()
+    assert 64 <= len(recorder.rows()) < 100
+    recorder.wait(LONG_NS)
+    recorder.end()
+    assert len(recorder.rows()) == 101
+    assert recorder.rows()["other_ns"][:100].tolist() == [1000] * 100
+
+
 def test_a_full_disk_switches_off_and_says_so_once(recorder, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -303,6 +317,7 @@ def test_a_full_disk_switches_off_and_says_so_once(recorder, monkeypatch):
     for _ in range(4096):
         recorder.end()
     monkeypatch.setattr(os, "posix_fallocate", full)
+    recorder.wait(LONG_NS)
     assert recorder.end() == -1
     assert recorder.log.off
     assert recorder.end() == -1

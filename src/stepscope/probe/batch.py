@@ -21,6 +21,13 @@ def batch_axis(batch: Any, hint: int | None) -> int:
 
 def batch_size(batch: Any, axis: int = 0) -> int:
     """Samples in a batch: the most common size of that dimension; 0 when nothing tells."""
+    kind = type(batch)
+    if (kind is list or kind is tuple) and batch:  # the usual case: inputs first
+        shape = getattr(batch[0], "shape", None)
+        if shape is not None and len(shape) > axis:
+            other = getattr(batch[-1], "shape", None)
+            if other is None or len(other) <= axis or other[axis] == shape[axis]:
+                return int(shape[axis])
     shape = getattr(batch, "shape", None)
     if shape is not None and not isinstance(batch, Mapping):
         return int(shape[axis]) if len(shape) > axis else 0

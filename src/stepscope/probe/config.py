@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from stepscope.probe.core import Core
+from stepscope.probe.core import NEVER, Core
 
 _SCALE_EVERY = 20
 _LOOK_AT = (3, 30, 300)  # steps at which the configuration is read; the last reading stands
@@ -19,6 +19,8 @@ class ConfigReader:
         self._optimizers: dict[int, Any] = {}
         self._autocast: str | None = None
         self._scales: list[float] = []
+        self._looks: tuple[int, ...] = _LOOK_AT
+        self._scale_at = 0
         core.on_root.append(self._root)
         core.on_optimizer.append(self._optimizer)
         core.on_step.append(self._step)
@@ -35,11 +37,17 @@ class ConfigReader:
         self._optimizers[number] = optimizer
         self._core.facts.write("optimizer", id=number, **describe_optimizer(optimizer))
 
-    def _step(self, step: int) -> None:
-        if step in _LOOK_AT:
+    def _step(self, step: int) -> int:
+        if self._looks and step >= self._looks[0]:
+            self._looks = tuple(at for at in _LOOK_AT if at > step)
             self.write()
-        if self._core.scaler is not None and step % _SCALE_EVERY == 1:
+        following = self._looks[0] if self._looks else NEVER
+        if self._core.scaler is None:
+            return following
+        if step >= self._scale_at:
+            self._scale_at = step + _SCALE_EVERY
             self._read_scale()
+        return min(following, self._scale_at)
 
     def _read_scale(self) -> None:
         scale = getattr(self._core.scaler, "_scale", None)

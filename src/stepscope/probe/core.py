@@ -18,6 +18,9 @@ from stepscope.record.rows import Kind
 from stepscope.store.facts import Facts
 
 IN_BACKWARD = 999  # the number shared by optimizers that step inside backward
+NEVER = 1 << 62
+_STEP = int(Kind.STEP)
+_LOOK_FIRST, _LOOK_EVERY = 64, 16
 _PATIENCE = 3  # steps a program that swallows StopProgram may still make
 
 
@@ -41,7 +44,10 @@ class Core:
         self.window = Window(options, self.log, self.facts)
         self.rule = StepRule()
         self.steps = 0
-        self.on_step: list[Callable[[int], None]] = []
+        self.on_step: list[Callable[[int], int]] = []
+        """Called after a step; each says from which step on it wants to be called again."""
+        self.look = True
+        """Whether the lines that begin a step's phases are looked up in this step."""
         self.on_root: list[Callable[[Any], None]] = []
         self.on_optimizer: list[Callable[[Any, int], None]] = []
         self.on_end: list[Callable[[], None]] = []
@@ -54,9 +60,15 @@ class Core:
         self.backward_depth = 0
         self.backwards = 0
         self.calls = 0
+        self.delivering = False
+        """Whether a loader has delivered: then samples are counted there."""
         self.batches = 0
+        self.stepping = False
+        """Whether steps are counted by optimizers or marks."""
         self._marked = False
         self._stepped = 0
+        self._due = 0
+        self._recording = not self.window.done
         self._stopping = 0
 
     def _failed(self, problem: BaseException) -> None:
@@ -84,6 +96,10 @@ class Core:
             self.roots.search()
         self.facts.write("optimizer_made", name=type(optimizer).__qualname__, site=site)
 
+    def wake(self) -> None:
+        """Call the callbacks of steps after the next one."""
+        self._due = 0
+
     def waited(self, what: str) -> str:
         """The kind of site for a wait: those of the loop are told from those of preparation."""
         looping = self.rule.count or self.calls or self.backwards
@@ -98,16 +114,19 @@ class Core:
 
     def optimizer_stepped(self, who: int) -> None:
         """An optimizer has stepped, outside any other optimizer's step."""
-        self.end_row(Kind.STEP, who)
-        self.rule.add(who)
-        if not self._marked and self.rule.settled > self._stepped:
-            self._stepped = self.rule.settled
-            self._step_ended(self._stepped)
+        row = self.log.end_row(_STEP, who)
+        if self.device.active:
+            self.device.end_row(row)
+        count = self.rule.step(who)
+        if not self._marked and count > self._stepped:
+            self._stepped = count
+            self.stepping = True
+            self._step_ended(count)
 
     def marked(self) -> None:
         """The program says that a step has ended."""
         if not self._marked:
-            self._marked = True
+            self._marked = self.stepping = True
             self.steps = 0
         self.end_row(Kind.MARK)
         self._step_ended(self.steps + 1)
@@ -115,11 +134,10 @@ class Core:
     def called(self, who: int, grad: bool) -> None:
         """A root model has returned."""
         self.calls += 1
-        stepping = self.rule.count > 0 or self._marked
-        if grad and stepping:
+        if grad and self.stepping:
             return
         self.end_row(Kind.CALL if grad else Kind.EVAL, who)
-        if not stepping and not self.optimizers and not self.backwards:
+        if not self.stepping and not self.optimizers and not self.backwards:
             self._fallback(self.calls)
 
     def backward_ended(self) -> None:
@@ -128,15 +146,16 @@ class Core:
             self.optimizer_stepped(IN_BACKWARD)
             return
         self.backwards += 1
-        if self.rule.count or self._marked:
+        if self.stepping:
             return
         self.end_row(Kind.BACKWARD)
         if not self.optimizers:
             self._fallback(self.backwards)
 
     def delivered(self) -> None:
-        """A loader has delivered a batch."""
-        if self.rule.count or self._marked or self.calls or self.backwards or self.optimizers:
+        """A loader has delivered a batch, and no optimizer has stepped yet."""
+        self.delivering = True
+        if self.calls or self.backwards or self.optimizers:
             return
         self.batches += 1
         self.end_row(Kind.BATCH)
@@ -149,11 +168,13 @@ class Core:
 
     def _step_ended(self, count: int) -> None:
         self.steps = count
+        self.look = count < _LOOK_FIRST or count % _LOOK_EVERY == 0
         try:
-            if not self.window.done:
+            if self._recording:
                 self.window.step_ended(count, monotonic_ns())
-            for callback in self.on_step:
-                callback(count)
+                self._recording = not self.window.done
+            if count >= self._due:
+                self._due = min((callback(count) for callback in self.on_step), default=NEVER)
         except Exception as problem:
             self.guard(problem)
         if self.options.steps is not None and count >= self.options.steps:

@@ -2,8 +2,9 @@
 
 It runs where batches are put together: in the program's process, and in its loader workers
 however they are started. Each nanosecond of a fetch goes to one transform, to collate, or to
-neither; now and then a fetch is followed line by line. No frame of the clock lies between frames
-of the program, so tracebacks, warnings and batches are what they would be without it.
+neither; of short ones, one in eight is timed; now and then one is followed line by line. No frame
+of the clock lies between frames of the program, so tracebacks, warnings and batches are what they
+would be without it.
 """
 
 import functools
@@ -21,6 +22,9 @@ from stepscope.probe.dataclock_source import Source
 from stepscope.probe.dataclock_watch import Watch
 from stepscope.probe.patches import Patches
 
+_ALL_OF_FIRST = 64  # fetches timed one by one
+_SHORT_NS = 1_000_000  # from then on, of fetches shorter than this,
+_SKIPPED = 7  # that many follow each timed one
 _MARK = "_stepscope_source"  # on torch's private fetcher objects only
 _installed: "DataClock | None" = None
 
@@ -42,6 +46,8 @@ class DataClock:
         self._slots: Slots | None = None
         self._sources: dict[Any, Source] = {}
         self.alive = True
+        self.skip = 0  # fetches still to be left alone
+        self._timed = 0
         self.pending: BaseException | None = None
 
     def install(self) -> None:
@@ -134,6 +140,9 @@ class DataClock:
             elapsed_ns = watch.end()
             if watch.source is not None and self.alive:
                 watch.source.fetched(elapsed_ns, watch.samples, tracer is not None)
+            self._timed += 1
+            if elapsed_ns < _SHORT_NS and self._timed > _ALL_OF_FIRST:
+                self.skip = _SKIPPED
         except BaseException as problem:
             self.failed_at_end(problem)
 

@@ -51,7 +51,6 @@ class DeviceClock:
         self._pending: deque[_Pending] = deque()
         self._losses: list[_Copy] = []
         self._reads: list[_Read] = []
-        self._values: list[float] = []
         self._pinned: dict[Any, _Pinned] = {}
         self.capturing = False
         self.active = False
@@ -79,15 +78,15 @@ class DeviceClock:
 
     def loss(self, value: Any) -> None:
         """A scalar was backpropagated: kept for the row under way, except in a graph capture."""
-        if value.device.type == "cpu":
-            self._values.append(float(value.detach()))
+        if value.is_cpu:
+            self._log.losses.append(value.item())
         elif (copy := self._copy(value)) is not None:
             self._losses.append(copy)
 
     def late(self, value: Any, receive: Callable[[float], Any]) -> None:
         """Hand a scalar to `receive` once the device has passed it."""
-        if value.device.type == "cpu":
-            receive(float(value.detach()))
+        if value.is_cpu:
+            receive(value.item())
         elif (copy := self._copy(value)) is not None:
             self._reads.append((copy, receive))
 
@@ -107,10 +106,6 @@ class DeviceClock:
 
     def end_row(self, row: int) -> None:
         """A row ended: its marks and losses are settled as the device passes them."""
-        if self._values:
-            if row >= 0:
-                self._log.set_loss(row, sum(self._values) / len(self._values))
-            self._values.clear()
         if not self.active or self.capturing:
             return
         if len(self._pending) < _MOST_PENDING:

@@ -40,6 +40,11 @@ class Observer:
         """Put every patch in place."""
         global current
         core, self._watch = self.core, watch
+        if core.options.nvtx:
+            try:
+                mark_phases(core)
+            except RuntimeError:
+                core.facts.write("problem", text="--nvtx needs a CUDA build of torch: no ranges")
         install(core, self._patches)
         self._clock.install()
         watch.when_imported("torch._dynamo.eval_frame", dynamo.leave_alone)
@@ -50,11 +55,6 @@ class Observer:
             "safetensors.torch",
             lambda module: saving.install_safetensors(core, self._patches, module),
         )
-        if core.options.nvtx:
-            try:
-                mark_phases(core)
-            except RuntimeError:
-                core.facts.write("problem", text="--nvtx needs a CUDA build of torch: no ranges")
         if self._history is not None and core.options.memory is not None:
             self._history.start(core.options.memory, Path(core.options.folder))
             core.on_step.append(self._mark_memory)
@@ -76,9 +76,10 @@ class Observer:
         if not self.core.log.off and not name.startswith("stepscope"):
             self.core.facts.write("import", name=name, begun_ns=begun_ns, elapsed_ns=elapsed_ns)
 
-    def _mark_memory(self, _: int) -> None:
+    def _mark_memory(self, step: int) -> int:
         if self._history is not None:
             self._history.mark()
+        return step + 1
 
     def _out_of_memory(self, data: dict[str, Any]) -> None:
         """A CUDA allocation has failed; the program may still recover."""

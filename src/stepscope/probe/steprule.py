@@ -45,6 +45,19 @@ class StepRule:
             self.count = sum(self._seen[w].count for w in counted)
         return self.count > before
 
+    def step(self, who: int) -> int:
+        """`add`, and the settled count; quick while one optimizer is all there is."""
+        if who == self._previous and len(self._seen) == 1:
+            optimizer = self._seen[who]
+            self._position += 1
+            optimizer.last = self._position
+            optimizer.count += 1
+            optimizer.twice = True
+            self.count += 1
+            return self.count
+        self.add(who)
+        return self.settled
+
     @property
     def settled(self) -> int:
         """The count without the first step of a second optimizer: whether that one rides along

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from stepscope.probe.config import ConfigReader
-from stepscope.probe.core import Core
+from stepscope.probe.core import NEVER, Core
 from stepscope.probe.memory_state import state_bytes
 
 _LOOK_AT = (2, 20, 200, 2000, 20000)
@@ -22,17 +22,22 @@ class MemoryReader:
         self._core = core
         self._config = config
         self._activations: int | None = None
+        self._looks: tuple[int, ...] = _LOOK_AT
         self._state: dict[str, dict[str, int]] = {}
         core.on_step.append(self._step)
 
-    def _step(self, step: int) -> None:
+    def _step(self, step: int) -> int:
         device = self._core.device
         if not device.active and torch.version.cuda is not None and torch.cuda.is_initialized():
             device.activate()
-        if step in _LOOK_AT:
-            self.write()
         if device.active and self._activations is None and step >= 2:
             self._core.roots.measure = self._measured
+        if self._looks and step >= self._looks[0]:
+            self._looks = tuple(at for at in _LOOK_AT if at > step)
+            self.write()
+        if step < _LOOK_AT[1]:
+            return step + 1
+        return self._looks[0] if self._looks else NEVER
 
     def _measured(self, nbytes: int) -> None:
         """Bytes that a forward left allocated."""

@@ -115,8 +115,8 @@ class Window:
         from torch.profiler import ProfilerActivity, profile
 
         name, steps, flags = self._plans.pop(0)
-        depth = self._log.depth
         self._log.enter(OBSERVER)
+        self._log.observing = True
         try:
             activities = [ProfilerActivity.CPU]
             if torch.cuda.is_available():
@@ -134,9 +134,11 @@ class Window:
         except RuntimeError as problem:
             self._plans.clear()
             self._facts.write("problem", text=f"no kernel-level recording: {problem}")
-            self._log.leave(depth)
+            self._log.observing = False
+            self._log.leave()
             return
-        self._log.leave(depth)
+        self._log.observing = False
+        self._log.leave()
         self._log.end_row(Kind.WINDOW)
         self._log.flags = flags
         self._profiler, self._name, self._left = profiler, name, steps
@@ -150,8 +152,8 @@ class Window:
         self._mark.__enter__()
 
     def _stop(self, step: int) -> None:
-        depth = self._log.depth
         self._log.enter(OBSERVER)
+        self._log.observing = True
         profiler, self._profiler = self._profiler, None
         profiler.stop()
         path = self._folder / f"{self._name}.pt.trace.json"
@@ -164,13 +166,15 @@ class Window:
                 leftover.unlink()
             self._plans.clear()
             self._facts.write("problem", text=f"the window's trace was not kept: {problem}")
-            self._log.leave(depth)
+            self._log.observing = False
+            self._log.leave()
             self._log.end_row(Kind.WINDOW)
             self._cooling = True
             return
         del profiler
         self._facts.write("window", name=self._name, first=self._started_at, last=step)
-        self._log.leave(depth)
+        self._log.observing = False
+        self._log.leave()
         self._log.end_row(Kind.WINDOW)
         self._cooling = True
         self._gap = 0

@@ -1,20 +1,24 @@
 """Backward run, loss scaled."""
 
 import functools
+from threading import get_ident
+from time import monotonic_ns
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.compiler import is_compiling
 
 from stepscope.probe.core import Core
-from stepscope.probe.log import BACKWARD
+from stepscope.probe.log import BACKWARD, LEAVE
 from stepscope.probe.patches import Patches
-from stepscope.probe.points.timing import leave_out, timed
+from stepscope.probe.points.timing import leave_out, note, timed
 
 
 def install(core: Core, patches: Patches) -> None:
     """Patch `torch.autograd.backward`, which `Tensor.backward` calls, `grad`, and loss scaling."""
     log, device = core.log, core.device
+    append = log.events.append
     original_backward = torch.autograd.backward
     original_grad = torch.autograd.grad
     original_scale = torch.amp.GradScaler.scale
@@ -23,36 +27,45 @@ def install(core: Core, patches: Patches) -> None:
     def prepare(tensors: Any) -> None:
         """Before a backward: its loss, and whether a forward was seen at all."""
         log.backwards += 1
-        if core.roots is not None and not log.forwards and core.backward_depth == 0:
+        if not log.forwards and core.roots is not None and core.backward_depth == 0:
             core.roots.search()
         loss = tensors[0] if isinstance(tensors, list | tuple) and len(tensors) == 1 else tensors
-        if _is_scalar(loss):
+        if isinstance(loss, Tensor) and loss.numel() == 1 and loss.is_floating_point():
             device.loss(unscaled[1] if loss is unscaled[0] else loss)
-        unscaled[:] = None, None
-        device.mark(BACKWARD)
+        unscaled[0] = unscaled[1] = None
+        if device.active:
+            device.mark(BACKWARD)
 
     @functools.wraps(original_backward)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if is_compiling() or not log.observed():
+        if is_compiling() or log.off or (get_ident() != log.thread and not log.claim(BACKWARD)):
             original_backward(tensors, *args, **kwargs)
             return
+        begun = monotonic_ns()
+        append(BACKWARD)
+        append(begun)
         try:
             prepare(tensors)
         except Exception as problem:
             core.guard(problem)
         core.backward_depth += 1
         try:
-            timed(core, BACKWARD, "backward", original_backward, (tensors, *args), kwargs)
+            original_backward(tensors, *args, **kwargs)
         except BaseException as error:
             leave_out(error)
             raise
         finally:
             core.backward_depth -= 1
-        if core.backward_depth == 0:
-            try:
+            now = monotonic_ns()
+            append(LEAVE)
+            append(now)
+        try:
+            if core.look:
+                note(core, "backward", now - begun)
+            if core.backward_depth == 0:
                 core.backward_ended()
-            except Exception as problem:
-                core.guard(problem)
+        except Exception as problem:
+            core.guard(problem)
 
     @functools.wraps(original_grad)
     def grad(*args: Any, **kwargs: Any) -> Any:
@@ -70,7 +83,7 @@ def install(core: Core, patches: Patches) -> None:
     @functools.wraps(original_scale)
     def scale(self: Any, outputs: Any) -> Any:
         scaled = original_scale(self, outputs)
-        if not is_compiling() and isinstance(outputs, torch.Tensor):
+        if not is_compiling() and isinstance(outputs, Tensor):
             unscaled[:] = scaled, outputs.detach()
             core.scaler = self
         return scaled
@@ -78,7 +91,3 @@ def install(core: Core, patches: Patches) -> None:
     patches.set(torch.autograd, "backward", backward)
     patches.set(torch.autograd, "grad", grad)
     patches.set(torch.amp.GradScaler, "scale", scale)
-
-
-def _is_scalar(loss: Any) -> bool:
-    return isinstance(loss, torch.Tensor) and loss.numel() == 1 and loss.is_floating_point()

@@ -48,16 +48,16 @@ def install(core: Core, patches: Patches) -> None:
 
 def watch_dynamo(core: Core, callback: Any) -> None:
     """Time what Dynamo and its backends compile; `callback` is torch._dynamo.callback."""
-    depths: list[int] = []
+    open_: list[int] = []
 
     def begin(_: Any) -> None:
-        depth = core.log.depth
-        if core.log.enter(COMPILE):
-            depths.append(depth)
+        if begun := core.log.enter(COMPILE):
+            open_.append(begun)
 
     def end(_: Any) -> None:
-        if depths:
-            core.log.leave(depths.pop())
+        if open_:
+            open_.pop()
+            core.log.leave()
 
     callback.callback_handler.register_start_callback(begin)
     callback.callback_handler.register_end_callback(end)

@@ -1,15 +1,19 @@
 """Loader created, iterator made, batch waited for."""
 
 import functools
+from threading import get_ident
+from time import monotonic_ns
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from stepscope.probe.batch import batch_axis, batch_size
 from stepscope.probe.core import Core
-from stepscope.probe.log import DATA_WAIT, EPOCH_START
+from stepscope.probe.log import DATA_WAIT, EPOCH_START, LEAVE
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.timing import leave_out
 from stepscope.record.rows import Kind
+
+_MANY = 1000  # events of batches nobody trains on
 
 
 def install(core: Core, patches: Patches) -> None:
@@ -21,6 +25,7 @@ def install(core: Core, patches: Patches) -> None:
     original_iter = loader_class.__iter__
     original_next = iterator_class.__next__
     log, sites = core.log, core.sites
+    append = log.events.append
     made_at: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # loader → site
     numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # loaders in use
     sizes: dict[int, int | None] = {}  # id of an iterator → its loader's batch size
@@ -41,11 +46,13 @@ def install(core: Core, patches: Patches) -> None:
         begun = log.enter(EPOCH_START)
         if not begun:
             return original_iter(self)
-        depth = log.depth - 1
         try:
             iterator = original_iter(self)
+        except BaseException as error:
+            leave_out(error)
+            raise
         finally:
-            now = log.leave(depth)
+            now = log.leave()
         try:
             sites.add(sites.here("epoch_start"), now - begun)
             if self not in numbers:
@@ -65,27 +72,35 @@ def install(core: Core, patches: Patches) -> None:
 
     @functools.wraps(original_next)
     def wait(self: Any) -> Any:
-        key = id(self)
-        begun = log.enter(EPOCH_START if key in fresh else DATA_WAIT)
-        if not begun:
+        if log.off or get_ident() != log.thread:
             return original_next(self)
-        depth = log.depth - 1
+        key = id(self)
+        begun = monotonic_ns()
+        append(EPOCH_START if key in fresh else DATA_WAIT)
+        append(begun)
         try:
             batch = original_next(self)
         except BaseException as error:
             leave_out(error)
             raise
         finally:
-            now = log.leave(depth)
-            fresh.discard(key)
+            now = monotonic_ns()
+            append(LEAVE)
+            append(now)
         try:
-            sites.add(sites.here("data_wait"), now - begun)
+            if key in fresh:
+                fresh.discard(key)
+            if core.look:
+                sites.add(sites.here("data_wait"), now - begun)
             axis = axes.get(key)
             if axis is None:
                 axis = axes[key] = batch_axis(batch, sizes.get(key))
             log.samples += batch_size(batch, axis)
             log.batches += 1
-            core.delivered()
+            if not core.stepping:
+                core.delivered()
+            elif len(log.events) > _MANY:
+                log.fold()
         except Exception as problem:
             core.guard(problem)
         return batch

@@ -7,14 +7,16 @@ classes can still be pickled by value.
 """
 
 from collections.abc import Callable
+from threading import get_ident
+from time import monotonic_ns
 from typing import Any
 
 import torch
 from torch.compiler import is_compiling
 
 from stepscope.probe.batch import batch_size
-from stepscope.probe.core import Core
-from stepscope.probe.log import FORWARD
+from stepscope.probe.core import NEVER, Core
+from stepscope.probe.log import FORWARD, LEAVE, LEAVE_TAIL
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.timing import leave_out
 
@@ -47,6 +49,7 @@ class Roots:
             self._searches += 1
             self._until = self.core.steps + _SEARCH_STEPS
             self.searching = True
+            self.core.wake()
             self.watch()
 
     def watch(self) -> None:
@@ -57,11 +60,15 @@ class Roots:
         """Give `nn.Module.__call__` back."""
         torch.nn.Module.__call__ = _original
 
-    def step_ended(self, step: int) -> None:
+    def step_ended(self, step: int) -> int:
         """The search ends after some steps."""
-        if self.searching and step >= self._until:
-            self.searching = False
-            self.unwatch()
+        if not self.searching:
+            return NEVER
+        if step < self._until:
+            return self._until
+        self.searching = False
+        self.unwatch()
+        return NEVER
 
     def adopt(self, cls: type) -> None:
         """Time the calls of a class from now on."""
@@ -93,16 +100,20 @@ class Roots:
 
     def returned(self, module: Any, args: Any, kwargs: Any, grad: bool) -> None:
         """A root has returned: count its samples, end a row where that ends one."""
-        log = self.core.log
         which = self.number(module)
         if which < 0:
             return
+        if not self.core.delivering:
+            self._count(which, args, kwargs)
+        self.core.called(which, grad)
+
+    def _count(self, which: int, args: Any, kwargs: Any) -> None:
+        """Samples as a root receives them, for programs without a loader."""
+        log = self.core.log
         row, backwards, root = self._counted
-        new_row = row != log.rows
-        if new_row or (root == which and backwards != log.backwards):
+        if row != log.rows or (root == which and backwards != log.backwards):
             log.inputs += batch_size([*args, *kwargs.values()])
             self._counted = (log.rows, log.backwards, which)
-        self.core.called(which, grad)
 
 
 _roots: Roots | None = None
@@ -133,9 +144,15 @@ def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise
 
 
+def bypassed() -> bool:
+    """Whether calls are to go through untimed. Apart, so that what is put on a user's class
+    refers to nothing here but functions by name."""
+    return _roots is None or _roots.inside
+
+
 def _make_call(inner: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        if is_compiling() or _roots is None or _roots.inside:
+        if is_compiling() or bypassed():
             return inner(self, *args, **kwargs)
         try:
             return timed_call(inner, (self, *args), kwargs, root=True)
@@ -149,16 +166,22 @@ def _make_call(inner: Callable[..., Any]) -> Callable[..., Any]:
 def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> Any:
     """Make a call that computes, timed as `forward`; `root`: the first argument is a module."""
     roots = _roots
-    begun = roots.core.log.enter(FORWARD) if roots is not None and not roots.inside else 0
-    if roots is None or not begun:
+    if roots is None or roots.inside:
         return call(*args, **kwargs)
     core = roots.core
-    depth = core.log.depth - 1
+    log = core.log
+    if log.off or (get_ident() != log.thread and not log.claim(FORWARD)):
+        return call(*args, **kwargs)
+    append = log.events.append
     roots.inside = True
+    begun = monotonic_ns()
+    append(FORWARD)
+    append(begun)
     grad = torch.is_grad_enabled()
     if roots.searching:
         roots.unwatch()
-    core.device.mark(FORWARD)
+    if core.device.active:
+        core.device.mark(FORWARD)
     measure = roots.measure if grad and root else None
     allocated = torch.cuda.memory_allocated() if measure else 0
     failed = False
@@ -170,12 +193,15 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
         raise
     finally:
         roots.inside = False
-        now = core.log.leave(depth, tail=grad)
+        now = monotonic_ns()
+        append(LEAVE_TAIL if grad else LEAVE)
+        append(now)
         try:
             if roots.searching:
                 roots.watch()
-            core.sites.add(core.sites.here("forward" if grad else "evaluation"), now - begun)
-            core.log.forwards += 1
+            if core.look or not grad:
+                core.sites.add(core.sites.here("forward" if grad else "evaluation"), now - begun)
+            log.forwards += 1
             if measure:
                 roots.measure = None
                 measure(torch.cuda.memory_allocated() - allocated)

@@ -2,6 +2,8 @@
 
 import functools
 import sys
+from threading import get_ident
+from time import monotonic_ns
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -15,7 +17,7 @@ from torch.optim.optimizer import (
 )
 
 from stepscope.probe.core import Core
-from stepscope.probe.log import OPTIMIZER
+from stepscope.probe.log import LEAVE, OPTIMIZER
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.timing import timed
 
@@ -26,7 +28,7 @@ class OptimizerPoint:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._numbers: dict[int, tuple[Any, int]] = {}
-        self._open: list[tuple[int, int]] = []  # depth, begun
+        self._open: list[int] = []  # when steps under way began
         self._in_backward = False
         self.fired = 0
 
@@ -47,11 +49,15 @@ class OptimizerPoint:
         try:
             if self._open and _steps_under_way() <= len(self._open):
                 self._open.clear()  # an earlier step ended in an exception the program caught
-            depth = core.log.depth
-            begun = core.log.enter(OPTIMIZER)
-            if begun:
-                self._open.append((depth, begun))
-                core.device.mark(OPTIMIZER)
+                core.log.leave(0)
+            log = core.log
+            if get_ident() == log.thread or log.claim(OPTIMIZER):
+                begun = monotonic_ns()
+                log.events.append(OPTIMIZER)
+                log.events.append(begun)
+                self._open.append(begun)
+                if core.device.active:
+                    core.device.mark(OPTIMIZER)
         except Exception as problem:
             core.guard(problem)
 
@@ -66,11 +72,14 @@ class OptimizerPoint:
         if not self._open:
             return
         try:
-            depth, begun = self._open.pop()
-            now = core.log.leave(depth)
+            begun = self._open.pop()
+            now = monotonic_ns()
+            core.log.events.append(LEAVE)
+            core.log.events.append(now)
             if self._open:
                 return
-            core.sites.add(core.sites.here("optimizer"), now - begun)
+            if core.look:
+                core.sites.add(core.sites.here("optimizer"), now - begun)
             self.fired += 1
             core.optimizer_stepped(self.number(optimizer))  # StopProgram is no Exception
         except Exception as problem:

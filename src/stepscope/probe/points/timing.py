@@ -4,26 +4,29 @@ from collections.abc import Callable
 from typing import Any
 
 from stepscope.probe.core import Core
+from stepscope.probe.log import BACKWARD, OPTIMIZER
 
 Call = Callable[..., Any]
+_EVERY_STEP = frozenset((BACKWARD, OPTIMIZER))
 
 
 def timed(
     core: Core, phase: int, what: str, call: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
     """Make a call as part of a phase; `what` names the kind of site."""
-    begun = core.log.enter(phase)
+    log = core.log
+    begun = log.enter(phase)
     if not begun:
         return call(*args, **kwargs)
-    depth = core.log.depth - 1
     try:
         return call(*args, **kwargs)
     except BaseException as error:
         leave_out(error)
         raise
     finally:
-        now = core.log.leave(depth)
-        note(core, what, now - begun)
+        now = log.leave()
+        if core.look or phase not in _EVERY_STEP:
+            note(core, what, now - begun)
 
 
 def note(core: Core, what: str, elapsed_ns: int) -> None:

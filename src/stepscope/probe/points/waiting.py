@@ -77,14 +77,13 @@ def _moving(core: Core, original: Any, what: str) -> Any:
         begun = log.enter(H2D)
         if not begun:
             return original(self, *args, **kwargs)
-        depth = log.depth - 1
         if not device.active:
             device.activate()
         device.mark(H2D)
         try:
             return original(self, *args, **kwargs)
         finally:
-            now = log.leave(depth)
+            now = log.leave()
             try:
                 name = "h2d" if self.is_pinned() else core.waited("pageable copy")
                 sites.add(sites.here(name), now - begun, self.nbytes)
