@@ -276,14 +276,6 @@ def test_a_loss_belongs_to_its_own_row_only(tmp_path):
     assert math.isnan(read_table(device.path)["loss"][row])
 
 
-def test_losses_of_a_row_that_was_not_written_are_dropped(tmp_path):
-    device = Device(tmp_path)
-    device.clock.loss(loss(0.5))
-    device.clock.end_row(-1)
-    row = device.end_row()
-    assert math.isnan(read_table(device.path)["loss"][row])
-
-
 def test_a_loss_on_another_kind_of_device_is_left_alone(device):
     device.clock.loss(loss(0.5, "mps"))
     row = device.end_row()

@@ -87,10 +87,13 @@ def run_process(
     return Ended(process.returncode, seen + stdout, stderr)
 
 
+_BEFORE = dict(os.environ)  # any test ran
+
+
 def _environment() -> dict[str, str]:
     environ = {
         name: text
-        for name, text in os.environ.items()
+        for name, text in _BEFORE.items()
         if not name.startswith(("PYTEST_", "STEPSCOPE_"))
     }
     return environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}

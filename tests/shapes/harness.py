@@ -30,6 +30,8 @@ TESTS = Path(__file__).parent.parent
 PROGRAMS = TESTS / "programs"
 SOURCE = TESTS.parent / "src"
 TIMEOUT_S = 150
+ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+"""As it was before any test ran: plain and observed runs may be made by different workers."""
 STEPSCOPE = [sys.executable, "-m", "stepscope.cli.main"]
 
 
@@ -125,7 +127,7 @@ def all_shapes() -> list[Shape]:
 
 def execute(command: list[str], cwd: Path, stdin: str = "") -> Ended:
     """Run a command to its end, on one thread and without any network."""
-    env = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+    env = dict(ENVIRONMENT)
     env |= {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(SOURCE), env.get("PYTHONPATH")])),
         "OMP_NUM_THREADS": "1",

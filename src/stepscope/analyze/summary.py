@@ -112,7 +112,7 @@ def _out_of_memory(run: dict[str, Any], facts: Any, error: Any) -> Document | No
     else:
         return None
     request = facts["oom"][-1] if facts["oom"] else {}
-    return {"device": device, **request}
+    return {**request, "device": device}
 
 
 def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
