@@ -63,11 +63,13 @@ class Core:
         self.delivering = False
         """Whether a loader has delivered: then samples are counted there."""
         self.batches = 0
+        self.compiles = False
+        """Whether torch.compile or torch.export is in use: only then can Dynamo be tracing us."""
         self.stepping = False
         """Whether steps are counted by optimizers or marks."""
         self._marked = False
         self._stepped = 0
-        self._due = 0
+        self._due = self._wake = 0
         self._recording = not self.window.done
         self._stopping = 0
 
@@ -98,11 +100,11 @@ class Core:
 
     def wake(self) -> None:
         """Call the callbacks of steps after the next one."""
-        self._due = 0
+        self._due = self._wake = 0
 
     def waited(self, what: str) -> str:
         """The kind of site for a wait: those of the loop are told from those of preparation."""
-        looping = self.rule.count or self.calls or self.backwards
+        looping = self.stepping or self.delivering or self.calls or self.backwards
         return f"sync:{what}" if looping else f"setup:{what}"
 
     def end_row(self, kind: Kind, who: int = 0) -> None:
@@ -118,10 +120,11 @@ class Core:
         if self.device.active:
             self.device.end_row(row)
         count = self.rule.step(who)
-        if not self._marked and count > self._stepped:
-            self._stepped = count
-            self.stepping = True
-            self._step_ended(count)
+        if count > self._stepped and not self._marked:
+            self._stepped = self.steps = count
+            if count >= self._wake:
+                self.stepping = True
+                self._step_ended(count)
 
     def marked(self) -> None:
         """The program says that a step has ended."""
@@ -179,6 +182,14 @@ class Core:
             self.guard(problem)
         if self.options.steps is not None and count >= self.options.steps:
             self._stop()
+        self._wake = self._next_wake(count)
+
+    def _next_wake(self, count: int) -> int:
+        """The next step after which there is anything to do."""
+        if self._recording or self.look:
+            return count + 1
+        look = count - count % _LOOK_EVERY + _LOOK_EVERY
+        return min(look, self._due, self.options.steps or NEVER)
 
     def _stop(self) -> None:
         self._stopping += 1

@@ -17,6 +17,7 @@ from stepscope.probe.out_of_memory import watch_out_of_memory
 from stepscope.probe.patches import Patches
 from stepscope.probe.points import compiler, dynamo, install, saving
 from stepscope.probe.points.dynamo import compile_counters
+from stepscope.probe.points.module import compiler_in_use
 from stepscope.probe.usage import MemoryReader
 from stepscope.record.options import ProbeOptions
 
@@ -48,6 +49,7 @@ class Observer:
         install(core, self._patches)
         self._clock.install()
         watch.when_imported("torch._dynamo.eval_frame", dynamo.leave_alone)
+        watch.when_imported("torch.export._trace", lambda _: compiler_in_use())
         watch.when_imported(
             "torch._dynamo.callback", lambda module: compiler.watch_dynamo(core, module)
         )

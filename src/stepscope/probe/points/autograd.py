@@ -38,7 +38,10 @@ def install(core: Core, patches: Patches) -> None:
 
     @functools.wraps(original_backward)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if is_compiling() or log.off or (get_ident() != log.thread and not log.claim(BACKWARD)):
+        if (core.compiles and is_compiling()) or log.off:
+            original_backward(tensors, *args, **kwargs)
+            return
+        if get_ident() != log.thread and not log.claim(BACKWARD):
             original_backward(tensors, *args, **kwargs)
             return
         begun = monotonic_ns()

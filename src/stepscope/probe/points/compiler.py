@@ -10,7 +10,7 @@ from torch.compiler import is_compiling
 from stepscope.probe.core import Core
 from stepscope.probe.log import COMPILE
 from stepscope.probe.patches import Patches
-from stepscope.probe.points.module import timed_call
+from stepscope.probe.points.module import compiler_in_use, timed_call
 
 
 def install(core: Core, patches: Patches) -> None:
@@ -21,6 +21,7 @@ def install(core: Core, patches: Patches) -> None:
     def compile_(model: Any = None, **kwargs: Any) -> Any:
         if model is None:
             return functools.partial(compile_, **kwargs)
+        compiler_in_use()
         if core.log.off:
             return original(model, **kwargs)
         roots = core.roots

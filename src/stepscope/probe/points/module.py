@@ -117,6 +117,7 @@ class Roots:
 
 
 _roots: Roots | None = None
+_compiles = False  # whether torch.compile or torch.export is in use
 
 
 def install(core: Core, patches: Patches) -> None:
@@ -129,7 +130,7 @@ def install(core: Core, patches: Patches) -> None:
 
 
 def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    if is_compiling() or _roots is None or _roots.inside or _roots.core.log.off:
+    if compiling() or _roots is None or _roots.inside or _roots.core.log.off:
         return _original(self, *args, **kwargs)
     if next(self.parameters(), None) is None:
         return _original(self, *args, **kwargs)
@@ -144,6 +145,19 @@ def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
         raise
 
 
+def compiling() -> bool:
+    """Whether Dynamo is tracing this: then nothing that changes may be looked at."""
+    return _compiles and bool(is_compiling())
+
+
+def compiler_in_use() -> None:
+    """From now on Dynamo may be tracing."""
+    global _compiles
+    _compiles = True
+    if _roots is not None:
+        _roots.core.compiles = True
+
+
 def bypassed() -> bool:
     """Whether calls are to go through untimed. Apart, so that what is put on a user's class
     refers to nothing here but functions by name."""
@@ -152,7 +166,7 @@ def bypassed() -> bool:
 
 def _make_call(inner: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-        if is_compiling() or bypassed():
+        if compiling() or bypassed():
             return inner(self, *args, **kwargs)
         try:
             return timed_call(inner, (self, *args), kwargs, root=True)
@@ -206,6 +220,9 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
                 roots.measure = None
                 measure(torch.cuda.memory_allocated() - allocated)
             if root and not failed:
-                roots.returned(args[0], args[1:], kwargs, grad)
+                if grad and core.stepping and core.delivering:
+                    core.calls += 1
+                else:
+                    roots.returned(args[0], args[1:], kwargs, grad)
         except Exception as problem:
             core.guard(problem)

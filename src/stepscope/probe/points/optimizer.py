@@ -19,7 +19,6 @@ from torch.optim.optimizer import (
 from stepscope.probe.core import Core
 from stepscope.probe.log import LEAVE, OPTIMIZER
 from stepscope.probe.patches import Patches
-from stepscope.probe.points.timing import timed
 
 
 class OptimizerPoint:
@@ -44,7 +43,7 @@ class OptimizerPoint:
     def before(self, optimizer: Any, *_: Any) -> None:
         """A step begins."""
         core = self._core
-        if is_compiling() or core.log.off or core.backward_depth:
+        if (core.compiles and is_compiling()) or core.log.off or core.backward_depth:
             return
         try:
             if self._open and _steps_under_way() <= len(self._open):
@@ -64,7 +63,7 @@ class OptimizerPoint:
     def after(self, optimizer: Any, *_: Any) -> None:
         """A step has ended; only the outermost of nested ones is an event."""
         core = self._core
-        if is_compiling() or core.log.off:
+        if (core.compiles and is_compiling()) or core.log.off:
             return
         if core.backward_depth:
             self._in_backward = True
@@ -132,12 +131,22 @@ def install(core: Core, patches: Patches) -> None:
 
 def _timed(core: Core, original: Any) -> Any:
     """A function that belongs to the optimizer's phase: zeroing or clipping gradients."""
+    log = core.log
+    append = log.events.append
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or core.backward_depth:
+        if core.compiles and is_compiling():
             return original(*args, **kwargs)
-        return timed(core, OPTIMIZER, "optimizer", original, args, kwargs)
+        if log.off or core.backward_depth or get_ident() != log.thread:
+            return original(*args, **kwargs)
+        append(OPTIMIZER)
+        append(monotonic_ns())
+        try:
+            return original(*args, **kwargs)
+        finally:
+            append(LEAVE)
+            append(monotonic_ns())
 
     return call
 
