@@ -43,6 +43,24 @@ def _quiet_kineto() -> Iterator[None]:
         del os.environ[name]
 
 
+@contextmanager
+def _cupti_torn_down(when: bool) -> Iterator[None]:
+    """Detach CUPTI from the process after the last recording, or it slows every launch after.
+
+    Left attached where CUDA graphs are used before CUDA 12.6, which do not survive it: torch's own
+    profiler asks for that by the same variable.
+    """
+    name = "TEARDOWN_CUPTI"
+    if not when or name in os.environ:
+        yield
+        return
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+
+
 class Window:
     """Decides when to record, and records."""
 
@@ -88,7 +106,7 @@ class Window:
             else:
                 self._stop(step)
             return
-        if self._cooling:  # the recorder's after-effects are over
+        if self._cooling and not self._plans:  # the recorder's after-effects are over
             self._log.flags = 0
             self._cooling = False
         if not self._plans:
@@ -155,7 +173,8 @@ class Window:
         self._log.enter(OBSERVER)
         self._log.observing = True
         profiler, self._profiler = self._profiler, None
-        profiler.stop()
+        with _cupti_torn_down(when=not self._plans):
+            profiler.stop()
         path = self._folder / f"{self._name}.pt.trace.json"
         partial = path.with_suffix(".part")
         try:

@@ -156,7 +156,7 @@ def _sinks(document: Document) -> list[Text]:
         where = place(sink["file"], sink["line"])
         lines.append(
             Text.assemble(
-                f" {number}  {sink['title']:<34}",
+                f" {number}  {sink['title']:<29}",
                 (f"{milliseconds(sink['ms']):>7} ms  {sink['share']:>4.0%}", "bold"),
                 f"  {where}",
             )

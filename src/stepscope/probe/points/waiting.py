@@ -44,7 +44,7 @@ def _waits(core: Core, what: str, call: Any, args: Any, kwargs: Any) -> Any:
 def _waiting(core: Core, original: Any, what: str) -> Any:
     @functools.wraps(original)
     def wait(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
+        if core.compiles and is_compiling():
             return original(*args, **kwargs)
         return _waits(core, what, original, args, kwargs)
 
@@ -54,7 +54,9 @@ def _waiting(core: Core, original: Any, what: str) -> Any:
 def _reading(core: Core, original: Any, what: str) -> Any:
     @functools.wraps(original)
     def read(*args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or not (args and getattr(args[0], "is_cuda", False)):
+        if not (args and getattr(args[0], "is_cuda", False)):
+            return original(*args, **kwargs)
+        if core.compiles and is_compiling():
             return original(*args, **kwargs)
         return _waits(core, what, original, args, kwargs)
 
@@ -63,10 +65,11 @@ def _reading(core: Core, original: Any, what: str) -> Any:
 
 def _moving(core: Core, original: Any, what: str) -> Any:
     device, log, sites = core.device, core.log, core.sites
+    known: dict[int, int] = {}  # a line that copies → its site, by the memory it copies from
 
     @functools.wraps(original)
     def move(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling() or log.off:
+        if (core.compiles and is_compiling()) or log.off:
             return original(self, *args, **kwargs)
         if self.is_cuda:
             if what == "to" and _names_cpu(args, kwargs):
@@ -85,8 +88,13 @@ def _moving(core: Core, original: Any, what: str) -> Any:
         finally:
             now = log.leave()
             try:
-                name = "h2d" if self.is_pinned() else core.waited("pageable copy")
-                sites.add(sites.here(name), now - begun, self.nbytes)
+                line = sites.here(core.waited("copy"))
+                site = known.get(line)
+                if site is None or core.look:  # asking whether memory is pinned is slow
+                    pinned = self.is_pinned()
+                    site = sites.here("h2d" if pinned else core.waited("pageable copy"))
+                    known[line] = site
+                sites.add(site, now - begun, self.nbytes)
             except Exception as problem:
                 core.guard(problem)
 
