@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.analyze.phases import charged, device_means, host_means
+from stepscope.analyze.phases import by_device, charged, device_means, host_means
 from stepscope.analyze.steps import DEVICE, HOST, Steps
 from stepscope.record.rows import STEP_PHASES
 
@@ -124,3 +124,12 @@ def test_without_any_timed_step_there_are_no_device_means():
     assert device_means(steps(4), np.ones(4, bool)) is None
     made = steps(2, DEVICE_MS | {"forward": np.array([np.nan, 2.0])})
     assert device_means(made, np.array([True, False])) is None
+
+
+def test_phases_of_the_device_are_scaled_to_the_step():
+    device = {"h2d": 1.0, "forward": 10.0, "backward": 20.0, "optimizer": 1.0, "other": 0.0}
+    phases = by_device(device, 64.0)
+    assert phases == {
+        "data_wait": 0.0, "h2d": 2.0, "forward": 20.0, "backward": 40.0, "optimizer": 2.0,
+        "other": 0.0,
+    }  # fmt: skip

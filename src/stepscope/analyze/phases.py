@@ -21,6 +21,18 @@ def device_means(steps: Steps, use: Bools) -> dict[str, float] | None:
     return {name: float(steps.device[name][timed].mean()) / 1e6 for name in DEVICE}
 
 
+def by_device(device: dict[str, float], mean_ms: float) -> dict[str, float]:
+    """Phases as the device saw them, scaled to the mean step: for steps the device decides.
+
+    There the host runs ahead and blocks wherever the queue happens to be full, which says nothing.
+    """
+    total = sum(device.values())
+    phases = dict.fromkeys(STEP_PHASES, 0.0)
+    for name, value in device.items():
+        phases[name] = value * mean_ms / total
+    return phases
+
+
 def charged(host: dict[str, float], device: dict[str, float] | None) -> dict[str, float]:
     """Phases that add up to the step: the host's, with its waits given to the phases whose work
     on the device went on meanwhile, in proportion to how far the device was behind in each.

@@ -7,7 +7,7 @@ from typing import Any
 from stepscope.analyze import machine, pipeline, places, sinks, whole
 from stepscope.analyze.hostcode import host_code
 from stepscope.analyze.memory import owners
-from stepscope.analyze.phases import charged, device_means, host_means
+from stepscope.analyze.phases import by_device, charged, device_means, host_means
 from stepscope.analyze.steps import Steps, assemble
 from stepscope.analyze.window import window_facts
 from stepscope.record.errors import BrokenRun
@@ -18,6 +18,7 @@ from stepscope.store.folder import in_use, read_run
 from stepscope.store.table import read_table
 
 SCHEMA = "stepscope.show/1"
+_DEVICE_DECIDES = 0.9  # busy that much, the device sets the pace
 Document = dict[str, Any]
 
 
@@ -51,8 +52,8 @@ def _summarize(folder: Path) -> Document:
         "account_s": whole.account(run["run"], facts, steps, first, rows),
         "losses": [float(x) if np.isfinite(x) else None for x in steps.loss],
     }
-    document |= _phases(steps, use)
     document["gpu"] = machine.gpu(run, facts, samples, steps, use, window_facts(folder))
+    document |= _phases(steps, use, document["gpu"])
     document["host"] = machine.host(samples)
     document["memory"] = machine.memory(facts, samples)
     document["loaders"] = places.loaders(facts, where)
@@ -153,16 +154,23 @@ def _by_optimizer(steps: Steps, names: dict[int, str]) -> list[Document]:
     ]
 
 
-def _phases(steps: Steps, use: Any) -> Document:
+def _phases(steps: Steps, use: Any, gpu: Document | None) -> Document:
     if not len(steps):
         return {
             "phases_ms": dict.fromkeys(STEP_PHASES, 0.0),
+            "phases_seen_by": "host",
             "phases_host_ms": None,
             "phases_device_ms": None,
         }
     host, device = host_means(steps, use), device_means(steps, use)
+    busy = gpu["busy_fraction"] if gpu else None
+    if device is not None and busy is not None and busy >= _DEVICE_DECIDES:
+        phases, seen_by = by_device(device, float(steps.duration[use].mean()) / 1e6), "device"
+    else:
+        phases, seen_by = charged(host, device), "host"
     return {
-        "phases_ms": charged(host, device),
+        "phases_ms": phases,
+        "phases_seen_by": seen_by,
         "phases_host_ms": host,
         "phases_device_ms": device,
     }

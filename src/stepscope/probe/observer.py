@@ -106,6 +106,7 @@ class Observer:
         if self._watch is not None:
             self._watch.remove()
         failed = core.log.off
+        core.log.observing = True
         if not failed:
             core.window.abandon()
             core.device.finish()

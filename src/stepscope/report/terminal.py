@@ -217,7 +217,7 @@ def _account(document: Document) -> list[Text]:
         where = places.get(name, {})
         at = place(where.get("file"), where.get("line"))
         if name == "imports" and where:
-            at = f"{safe(where['module'])} {seconds(where['seconds'])}"
+            at = f"{shortened(safe(where['module']), 30)} {seconds(where['seconds'])}"
         lines.append(
             Text(
                 f"    {_NAMES.get(name, name):<13}{seconds(value):>12}  {value / total:>4.0%}  {at}"

@@ -96,7 +96,7 @@ class SmallResNet(nn.Module):
 
     def __init__(self, width: int, classes: int = 3) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(3, width, 7, 4, 3)
+        self.stem = nn.Conv2d(3, width, 7, 8, 3)
         sizes = [width, width, 2 * width, 4 * width]
         self.blocks = nn.Sequential(*(Block(a, b, stride=2) for a, b in pairwise(sizes)))
         self.head = nn.Linear(4 * width, classes)
@@ -110,9 +110,9 @@ class SmallResNet(nn.Module):
 def main() -> None:
     """Train for some steps."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--size", type=int, default=192)
+    parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--width", type=int, default=8)
     arguments = parser.parse_args()
 
