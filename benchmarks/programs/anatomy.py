@@ -99,7 +99,7 @@ def pieces(observer: Observer, device: str) -> dict[str, Action]:
         clock._pool.append(clock._marks.pop()[0])
 
     found: dict[str, Action] = {
-        "log.enter + leave": lambda: (log.enter(FORWARD), log.leave(log.depth - 1)),
+        "log.enter + leave": lambda: (log.enter(FORWARD), log.leave()),
         "log.end_row": lambda: log.end_row(Kind.STEP),
         "sites.here": lambda: sites.here("forward", 1),
         "sites.add": lambda: sites.add(0, 1),

@@ -218,11 +218,8 @@ def _account(document: Document) -> list[Text]:
         at = place(where.get("file"), where.get("line"))
         if name == "imports" and where:
             at = f"{shortened(safe(where['module']), 30)} {seconds(where['seconds'])}"
-        lines.append(
-            Text(
-                f"    {_NAMES.get(name, name):<13}{seconds(value):>12}  {value / total:>4.0%}  {at}"
-            )
-        )
+        row = f"    {_NAMES.get(name, name):<13}{seconds(value):>12}  {value / total:>4.0%}  {at}"
+        lines.append(Text(row.rstrip()))
     return lines
 
 
