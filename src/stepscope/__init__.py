@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from stepscope.record.version import __version__
+
 __all__ = ["__version__", "observe", "step"]
 
 if TYPE_CHECKING:

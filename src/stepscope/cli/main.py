@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from stepscope import __version__
 from stepscope.cli.defaults import defaults
 from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.version import __version__
 
 COMMANDS = {
     "run": "Observe a program: where does each step's time go?",

@@ -12,13 +12,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from stepscope import __version__
 from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.live import LiveLine
 from stepscope.launch.program import Program, environment
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.options import ProbeOptions
 from stepscope.record.privacy import kept_environment, masked_arguments
+from stepscope.record.version import __version__
 from stepscope.store import folder as folders
 from stepscope.store.table import trim_table
 

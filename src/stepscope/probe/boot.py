@@ -38,6 +38,7 @@ def _begin(options: ProbeOptions, watch: ImportWatch) -> None:
         observer = Observer(options)
         observer.install(watch)
         os.register_at_fork(after_in_child=observer.forked)
+        atexit.register(_keep_interrupted)  # runs last
         atexit.register(_guarded(observer.end))
     except Exception as problem:
         _give_up(problem)
@@ -53,6 +54,19 @@ def _keep(options: ProbeOptions, problem: Exception) -> None:
         facts.write("problem", text=f"the program was not observed: {problem!r}")
     except OSError:
         pass
+
+
+def _keep_interrupted() -> None:
+    """Have Python still end by SIGINT after a KeyboardInterrupt nobody caught.
+
+    It remembers to in a flag that any `exec` of a string on the way out clears, as of a dataclass
+    in a module imported late; one that ends in KeyboardInterrupt sets it again.
+    """
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        try:
+            exec("raise KeyboardInterrupt")
+        except KeyboardInterrupt:
+            pass
 
 
 def _guarded(function: Callable[[], Any]) -> Callable[[], None]:
