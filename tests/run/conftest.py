@@ -5,6 +5,7 @@ import io
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import traceback
@@ -87,6 +88,8 @@ def run_process(
     return Ended(process.returncode, seen + stdout, stderr)
 
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background jobs
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 _BEFORE = dict(os.environ)  # any test ran
 
 
