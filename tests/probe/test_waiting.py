@@ -1,0 +1,81 @@
+"""Where the host waits for the device, with tensors that only claim to be on one."""
+
+import inspect
+from time import monotonic_ns
+from types import SimpleNamespace
+
+import pytest
+
+from stepscope.record.options import ProbeOptions
+from stepscope.store.facts import read_facts
+from stepscope.store.table import read_table
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture
+def core(tmp_path):
+    from stepscope.probe.core import Core
+
+    core = Core(ProbeOptions(str(tmp_path), monotonic_ns()))
+    core.stepping = True
+    return core
+
+
+@pytest.fixture
+def read(core):
+    from stepscope.probe.points import waiting
+
+    return waiting._reading(core, lambda tensor: tensor.value, "item")
+
+
+def waits(core, tmp_path):
+    """What was noted: kind of wait, line and count."""
+    table = read_table(tmp_path / "sites.npy")
+    sites = read_facts(tmp_path / "facts.jsonl")["site"]
+    return [
+        (site["what"], site["line"], int(table[site["id"]]["count"]))
+        for site in sites
+        if site["what"].startswith(("sync:", "setup:"))
+    ]
+
+
+def tensor(on_device=True):
+    return SimpleNamespace(value=0.5, is_cuda=on_device)
+
+
+def test_a_read_from_the_device_is_counted_at_its_line(core, read, tmp_path):
+    for _ in range(3):
+        line = inspect.currentframe().f_lineno + 1
+        assert read(tensor()) == 0.5
+    assert waits(core, tmp_path) == [("sync:item", line, 3)]
+
+
+def test_a_read_from_the_host_is_no_wait(core, read, tmp_path):
+    assert read(tensor(on_device=False)) == 0.5
+    assert waits(core, tmp_path) == []
+
+
+def test_waits_before_the_loop_are_told_apart(core, read, tmp_path):
+    core.stepping = False
+    read(tensor())
+    assert [what for what, _, _ in waits(core, tmp_path)] == ["setup:item"]
+
+
+def test_the_observers_own_waits_are_not_the_programs(core, read, tmp_path):
+    core.log.observing = True
+    assert read(tensor()) == 0.5
+    assert waits(core, tmp_path) == []
+
+
+def test_a_wait_that_raises_is_left_and_passes_its_error_on(core, tmp_path):
+    from stepscope.probe.points import waiting
+
+    def broken():
+        raise RuntimeError("CUDA error")
+
+    wait = waiting._waiting(core, broken, "synchronize")
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        wait()
+    assert core.log.depth == 0
+    assert [what for what, _, _ in waits(core, tmp_path)] == ["sync:synchronize"]
