@@ -227,6 +227,8 @@ assert history.problem is None
 """
 
 
-def test_watching_again_is_harmless():
-    watch_out_of_memory(lambda fact: None)
-    watch_out_of_memory(lambda fact: None)
+def test_watching_says_nothing_while_there_is_memory():
+    facts = []
+    watch_out_of_memory(facts.append)
+    watch_out_of_memory(facts.append)
+    assert facts == []

@@ -343,10 +343,10 @@ STRANGERS = [
 @pytest.mark.parametrize(("part", "name"), STRANGERS)
 def test_names_of_strangers_cannot_touch_the_screen(on_gpu, part, name):
     on_gpu[part][name] = f"x{HOSTILE}y"
-    harmless(shown(on_gpu))
+    assert_harmless(shown(on_gpu))
 
 
-def harmless(text):
+def assert_harmless(text):
     assert not any(unicodedata.category(char) == "Cc" and char != "\n" for char in text), (
         "a control character reached the terminal"
     )
@@ -370,13 +370,13 @@ def test_texts_of_strangers_anywhere_cannot_touch_the_screen(on_gpu):
     on_gpu["memory"]["lines"] = {"peak_bytes": 1, "at_peak": [line], "growth": [line]}
     code = {"file": evil, "line": 1, "function": evil, "own_s": 1.0, "cumulative_s": 1.0}
     on_gpu["host_code"] = {"sampled_s": 1.0, "lines": [code]}
-    harmless(shown(on_gpu))
+    assert_harmless(shown(on_gpu))
 
 
 def test_owners_named_by_a_stranger_cannot_touch_the_screen(on_gpu):
     on_gpu["run"] |= {"exit_code": 1, "out_of_memory": {"device": "cuda"}}
     on_gpu["memory"]["owners"] = {f"x{HOSTILE}y": GIB}
-    harmless(shown(on_gpu))
+    assert_harmless(shown(on_gpu))
 
 
 def test_markup_is_text_like_any_other(document):

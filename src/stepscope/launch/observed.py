@@ -48,19 +48,19 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
         raise UsageError(
             f"cannot write in {folder}: {problem.strerror}; name another folder with --out"
         ) from None
-    session = _Session(request, folder)
+    beside = _Beside(request, folder)
     options = replace(options, launched_ns=time.monotonic_ns())
     try:
         outcome = run_child(
             request.program.command,
             environment(options.to_json()),
             request.timeout_s,
-            session.begin,
-            session.tick,
+            beside.begin,
+            beside.tick,
         )
     finally:
-        session.end()
-    facts["run"] |= _ending(outcome, session.notes)
+        beside.end()
+    facts["run"] |= _ending(outcome, beside.notes)
     try:
         finish(folder, facts)
     except Exception as problem:
@@ -69,7 +69,7 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
     return outcome
 
 
-class _Session:
+class _Beside:
     """What goes on beside the child: the machine's samples, the host profiler, the live line."""
 
     def __init__(self, request: Request, folder: Path) -> None:
