@@ -175,7 +175,14 @@ def test_steps_that_got_faster_are_called_so(document):
 
 def test_a_window_that_never_came_says_how_to_get_one(document):
     document["windows"] = []
+    document["run"]["window"] = 6
     assert "--window-at" in shown(document)
+
+
+def test_a_window_nobody_asked_for_is_not_missed(document):
+    document["windows"] = []
+    document["run"]["window"] = 0
+    assert "--window-at" not in shown(document)
 
 
 def test_problems_are_notes(document):

@@ -96,6 +96,7 @@ def _run(run: dict[str, Any], facts: Any, folder: Path) -> Document:
         "folder": str(folder),
         "device": next((kind for kind in ("cuda", "cpu") if kind in on), None),
         "torch": process.get("torch") or known.get("torch"),
+        "window": run.get("options", {}).get("window"),
         "complete": bool(facts["end"]),
         "under_way": known["exit_code"] is None and in_use(folder),
         "error": error,

@@ -84,7 +84,7 @@ def _complain(problem: click.ClickException) -> None:
         problem.show()
         sys.exit(problem.exit_code)
     command = context.command_path if context is not None else "stepscope"
-    fail(f"{message.rstrip('.')}: see {command} --help", problem.exit_code)
+    fail(f"{message.rstrip('.')} (see {command} --help)", problem.exit_code)
 
 
 def fail(text: str, exit_code: int) -> None:

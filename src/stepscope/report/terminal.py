@@ -259,13 +259,9 @@ def _next(document: Document) -> list[Text]:
         if document["windows"]:
             lines.append(Text("       open in Perfetto or TensorBoard:"))
             lines.append(Text(f"       {_path(run['folder'])}/window.pt.trace.json.gz"))
-        elif not run["under_way"]:
-            lines.append(
-                Text(
-                    "       stepscope run --window-at 2 …    records kernels early: none were",
-                    "dim",
-                )
-            )
+        elif run.get("window") and not run["under_way"]:
+            hint = "       no kernels recorded: it ended too early; --window-at 2 would"
+            lines.append(Text(hint, "dim"))
     else:
         lines.append(Text("Next:  stepscope run --help"))
     return lines
