@@ -1,6 +1,6 @@
 import pytest
 
-from stepscope.analyze.hostcode import host_code, short_path
+from stepscope.analyze.hostcode import host_code
 from stepscope.analyze.stacks import read_stacks
 from stepscope.record.frames import Frame
 
@@ -129,10 +129,3 @@ def test_other_threads_are_told_apart_from_the_main_one():
 def test_an_empty_recording_gives_an_empty_result():
     code = host_code("")
     assert (code.sampled_s, code.functions, code.threads) == (0, [], [])
-
-
-def test_paths_are_shortened_against_the_programs_folder_and_packages():
-    assert short_path("/home/me/p/data.py", "/home/me/p") == "data.py"
-    assert short_path("/home/me/p2/data.py", "/home/me/p") == "/home/me/p2/data.py"
-    assert short_path(f"{TORCH}/nn/a.py", "/p") == "torch/nn/a.py"
-    assert short_path(f"{STDLIB}/queue.py", "/p") == "queue.py"

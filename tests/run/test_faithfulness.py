@@ -289,3 +289,11 @@ def test_ctrl_c_at_a_terminal_reaches_the_program_once(
     bench: "Bench", stdin_is_terminal: bool
 ) -> None:
     assert "interrupts 1\r\n" in interrupt_at_terminal(bench, stdin_is_terminal)
+
+
+def test_repeat_ends_with_a_program_that_a_signal_ended(bench: "Bench") -> None:
+    program = bench.folder / "killed.py"
+    program.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n")
+    ended = bench.stepscope("run", "--repeat", "3", "--quiet", str(program))
+    assert ended.exit_code == 128 + 15
+    assert len(list((bench.folder / ".stepscope").glob("*/"))) == 1

@@ -22,9 +22,6 @@ _WAITS = re.compile(
     r"|concurrent[/\\]futures[/\\]thread\.py:_worker"
     r"|socket\.py:(?:.*\.)?(?:accept|readinto))$"
 )
-_PACKAGES = re.compile(
-    r"[/\\](?:lib[/\\]python3\.\d+(?:[/\\](?:site|dist)-packages)?|(?:site|dist)-packages)[/\\]"
-)
 
 
 @dataclass(frozen=True)
@@ -129,13 +126,6 @@ def host_code(text: str, rate_hz: float = 100, pid: int | None = None) -> HostCo
             if thread.own or thread.waiting
         ],
     )
-
-
-def short_path(file: str, base: str) -> str:
-    """A path for display: relative to `base` or to the folder of installed packages."""
-    if base and file.startswith(base.rstrip("/") + "/"):
-        return file[len(base.rstrip("/")) + 1 :]
-    return _PACKAGES.split(file)[-1]
 
 
 def _threads(stacks: Iterable[Stack]) -> dict[int, _Thread]:

@@ -63,7 +63,8 @@ def run(
     request = Request(target, timeout, python, live=not quiet and sys.stderr.isatty())
     memory_of = _memory_of() if memory else None
     exit_code = 0
-    for number, folder in enumerate(_folders(out, force, repeat), start=1):
+    folders = _folders(out, force, repeat)
+    for number, folder in enumerate(folders, start=1):
         options = ProbeOptions(
             folder=str(folder.absolute()),
             launched_ns=0,
@@ -80,6 +81,10 @@ def run(
         exit_code = exit_code or outcome.exit_code
         if not quiet:
             _tell(folder, number, repeat)
+        if outcome.signal is not None or outcome.timed_out:
+            for unused in folders[number:]:
+                unused.rmdir()
+            break
     return exit_code
 
 
@@ -103,10 +108,7 @@ def _folders(out: Path | None, force: bool, repeat: int) -> list[Path]:
 
     if repeat == 1:
         return [create(out, force, Path.cwd())]
-    parent = out if out is not None else None
-    return [
-        create(parent / str(i) if parent else None, force, Path.cwd()) for i in range(1, repeat + 1)
-    ]
+    return [create(out / str(i) if out else None, force, Path.cwd()) for i in range(1, repeat + 1)]
 
 
 def _tell(folder: Path, number: int, repeat: int) -> None:

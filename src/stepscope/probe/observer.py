@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from time import monotonic_ns
 from typing import Any
 
 import torch
@@ -64,7 +63,6 @@ class Observer:
         core.facts.write(
             "process",
             booted_ns=watch.started_ns,
-            imported_ns=monotonic_ns(),
             torch=torch.__version__,
             cuda=torch.version.cuda,
             python=sys.version.split()[0],
@@ -105,21 +103,10 @@ class Observer:
         current = None
         if self._watch is not None:
             self._watch.remove()
-        failed = core.log.off
         core.log.observing = True
-        if not failed:
-            core.window.abandon()
-            core.device.finish()
-            self._memory.write()
-            self._config.write()
-            if self._history is not None:
-                self._history.stop()
-                if self._history.problem:
-                    core.facts.write("problem", text=self._history.problem)
-            if counters := compile_counters():
-                core.facts.write("compile_counters", **counters)
-            core.facts.write("end", **self._last_words(error))
-        for undo in (
+        conclude = [] if core.log.off else [lambda: self._conclude(error)]
+        for action in (
+            *conclude,
             *core.on_end,
             core.window.drop,
             self._clock.uninstall,
@@ -128,16 +115,25 @@ class Observer:
             core.sites.close,
         ):
             try:
-                undo()
+                action()
             except Exception as problem:
                 core.guard(problem)
 
-    def _last_words(self, error: BaseException | None) -> dict[str, Any]:
-        watch = self._watch
+    def _conclude(self, error: BaseException | None) -> None:
+        """What is known only now: late values, the last readings, how it ended."""
+        core = self.core
+        core.window.abandon()
+        core.device.finish()
+        self._memory.write()
+        self._config.write()
+        if self._history is not None:
+            self._history.stop()
+            if self._history.problem:
+                core.facts.write("problem", text=self._history.problem)
+        if counters := compile_counters():
+            core.facts.write("compile_counters", **counters)
+        words: dict[str, Any] = {"steps": core.steps}
         error = error or getattr(sys, "last_value", None)
-        words: dict[str, Any] = {"steps": self.core.steps}
-        if watch is not None:
-            watch.remove()
         if error is not None:
             words["error"] = {"type": type(error).__name__, "text": str(error)[:2000]}
-        return words
+        core.facts.write("end", **words)

@@ -133,8 +133,7 @@ class Window:
         from torch.profiler import ProfilerActivity, profile
 
         name, steps, flags = self._plans.pop(0)
-        self._log.enter(OBSERVER)
-        self._log.observing = True
+        self._enter()
         try:
             activities = [ProfilerActivity.CPU]
             if torch.cuda.is_available():
@@ -152,11 +151,9 @@ class Window:
         except RuntimeError as problem:
             self._plans.clear()
             self._facts.write("problem", text=f"no kernel-level recording: {problem}")
-            self._log.observing = False
-            self._log.leave()
+            self._leave()
             return
-        self._log.observing = False
-        self._log.leave()
+        self._leave()
         self._log.end_row(Kind.WINDOW)
         self._log.flags = flags
         self._profiler, self._name, self._left = profiler, name, steps
@@ -170,33 +167,42 @@ class Window:
         self._mark.__enter__()
 
     def _stop(self, step: int) -> None:
-        self._log.enter(OBSERVER)
-        self._log.observing = True
+        self._enter()
         profiler, self._profiler = self._profiler, None
         with _cupti_torn_down(when=not self._plans):
             profiler.stop()
+        try:
+            self._keep(profiler)
+            self._facts.write("window", name=self._name, first=self._started_at, last=step)
+        except (OSError, RuntimeError) as problem:
+            self._plans.clear()
+            self._facts.write("problem", text=f"the window's trace was not kept: {problem}")
+        del profiler  # freeing what it recorded takes a while
+        self._leave()
+        self._log.end_row(Kind.WINDOW)
+        self._cooling = True
+        self._gap = 0
+
+    def _keep(self, profiler: Any) -> None:
+        """Write the trace, whole or not at all."""
         path = self._folder / f"{self._name}.pt.trace.json"
         partial = path.with_suffix(".part")
         try:
             profiler.export_chrome_trace(str(partial))
             partial.rename(path)
-        except (OSError, RuntimeError) as problem:
+        except (OSError, RuntimeError):
             for leftover in self._folder.glob(f"{partial.name}*"):
                 leftover.unlink()
-            self._plans.clear()
-            self._facts.write("problem", text=f"the window's trace was not kept: {problem}")
-            self._log.observing = False
-            self._log.leave()
-            self._log.end_row(Kind.WINDOW)
-            self._cooling = True
-            return
-        del profiler
-        self._facts.write("window", name=self._name, first=self._started_at, last=step)
+            raise
+
+    def _enter(self) -> None:
+        """From here on it is the observer that works, and waits, not the program."""
+        self._log.enter(OBSERVER)
+        self._log.observing = True
+
+    def _leave(self) -> None:
         self._log.observing = False
         self._log.leave()
-        self._log.end_row(Kind.WINDOW)
-        self._cooling = True
-        self._gap = 0
 
     def drop(self) -> None:
         """Observing has failed: a recorder left on would slow the program and crash its end."""

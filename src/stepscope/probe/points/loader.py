@@ -1,6 +1,7 @@
 """Loader created, iterator made, batch waited for."""
 
 import functools
+import itertools
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
@@ -28,6 +29,7 @@ def install(core: Core, patches: Patches) -> None:
     append = log.events.append
     made_at: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # loader → site
     numbers: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # loaders in use
+    counter = itertools.count()
     sizes: dict[int, int | None] = {}  # id of an iterator → its loader's batch size
     axes: dict[int, int] = {}  # id of an iterator → the axis that counts samples
     fresh: set[int] = set()  # iterators with workers that have not delivered yet
@@ -56,7 +58,7 @@ def install(core: Core, patches: Patches) -> None:
         try:
             sites.add(sites.here("epoch_start"), now - begun)
             if self not in numbers:
-                numbers[self] = len(numbers)
+                numbers[self] = next(counter)
                 facts = _arguments(self, made_at.get(self))
                 core.facts.write("loader", id=numbers[self], **facts)
             workers = [worker.pid for worker in getattr(iterator, "_workers", ())]
