@@ -1,0 +1,1 @@
+"""From a timeline to answers: pure functions that return data."""

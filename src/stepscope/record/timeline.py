@@ -1,0 +1,294 @@
+"""The timeline: what a profiler recorded, whatever tool recorded it, as typed columns.
+
+Times are int64 nanoseconds since `Timeline.origin_ns`. Names, shapes and the like are interned:
+a column holds an index into a list of the Timeline, and -1 where there is nothing.
+"""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Column = NDArray[Any]
+T = TypeVar("T")
+NOTHING = -1
+
+
+class HostKind(IntEnum):
+    """What a stretch of a host thread was."""
+
+    OPERATOR = 0  # aten:: and other dispatched operators, autograd's nodes
+    ANNOTATION = 1  # record_function, NVTX ranges, ProfilerStep#, Optimizer.step#
+    PYTHON = 2  # Python functions and modules, where stacks were recorded
+    RUNTIME = 3  # calls into CUDA's or HIP's runtime or driver
+    OVERHEAD = 4  # the profiler's own work
+
+
+class DeviceKind(IntEnum):
+    """What a stretch of a device stream was."""
+
+    KERNEL = 0
+    COPY = 1
+    SET = 2  # memset
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvents:
+    """Ordered by start; of two that start together on a thread the longer comes first."""
+
+    kind: Column  # uint8, HostKind
+    name: Column  # int32, into Timeline.names
+    start: Column  # int64
+    duration: Column  # int64
+    thread: Column  # int32, into Timeline.threads
+    correlation: Column  # int64, of runtime calls: the same number as the work they launched
+    external: Column  # int64, the profiler's id of an operator
+    sequence: Column  # int64, autograd's number that joins an operator to its backward
+    shapes: Column  # int32, into Timeline.shapes
+    collective: Column  # int32, into Timeline.collectives
+    parent: Column  # int32, the event around this one on its thread, as an index into these columns
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def end(self) -> Column:
+        return self.start + self.duration
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEvents:
+    """Ordered by start."""
+
+    kind: Column  # uint8, DeviceKind
+    name: Column  # int32, into Timeline.names
+    start: Column  # int64
+    duration: Column  # int64
+    stream: Column  # int32, into Timeline.streams
+    correlation: Column  # int64
+    external: Column  # int64
+    bytes: Column  # int64, moved or set
+    geometry: Column  # int32, into Timeline.geometries
+    collective: Column  # int32, into Timeline.collectives
+    graph: Column  # int64, the CUDA graph's id or node where the work came from one
+    launch: Column  # int32, the runtime call that launched it, as an index into the host events
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def end(self) -> Column:
+        return self.start + self.duration
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryEvents:
+    """Allocations (bytes > 0) and releases (bytes < 0) in order of time."""
+
+    time: Column  # int64
+    device: Column  # int16, NOTHING for host memory
+    address: Column  # int64
+    bytes: Column  # int64
+    allocated: Column  # int64, all that is allocated after this, NOTHING where not said
+    reserved: Column  # int64, the same for what the allocator holds
+    thread: Column  # int32, into Timeline.threads
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass(frozen=True, slots=True)
+class SyncEvents:
+    """Synchronisations as the device's tracer saw them (category cuda_sync); often empty.
+
+    Not work: a stream that waits is idle.
+    """
+
+    name: Column  # int32, into Timeline.names
+    start: Column  # int64
+    duration: Column  # int64
+    stream: Column  # int32, into Timeline.streams, NOTHING for a whole context
+    correlation: Column  # int64
+    waits_for: Column  # int32, into Timeline.streams: whose event was waited for
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """A host thread. Ids are text, as some tools write names there."""
+
+    pid: str
+    tid: str
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """A queue of one device."""
+
+    device: int
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Inputs of an operator, each field JSON text as recorded (b"" where it was not)."""
+
+    dims: bytes = b""
+    types: bytes = b""
+    strides: bytes = b""
+    values: bytes = b""  # "Concrete Inputs": scalars, lists of scalars
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """How a kernel was launched; None where it was not recorded."""
+
+    grid: tuple[int, ...] | None = None
+    block: tuple[int, ...] | None = None
+    registers: int | None = None  # per thread
+    shared_bytes: int | None = None  # per block
+    blocks_per_sm: float | None = None
+    warps_per_sm: float | None = None
+    occupancy: float | None = None  # 0 to 1, the profiler's estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """What was communicated; None where it was not recorded."""
+
+    name: str
+    dtype: str | None = None
+    in_elements: int | None = None
+    out_elements: int | None = None
+    group_size: int | None = None
+    group: str | None = None
+    ranks: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """A device as the recording describes it; None where it does not."""
+
+    index: int
+    name: str | None = None
+    memory_bytes: int | None = None
+    capability: tuple[int, int] | None = None
+    multiprocessors: int | None = None
+    warp_size: int | None = None
+    max_threads_per_sm: int | None = None
+
+
+@dataclass(slots=True)
+class Quality:
+    """How far a recording can be trusted: what was read, mended and left out."""
+
+    read: int = 0  # events in the file
+    kept: int = 0  # events that are in the timeline
+    repaired: dict[str, int] = field(default_factory=dict)  # what was mended -> how often
+    dropped: dict[str, int] = field(default_factory=dict)  # why left out -> how often
+    ignored: dict[str, int] = field(default_factory=dict)  # carries no time (arrows, labels)
+    truncated: bool = False
+    notes: list[str] = field(default_factory=list)  # a sentence each
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One process's (rank's) recording."""
+
+    source: str  # the file's name, as the user gave it
+    tool: str  # "kineto" or "nsys"
+    origin_ns: int  # what to add to a time for the recording's own clock
+    names: list[str]
+    threads: list[Thread]
+    streams: list[Stream]
+    shapes: list[Shapes]
+    geometries: list[Geometry]
+    collectives: list[Collective]
+    devices: list[DeviceInfo]
+    host: HostEvents
+    device: DeviceEvents
+    memory: MemoryEvents
+    syncs: SyncEvents
+    span: tuple[int, int]  # from the first to the last thing recorded
+    rank: int | None
+    world_size: int | None
+    backend: str | None  # of communication: nccl, gloo
+    quality: Quality
+
+    def name_of(self, index: int) -> str:
+        return self.names[index] if index >= 0 else ""
+
+    def named(self, *prefixes: str) -> Column:
+        """For each of `names`, whether it starts with one of the prefixes: to index by a column."""
+        return np.fromiter((n.startswith(prefixes) for n in self.names), bool, len(self.names))
+
+
+_DTYPES: dict[type, dict[str, Any]] = {
+    HostEvents: {
+        "kind": np.uint8,
+        "name": np.int32,
+        "start": np.int64,
+        "duration": np.int64,
+        "thread": np.int32,
+        "correlation": np.int64,
+        "external": np.int64,
+        "sequence": np.int64,
+        "shapes": np.int32,
+        "collective": np.int32,
+        "parent": np.int32,
+    },
+    DeviceEvents: {
+        "kind": np.uint8,
+        "name": np.int32,
+        "start": np.int64,
+        "duration": np.int64,
+        "stream": np.int32,
+        "correlation": np.int64,
+        "external": np.int64,
+        "bytes": np.int64,
+        "geometry": np.int32,
+        "collective": np.int32,
+        "graph": np.int64,
+        "launch": np.int32,
+    },
+    MemoryEvents: {
+        "time": np.int64,
+        "device": np.int16,
+        "address": np.int64,
+        "bytes": np.int64,
+        "allocated": np.int64,
+        "reserved": np.int64,
+        "thread": np.int32,
+    },
+    SyncEvents: {
+        "name": np.int32,
+        "start": np.int64,
+        "duration": np.int64,
+        "stream": np.int32,
+        "correlation": np.int64,
+        "waits_for": np.int32,
+    },
+}
+
+
+def column_types(table: type) -> dict[str, Any]:
+    """The dtype of each column of HostEvents, DeviceEvents, MemoryEvents or SyncEvents."""
+    return _DTYPES[table]
+
+
+def events(table: type[T], **columns: Any) -> T:
+    """A table from sequences, in the columns' own types; columns left out are all NOTHING."""
+    size = len(next(iter(columns.values()), ()))
+    return table(
+        **{
+            name: np.asarray(columns[name], dtype)
+            if name in columns
+            else np.full(size, NOTHING if dtype is not np.uint8 else 0, dtype)
+            for name, dtype in _DTYPES[table].items()
+        }
+    )

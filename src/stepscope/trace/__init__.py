@@ -1,0 +1,1 @@
+"""Reads what profilers recorded into one timeline."""
