@@ -95,8 +95,7 @@ def pieces(observer: Observer, device: str) -> dict[str, Action]:
         clock.end_row(log.end_row(Kind.STEP))
 
     def mark() -> None:
-        clock._record()
-        clock._pool.append(clock._marks.pop()[0])
+        clock._pool.append(clock._record())
 
     found: dict[str, Action] = {
         "log.enter + leave": lambda: (log.enter(FORWARD), log.leave()),

@@ -24,6 +24,17 @@ _LOOK_FIRST, _LOOK_EVERY = 64, 16
 _PATIENCE = 3  # steps a program that swallows StopProgram may still make
 
 
+class _Kinds(dict[str, str]):
+    """The kinds of waits in the loop, each made once: they are asked for in every step."""
+
+    def __missing__(self, what: str) -> str:
+        self[what] = f"sync:{what}"
+        return self[what]
+
+
+_IN_LOOP = _Kinds()
+
+
 class StopProgram(SystemExit):
     """Ends the program after `--steps`: exit code 0, `finally` and `atexit` run."""
 
@@ -105,7 +116,7 @@ class Core:
     def waited(self, what: str) -> str:
         """The kind of site for a wait: those of the loop are told from those of preparation."""
         looping = self.stepping or self.delivering or self.calls or self.backwards
-        return f"sync:{what}" if looping else f"setup:{what}"
+        return _IN_LOOP[what] if looping else f"setup:{what}"
 
     def end_row(self, kind: Kind, who: int = 0) -> None:
         """A row ends here. A device in trouble is the program's to report, not ours."""

@@ -21,9 +21,9 @@ _BUDGET = 0.003  # of the program's time, for timing rows
 _ALL_OF_FIRST = 16  # rows timed whatever it costs
 _RAREST = 64  # at least one row in so many is timed
 _MOST_PENDING = 64  # timed rows, and copies; a device further behind is left alone
-_HELD_ROWS = 16
-_HELD_NS = 20_000_000
-_POLL_NS = 2_000_000
+_HELD_ROWS = 64
+_HELD_NS = 50_000_000
+_POLL_NS = 5_000_000
 _ROOM = 256  # losses in one copy
 
 
@@ -69,13 +69,15 @@ class DeviceClock:
         self._marks: list[tuple[Any, int]] = []
         self._first: Any = None
         self._phase = _OTHER
-        self._timing = False
+        self.timing = False
+        """Whether the row under way is timed."""
         self._untimed_left = 0
         self._seen = 0
         self._spent_ns = 0
         self._row_ns = self._held_ns = self._polled_ns = 0
         self.capturing = False
         self.active = False
+        """Whether the program uses CUDA."""
 
     def activate(self) -> None:
         """The program has begun to use CUDA."""
@@ -87,7 +89,7 @@ class DeviceClock:
 
     def mark(self, phase: int) -> None:
         """A phase begins: what the stream does up to here belongs to the one before."""
-        if not self._timing or self.capturing:
+        if not self.timing or self.capturing:
             return
         slot = _ORDER[phase]
         if slot == self._phase:
@@ -96,7 +98,7 @@ class DeviceClock:
         try:
             self._marks.append((self._record(), self._phase))
         except RuntimeError:  # the device is in trouble; the program will hear of it by itself
-            self.active = self._timing = False
+            self.active = self.timing = False
         self._phase = slot
         self._spent_ns += monotonic_ns() - began
 
@@ -156,7 +158,7 @@ class DeviceClock:
     def _time_rows(self, row: int, now: int) -> None:
         """End the timed row, if this was one, and decide whether the next one is."""
         last = None
-        if self._timing:
+        if self.timing:
             last = self._record()
             self._marks.append((last, self._phase))
             self._timed.append(_Timed(row, self._first, self._marks))
@@ -167,12 +169,12 @@ class DeviceClock:
         self._seen += 1
         if self._untimed_left > 0 or len(self._timed) >= _MOST_PENDING:
             self._untimed_left -= 1
-            if self._timing:
+            if self.timing:
                 self._timed[-1].ends_here = True
-            self._timing = False
+            self.timing = False
             return
         self._first = last if last is not None else self._record()
-        self._timing = True
+        self.timing = True
         self._phase = _OTHER
 
     def _pause(self, row_ns: int) -> int:
@@ -224,7 +226,7 @@ class DeviceClock:
         values = [value if value.dtype == dtype else value.to(dtype) for value in values]
         free = self._buffers.setdefault(dtype, [])
         buffer = free.pop() if free else torch.empty(_ROOM, dtype=dtype, pin_memory=True)
-        together = torch.stack([value.reshape(()) for value in values])
+        together = torch.stack([value.reshape(()) if value.dim() else value for value in values])
         buffer[: len(values)].copy_(together, non_blocking=True)
         self._copied.append(_Copied(self._record(), buffer, rows, receive))
 
@@ -243,4 +245,4 @@ class DeviceClock:
 
     def _is_here(self, value: Any) -> bool:
         """Whether a tensor is on the device whose stream is timed."""
-        return bool(value.is_cuda) and value.device.index == self._current_device()
+        return bool(value.is_cuda) and value.get_device() == self._current_device()

@@ -33,7 +33,7 @@ def install(core: Core, patches: Patches) -> None:
         if isinstance(loss, Tensor) and loss.numel() == 1 and loss.is_floating_point():
             device.loss(unscaled[1] if loss is unscaled[0] else loss)
         unscaled[0] = unscaled[1] = None
-        if device.active:
+        if device.timing:
             device.mark(BACKWARD)
 
     @functools.wraps(original_backward)

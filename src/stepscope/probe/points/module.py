@@ -198,7 +198,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
     grad = torch.is_grad_enabled()
     if roots.searching:
         roots.unwatch()
-    if core.device.active:
+    if core.device.timing:
         core.device.mark(FORWARD)
     measure = roots.measure if grad and root else None
     allocated = torch.cuda.memory_allocated() if measure else 0

@@ -55,7 +55,7 @@ class OptimizerPoint:
                 log.events.append(OPTIMIZER)
                 log.events.append(begun)
                 self._open.append(begun)
-                if core.device.active:
+                if core.device.timing:
                     core.device.mark(OPTIMIZER)
         except Exception as problem:
             core.guard(problem)

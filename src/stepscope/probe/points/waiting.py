@@ -65,51 +65,56 @@ def _reading(core: Core, original: Any, what: str) -> Any:
 
 def _moving(core: Core, original: Any, what: str) -> Any:
     device, log, sites = core.device, core.log, core.sites
-    known: dict[int, int] = {}  # a line that copies → its site, by the memory it copies from
+    copies: dict[int, int] = {}  # a line that copies → its site, by the memory it copies from
+    kinds: dict[Any, str | None] = {}  # names of devices seen
+
+    def aim(args: Any, kwargs: Any) -> str | None:
+        """The kind of device the arguments name; None for dtypes and the like."""
+        target = args[0] if args else kwargs.get("device")
+        if type(target) is str or type(target) is torch.device:
+            kind = kinds.get(target)
+            if kind is not None:
+                return kind
+            kinds[target] = kind = _kind(target)
+            return kind
+        if what == "cuda":
+            return "cuda"
+        return _kind(target) or _kind(kwargs.get("device"))
+
+    def note(tensor: Any, elapsed_ns: int) -> None:
+        try:
+            line = sites.here(core.waited("copy"), 3)
+            site = copies.get(line)
+            if site is None or core.look:  # asking whether memory is pinned is slow
+                kind = "h2d" if tensor.is_pinned() else core.waited("pageable copy")
+                site = copies[line] = sites.here(kind, 3)
+            sites.add(site, elapsed_ns, tensor.nbytes)
+        except Exception as problem:
+            core.guard(problem)
 
     @functools.wraps(original)
     def move(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if (core.compiles and is_compiling()) or log.off:
+        if log.off or (core.compiles and is_compiling()):
             return original(self, *args, **kwargs)
         if self.is_cuda:
-            if what == "to" and _names_cpu(args, kwargs):
+            if what == "to" and aim(args, kwargs) == "cpu":
                 return _waits(core, "to('cpu')", original, (self, *args), kwargs)
             return original(self, *args, **kwargs)
-        if not _names_device(what, args, kwargs):
+        if aim(args, kwargs) != "cuda":
             return original(self, *args, **kwargs)
         begun = log.enter(H2D)
         if not begun:
             return original(self, *args, **kwargs)
         if not device.active:
             device.activate()
-        device.mark(H2D)
+        if device.timing:
+            device.mark(H2D)
         try:
             return original(self, *args, **kwargs)
         finally:
-            now = log.leave()
-            try:
-                line = sites.here(core.waited("copy"))
-                site = known.get(line)
-                if site is None or core.look:  # asking whether memory is pinned is slow
-                    pinned = self.is_pinned()
-                    site = sites.here("h2d" if pinned else core.waited("pageable copy"))
-                    known[line] = site
-                sites.add(site, now - begun, self.nbytes)
-            except Exception as problem:
-                core.guard(problem)
+            note(self, log.leave() - begun)
 
     return move
-
-
-def _names_device(what: str, args: Any, kwargs: Any) -> bool:
-    """Whether the arguments of `to` or `cuda` name a CUDA device."""
-    if what == "cuda":
-        return True
-    return any(_kind(value) == "cuda" for value in (*args[:1], kwargs.get("device")))
-
-
-def _names_cpu(args: Any, kwargs: Any) -> bool:
-    return any(_kind(value) == "cpu" for value in (*args[:1], kwargs.get("device")))
 
 
 def _kind(value: Any) -> str | None:
