@@ -93,7 +93,7 @@ def described(device: str, cores: list[int]) -> dict[str, Any]:
     return {
         "schema": "stepscope.overhead/1",
         "date": datetime.now(UTC).date().isoformat(),
-        "command": shlex.join(["python", "benchmarks/overhead.py", *sys.argv[1:]]),
+        "command": shlex.join(["python", "benchmarks/overhead.py", *_without_out(sys.argv[1:])]),
         "device": device,
         "cores": cores,
         "threads": 1 if device == "cpu" else None,
@@ -106,6 +106,14 @@ def described(device: str, cores: list[int]) -> dict[str, Any]:
         },
         "results": [],
     }
+
+
+def _without_out(arguments: list[str]) -> list[str]:
+    """The command's arguments but for where the results went, which is this machine's own."""
+    if "--out" not in arguments:
+        return arguments
+    at = arguments.index("--out")
+    return arguments[:at] + arguments[at + 2 :]
 
 
 if __name__ == "__main__":
