@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.analyze import machine, pipeline, places, sinks, whole
+from stepscope.analyze.applied import applied_fixes
 from stepscope.analyze.hostcode import host_code
 from stepscope.analyze.memory import owners
 from stepscope.analyze.phases import by_device, charged, device_means, host_means
@@ -69,6 +70,7 @@ def _summarize(folder: Path) -> Document:
     document["host_code"] = _host_code(folder, run)
     lines = owners(folder)
     document["memory"]["lines"] = None if lines is None else asdict(lines)
+    document["fixes"] = applied_fixes(facts["fix"])
     document["problems"] = _problems(run, facts, steps)
     return document
 

@@ -19,6 +19,9 @@ from stepscope.record.options import ProbeOptions
 @click.option("--window", type=click.IntRange(1), default=6, help="Steps recorded per kernel [6].")
 @click.option("--no-window", is_flag=True, help="No kernel-level recording.")
 @click.option("--window-at", type=click.IntRange(2), help="First step of the window [detected].")
+@click.option(
+    "--fix", "fixes", multiple=True, metavar="NAME[=VALUE]", help="Apply a fix (stepscope fixes)."
+)
 @click.option("--python", is_flag=True, help="Sample the host's Python code too (py-spy).")
 @click.option("--memory", is_flag=True, help="Find the lines that own the peak of memory.")
 @click.option("--nvtx", is_flag=True, help="Mark steps and phases for Nsight Systems.")
@@ -36,6 +39,7 @@ def run(
     window: int,
     no_window: bool,
     window_at: int | None,
+    fixes: tuple[str, ...],
     python: bool,
     memory: bool,
     nvtx: bool,
@@ -51,6 +55,7 @@ def run(
 
     stepscope speaks on stderr; the exit code is the program's own.
     """
+    from stepscope.fixes.catalogue import environment, parse
     from stepscope.launch.observed import Request, observe
     from stepscope.launch.program import Program, check
 
@@ -60,7 +65,9 @@ def run(
         )
     target = Program(program, arguments, module)
     check(target, Path.cwd())
-    request = Request(target, timeout, python, live=not quiet and sys.stderr.isatty())
+    variables = environment(parse(fixes))
+    live = not quiet and sys.stderr.isatty()
+    request = Request(target, timeout, python, live, variables)
     memory_of = _memory_of() if memory else None
     exit_code = 0
     folders = _folders(out, force, repeat)
@@ -76,6 +83,7 @@ def run(
             memory=memory_of,
             python=python,
             nvtx=nvtx,
+            fixes=fixes,
         )
         outcome = observe(request, options)
         exit_code = exit_code or outcome.exit_code

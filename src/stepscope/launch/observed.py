@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -33,6 +33,8 @@ class Request:
     timeout_s: float | None = None
     python: bool = False
     live: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What the program's environment is to have besides this process's own."""
 
 
 def observe(request: Request, options: ProbeOptions) -> Outcome:
@@ -40,7 +42,11 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
     folder = Path(options.folder)
     lock = folders.lock(folder)
     facts = run_facts(request.program.name, request.program.arguments, folder)
-    facts["options"] = {"warmup": options.warmup, "window": options.window}
+    facts["options"] = {
+        "warmup": options.warmup,
+        "window": options.window,
+        "fixes": list(options.fixes),
+    }
     try:
         folders.write_run(folder, facts)
     except OSError as problem:
@@ -53,7 +59,7 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
     try:
         outcome = run_child(
             request.program.command,
-            environment(options.to_json()),
+            environment(options.to_json(), request.variables),
             request.timeout_s,
             beside.begin,
             beside.tick,

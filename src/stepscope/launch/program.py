@@ -4,7 +4,7 @@ import importlib.util
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -76,9 +76,12 @@ def _check_module(name: str, cwd: Path) -> None:
         raise UsageError(f"{name} is a package without __main__: name a module of it")
 
 
-def environment(options: str) -> dict[str, str]:
-    """This process's environment with the probe's way in, which removes itself in the child."""
-    environ = dict(os.environ)
+def environment(options: str, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """This process's environment, the variables given, and the probe's way into the child.
+
+    That way removes itself there.
+    """
+    environ = {**os.environ, **(variables or {})}
     boot = str(Path(__file__).parent / "boot")
     path = environ.get("PYTHONPATH")
     if path is not None:

@@ -15,20 +15,25 @@ from stepscope.record.options import ProbeOptions
 _BOOT = str(Path(__file__).parent.parent / "launch" / "boot")
 
 
-def boot(text: str) -> None:
-    """Called before the program starts. Nothing here may raise."""
+def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
+    """Called before the program starts. Nothing here may raise.
+
+    `prepare` is called with the observer before it takes hold: that is where fixes come in.
+    """
     try:
         options = ProbeOptions.from_json(text)
         if options.python:
             allow_parent()
         watch = ImportWatch(monotonic_ns())
-        watch.when_imported("torch", lambda _: _begin(options, watch))
+        watch.when_imported("torch", lambda _: _begin(options, watch, prepare))
         watch.install()
     except Exception as problem:
         _give_up(problem)
 
 
-def _begin(options: ProbeOptions, watch: ImportWatch) -> None:
+def _begin(
+    options: ProbeOptions, watch: ImportWatch, prepare: Callable[[Any], None] | None
+) -> None:
     """torch has just been imported."""
     try:
         if str(getattr(sys.modules.get("sitecustomize"), "__file__", "")).startswith(_BOOT):
@@ -36,6 +41,8 @@ def _begin(options: ProbeOptions, watch: ImportWatch) -> None:
         from stepscope.probe.observer import Observer
 
         observer = Observer(options)
+        if prepare is not None:
+            prepare(observer)
         observer.install(watch)
         os.register_at_fork(after_in_child=observer.forked)
         atexit.register(_keep_interrupted)  # runs last

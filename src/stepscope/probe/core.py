@@ -60,6 +60,12 @@ class Core:
         self.look = True
         """Whether the lines that begin a step's phases are looked up in this step."""
         self.on_root: list[Callable[[Any], None]] = []
+        self.on_first_call: list[Callable[[Any], None]] = []
+        """Called with a root model before its first call."""
+        self.around_root: list[Callable[..., Any]] = []
+        """Called around every call of a root model, as `handler(call, module, …)`."""
+        self.fixing = False
+        """Whether any fix wants to know of root models."""
         self.on_optimizer: list[Callable[[Any, int], None]] = []
         self.on_end: list[Callable[[], None]] = []
         self.roots: Any = None

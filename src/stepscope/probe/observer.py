@@ -17,6 +17,7 @@ from stepscope.probe.patches import Patches
 from stepscope.probe.points import compiler, dynamo, install, saving
 from stepscope.probe.points.dynamo import compile_counters
 from stepscope.probe.points.module import compiler_in_use
+from stepscope.probe.seams import Seams
 from stepscope.probe.usage import MemoryReader
 from stepscope.record.options import ProbeOptions
 
@@ -30,6 +31,7 @@ class Observer:
     def __init__(self, options: ProbeOptions) -> None:
         self.core = Core(options)
         self._patches = Patches()
+        self.seams = Seams(self.core, self._patches)
         self._clock = DataClock(Path(options.folder))
         self._config = ConfigReader(self.core)
         self._memory = MemoryReader(self.core, self._config)
@@ -92,6 +94,8 @@ class Observer:
         """In a forked child every point is inert."""
         global current
         self.core.log.off = True
+        self.core.fixing = False
+        self.seams.inert = True
         current = None
 
     def end(self, error: BaseException | None = None) -> None:

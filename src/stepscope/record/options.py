@@ -27,10 +27,13 @@ class ProbeOptions:
     python: bool = False
     """The parent wants to sample this process's Python code."""
     nvtx: bool = False
+    fixes: tuple[str, ...] = ()
+    """Fixes to apply, as the user wrote them: "pin", "workers=4"."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        return cls(**json.loads(text))
+        known = json.loads(text)
+        return cls(**{**known, "fixes": tuple(known.get("fixes", ()))})

@@ -43,6 +43,7 @@ def print_summary(document: Document, stream: IO[str]) -> None:
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     lines: list[Text] = _title(document, width)
     lines += _ending(document)
+    lines += _fixes(document)
     if document["steps"]["count"]:
         lines += [Text(), _headline(document), Text()]
         lines += _bars(document, width)
@@ -109,6 +110,22 @@ def _out_of_memory(document: Document, memory: Document) -> list[str]:
     asked = memory.get("requested_bytes")
     text = f"out of {place_}" + (f": {size(asked)} more were asked for" if asked else "")
     return [text, f"largest owners: {largest}"] if largest else [text]
+
+
+def _fixes(document: Document) -> list[Text]:
+    """What became of each fix that was asked for."""
+    lines = []
+    for fix in document["fixes"]:
+        value = f"={fix['value']}" if fix["value"] is not None else ""
+        name = f"{fix['name']}{value}"
+        good = fix["state"] == "applied"
+        words = fix["where"] if good else fix["reasons"]
+        more = f" and {len(words) - 1} more" if len(words) > 1 else ""
+        text = f"{safe(words[0])}{more}" + (f" · {fix['kind']}" if good else "")
+        word = {"applied": "with", "broke": "broke with"}.get(fix["state"], "without")
+        style = {"applied": "green", "broke": "bold red"}.get(fix["state"], "yellow")
+        lines.append(Text(f"  {word} {safe(name)}: {text}", style))
+    return [Text(), *lines] if lines else []
 
 
 def _headline(document: Document) -> Text:

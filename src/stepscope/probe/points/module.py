@@ -6,6 +6,7 @@ Dynamo sees no trace of it; what stands on a user's class refers to this module 
 classes can still be pickled by value.
 """
 
+import functools
 from collections.abc import Callable
 from threading import get_ident
 from time import monotonic_ns
@@ -40,6 +41,7 @@ class Roots:
         self._until = 0
         self._numbers: dict[int, int] = {}  # id of a module → its number; -1: not a root
         self._names: list[str] = []
+        self._met: dict[int, Any] = {}  # roots that fixes have prepared; kept, so ids stay theirs
         self._counted = (-1, -1, -1)  # row, backwards, root of the last samples counted
 
     def search(self) -> None:
@@ -101,6 +103,24 @@ class Roots:
             self._names.append(name)
             self.core.facts.write("root", id=len(self._names) - 1, name=name)
         return self._names.index(name)
+
+    def fixed(self, call: Callable[..., Any], module: Any) -> Callable[..., Any]:
+        """A root's call as the fixes want it; those that prepare a model do so first."""
+        if id(module) not in self._met:
+            self._met[id(module)] = module
+            for prepare in self.core.on_first_call:
+                prepare(module)
+        for handler in reversed(self.core.around_root):
+            call = functools.partial(handler, call)
+        return call
+
+    def unobserved(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A call that is not timed; fixes still take a root inside it for a part of it."""
+        before, self.inside = self.inside, self.core.fixing
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self.inside = before
 
     def returned(self, module: Any, args: Any, kwargs: Any, grad: bool) -> None:
         """A root has returned: count its samples, end a row where that ends one."""
@@ -188,8 +208,10 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
         return call(*args, **kwargs)
     core = roots.core
     log = core.log
+    if root and core.fixing:
+        call = roots.fixed(call, args[0])
     if log.off or (get_ident() != log.thread and not log.claim(FORWARD)):
-        return call(*args, **kwargs)
+        return roots.unobserved(call, args, kwargs)
     append = log.events.append
     roots.inside = True
     begun = monotonic_ns()

@@ -1,0 +1,1 @@
+"""Changes that make an unmodified program faster while it runs, one file each."""

@@ -1,0 +1,17 @@
+"""What happens in the child before the program: the probe waits for torch, and fixes with it."""
+
+from typing import Any
+
+from stepscope.probe.boot import boot
+
+
+def begin(options: str) -> None:
+    """Called once, before the program's first line. Never raises."""
+    boot(options, _apply)
+
+
+def _apply(observer: Any) -> None:
+    if observer.core.options.fixes:
+        from stepscope.fixes.apply import apply
+
+        apply(observer.core.options.fixes, observer.seams)

@@ -1,0 +1,147 @@
+"""Where fixes take hold of torch.
+
+A seam is a function of torch that calls handlers around it; it is patched when the first handler
+comes, so a program without fixes meets none. Seams are in place before the observer's own points:
+what a fix changes lies inside what is timed. In forked children and while Dynamo traces, every
+seam lets calls through untouched.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from stepscope.probe.core import Core
+from stepscope.probe.patches import Patches
+
+Handler = Callable[..., Any]
+
+
+class Seams:
+    """The points at which fixes may change what the program does."""
+
+    def __init__(self, core: Core, patches: Patches) -> None:
+        self.core = core
+        self._patches = patches
+        self._chains: dict[tuple[int, str], list[Handler]] = {}
+        self.inert = False
+
+    def around(self, owner: Any, name: str, handler: Handler) -> None:
+        """Have `owner.name(...)` become `handler(call, ...)`, where `call` goes on with it.
+
+        Of several handlers the one that came first is outermost.
+        """
+        chain = self._chains.get((id(owner), name))
+        if chain is None:
+            chain = self._chains[id(owner), name] = []
+            self._patches.set(owner, name, self._woven(getattr(owner, name), chain))
+        chain.append(handler)
+
+    def _woven(self, original: Any, chain: list[Handler]) -> Any:
+        from torch.compiler import is_compiling
+
+        core = self.core
+
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.inert or (core.compiles and is_compiling()):
+                return original(*args, **kwargs)
+            return enter(0, *args, **kwargs)
+
+        def enter(place: int, *args: Any, **kwargs: Any) -> Any:
+            if place == len(chain):
+                return original(*args, **kwargs)
+            return chain[place](functools.partial(enter, place + 1), *args, **kwargs)
+
+        return call
+
+    def loader_made(self, handler: Callable[[dict[str, Any]], None]) -> None:
+        """`handler(arguments)` may change what a DataLoader is made with.
+
+        The arguments are named, `self` left out; those the program did not give are not there.
+        """
+        from torch.utils.data import DataLoader
+
+        signature = inspect.signature(DataLoader.__init__)
+
+        def made(call: Handler, loader: Any, *args: Any, **kwargs: Any) -> None:
+            arguments = dict(signature.bind(loader, *args, **kwargs).arguments)
+            arguments.pop("self")
+            handler(arguments)
+            call(loader, **arguments)
+
+        self.around(DataLoader, "__init__", made)
+
+    def loader_iterated(self, handler: Callable[[Handler, Any], Any]) -> None:
+        """`handler(make, loader)` returns an epoch's iterator; `make(loader)` is the usual one."""
+        from torch.utils.data import DataLoader
+
+        self.around(DataLoader, "__iter__", handler)
+
+    def moved(self, handler: Handler) -> None:
+        """`handler(call, tensor, *args, **kwargs)` around `Tensor.to` and `Tensor.cuda`."""
+        import torch
+
+        self.around(torch.Tensor, "to", handler)
+        self.around(torch.Tensor, "cuda", handler)
+
+    def root_found(self, handler: Callable[[Any], None]) -> None:
+        """`handler(module)` once for every root model, before its first call."""
+        self.core.on_first_call.append(handler)
+        self.core.fixing = True
+
+    def root_called(self, handler: Handler) -> None:
+        """`handler(call, module, *args, **kwargs)` around every call of a root model."""
+        self.core.around_root.append(handler)
+        self.core.fixing = True
+
+    def backward(self, handler: Handler) -> None:
+        """`handler(call, tensors, *args, **kwargs)` around `torch.autograd.backward`."""
+        import torch
+
+        self.around(torch.autograd, "backward", handler)
+
+    def optimizer_made(self, handler: Callable[[Any, dict[str, Any]], None]) -> None:
+        """`handler(optimizer, defaults)` may change the defaults an optimizer is made with."""
+        from torch.optim import Optimizer
+
+        def made(call: Handler, optimizer: Any, params: Any, defaults: Any) -> None:
+            defaults = dict(defaults)
+            handler(optimizer, defaults)
+            call(optimizer, params, defaults)
+
+        self.around(Optimizer, "__init__", made)
+
+    def optimizer_stepped(self, handler: Handler) -> None:
+        """`handler(call, optimizer, *args, **kwargs)` around `step` of every optimizer.
+
+        The hooks of a step, the observer's included, run inside `call` only.
+        """
+        from torch.optim import Optimizer
+
+        seen: set[type] = set()
+        inside: set[int] = set()  # a step may call the step of its base class
+
+        def stepped(call: Handler, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if id(optimizer) in inside:
+                return call(optimizer, *args, **kwargs)
+            inside.add(id(optimizer))
+            try:
+                return handler(call, optimizer, *args, **kwargs)
+            finally:
+                inside.discard(id(optimizer))
+
+        def made(call: Handler, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            call(optimizer, *args, **kwargs)
+            cls = next(base for base in type(optimizer).__mro__ if "step" in vars(base))
+            if cls not in seen:
+                seen.add(cls)
+                self.around(cls, "step", stepped)
+
+        self.around(Optimizer, "__init__", made)
+
+    def synchronised(self, handler: Handler) -> None:
+        """`handler(call, *args, **kwargs)` around `torch.cuda.synchronize`."""
+        import torch
+
+        self.around(torch.cuda, "synchronize", handler)

@@ -1,0 +1,43 @@
+"""Fixes in the test's own process: put in place, looked at, taken out again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic_ns
+from typing import Any
+
+from stepscope.analyze.applied import applied_fixes
+from stepscope.fixes.apply import apply
+from stepscope.probe.imports import ImportWatch
+from stepscope.probe.observer import Observer
+from stepscope.record.options import ProbeOptions
+from stepscope.store.facts import read_facts
+
+
+class Fixed:
+    """An observed stretch with fixes on."""
+
+    def __init__(self, folder: Path, asked: tuple[str, ...]) -> None:
+        self.folder = folder
+        options = ProbeOptions(str(folder), monotonic_ns(), window=0, fixes=asked)
+        self.observer = Observer(options)
+
+    def fixes(self) -> dict[str, dict[str, Any]]:
+        """What became of each fix, by name, as `show --json` tells it."""
+        facts = read_facts(self.folder / "facts.jsonl")
+        return {fix["name"]: fix for fix in applied_fixes(facts["fix"])}
+
+
+@contextmanager
+def fixed(folder: Path, *asked: str) -> Iterator[Fixed]:
+    """`with fixed(tmp_path, "pin", "workers=2") as run:` — and out of torch again at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    run = Fixed(folder, asked)
+    apply(asked, run.observer.seams)
+    watch = ImportWatch(monotonic_ns())
+    run.observer.install(watch)
+    watch.install()
+    try:
+        yield run
+    finally:
+        run.observer.end()
