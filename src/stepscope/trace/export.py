@@ -1,0 +1,230 @@
+"""A timeline as one Parquet or Arrow table, for DuckDB, polars or pandas.
+
+Each row is an event of the host or of a device; synchronisations and memory are not in it.
+`id` counts through the file, `parent_id` and `launch_id` refer to it. NULL is "not known". No
+column has a name that SQL reserves.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepscope.record.errors import MissingExtra, StepscopeError, UsageError
+from stepscope.record.timeline import (
+    NOTHING,
+    Column,
+    DeviceEvents,
+    DeviceKind,
+    HostEvents,
+    HostKind,
+    Timeline,
+)
+
+_ROWS = 131_072  # written at a time, and a row group of their own
+_INT64 = 2**63
+
+# Columns by what a timeline interns: the events' column of indices, the timeline's list they
+# point into, and the value of one item of it.
+_TEXTS: dict[str, tuple[str, str, Callable[[Any], str | bytes | None]]] = {
+    "name": ("name", "names", lambda name: name),
+    "process": ("thread", "threads", lambda thread: thread.pid),
+    "thread": ("thread", "threads", lambda thread: thread.tid),
+    "thread_name": ("thread", "threads", lambda thread: thread.name),
+    "stream": ("stream", "streams", lambda stream: stream.stream),
+    "input_dims": ("shapes", "shapes", lambda shapes: shapes.dims),
+    "input_types": ("shapes", "shapes", lambda shapes: shapes.types),
+    "input_strides": ("shapes", "shapes", lambda shapes: shapes.strides),
+    "input_values": ("shapes", "shapes", lambda shapes: shapes.values),
+    "collective": ("collective", "collectives", lambda collective: collective.name),
+    "collective_dtype": ("collective", "collectives", lambda collective: collective.dtype),
+}
+_NUMBERS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
+    "device": ("stream", "streams", lambda stream: stream.device),
+    "grid": ("geometry", "geometries", lambda geometry: geometry.grid),
+    "block": ("geometry", "geometries", lambda geometry: geometry.block),
+    "registers": ("geometry", "geometries", lambda geometry: geometry.registers),
+    "shared_bytes": ("geometry", "geometries", lambda geometry: geometry.shared_bytes),
+    "occupancy": ("geometry", "geometries", lambda geometry: geometry.occupancy),
+    "in_elements": ("collective", "collectives", lambda collective: collective.in_elements),
+    "out_elements": ("collective", "collectives", lambda collective: collective.out_elements),
+    "group_size": ("collective", "collectives", lambda collective: collective.group_size),
+}
+_COLUMNS = (
+    *("id", "source", "rank", "place", "kind", "name", "start_ns", "relative_ns", "duration_ns"),
+    *("process", "thread", "thread_name", "device", "stream"),
+    *("correlation", "external", "sequence", "parent_id", "launch_id", "bytes", "graph"),
+    *("input_dims", "input_types", "input_strides", "input_values"),
+    *("grid", "block", "registers", "shared_bytes", "occupancy"),
+    *("collective", "collective_dtype", "in_elements", "out_elements", "group_size"),
+)
+_WORDS = ("source", "place", "kind", *_TEXTS)
+
+
+def export(timelines: Sequence[Timeline], path: Path, force: bool = False) -> None:
+    """Write the events of all timelines to a `.parquet`, `.arrow` or `.feather` file.
+
+    An existing file is replaced only with `force`, and only once the new one is whole.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError:
+        raise MissingExtra("pyarrow", "export", "--export") from None
+    if path.suffix not in (".parquet", ".arrow", ".feather"):
+        raise UsageError(f"{path}: export to a name that ends in .parquet, .arrow or .feather")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists: use --force to replace it")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    table = _Table(pa, timelines)
+    try:
+        with _writer(pa, part, path.suffix, table.schema) as writer:
+            for batch in table.batches():
+                writer.write_batch(batch)
+        part.replace(path)
+    except (OSError, pa.ArrowException) as error:
+        raise StepscopeError(f"{path}: cannot be written ({error})") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _writer(pa: Any, path: Path, suffix: str, schema: Any) -> Any:
+    if suffix == ".parquet":
+        from pyarrow import parquet
+
+        return parquet.ParquetWriter(path, schema, compression="zstd")
+    return pa.ipc.new_file(path, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
+
+
+class _Table:
+    """Timelines as record batches that share one dictionary for each column of text.
+
+    Arrow files allow no other, and it is why all dictionaries are made before the first batch.
+    """
+
+    def __init__(self, pa: Any, timelines: Sequence[Timeline]) -> None:
+        self._pa, self._timelines = pa, timelines
+        numbers = {"occupancy": pa.float64(), "grid": pa.list_(pa.int64())}
+        numbers["block"] = numbers["grid"]
+        word = pa.dictionary(pa.int32(), pa.string())
+        self.schema = pa.schema(
+            [(c, word if c in _WORDS else numbers.get(c, pa.int64())) for c in _COLUMNS]
+        )
+        words = {
+            "source": [timeline.source for timeline in timelines],
+            "place": ["host", "device"],
+            "kind": [_kind(kind) for kind in (*HostKind, *DeviceKind)],
+        }
+        for column, (_, interned, value) in _TEXTS.items():
+            items = (value(item) for t in timelines for item in getattr(t, interned))
+            words[column] = [text for text in map(_text, items) if text]
+        self._codes = {
+            column: {text: code for code, text in enumerate(dict.fromkeys(texts))}
+            for column, texts in words.items()
+        }
+        self._words = {c: pa.array(list(codes), pa.string()) for c, codes in self._codes.items()}
+
+    def batches(self) -> Iterator[Any]:
+        base = 0
+        for timeline in self._timelines:
+            lookups = self._lookups(timeline)
+            for events in (timeline.host, timeline.device):
+                first = base if events is timeline.host else base + len(timeline.host)
+                for begin in range(0, len(events), _ROWS):
+                    rows = slice(begin, min(begin + _ROWS, len(events)))
+                    yield self._batch(timeline, events, rows, base, first, lookups)
+            base += len(timeline.host) + len(timeline.device)
+
+    def _batch(
+        self,
+        timeline: Timeline,
+        events: HostEvents | DeviceEvents,
+        rows: slice,
+        base: int,
+        first: int,
+        lookups: dict[str, Any],
+    ) -> Any:
+        size = rows.stop - rows.start
+        host = isinstance(events, HostEvents)
+        place, kinds = ("host", HostKind) if host else ("device", DeviceKind)
+        kind = np.array([self._codes["kind"][_kind(k)] for k in kinds], np.int32)
+        fits = abs(timeline.origin_ns) + timeline.span[1] < _INT64
+        referred = {"parent_id": "parent", "launch_id": "launch"}
+        columns = {
+            "id": np.arange(first + rows.start, first + rows.stop),
+            "source": np.full(size, self._codes["source"][_text(timeline.source) or ""], np.int32),
+            "place": np.full(size, self._codes["place"][place], np.int32),
+            "kind": kind[events.kind[rows]],
+            "relative_ns": events.start[rows],
+            "duration_ns": events.duration[rows],
+        }
+        if timeline.rank is not None:
+            columns["rank"] = np.full(size, timeline.rank)
+        if fits:
+            columns["start_ns"] = events.start[rows] + timeline.origin_ns
+        for column in ("correlation", "external", "sequence", "bytes", "graph"):
+            if hasattr(events, column):
+                columns[column] = getattr(events, column)[rows]
+        for column, name in referred.items():
+            if hasattr(events, name):
+                index = getattr(events, name)[rows].astype(np.int64)
+                columns[column] = np.where(index == NOTHING, NOTHING, index + base)
+        return self._pa.record_batch(
+            [self._array(c, columns, events, rows, lookups) for c in _COLUMNS], schema=self.schema
+        )
+
+    def _array(
+        self,
+        column: str,
+        columns: dict[str, Column],
+        events: HostEvents | DeviceEvents,
+        rows: slice,
+        lookups: dict[str, Any],
+    ) -> Any:
+        pa, wanted = self._pa, self.schema.field(column).type
+        if column in columns:
+            values = columns[column]
+            exact = column in ("relative_ns", "start_ns")  # where -1 is a time like any other
+            array = pa.array(values, mask=None if exact else values == NOTHING)
+            return self._worded(column, array) if column in _WORDS else array.cast(wanted)
+        index = getattr(events, (_TEXTS | _NUMBERS).get(column, ("",))[0], None)
+        if index is None:
+            empty = pa.nulls(rows.stop - rows.start, pa.int32() if column in _WORDS else wanted)
+            return self._worded(column, empty) if column in _WORDS else empty
+        return lookups[column].take(pa.array(index[rows], mask=index[rows] == NOTHING))
+
+    def _lookups(self, timeline: Timeline) -> dict[str, Any]:
+        """For each column the values of the timeline's interned items, in their order."""
+        pa = self._pa
+        lookups = {}
+        for column, (_, interned, value) in _TEXTS.items():
+            texts = (_text(value(item)) for item in getattr(timeline, interned))
+            codes = [self._codes[column][text] if text else None for text in texts]
+            lookups[column] = self._worded(column, pa.array(codes, pa.int32()))
+        for column, (_, interned, value) in _NUMBERS.items():
+            numbers = [_number(value(item)) for item in getattr(timeline, interned)]
+            lookups[column] = pa.array(numbers, self.schema.field(column).type)
+        return lookups
+
+    def _worded(self, column: str, codes: Any) -> Any:
+        return self._pa.DictionaryArray.from_arrays(codes, self._words[column])
+
+
+def _kind(kind: HostKind | DeviceKind) -> str:
+    return "memset" if kind is DeviceKind.SET else kind.name.lower()
+
+
+def _text(value: str | bytes | None) -> str | None:
+    """Valid text; names in traces can hold half characters that no file format takes."""
+    if value is None:
+        return None
+    raw = value if isinstance(value, bytes) else value.encode(errors="replace")
+    return raw.decode(errors="replace")
+
+
+def _number(value: Any) -> Any:
+    """The value, or None where an integer in it needs more than 64 bits."""
+    integers = value if isinstance(value, tuple) else (value,)
+    small = all(not isinstance(i, int) or -_INT64 <= i < _INT64 for i in integers)
+    return value if small else None
