@@ -1,0 +1,197 @@
+"""Communication: how much, how fast, and how much of it nothing was computed under."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.analyze.timeline.attribution import nearest
+from stepscope.analyze.timeline.collectives import (
+    Sized,
+    bus_factor,
+    describe,
+    kind_of,
+    shape_bytes,
+)
+from stepscope.analyze.timeline.communicates import communication_kernels
+from stepscope.analyze.timeline.devicework import DeviceWork, device_work
+from stepscope.analyze.timeline.intervals import covered, difference, merge, total
+from stepscope.analyze.timeline.steps import Step
+from stepscope.analyze.timeline.threads import gloo
+from stepscope.record.timeline import NOTHING, Column, Timeline
+
+_LARGEST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveKind:
+    """All collectives of one kind; None where their parameters were not recorded."""
+
+    kind: str
+    where: str  # "device", or "host" for gloo
+    count: int
+    sized: int  # how many of them have a known size: bytes and bandwidths are of these
+    bytes: int | None
+    time_ns: int  # each on its own
+    algorithm_bytes_per_s: float | None
+    bus_bytes_per_s: float | None
+    group_sizes: list[int]
+    overlap_share: float | None  # of the time, with anything computed at once
+    exposed_ns: int | None  # the rest of it
+
+
+@dataclass(frozen=True, slots=True)
+class ExposedCollective:
+    """One collective that the device spent time in without computing."""
+
+    kind: str
+    start_ns: int
+    duration_ns: int
+    exposed_ns: int
+    bytes: int | None
+    step: str | None  # that launched it; None outside the steps
+
+
+@dataclass(frozen=True, slots=True)
+class Communication:
+    """Device and host communication; overlaps of several are counted once in the totals."""
+
+    device_ns: int
+    exposed_ns: int
+    overlap_share: float | None  # None without device communication
+    host_ns: int
+    kinds: list[CollectiveKind]  # most time first
+    largest_exposed: list[ExposedCollective]
+
+
+def communication(
+    timeline: Timeline, steps: list[Step], work: list[DeviceWork] | None = None
+) -> Communication | None:
+    """What was communicated; None where nothing was."""
+    work = device_work(timeline) if work is None else work
+    events = np.flatnonzero(communication_kernels(timeline))
+    on_host = np.flatnonzero(gloo(timeline))
+    if not len(events) and not len(on_host):
+        return None
+    device, host = timeline.device, timeline.host
+    exposed = _exposed(timeline, events, work)
+    codes, table = parameters(timeline, events)
+    kinds = _by_kind(codes, table, device.duration[events], exposed)
+    kinds += _by_kind(*_annotated(timeline, on_host), host.duration[on_host], None)
+    begun = launched_at(timeline, events)
+    busy = sum(total(one.communication) for one in work)
+    bare = sum(total(difference(one.communication, one.compute)) for one in work)
+    return Communication(
+        device_ns=busy,
+        exposed_ns=bare,
+        overlap_share=1 - bare / busy if busy else None,
+        host_ns=total(merge(host.start[on_host], host.start[on_host] + host.duration[on_host])),
+        kinds=sorted(kinds, key=lambda kind: -kind.time_ns),
+        largest_exposed=[
+            ExposedCollective(
+                kind=table[codes[n]].kind,
+                start_ns=int(device.start[events[n]]),
+                duration_ns=int(device.duration[events[n]]),
+                exposed_ns=int(exposed[n]),
+                bytes=table[codes[n]].bytes,
+                step=_step(steps, int(begun[n])),
+            )
+            for n in np.argsort(-exposed, kind="stable")[:_LARGEST].tolist()
+            if exposed[n] > 0
+        ],
+    )
+
+
+def parameters(timeline: Timeline, events: Column) -> tuple[Column, list[Sized]]:
+    """For each communication kernel an index into the list of what they are.
+
+    Told by its own parameters, else those of the call that launched it, else by its name.
+    """
+    host, device = timeline.host, timeline.device
+    called = np.append(host.collective, np.int32(NOTHING))[
+        nearest(host.parent, host.collective != NOTHING)[device.launch[events]]
+    ]
+    own = device.collective[events]
+    number = np.where(own != NOTHING, own, called).astype(np.int64)
+    size = len(timeline.names) + 1
+    keys = (number + 1) * size + device.name[events] + 1
+    distinct, codes = np.unique(keys, return_inverse=True)
+    table = []
+    for key in distinct.tolist():
+        given, name = key // size - 1, key % size - 1
+        collective = timeline.collectives[given] if given >= 0 else None
+        table.append(describe(collective, timeline.name_of(name), timeline.world_size))
+    return codes, table
+
+
+def launched_at(timeline: Timeline, events: Column) -> Column:
+    """When the host launched device events, which tells their step; their start if unknown."""
+    launch = timeline.device.launch[events]
+    known = launch != NOTHING
+    when: Column = timeline.device.start[events].copy()
+    when[known] = timeline.host.start[launch[known]]
+    return when
+
+
+def _annotated(timeline: Timeline, rows: Column) -> tuple[Column, list[Sized]]:
+    """The same for the annotations of gloo."""
+    host = timeline.host
+    keys = host.name[rows].astype(np.int64) * (len(timeline.shapes) + 1) + host.shapes[rows] + 1
+    distinct, codes = np.unique(keys, return_inverse=True)
+    table = []
+    for key in distinct.tolist():
+        name, shapes = divmod(key, len(timeline.shapes) + 1)
+        size = shape_bytes(timeline.shapes[shapes - 1]) if shapes else None
+        table.append(Sized(kind_of(timeline.name_of(name)), size, timeline.world_size))
+    return codes, table
+
+
+def _exposed(timeline: Timeline, events: Column, work: list[DeviceWork]) -> Column:
+    """Nanoseconds of each communication kernel in which its device computed nothing."""
+    device = timeline.device
+    start, end = device.start[events], device.start[events] + device.duration[events]
+    exposed = end - start
+    for one in work:
+        own = np.isin(events, one.events)
+        exposed[own] -= covered(one.compute, end[own]) - covered(one.compute, start[own])
+    return exposed
+
+
+def _by_kind(
+    codes: Column, table: list[Sized], duration: Column, exposed: Column | None
+) -> list[CollectiveKind]:
+    """`exposed` is None on the host, where what is computed meanwhile is not known."""
+    counts = np.bincount(codes, minlength=len(table))
+    times = np.bincount(codes, duration, minlength=len(table))
+    bare = None if exposed is None else np.bincount(codes, exposed, minlength=len(table))
+    kinds = []
+    for kind in dict.fromkeys(one.kind for one in table):
+        rows = [n for n, one in enumerate(table) if one.kind == kind]
+        sized = [n for n in rows if table[n].bytes is not None]
+        moved = sum((table[n].bytes or 0) * int(counts[n]) for n in sized)
+        time, spent = sum(int(times[n]) for n in rows), sum(int(times[n]) for n in sized)
+        factors = [bus_factor(kind, table[n].ranks) for n in sized]
+        carried = sum(
+            (table[n].bytes or 0) * int(counts[n]) * (factor or 0)
+            for n, factor in zip(sized, factors, strict=True)
+        )
+        alone = None if bare is None else sum(int(bare[n]) for n in rows)
+        kinds.append(
+            CollectiveKind(
+                kind=kind,
+                where="host" if exposed is None else "device",
+                count=sum(int(counts[n]) for n in rows),
+                sized=sum(int(counts[n]) for n in sized),
+                bytes=moved if sized else None,
+                time_ns=time,
+                algorithm_bytes_per_s=moved * 1e9 / spent if spent else None,
+                bus_bytes_per_s=carried * 1e9 / spent if spent and None not in factors else None,
+                group_sizes=sorted({table[n].ranks or 0 for n in rows} - {0}),
+                overlap_share=1 - alone / time if alone is not None and time else None,
+                exposed_ns=alone,
+            )
+        )
+    return kinds
+
+
+def _step(steps: list[Step], time: int) -> str | None:
+    return next((step.name for step in steps if step.start_ns <= time < step.end_ns), None)

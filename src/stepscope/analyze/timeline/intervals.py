@@ -1,0 +1,93 @@
+"""Arithmetic on sets of half-open intervals [start, end) of int64 nanoseconds.
+
+`Spans` are in normal form: sorted, none empty, none overlapping or touching. `merge` makes it.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.record.timeline import Column
+
+
+class Spans(NamedTuple):
+    """Intervals in normal form."""
+
+    start: Column
+    end: Column
+
+
+def merge(start: Column, end: Column) -> Spans:
+    """The union of any intervals; empty ones vanish, touching ones become one."""
+    real = end > start
+    start, end = np.asarray(start[real], np.int64), np.asarray(end[real], np.int64)
+    if not len(start):
+        return Spans(start, end)
+    if (start[1:] < start[:-1]).any():
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    reach = np.maximum.accumulate(end)
+    first = np.concatenate(([True], start[1:] > reach[:-1]))
+    return Spans(start[first], reach[np.concatenate((first[1:], [True]))])
+
+
+def span(start: int, end: int) -> Spans:
+    """One interval, or none where it would be empty."""
+    return merge(np.array([start], np.int64), np.array([end], np.int64))
+
+
+def union(a: Spans, b: Spans) -> Spans:
+    """What lies in either."""
+    return merge(np.concatenate((a.start, b.start)), np.concatenate((a.end, b.end)))
+
+
+def intersection(a: Spans, b: Spans) -> Spans:
+    """What lies in both."""
+    return _combine(a, b, 3)
+
+
+def difference(a: Spans, b: Spans) -> Spans:
+    """What lies in a and not in b."""
+    return _combine(a, b, 1)
+
+
+def _combine(a: Spans, b: Spans, wanted: int) -> Spans:
+    """Where a (counted 1) and b (counted 2) together count as wanted."""
+    if not len(a.start) or not len(b.start):
+        return a if wanted == 1 else Spans(a.start[:0], a.end[:0])
+    times = np.concatenate((a.start, a.end, b.start, b.end))
+    sizes = (len(a.start), len(a.end), len(b.start), len(b.end))
+    change = np.repeat(np.array([1, -1, 2, -2], np.int8), sizes)
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    inside = np.flatnonzero(np.cumsum(change[order], dtype=np.int8)[:-1] == wanted)
+    return merge(times[inside], times[inside + 1])
+
+
+def clip(spans: Spans, start: int, end: int) -> Spans:
+    """What lies within [start, end)."""
+    return merge(np.maximum(spans.start, start), np.minimum(spans.end, end))
+
+
+def total(spans: Spans) -> int:
+    """Their length."""
+    return int((spans.end - spans.start).sum())
+
+
+def covered(spans: Spans, times: Column) -> Column:
+    """How much of the spans lies before each time: differences give lengths within windows."""
+    lengths = np.concatenate(([0], np.cumsum(spans.end - spans.start)))
+    before = np.searchsorted(spans.start, times, side="right")
+    if not len(spans.start):
+        return np.zeros(np.shape(times), np.int64)
+    last = np.maximum(before - 1, 0)
+    beyond = np.maximum(spans.end[last] - times, 0)
+    return lengths[before] - np.where(before > 0, beyond, 0)
+
+
+def holder(spans: Spans, times: Column) -> Column:
+    """The index of the span each time lies in, -1 where none does."""
+    at = np.searchsorted(spans.start, times, side="right") - 1
+    if not len(spans.start):
+        return at
+    return np.where((at >= 0) & (times < spans.end[np.maximum(at, 0)]), at, -1)

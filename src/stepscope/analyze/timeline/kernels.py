@@ -1,0 +1,231 @@
+"""The device's time by kernel, category, operator, module, source line and phase."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from stepscope.analyze.timeline.attribution import Attribution
+from stepscope.analyze.timeline.categories import CATEGORIES, event_categories
+from stepscope.analyze.timeline.tensorcore import MATRIX, NO, UNKNOWN, YES, event_tensor_cores
+from stepscope.record.rows import STEP_PHASES
+from stepscope.record.timeline import Column, Timeline
+
+_BINS: Final = 48  # of durations: the last holds everything from 2^47 ns (39 hours)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Device work that has something in common. `name` is None where that is not known."""
+
+    name: str | None
+    count: int
+    total_ns: int
+    mean_ns: float
+    min_ns: int
+    max_ns: int
+    share: float  # of the time of all the work looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """All runs of one kernel (or copy, or memset)."""
+
+    name: str
+    category: str
+    count: int
+    total_ns: int
+    mean_ns: float
+    min_ns: int
+    max_ns: int
+    share: float  # of the time of all the work looked at
+    tensor_core: bool | None  # None: the name does not tell
+    occupancy: float | None  # mean weighted by time, 0 to 1; None: not recorded
+    histogram: dict[int, int]  # n -> how many runs took 2^n up to 2^(n+1) ns
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCores:
+    """How much of the device's time was on matrix units; None where there was none to share."""
+
+    share: float | None  # of all device time
+    matrix_share: float | None  # of the time of matmul, convolution and attention
+    unknown_share: float | None  # of that time, in kernels whose name does not tell
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """Everything about what ran on the device, each list heaviest first."""
+
+    count: int
+    total_ns: int  # added up over streams: overlapping work counts twice
+    kernels: list[Kernel]
+    categories: list[Group]
+    operators: list[Group]  # by innermost operator
+    modules: list[Group]
+    lines: list[Group]
+    phases: list[Group]
+    tensor_cores: TensorCores
+    occupancy: float | None  # mean weighted by time; None: not recorded
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    count: Column
+    total: Column
+    low: Column
+    high: Column
+
+    def group(self, key: int, name: str | None, whole: float) -> Group:
+        count, total = int(self.count[key]), int(self.total[key])
+        low, high = int(self.low[key]), int(self.high[key])
+        return Group(name, count, total, total / count, low, high, total / whole if whole else 0.0)
+
+
+def kernel_report(
+    timeline: Timeline, attribution: Attribution, selected: Column | None = None
+) -> Kernels:
+    """All tables at once, of the device events `selected` (a bool each; None: all of them)."""
+    device = timeline.device
+    use = np.flatnonzero(selected) if selected is not None else np.arange(len(device))
+    categories = event_categories(timeline, attribution)
+    units = event_tensor_cores(timeline, categories)[use]
+    categories = categories[use]
+    duration = device.duration[use]
+    rising = np.argsort(duration, kind="stable")
+    operator = np.append(timeline.host.name, np.int32(-1))[attribution.operator[use]]
+    occupancy = _occupancies(timeline)[device.geometry[use]]
+    names, modules = timeline.names, attribution.modules
+    return Kernels(
+        count=len(use),
+        total_ns=int(duration.sum()),
+        kernels=_kernels(
+            timeline, device.name[use], duration, rising, categories, units, occupancy
+        ),
+        categories=_groups(categories, duration, rising, CATEGORIES.__getitem__),
+        operators=_groups(operator, duration, rising, names.__getitem__),
+        modules=_groups(attribution.module[use], duration, rising, modules.__getitem__),
+        lines=_groups(attribution.line[use], duration, rising, names.__getitem__),
+        phases=_groups(attribution.phase[use], duration, rising, STEP_PHASES.__getitem__),
+        tensor_cores=_tensor_cores(duration, categories, units),
+        occupancy=_weighted(occupancy, duration),
+    )
+
+
+def kernel_table(
+    timeline: Timeline, attribution: Attribution, selected: Column | None = None
+) -> list[Kernel]:
+    """Every kernel, copy and memset by name, heaviest first."""
+    return kernel_report(timeline, attribution, selected).kernels
+
+
+def between(timeline: Timeline, start: int, end: int) -> Column:
+    """The device events that start in a stretch of time, as a bool each."""
+    begin = timeline.device.start
+    inside: Column = (begin >= start) & (begin < end)
+    return inside
+
+
+def _sums(keys: Column, duration: Column, rising: Column, size: int) -> _Sums:
+    # Of several assignments to one place the last stays: in order of duration, the longest.
+    low, high = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    high[keys[rising]] = duration[rising]
+    low[keys[rising[::-1]]] = duration[rising[::-1]]
+    total = np.bincount(keys, duration, size).astype(np.int64)
+    return _Sums(np.bincount(keys, minlength=size), total, low, high)
+
+
+def _groups(
+    keys: Column, duration: Column, rising: Column, name: Callable[[int], str]
+) -> list[Group]:
+    """Groups by key, heaviest first; -1 is the group that is not known.
+
+    `rising` is the order of the durations.
+    """
+    shifted = keys.astype(np.int64) + 1
+    sums = _sums(shifted, duration, rising, int(shifted.max(initial=0)) + 1)
+    whole = float(duration.sum())
+    found = [
+        sums.group(key, name(key - 1) if key else None, whole)
+        for key in np.flatnonzero(sums.count).tolist()
+    ]
+    return sorted(found, key=lambda group: -group.total_ns)
+
+
+def _kernels(
+    timeline: Timeline,
+    names: Column,
+    duration: Column,
+    rising: Column,
+    categories: Column,
+    units: Column,
+    occupancy: Column,
+) -> list[Kernel]:
+    # The same name under another operator can be of another category: its own row.
+    pairs = names.astype(np.int64) * len(CATEGORIES) + categories
+    distinct, first, keys = np.unique(pairs, return_index=True, return_inverse=True)
+    keys = keys.ravel()
+    size, whole = len(distinct), float(duration.sum())
+    sums = _sums(keys, duration, rising, size)
+    bins = np.clip(np.frexp(np.maximum(duration, 1).astype(float))[1] - 1, 0, _BINS - 1)
+    histogram = np.bincount(keys * _BINS + bins, minlength=size * _BINS).reshape(size, _BINS)
+    known = ~np.isnan(occupancy)
+    weight = np.bincount(keys[known], duration[known], size)
+    weighted = np.bincount(keys[known], duration[known] * occupancy[known], size)
+    found = []
+    for key, pair in enumerate(distinct.tolist()):
+        name, category = divmod(pair, len(CATEGORIES))
+        group = sums.group(key, None, whole)
+        unit = int(units[first[key]])
+        found.append(
+            Kernel(
+                name=timeline.name_of(name),
+                category=CATEGORIES[category],
+                count=group.count,
+                total_ns=group.total_ns,
+                mean_ns=group.mean_ns,
+                min_ns=group.min_ns,
+                max_ns=group.max_ns,
+                share=group.share,
+                tensor_core={NO: False, YES: True}.get(unit),
+                occupancy=float(weighted[key] / weight[key]) if weight[key] else None,
+                histogram={
+                    n: int(histogram[key, n]) for n in np.flatnonzero(histogram[key]).tolist()
+                },
+            )
+        )
+    return sorted(found, key=lambda kernel: -kernel.total_ns)
+
+
+def _occupancies(timeline: Timeline) -> Column:
+    """By geometry, NaN where not known.
+
+    Kineto writes 0 where it could not work it out; where less than a warp fell to each
+    multiprocessor, 0 is its rounding.
+    """
+    found = []
+    for geometry in timeline.geometries:
+        failed = not geometry.occupancy and (geometry.warps_per_sm or 0.0) >= 1
+        known = geometry.occupancy is not None and not failed
+        found.append(geometry.occupancy if known else np.nan)
+    return np.array([*found, np.nan], float)
+
+
+def _weighted(occupancy: Column, duration: Column) -> float | None:
+    known = ~np.isnan(occupancy)
+    weight = float(duration[known].sum())
+    return float((occupancy[known] * duration[known]).sum() / weight) if weight else None
+
+
+def _tensor_cores(duration: Column, categories: Column, units: Column) -> TensorCores:
+    matrix = np.isin(categories, MATRIX)
+    whole, part = float(duration.sum()), float(duration[matrix].sum())
+    on = float(duration[units == YES].sum())
+    matrix_on = float(duration[matrix & (units == YES)].sum())
+    unsure = float(duration[matrix & (units == UNKNOWN)].sum())
+    return TensorCores(
+        share=on / whole if whole else None,
+        matrix_share=matrix_on / part if part else None,
+        unknown_share=unsure / part if part else None,
+    )
