@@ -4,16 +4,14 @@ import gzip
 import json
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from stepscope.analyze.window import CACHE, covered, window_facts
+from stepscope.analyze.window import CACHE, device_use, read_windows
 
 TRACE = "window.pt.trace.json.gz"
 
 
 def event(cat, ts, dur, name="work", **more):
-    return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, **more}
+    return {"ph": "X", "cat": cat, "name": name, "ts": ts, "dur": dur, "pid": 0, "tid": 1, **more}
 
 
 def mark(number, ts):
@@ -30,6 +28,10 @@ def write(tmp_path):
     return write
 
 
+def used(folder):
+    return device_use(read_windows(folder)["timeline"])
+
+
 def test_busy_time_and_kernels_are_per_step(write):
     folder = write(
         [
@@ -41,64 +43,62 @@ def test_busy_time_and_kernels_are_per_step(write):
             event("gpu_memcpy", 1500, 100),
         ]
     )
-    facts = window_facts(folder)
-    assert facts["steps"] == 2
-    assert facts["busy_ms"] == pytest.approx(0.3)
-    assert facts["kernels"] == 1
-    assert facts["operators"] == 0.5
+    assert read_windows(folder)["timeline"]["steps"]["count"] == 2
+    assert used(folder) == {"busy_ms": pytest.approx(0.3), "kernels": 1}
 
 
 def test_kernels_that_overlap_count_their_time_once(write):
-    folder = write([mark(1, 0), event("kernel", 0, 100), event("kernel", 50, 100, stream=7)])
-    assert window_facts(folder)["busy_ms"] == pytest.approx(0.15)
+    folder = write([mark(1, 0), event("kernel", 0, 100), event("kernel", 50, 100, tid=7)])
+    assert used(folder)["busy_ms"] == pytest.approx(0.15)
 
 
-def test_the_devices_copy_of_a_mark_is_not_another_step(write):
-    copy = event("gpu_user_annotation", 0, 900, "ProfilerStep#1")
-    folder = write([mark(1, 0), copy, event("kernel", 0, 100)])
-    assert window_facts(folder)["steps"] == 1
+def test_work_that_outlasts_the_last_step_counts(write):
+    folder = write([mark(1, 0), event("kernel", 900, 500)])
+    assert used(folder)["busy_ms"] == pytest.approx(0.5)
 
 
 def test_on_the_cpu_nothing_is_said_about_a_device(write):
-    facts = window_facts(write([mark(1, 0), event("cpu_op", 0, 10)]))
-    assert facts["busy_ms"] is None
-    assert facts["kernels"] == 0
-
-
-def test_events_of_other_shapes_are_passed_over(write):
-    odd = [{}, {"ph": "M", "name": "process_name"}, {"ph": "X", "name": None}, {"name": 3}]
-    facts = window_facts(write([*odd, mark(1, 0), event("kernel", 0, 100)]))
-    assert facts["busy_ms"] == pytest.approx(0.1)
-
-
-def test_an_empty_trace_divides_by_nothing(write):
-    facts = window_facts(write([]))
-    assert facts["steps"] == 0
-    assert facts["busy_ms"] is None
+    folder = write([mark(1, 0), event("cpu_op", 0, 10)])
+    assert used(folder) == {"busy_ms": None, "kernels": 0}
 
 
 def test_the_answer_is_kept_beside_the_trace(write):
     folder = write([mark(1, 0), event("kernel", 0, 100)])
-    first = window_facts(folder)
+    first = read_windows(folder)
     (folder / TRACE).unlink()
-    assert json.loads((folder / CACHE).read_text()) == first
-    assert window_facts(folder) == first
+    assert json.loads((folder / CACHE).read_text()) == json.loads(json.dumps(first))
+    assert used(folder)["kernels"] == 1
 
 
-def test_a_broken_cache_is_made_again(write):
+@pytest.mark.parametrize("text", ['{"steps": 1', "[]", '{"schema": "of another version"}'])
+def test_a_cache_that_cannot_be_used_is_made_again(write, text):
     folder = write([mark(1, 0), event("kernel", 0, 100)])
-    (folder / CACHE).write_text('{"steps": 1')
-    assert window_facts(folder)["steps"] == 1
+    (folder / CACHE).write_text(text)
+    assert used(folder)["kernels"] == 1
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(write):
     folder = write([mark(1, 0), event("kernel", 0, 100)])
     (folder / CACHE).mkdir()
-    assert window_facts(folder)["steps"] == 1
+    assert used(folder)["kernels"] == 1
+
+
+def test_lines_and_modules_come_from_the_window_with_stacks(write, tmp_path):
+    folder = write([mark(1, 0), event("kernel", 0, 100)])
+    line = event("python_function", 0, 900, "train.py(7): main")
+    launch = event("cuda_runtime", 10, 5, "cudaLaunchKernel", args={"correlation": 3})
+    operator = event("cpu_op", 5, 20, "aten::mm")
+    kernel = event("kernel", 30, 50, "gemm", pid=0, args={"correlation": 3, "device": 0})
+    with gzip.open(folder / "stacks.pt.trace.json.gz", "wt") as file:
+        json.dump({"traceEvents": [mark(1, 0), line, operator, launch, kernel]}, file)
+    stacks = read_windows(folder)["stacks"]
+    assert stacks["steps"] == 1
+    assert [group["name"] for group in stacks["by"]["line"]] == ["train.py(7): main"]
 
 
 def test_without_a_window_there_is_nothing(tmp_path):
-    assert window_facts(tmp_path) is None
+    assert read_windows(tmp_path)["timeline"] is None
+    assert device_use(None) is None
     assert not (tmp_path / CACHE).exists()
 
 
@@ -109,7 +109,6 @@ def damaged(data, at=40):
 BROKEN = {
     "not compressed": lambda data: b"not gzip at all",
     "empty": lambda data: b"",
-    "cut short": lambda data: data[: len(data) // 2],
     "cut in its header": lambda data: data[:5],
     "damaged": damaged,
     "not JSON": lambda data: gzip.compress(b"{"),
@@ -134,20 +133,5 @@ def test_a_broken_trace_tells_nothing(write, breaking):
     folder = write([mark(1, 0), *events])
     trace = folder / TRACE
     trace.write_bytes(breaking(trace.read_bytes()))
-    assert window_facts(folder) is None
+    assert read_windows(folder)["timeline"] is None
     assert not (folder / CACHE).exists()
-
-
-SPANS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=15)
-
-
-@settings(max_examples=60, derandomize=True, deadline=None, database=None)
-@given(SPANS)
-def test_covered_is_the_length_of_the_union(spans):
-    intervals = sorted((float(begin), float(begin + length)) for begin, length in spans)
-    cells = {cell for begin, length in spans for cell in range(begin, begin + length)}
-    assert covered(intervals) == len(cells)
-
-
-def test_nothing_covers_nothing():
-    assert covered([]) == 0

@@ -52,7 +52,7 @@ CPU = {
             "line": None, "detail": None,
         },
     ],
-    "host_code": None, "problems": [],
+    "host_code": None, "problems": [], "fixes": [], "timeline": None, "timeline_stacks": None,
 }  # fmt: skip
 
 GPU = {
@@ -416,3 +416,44 @@ def test_an_ascii_stream_is_no_reason_to_fail(on_gpu):
     stream = io.TextIOWrapper(raw, encoding="ascii", errors="strict", write_through=True)
     print_summary(on_gpu, stream)
     assert b"63.1 ms per step" in raw.getvalue()
+
+
+def fix(name, state, **more):
+    return {
+        "name": name,
+        "value": None,
+        "state": state,
+        "kind": None,
+        "where": [],
+        "reasons": [],
+        **more,
+    }
+
+
+def test_what_became_of_each_fix_is_said(document):
+    document["fixes"] = [
+        fix("workers", "applied", value=4, kind="exact", where=["DataLoader at train.py:31"]),
+        fix("channels_last", "not applicable", reasons=["no convolution in the model"]),
+        fix("amp", "broke", value="fp16", where=["Net"], reasons=["half is not implemented"]),
+    ]
+    screen = shown(document)
+    assert "with workers=4: DataLoader at train.py:31 · exact" in screen
+    assert "without channels_last: no convolution in the model" in screen
+    assert "broke with amp=fp16: half is not implemented" in screen
+
+
+def test_why_the_gpu_was_idle_is_said_in_shares(on_gpu):
+    on_gpu["timeline"] = {
+        "breakdown_ns": {"idle": 600, "wall": 1000},
+        "idle_ns": {"host": 450, "loader": 140, "unknown": 10},
+    }
+    on_gpu["timeline_stacks"] = {"idle_places": {"host": [{"where": "train.py(7): main"}]}}
+    screen = shown(on_gpu)
+    assert " 75%  the host launches too slowly   train.py(7): main" in screen
+    assert " 23%  waiting for the data loader" in screen
+    assert "not explained" not in screen
+
+
+def test_a_gpu_that_is_hardly_idle_needs_no_reasons(on_gpu):
+    on_gpu["timeline"] = {"breakdown_ns": {"idle": 10, "wall": 1000}, "idle_ns": {"host": 10}}
+    assert "Why the GPU is idle" not in shown(on_gpu)

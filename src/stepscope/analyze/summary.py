@@ -10,7 +10,7 @@ from stepscope.analyze.hostcode import host_code
 from stepscope.analyze.memory import owners
 from stepscope.analyze.phases import by_device, charged, device_means, host_means
 from stepscope.analyze.steps import Steps, assemble
-from stepscope.analyze.window import window_facts
+from stepscope.analyze.window import device_use, read_windows
 from stepscope.record.errors import BrokenRun
 from stepscope.record.rows import STEP_PHASES
 from stepscope.stats.series import drift, spikes, warmup
@@ -53,7 +53,9 @@ def _summarize(folder: Path) -> Document:
         "account_s": whole.account(run["run"], facts, steps, first, rows),
         "losses": [float(x) if np.isfinite(x) else None for x in steps.loss],
     }
-    document["gpu"] = machine.gpu(run, facts, samples, steps, use, window_facts(folder))
+    windows = read_windows(folder)
+    used = device_use(windows["timeline"])
+    document["gpu"] = machine.gpu(run, facts, samples, steps, use, used)
     document |= _phases(steps, use, document["gpu"])
     document["host"] = machine.host(samples)
     document["memory"] = machine.memory(facts, samples)
@@ -66,6 +68,8 @@ def _summarize(folder: Path) -> Document:
     counters = facts["compile_counters"]
     document["compile"] = (counters[-1] or None) if counters else None
     document["windows"] = facts["window"]
+    document["timeline"] = windows["timeline"]
+    document["timeline_stacks"] = windows["stacks"]
     document["sinks"] = sinks.sinks(document)
     document["host_code"] = _host_code(folder, run)
     lines = owners(folder)

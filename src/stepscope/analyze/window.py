@@ -1,63 +1,78 @@
-"""What a window's trace says about the device: how long it was busy in each step.
+"""What a run's recorded windows tell: the same analysis that any trace gets.
 
-Kept beside the trace as `window.json`, since reading a trace takes a while.
+Kept beside the traces as `window.json`, since reading one takes a while.
 """
 
-import gzip
 import json
-import zlib
 from pathlib import Path
 from typing import Any
 
+from stepscope.analyze.timeline.document import SCHEMA, analyse
+from stepscope.hardware.ceiling_cache import known_ceilings
+from stepscope.record.errors import StepscopeError
+from stepscope.trace.kineto import read_kineto
+
 CACHE = "window.json"
-_DEVICE_WORK = {"kernel", "gpu_memcpy", "gpu_memset"}
+Document = dict[str, Any]
 
 
-def window_facts(folder: Path) -> dict[str, Any] | None:
-    """`steps`, `busy_ms` and `kernels` per step of the light window; None without one."""
+def read_windows(folder: Path) -> Document:
+    """`timeline`: the light window's analysis; `stacks`: modules and lines from the other one.
+
+    Each is None where it was not recorded or cannot be read.
+    """
     cache = folder / CACHE
     try:
         known = json.loads(cache.read_text())
-        return known if isinstance(known, dict) else None
+        if isinstance(known, dict) and known.get("schema") == SCHEMA:
+            return known
     except (OSError, ValueError):
         pass
-    trace = folder / "window.pt.trace.json.gz"
-    try:
-        with gzip.open(trace, "rb") as file:
-            facts = _facts(json.load(file)["traceEvents"])
-    except (OSError, ValueError, KeyError, EOFError, TypeError, AttributeError, zlib.error):
+    found = {
+        "schema": SCHEMA,
+        "timeline": _analysed(folder / "window.pt.trace.json.gz"),
+        "stacks": _lines(_analysed(folder / "stacks.pt.trace.json.gz")),
+    }
+    if found["timeline"] is not None:
+        try:
+            cache.write_text(json.dumps(found))
+        except OSError:
+            pass
+    return found
+
+
+def device_use(timeline: Document | None) -> Document | None:
+    """How long the device worked for a step, in ms (None without one), and on how many kernels.
+
+    All its work in the window is counted, also what outlasted the last step's mark.
+    """
+    if timeline is None:
+        return None
+    steps = timeline["steps"]["count"]
+    whole = [device["whole_ns"] for device in timeline["devices"]]
+    busy = max((one["wall"] - one["idle"] for one in whole), default=None)
+    return {
+        "busy_ms": busy / steps / 1e6 if busy is not None else None,
+        "kernels": timeline["launch"]["kernels"] / steps,
+    }
+
+
+def _analysed(trace: Path) -> Document | None:
+    if not trace.is_file():
         return None
     try:
-        cache.write_text(json.dumps(facts))
-    except OSError:
-        pass
-    return facts
+        return analyse(read_kineto(trace, processes=1), known_ceilings())
+    except StepscopeError:
+        return None
 
 
-def _facts(events: list[dict[str, Any]]) -> dict[str, Any]:
-    marks = {
-        e["name"]: e
-        for e in events
-        if str(e.get("name", "")).startswith("ProfilerStep#")
-        and e.get("ph") == "X"
-        and e.get("cat") == "user_annotation"
-    }
-    work = [e for e in events if e.get("cat") in _DEVICE_WORK and e.get("ph") == "X"]
-    steps = max(len(marks), 1)
-    intervals = sorted((float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in work)
+def _lines(document: Document | None) -> Document | None:
+    """What only a recording with stacks tells; its times are slowed by recording them."""
+    if document is None:
+        return None
+    idle = document["devices"][0]["idle"] if document["devices"] else {}
     return {
-        "steps": len(marks),
-        "busy_ms": covered(intervals) / 1e3 / steps if work else None,
-        "kernels": sum(e.get("cat") == "kernel" for e in work) / steps,
-        "operators": sum(e.get("cat") == "cpu_op" for e in events) / steps,
+        "steps": document["steps"]["count"],
+        "by": {key: document["by"][key] for key in ("module", "line")},
+        "idle_places": {cause: one["places"] for cause, one in idle.items() if one["places"]},
     }
-
-
-def covered(intervals: list[tuple[float, float]]) -> float:
-    """Length of the union of intervals sorted by their start."""
-    total, reach = 0.0, float("-inf")
-    for begin, end in intervals:
-        if end > reach:
-            total += end - max(begin, reach)
-            reach = end
-    return total

@@ -14,6 +14,8 @@ from stepscope.record.version import __version__
 COMMANDS = {
     "run": "Observe a program: where does each step's time go?",
     "show": "Print a run again.",
+    "analyze": "The same for a trace recorded anywhere.",
+    "fixes": "What can be changed in a program while it runs.",
     "doctor": "What this machine is and what can be measured on it.",
     "demo": "Observe a bundled slow program.",
 }

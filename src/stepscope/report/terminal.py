@@ -6,6 +6,8 @@ from typing import IO, Any
 from rich.console import Console
 from rich.text import Text
 
+from stepscope.report.bars import bar, title
+from stepscope.report.idle import IDLE_CAUSES, idle_place
 from stepscope.report.lines import show_lines
 from stepscope.report.text import milliseconds, place, plural, safe, seconds, shortened, size
 
@@ -34,6 +36,7 @@ _NAMES = {
     "warmup": "warm-up",
     "window": "recording",
 }
+_NOTICEABLE = 0.05
 _WIDEST = 80
 
 
@@ -49,6 +52,7 @@ def print_summary(document: Document, stream: IO[str]) -> None:
         lines += _bars(document, width)
         lines += _sinks(document)
         lines += _waits(document)
+        lines += _idle(document)
         lines += _remarks(document)
     lines += _account(document)
     lines += _host_code(document)
@@ -70,14 +74,7 @@ def _title(document: Document, width: int) -> list[Text]:
         f"torch {safe(str(run['torch'])).partition('+')[0]}",
         f"run {safe(run['id'])}",
     ]
-    title = "stepscope"
-    rows = [f"{title}  {parts[0]}"]
-    for part in parts[1:]:
-        if len(rows[-1]) + len(part) + 3 > width:
-            rows.append(" " * len(title) + f"  {part}")
-        else:
-            rows[-1] += f" · {part}"
-    return [Text.assemble((rows[0][:9], "bold"), rows[0][9:]), *map(Text, rows[1:])]
+    return title(parts, width)
 
 
 def _ending(document: Document) -> list[Text]:
@@ -147,22 +144,11 @@ def _headline(document: Document) -> Text:
 
 def _bars(document: Document, width: int) -> list[Text]:
     total = document["steps"]["mean_ms"]
-    room = max(10, width - 30)
-    lines = []
-    for phase, ms in document["phases_ms"].items():
-        if phase == "h2d" and not document["gpu"] and not ms:
-            continue
-        share = ms / total if total else 0.0
-        filled = round(share * room * 8)
-        blocks = "█" * (filled // 8) + ("▏▎▍▌▋▊▉"[filled % 8 - 1] if filled % 8 else "")
-        lines.append(
-            Text.assemble(
-                f"  {_LABELS[phase]:<9} {milliseconds(ms):>6} ▕",
-                (blocks.ljust(room), _COLOURS[phase]),
-                f"▏ {share:>4.0%}",
-            )
-        )
-    return lines
+    return [
+        bar(f"{_LABELS[phase]:<9}", ms, total, _COLOURS[phase], width)
+        for phase, ms in document["phases_ms"].items()
+        if phase != "h2d" or document["gpu"] or ms
+    ]
 
 
 def _sinks(document: Document) -> list[Text]:
@@ -198,6 +184,26 @@ def _waits(document: Document) -> list[Text]:
                 f" {sync['count']:>8,}×  {milliseconds(per_step):>6} ms a step"
             )
         )
+    return lines
+
+
+def _idle(document: Document) -> list[Text]:
+    """Why the GPU was idle in the window: shares only, as recording stretches the times."""
+    timeline = document["timeline"]
+    if timeline is None or not timeline["breakdown_ns"]["idle"]:
+        return []
+    total = timeline["breakdown_ns"]["idle"]
+    if total < _NOTICEABLE * timeline["breakdown_ns"]["wall"]:
+        return []
+    places = (document["timeline_stacks"] or {}).get("idle_places", {})
+    causes = sorted(
+        ((ns / total, cause) for cause, ns in timeline["idle_ns"].items()), reverse=True
+    )
+    lines = [Text(), Text("Why the GPU is idle, in the recorded steps", "bold")]
+    for share, cause in causes[:3]:
+        if share >= _NOTICEABLE:
+            at = idle_place(places.get(cause, []))
+            lines.append(Text(f"    {share:>4.0%}  {IDLE_CAUSES[cause]:<30} {at}".rstrip()))
     return lines
 
 
@@ -257,11 +263,11 @@ def _memory_lines(document: Document) -> list[Text]:
     if not memory:
         return []
     lines = [Text(), Text(f"Memory at its peak, {size(memory['peak_bytes'])}", "bold")]
-    for title, key in (("", "at_peak"), ("grew by ", "growth")):
+    for word, key in (("", "at_peak"), ("grew by ", "growth")):
         for line in memory[key][:4]:
             where = place(line["file"], line["line"])
             lines.append(
-                Text(f"    {title}{size(line['bytes']):>10}  {where} {safe(line['function'])}")
+                Text(f"    {word}{size(line['bytes']):>10}  {where} {safe(line['function'])}")
             )
     return lines
 

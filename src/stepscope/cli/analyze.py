@@ -1,0 +1,70 @@
+"""`stepscope analyze`: what a trace recorded anywhere tells."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stepscope.record.errors import UsageError
+
+
+@click.command()
+@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--ncu", type=click.Path(path_type=Path), help="Counters of Nsight Compute to use.")
+@click.option(
+    "--export", "target", type=click.Path(path_type=Path), help="Events as .parquet/.arrow."
+)
+@click.option("--force", is_flag=True, help="Replace the file named by --export.")
+def analyze(
+    traces: tuple[Path, ...], as_json: bool, ncu: Path | None, target: Path | None, force: bool
+) -> None:
+    """Read TRACES and account for every microsecond.
+
+    A trace is a Kineto/Chrome .json or .json.gz, an Nsight Systems .sqlite or .nsys-rep, or a
+    folder of ranks.
+    """
+    from stepscope.analyze.timeline.document import analyse
+    from stepscope.analyze.timeline.manyranks import analyse_ranks
+    from stepscope.hardware.ceiling_cache import known_ceilings
+    from stepscope.report.ranks import print_ranks
+    from stepscope.report.trace import print_trace
+    from stepscope.trace.export import check_target, export
+    from stepscope.trace.open import open_ranks
+
+    if target is not None:
+        check_target(target, force)
+    timelines = open_ranks(list(traces))
+    if ncu is not None and len(timelines) > 1:
+        raise UsageError("--ncu goes with one trace: counters do not say which rank they are of")
+    if target is not None:
+        export(timelines, target, force)
+    if len(timelines) > 1:
+        document = analyse_ranks(timelines, known_ceilings())
+        show: Any = print_ranks
+    else:
+        counters = _counters(ncu, timelines[0]) if ncu is not None else None
+        document = analyse(timelines[0], known_ceilings(), counters)
+        show = print_trace
+    if as_json:
+        json.dump(document, sys.stdout, indent=1, allow_nan=False)
+        print()
+    else:
+        show(document, sys.stdout)
+
+
+def _counters(path: Path, timeline: Any) -> Any:
+    """What Nsight Compute counted, by kernel; says on stderr how much of it found its kernel."""
+    from stepscope.trace.ncu import read_ncu
+    from stepscope.trace.ncu_join import join
+
+    found = join(read_ncu(path), timeline)
+    kernels = len(found.counters)
+    print(
+        f"stepscope: counters for {kernels:,} kernels, none for {found.kernels_without:,};"
+        f" {found.counters_without:,} counters fit no kernel",
+        file=sys.stderr,
+    )
+    return found.counters

@@ -1,0 +1,60 @@
+"""The fixes on a terminal."""
+
+from itertools import groupby
+from typing import IO, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from stepscope.report.lines import show_lines
+
+Document = dict[str, Any]
+_GROUPS = ("data", "waiting", "arithmetic", "launch", "memory", "batch")
+_KINDS = {
+    "exact": "the same losses, bit for bit",
+    "numeric": "other rounding or other random draws",
+    "semantic": "training itself changes",
+}
+_WIDEST = 80
+
+
+def print_fixes(fixes: list[Document], stream: IO[str]) -> None:
+    """All of them, by group."""
+    lines = []
+    ordered = sorted(fixes, key=lambda fix: _GROUPS.index(fix["group"]))
+    for group, members in groupby(ordered, key=lambda fix: str(fix["group"])):
+        lines += [Text(), Text(group, "bold")]
+        lines += [_row(fix) for fix in members]
+    lines += [Text()]
+    lines += [Text(f"  {kind:<9} {meaning}", "dim") for kind, meaning in _KINDS.items()]
+    lines += [Text(), Text("Next:  stepscope run --fix NAME[=VALUE] program.py")]
+    _show(lines, stream)
+
+
+def print_fix(fix: Document, stream: IO[str]) -> None:
+    """One of them, in full."""
+    lines = [
+        Text.assemble((fix["name"], "bold"), f": {fix['title']}"),
+        Text(f"  {fix['kind']}: {_KINDS[fix['kind']]}"),
+        Text(f"  in the source ({fix['effort']}): {fix['edit']}"),
+    ]
+    if fix["values"]:
+        lines.append(Text(f"  values: {', '.join(fix['values'])}"))
+    if fix["suggested"]:
+        lines.append(Text(f"  worth trying: {', '.join(fix['suggested'])}"))
+    if fix["bad_with"]:
+        lines.append(Text(f"  not together with: {', '.join(fix['bad_with'])}"))
+    value = f"={fix['suggested'][0]}" if fix["suggested"] else ""
+    lines += [Text(), Text(f"Next:  stepscope run --fix {fix['name']}{value} program.py")]
+    _show([Text(), *lines], stream)
+
+
+def _row(fix: Document) -> Text:
+    name = f"{fix['name']}{'=…' if fix['values'] else ''}"
+    return Text(f"  {name:<20} {fix['kind']:<9} {fix['title']}")
+
+
+def _show(lines: list[Text], stream: IO[str]) -> None:
+    console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
+    show_lines(console, lines, width)

@@ -1,0 +1,87 @@
+"""The screens of `stepscope analyze`."""
+
+import io
+
+import pytest
+from plain import TRACES, read_plain
+
+from stepscope.analyze.timeline.document import analyse
+from stepscope.analyze.timeline.manyranks import analyse_ranks
+from stepscope.report.ranks import print_ranks
+from stepscope.report.trace import print_trace
+
+
+def shown(name, change=None):
+    document = analyse(read_plain(TRACES / name))
+    if change is not None:
+        change(document)
+    stream = io.StringIO()
+    print_trace(document, stream)
+    return stream.getvalue()
+
+
+def test_the_answer_comes_first_and_the_next_command_last():
+    lines = shown("resnet18_b32_h200.json.gz").strip().splitlines()
+    assert lines[0].startswith("stepscope")
+    assert "8 steps" in lines[1]
+    assert "17.1 ms per step   GPU busy 9%" in lines[3]
+    assert lines[-2].startswith("Next:  stepscope analyze")
+
+
+def test_idle_time_is_explained_with_its_place():
+    screen = shown("resnet18_b32_h200.json.gz")
+    assert "the host launches too slowly" in screen
+    assert "traces.py(22): step" in screen
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a100_nccl_rank0",
+        "vllm_decode_cuda_graphs",
+        "cpu_only_rank34.pt.trace",
+        "large_integers_rank70.pt.trace",
+    ],
+)
+def test_every_line_fits_the_screen(name):
+    assert max(map(len, shown(f"{name}.json.gz").splitlines())) <= 80
+
+
+def test_a_recording_without_a_device_says_so():
+    assert "no device in this recording" in shown("cpu_only_rank34.pt.trace.json.gz")
+
+
+def test_kernels_are_shown_where_no_operator_accounts_for_them():
+    screen = shown("vllm_decode_cuda_graphs.json.gz")
+    assert "came out of CUDA" in screen
+    assert "kernel_unified_attention_3d" in screen
+
+
+def test_what_a_stranger_wrote_cannot_move_the_cursor():
+    def poison(document):
+        document["operators"][0]["name"] = "evil\x1b[2J\r\nname"
+        document["source"]["file"] = "trace\x1b]0;x\x07.json"
+
+    screen = shown("resnet18_b32_h200.json.gz", poison)
+    assert "\x1b" not in screen
+    assert "\r" not in screen
+
+
+def test_what_was_left_out_is_said():
+    def damage(document):
+        document["quality"]["dropped"] = {"without a time": 3}
+        document["quality"]["notes"] = ["The file ends in the middle of an event."]
+
+    screen = shown("resnet18_b32_h200.json.gz", damage)
+    assert "3 without a time" in screen
+    assert "The file ends in the middle of an event." in screen
+
+
+def test_ranks_have_a_row_each():
+    timeline = read_plain(TRACES / "a100_nccl_rank0.json.gz")
+    stream = io.StringIO()
+    print_ranks(analyse_ranks([timeline, timeline]), stream)
+    screen = stream.getvalue()
+    assert "2 ranks of 2" in screen
+    assert screen.count("24%") >= 2
+    assert max(map(len, screen.splitlines())) <= 80
