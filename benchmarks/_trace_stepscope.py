@@ -1,0 +1,39 @@
+"""stepscope as a contender."""
+
+from pathlib import Path
+from typing import Any
+
+from stepscope.analyze.timeline.attribution import attribute
+from stepscope.analyze.timeline.breakdown import break_down
+from stepscope.analyze.timeline.devicework import device_work
+from stepscope.analyze.timeline.idle import explain_idle
+from stepscope.analyze.timeline.kernels import kernel_table
+from stepscope.analyze.timeline.steps import find_steps
+from stepscope.record.timeline import Timeline
+from stepscope.trace.kineto import read_kineto
+
+
+class Stepscope:
+    """Importing this module imports stepscope."""
+
+    packages = ("numpy", "msgspec", "isal")
+
+    def load(self, path: Path) -> Timeline:
+        """The timeline."""
+        return read_kineto(path)
+
+    def analyse(self, timeline: Timeline) -> dict[str, Any]:
+        """Breakdown, idle time by cause, and the kernel table."""
+        work = device_work(timeline)
+        steps = find_steps(timeline, work)
+        whole = [device.whole for device in break_down(timeline, steps, work)]
+        explain_idle(timeline, steps, work)
+        kernels = kernel_table(timeline, attribute(timeline))
+        return {
+            "device_events": len(timeline.device),
+            "kernel_names": len({kernel.name for kernel in kernels}),
+            "steps": len(steps.steps),
+            "compute_ms": sum(one.compute for one in whole) / 1e6,
+            "busy_ms": sum(one.wall - one.idle for one in whole) / 1e6,
+            "idle_ms": sum(one.idle for one in whole) / 1e6,
+        }
