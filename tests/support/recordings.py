@@ -2,12 +2,13 @@
 
 from functools import cache
 
-from plain import TRACES, read_plain
+from plain import TRACES
 
 from stepscope.record.timeline import Timeline
+from stepscope.trace.kineto import read_kineto
 
 
 @cache
 def recorded(name: str) -> Timeline:
     """By the file's name without .json.gz."""
-    return read_plain(TRACES / f"{name}.json.gz")
+    return read_kineto(TRACES / f"{name}.json.gz")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recordings import recorded
 
-from stepscope.analyze.timeline.attribution import Attribution, attribute, is_users_frame, nearest
+from stepscope.analyze.timeline.attribution import Attribution, attribute, nearest
 from stepscope.record.rows import STEP_PHASES
 from stepscope.record.timeline import (
     NOTHING,
@@ -174,28 +174,6 @@ def test_a_thread_that_mostly_runs_nodes_is_autograds_even_without_its_name() ->
     forward = r.call((OPERATOR, "aten::add", 1))
     a = attribute(r.timeline())
     assert [phase(a, k) for k in (late, forward)] == ["backward", "forward"]
-
-
-@pytest.mark.parametrize(
-    ("frame", "users"),
-    [
-        ("train.py(12): main", True),
-        ("test.py(1): <module>", True),
-        ("models/net.py(12): forward", True),
-        ("/home/me/work/net.py(12): forward", True),
-        ("torch/nn/modules/conv.py(534): forward", False),
-        ("torchvision/models/resnet.py(89): forward", False),
-        ("/x/lib/python3.11/site-packages/foo/a.py(1): f", False),
-        ("/usr/lib/python3.11/random.py(1): f", False),
-        ("contextlib.py(80): inner", False),
-        ("json/encoder.py(80): encode", False),
-        ("<frozen os>(709): __getitem__", False),
-        ("<built-in method conv2d of type object at 0x7f>", False),
-        ("nn.Module: Conv2d_0", False),
-    ],
-)
-def test_whose_frame_it_is(frame: str, users: bool) -> None:
-    assert is_users_frame(frame) is users
 
 
 def test_work_without_a_launch_is_found_by_the_operators_id() -> None:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from recordings import recorded
 
 from stepscope.analyze.timeline.breakdown import break_down
-from stepscope.analyze.timeline.hostat import own_frame
 from stepscope.analyze.timeline.idle import explain_idle
 from stepscope.analyze.timeline.steps import find_steps
 
@@ -216,24 +215,6 @@ def test_the_users_own_frame_is_preferred_to_the_librarys():
     made.operator("aten::addmm", 70 * US, 1030 * US)
     place = idle_of(made)["host"].places[0]
     assert (place.where, place.operator) == ("train.py(7): main", "aten::addmm")
-
-
-@pytest.mark.parametrize(
-    ("name", "own"),
-    [
-        ("train.py(7): main", True),
-        ("models/net.py(12): forward", True),
-        ("/home/a/torch_models/run.py(1): <module>", True),
-        ("torch/nn/functional.py(1712): relu", False),
-        ("torchvision/models/resnet.py(284): forward", False),
-        ("/usr/lib/python3.11/threading.py(982): run", False),
-        ("/x/site-packages/thing/a.py(1): f", False),
-        ("<built-in method item of Tensor object at 0x7f>", False),
-        ("nn.Module: Linear_0", False),
-    ],
-)
-def test_own_frames_are_told_from_others(name, own):
-    assert own_frame(name) is own
 
 
 NAMES = (

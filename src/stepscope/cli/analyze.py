@@ -32,7 +32,7 @@ def analyze(
     from stepscope.report.ranks import print_ranks
     from stepscope.report.trace import print_trace
     from stepscope.trace.export import check_target, export
-    from stepscope.trace.open import open_ranks
+    from stepscope.trace.ranks import open_ranks
 
     if target is not None:
         check_target(target, force)

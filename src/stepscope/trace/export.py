@@ -7,6 +7,7 @@ column has a name that SQL reserves.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +69,9 @@ def export(timelines: Sequence[Timeline], path: Path, force: bool = False) -> No
 
     An existing file is replaced only with `force`, and only once the new one is whole.
     """
-    try:
-        import pyarrow as pa
-    except ImportError:
-        raise MissingExtra("pyarrow", "export", "--export") from None
-    if path.suffix not in (".parquet", ".arrow", ".feather"):
-        raise UsageError(f"{path}: export to a name that ends in .parquet, .arrow or .feather")
-    if path.exists() and not force:
-        raise UsageError(f"{path} exists: use --force to replace it")
+    check_target(path, force)
+    import pyarrow as pa
+
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     table = _Table(pa, timelines)
     try:
@@ -87,6 +83,16 @@ def export(timelines: Sequence[Timeline], path: Path, force: bool = False) -> No
         raise StepscopeError(f"{path}: cannot be written ({error})") from None
     finally:
         part.unlink(missing_ok=True)
+
+
+def check_target(path: Path, force: bool) -> None:
+    """Raise UsageError or MissingExtra where nothing can be exported to this path."""
+    if find_spec("pyarrow") is None:
+        raise MissingExtra("pyarrow", "export", "--export")
+    if path.suffix not in (".parquet", ".arrow", ".feather"):
+        raise UsageError(f"{path}: export to a name that ends in .parquet, .arrow or .feather")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists: use --force to replace it")
 
 
 def _writer(pa: Any, path: Path, suffix: str, schema: Any) -> Any:

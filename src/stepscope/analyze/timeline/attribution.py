@@ -1,13 +1,13 @@
 """Where the device's work came from: operator, phase, module and source line of each event."""
 
 import re
-import sys
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from stepscope.analyze.timeline.namematch import names_that
+from stepscope.analyze.timeline.userframes import is_users_frame
 from stepscope.record.rows import STEP_PHASES
 from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
 
@@ -25,16 +25,6 @@ _OPTIMIZES: Final = re.compile(
     r"|torch/optim/\w+\.py\(\d+\): step$"
 )
 _MODULE: Final = "nn.Module: "
-_FRAME: Final = re.compile(r"(.+)\(\d+\): ")
-# Kineto cuts the path of an installed package down to its name.
-_LIBRARIES: Final = (
-    "torch", "torchvision", "torchaudio", "torchtext", "torchmetrics", "functorch", "triton",
-    "numpy", "scipy", "pandas", "PIL", "transformers", "accelerate", "lightning",
-    "pytorch_lightning", "lightning_fabric", "timm", "deepspeed", "apex", "tqdm", "einops",
-    "datasets", "stepscope", "_pytest", "pluggy",
-)  # fmt: skip
-# Standard modules that people also name their own scripts after.
-_OFTEN_OWN: Final = ("test", "code", "trace", "profile", "cmd", "main", "select", "statistics")
 _DEEPEST_MODULE: Final = 64
 
 
@@ -101,19 +91,6 @@ def attribute(timeline: Timeline) -> Attribution:
         recomputed=np.append(again, False)[top],
         modules=modules,
     )
-
-
-def is_users_frame(name: str) -> bool:
-    """Whether a Python frame is of the program itself, not of Python or of a library."""
-    frame = _FRAME.match(name)
-    if frame is None or name.startswith("<"):
-        return False
-    path = frame[1].replace("\\", "/")
-    if "-packages/" in path or "/lib/python" in path:
-        return False
-    first = path.removeprefix("./").split("/")[0].removesuffix(".py")
-    ours = first in _OFTEN_OWN and "/" not in path
-    return ours or not (first in _LIBRARIES or first in sys.stdlib_module_names)
 
 
 def _origins(timeline: Timeline) -> Column:

@@ -5,12 +5,13 @@ from typing import Final
 
 import numpy as np
 
-from stepscope.analyze.timeline.attribution import is_operator, is_users_frame, nearest
+from stepscope.analyze.timeline.attribution import is_operator, nearest
 from stepscope.analyze.timeline.blocking import blocking_calls
 from stepscope.analyze.timeline.intervals import merge, total
 from stepscope.analyze.timeline.namematch import names_that
 from stepscope.analyze.timeline.serial import Serial, serial
 from stepscope.analyze.timeline.threads import ByThread, busiest, self_time, works
+from stepscope.analyze.timeline.userframes import is_users_frame
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
 _MOST: Final = 20

@@ -1,22 +1,13 @@
 """What a host thread was doing at a time, and where in the program that is."""
 
-import re
 from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from stepscope.analyze.timeline.namematch import names_that
+from stepscope.analyze.timeline.userframes import is_users_frame
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
-
-_FRAME = re.compile(r"\(\d{1,9}\): ")
-_OTHERS_CODE = re.compile(
-    r"^<|^nn\.Module: |site-packages|dist-packages|(^|/)lib/python\d"
-    r"|^(torch\w*|numpy|PIL|transformers|accelerate|lightning|pytorch_lightning|timm|triton"
-    r"|deepspeed|ignite|fastai|multiprocessing|concurrent|importlib|asyncio|json|logging)/"
-    r"|^(typing|contextlib|runpy|threading|queue|functools|random|copy|abc|enum|selectors|socket"
-    r"|re|os|inspect|warnings|weakref|collections|pickle|dataclasses)\.py\("
-)
 
 
 class At(NamedTuple):
@@ -24,11 +15,6 @@ class At(NamedTuple):
 
     where: Column  # user's own frame, else outermost operator, frame, annotation, runtime call
     operator: Column  # the innermost operator
-
-
-def own_frame(name: str) -> bool:
-    """Whether a Python event's name is a frame of the user's, not of a library or built in."""
-    return _FRAME.search(name) is not None and _OTHERS_CODE.search(name) is None
 
 
 def innermost(timeline: Timeline, thread: Column, time: Column) -> Column:
@@ -52,7 +38,7 @@ def innermost(timeline: Timeline, thread: Column, time: Column) -> Column:
 
 def places(timeline: Timeline, events: Column) -> At:
     """Where in the program host events are, from themselves and those around them."""
-    host, is_own = timeline.host, cache(own_frame)
+    host, is_own = timeline.host, cache(is_users_frame)
     some, back = np.unique(events, return_inverse=True)
     firsts = {k: np.full(len(some), NOTHING, np.int64) for k in ("own", *HostKind)}
     outermost = np.full(len(some), NOTHING, np.int64)
