@@ -38,6 +38,19 @@ def load_ceilings(device_key: str) -> dict[str, Any] | None:
     return document if _is_sound(document, device_key) else None
 
 
+def known_ceilings() -> list[dict[str, Any]]:
+    """What was measured on all devices seen so far; files that cannot be trusted are left out."""
+    found = []
+    for path in sorted(cache_folder().glob("ceilings-*.json")):
+        try:
+            document = json.loads(path.read_text())
+        except (OSError, ValueError):
+            continue
+        if isinstance(document, dict) and _is_sound(document, str(document.get("key"))):
+            found.append(document)
+    return found
+
+
 def save_ceilings(document: dict[str, Any]) -> Path:
     """Write a document whole or not at all. Raises OSError where the folder cannot be written."""
     path = cache_file(document["key"])

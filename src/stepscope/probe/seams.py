@@ -10,11 +10,16 @@ import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
+
+from torch.compiler import is_compiling
 
 from stepscope.probe.core import Core
 from stepscope.probe.patches import Patches
 
 Handler = Callable[..., Any]
+
+_chains: dict[str, tuple["Seams", list[Handler]]] = {}
 
 
 class Seams:
@@ -34,26 +39,20 @@ class Seams:
         chain = self._chains.get((id(owner), name))
         if chain is None:
             chain = self._chains[id(owner), name] = []
-            self._patches.set(owner, name, self._woven(getattr(owner, name), chain))
+            mark = uuid4().hex
+            _chains[mark] = self, chain
+            self._patches.set(owner, name, _woven(getattr(owner, name), mark))
         chain.append(handler)
 
-    def _woven(self, original: Any, chain: list[Handler]) -> Any:
-        from torch.compiler import is_compiling
+    def unseen(self, call: Handler, *args: Any, **kwargs: Any) -> Any:
+        """A call in which no root model is looked for, as of layers computed anew in backward."""
+        roots = self.core.roots
+        return call(*args, **kwargs) if roots is None else roots.unobserved(call, args, kwargs)
 
-        core = self.core
-
-        @functools.wraps(original)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            if self.inert or (core.compiles and is_compiling()):
-                return original(*args, **kwargs)
-            return enter(0, *args, **kwargs)
-
-        def enter(place: int, *args: Any, **kwargs: Any) -> Any:
-            if place == len(chain):
-                return original(*args, **kwargs)
-            return chain[place](functools.partial(enter, place + 1), *args, **kwargs)
-
-        return call
+    def left_out(self) -> None:
+        """An optimizer step that a GradScaler was asked for is left out: it ends no step."""
+        if self.core.optimizer_point is not None:
+            self.core.optimizer_point.fired += 1
 
     def loader_made(self, handler: Callable[[dict[str, Any]], None]) -> None:
         """`handler(arguments)` may change what a DataLoader is made with.
@@ -145,3 +144,30 @@ class Seams:
         import torch
 
         self.around(torch.cuda, "synchronize", handler)
+
+
+def _woven(original: Any, mark: str) -> Any:
+    """A function with a chain around it, which it knows by its mark only: so what stands on a
+    user's class can be pickled by value."""
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return through(mark, original, args, kwargs)
+
+    return call
+
+
+def through(mark: str, original: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function through a chain; straight where there is none, as in another process."""
+    if mark not in _chains:
+        return original(*args, **kwargs)
+    seams, chain = _chains[mark]
+    if seams.inert or (seams.core.compiles and is_compiling()):
+        return original(*args, **kwargs)
+
+    def enter(place: int, *args: Any, **kwargs: Any) -> Any:
+        if place == len(chain):
+            return original(*args, **kwargs)
+        return chain[place](functools.partial(enter, place + 1), *args, **kwargs)
+
+    return enter(0, *args, **kwargs)

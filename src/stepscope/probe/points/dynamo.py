@@ -7,9 +7,9 @@ from typing import Any
 
 
 def leave_alone(eval_frame: Any) -> None:
-    """Mark the probe's functions to be run as they are; `eval_frame` is torch._dynamo's."""
+    """Have our functions run as they are; `eval_frame` is torch._dynamo's."""
     for name, module in list(sys.modules.items()):
-        if name.startswith(("stepscope.probe", "stepscope.store")):
+        if name.startswith(("stepscope.probe", "stepscope.store", "stepscope.fixes")):
             for code in _codes(module):
                 eval_frame.skip_code(code)
 

@@ -154,7 +154,7 @@ def install(core: Core, patches: Patches) -> None:
 
 
 def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-    if compiling() or _roots is None or _roots.inside or _roots.core.log.off:
+    if compiling() or bypassed() or _roots is None or _roots.core.log.off:
         return _original(self, *args, **kwargs)
     if next(self.parameters(), None) is None:
         return _original(self, *args, **kwargs)
@@ -183,9 +183,11 @@ def compiler_in_use() -> None:
 
 
 def bypassed() -> bool:
-    """Whether calls are to go through untimed. Apart, so that what is put on a user's class
-    refers to nothing here but functions by name."""
-    return _roots is None or _roots.inside
+    """Whether calls are to go through untimed: inside a root, and layers computed anew in backward.
+
+    Apart, so that what is put on a user's class refers to nothing here but functions by name.
+    """
+    return _roots is None or _roots.inside or _roots.core.backward_depth > 0
 
 
 def _make_call(inner: Callable[..., Any]) -> Callable[..., Any]:

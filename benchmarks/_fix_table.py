@@ -1,0 +1,141 @@
+"""The results of benchmarks/fix_compatibility.py as Markdown. Pure functions."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+Document = Mapping[str, Any]
+BEGIN, END = "<!-- compatibility: begin -->", "<!-- compatibility: end -->"
+_MARKS = {"runs": "✓", "not applicable": "–", "stops": "■", "declared bad": "bad", "broken": "✗"}
+_PLACE = re.compile(r",? ?(called|made)? ?(at|of) \S+\.py:\d+")
+
+
+def placed(text: str, documents: Iterable[Document]) -> str:
+    """The docs' page with these tables between its markers."""
+    before, found, rest = text.partition(BEGIN)
+    _, ended, after = rest.partition(END)
+    if not found or not ended:
+        raise RuntimeError(f"the page has no {BEGIN} … {END}")
+    tables = "\n".join(table(document) for document in documents)
+    return f"{before}{BEGIN}\n{tables}{END}{after}"
+
+
+def table(document: Document) -> str:
+    """All tables of a device."""
+    machine = document["machine"]
+    device = machine["gpus"][0]["name"] if document["device"] == "cuda" else machine["cpu"]["name"]
+    versions = document["versions"]
+    parts = [
+        f"### On {'a GPU' if document['device'] == 'cuda' else 'the CPU'}\n",
+        f"{device}; Python {versions['python']}, torch {versions['torch']}, stepscope "
+        f"{versions['stepscope']} at {versions['commit']}; {document['date']}; "
+        f"`{document['command']}`\n",
+        f"{_counts(document)}\n",
+        "".join(_alone(document)),
+        "".join(_why(document)),
+        "".join(_together(document)),
+        "".join(_pairs(document)),
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def _counts(document: Document) -> str:
+    states = [
+        cell[0] for found in document["programs"].values() for cell in found["cells"].values()
+    ]
+    counted = ", ".join(f"{states.count(state)} {state}" for state in _MARKS if state in states)
+    return f"{len(states)} cells: {counted}."
+
+
+def _rows_of(document: Document) -> Iterator[str]:
+    """Every fix with the value it was asked for with, and other values after their fix."""
+    asked = dict.fromkeys(
+        name
+        for found in document["programs"].values()
+        for name in found["cells"]
+        if "+" not in name
+    )
+    order = document["fixes"]
+    yield from sorted(asked, key=lambda text: order.index(text.split("=")[0]))
+
+
+def _alone(document: Document) -> Iterator[str]:
+    programs = document["programs"]
+    yield f"| alone | {' | '.join(name.replace('_', ' ') for name in programs)} |\n"
+    yield f"|---|{':-:|' * len(programs)}\n"
+    for text in _rows_of(document):
+        marks = (_MARKS[found["cells"].get(text, [""])[0]] for found in programs.values())
+        yield f"| `{text}` | {' | '.join(marks)} |\n"
+
+
+def _why(document: Document) -> Iterator[str]:
+    """Per fix, why it did not apply where it did not."""
+    for text in _rows_of(document):
+        reasons: dict[str, list[str]] = {}
+        for program, found in document["programs"].items():
+            state, _, why = found["cells"].get(text, ["", 0, 0])
+            if state not in ("runs", ""):
+                reason = _PLACE.sub("", found["whys"][why]).partition(": ")[2]
+                reasons.setdefault(reason, []).append(program.replace("_", " "))
+        said = (f"{why} ({_all(who, document)})" for why, who in reasons.items())
+        if reasons:
+            yield f"- `{text}`: {'; '.join(said)}\n"
+
+
+def _all(programs: list[str], document: Document) -> str:
+    return "all" if len(programs) == len(document["programs"]) else ", ".join(programs)
+
+
+def _together(document: Document) -> Iterator[str]:
+    """The largest sets: how many of their fixes took hold at once."""
+    programs = document["programs"]
+    sets = dict.fromkeys(
+        text for found in programs.values() for text in found["cells"] if text.count("+") > 1
+    )
+    if not sets:
+        return
+    yield f"| at once | {' | '.join(name.replace('_', ' ') for name in programs)} |\n"
+    yield f"|---|{':-:|' * len(programs)}\n"
+    for number, text in enumerate(sets, start=1):
+        cells = (found["cells"].get(text, ["", 0])[:2] for found in programs.values())
+        marks = (
+            f"{held} hold" if state in ("runs", "not applicable") else _MARKS.get(state, "")
+            for state, held in cells
+        )
+        yield f"| set {number}: {text.count('+') + 1} fixes | {' | '.join(marks)} |\n"
+    yield "\n"
+    for number, text in enumerate(sets, start=1):
+        yield f"- set {number}: {', '.join(f'`{one}`' for one in text.split('+'))}\n"
+
+
+def _pairs(document: Document) -> Iterator[str]:
+    """For every two fixes, in how many programs both took hold and all was as it must be."""
+    programs = document["programs"]
+    found = {
+        frozenset(one.split("=")[0] for one in text.split("+")): text
+        for cells in programs.values()
+        for text in cells["cells"]
+        if text.count("+") == 1
+    }
+    if not found:
+        return
+    order = document["fixes"]
+    heads = " | ".join(str(number) for number in range(1, len(order)))
+    yield f"| pairs | {heads} |\n|---|{':-:|' * (len(order) - 1)}\n"
+    for number, name in enumerate(order[1:], start=2):
+        marks = (
+            _pair(found.get(frozenset((name, other)), ""), programs)
+            for other in order[: number - 1]
+        )
+        empty = [""] * (len(order) - number)
+        yield f"| {number} `{name}` | {' | '.join([*marks, *empty])} |\n"
+    yield f"\n1 is `{order[0]}`. A number: in so many programs both took hold. ·: never both.\n"
+
+
+def _pair(text: str, programs: Document) -> str:
+    states = [cells["cells"][text] for cells in programs.values() if text in cells["cells"]]
+    if any(state in ("broken", "stops") for state, *_ in states):
+        return "✗"
+    if any(state == "declared bad" for state, *_ in states):
+        return "bad"
+    return str(sum(state == "runs" for state, *_ in states) or "·") if states else ""

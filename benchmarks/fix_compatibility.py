@@ -1,0 +1,145 @@
+"""Which fixes go with which programs, and with each other: the table of docs/fixes.md.
+
+python benchmarks/fix_compatibility.py --pairs                  run all, write the results, print
+python benchmarks/fix_compatibility.py --device cuda --pairs    the same on a GPU
+python benchmarks/fix_compatibility.py --table FILE.json        print the table of earlier results
+python benchmarks/fix_compatibility.py --docs                   put the tables into docs/fixes.md
+
+With --programs only some are run, and the others' results in the file stay as they are.
+"""
+
+import argparse
+import json
+import platform
+import shlex
+import sys
+import time
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from _fix_table import placed, table
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+DOCS = ROOT / "docs" / "fixes.md"
+
+
+def main() -> None:
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "support")]
+    options = arguments()
+    if options.docs:
+        DOCS.write_text(placed(DOCS.read_text(), results()))
+    elif options.table:
+        print(table(json.loads(options.table.read_text())), end="")
+    else:
+        print(table(measured(options)), end="")
+
+
+def results() -> list[dict[str, Any]]:
+    """What the committed results are, the CPU's first."""
+    files = (HERE / "results" / f"fix-compatibility-{name}.json" for name in ("cpu", "cuda"))
+    return [json.loads(file.read_text()) for file in files if file.exists()]
+
+
+def measured(options: argparse.Namespace) -> dict[str, Any]:
+    """Run the cells, writing what is known after each program."""
+    cells = import_module("compatibility")
+    out = options.out or HERE / "results" / f"fix-compatibility-{options.device}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    document = described(options)
+    if options.programs and out.exists():
+        document["programs"] = json.loads(out.read_text())["programs"]
+    sets = [*cells.singles(), *cells.variants(options.device), *cells.together()]
+    sets += cells.pairs() if options.pairs else []
+    chosen = options.programs or cells.shapes()
+    until = time.monotonic() + options.seconds
+    for place, program in enumerate(chosen):
+        share = (until - time.monotonic()) / (len(chosen) - place)
+        how = cells.How(options.device, options.jobs, options.timeout, share, options.command_line)
+        begun = time.monotonic()
+        found = cells.run_cells(program, sets, how)
+        document["programs"][program] = kept(found)
+        out.write_text(json.dumps(document, indent=1) + "\n")
+        broken = [cell for cell in found if cell.state in ("broken", "stops")]
+        took = time.monotonic() - begun
+        print(f"{program}: {len(found)} of {len(sets)}, {took:.0f} s", file=sys.stderr, flush=True)
+        for cell in broken:
+            print(f"  {cell.state}: {'+'.join(cell.fixes)}: {cell.why}", file=sys.stderr)
+    return document
+
+
+def kept(found: list[Any]) -> dict[str, Any]:
+    """The cells of a program: its fixes → state, how many took hold, and the number of the why."""
+    whys: dict[str, int] = {}
+    cells = {
+        "+".join(cell.fixes): [cell.state, cell.held, whys.setdefault(cell.why, len(whys))]
+        for cell in found
+    }
+    return {"whys": list(whys), "cells": cells}
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--pairs", action="store_true", help="every two fixes together, too")
+    parser.add_argument("--programs", type=lambda text: text.split(","), help="only these")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="for everything [3600]")
+    parser.add_argument("--timeout", type=float, help="for one cell [60; on cuda 180]")
+    parser.add_argument("--jobs", type=int, default=2, help="cells at a time [2]")
+    parser.add_argument(
+        "--command-line", action="store_true", help="each cell by `stepscope run`, which is slower"
+    )
+    parser.add_argument("--out", type=Path, help="[…/results/fix-compatibility-<cpu|cuda>.json]")
+    parser.add_argument("--table", type=Path, metavar="FILE.json", help="only print the table")
+    parser.add_argument("--docs", action="store_true", help="only write the tables into the docs")
+    options = parser.parse_args()
+    options.timeout = options.timeout or (180.0 if options.device == "cuda" else 60.0)
+    return options
+
+
+def described(options: argparse.Namespace) -> dict[str, Any]:
+    """Where, when, with what and how; nothing that names this very machine."""
+    import stepscope
+    from stepscope.fixes.catalogue import NAMES
+    from stepscope.hardware.machine import describe
+    from stepscope.store.git import commit
+
+    machine = describe()
+    kept_of_machine = ("cpu", "memory", "driver", "system", "torch")
+    gpus = [{k: v for k, v in gpu.items() if k != "uuid"} for gpu in machine["gpus"]]
+    words = ["python", "benchmarks/fix_compatibility.py", *_without_out(sys.argv[1:])]
+    return {
+        "schema": "stepscope.fix_compatibility/1",
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": shlex.join(words),
+        "device": options.device,
+        "machine": {**{key: machine[key] for key in kept_of_machine}, "gpus": gpus},
+        "versions": {
+            "python": platform.python_version(),
+            "torch": (machine["torch"] or {}).get("version"),
+            "stepscope": stepscope.__version__,
+            "commit": commit(ROOT),
+        },
+        "fixes": list(NAMES),
+        "programs": {},
+    }
+
+
+def _without_out(arguments: list[str]) -> list[str]:
+    """The command's arguments but for where the results went, which is this machine's own."""
+    if "--out" not in arguments:
+        return arguments
+    at = arguments.index("--out")
+    return arguments[:at] + arguments[at + 2 :]
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except RuntimeError as problem:
+        sys.exit(str(problem))

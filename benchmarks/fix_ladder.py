@@ -1,0 +1,178 @@
+"""What fixes are worth: unedited programs under `stepscope run --fix`, side by side.
+
+python benchmarks/fix_ladder.py [slow] [resnet18] [resnet50]    on a machine with a GPU
+python benchmarks/fix_ladder.py --table FILE.json               the table of earlier results
+
+Every rung is a run of its own; rounds go through all rungs, so that slow drifts meet them alike.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+EXAMPLES = HERE.parent / "examples"
+SOURCE = HERE.parent / "src"
+LONGEST_S = 120
+
+PROGRAMS: dict[str, list[str]] = {
+    "slow": ["slow.py", "--steps", "260"],
+    "resnet18": ["resnet18.py", "--steps", "300"],
+    "resnet50": ["resnet50.py", "--steps", "150", "--batch", "64"],
+}
+LADDERS: dict[str, list[str]] = {
+    "slow": [
+        "",
+        "nosync",
+        "workers=12",
+        "workers=12 persistent pin nosync",
+        "workers=12 persistent pin nosync tf32",
+        "workers=12 persistent pin nosync tf32 amp=bf16",
+        "workers=12 persistent pin nosync tf32 amp=bf16 fused_optimizer cudnn_benchmark",
+        "workers=12 persistent pin nosync tf32 amp=bf16 channels_last",
+    ],
+    "resnet18": [
+        "",
+        "amp=bf16 channels_last fused_optimizer",
+        "amp=bf16 channels_last fused_optimizer cuda_graph",
+        "amp=bf16 channels_last fused_optimizer compile=reduce-overhead",
+    ],
+    "resnet50": [
+        "",
+        "amp=bf16 channels_last fused_optimizer",
+        "amp=bf16 channels_last fused_optimizer cuda_graph",
+        "amp=bf16 channels_last fused_optimizer compile=reduce-overhead",
+    ],
+}
+
+
+def main() -> None:
+    sys.path.insert(0, str(SOURCE))
+    options = arguments()
+    if options.table:
+        print(table(json.loads(options.table.read_text())), end="")
+        return
+    from overhead import described
+
+    document = described("cuda", []) | {"schema": "stepscope.ladder/1"}
+    given = [*options.programs, "--rounds", str(options.rounds)]
+    document["command"] = "python benchmarks/fix_ladder.py " + " ".join(given)
+    out = options.out or RESULTS / "fix-ladder.json"
+    for program in options.programs:
+        document["results"].append(climbed(program, options.rounds))
+        out.write_text(json.dumps(document, indent=1) + "\n")
+    print(table(document), end="")
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("programs", nargs="*", default=list(PROGRAMS))
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", type=Path, metavar="FILE.json")
+    return parser.parse_args()
+
+
+def climbed(program: str, rounds: int) -> dict[str, Any]:
+    """All rungs of a program's ladder, `rounds` times over."""
+    seen: dict[str, list[dict[str, Any]]] = {rung: [] for rung in LADDERS[program]}
+    for _ in range(rounds):
+        for rung, runs in seen.items():
+            runs.append(measured(program, rung.split()))
+    return {
+        "program": " ".join(PROGRAMS[program]),
+        "rungs": [{"fixes": rung.split(), "runs": runs} for rung, runs in seen.items()],
+    }
+
+
+def measured(program: str, fixes: list[str]) -> dict[str, Any]:
+    """Speed of one run, and what became of its fixes; `failed` where it did not end well."""
+    asked = [part for fix in fixes for part in ("--fix", fix)]
+    script, *rest = PROGRAMS[program]
+    stepscope = [sys.executable, "-m", "stepscope.cli.main"]
+    with tempfile.TemporaryDirectory() as folder:
+        out = str(Path(folder) / "run")
+        command = ["run", "--quiet", "--no-window", "--out", out, *asked, str(EXAMPLES / script)]
+        try:
+            done = _call([*stepscope, *command, *rest])
+            shown = _call([*stepscope, "show", out, "--json"])
+        except subprocess.TimeoutExpired:
+            return {"failed": f"took more than {LONGEST_S} s"}
+    if shown.returncode:
+        return {"failed": shown.stderr.strip()[-300:]}
+    document = json.loads(shown.stdout)
+    if done.returncode:
+        return {"failed": done.stderr.strip()[-300:], "fixes": document["fixes"]}
+    losses = [loss for loss in document["losses"] if loss is not None]
+    return {
+        "step_ms": document["steps"]["mean_ms"],
+        "median_ms": document["steps"]["median_ms"],
+        "samples_per_s": document["steps"]["samples_per_s"],
+        "measured_steps": document["steps"]["measured_steps"],
+        "last_loss": losses[-1] if losses else None,
+        "fixes": document["fixes"],
+    }
+
+
+def _call(command: list[str]) -> Any:
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=LONGEST_S,
+        env=_environment(),
+    )  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    path = os.environ.get("PYTHONPATH")
+    return {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{path}" if path else str(SOURCE)}
+
+
+def table(document: dict[str, Any]) -> str:
+    """As Markdown, a table for each program."""
+    lines = []
+    for result in document["results"]:
+        lines += [
+            f"`{result['program']}`",
+            "",
+            "| fixes | step ms | samples/s | speedup | not applied |",
+            "|---|--:|--:|--:|---|",
+        ]
+        base = _speed(result["rungs"][0]["runs"])
+        lines += [_row(rung, base) for rung in result["rungs"]]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _speed(runs: list[dict[str, Any]]) -> float | None:
+    times = [run["step_ms"] for run in runs if run.get("step_ms")]
+    return median(times) if times else None
+
+
+def _row(rung: dict[str, Any], base: float | None) -> str:
+    name = " ".join(rung["fixes"]) or "none"
+    step, last = _speed(rung["runs"]), rung["runs"][-1]
+    unfit = [
+        f"{fix['name']}: {fix['reasons'][0]}"
+        for fix in last.get("fixes", [])
+        if fix["state"] != "applied"
+    ]
+    if step is None:
+        return f"| {name} | – | – | – | {last.get('failed', 'no steps')} |"
+    rate = last["samples_per_s"]
+    speed = f"{base / step:.2f}×" if base else "–"
+    shown = f"{rate:,.0f}" if rate else "–"
+    return f"| {name} | {step:.2f} | {shown} | {speed} | {'; '.join(unfit)} |"
+
+
+if __name__ == "__main__":
+    main()
