@@ -1,0 +1,171 @@
+"""Take several batches together for each step of the optimizer."""
+
+from typing import Any
+
+from stepscope.fixes.base import Edit, Fix, Hands, Kind
+from stepscope.fixes.optimizer_groups import Groups
+from stepscope.record.errors import UsageError
+
+
+class Accumulate(Fix):
+    """The gradients of N batches are averaged, then the optimizer steps once.
+
+    Zeroing and clipping gradients, and what a GradScaler does, wait for the last batch of a group.
+    Learning rate schedulers go on with every batch, as the program planned its schedule. A group
+    that an epoch leaves unfinished goes on in the next; one left at the end is never used.
+    """
+
+    name = "accumulate"
+    group = "memory"
+    title = "take several batches together for each step of the optimizer"
+    kind = Kind.SEMANTIC
+    effort = "a few lines"
+    values = ("N",)
+    suggested = ("2", "4", "8")
+    missing = "no optimizer stepped"
+
+    def parse(self, text: str | None) -> Any:
+        size = super().parse(text) if text is not None else None
+        if size is None or size < 2:
+            raise UsageError("--fix accumulate=N: use a number of batches from 2 up")
+        return size
+
+    def install(self, value: Any, hands: Hands) -> None:
+        groups = Groups(value)
+        _gather_backward(groups, hands)
+        _gather_steps(groups, hands)
+        _gather_scaler(groups, hands)
+        _gather_gradients(groups, hands)
+
+    def edit(self, value: Any, line: str) -> Edit:
+        return Edit(
+            f"divide the loss by {value} before backward(); clip, step and zero gradients only "
+            f"in every {value}th iteration"
+        )
+
+
+def _gather_backward(groups: Groups, hands: Hands) -> None:
+    """Divide gradients by the size of a group, at their source: the loss itself stays as it is."""
+    inside = False  # a reentrant checkpoint calls backward in backward
+
+    def backward(
+        call: Any, tensors: Any, grad_tensors: Any = None, *rest: Any, **kwargs: Any
+    ) -> Any:
+        nonlocal inside
+        if groups.forgotten():
+            groups.stop("the program clears gradients in its own way, not by zero_grad")
+            hands.unfit(f"{groups.misfit()} (before {hands.place()})")
+        if inside or not groups.optimizers or not groups.on:
+            return call(tensors, grad_tensors, *rest, **kwargs)
+        inside = True
+        try:
+            return call(tensors, _divided(tensors, grad_tensors, groups.size), *rest, **kwargs)
+        finally:
+            inside = False
+
+    hands.seams.backward(backward)
+
+
+def _divided(tensors: Any, gradients: Any, size: int) -> Any:
+    """The gradients a backward of `tensors` is to begin with. None where torch has to refuse."""
+    import torch
+
+    if isinstance(tensors, torch.Tensor):
+        if gradients is None:
+            return torch.full_like(tensors, 1 / size) if tensors.numel() == 1 else None
+        return gradients / size
+    several = tuple(tensors)
+    given = [None] * len(several) if gradients is None else gradients
+    return [_divided(one, grad, size) for one, grad in zip(several, given, strict=True)]
+
+
+def _gather_steps(groups: Groups, hands: Hands) -> None:
+    """Let only the last step of a group happen; a closure is called all the same."""
+    import torch
+
+    def made(optimizer: Any, defaults: dict[str, Any]) -> None:
+        groups.optimizers.add(optimizer)
+
+    def stepped(call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not groups.on:
+            hands.unfit(f"{type(optimizer).__name__} at {hands.place()}: {groups.misfit()}")
+            return call(optimizer, *args, **kwargs)
+        if not groups.gathering:
+            result = call(optimizer, *args, **kwargs)
+            groups.end_group()
+            return result
+        closure = args[0] if args else kwargs.get("closure")
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        _leave_out(groups, optimizer, hands)
+        return loss
+
+    hands.seams.optimizer_made(made)
+    hands.seams.optimizer_stepped(stepped)
+
+
+def _leave_out(groups: Groups, optimizer: Any, hands: Hands) -> None:
+    groups.end_batch()
+    hands.applied(
+        f"{type(optimizer).__name__}, which steps at {hands.place()} once in {groups.size}; "
+        "learning rate schedulers go on with every batch"
+    )
+
+
+def _gather_scaler(groups: Groups, hands: Hands) -> None:
+    """A GradScaler unscales, steps and adapts its scale at the last batch of a group."""
+    from torch.amp import GradScaler
+
+    skipped = False  # whether the last step asked for has been left out
+
+    def step(call: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal skipped
+        skipped = groups.gathering
+        if skipped:
+            _leave_out(groups, optimizer, hands)
+            hands.seams.left_out()
+            return None
+        result = call(scaler, optimizer, *args, **kwargs)
+        groups.end_group()  # also where infinite gradients kept the optimizer from stepping
+        return result
+
+    def unscale(call: Any, scaler: Any, optimizer: Any) -> Any:
+        return None if groups.gathering else call(scaler, optimizer)
+
+    def update(call: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if skipped else call(scaler, *args, **kwargs)
+
+    hands.seams.around(GradScaler, "step", step)
+    hands.seams.around(GradScaler, "unscale_", unscale)
+    hands.seams.around(GradScaler, "update", update)
+
+
+def _gather_gradients(groups: Groups, hands: Hands) -> None:
+    """Keep gradients while a group is under way; clip them at its end."""
+    import torch
+    from torch.nn.utils import get_total_norm
+
+    def zero(call: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if groups.under_way else call(owner, *args, **kwargs)
+
+    def clip_norm(call: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        if not groups.gathering:
+            return call(parameters, *args, **kwargs)
+        norm_type = args[1] if len(args) > 1 else kwargs.get("norm_type", 2.0)
+        alone = isinstance(parameters, torch.Tensor)
+        every = [parameters] if alone else list(parameters)
+        grads = [parameter.grad for parameter in every if parameter.grad is not None]
+        return get_total_norm(grads, norm_type)
+
+    def clip_value(call: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if groups.gathering else call(*args, **kwargs)
+
+    hands.seams.around(torch.optim.Optimizer, "zero_grad", zero)
+    hands.seams.around(torch.nn.Module, "zero_grad", zero)
+    hands.seams.around(torch.nn.utils, "clip_grad_norm_", clip_norm)
+    hands.seams.around(torch.nn.utils, "clip_grad_value_", clip_value)
+
+
+FIX = Accumulate()

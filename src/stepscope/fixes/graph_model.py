@@ -1,0 +1,152 @@
+"""A model's forward and backward as two graphs behind one autograd function."""
+
+from collections.abc import Callable
+from typing import Any
+from weakref import ref
+
+from stepscope.fixes.graph_inputs import Taken, take_apart
+from stepscope.fixes.graph_record import Recorder
+
+TWICE = "a model's outputs were used in backward twice, or after the model had been called again"
+UNUSED = "an output of the model got a gradient that got none in the first steps"
+
+
+class _Call:
+    """One replay of the forward graph; alive as long as backward may still come."""
+
+    done = False
+
+
+class GraphedModel:
+    """The graphs of one model for inputs of one kind. Raises what recording raises.
+
+    `call(*args, **kwargs)` computes the model, `used` are the places of outputs that get gradients.
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        module: Any,
+        given: Taken,
+        used: set[int],
+        recorder: Recorder,
+    ) -> None:
+        import torch
+
+        self._call = call
+        self._inputs = [_static(tensor) for tensor in given.tensors]
+        self._given = given.together(self._inputs)
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._places = [(p, p.data_ptr(), p.requires_grad) for p in module.parameters()]
+        self._used = sorted(used)
+        self._last: ref[_Call] | None = None
+        self._live: list[Any] = []  # outputs backward is computed from
+        self._grads_in: list[Any] = []
+        self.result: Taken | None = None
+        recorder.try_out(self._both)
+        self._forward_graph, self._outputs = recorder.record(self._forward)
+        self._backward_graph, self._grads_out = recorder.record(self._backward)
+        self._function = self._as_function(torch)
+
+    def replay(self, tensors: list[Any]) -> Any:
+        """What the model returns for these inputs. None where graphs cannot serve this call."""
+        last = self._last() if self._last is not None else None
+        if last is not None and not last.done:
+            return None  # its activations are still needed
+        for parameter, place, wanted in self._places:
+            if parameter.data_ptr() != place or parameter.requires_grad is not wanted:
+                return None
+        now = _Call()
+        self._last = ref(now)
+        outputs = self._function.apply(now, *tensors, *self._parameters)
+        assert self.result is not None
+        return (self.result.together(list(outputs)),)
+
+    def _both(self) -> None:
+        self._forward()
+        self._backward()
+
+    def _forward(self) -> list[Any]:
+        import torch
+
+        args, kwargs = self._given
+        torch.clear_autocast_cache()  # casts of weights belong into the graph
+        self.result = take_apart(self._call(*args, **kwargs))
+        torch.clear_autocast_cache()
+        self._live = self.result.tensors
+        return self._live
+
+    def _backward(self) -> list[Any]:
+        import torch
+
+        outputs = [self._live[place] for place in self._used]
+        if not self._grads_in:
+            self._grads_in = [torch.zeros_like(output) for output in outputs]
+        wanted = [tensor for tensor in self._inputs if tensor.requires_grad]
+        grads = torch.autograd.grad(
+            outputs, [*wanted, *self._parameters], self._grads_in, allow_unused=True
+        )
+        return list(grads)
+
+    def _as_function(self, torch: Any) -> Any:
+        graphed = self
+
+        class Graphed(torch.autograd.Function):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, now: _Call, *tensors: Any) -> Any:
+                ctx.now = now
+                ctx.set_materialize_grads(False)
+                for static, tensor in zip(graphed._inputs, tensors, strict=False):
+                    static.detach().copy_(tensor)
+                graphed._forward_graph.replay()
+                outputs = tuple(output.detach().clone() for output in graphed._outputs)
+                numb = [o for o, of in zip(outputs, graphed._outputs, strict=True) if _numb(of)]
+                ctx.mark_non_differentiable(*numb)
+                return outputs
+
+            @staticmethod
+            @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+            def backward(ctx: Any, *grads: Any) -> Any:
+                return None, *graphed._run_backward(ctx.now, grads)
+
+        return Graphed
+
+    def _run_backward(self, now: _Call, grads: Any) -> list[Any]:
+        if now.done or self._last is None or self._last() is not now:
+            raise RuntimeError(TWICE)
+        if any(grad is not None and i not in self._used for i, grad in enumerate(grads)):
+            raise RuntimeError(UNUSED)
+        now.done = True
+        for static, place in zip(self._grads_in, self._used, strict=True):
+            if grads[place] is None:
+                static.zero_()
+            else:
+                static.copy_(grads[place])
+        inputs = sum(tensor.requires_grad for tensor in self._inputs)
+        self._part_from_gradients(self._grads_out[inputs:])
+        self._backward_graph.replay()
+        found = iter(self._grads_out[:inputs])
+        own = [next(found) if tensor.requires_grad else None for tensor in self._inputs]
+        copies = [grad if grad is None else grad.clone() for grad in own]
+        return copies + [g if g is None else g.detach() for g in self._grads_out[inputs:]]
+
+    def _part_from_gradients(self, grads: list[Any]) -> None:
+        """Give gradients that are still in the graph's memory memory of their own.
+
+        Autograd adopts the first gradient a parameter gets, which the next replay would overwrite.
+        """
+        for parameter, grad in zip(self._parameters, grads, strict=True):
+            kept = parameter.grad
+            if kept is not None and grad is not None and kept.data_ptr() == grad.data_ptr():
+                parameter.grad = kept.clone()
+
+
+def _static(tensor: Any) -> Any:
+    import torch
+
+    copy = torch.empty_like(tensor, requires_grad=False).copy_(tensor.detach())
+    return copy.requires_grad_(tensor.requires_grad)
+
+
+def _numb(output: Any) -> bool:
+    return not output.requires_grad

@@ -1,0 +1,30 @@
+"""Who made the call a fix has taken hold of: the program, a library, or another fix."""
+
+import sys
+from pathlib import Path
+from types import FrameType
+
+from stepscope.probe.sites import is_users
+
+_OURS = str(Path(__file__).parent.parent)
+_PROBE = str(Path(_OURS) / "probe")
+
+
+def caller(own: str) -> FrameType | None:
+    """The frame that made the present call, past the seams; None where another fix made it.
+
+    `own` is the file of the fix that asks.
+    """
+    passed = (_PROBE, __file__, own)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(passed):
+        frame = frame.f_back
+    if frame is None or is_users(frame.f_code):
+        return frame
+    return None if frame.f_code.co_filename.startswith(_OURS) else frame
+
+
+def users_caller(own: str) -> FrameType | None:
+    """The same if it is the user's own code; None where a library or another fix calls."""
+    frame = caller(own)
+    return frame if frame is not None and is_users(frame.f_code) else None

@@ -1,0 +1,165 @@
+"""Have loaders put batches into pinned memory, and copy them to the GPU without waiting."""
+
+from functools import partial
+from typing import Any, Final
+from weakref import WeakSet, ref
+
+from stepscope.fixes.base import Edit, Fix, Hands, Kind
+from stepscope.fixes.data_look import look
+from stepscope.fixes.data_moves import aimed, storage, tensors, version, waits
+from stepscope.fixes.loader_marks import Marks
+from stepscope.fixes.source import with_arguments
+
+_TRIED: Final = 2  # batches copied as before, while it is seen what the program does with them
+_MANY: Final = 256  # tensors handed out, before those that are gone are forgotten
+
+
+class Pin(Fix):
+    """Only tensors that came out of a loader are copied without waiting, and only to the GPU.
+
+    A pinned tensor must not be changed while it is copied. Changes in place after the copy are
+    watched for: in the first batches, which are still copied as before, and later; the first one
+    seen ends it. Changes through numpy are not seen.
+    """
+
+    name = "pin"
+    group = "data"
+    title = "pin the memory of batches and copy them to the GPU without waiting"
+    kind = Kind.EXACT
+    effort = "one argument, and one in each `.to`"
+    missing = "no DataLoader is used here"
+
+    def install(self, value: Any, hands: Hands) -> None:
+        import torch
+
+        if not torch.cuda.device_count():
+            hands.unfit("there is no CUDA device here")
+            return
+        self.place(hands)
+
+    def place(self, hands: Hands) -> None:
+        """Take hold, whatever device there is."""
+        import torch
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        marks = Marks(hands)
+        copies = Copies(hands)
+
+        def iterated(make: Any, loader: Any) -> Any:
+            iterator = make(loader)
+            if loader in marks.chosen:
+                hands.applied(marks.where(loader))
+                copies.follow(iterator)
+            return iterator
+
+        marks.watch(lambda arguments: pinned(arguments, hands))
+        hands.seams.loader_iterated(iterated)
+        hands.seams.around(_BaseDataLoaderIter, "__next__", copies.next)
+        for name in ("to", "cuda"):
+            hands.seams.around(torch.Tensor, name, partial(copies.move, name))
+
+    def explain(self, error: BaseException, line: str) -> str | None:
+        return why_not_pinned(error)
+
+    def edit(self, value: Any, line: str) -> Edit:
+        words = "pass pin_memory=True to the DataLoader and non_blocking=True to `.to` or `.cuda`"
+        for callee, argument in (
+            ("DataLoader", "pin_memory"),
+            ("to", "non_blocking"),
+            ("cuda", "non_blocking"),
+        ):
+            changed = with_arguments(line, callee, {argument: "True"})
+            if changed is not None:
+                return Edit(words, changed)
+        return Edit(words)
+
+
+class Copies:
+    """Knows the tensors loaders hand out, and what becomes of them."""
+
+    def __init__(self, hands: Hands) -> None:
+        self._hands = hands
+        self._iterators: WeakSet[Any] = WeakSet()
+        self._known: dict[int | None, Any] = {}  # a storage → the tensor it was handed out in
+        self._moved: list[tuple[Any, int]] = []
+        self._place = ""  # looked up in the first batches only
+        self._said = False
+        self._tried = 0
+        self._over = False
+
+    def follow(self, iterator: Any) -> None:
+        """Batches of this iterator are to be known."""
+        self._iterators.add(iterator)
+
+    def next(self, call: Any, iterator: Any) -> Any:
+        """Around the wait for a batch."""
+        if self._over or iterator not in self._iterators:
+            return call(iterator)
+        batch = call(iterator)
+        self._check()
+        for _, tensor in tensors(batch):
+            key = storage(tensor)
+            if key is not None:
+                self._known[key] = ref(tensor)
+        if len(self._known) > _MANY:
+            self._known = {key: kept for key, kept in self._known.items() if kept() is not None}
+        return batch
+
+    def move(self, name: str, call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Around `.to` or `.cuda` of any tensor; `name` is which."""
+        if self._over or tensor.is_cuda or not self._is_known(tensor):
+            return call(tensor, *args, **kwargs)
+        count = version(tensor)
+        aim = aimed(name, args, kwargs) if count is not None and waits(args, kwargs) else None
+        if aim is None or count is None or aim.device.type != "cuda":
+            return call(tensor, *args, **kwargs)
+        if not self._said:
+            self._place = self._hands.place()
+        self._moved.append((ref(tensor), count))
+        if self._tried < _TRIED:
+            return call(tensor, *args, **kwargs)
+        if not self._said:
+            self._hands.applied(f"the copy at {self._place} no longer waits")
+            self._said = True
+        return call(tensor, *args, **kwargs, non_blocking=True)
+
+    def _is_known(self, tensor: Any) -> bool:
+        """Whether a tensor, or one whose memory it shows, came out of a loader and still lives."""
+        handed_out = self._known.get(storage(tensor))
+        return handed_out is not None and handed_out() is not None
+
+    def _check(self) -> None:
+        """Whether the tensors moved since the last batch are still what they were."""
+        for tensor, count in self._moved:
+            alive = tensor()
+            if alive is not None and alive._version != count:
+                self._over = True
+                self._hands.unfit(
+                    f"a batch is changed in place after its copy at {self._place}:"
+                    " copies wait as before"
+                )
+        self._tried += bool(self._moved)
+        self._moved.clear()
+
+
+def pinned(arguments: dict[str, Any], hands: Hands) -> bool | None:
+    """Have a loader pin its batches; None where it cannot."""
+    if arguments.get("pin_memory"):
+        return True
+    seen = look(arguments.get("dataset"), arguments.get("collate_fn"))
+    if seen.cuda is not None:
+        hands.unfit(f"the DataLoader at {hands.place()}: its dataset {seen.cuda}")
+        return None
+    arguments["pin_memory"] = True
+    return True
+
+
+def why_not_pinned(error: BaseException) -> str | None:
+    """Why pinning a batch failed; None for other errors."""
+    text = str(error)
+    if "cannot pin" in text or "only dense CPU tensors can be pinned" in text:
+        return "the loader's batches hold tensors that cannot be pinned (on the GPU, or sparse)"
+    return None
+
+
+FIX = Pin()

@@ -1,0 +1,236 @@
+"""Every fix alone, every two and as many as go together, over programs of many shapes."""
+
+import importlib.util
+import json
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from cell_judge import Cell, Table
+from compatibility import (
+    How,
+    asked,
+    declared_bad,
+    pairs,
+    run_cells,
+    shapes,
+    singles,
+    together,
+    variants,
+)
+
+from stepscope.fixes.catalogue import NAMES
+
+ROOT = Path(__file__).resolve().parents[2]
+JOBS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
+NEEDS = {"lightning_fit": ("lightning",), "hf_trainer": ("transformers", "accelerate")}
+LIKELY = [
+    ("workers", "persistent"),
+    ("workers", "pin"),
+    ("workers", "batch"),
+    ("amp", "channels_last"),
+    ("amp", "accumulate"),
+    ("amp", "checkpointing"),
+    ("amp", "compile"),
+    ("accumulate", "fused_optimizer"),
+]
+"""Pairs that people will ask for, or whose parts meet in the same place."""
+
+
+def faults(cells: Iterable[Cell]) -> str:
+    """The cells that do not do what their fixes say, a line each."""
+    bad = [cell for cell in cells if cell.state in ("broken", "stops")]
+    return "\n".join(f"{c.program} with {' + '.join(c.fixes)} {c.state}: {c.why}" for c in bad)
+
+
+def ready(program: str) -> str:
+    for package in NEEDS.get(program, ()):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+    return program
+
+
+@pytest.mark.parametrize("program", shapes())
+def test_fixes_alone_and_in_sets_do_what_they_say(program: str) -> None:
+    likely = [tuple(map(asked, names)) for names in LIKELY]
+    sets = [*singles(), *variants("cpu"), *likely, *together()]
+    cells = run_cells(ready(program), sets, How(jobs=JOBS))
+    assert faults(cells) == ""
+    assert [cell.fixes for cell in cells] == sets
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("program", shapes())
+def test_every_two_fixes_do_what_they_say(program: str) -> None:
+    sets = [*singles(), *pairs()]
+    cells = run_cells(ready(program), sets, How(jobs=JOBS))
+    assert faults(cells) == ""
+    assert [cell.fixes for cell in cells] == sets
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("program", shapes())
+def test_fixes_alone_and_in_sets_do_what_they_say_on_a_gpu(program: str) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("there is no CUDA device")
+    sets = [*singles(), *variants("cuda"), *together()]
+    how = How("cuda", jobs=max(2, len(os.sched_getaffinity(0)) // 2), timeout_s=180)
+    assert faults(run_cells(ready(program), sets, how)) == ""
+
+
+def test_there_are_all_the_shapes_of_programs() -> None:
+    wanted = {"cnn", "decoder", "rnn", "gan", "accumulation", "resumed", "lightning_fit"}
+    assert wanted | {"cnn_view", "own_precision", "hf_trainer"} == set(shapes())
+
+
+def test_the_largest_sets_hold_all_but_what_is_declared_bad() -> None:
+    exact, first, last = together()
+    assert len(exact) < len(first) < len(NAMES)
+    for fixes in (exact, first, last):
+        assert declared_bad(fixes) is None
+    for left_out in set(map(asked, NAMES)) - set(first):
+        assert declared_bad([*first, left_out]) is not None
+    assert {*exact, *first, *last} == set(map(asked, NAMES))
+
+
+# How cells are judged
+
+
+def ended(*fixes: str, **what: Any) -> dict[str, Any]:
+    """What comes of a program with these fixes, all of them applied and exact unless told."""
+    became = [
+        {"name": name, "state": "applied", "kind": "exact", "reasons": []}
+        for name in (text.split("=")[0] for text in fixes)
+    ]
+    usual = {"exit_code": 0, "losses": [2.0, 1.5], "said": ["abc"], "became": became}
+    usual |= {"problems": [], "stderr": "", "seconds": 1.0, "fixes": list(fixes)}
+    return usual | what
+
+
+def judged(one: dict[str, Any], *others: dict[str, Any]) -> Cell:
+    table = Table("cnn", [ended(), ended()])
+    for other in (*others, one):
+        table.remember(other)
+    return table.judge(one)
+
+
+def changed(one: dict[str, Any], name: str, **how: Any) -> dict[str, Any]:
+    """The same with another word on one of its fixes."""
+    became = [fix | how if fix["name"] == name else fix for fix in one["became"]]
+    return one | {"became": became}
+
+
+def test_an_exact_fix_runs_if_all_stayed_as_it_was() -> None:
+    assert judged(ended("pin")) == Cell("cnn", ("pin",), "runs", "", 1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ({"losses": [2.0, 1.5000001]}, "exact, but not as without fixes: loss 1: 1.5, then 1.5"),
+        ({"losses": [2.0]}, "2 losses, then 1"),
+        ({"said": ["xyz"]}, "['abc'], then ['xyz']"),
+        ({"losses": [2.0, math.nan]}, "not finite"),
+        ({"losses": []}, "not finite"),
+        ({"exit_code": 1, "stderr": "Traceback\nValueError: no\n"}, "exit code 1: ValueError: no"),
+        ({"exit_code": -11}, "exit code -11"),
+        ({"exit_code": None}, "still running"),
+        ({"problems": ["KeyError"]}, "the observer gave up: KeyError"),
+        ({"became": []}, "not put in place"),
+    ],
+)
+def test_a_cell_is_broken_that(what: dict[str, Any], says: str) -> None:
+    cell = judged(ended("pin", **what))
+    assert cell.state == "broken"
+    assert says in cell.why
+
+
+def test_a_fix_that_failed_to_install_breaks_its_cell() -> None:
+    reasons = ["it could not be put in place: KeyError('x')"]
+    one = changed(ended("pin"), "pin", state="not applicable", kind=None, reasons=reasons)
+    assert judged(one).state == "broken"
+
+
+def test_a_fix_with_nothing_to_take_hold_of_is_not_applicable_if_nothing_else_changed() -> None:
+    one = changed(ended("pin"), "pin", state="not applicable", kind=None, reasons=["no loader"])
+    assert (judged(one).state, judged(one).why) == ("not applicable", "pin: no loader")
+    assert judged(one | {"losses": [2.0, 1.4]}).state == "broken"
+
+
+def test_a_program_that_ended_for_a_fixs_reason_stops() -> None:
+    one = changed(ended("pin", exit_code=1), "pin", state="broke", reasons=["`view` at a.py:3"])
+    assert (judged(one).state, judged(one).why) == ("stops", "pin: `view` at a.py:3")
+
+
+def test_numeric_fixes_may_round_but_not_more() -> None:
+    near = changed(ended("amp", losses=[2.01, 1.52]), "amp", kind="numeric")
+    far = changed(ended("amp", losses=[2.01, 9.0]), "amp", kind="numeric")
+    assert judged(near).state == "runs"
+    assert "far from the bare program's losses" in judged(far).why
+
+
+def test_semantic_fixes_may_change_what_is_finite() -> None:
+    assert judged(changed(ended("batch", losses=[7.0]), "batch", kind="semantic")).state == "runs"
+
+
+def test_an_exact_fix_must_change_nothing_of_what_a_numeric_one_gives() -> None:
+    alone = changed(ended("amp", losses=[2.01, 1.52]), "amp", kind="numeric")
+    both = changed(ended("amp", "pin", losses=[2.01, 1.52]), "amp", kind="numeric")
+    assert judged(both, alone).state == "runs"
+    cell = judged(both | {"losses": [2.01, 1.53]}, alone)
+    assert "not as with amp alone: loss 1: 1.52, then 1.53" in cell.why
+
+
+def test_where_runs_do_not_repeat_exact_means_near() -> None:
+    table = Table("cnn", [ended(), ended(losses=[2.0, 1.50000001])])
+    assert not table.repeatable
+    assert table.judge(ended("pin", losses=[2.0, 1.5001])).state == "runs"
+    assert table.judge(ended("pin", losses=[2.0, 1.6])).state == "broken"
+
+
+# The docs
+
+
+@pytest.fixture(scope="module")
+def tables() -> Iterator[ModuleType]:
+    """The benchmark that makes the table, loaded by path and forgotten again."""
+    folder = str(ROOT / "benchmarks")
+    sys.path.insert(0, folder)
+    spec = importlib.util.spec_from_file_location("compat", f"{folder}/fix_compatibility.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.remove(folder)
+    del sys.modules["_fix_table"]
+
+
+def test_the_docs_table_is_that_of_the_results(tables: Any) -> None:
+    text = (ROOT / "docs" / "fixes.md").read_text()
+    assert tables.placed(text, tables.results()) == text, "benchmarks/fix_compatibility.py --docs"
+
+
+def test_the_results_cover_every_fix_program_and_pair(tables: Any) -> None:
+    for document in tables.results():
+        assert document["fixes"] == list(NAMES)
+        assert sorted(document["programs"]) == shapes()
+        for found in document["programs"].values():
+            asked_for = {"+".join(fixes) for fixes in (*singles(), *pairs())}
+            assert asked_for <= set(found["cells"])
+
+
+def test_the_results_name_no_folder_of_a_machine(tables: Any) -> None:
+    for document in tables.results():
+        text = json.dumps(document)
+        assert not any(word in text for word in ("/home/", "/tmp/", "/root/", "/work/"))

@@ -1,0 +1,479 @@
+"""Graphs of models and optimizer steps.
+
+Without a GPU a stand-in records: its graphs run the recorded function again, into the same tensors.
+"""
+
+import inspect
+import pickle
+import random
+
+import pytest
+import torch
+from fixing import fixed
+from torch import nn
+
+from stepscope.fixes import cuda_graph
+from stepscope.fixes.catalogue import fix, parse
+from stepscope.fixes.graph_inputs import take_apart
+from stepscope.record.errors import UsageError
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+
+
+class Replayed:
+    """A stand-in for a CUDA graph."""
+
+    count = 0
+
+    def __init__(self, function, result):
+        self.function, self.result = function, result
+
+    def replay(self):
+        Replayed.count += 1
+        with torch.set_grad_enabled(self.result is not None):
+            fresh = self.function()
+        for old, new in zip(self.result or (), fresh or (), strict=True):
+            if old is not None:
+                old.detach().copy_(new.detach())
+
+
+class Stand:
+    """A stand-in for the recorder. Recording an update must not make one."""
+
+    kind = "cpu"
+    available = staticmethod(lambda: True)
+
+    def try_out(self, function):
+        function()
+
+    def record(self, function):
+        result = function() if inspect.ismethod(function) else None
+        return Replayed(function, result), result
+
+
+@pytest.fixture
+def stand(monkeypatch):
+    Replayed.count = 0
+    monkeypatch.setattr(cuda_graph, "Recorder", Stand)
+
+
+class Net(nn.Module):
+    """Dropout, BatchNorm and a second output that gets no gradient; counts Python's runs."""
+
+    runs = 0
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2))
+        self.last = nn.Linear(8, 3)
+        self.unused = nn.Linear(2, 2)
+
+    def forward(self, x, scale=1.0):
+        type(self).runs += 1
+        hidden = self.first(x)
+        return {"out": self.last(hidden) * scale, "hidden": hidden, "name": "net"}
+
+
+def train(
+    device="cpu",
+    steps=12,
+    model=None,
+    optimizer=torch.optim.SGD,
+    none=True,
+    every=1,
+    sched=False,
+    clip=None,
+    autocast=None,
+    **options,
+):
+    """Losses, outputs that were kept, and the model, of a training with uneven batches and
+    evaluations in between."""
+    torch.manual_seed(0)
+    model = (model or Net)().to(device)
+    optimizer = optimizer(model.parameters(), **({"lr": 0.05} | options))
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9) if sched else None
+    data = torch.randn(steps, 8, 6, generator=torch.Generator().manual_seed(1)).to(device)
+    losses, kept = [], []
+    for number, x in enumerate(data):
+        if number % 5 == 4:
+            x = x[:5]
+        with torch.autocast(device, torch.bfloat16, enabled=autocast is not None):
+            out = model(x)["out"]
+        kept.append(out)
+        loss = out.float().square().mean()
+        (loss / every).backward()
+        if number % every == every - 1:
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=none)
+            if scheduler:
+                scheduler.step()
+        losses.append(loss.detach())
+        if number % 4 == 3:
+            model.eval()
+            with torch.no_grad():
+                kept.append(model(x)["out"])
+            model.train()
+    return torch.stack(losses), [one.detach().clone() for one in kept], model
+
+
+def same(one, other):
+    assert torch.equal(one[0], other[0])
+    assert all(map(torch.equal, one[1], other[1]))
+    mine, theirs = one[2].state_dict(), other[2].state_dict()
+    assert all(torch.equal(mine[key], theirs[key]) for key in theirs)
+    grads = [p.grad is None for p in one[2].parameters()]
+    assert grads == [p.grad is None for p in other[2].parameters()]
+
+
+WAYS = {
+    "plain": {},
+    "momentum": {"momentum": 0.9, "weight_decay": 0.01},
+    "zeroed in place": {"none": False},
+    "accumulated": {"every": 3},
+    "scheduled": {"sched": True},
+    "clipped": {"clip": 0.1, "none": False},
+    "adamw": {"optimizer": torch.optim.AdamW, "fused": True},
+    "adam": {"optimizer": torch.optim.Adam},
+    "autocast": {"autocast": "bf16"},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_replaying_changes_nothing(tmp_path, stand, way):
+    plain = train(**WAYS[way])
+    Net.runs = 0
+    with fixed(tmp_path, "cuda_graph") as run:
+        again = train(**WAYS[way])
+    same(plain, again)
+    assert Replayed.count >= 12  # forward and backward of six batches
+    told = run.fixes()["cuda_graph"]
+    assert told["state"] == "applied"
+    assert told["kind"] == "numeric"
+    (where,) = [where for where in told["where"] if "step" not in where]
+    assert where.startswith("forward and backward of Net, called at")
+    assert where.endswith("for inputs of 8×6")
+    assert run.observer.core.steps == 12 // WAYS[way].get("every", 1)
+
+
+def test_the_step_is_replayed_while_its_numbers_stay(tmp_path, stand):
+    with fixed(tmp_path, "cuda_graph") as run:
+        train(none=False)
+    assert any("the step of SGD at" in where for where in run.fixes()["cuda_graph"]["where"])
+
+
+def test_a_learning_rate_that_changes_is_not_frozen(tmp_path, stand):
+    plain = train(sched=True, steps=40)
+    with fixed(tmp_path, "cuda_graph") as run:
+        same(plain, train(sched=True, steps=40))
+    told = run.fixes()["cuda_graph"]
+    assert "learning rate changes all the time" in told["reasons"][0]
+    assert not any("the step" in where for where in told["where"])
+
+
+def test_adam_without_a_fused_step_is_told_so(tmp_path, stand):
+    with fixed(tmp_path, "cuda_graph") as run:
+        train(optimizer=torch.optim.Adam)
+        train(optimizer=torch.optim.RMSprop)
+    reasons = run.fixes()["cuda_graph"]["reasons"]
+    assert "add fused_optimizer" in reasons[0]
+    assert "the step of RMSprop is not captured" in reasons[1]
+
+
+def test_two_calls_before_backward_do_not_share_activations(tmp_path, stand):
+    def losses():
+        torch.manual_seed(0)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        found = []
+        for _ in range(10):
+            optimizer.zero_grad()
+            one, other = (model(torch.randn(8, 6))["out"] for _ in range(2))
+            loss = (one - other).square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.detach())
+        return torch.stack(found)
+
+    plain = losses()
+    with fixed(tmp_path, "cuda_graph"):
+        assert torch.equal(losses(), plain)
+    assert Replayed.count
+
+
+def test_inputs_that_need_gradients_get_them(tmp_path, stand):
+    def losses():
+        torch.manual_seed(0)
+        one, other = nn.Linear(6, 6), Net()
+        parameters = [*one.parameters(), *other.parameters()]
+        optimizer = torch.optim.SGD(parameters, lr=0.05)
+        found = []
+        for _ in range(8):
+            optimizer.zero_grad()
+            loss = other(one(torch.randn(8, 6)), scale=2.0)["out"].square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.detach())
+        return torch.stack(found)
+
+    plain = losses()
+    with fixed(tmp_path, "cuda_graph") as run:
+        assert torch.equal(losses(), plain)
+    assert len(run.fixes()["cuda_graph"]["where"]) >= 2
+
+
+def test_an_attribute_the_program_changes_is_not_frozen(tmp_path, stand):
+    class Warming(Net):
+        factor = 1.0
+
+        def forward(self, x):
+            return super().forward(x, self.factor)
+
+    def losses():
+        torch.manual_seed(0)
+        model = Warming()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        found = []
+        for number in range(16):
+            if number % 8 == 7:
+                model.factor = model.factor + 1.0
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 6))["out"].square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.detach())
+        return torch.stack(found)
+
+    plain = losses()
+    with fixed(tmp_path, "cuda_graph"):
+        assert torch.equal(losses(), plain)
+    assert Replayed.count
+
+
+def test_weights_loaded_and_frozen_are_seen(tmp_path, stand):
+    def losses():
+        torch.manual_seed(0)
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        saved = {key: value.clone() for key, value in model.state_dict().items()}
+        found = []
+        for number in range(14):
+            if number == 7:
+                model.load_state_dict(saved)
+            if number == 10:
+                model.last.requires_grad_(False)
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 6))["out"].square().mean()
+            loss.backward()
+            optimizer.step()
+            found.append(loss.detach())
+        return torch.stack(found)
+
+    plain = losses()
+    with fixed(tmp_path, "cuda_graph"):
+        assert torch.equal(losses(), plain)
+
+
+class Counting(Net):
+    def forward(self, x):
+        self.seen = getattr(self, "seen", 0) + 1
+        return super().forward(x)
+
+
+class Drawing(Net):
+    def forward(self, x):
+        return super().forward(x, random.random())
+
+
+class Failing(Net):
+    def forward(self, x):
+        if type(self).runs == 3:
+            type(self).runs += 1
+            raise RuntimeError("called a synchronizing CUDA operation")
+        return super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (Counting, "changes seen"),
+        (Drawing, "draws random numbers on the host"),
+        (Failing, "waits for the GPU (at tests/fixes/test_cuda_graph.py"),
+    ],
+)
+def test_what_a_graph_would_leave_out_is_told(tmp_path, stand, model, reason):
+    model.runs = 10
+    random.seed(0)
+    plain = train(model=model)
+    model.runs = 0
+    random.seed(0)
+    with fixed(tmp_path, "cuda_graph") as run:
+        same(train(model=model), plain)
+    told = run.fixes()["cuda_graph"]
+    assert reason in told["reasons"][0]
+    assert not any("forward" in where for where in told["where"])
+
+
+def test_hooks_and_strange_arguments_are_told(tmp_path, stand):
+    with fixed(tmp_path, "cuda_graph") as run:
+        for spoil in (
+            lambda model: model.last.register_forward_hook(lambda *_: None),
+            lambda model: model.last.weight.register_hook(lambda grad: None),
+        ):
+            model = Net()
+            spoil(model)
+            for _ in range(5):
+                model(torch.randn(8, 6))["out"].sum().backward()
+        net = Net()
+        net.forward = lambda x, scale: Net.forward(net, x)
+        net(torch.randn(8, 6), object())
+        net = nn.Linear(6, 6)
+        net.forward = lambda x: {x}
+        net(torch.randn(8, 6))
+    reasons = run.fixes()["cuda_graph"]["reasons"]
+    assert "last has hooks" in reasons[0]
+    assert "parameters have hooks" in reasons[1]
+    assert "called with a object" in reasons[2]
+    assert "returns a set" in reasons[3]
+
+
+def test_backward_again_after_another_call_is_refused_and_explained(tmp_path, stand):
+    with fixed(tmp_path, "cuda_graph"):
+        model = Net()
+        for _ in range(5):
+            loss = model(torch.randn(8, 6))["out"].sum()
+            loss.backward(retain_graph=True)
+        with pytest.raises(RuntimeError, match="used in backward twice") as caught:
+            loss.backward()
+    assert "used in backward twice" in fix("cuda_graph").explain(caught.value, "loss.backward()")
+
+
+def test_a_gradient_for_another_output_is_refused_and_explained(tmp_path, stand):
+    with fixed(tmp_path, "cuda_graph"):
+        model = Net()
+        for _ in range(5):
+            result = model(torch.randn(8, 6))
+            result["out"].sum().backward(retain_graph=True)
+        result = model(torch.randn(8, 6))
+        with pytest.raises(RuntimeError, match="got none in the first steps") as caught:
+            (result["out"].sum() + result["hidden"].sum()).backward()
+    assert fix("cuda_graph").explain(caught.value, "") is not None
+    assert fix("cuda_graph").explain(RuntimeError("other"), "") is None
+
+
+def test_models_can_be_pickled(tmp_path, stand):
+    with fixed(tmp_path, "cuda_graph"):
+        model = train()[2]
+        model.eval()
+        x = torch.randn(4, 6)
+        assert torch.equal(pickle.loads(pickle.dumps(model))(x)["out"], model(x)["out"])
+
+
+def test_nests_of_tensors_are_taken_apart_and_put_together():
+    x, y = torch.ones(2), torch.zeros(3)
+    taken = take_apart(((x, [y, 3]), {"flag": None}))
+    assert taken.tensors == [x, y]
+    assert taken.strange is None
+    assert taken.together([y, x]) == ((y, [x, 3]), {"flag": None})
+    assert taken.key == take_apart(((x + 1, [y, 3]), {"flag": None})).key
+    for other in (((x, [y, 4]), {"flag": None}), ((y, [y, 3]), {"flag": None}), (x, y)):
+        assert take_apart(other).key != taken.key
+    assert take_apart([torch.eye(2).to_sparse()]).strange == "Tensor"
+    assert take_apart([object()]).strange == "object"
+
+
+def test_without_cuda_it_is_told_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with fixed(tmp_path, "cuda_graph") as run:
+        train(steps=1)
+    assert run.fixes()["cuda_graph"]["reasons"] == ["there is no CUDA device here"]
+
+
+def test_its_edit_and_its_bad_pairs():
+    assert "make_graphed_callables" in fix("cuda_graph").edit(None, "").words
+    for other in ("compile", "checkpointing"):
+        with pytest.raises(UsageError, match="do not go together"):
+            parse(["cuda_graph", other])
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("way", WAYS)
+def test_training_on_the_gpu_is_the_same(tmp_path, way):
+    plain = train("cuda", 20, **WAYS[way])
+    Net.runs = 0
+    with fixed(tmp_path, "cuda_graph") as run:
+        again = train("cuda", 20, **WAYS[way])
+    assert Net.runs < 20
+    torch.testing.assert_close(again[0], plain[0], rtol=1e-3, atol=1e-5)
+    for mine, theirs in zip(again[1], plain[1], strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-2, atol=1e-3)
+    mine, theirs = again[2].state_dict(), plain[2].state_dict()
+    for key in theirs:
+        torch.testing.assert_close(mine[key], theirs[key], rtol=1e-3, atol=1e-4)
+    assert run.fixes()["cuda_graph"]["state"] == "applied"
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_dropout_draws_the_same_numbers_on_the_gpu(tmp_path):
+    def drawn():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 64), nn.Dropout(0.5)).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        x = torch.ones(32, 64, device="cuda")
+        masks = []
+        for _ in range(10):
+            out = model(x)
+            masks.append(out.detach() == 0)
+            out.sum().backward()
+            optimizer.step()
+        return torch.stack(masks)
+
+    plain = drawn()
+    with fixed(tmp_path, "cuda_graph"):
+        assert torch.equal(drawn(), plain)
+
+
+class Waiting(Net):
+    def forward(self, x):
+        return super().forward(x, 1.0 if x.sum().item() > -1e9 else 0.5)
+
+
+class Stopping(Net):
+    """Fails only while it is captured, and after a random number was drawn."""
+
+    def forward(self, x):
+        result = super().forward(x)
+        if torch.cuda.is_current_stream_capturing():
+            torch.cuda.current_stream().synchronize()
+        return result
+
+
+@pytest.mark.gpu
+@needs_gpu
+@pytest.mark.parametrize("model", [Waiting, Stopping])
+def test_a_model_that_cannot_be_captured_trains_on_as_it_did(tmp_path, model):
+    plain = train("cuda", 12, model=model)
+    with fixed(tmp_path, "cuda_graph") as run:
+        again = train("cuda", 12, model=model)
+    torch.testing.assert_close(again[0], plain[0])
+    assert "test_cuda_graph.py" in run.fixes()["cuda_graph"]["reasons"][0]
+
+
+@pytest.mark.gpu
+@needs_gpu
+def test_a_pinning_loader_goes_on_while_a_graph_is_recorded(tmp_path):
+    from torch.utils.data import DataLoader, TensorDataset
+
+    with fixed(tmp_path, "cuda_graph") as run:
+        model = Net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+        loader = DataLoader(TensorDataset(torch.randn(320, 6)), 8, num_workers=1, pin_memory=True)
+        for (x,) in loader:
+            optimizer.zero_grad()
+            model(x.cuda(non_blocking=True))["out"].square().mean().backward()
+            optimizer.step()
+    told = run.fixes()["cuda_graph"]
+    assert any("the step of SGD" in where for where in told["where"])

@@ -1,0 +1,160 @@
+"""Which fixes go with which programs and with each other: found out by running them."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from cell_judge import Cell, Table
+from cell_server import HERE, NO_DEVICE, PROGRAMS, found_no_device
+
+from stepscope.fixes import catalogue
+from stepscope.record.errors import UsageError
+
+VALUES = {"workers": "2", "threads": "2", "batch": "12", "accumulate": "2"}
+"""Where the fix's own first suggestion is too much for a program with 30 samples."""
+
+
+def shapes() -> list[str]:
+    """The programs' names."""
+    return sorted(path.stem for path in PROGRAMS.glob("*.py") if path.stem[0] != "_")
+
+
+def asked(name: str) -> str:
+    """How a fix is asked for here."""
+    if name in VALUES:
+        return f"{name}={VALUES[name]}"
+    suggested = catalogue.fix(name).suggested
+    return f"{name}={suggested[0]}" if suggested else name
+
+
+def variants(device: str) -> list[tuple[str, ...]]:
+    """Other values of the fixes that are asked for by words."""
+    values = {"amp": ["fp16"], "tf32": ["off"]}
+    if device == "cuda":
+        values["compile"] = ["reduce-overhead"]
+    return [(f"{name}={value}",) for name, found in values.items() for value in found]
+
+
+def singles() -> list[tuple[str, ...]]:
+    """Every fix alone."""
+    return [(asked(name),) for name in catalogue.NAMES]
+
+
+def pairs() -> list[tuple[str, ...]]:
+    """Every two fixes."""
+    return list(combinations(map(asked, catalogue.NAMES), 2))
+
+
+def together() -> list[tuple[str, ...]]:
+    """As many fixes at once as go together: exact ones, all from the first, all from the last."""
+    names = list(catalogue.NAMES)
+    exact = [name for name in names if catalogue.fix(name).kind == "exact"]
+    return list(dict.fromkeys(_agreeing(order) for order in (exact, names, names[::-1])))
+
+
+def _agreeing(names: Iterable[str]) -> tuple[str, ...]:
+    chosen: list[str] = []
+    for name in names:
+        if declared_bad([*chosen, asked(name)]) is None:
+            chosen.append(asked(name))
+    return tuple(sorted(chosen, key=lambda text: catalogue.NAMES.index(text.split("=")[0])))
+
+
+def declared_bad(fixes: Sequence[str]) -> str | None:
+    """Why these must not be combined; None if they may be."""
+    try:
+        catalogue.parse(fixes)
+    except UsageError as problem:
+        return str(problem)
+    return None
+
+
+@dataclass(frozen=True)
+class How:
+    """How cells are run."""
+
+    device: str = "cpu"
+    jobs: int = 2
+    timeout_s: float = 60.0
+    """For one cell."""
+    seconds: float = math.inf
+    """For all of them: those not begun by then are left out."""
+    command_line: bool = False
+    """By `stepscope run` in a process of its own, not in a forked one."""
+
+
+def run_cells(program: str, sets: Iterable[tuple[str, ...]], how: How) -> list[Cell]:
+    """A program with each of these sets of fixes; pairs need their members among the sets."""
+    chosen = list(sets)
+    ended = list(_ended(_stages(program, chosen, how), how))
+    bare = [one for one in ended if one["fixes"] is None]
+    for one in bare:
+        if one["exit_code"] != 0:
+            raise RuntimeError(f"{program} fails by itself: {one['stderr']}")
+    table = Table(program, bare)
+    with_fixes = [one for one in ended if one["fixes"] is not None]
+    for one in with_fixes:
+        table.remember(one)
+    judged = {cell.fixes: cell for cell in map(table.judge, with_fixes)}
+    idle = {one["fixes"][0] for one in with_fixes if found_no_device(one)}
+    for fixes in chosen:
+        found = _without_running(program, fixes, idle)
+        if found is not None and fixes not in judged:
+            judged[fixes] = found
+    return [judged[fixes] for fixes in chosen if fixes in judged]
+
+
+def _stages(program: str, sets: list[tuple[str, ...]], how: How) -> list[list[dict[str, Any]]]:
+    """The bare program and fixes alone, then all others; where runs may not repeat, twice."""
+    allowed = [fixes for fixes in sets if declared_bad(fixes) is None]
+    alone = [fixes for fixes in allowed if len(fixes) == 1]
+    first = [None, None, *alone, *(alone if how.device == "cuda" else [])]
+    then = [fixes for fixes in allowed if len(fixes) > 1]
+    return [[{"program": program, "fixes": fixes} for fixes in stage] for stage in (first, then)]
+
+
+def _without_running(program: str, fixes: tuple[str, ...], idle: set[str]) -> Cell | None:
+    """What is known of a cell beforehand; `idle` are fixes that found no device alone."""
+    why = declared_bad(fixes)
+    if why is not None:
+        return Cell(program, fixes, "declared bad", why)
+    reasons = [f"{text.split('=')[0]}: {NO_DEVICE}" for text in fixes if text in idle]
+    if len(fixes) == 2 and reasons:
+        return Cell(program, fixes, "not applicable", "; ".join(reasons))
+    return None
+
+
+def _ended(stages: list[list[dict[str, Any]]], how: How) -> Iterator[dict[str, Any]]:
+    """What came of each cell, as they end."""
+    command = [sys.executable, str(HERE / "cell_server.py"), "--device", how.device]
+    command += ["--jobs", str(how.jobs), "--timeout", str(how.timeout_s)]
+    command += ["--seconds", str(how.seconds)]
+    command += ["--command-line"] if how.command_line else []
+    single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    env = os.environ | single | {"HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
+    env |= {
+        "PYTHONPATH": str(HERE.parent.parent / "src"),
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # asking CUDA itself would forbid forking
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        json.dump(stages, server.stdin)
+        server.stdin.close()
+        try:
+            for line in server.stdout:
+                yield json.loads(line)
+        finally:
+            server.terminate()
+    if server.returncode > 0:
+        raise RuntimeError(f"the cells' server ended with {server.returncode}")
