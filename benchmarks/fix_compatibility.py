@@ -10,6 +10,7 @@ With --programs only some are run, and the others' results in the file stay as t
 
 import argparse
 import json
+import os
 import platform
 import shlex
 import sys
@@ -57,7 +58,14 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     until = time.monotonic() + options.seconds
     for place, program in enumerate(chosen):
         share = (until - time.monotonic()) / (len(chosen) - place)
-        how = cells.How(options.device, options.jobs, options.timeout, share, options.command_line)
+        how = cells.How(
+            device=options.device,
+            jobs=options.jobs,
+            timeout_s=options.timeout,
+            seconds=share,
+            skip_idle=options.skip_idle,
+            command_line=options.command_line,
+        )
         begun = time.monotonic()
         found = cells.run_cells(program, sets, how)
         document["programs"][program] = kept(found)
@@ -90,7 +98,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--programs", type=lambda text: text.split(","), help="only these")
     parser.add_argument("--seconds", type=float, default=3600.0, help="for everything [3600]")
     parser.add_argument("--timeout", type=float, help="for one cell [60; on cuda 180]")
-    parser.add_argument("--jobs", type=int, default=2, help="cells at a time [2]")
+    parser.add_argument("--jobs", type=int, help="cells at a time [2; on cuda, 3/4 of the cores]")
+    parser.add_argument(
+        "--skip-idle",
+        action="store_true",
+        help="no run of pairs with a fix that had nothing to do alone",
+    )
     parser.add_argument(
         "--command-line", action="store_true", help="each cell by `stepscope run`, which is slower"
     )
@@ -98,6 +111,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--table", type=Path, metavar="FILE.json", help="only print the table")
     parser.add_argument("--docs", action="store_true", help="only write the tables into the docs")
     options = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    options.jobs = options.jobs or (max(2, cores * 3 // 4) if options.device == "cuda" else 2)
     options.timeout = options.timeout or (180.0 if options.device == "cuda" else 60.0)
     return options
 

@@ -9,6 +9,7 @@ Compute (which gives the counters); the two are joined kernel by kernel.
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -34,8 +35,9 @@ def main() -> None:
     from overhead import described
 
     document = described("cuda", []) | {"schema": "stepscope.roofline/1"}
-    document["command"] = "python benchmarks/roofline_counters.py " + " ".join(options.models)
-    document["results"] = [compared(model) for model in options.models]
+    given = [*options.models, *(["--kernels", options.kernels] if options.kernels else [])]
+    document["command"] = "python benchmarks/roofline_counters.py " + shlex.join(given)
+    document["results"] = [compared(model, options.kernels) for model in options.models]
     out = options.out or RESULTS / "roofline-counters.json"
     out.write_text(json.dumps(document, indent=1) + "\n")
     print(table(document), end="")
@@ -47,12 +49,13 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("models", nargs="*", default=["resnet50", "decoder"])
+    parser.add_argument("--kernels", metavar="REGEX", help="count only kernels named so")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, metavar="FILE.json")
     return parser.parse_args()
 
 
-def compared(model: str) -> dict[str, Any]:
+def compared(model: str, kernels: str | None) -> dict[str, Any]:
     """One model's step, from a recording and from counters."""
     from stepscope.analyze.timeline.attribution import attribute
     from stepscope.analyze.timeline.roofline import roofline
@@ -66,7 +69,7 @@ def compared(model: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         trace, counters = Path(folder) / "trace.json", Path(folder) / "counters.csv"
         run([sys.executable, str(PROGRAM), model, "--record", str(trace)])
-        run([*ncu(counters), sys.executable, str(PROGRAM), model])
+        run([*ncu(counters, kernels), sys.executable, str(PROGRAM), model])
         timeline = read_kineto(trace)
         joined = join(read_ncu(counters), timeline)
     attribution = attribute(timeline)
@@ -101,7 +104,7 @@ def matrix_error(row: Any) -> dict[str, Any]:
     }
 
 
-def ncu(log: Path) -> list[str]:
+def ncu(log: Path, kernels: str | None) -> list[str]:
     """The command that counts FLOPs and bytes of the kernels between profiler.start and stop."""
     from stepscope.trace.ncu import METRICS
 
@@ -109,6 +112,7 @@ def ncu(log: Path) -> list[str]:
     return [
         *("ncu", "--target-processes", "all", "--clock-control", "none"),
         *("--profile-from-start", "off", "--metrics", ",".join(wanted)),
+        *(("--kernel-name", f"regex:{kernels}") if kernels else ()),
         *("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)),
     ]
 

@@ -176,7 +176,7 @@ def test_numeric_fixes_may_round_but_not_more() -> None:
     near = changed(ended("amp", losses=[2.01, 1.52]), "amp", kind="numeric")
     far = changed(ended("amp", losses=[2.01, 9.0]), "amp", kind="numeric")
     assert judged(near).state == "runs"
-    assert "far from the bare program's losses" in judged(far).why
+    assert "far from the bare program: loss 1: 1.5, then 9.0" in judged(far).why
 
 
 def test_semantic_fixes_may_change_what_is_finite() -> None:

@@ -80,10 +80,10 @@ class Table:
                 same = _result(ended) == _result(models[0])
                 return None if same else f"exact, but not as {than}: {_shown(models[0], ended)}"
             near = _close(models[0]["losses"], ended["losses"], NEAR)
-            return None if near else f"exact, but far from {than}: {_shown(models[0], ended)}"
+            return None if near else f"exact, but far from {than}: {_shown(models[0], ended, NEAR)}"
         bare = self._plain[frozenset()][0]
         if "semantic" not in kinds.values() and not _close(bare["losses"], ended["losses"], ABOUT):
-            return f"numeric, but far from the bare program's losses: {_shown(bare, ended)}"
+            return f"numeric, but far from the bare program: {_shown(bare, ended, ABOUT)}"
         return None
 
 
@@ -121,11 +121,13 @@ def _close(one: list[float], two: list[float], apart: tuple[float, float]) -> bo
     )
 
 
-def _shown(one: dict[str, Any], two: dict[str, Any]) -> str:
-    """The first losses that differ."""
+def _shown(
+    one: dict[str, Any], two: dict[str, Any], apart: tuple[float, float] = (0.0, 0.0)
+) -> str:
+    """The first losses that are farther apart than that."""
     if len(one["losses"]) != len(two["losses"]):
         return f"{len(one['losses'])} losses, then {len(two['losses'])}"
     for place, (a, b) in enumerate(zip(one["losses"], two["losses"], strict=True)):
-        if a != b:
+        if not _close([a], [b], apart):
             return f"loss {place}: {a!r}, then {b!r}"
     return f"{one['said']}, then {two['said']}"

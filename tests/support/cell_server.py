@@ -4,7 +4,8 @@ python tests/support/cell_server.py --device cpu --jobs 2 < CELLS.json
 
 CELLS.json is a list of stages, each a list of `{"program": "cnn", "fixes": ["pin", "workers=2"]}`;
 `"fixes": null` is the bare program. What came of each is a line of JSON on stdout, in the order in
-which they end. A pair is not run if one of the two, alone in an earlier stage, found no device.
+which they end. A pair is not run if one of the two did nothing alone, in an earlier stage, because
+there is no CUDA device; with --skip-idle, for whatever reason.
 """
 
 import argparse
@@ -30,6 +31,8 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE.parent / "fixes" / "programs"
 SOURCE = HERE.parent.parent / "src"
 NO_DEVICE = "there is no CUDA device here"
+NEEDS_ANOTHER = ("persistent",)
+"""Fixes that may have nothing to do alone, and something beside another."""
 Cell = dict[str, Any]
 
 
@@ -39,12 +42,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for a cell")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="to begin cells in")
+    parser.add_argument("--skip-idle", action="store_true")
     parser.add_argument("--command-line", action="store_true", help="by `stepscope run` instead")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     stages = json.load(sys.stdin)
     if not options.command_line:
-        preload(sorted({cell["program"] for stage in stages for cell in stage}))
+        preload(sorted({cell["program"] for stage in stages for cell in stage}), options.device)
     folder = Path(tempfile.mkdtemp())  # not one that the exit of a forked child removes
     until = time.monotonic() + options.seconds
     idle: set[str] = set()
@@ -53,21 +57,23 @@ def main() -> None:
             cells = [cell for cell in stage if not (is_pair(cell) and idle & {*cell["fixes"]})]
             for ended in serve(cells, options, folder, until):
                 print(json.dumps(ended), flush=True)
-                if found_no_device(ended):
+                if idle_alone(ended, options.skip_idle):
                     idle.update(ended["fixes"])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def preload(programs: list[str]) -> None:
+def preload(programs: list[str], device: str) -> None:
     """Import what the programs will import. CUDA must not be touched before a fork."""
     import torch
     import torch._dynamo
 
     torch.set_num_threads(1)
-    torch.compile(torch.sin, backend="aot_eager")(torch.zeros(1, requires_grad=True)).backward()
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
+    if device == "cpu":  # compiling asks CUDA for its random state
+        zero = torch.zeros(1, requires_grad=True)
+        torch.compile(torch.sin, backend="aot_eager")(zero).backward()
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
     importlib.import_module("stepscope.launch.inside")
     importlib.import_module("stepscope.probe.observer")
     for program in programs:
@@ -90,11 +96,15 @@ def is_pair(cell: Cell) -> bool:
     return len(cell["fixes"] or ()) == 2
 
 
-def found_no_device(ended: Cell) -> bool:
-    """Whether a fix alone had no CUDA device to work on: then it did nothing at all."""
-    return len(ended["fixes"] or ()) == 1 and any(
-        fix["reasons"] == [NO_DEVICE] for fix in ended["became"]
-    )
+def idle_alone(ended: Cell, for_any_reason: bool) -> str | None:
+    """Why a fix by itself did nothing, so that it need not be tried with others; else None."""
+    if len(ended["fixes"] or ()) != 1 or ended["exit_code"] != 0 or not ended["became"]:
+        return None
+    (fix,) = ended["became"]
+    if fix["state"] != "not applicable" or fix["name"] in NEEDS_ANOTHER:
+        return None
+    reason = fix["reasons"][0]
+    return f"{fix['name']}: {reason}" if for_any_reason or reason == NO_DEVICE else None
 
 
 def serve(

@@ -11,13 +11,13 @@ from itertools import combinations
 from typing import Any
 
 from cell_judge import Cell, Table
-from cell_server import HERE, NO_DEVICE, PROGRAMS, found_no_device
+from cell_server import HERE, PROGRAMS, idle_alone
 
 from stepscope.fixes import catalogue
 from stepscope.record.errors import UsageError
 
 VALUES = {"workers": "2", "threads": "2", "batch": "12", "accumulate": "2"}
-"""Where the fix's own first suggestion is too much for a program with 30 samples."""
+"""Where the fix's own first suggestion is too much for a program with few samples."""
 
 
 def shapes() -> list[str]:
@@ -85,6 +85,8 @@ class How:
     """For one cell."""
     seconds: float = math.inf
     """For all of them: those not begun by then are left out."""
+    skip_idle: bool = False
+    """Take pairs with a fix that had nothing to do alone for not applicable, without a run."""
     command_line: bool = False
     """By `stepscope run` in a process of its own, not in a forked one."""
 
@@ -102,7 +104,8 @@ def run_cells(program: str, sets: Iterable[tuple[str, ...]], how: How) -> list[C
     for one in with_fixes:
         table.remember(one)
     judged = {cell.fixes: cell for cell in map(table.judge, with_fixes)}
-    idle = {one["fixes"][0] for one in with_fixes if found_no_device(one)}
+    reasons = ((one["fixes"][0], idle_alone(one, how.skip_idle)) for one in with_fixes)
+    idle = {text: reason for text, reason in reasons if reason is not None}
     for fixes in chosen:
         found = _without_running(program, fixes, idle)
         if found is not None and fixes not in judged:
@@ -119,12 +122,12 @@ def _stages(program: str, sets: list[tuple[str, ...]], how: How) -> list[list[di
     return [[{"program": program, "fixes": fixes} for fixes in stage] for stage in (first, then)]
 
 
-def _without_running(program: str, fixes: tuple[str, ...], idle: set[str]) -> Cell | None:
-    """What is known of a cell beforehand; `idle` are fixes that found no device alone."""
+def _without_running(program: str, fixes: tuple[str, ...], idle: dict[str, str]) -> Cell | None:
+    """What is known of a cell beforehand; `idle` are fixes that did nothing alone, and why."""
     why = declared_bad(fixes)
     if why is not None:
         return Cell(program, fixes, "declared bad", why)
-    reasons = [f"{text.split('=')[0]}: {NO_DEVICE}" for text in fixes if text in idle]
+    reasons = [idle[text] for text in fixes if text in idle]
     if len(fixes) == 2 and reasons:
         return Cell(program, fixes, "not applicable", "; ".join(reasons))
     return None
@@ -135,6 +138,7 @@ def _ended(stages: list[list[dict[str, Any]]], how: How) -> Iterator[dict[str, A
     command = [sys.executable, str(HERE / "cell_server.py"), "--device", how.device]
     command += ["--jobs", str(how.jobs), "--timeout", str(how.timeout_s)]
     command += ["--seconds", str(how.seconds)]
+    command += ["--skip-idle"] if how.skip_idle else []
     command += ["--command-line"] if how.command_line else []
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     env = os.environ | single | {"HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}

@@ -1,5 +1,6 @@
 """Fixes in the test's own process: put in place, looked at, taken out again."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,7 @@ def fixed(folder: Path, *asked: str) -> Iterator[Fixed]:
     watch = ImportWatch(monotonic_ns())
     run.observer.install(watch)
     watch.install()
+    os.register_at_fork(after_in_child=run.observer.forked)
     try:
         yield run
     finally:

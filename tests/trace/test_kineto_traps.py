@@ -69,20 +69,33 @@ def test_integers_beyond_64_bits_do_no_harm(read: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"),
+    ("name", "wanted", "mended"),
     [
-        (b"a\x01b", "a\x01b"),
-        (b"a\nb\tc", "a\nb\tc"),
-        (b"a\xffb", "a\ufffdb"),
-        (b"\xe2\x82", "\ufffd"),
+        (b"a\x01b", "a\x01b", "control character in a text"),
+        (b"a\nb\tc", "a\nb\tc", "control character in a text"),
+        (b"a\xffb", "a\ufffdb", "bad UTF-8 in a text"),
+        (b"\xe2\x82", "\ufffd", "bad UTF-8 in a text"),
     ],
 )
-def test_control_characters_and_bad_utf8_in_names(read: Any, name: bytes, wanted: str) -> None:
+def test_control_characters_and_bad_utf8_in_names(
+    read: Any, name: bytes, wanted: str, mended: str
+) -> None:
     text = json.dumps([OPERATOR, {**OPERATOR, "name": "BAD", "ts": 6}, LAUNCH]).encode()
     timeline = read(text=text.replace(b"BAD", name))
     assert wanted in timeline.names
     assert len(timeline.host) == 3
-    assert timeline.quality.repaired == {"control character or bad UTF-8 in a name": 1}
+    assert timeline.quality.repaired == {mended: 1}
+
+
+def test_escapes_and_other_scripts_need_no_mending(read: Any) -> None:
+    names = ["a\nb", "средний", "\ufffd", "\U0001f600"]
+    timeline = read(*({**OPERATOR, "name": name} for name in names))
+    assert timeline.names == names
+    text = json.dumps([{**OPERATOR, "name": name} for name in names], ensure_ascii=False)
+    again = read(text=text.encode())
+    assert again.names == names
+    assert not timeline.quality.repaired
+    assert not again.quality.repaired
 
 
 def test_half_of_a_surrogate_pair_can_be_printed(read: Any) -> None:

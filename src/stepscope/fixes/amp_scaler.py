@@ -13,7 +13,7 @@ from weakref import WeakSet
 from stepscope.fixes.amp_leaves import Leaves, leaves_of
 from stepscope.fixes.base import Hands
 
-_FIRST = 2.0**16
+_FIRST = 2.0**12  # below the usual 2^16, which costs many programs their first steps
 _GROW_AFTER = 2000
 _PATIENCE = 50
 _WALKED = 2  # backwards whose whole graph is looked at for leaves nobody has named

@@ -21,7 +21,7 @@ from stepscope.fixes.data_names import (
     words,
 )
 from stepscope.fixes.data_objects import Visits
-from stepscope.fixes.places import _short as short
+from stepscope.fixes.places import short_path as short
 from stepscope.probe.dataclock_points import CallPoint
 from stepscope.probe.sites import is_users
 

@@ -6,8 +6,10 @@ from weakref import ref
 
 from stepscope.fixes.graph_inputs import Taken, take_apart
 from stepscope.fixes.graph_record import Recorder
+from stepscope.fixes.graph_standins import stand_ins, standing_in
 
 TWICE = "a model's outputs were used in backward twice, or after the model had been called again"
+HIDDEN = "its forward uses parameters that it keeps outside of its modules"
 UNUSED = "an output of the model got a gradient that got none in the first steps"
 
 
@@ -36,7 +38,10 @@ class GraphedModel:
         self._call = call
         self._inputs = [_static(tensor) for tensor in given.tensors]
         self._given = given.together(self._inputs)
+        self._module = module
+        self._stand_ins = stand_ins(module)
         self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._leaves = [s for s in self._stand_ins.values() if s.requires_grad]
         self._places = [(p, p.data_ptr(), p.requires_grad) for p in module.parameters()]
         self._used = sorted(used)
         self._last: ref[_Call] | None = None
@@ -44,6 +49,7 @@ class GraphedModel:
         self._grads_in: list[Any] = []
         self.result: Taken | None = None
         recorder.try_out(self._both)
+        self._check_stand_ins()
         self._forward_graph, self._outputs = recorder.record(self._forward)
         self._backward_graph, self._grads_out = recorder.record(self._backward)
         self._function = self._as_function(torch)
@@ -71,7 +77,8 @@ class GraphedModel:
 
         args, kwargs = self._given
         torch.clear_autocast_cache()  # casts of weights belong into the graph
-        self.result = take_apart(self._call(*args, **kwargs))
+        with standing_in(self._module, self._stand_ins):
+            self.result = take_apart(self._call(*args, **kwargs))
         torch.clear_autocast_cache()
         self._live = self.result.tensors
         return self._live
@@ -84,9 +91,19 @@ class GraphedModel:
             self._grads_in = [torch.zeros_like(output) for output in outputs]
         wanted = [tensor for tensor in self._inputs if tensor.requires_grad]
         grads = torch.autograd.grad(
-            outputs, [*wanted, *self._parameters], self._grads_in, allow_unused=True
+            outputs, [*wanted, *self._leaves], self._grads_in, allow_unused=True
         )
         return list(grads)
+
+    def _check_stand_ins(self) -> None:
+        """Raise where the model computes with parameters that nothing stands in for."""
+        import torch
+
+        self._forward()
+        outputs = [self._live[place] for place in self._used]
+        reached = torch.autograd.grad(outputs, self._parameters, self._grads_in, allow_unused=True)
+        if any(grad is not None for grad in reached):
+            raise RuntimeError(HIDDEN)
 
     def _as_function(self, torch: Any) -> Any:
         graphed = self

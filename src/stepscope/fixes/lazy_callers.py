@@ -7,15 +7,16 @@ from types import FrameType
 from stepscope.probe.sites import is_users
 
 _OURS = str(Path(__file__).parent.parent)
-_PROBE = str(Path(_OURS) / "probe")
+_WRAPPERS = tuple(str(Path(_OURS) / "probe" / part) for part in ("seams.py", "points"))
 
 
 def caller(own: str) -> FrameType | None:
-    """The frame that made the present call, past the seams; None where another fix made it.
+    """The frame that made the present call, past the seams and points it came through.
 
+    None where stepscope itself made it: another fix, or the observer.
     `own` is the file of the fix that asks.
     """
-    passed = (_PROBE, __file__, own)
+    passed = (*_WRAPPERS, __file__, own)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(passed):
         frame = frame.f_back

@@ -13,7 +13,7 @@ def here() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_users(frame.f_code):
-            return f"{_short(frame.f_code.co_filename)}:{frame.f_lineno}"
+            return f"{short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
@@ -24,13 +24,13 @@ def raised_at(trace: TracebackType | None) -> tuple[str, str]:
     while trace is not None:
         code = trace.tb_frame.f_code
         if is_users(code):
-            where = f"{_short(code.co_filename)}:{trace.tb_lineno}"
+            where = f"{short_path(code.co_filename)}:{trace.tb_lineno}"
             line = linecache.getline(code.co_filename, trace.tb_lineno).strip()
         trace = trace.tb_next
     return where, line
 
 
-def _short(path: str) -> str:
+def short_path(path: str) -> str:
     """As the user would name a file: from the working directory, or by its name alone."""
     near = os.path.relpath(path) if os.path.isabs(path) else path
     return os.path.basename(path) if near.startswith("..") else near

@@ -29,7 +29,11 @@ _AFTER_LIST = re.compile(r'\]\s*(?:,\s*"|\}|$)')
 _LAST_END = re.compile(r'\}\s{0,999}(\])\s{0,999}(?:\}\s{0,999}$|,\s{0,999}"\w+"\s{0,999}:)')
 _BETWEEN = re.compile(BETWEEN.pattern.decode())
 _ENDS = 12  # characters: a number or word cut off by the end of the text is shorter
-_JSON = JSONDecoder(strict=False, parse_float=Decimal, parse_constant=lambda _: None)
+_REPLACEMENT = "\ufffd"  # what stands for bytes that are not UTF-8
+_STRICT, _LENIENT = (
+    JSONDecoder(strict=strict, parse_float=Decimal, parse_constant=lambda _: None)
+    for strict in (True, False)
+)
 
 
 @dataclass(slots=True)
@@ -46,6 +50,7 @@ class Mended:
 def mend(piece: bytes | bytearray, *, last: bool) -> Mended:
     """Read a piece that starts between two events; `last` when nothing comes after it."""
     text = piece.decode("utf-8", "replace")
+    replaced = text.count(_REPLACEMENT) > piece.count(_REPLACEMENT.encode())
     result = Mended()
     position = 0
     while True:
@@ -57,7 +62,7 @@ def mend(piece: bytes | bytearray, *, last: bool) -> Mended:
             result.closed, result.rest = True, text[position + 1 :].encode()
             return result
         try:
-            value, position = _JSON.raw_decode(text, position)
+            value, end = _value(text, position, result)
         except (ValueError, RecursionError) as error:
             if not last and _cut_off(error, text):
                 result.rest = text[position:].encode()
@@ -69,7 +74,22 @@ def mend(piece: bytes | bytearray, *, last: bool) -> Mended:
             result.dropped["not valid JSON"] += 1
             position = following.start(1) if following else len(text)
         else:
+            if replaced and _REPLACEMENT in text[position:end]:
+                result.repaired["bad UTF-8 in a text"] += 1
             _take(value, result)
+            position = end
+
+
+def _value(text: str, position: int, result: Mended) -> tuple[Any, int]:
+    """What stands at a position, and where it ends."""
+    try:
+        return _STRICT.raw_decode(text, position)
+    except JSONDecodeError as error:
+        if not error.msg.startswith("Invalid control character"):
+            raise
+    found = _LENIENT.raw_decode(text, position)
+    result.repaired["control character in a text"] += 1
+    return found
 
 
 def _cut_off(error: Exception, text: str) -> bool:
@@ -133,8 +153,6 @@ class _Mender:
     def _text(self, value: Any) -> str:
         if not isinstance(value, str):
             return "" if value is None else str(value)
-        if "\ufffd" in value or any(letter < " " for letter in value):
-            self._result.repaired["control character or bad UTF-8 in a name"] += 1
         return value.encode("utf-8", "replace").decode()  # half a surrogate pair has no UTF-8
 
     def _number(self, value: Any) -> int | Decimal | None:

@@ -11,7 +11,7 @@ from stepscope.trace.kineto_events import EXACT, FAST, LAX
 from stepscope.trace.kineto_mend import mend
 from stepscope.trace.kineto_times import InexactError
 
-SMALL = 1 << 16  # bytes: what is read with care at a time
+SMALL = 1 << 14  # bytes: what is read with care at a time
 MOST_OUTSIDE = 64 << 20  # bytes of a trace that are not events
 _EVENTS = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
 _NUMBER_AS_TEXT = re.compile(

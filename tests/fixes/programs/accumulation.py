@@ -11,7 +11,7 @@ DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
 EVERY = 2
 
 torch.manual_seed(0)
-inputs = torch.randn(30, 12)
+inputs = torch.randn(46, 12)
 targets = inputs[:, :4].sum(dim=1, keepdim=True)
 loader = DataLoader(TensorDataset(inputs, targets), batch_size=8, shuffle=True, num_workers=2)
 model = nn.Sequential(nn.Linear(12, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 1)).to(DEVICE)

@@ -34,10 +34,10 @@ class Net(nn.Module):
 
 
 torch.manual_seed(0)
-images, labels = torch.randn(30, 3, 12, 12), torch.randint(0, 10, (30,))
+images, labels = torch.randn(46, 3, 12, 12), torch.randint(0, 10, (46,))
 loader = DataLoader(TensorDataset(images, labels), batch_size=8, shuffle=True)
 model = Net().to(DEVICE)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
 for _ in range(2):
     running = 0.0
     for x, y in loader:

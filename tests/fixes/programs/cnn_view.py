@@ -38,7 +38,7 @@ class Net(nn.Module):
 
 
 torch.manual_seed(0)
-loader = DataLoader(Images(30), batch_size=8, shuffle=True)
+loader = DataLoader(Images(46), batch_size=8, shuffle=True)
 model = Net()
 if DEVICE == "cuda":
     model.cuda()

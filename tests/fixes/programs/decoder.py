@@ -93,7 +93,7 @@ def batch():
 
 model = Decoder().to(DEVICE)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3, betas=(0.9, 0.95))
-for _ in range(6):
+for _ in range(12):
     _, loss = model(*batch())
     optimizer.zero_grad(set_to_none=True)
     loss.backward()

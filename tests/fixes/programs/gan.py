@@ -17,7 +17,7 @@ discriminator = nn.Sequential(nn.Linear(2, 16), nn.LeakyReLU(0.2), nn.Linear(16,
 generator_optimizer = torch.optim.Adam(generator.parameters(), lr=1e-3, betas=(0.5, 0.999))
 discriminator_optimizer = torch.optim.Adam(discriminator.parameters(), lr=1e-3, betas=(0.5, 0.999))
 criterion = nn.BCEWithLogitsLoss()
-loader = DataLoader(TensorDataset(torch.randn(30, 2) + 2), batch_size=8, shuffle=True)
+loader = DataLoader(TensorDataset(torch.randn(46, 2) + 2), batch_size=8, shuffle=True)
 for _ in range(2):
     for (real,) in loader:
         real = real.to(DEVICE)

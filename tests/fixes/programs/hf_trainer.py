@@ -22,7 +22,7 @@ class PrintingTrainer(Trainer):
 
 
 set_seed(0)
-tokens = torch.randint(5, 100, (40, 12))
+tokens = torch.randint(5, 100, (56, 12))
 examples = [{"input_ids": row, "labels": row} for row in tokens]
 config = LlamaConfig(
     vocab_size=100,
@@ -50,7 +50,7 @@ with tempfile.TemporaryDirectory() as folder:
         disable_tqdm=True,
     )
     trainer = PrintingTrainer(
-        model, arguments, train_dataset=examples[:30], eval_dataset=examples[30:]
+        model, arguments, train_dataset=examples[:46], eval_dataset=examples[46:]
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train()

@@ -41,7 +41,7 @@ class Classifier(lightning.LightningModule):
 
 
 lightning.seed_everything(0, verbose=False)
-images, labels = torch.randn(40, 1, 6, 6), torch.randint(0, 4, (40,))
+images, labels = torch.randn(56, 1, 6, 6), torch.randint(0, 4, (56,))
 model = Classifier()
 trainer = lightning.Trainer(
     max_epochs=2,
@@ -56,7 +56,7 @@ trainer = lightning.Trainer(
 )
 trainer.fit(
     model,
-    DataLoader(TensorDataset(images[:30], labels[:30]), batch_size=8, shuffle=True),
-    DataLoader(TensorDataset(images[30:], labels[30:]), batch_size=8),
+    DataLoader(TensorDataset(images[:46], labels[:46]), batch_size=8, shuffle=True),
+    DataLoader(TensorDataset(images[46:], labels[46:]), batch_size=8),
 )
 print("weights", digest(model))

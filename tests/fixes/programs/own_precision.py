@@ -11,7 +11,7 @@ DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
 HALF = torch.float16 if DEVICE == "cuda" else torch.bfloat16
 
 torch.manual_seed(0)
-inputs, labels = torch.randn(30, 12), torch.randint(0, 3, (30,))
+inputs, labels = torch.randn(46, 12), torch.randint(0, 3, (46,))
 loader = DataLoader(TensorDataset(inputs, labels), batch_size=8, shuffle=True)
 model = nn.Sequential(nn.Linear(12, 32), nn.ReLU(), nn.Linear(32, 3)).to(DEVICE)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)

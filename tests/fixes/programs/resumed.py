@@ -70,9 +70,9 @@ def evaluate(model):
 
 
 torch.manual_seed(0)
-images, labels = torch.randn(40, 1, 4, 4), torch.randint(0, 4, (40,))
-loader = DataLoader(Images(images[:30], labels[:30]), batch_size=8, shuffle=True)
-held_out = DataLoader(Images(images[30:], labels[30:]), batch_size=8)
+images, labels = torch.randn(56, 1, 4, 4), torch.randint(0, 4, (56,))
+loader = DataLoader(Images(images[:46], labels[:46]), batch_size=8, shuffle=True)
+held_out = DataLoader(Images(images[46:], labels[46:]), batch_size=8)
 model = Net().to(DEVICE)
 optimizer, scheduler = prepared(model)
 train(model, optimizer, scheduler)
