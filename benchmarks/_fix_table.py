@@ -7,6 +7,7 @@ from typing import Any
 Document = Mapping[str, Any]
 BEGIN, END = "<!-- compatibility: begin -->", "<!-- compatibility: end -->"
 _MARKS = {"runs": "✓", "not applicable": "–", "stops": "■", "declared bad": "bad", "broken": "✗"}
+_NO_DEVICE = "there is no CUDA device here"
 _PLACE = re.compile(r",? ?(called|made)? ?(at|of) \S+\.py:\d+")
 
 
@@ -23,14 +24,14 @@ def placed(text: str, documents: Iterable[Document]) -> str:
 def table(document: Document) -> str:
     """All tables of a device."""
     machine = document["machine"]
-    device = machine["gpus"][0]["name"] if document["device"] == "cuda" else machine["cpu"]["name"]
+    device = machine["gpus"][0]["name"] if document["device"] == "cuda" else machine["cpu"]["model"]
     versions = document["versions"]
     parts = [
         f"### On {'a GPU' if document['device'] == 'cuda' else 'the CPU'}\n",
         f"{device}; Python {versions['python']}, torch {versions['torch']}, stepscope "
         f"{versions['stepscope']} at {versions['commit']}; {document['date']}; "
         f"`{document['command']}`\n",
-        f"{_counts(document)}\n",
+        f"{_counts(document)}{_absent(document)}\n",
         "".join(_alone(document)),
         "".join(_why(document)),
         "".join(_together(document)),
@@ -47,16 +48,24 @@ def _counts(document: Document) -> str:
     return f"{len(states)} cells: {counted}."
 
 
-def _rows_of(document: Document) -> Iterator[str]:
-    """Every fix with the value it was asked for with, and other values after their fix."""
+def _absent(document: Document) -> str:
+    """A sentence on the fixes that had no device to work on."""
+    here = {text.split("=")[0] for text in _rows_of(document)}
+    names = [f"`{name}`" for name in document["fixes"] if name not in here]
+    return f" For want of a CUDA device not applicable anywhere: {', '.join(names)}." * bool(names)
+
+
+def _rows_of(document: Document) -> list[str]:
+    """Every fix as it was asked for, those left out that had no device anywhere."""
+    programs = document["programs"].values()
     asked = dict.fromkeys(
-        name
-        for found in document["programs"].values()
-        for name in found["cells"]
-        if "+" not in name
+        text
+        for found in programs
+        for text, (_, _, why) in found["cells"].items()
+        if "+" not in text and not found["whys"][why].endswith(_NO_DEVICE)
     )
     order = document["fixes"]
-    yield from sorted(asked, key=lambda text: order.index(text.split("=")[0]))
+    return sorted(asked, key=lambda text: order.index(text.split("=")[0]))
 
 
 def _alone(document: Document) -> Iterator[str]:
@@ -119,7 +128,7 @@ def _pairs(document: Document) -> Iterator[str]:
     }
     if not found:
         return
-    order = document["fixes"]
+    order = list(dict.fromkeys(text.split("=")[0] for text in _rows_of(document)))
     heads = " | ".join(str(number) for number in range(1, len(order)))
     yield f"| pairs | {heads} |\n|---|{':-:|' * (len(order) - 1)}\n"
     for number, name in enumerate(order[1:], start=2):

@@ -69,7 +69,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         begun = time.monotonic()
         found = cells.run_cells(program, sets, how)
         document["programs"][program] = kept(found)
-        out.write_text(json.dumps(document, indent=1) + "\n")
+        out.write_text(json.dumps(document) + "\n")
         broken = [cell for cell in found if cell.state in ("broken", "stops")]
         took = time.monotonic() - begun
         print(f"{program}: {len(found)} of {len(sets)}, {took:.0f} s", file=sys.stderr, flush=True)

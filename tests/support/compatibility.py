@@ -52,10 +52,11 @@ def pairs() -> list[tuple[str, ...]]:
 
 
 def together() -> list[tuple[str, ...]]:
-    """As many fixes at once as go together: exact ones, all from the first, all from the last."""
+    """As many fixes at once as go together, of the exact ones and of all, from either end."""
     names = list(catalogue.NAMES)
     exact = [name for name in names if catalogue.fix(name).kind == "exact"]
-    return list(dict.fromkeys(_agreeing(order) for order in (exact, names, names[::-1])))
+    orders = (exact, exact[::-1], names, names[::-1])
+    return list(dict.fromkeys(map(_agreeing, orders)))
 
 
 def _agreeing(names: Iterable[str]) -> tuple[str, ...]:

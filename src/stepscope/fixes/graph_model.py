@@ -1,6 +1,6 @@
 """A model's forward and backward as two graphs behind one autograd function."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import ref
 
@@ -47,6 +47,7 @@ class GraphedModel:
         self._last: ref[_Call] | None = None
         self._live: list[Any] = []  # outputs backward is computed from
         self._grads_in: list[Any] = []
+        self._aside: list[Any] = []
         self.result: Taken | None = None
         recorder.try_out(self._both)
         self._check_stand_ins()
@@ -93,7 +94,22 @@ class GraphedModel:
         grads = torch.autograd.grad(
             outputs, [*wanted, *self._leaves], self._grads_in, allow_unused=True
         )
-        return list(grads)
+        return [*grads[: len(wanted)], *self._put_aside(grads[len(wanted) :])]
+
+    def _put_aside(self, grads: Sequence[Any]) -> list[Any]:
+        """The parameters' gradients, copied to where no replay of the forward writes.
+
+        Made anew they lie in memory that activations have left, and the next forward may come
+        before the program has used them.
+        """
+        import torch
+
+        if not self._aside:  # in the trial: memory of its own, not of a graph
+            self._aside = [grad if grad is None else torch.empty_like(grad) for grad in grads]
+        pairs = [(a, g) for a, g in zip(self._aside, grads, strict=True) if g is not None]
+        if pairs:
+            torch._foreach_copy_([aside for aside, _ in pairs], [grad for _, grad in pairs])
+        return self._aside
 
     def _check_stand_ins(self) -> None:
         """Raise where the model computes with parameters that nothing stands in for."""
