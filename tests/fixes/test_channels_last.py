@@ -126,6 +126,14 @@ def test_a_view_of_a_weight_ends_the_program_with_a_reason(tmp_path):
     assert channels_last.explain(ValueError("other"), line) is None
 
 
+def test_one_by_one_convolutions_have_the_strides_their_gradients_come_in(tmp_path):
+    with fixed(tmp_path, "channels_last"):
+        model = nn.Conv2d(8, 4, 1)
+        model(torch.randn(2, 8, 5, 5))
+    like = torch.empty(4, 8, 1, 1, memory_format=LAST)
+    assert model.weight.stride() == like.stride() != torch.empty(4, 8, 1, 1).stride()
+
+
 def test_volumes_are_rearranged_too(tmp_path):
     with fixed(tmp_path, "channels_last"):
         conv = nn.Conv3d(2, 4, 3)

@@ -47,4 +47,8 @@ class Weights:
         import torch
 
         wanted = self._formats[tensor.dim()] if self._last else torch.contiguous_format
-        return tensor.contiguous(memory_format=wanted)
+        arranged = tensor.contiguous(memory_format=wanted)
+        # Where a dimension is 1 either format will do, but gradients come in the wanted one's
+        # strides, and fused optimizers compare those.
+        strides = torch.empty(tensor.shape, device="meta", memory_format=wanted).stride()
+        return arranged.as_strided(tensor.shape, strides)
