@@ -45,7 +45,8 @@ def _counts(document: Document) -> str:
         cell[0] for found in document["programs"].values() for cell in found["cells"].values()
     ]
     counted = ", ".join(f"{states.count(state)} {state}" for state in _MARKS if state in states)
-    return f"{len(states)} cells: {counted}."
+    run = sum(found["run"] for found in document["programs"].values())
+    return f"{len(states)} cells, {run} of them run: {counted}."
 
 
 def _absent(document: Document) -> str:

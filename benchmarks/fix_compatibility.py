@@ -51,7 +51,9 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     out.parent.mkdir(parents=True, exist_ok=True)
     document = described(options)
     if options.programs and out.exists():
-        document["programs"] = json.loads(out.read_text())["programs"]
+        earlier = json.loads(out.read_text())
+        document["programs"] = earlier["programs"]
+        document["command"] = f"{earlier['command']}; {document['command']}"
     sets = [*cells.singles(), *cells.variants(options.device), *cells.together()]
     sets += cells.pairs() if options.pairs else []
     chosen = options.programs or cells.shapes()
@@ -79,13 +81,17 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def kept(found: list[Any]) -> dict[str, Any]:
-    """The cells of a program: its fixes → state, how many took hold, and the number of the why."""
+    """The cells of a program: its fixes → state, how many took hold, and the number of the why.
+
+    `run` is how many were found out by a run: others follow from what their fixes say.
+    """
     whys: dict[str, int] = {}
     cells = {
         "+".join(cell.fixes): [cell.state, cell.held, whys.setdefault(cell.why, len(whys))]
         for cell in found
     }
-    return {"whys": list(whys), "cells": cells}
+    run = sum(cell.seconds > 0 for cell in found)
+    return {"run": run, "whys": list(whys), "cells": cells}
 
 
 def arguments() -> argparse.Namespace:

@@ -228,9 +228,11 @@ def test_the_tables_show_every_state(tables: Any) -> None:
     versions = {"python": "3", "torch": "2", "stepscope": "0", "commit": "c"}
     document = {"machine": machine, "versions": versions, "device": "cpu", "date": "d"}
     document |= {"command": "python x", "fixes": ["pin", "amp", "tf32"]}
-    text = tables.table(document | {"programs": {"my_cnn": {"whys": whys, "cells": cells}}})
+    text = tables.table(
+        document | {"programs": {"my_cnn": {"run": 6, "whys": whys, "cells": cells}}}
+    )
     for line in (
-        "7 cells: 2 runs, 2 not applicable, 1 stops, 1 declared bad, 1 broken.",
+        "7 cells, 6 of them run: 2 runs, 2 not applicable, 1 stops, 1 declared bad, 1 broken.",
         "| alone | my cnn |",
         "| `pin` | ✓ |",
         "| `amp` | ✗ |",
