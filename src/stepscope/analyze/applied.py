@@ -4,8 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 
-def applied_fixes(facts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One entry per fix, in the order they were put in place.
+def applied_fixes(
+    facts: Iterable[Mapping[str, Any]], asked: Iterable[str] = ()
+) -> list[dict[str, Any]]:
+    """One entry per fix, in the order they were put in place; `asked` is what the run was given.
 
     `state` is "broke", "applied" or "not applicable"; `where` says on what it took hold, `reasons`
     why not elsewhere; `kind` is the least exact one that was said.
@@ -37,4 +39,17 @@ def applied_fixes(facts: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         missing = entry.pop("missing")
         if entry["state"] == "not applicable" and not entry["reasons"]:
             entry["reasons"] = [missing]
-    return list(found.values())
+    return [*found.values(), *(_never(text) for text in asked if text.split("=")[0] not in found)]
+
+
+def _never(text: str) -> dict[str, Any]:
+    """A fix that was asked for in a program that never imported torch."""
+    name, _, value = text.partition("=")
+    return {
+        "name": name,
+        "value": value or None,
+        "state": "not applicable",
+        "kind": None,
+        "where": [],
+        "reasons": ["the program did not import torch"],
+    }

@@ -74,7 +74,7 @@ def _summarize(folder: Path) -> Document:
     document["host_code"] = _host_code(folder, run)
     lines = owners(folder)
     document["memory"]["lines"] = None if lines is None else asdict(lines)
-    document["fixes"] = applied_fixes(facts["fix"])
+    document["fixes"] = applied_fixes(facts["fix"], run.get("options", {}).get("fixes", ()))
     document["problems"] = _problems(run, facts, steps)
     return document
 

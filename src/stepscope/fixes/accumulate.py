@@ -40,7 +40,7 @@ class Accumulate(Fix):
     def edit(self, value: Any, line: str) -> Edit:
         return Edit(
             f"divide the loss by {value} before backward(); clip, step and zero gradients only "
-            f"in every {value}th iteration"
+            f"once in {value} iterations"
         )
 
 

@@ -53,6 +53,13 @@ class Amp(Fix):
         return Edit(words, f"{indent}    {line.lstrip()}", before=(context,))
 
 
+def _recurrent_on_cpu(module: Any) -> bool:
+    from torch.nn import RNNBase
+
+    on_cpu = all(parameter.is_cpu for parameter in module.parameters())
+    return on_cpu and any(isinstance(part, RNNBase) for part in module.modules())
+
+
 class _Casting:
     """Which models run under autocast, and in what."""
 
@@ -91,6 +98,8 @@ class _Casting:
             )
         elif torch.float32 not in dtypes:
             self._hands.unfit(f"{name} has no parameters in float32")
+        elif self._value == "fp16" and _recurrent_on_cpu(module):
+            self._hands.unfit(f"{name} has recurrent layers, which the CPU lacks in fp16: use bf16")
         else:
             self._models.add(id(module))
 

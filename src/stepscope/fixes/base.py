@@ -95,7 +95,13 @@ class Fix:
 
     def one_of(self, text: str) -> Any:
         """A number where numbers are allowed, else one of the values."""
-        if "N" in self.values and text.isdecimal() and len(text) < 7 and int(text) > 0:
+        if (
+            "N" in self.values
+            and text.isdecimal()
+            and text.isascii()
+            and len(text) < 7
+            and int(text) > 0
+        ):
             return int(text)
         if text in self.values and text != "N":
             return text

@@ -25,7 +25,7 @@ class Compile(Fix):
     missing = "no model was called"
 
     def parse(self, text: str | None) -> Any:
-        return super().parse(text or "default")
+        return super().parse("default" if text is None else text)
 
     def install(self, value: Any, hands: Hands) -> None:
         mode, _, dynamic = value.partition(",")
