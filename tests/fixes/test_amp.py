@@ -11,6 +11,7 @@ from fixing import fixed
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
+from stepscope.fixes.amp_scaler import _FIRST
 from stepscope.fixes.catalogue import fix
 from stepscope.record.errors import UsageError
 
@@ -252,7 +253,7 @@ def test_a_step_that_overflows_is_left_out_and_the_scale_falls(clip, tmp_path):
         assert not torch.equal(before["one.weight"], model.one.weight)
         assert run.observer.core.steps == 2  # the one left out counts
         assert run.observer.core.skipped_updates == 1
-        assert fix("amp")._casting.scaler.scale == 2.0**15
+        assert fix("amp")._casting.scaler.scale == _FIRST / 2
 
 
 def test_of_two_optimizers_only_the_one_that_overflowed_is_held_back(tmp_path):
@@ -424,3 +425,13 @@ def test_on_a_device_without_bf16_fp16_is_chosen_and_said(tmp_path, monkeypatch)
         model(torch.randn(2, 8, device="cuda"))
     assert model.inside == torch.float16
     assert run.fixes()["amp"]["where"] == ["Net in fp16 on cuda, as this device has no bf16"]
+
+
+def test_recurrent_layers_on_the_cpu_are_left_alone_in_fp16(tmp_path):
+    with fixed(tmp_path, "amp=fp16") as run:
+        model = nn.LSTM(4, 4)
+        result, _ = model(torch.randn(3, 2, 4))
+        result.sum().backward()
+    assert run.fixes()["amp"]["reasons"] == [
+        "LSTM has recurrent layers, which the CPU lacks in fp16: use bf16"
+    ]
