@@ -1,6 +1,7 @@
 """The fixes on a terminal."""
 
 from itertools import groupby
+from textwrap import wrap
 from typing import IO, Any
 
 from rich.console import Console
@@ -24,7 +25,7 @@ def print_fixes(fixes: list[Document], stream: IO[str]) -> None:
     ordered = sorted(fixes, key=lambda fix: _GROUPS.index(fix["group"]))
     for group, members in groupby(ordered, key=lambda fix: str(fix["group"])):
         lines += [Text(), Text(group, "bold")]
-        lines += [_row(fix) for fix in members]
+        lines += [line for fix in members for line in _rows(fix)]
     lines += [Text()]
     lines += [Text(f"  {kind:<9} {meaning}", "dim") for kind, meaning in _KINDS.items()]
     lines += [Text(), Text("Next:  stepscope run --fix NAME[=VALUE] program.py")]
@@ -49,9 +50,12 @@ def print_fix(fix: Document, stream: IO[str]) -> None:
     _show([Text(), *lines], stream)
 
 
-def _row(fix: Document) -> Text:
+def _rows(fix: Document) -> list[Text]:
+    """Name, kind and title; a long title goes on below itself."""
     name = f"{fix['name']}{'=…' if fix['values'] else ''}"
-    return Text(f"  {name:<20} {fix['kind']:<9} {fix['title']}")
+    head = f"  {name:<20} {fix['kind']:<9} "
+    first, *rest = wrap(fix["title"], _WIDEST - len(head))
+    return [Text(head + first), *(Text(" " * len(head) + line) for line in rest)]
 
 
 def _show(lines: list[Text], stream: IO[str]) -> None:
