@@ -1,12 +1,15 @@
 """The configuration found: what the model, the optimizers and torch's switches are set to."""
 
+from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
 import torch
 
 from stepscope.probe.core import NEVER, Core
 
 _SCALE_EVERY = 20
+_SHOWN = 4  # root models that are described
 _LOOK_AT = (3, 30, 300)  # steps at which the configuration is read; the last reading stands
 
 
@@ -15,8 +18,8 @@ class ConfigReader:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._roots: list[Any] = []
-        self._optimizers: dict[int, Any] = {}
+        self._roots: list[_Root] = []
+        self._optimizers: list[ref[Any]] = []
         self._autocast: str | None = None
         self._scales: list[float] = []
         self._looks: tuple[int, ...] = _LOOK_AT
@@ -27,14 +30,17 @@ class ConfigReader:
 
     def _root(self, module: Any) -> None:
         """Called as the root returns, still under the program's own autocast."""
-        if not any(module is known for known in self._roots):
-            self._roots.append(module)
+        if not any(root.module() is module for root in self._roots):
+            gone = [root for root in self._roots[_SHOWN:] if root.module() is None]
+            self._roots = [root for root in self._roots if root not in gone]
+            self._roots.append(_Root(ref(module), describe_model(module)))
         for kind in ("cuda", "cpu"):
             if torch.is_autocast_enabled(kind):
                 self._autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
 
     def _optimizer(self, optimizer: Any, number: int) -> None:
-        self._optimizers[number] = optimizer
+        self._optimizers = [known for known in self._optimizers if known() is not None]
+        self._optimizers.append(ref(optimizer))
         self._core.facts.write("optimizer", id=number, **describe_optimizer(optimizer))
 
     def _step(self, step: int) -> int:
@@ -56,20 +62,20 @@ class ConfigReader:
 
     @property
     def modules(self) -> list[Any]:
-        """The root models, outermost first."""
-        return self._roots
+        """The root models that are still there, outermost first."""
+        return [module for root in self._roots if (module := root.module()) is not None]
 
     @property
     def optimizers(self) -> list[Any]:
-        """The optimizers seen stepping."""
-        return list(self._optimizers.values())
+        """The optimizers seen stepping that are still there."""
+        return [optimizer for known in self._optimizers if (optimizer := known()) is not None]
 
     def write(self) -> None:
         """One fact with everything as it is now."""
         scaler = self._core.scaler
         self._core.facts.write(
             "config",
-            models=[describe_model(module) for module in self._roots[:4]],
+            models=[root.described() for root in self._roots[:_SHOWN]],
             autocast=self._autocast,
             switches=describe_switches(),
             scaler=None
@@ -77,6 +83,20 @@ class ConfigReader:
             else {"scales": self._scales, "skipped_updates": self._core.skipped_updates},
             distributed=_distributed(),
         )
+
+
+@dataclass(slots=True)
+class _Root:
+    """A root model, which the program may throw away, and what it was when last looked at."""
+
+    module: ref[Any]
+    last: dict[str, Any]
+
+    def described(self) -> dict[str, Any]:
+        module = self.module()
+        if module is not None:
+            self.last = describe_model(module)
+        return self.last
 
 
 def describe_model(module: Any) -> dict[str, Any]:

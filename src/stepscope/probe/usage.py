@@ -12,7 +12,7 @@ from stepscope.probe.config import ConfigReader
 from stepscope.probe.core import NEVER, Core
 from stepscope.probe.memory_state import state_bytes
 
-_LOOK_AT = (2, 20, 200, 2000, 20000)
+_LOOK_AT = (1, 2, 20, 200, 2000, 20000)
 
 
 class MemoryReader:
@@ -35,7 +35,7 @@ class MemoryReader:
         if self._looks and step >= self._looks[0]:
             self._looks = tuple(at for at in _LOOK_AT if at > step)
             self.write()
-        if step < _LOOK_AT[1]:
+        if step < _LOOK_AT[2]:
             return step + 1
         return self._looks[0] if self._looks else NEVER
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
+from weakref import ref
 
 import torch
 from torch.compiler import is_compiling
@@ -41,7 +42,7 @@ class Roots:
         self._until = 0
         self._numbers: dict[int, int] = {}  # id of a module → its number; -1: not a root
         self._names: list[str] = []
-        self._met: dict[int, Any] = {}  # roots that fixes have prepared; kept, so ids stay theirs
+        self._met: dict[int, ref[Any]] = {}  # roots that fixes have prepared
         self._counted = (-1, -1, -1)  # row, backwards, root of the last samples counted
 
     def search(self) -> None:
@@ -106,8 +107,9 @@ class Roots:
 
     def fixed(self, call: Callable[..., Any], module: Any) -> Callable[..., Any]:
         """A root's call as the fixes want it; those that prepare a model do so first."""
-        if id(module) not in self._met:
-            self._met[id(module)] = module
+        met = self._met.get(id(module))
+        if met is None or met() is not module:
+            self._met[id(module)] = ref(module)
             for prepare in self.core.on_first_call:
                 prepare(module)
         for handler in reversed(self.core.around_root):
