@@ -204,10 +204,10 @@ def _remarks(document: Document) -> list[Text]:
         )
     path = document["critical_path"]
     if path:
+        shares = [f"{safe(p['category'])} {p['share']:.0%}" for p in path["by_category"][:2]]
         remarks.append(
             f"critical path: {path['device_ns'] / path['total_ns']:.0%} device,"
-            f" {path['host_ns'] / path['total_ns']:.0%} host; most in"
-            f" {safe(path['by_category'][0]['category'])}"
+            f" {path['host_ns'] / path['total_ns']:.0%} host ({', '.join(shares)})"
         )
     return [Text(), *(Text(f"    {remark}") for remark in remarks)] if remarks else []
 
