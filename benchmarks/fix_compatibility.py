@@ -11,15 +11,13 @@ With --programs only some are run, and the others' results in the file stay as t
 import argparse
 import json
 import os
-import platform
-import shlex
 import sys
 import time
-from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from _about import about
 from _fix_table import placed, table
 
 HERE = Path(__file__).resolve().parent
@@ -124,39 +122,12 @@ def arguments() -> argparse.Namespace:
 
 
 def described(options: argparse.Namespace) -> dict[str, Any]:
-    """Where, when, with what and how; nothing that names this very machine."""
-    import stepscope
+    """The head of the results."""
     from stepscope.fixes.catalogue import NAMES
-    from stepscope.hardware.machine import describe
-    from stepscope.store.git import commit
 
-    machine = describe()
-    kept_of_machine = ("cpu", "memory", "driver", "system", "torch")
-    gpus = [{k: v for k, v in gpu.items() if k != "uuid"} for gpu in machine["gpus"]]
-    words = ["python", "benchmarks/fix_compatibility.py", *_without_out(sys.argv[1:])]
-    return {
-        "schema": "stepscope.fix_compatibility/1",
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": shlex.join(words),
-        "device": options.device,
-        "machine": {**{key: machine[key] for key in kept_of_machine}, "gpus": gpus},
-        "versions": {
-            "python": platform.python_version(),
-            "torch": (machine["torch"] or {}).get("version"),
-            "stepscope": stepscope.__version__,
-            "commit": commit(ROOT),
-        },
-        "fixes": list(NAMES),
-        "programs": {},
-    }
-
-
-def _without_out(arguments: list[str]) -> list[str]:
-    """The command's arguments but for where the results went, which is this machine's own."""
-    if "--out" not in arguments:
-        return arguments
-    at = arguments.index("--out")
-    return arguments[:at] + arguments[at + 2 :]
+    schema = "stepscope.fix_compatibility/1"
+    head = about(schema, "fix_compatibility.py", device=options.device)
+    return head | {"fixes": list(NAMES), "programs": {}}
 
 
 if __name__ == "__main__":

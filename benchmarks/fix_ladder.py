@@ -16,10 +16,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from _about import SOURCE, about
+
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 EXAMPLES = HERE.parent / "examples"
-SOURCE = HERE.parent / "src"
 LONGEST_S = 120
 
 PROGRAMS: dict[str, list[str]] = {
@@ -58,11 +59,7 @@ def main() -> None:
     if options.table:
         print(table(json.loads(options.table.read_text())), end="")
         return
-    from overhead import described
-
-    document = described("cuda", []) | {"schema": "stepscope.ladder/1"}
-    given = [*options.programs, "--rounds", str(options.rounds)]
-    document["command"] = "python benchmarks/fix_ladder.py " + " ".join(given)
+    document = about("stepscope.ladder/1", "fix_ladder.py", device="cuda") | {"results": []}
     out = options.out or RESULTS / "fix-ladder.json"
     for program in options.programs:
         document["results"].append({"program": " ".join(PROGRAMS[program]), "rungs": []})

@@ -7,15 +7,13 @@ python benchmarks/overhead.py --anatomy             print the microseconds of ea
 
 import argparse
 import json
-import platform
-import shlex
 import sys
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from _about import about
 from _overhead_children import SOURCE, Setting, child, cores_for, program
 from _overhead_measure import measure
 from _overhead_table import anatomy_table, table
@@ -81,39 +79,9 @@ def _lengths(text: str) -> list[int]:
 
 
 def described(device: str, cores: list[int]) -> dict[str, Any]:
-    """Where, when, with what and how; nothing that names this very machine."""
-    import stepscope
-    from stepscope.hardware.machine import describe
-    from stepscope.store.git import commit
-
-    machine = describe()
-    kept = ("cpu", "memory", "gpus", "driver", "system", "torch")
-    gpus = [{k: v for k, v in gpu.items() if k != "uuid"} for gpu in machine["gpus"]]
-    torch = machine["torch"] or {}
-    return {
-        "schema": "stepscope.overhead/1",
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": shlex.join(["python", "benchmarks/overhead.py", *_without_out(sys.argv[1:])]),
-        "device": device,
-        "cores": cores,
-        "threads": 1 if device == "cpu" else None,
-        "machine": {**{key: machine[key] for key in kept}, "gpus": gpus},
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.get("version"),
-            "stepscope": stepscope.__version__,
-            "commit": commit(SOURCE),
-        },
-        "results": [],
-    }
-
-
-def _without_out(arguments: list[str]) -> list[str]:
-    """The command's arguments but for where the results went, which is this machine's own."""
-    if "--out" not in arguments:
-        return arguments
-    at = arguments.index("--out")
-    return arguments[:at] + arguments[at + 2 :]
+    """The head of the results."""
+    head = about("stepscope.overhead/1", "overhead.py", device=device)
+    return head | {"cores": cores, "threads": 1 if device == "cpu" else None, "results": []}
 
 
 if __name__ == "__main__":

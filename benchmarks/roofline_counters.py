@@ -9,13 +9,14 @@ Compute (which gives the counters); the two are joined kernel by kernel.
 
 import argparse
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from _about import SOURCE, about
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
@@ -27,16 +28,12 @@ COUNTED = ("time_duration", "dram__bytes", "_op_fadd", "_op_fmul", "_op_ffma", "
 
 
 def main() -> None:
-    sys.path.insert(0, str(HERE.parent / "src"))
+    sys.path.insert(0, str(SOURCE))
     options = arguments()
     if options.table:
         print(table(json.loads(options.table.read_text())), end="")
         return
-    from overhead import described
-
-    document = described("cuda", []) | {"schema": "stepscope.roofline/1"}
-    given = [*options.models, *(["--kernels", options.kernels] if options.kernels else [])]
-    document["command"] = "python benchmarks/roofline_counters.py " + shlex.join(given)
+    document = about("stepscope.roofline/1", "roofline_counters.py", device="cuda")
     document["results"] = [compared(model, options.kernels) for model in options.models]
     out = options.out or RESULTS / "roofline-counters.json"
     out.write_text(json.dumps(document, indent=1) + "\n")

@@ -9,16 +9,14 @@ and idle time. Then stepscope alone reads a still larger one.
 
 import argparse
 import json
-import platform
-import shlex
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from _about import about
 from _trace_goals import goals_of
 from _trace_measure import HERE, SOURCE, measure
 from _trace_options import arguments, without_folders
@@ -115,27 +113,10 @@ def _versions(found: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
 
 
 def described(options: argparse.Namespace) -> dict[str, Any]:
-    """Where, when, with what and how; nothing that names this very machine."""
-    import stepscope
-    from stepscope.hardware.machine import describe
-    from stepscope.store.git import commit
-
-    machine = describe()
-    words = ["python", "benchmarks/trace_reading.py", *map(without_folders, sys.argv[1:])]
-    return {
-        "schema": "stepscope.trace_reading/1",
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": shlex.join(words),
-        "limit_s": options.limit,
-        "machine": {key: machine[key] for key in ("cpu", "memory", "system")},
-        "versions": {
-            "python": platform.python_version(),
-            "stepscope": stepscope.__version__,
-            "commit": commit(SOURCE),
-            "readers": {},
-        },
-        "cases": [],
-    }
+    """The head of the results."""
+    head = about("stepscope.trace_reading/1", "trace_reading.py", without_folders)
+    head["versions"]["readers"] = {}
+    return head | {"limit_s": options.limit, "cases": []}
 
 
 if __name__ == "__main__":

@@ -1,0 +1,49 @@
+"""What every result says of its making: where, when, with what and how.
+
+Nothing in it names this very machine.
+"""
+
+import platform
+import shlex
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+_KEPT = ("cpu", "memory", "driver", "system", "torch")
+
+
+def about(
+    schema: str, program: str, spelt: Callable[[str], str] = str, device: str | None = None
+) -> dict[str, Any]:
+    """The head of a result; `spelt` writes an argument of the command without what is private."""
+    import stepscope
+    from stepscope.hardware.machine import describe
+    from stepscope.store.git import commit
+
+    machine = describe()
+    gpus = [{k: v for k, v in gpu.items() if k != "uuid"} for gpu in machine["gpus"]]
+    words = ["python", f"benchmarks/{program}", *map(spelt, _without_out(sys.argv[1:]))]
+    return {
+        "schema": schema,
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": shlex.join(words),
+        "device": device,
+        "machine": {**{key: machine[key] for key in _KEPT}, "gpus": gpus},
+        "versions": {
+            "python": platform.python_version(),
+            "torch": (machine["torch"] or {}).get("version"),
+            "stepscope": stepscope.__version__,
+            "commit": commit(SOURCE),
+        },
+    }
+
+
+def _without_out(arguments: list[str]) -> list[str]:
+    """The command's arguments but for where the results went, which is this machine's own."""
+    if "--out" not in arguments:
+        return arguments
+    at = arguments.index("--out")
+    return arguments[:at] + arguments[at + 2 :]
