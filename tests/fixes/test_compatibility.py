@@ -54,7 +54,14 @@ def ready(program: str) -> str:
     return program
 
 
-@pytest.mark.parametrize("program", shapes())
+LONG = ("hf_trainer", "decoder", "resumed", "lightning_fit", "own_precision")
+"""Programs left to `make test-all`: those that take longest."""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(p, marks=[pytest.mark.slow] if p in LONG else []) for p in shapes()],
+)
 def test_fixes_alone_and_in_sets_do_what_they_say(program: str) -> None:
     likely = [tuple(map(asked, names)) for names in LIKELY]
     sets = [*singles(), *variants("cpu"), *likely, *together()]
