@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -267,6 +268,7 @@ def test_the_results_cover_every_fix_program_and_pair(tables: Any) -> None:
 
 
 def test_the_results_name_no_folder_of_a_machine(tables: Any) -> None:
+    own = [str(Path.home()), tempfile.gettempdir(), str(Path(__file__).resolve().parents[2])]
     for document in tables.results():
         text = json.dumps(document)
-        assert not any(word in text for word in ("/home/", "/tmp/", "/root/", "/work/"))
+        assert [folder for folder in own if f"{folder}/" in text] == []

@@ -181,20 +181,29 @@ def test_adam_without_a_fused_step_is_told_so(tmp_path, stand):
     assert "the step of RMSprop is not captured" in reasons[1]
 
 
+def stepped(parameters, steps, loss_of):
+    """The losses of some steps of SGD; `loss_of(number)` computes each."""
+    optimizer = torch.optim.SGD(parameters, lr=0.05)
+    found = []
+    for number in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of(number)
+        loss.backward()
+        optimizer.step()
+        found.append(loss.detach())
+    return torch.stack(found)
+
+
 def test_two_calls_before_backward_do_not_share_activations(tmp_path, stand):
     def losses():
         torch.manual_seed(0)
         model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        found = []
-        for _ in range(10):
-            optimizer.zero_grad()
+
+        def loss(_):
             one, other = (model(torch.randn(8, 6))["out"] for _ in range(2))
-            loss = (one - other).square().mean()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.detach())
-        return torch.stack(found)
+            return (one - other).square().mean()
+
+        return stepped(model.parameters(), 10, loss)
 
     plain = losses()
     with fixed(tmp_path, "cuda_graph"):
@@ -206,16 +215,11 @@ def test_inputs_that_need_gradients_get_them(tmp_path, stand):
     def losses():
         torch.manual_seed(0)
         one, other = nn.Linear(6, 6), Net()
-        parameters = [*one.parameters(), *other.parameters()]
-        optimizer = torch.optim.SGD(parameters, lr=0.05)
-        found = []
-        for _ in range(8):
-            optimizer.zero_grad()
-            loss = other(one(torch.randn(8, 6)), scale=2.0)["out"].square().mean()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.detach())
-        return torch.stack(found)
+
+        def loss(_):
+            return other(one(torch.randn(8, 6)), scale=2.0)["out"].square().mean()
+
+        return stepped([*one.parameters(), *other.parameters()], 8, loss)
 
     plain = losses()
     with fixed(tmp_path, "cuda_graph") as run:
@@ -233,17 +237,13 @@ def test_an_attribute_the_program_changes_is_not_frozen(tmp_path, stand):
     def losses():
         torch.manual_seed(0)
         model = Warming()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
-        found = []
-        for number in range(16):
+
+        def loss(number):
             if number % 8 == 7:
                 model.factor = model.factor + 1.0
-            optimizer.zero_grad()
-            loss = model(torch.randn(8, 6))["out"].square().mean()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.detach())
-        return torch.stack(found)
+            return model(torch.randn(8, 6))["out"].square().mean()
+
+        return stepped(model.parameters(), 16, loss)
 
     plain = losses()
     with fixed(tmp_path, "cuda_graph"):
@@ -255,20 +255,16 @@ def test_weights_loaded_and_frozen_are_seen(tmp_path, stand):
     def losses():
         torch.manual_seed(0)
         model = Net()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         saved = {key: value.clone() for key, value in model.state_dict().items()}
-        found = []
-        for number in range(14):
+
+        def loss(number):
             if number == 7:
                 model.load_state_dict(saved)
             if number == 10:
                 model.last.requires_grad_(False)
-            optimizer.zero_grad()
-            loss = model(torch.randn(8, 6))["out"].square().mean()
-            loss.backward()
-            optimizer.step()
-            found.append(loss.detach())
-        return torch.stack(found)
+            return model(torch.randn(8, 6))["out"].square().mean()
+
+        return stepped(model.parameters(), 14, loss)
 
     plain = losses()
     with fixed(tmp_path, "cuda_graph"):

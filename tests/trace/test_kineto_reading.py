@@ -52,9 +52,10 @@ def expected(name: str) -> dict[str, Any]:
     return resolved(read_plain(TRACES / name))
 
 
-def same(timeline: Timeline, name: str) -> None:
+def differences(timeline: Timeline, name: str) -> list[str]:
+    """What a timeline says otherwise than the plain reader's of a recording."""
     found, wanted = resolved(timeline), expected(name)
-    assert [key for key in wanted if found[key] != wanted[key]] == []
+    return [key for key in wanted if found[key] != wanted[key]]
 
 
 def counted(timeline: Timeline) -> None:
@@ -69,7 +70,7 @@ def counted(timeline: Timeline) -> None:
 @pytest.mark.parametrize("name", FILES)
 def test_every_recording_equals_the_plain_reader(name: str) -> None:
     timeline = read_kineto(TRACES / name)
-    same(timeline, name)
+    assert differences(timeline, name) == []
     counted(timeline)
     assert not timeline.quality.truncated
     assert not timeline.quality.dropped
@@ -82,7 +83,7 @@ def test_two_processes_read_the_same_as_one(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(kineto, "fit_together", lambda p: fits.append(fit_together(p)) or fits[-1])
     shared = read_kineto(TRACES / name, processes=2)
     assert fits == [True]
-    same(shared, name)
+    assert differences(shared, name) == []
     assert (shared.names, shared.streams, shared.geometries, shared.collectives) == (
         alone.names,
         alone.streams,
@@ -118,7 +119,7 @@ def _forms(name: str) -> dict[str, bytes]:
 def test_layout_does_not_matter(name: str, form: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(_forms(name)[form])
-    same(read_kineto(path), name)
+    assert differences(read_kineto(path), name) == []
 
 
 @pytest.mark.parametrize("block_bytes", [97, 400, 1000, 4096, 30_000])
@@ -126,7 +127,7 @@ def test_layout_does_not_matter(name: str, form: str, tmp_path: Path) -> None:
 def test_blocks_of_any_size_lose_nothing(form: str, block_bytes: int, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(_forms(SMALL[0])[form])
-    same(read_kineto(path, processes=1, block_bytes=block_bytes), SMALL[0])
+    assert differences(read_kineto(path, processes=1, block_bytes=block_bytes), SMALL[0]) == []
 
 
 @pytest.mark.parametrize("block_bytes", [1500, 9000, 100_000])
@@ -135,7 +136,7 @@ def test_small_blocks_in_two_processes(block_bytes: int, compressed: bool, tmp_p
     path = tmp_path / "trace"
     text = _forms(SMALL[1])["plain"]
     path.write_bytes(gzip.compress(text) if compressed else text)
-    same(read_kineto(path, processes=2, block_bytes=block_bytes), SMALL[1])
+    assert differences(read_kineto(path, processes=2, block_bytes=block_bytes), SMALL[1]) == []
 
 
 def test_the_standard_library_decompresses_just_the_same(
@@ -144,12 +145,12 @@ def test_the_standard_library_decompresses_just_the_same(
     import zlib
 
     monkeypatch.setattr(bytes_in, "inflate", zlib)
-    same(read_kineto(TRACES / SMALL[1]), SMALL[1])
+    assert differences(read_kineto(TRACES / SMALL[1]), SMALL[1]) == []
 
 
 def test_where_no_process_can_be_started_one_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    same(read_kineto(TRACES / SMALL[1], processes=2), SMALL[1])
+    assert differences(read_kineto(TRACES / SMALL[1], processes=2), SMALL[1]) == []
 
 
 def test_several_gzip_members_are_one_text(tmp_path: Path) -> None:
@@ -157,7 +158,7 @@ def test_several_gzip_members_are_one_text(tmp_path: Path) -> None:
     path = tmp_path / "trace.json.gz"
     path.write_bytes(gzip.compress(text[:9000]) + gzip.compress(text[9000:]) + b"\0" * 50)
     timeline = read_kineto(path)
-    same(timeline, SMALL[0])
+    assert differences(timeline, SMALL[0]) == []
     assert not timeline.quality.truncated
 
 
@@ -196,5 +197,5 @@ def test_a_small_trace_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> Non
         raise AssertionError
 
     monkeypatch.setattr("stepscope.trace.kineto.gather", refuse)
-    same(read_kineto(TRACES / SMALL[1]), SMALL[1])
+    assert differences(read_kineto(TRACES / SMALL[1]), SMALL[1]) == []
     assert os.path.getsize(TRACES / SMALL[1]) < 1 << 20
