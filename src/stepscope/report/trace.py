@@ -130,7 +130,7 @@ def _device(document: Document) -> list[Text]:
         ms = milliseconds(ns / document["steps"]["count"] / 1e6)
         lines.append(
             Text.assemble(
-                f" {number}  {shortened(safe(name), 31):<31}",
+                f" {number}  {_clipped(safe(name), 31):<31}",
                 (f"{ms:>7} ms  {share:>4.0%}", "bold"),
             )
         )
@@ -153,7 +153,7 @@ def _ceilings(document: Document) -> list[Text]:
         return []
     lines = [Text(), Text(f"Against the ceilings ({roofline['ceilings']['source']})", "bold")]
     for rate in rated[:4]:
-        name = f"{shortened(safe(rate['name']), 28)} {rate['dtype']}"
+        name = f"{_clipped(safe(rate['name']), 28)} {rate['dtype']}"
         share = min(rate["share"], 1.0)
         lines.append(Text(f"    {name:<34} {rate['bound']}-bound, {share:.0%} of what it could be"))
     return lines
@@ -168,7 +168,7 @@ def _host(document: Document) -> list[Text]:
     for number, entry in enumerate(host["operators"][:6], start=1):
         lines.append(
             Text(
-                f" {number}  {shortened(safe(entry['name']), 31):<31}"
+                f" {number}  {_clipped(safe(entry['name']), 31):<31}"
                 f"{milliseconds(entry['self_ns'] / steps / 1e6):>7} ms  {entry['count']:,}×"
             )
         )
