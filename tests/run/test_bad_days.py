@@ -101,7 +101,7 @@ def test_the_traceback_is_the_programs_own(name: str, observed: "Observed") -> N
     traceback = observed.ended.stderr.partition("\nstepscope  ")[0].rstrip()
     assert traceback.endswith("\nValueError: no fourth step")
     assert "in forward\n" in traceback
-    assert "stepscope" + os.sep not in traceback
+    assert os.path.join("src", "stepscope") + os.sep not in traceback
 
 
 @pytest.mark.parametrize("name", ["catches-interrupt"])
