@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +13,7 @@ from stepscope.fixes.base import Fix, Kind
 from stepscope.fixes.catalogue import NAMES, environment, every, fix, parse
 from stepscope.record.errors import UsageError
 
+ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("data", "waiting", "arithmetic", "launch", "memory", "batch")
 each = pytest.mark.parametrize("one", every(), ids=NAMES)
 
@@ -175,7 +177,7 @@ def test_fixes_as_json() -> None:
     assert [document["name"] for document in documents] == list(NAMES)
     for document in documents:
         assert set(document) == {
-            *("name", "group", "title", "kind", "effort", "values", "suggested", "bad_with"),
+            *("name", "group", "title", "kind", "effort", "needs", "values", "suggested"),
             "edit",
         }
     one = json.loads(CliRunner().invoke(fixes, ["--json", "tf32"]).stdout)
@@ -187,3 +189,12 @@ def test_an_unknown_name_is_refused_in_one_line() -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "stepscope: no fix named chanels_last: did you mean channels_last?\n"
+
+
+def test_fixes_that_need_a_gpu_are_those_that_found_nothing_to_do_without_one() -> None:
+    results = ROOT / "benchmarks" / "results" / "fix-compatibility-cpu.json"
+    idle = set(NAMES)
+    for program in json.loads(results.read_text())["programs"].values():
+        held = {name for name, cell in program["cells"].items() if cell[1] and "+" not in name}
+        idle -= {name.split("=")[0] for name in held}
+    assert {one.name for one in every() if one.needs == "cuda"} == idle

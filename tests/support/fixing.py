@@ -18,9 +18,9 @@ from stepscope.store.facts import read_facts
 class Fixed:
     """An observed stretch with fixes on."""
 
-    def __init__(self, folder: Path, asked: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, asked: tuple[str, ...], clocks: bool) -> None:
         self.folder = folder
-        options = ProbeOptions(str(folder), monotonic_ns(), window=0, fixes=asked)
+        options = ProbeOptions(str(folder), monotonic_ns(), window=0, fixes=asked, clocks=clocks)
         self.observer = Observer(options)
 
     def fixes(self) -> dict[str, dict[str, Any]]:
@@ -30,10 +30,10 @@ class Fixed:
 
 
 @contextmanager
-def fixed(folder: Path, *asked: str) -> Iterator[Fixed]:
+def fixed(folder: Path, *asked: str, clocks: bool = True) -> Iterator[Fixed]:
     """`with fixed(tmp_path, "pin", "workers=2") as run:` — and out of torch again at the end."""
     folder.mkdir(parents=True, exist_ok=True)
-    run = Fixed(folder, asked)
+    run = Fixed(folder, asked, clocks)
     apply(asked, run.observer.seams)
     watch = ImportWatch(monotonic_ns())
     run.observer.install(watch)

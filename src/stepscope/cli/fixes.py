@@ -35,6 +35,7 @@ def _described(fix: Any) -> dict[str, Any]:
         "title": fix.title,
         "kind": str(fix.kind),
         "effort": fix.effort,
+        "needs": fix.needs,
         "values": list(fix.values),
         "suggested": list(fix.suggested),
         "bad_with": list(fix.bad_with),

@@ -17,6 +17,7 @@ class Affinity(Fix):
     title = "run on the cores of the GPU's NUMA node"
     kind = Kind.EXACT
     effort = "one line, or numactl in front of the program"
+    needs = "cuda"
     missing = "there is nothing to choose from"
 
     def install(self, value: Any, hands: Hands) -> None:

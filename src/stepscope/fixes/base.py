@@ -78,6 +78,8 @@ class Fix:
     kind: Kind
     effort: str
     """How much its edit of the source is, in a few words."""
+    needs: str | None = None
+    """The device without which it has nothing to do: "cuda", or None."""
     values: Sequence[str] = ()
     """What may stand after `=`; empty where nothing may. `N` stands for a number."""
     suggested: Sequence[str] = ()

@@ -24,6 +24,7 @@ class CudaGraph(Fix):
     title = "replay forward, backward and the optimizer's step as CUDA graphs"
     kind = Kind.NUMERIC
     effort = "many lines"
+    needs = "cuda"
     bad_with = ("compile", "checkpointing")
     missing = "no model was trained for long enough with inputs of one shape"
 

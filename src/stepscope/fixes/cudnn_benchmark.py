@@ -16,6 +16,7 @@ class CudnnBenchmark(Fix):
     title = "let cuDNN find the fastest algorithm of each convolution"
     kind = Kind.NUMERIC
     effort = "one line"
+    needs = "cuda"
     missing = "no model ran on a CUDA device"
 
     def install(self, value: Any, hands: Hands) -> None:

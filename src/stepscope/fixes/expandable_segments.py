@@ -21,6 +21,7 @@ class ExpandableSegments(Fix):
     title = "let the CUDA allocator's segments grow, against fragmentation"
     kind = Kind.EXACT
     effort = "an environment variable"
+    needs = "cuda"
     missing = "the program did not use CUDA"
 
     def environment(self, value: Any) -> dict[str, str]:

@@ -18,6 +18,7 @@ class LazyItem(Fix):
     title = "answer .item() late where its value is merely summed"
     kind = Kind.EXACT
     effort = "two lines"
+    needs = "cuda"
     missing = "nothing in the program's own code reads a CUDA scalar with .item()"
     devices: tuple[str, ...] = ("cuda",)
     """Where scalars are answered late: on a CPU there is nothing to wait for."""

@@ -22,6 +22,7 @@ class NoSync(Fix):
     title = "drop torch.cuda.synchronize in the training loop"
     kind = Kind.EXACT
     effort = "one line removed"
+    needs = "cuda"
     missing = "the program's own loop never calls torch.cuda.synchronize"
 
     def install(self, value: Any, hands: Hands) -> None:

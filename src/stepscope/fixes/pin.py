@@ -27,6 +27,7 @@ class Pin(Fix):
     title = "pin the memory of batches and copy them to the GPU without waiting"
     kind = Kind.EXACT
     effort = "one argument, and one in each `.to`"
+    needs = "cuda"
     missing = "no DataLoader is used here"
 
     def install(self, value: Any, hands: Hands) -> None:

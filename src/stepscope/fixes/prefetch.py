@@ -27,6 +27,7 @@ class Prefetch(Fix):
     title = "copy the next batch to the GPU while the present one is worked on"
     kind = Kind.EXACT
     effort = "a small class around the loader"
+    needs = "cuda"
     missing = "no tensor of a DataLoader is moved to the GPU by `.to` or `.cuda`"
 
     def install(self, value: Any, hands: Hands) -> None:

@@ -17,6 +17,7 @@ class Tf32(Fix):
     title = "float32 products and convolutions in TF32, or not"
     kind = Kind.NUMERIC
     effort = "two lines"
+    needs = "cuda"
     values = ("on", "off")
     suggested = ("on",)
     missing = "no model ran on a CUDA device"

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from stepscope.probe.config import ConfigReader
-from stepscope.probe.core import Core
+from stepscope.probe.core import NEVER, Core
 from stepscope.probe.dataclock import DataClock
 from stepscope.probe.imports import ImportWatch
 from stepscope.probe.memory import MemoryHistory
@@ -20,6 +20,8 @@ from stepscope.probe.points.module import compiler_in_use
 from stepscope.probe.seams import Seams
 from stepscope.probe.usage import MemoryReader
 from stepscope.record.options import ProbeOptions
+
+_WATCHED_STEPS = 5
 
 current: "Observer | None" = None
 """The observer of this process, if any."""
@@ -61,6 +63,8 @@ class Observer:
         if self._history is not None and core.options.memory is not None:
             self._history.start(core.options.memory, Path(core.options.folder))
             core.on_step.append(self._mark_memory)
+        if not core.options.clocks:
+            core.on_step.append(self._enough)
         watch_out_of_memory(self._out_of_memory)
         core.facts.write(
             "process",
@@ -82,6 +86,14 @@ class Observer:
         if self._history is not None:
             self._history.mark()
         return step + 1
+
+    def _enough(self, step: int) -> int:
+        """Stop the clocks once the search for root models and what fixes watch at first is over."""
+        if self.core.roots.searching or step < _WATCHED_STEPS:
+            return step + 1
+        self.core.device.finish()
+        self.core.log.off = True
+        return NEVER
 
     def _out_of_memory(self, data: dict[str, Any]) -> None:
         """A CUDA allocation has failed; the program may still recover."""

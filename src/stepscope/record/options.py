@@ -27,6 +27,8 @@ class ProbeOptions:
     python: bool = False
     """The parent wants to sample this process's Python code."""
     nvtx: bool = False
+    clocks: bool = True
+    """False: observe no longer than fixes need to find the models; the program times itself."""
     fixes: tuple[str, ...] = ()
     """Fixes to apply, as the user wrote them: "pin", "workers=4"."""
 

@@ -39,6 +39,8 @@ def print_fix(fix: Document, stream: IO[str]) -> None:
         Text(f"  {fix['kind']}: {_KINDS[fix['kind']]}"),
         Text(f"  in the source ({fix['effort']}): {fix['edit']}"),
     ]
+    if fix["needs"]:
+        lines.append(Text(f"  needs a {fix['needs'].upper()} device"))
     if fix["values"]:
         lines.append(Text(f"  values: {', '.join(fix['values'])}"))
     if fix["suggested"]:

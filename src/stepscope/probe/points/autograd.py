@@ -38,8 +38,15 @@ def install(core: Core, patches: Patches) -> None:
 
     @functools.wraps(original_backward)
     def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if (core.compiles and is_compiling()) or log.off:
+        if core.compiles and is_compiling():
             original_backward(tensors, *args, **kwargs)
+            return
+        if log.off:
+            core.backward_depth += 1  # fixes tell by it which calls are of layers computed anew
+            try:
+                original_backward(tensors, *args, **kwargs)
+            finally:
+                core.backward_depth -= 1
             return
         if get_ident() != log.thread and not log.claim(BACKWARD):
             original_backward(tensors, *args, **kwargs)
