@@ -178,7 +178,7 @@ def test_fixes_as_json() -> None:
     for document in documents:
         assert set(document) == {
             *("name", "group", "title", "kind", "effort", "needs", "values", "suggested"),
-            "edit",
+            *("bad_with", "edit"),
         }
     one = json.loads(CliRunner().invoke(fixes, ["--json", "tf32"]).stdout)
     assert one == next(document for document in documents if document["name"] == "tf32")
