@@ -1,0 +1,135 @@
+"""A GPT-2-like decoder with a KV cache.
+
+Training and whole sequences: `model(tokens)` → logits [N, T, V]. Generation:
+`logits, cache = model.prefill(prompt)`, then `logits = model.decode(token, cache)` for each token
+[N, 1]; both give the logits [N, V] of what comes next. Both are calls of the module, so what works
+on module calls works on them. The cache never grows or moves and the place in it is a tensor, so a
+call of `decode` is the same work on the same memory every time.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from stepscope.workloads.models.kv_cache import KVCache, LayerCache
+
+
+class Attention(nn.Module):
+    """Each token looks at itself and those before it."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.c_attn = nn.Linear(width, 3 * width)
+        self.c_proj = nn.Linear(width, width)
+
+    def forward(
+        self, x: Tensor, places: Tensor, visible: Tensor | None, cache: LayerCache | None
+    ) -> Tensor:
+        batch, tokens, width = x.shape
+        split = self.c_attn(x).reshape(batch, tokens, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
+        if cache is not None:
+            cache.write(places, key, value)
+        if cache is not None and visible is not None:
+            key, value = cache.keys.to(query.dtype), cache.values.to(query.dtype)
+        seen = nn.functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=visible, is_causal=visible is None
+        )
+        mixed: Tensor = self.c_proj(seen.transpose(1, 2).reshape(batch, tokens, width))
+        return mixed
+
+
+class Block(nn.Module):
+    """Attention and feedforward, each normalized before and added to what entered."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.ln_1 = nn.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.ln_2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width),
+            nn.GELU(approximate="tanh"),
+            nn.Linear(4 * width, width),
+        )
+
+    def forward(
+        self, x: Tensor, places: Tensor, visible: Tensor | None, cache: LayerCache | None
+    ) -> Tensor:
+        x = x + self.attn(self.ln_1(x), places, visible, cache)
+        out: Tensor = x + self.mlp(self.ln_2(x))
+        return out
+
+
+class GPT(nn.Module):
+    """Tokens int64 [N, T] → logits [N, T, V]; T at most `positions`."""
+
+    def __init__(
+        self, vocabulary: int, positions: int, layers: int, width: int, heads: int
+    ) -> None:
+        super().__init__()
+        self.positions, self.heads = positions, heads
+        self.wte = nn.Embedding(vocabulary, width)
+        self.wpe = nn.Embedding(positions, width)
+        self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(width)
+        self.lm_head = nn.Linear(width, vocabulary, bias=False)
+        self.lm_head.weight = self.wte.weight
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        for block in self.h:
+            for last in (block.attn.c_proj, block.mlp[2]):
+                nn.init.normal_(last.weight, std=0.02 / (2 * layers) ** 0.5)
+
+    def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """Without a cache, logits of every token. With one, of the last token alone: a single token
+        goes on where the cache stands, several are a prompt that begins it anew.
+        """
+        count = tokens.shape[1]
+        if cache is not None and count == 1:
+            places, visible = cache.position, cache.visible()
+        else:
+            places, visible = torch.arange(count, device=tokens.device), None
+        x = self.wte(tokens) + self.wpe(places)
+        for index, block in enumerate(self.h):
+            x = block(x, places, visible, None if cache is None else cache.layers[index])
+        if cache is None:
+            logits: Tensor = self.lm_head(self.ln_f(x))
+            return logits
+        cache.position.copy_(places[-1:] + 1)
+        last: Tensor = self.lm_head(self.ln_f(x[:, -1]))
+        return last
+
+    def generate_cache(self, batch: int, length: int | None = None) -> KVCache:
+        """An empty cache for `length` tokens (None: as many as the model has places for)."""
+        length = self.positions if length is None else length
+        if length > self.positions:
+            raise ValueError(f"{length} tokens are more than the model's {self.positions} places")
+        table = self.wte.weight
+        shape = (batch, self.heads, length, table.shape[1] // self.heads)
+        return KVCache.empty(len(self.h), shape, table.dtype, table.device)
+
+    def prefill(
+        self, tokens: Tensor, cache: KVCache | None = None, length: int | None = None
+    ) -> tuple[Tensor, KVCache]:
+        """Reads a prompt [N, T] into a cache: a new one of `length` tokens unless one is given."""
+        if cache is None:
+            cache = self.generate_cache(tokens.shape[0], length)
+        cache.position.zero_()
+        logits: Tensor = self(tokens, cache)
+        return logits, cache
+
+    def decode(self, token: Tensor, cache: KVCache) -> Tensor:
+        """Goes on by one token [N, 1]; at most as often as the cache has room."""
+        logits: Tensor = self(token, cache)
+        return logits
+
+
+def gpt(
+    vocabulary: int, length: int, layers: int, width: int, heads: int, positions: int = 1024
+) -> GPT:
+    """With places for `length` tokens, or for `positions` where that is more."""
+    return GPT(vocabulary, max(length, positions), layers, width, heads)
