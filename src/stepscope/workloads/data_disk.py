@@ -1,0 +1,87 @@
+"""Samples read from a file, no faster than a disk of some rate would give them."""
+
+import fcntl
+import os
+import struct
+import tempfile
+import time
+import weakref
+from typing import Any, Final
+
+import numpy as np
+
+from stepscope.record.errors import UsageError
+from stepscope.workloads.data_items import Source
+
+_FREE_AT: Final = struct.Struct("d")
+_CATCH_UP_S: Final = 0.005
+"""Sleeps end some microseconds late: so much lost time the disk makes good."""
+
+
+class OnDisk:
+    """All samples of a source, in a temporary file that goes with this object.
+
+    The file begins with the time until which the disk is busy: all processes share its rate. It is
+    opened for each sample, so that they can, however they were started.
+    """
+
+    def __init__(self, source: Source, mb_per_s: float) -> None:
+        image, target = source[0]
+        parts = [("input", image.dtype, image.shape), ("target", target.dtype, target.shape)]
+        self.record = np.dtype(parts)
+        self.bytes_per_s = mb_per_s * 1e6
+        self.samples = len(source)
+        self.path = _write(source, self.record)
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if not 0 <= index < self.samples:
+            raise IndexError(index)
+        each = self.record.itemsize
+        file = os.open(self.path, os.O_RDWR)
+        try:
+            ready = _queue(file, each / self.bytes_per_s)
+            read = bytearray(os.pread(file, each, _FREE_AT.size + index * each))
+        finally:
+            os.close(file)
+        time.sleep(max(0.0, ready - time.monotonic()))
+        item = np.frombuffer(read, self.record)[0]
+        return item["input"], item["target"]
+
+
+def _queue(file: int, seconds: float) -> float:
+    """Take the disk's next free seconds; the time at which they are over."""
+    fcntl.flock(file, fcntl.LOCK_EX)
+    (free_at,) = _FREE_AT.unpack(os.pread(file, _FREE_AT.size, 0))
+    ready: float = max(free_at, time.monotonic() - _CATCH_UP_S) + seconds
+    os.pwrite(file, _FREE_AT.pack(ready), 0)
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return ready
+
+
+def _write(source: Source, record: np.dtype[Any]) -> str:
+    """A new file of all samples; UsageError where there is no room for it."""
+    descriptor, path = tempfile.mkstemp(prefix="stepscope-samples-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_FREE_AT.pack(0.0))
+            item = np.zeros((), record)
+            for index in range(len(source)):
+                item["input"], item["target"] = source[index]
+                file.write(item.tobytes())
+    except BaseException as problem:
+        os.unlink(path)
+        if not isinstance(problem, OSError):
+            raise
+        size = f"{len(source) * record.itemsize / 1e6:.0f} MB"
+        raise UsageError(f"--disk-mb-s: {size} of samples for {path}: {problem.strerror}") from None
+    return path
+
+
+def _remove(path: str, process: int) -> None:
+    """Forked workers hold the object too; the file is the first process's to remove."""
+    if os.getpid() == process:
+        os.unlink(path)
