@@ -7,6 +7,7 @@ from typing import Any
 Document = Mapping[str, Any]
 BEGIN, END = "<!-- compatibility: begin -->", "<!-- compatibility: end -->"
 _MARKS = {"runs": "✓", "not applicable": "–", "stops": "■", "declared bad": "bad", "broken": "✗"}
+_MARKS |= {"not run": "?"}
 _NO_DEVICE = "there is no CUDA device here"
 _PLACE = re.compile(r",? ?(called|made)? ?(at|of) \S+\.py:\d+")
 
@@ -31,7 +32,7 @@ def table(document: Document) -> str:
         f"{device}; Python {versions['python']}, torch {versions['torch']}, stepscope "
         f"{versions['stepscope']} at {versions['commit']}; {document['date']}; "
         f"`{document['command']}`\n",
-        f"{_counts(document)}{_absent(document)}\n",
+        f"{_counts(document)}{_late(document)}{_absent(document)}\n",
         "".join(_alone(document)),
         "".join(_why(document)),
         "".join(_together(document)),
@@ -47,6 +48,16 @@ def _counts(document: Document) -> str:
     counted = ", ".join(f"{states.count(state)} {state}" for state in _MARKS if state in states)
     run = sum(found["run"] for found in document["programs"].values())
     return f"{len(states)} cells, {run} of them run: {counted}."
+
+
+def _late(document: Document) -> str:
+    """A sentence on the programs that time ran out for."""
+    late = {
+        name.replace("_", " "): sum(state == "not run" for state, *_ in found["cells"].values())
+        for name, found in document["programs"].items()
+    }
+    named = ", ".join(f"{count} of {name}" for name, count in late.items() if count)
+    return f" Not run, for want of time: {named}." * bool(named)
 
 
 def _absent(document: Document) -> str:
@@ -129,7 +140,9 @@ def _pairs(document: Document) -> Iterator[str]:
     }
     if not found:
         return
-    order = list(dict.fromkeys(text.split("=")[0] for text in _rows_of(document)))
+    paired = frozenset().union(*found)
+    names = dict.fromkeys(text.split("=")[0] for text in _rows_of(document))
+    order = [name for name in names if name in paired]
     heads = " | ".join(str(number) for number in range(1, len(order)))
     yield f"| pairs | {heads} |\n|---|{':-:|' * (len(order) - 1)}\n"
     for number, name in enumerate(order[1:], start=2):

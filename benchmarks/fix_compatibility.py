@@ -2,10 +2,12 @@
 
 python benchmarks/fix_compatibility.py --pairs                  run all, write the results, print
 python benchmarks/fix_compatibility.py --device cuda --pairs    the same on a GPU
+python benchmarks/fix_compatibility.py --pairs --missing        only what the results lack yet
 python benchmarks/fix_compatibility.py --table FILE.json        print the table of earlier results
 python benchmarks/fix_compatibility.py --docs                   put the tables into docs/fixes.md
 
-With --programs only some are run, and the others' results in the file stay as they are.
+With --programs only some are run, and with --missing only the cells that have no result yet or a
+faulty one: the others' results in the file stay as they are.
 """
 
 import argparse
@@ -13,11 +15,14 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from _about import about
+from _fix_cells import FAULTS, LATE, kept, lacking, merged
 from _fix_table import placed, table
 
 HERE = Path(__file__).resolve().parent
@@ -48,48 +53,64 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     out = options.out or HERE / "results" / f"fix-compatibility-{options.device}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     document = described(options)
-    if options.programs and out.exists():
+    if (options.programs or options.missing) and out.exists():
         earlier = json.loads(out.read_text())
         document["programs"] = earlier["programs"]
         document["command"] = f"{earlier['command']}; {document['command']}"
     sets = [*cells.singles(), *cells.variants(options.device), *cells.together()]
-    sets += cells.pairs() if options.pairs else []
-    chosen = options.programs or cells.shapes()
-    until = time.monotonic() + options.seconds
-    for place, program in enumerate(chosen):
-        share = (until - time.monotonic()) / (len(chosen) - place)
-        how = cells.How(
-            device=options.device,
-            jobs=options.jobs,
-            timeout_s=options.timeout,
-            seconds=share,
-            skip_idle=options.skip_idle,
-            command_line=options.command_line,
-        )
-        begun = time.monotonic()
-        found = cells.run_cells(program, sets, how)
-        document["programs"][program] = kept(found)
+    sets += cells.pairs(options.device) if options.pairs else []
+    asked = dict.fromkeys(options.programs or cells.shapes(), sets)
+    if options.missing:
+        known = document["programs"]
+        asked = {p: lacking(known.get(p, {}), sets, cells.judged_by) for p in asked}
+        asked = {program: fixes for program, fixes in asked.items() if fixes}
+    for program, found in ran(cells, asked, options):
+        before = document["programs"].get(program) if options.missing else None
+        document["programs"][program] = merged(before, found) if before else kept(found)
+        document["programs"] = dict(sorted(document["programs"].items()))
         out.write_text(json.dumps(document) + "\n")
-        broken = [cell for cell in found if cell.state in ("broken", "stops")]
-        took = time.monotonic() - begun
-        print(f"{program}: {len(found)} of {len(sets)}, {took:.0f} s", file=sys.stderr, flush=True)
-        for cell in broken:
-            print(f"  {cell.state}: {'+'.join(cell.fixes)}: {cell.why}", file=sys.stderr)
+        report(program, found)
     return document
 
 
-def kept(found: list[Any]) -> dict[str, Any]:
-    """The cells of a program: its fixes → state, how many took hold, and the number of the why.
+def ran(
+    cells: Any, asked: dict[str, list[Any]], options: argparse.Namespace
+) -> Iterator[tuple[str, list[Any]]]:
+    """Each program's cells, as programs end. Raises what a program raised, at the end."""
+    until = time.monotonic() + options.seconds
+    waiting = list(asked)
 
-    `run` is how many were found out by a run: others follow from what their fixes say.
-    """
-    whys: dict[str, int] = {}
-    cells = {
-        "+".join(cell.fixes): [cell.state, cell.held, whys.setdefault(cell.why, len(whys))]
-        for cell in found
-    }
-    run = sum(cell.seconds > 0 for cell in found)
-    return {"run": run, "whys": list(whys), "cells": cells}
+    def one(program: str) -> list[Any]:
+        left = until - time.monotonic()
+        share = left * min(1.0, options.at_once / len(waiting))
+        waiting.remove(program)
+        how = cells.How(
+            device=options.device,
+            jobs=max(1, options.jobs // options.at_once),
+            timeout_s=options.timeout,
+            seconds=share,
+            skip_idle=options.skip_idle,
+            one_stage=options.missing,
+            command_line=options.command_line,
+        )
+        return list(cells.run_cells(program, asked[program], how))
+
+    with ThreadPoolExecutor(options.at_once) as pool:
+        running = {pool.submit(one, program): program for program in asked}
+        for ended in as_completed(running):
+            if ended.exception() is None:
+                yield running[ended], ended.result()
+    for ended in running:
+        ended.result()
+
+
+def report(program: str, found: list[Any]) -> None:
+    """Say that a program is done, and what of it is not as it must be."""
+    ready = sum(cell.state != LATE for cell in found)
+    print(f"{program}: {ready} of {len(found)}", file=sys.stderr, flush=True)
+    for cell in found:
+        if cell.state in FAULTS:
+            print(f"  {cell.state}: {'+'.join(cell.fixes)}: {cell.why}", file=sys.stderr)
 
 
 def arguments() -> argparse.Namespace:
@@ -103,6 +124,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3600.0, help="for everything [3600]")
     parser.add_argument("--timeout", type=float, help="for one cell [60; on cuda 180]")
     parser.add_argument("--jobs", type=int, help="cells at a time [2; on cuda, 3/4 of the cores]")
+    parser.add_argument("--missing", action="store_true", help="only cells that the file lacks")
+    parser.add_argument("--at-once", type=int, default=1, help="programs that share the jobs [1]")
     parser.add_argument(
         "--skip-idle",
         action="store_true",

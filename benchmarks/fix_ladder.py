@@ -4,6 +4,7 @@ python benchmarks/fix_ladder.py [slow] [resnet18] [resnet50]    on a machine wit
 python benchmarks/fix_ladder.py --table FILE.json               the table of earlier results
 
 Every rung is a run of its own; rounds go through all rungs, so that slow drifts meet them alike.
+What is known is written after each run; what the file has of other programs stays.
 """
 
 import argparse
@@ -26,8 +27,10 @@ LONGEST_S = 120
 PROGRAMS: dict[str, list[str]] = {
     "slow": ["slow.py", "--steps", "150"],
     "resnet18": ["resnet18.py", "--steps", "300"],
-    "resnet50": ["resnet50.py", "--steps", "150", "--batch", "64"],
+    "resnet50": ["resnet50.py", "--steps", "160", "--batch", "64"],
 }
+"""Each reads the loss after its last step: else the device would be behind the host by then, and
+the steps' times would leave out what it has yet to do."""
 LADDERS: dict[str, list[str]] = {
     "slow": [
         "",
@@ -37,6 +40,7 @@ LADDERS: dict[str, list[str]] = {
         "workers=12 pin nosync tf32",
         "workers=12 pin nosync tf32 amp=bf16",
         "workers=12 pin nosync tf32 amp=bf16 fused_optimizer channels_last",
+        "workers=12 pin nosync tf32 amp=bf16 fused_optimizer cuda_graph",
     ],
     "resnet18": [
         "",
@@ -59,13 +63,17 @@ def main() -> None:
     if options.table:
         print(table(json.loads(options.table.read_text())), end="")
         return
-    document = about("stepscope.ladder/1", "fix_ladder.py", device="cuda") | {"results": []}
+    document = about("stepscope.ladder/1", "fix_ladder.py", device="cuda")
     out = options.out or RESULTS / "fix-ladder.json"
-    for program in options.programs:
-        document["results"].append({"program": " ".join(PROGRAMS[program]), "rungs": []})
-        for rungs in climbed(program, options.rounds):
-            document["results"][-1]["rungs"] = rungs
-            out.write_text(json.dumps(document, indent=1) + "\n")
+    others = []
+    if out.exists() and set(options.programs) != set(PROGRAMS):
+        earlier = json.loads(out.read_text())
+        scripts = {PROGRAMS[program][0] for program in options.programs}
+        others = [one for one in earlier["results"] if one["program"].split()[0] not in scripts]
+        document["command"] = f"{earlier['command']}; {document['command']}"
+    for results in climbed(options.programs, options.rounds):
+        document["results"] = [*others, *results]
+        out.write_text(json.dumps(document, indent=1) + "\n")
     print(table(document), end="")
 
 
@@ -81,13 +89,25 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def climbed(program: str, rounds: int) -> Iterator[list[dict[str, Any]]]:
-    """All rungs of a program's ladder, `rounds` times over; what is known after each run."""
-    seen: dict[str, list[dict[str, Any]]] = {rung: [] for rung in LADDERS[program]}
+def climbed(programs: list[str], rounds: int) -> Iterator[list[dict[str, Any]]]:
+    """All rungs of the programs' ladders, `rounds` times over; what is known after each run."""
+    seen: dict[tuple[str, str], list[dict[str, Any]]] = {
+        (program, rung): [] for program in programs for rung in LADDERS[program]
+    }
     for _ in range(rounds):
-        for rung, runs in seen.items():
+        for (program, rung), runs in seen.items():
             runs.append(measured(program, rung.split()))
-            yield [{"fixes": name.split(), "runs": done} for name, done in seen.items() if done]
+            yield [_ladder(one, seen) for one in programs if seen[one, LADDERS[one][0]]]
+
+
+def _ladder(program: str, seen: dict[tuple[str, str], list[dict[str, Any]]]) -> dict[str, Any]:
+    """What is known of one program."""
+    rungs = [
+        {"fixes": rung.split(), "runs": runs}
+        for (of, rung), runs in seen.items()
+        if of == program and runs
+    ]
+    return {"program": " ".join(PROGRAMS[program]), "rungs": rungs}
 
 
 def measured(program: str, fixes: list[str]) -> dict[str, Any]:
@@ -143,20 +163,22 @@ def table(document: dict[str, Any]) -> str:
             "| fixes | step ms | samples/s | speedup | not applied |",
             "|---|--:|--:|--:|---|",
         ]
-        base = _speed(result["rungs"][0]["runs"])
+        base = _middle(result["rungs"][0]["runs"], "step_ms")
         lines += [_row(rung, base) for rung in result["rungs"]]
         lines.append("")
     return "\n".join(lines)
 
 
-def _speed(runs: list[dict[str, Any]]) -> float | None:
-    times = [run["step_ms"] for run in runs if run.get("step_ms")]
-    return median(times) if times else None
+def _middle(runs: list[dict[str, Any]], what: str) -> float | None:
+    """The median of the runs that ended well."""
+    found = [run[what] for run in runs if run.get(what)]
+    return median(found) if found else None
 
 
 def _row(rung: dict[str, Any], base: float | None) -> str:
     name = " ".join(rung["fixes"]) or "none"
-    step, last = _speed(rung["runs"]), rung["runs"][-1]
+    step, rate = (_middle(rung["runs"], what) for what in ("step_ms", "samples_per_s"))
+    last = rung["runs"][-1]
     unfit = [
         f"{fix['name']}: {fix['reasons'][0]}"
         for fix in last.get("fixes", [])
@@ -164,7 +186,6 @@ def _row(rung: dict[str, Any], base: float | None) -> str:
     ]
     if step is None:
         return f"| {name} | – | – | – | {last.get('failed', 'no steps')} |"
-    rate = last["samples_per_s"]
     speed = f"{base / step:.2f}×" if base else "–"
     shown = f"{rate:,.0f}" if rate else "–"
     return f"| {name} | {step:.2f} | {shown} | {speed} | {'; '.join(unfit)} |"

@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 from cell_judge import Cell, Table
+from cell_server import NO_DEVICE, exact_alone, idle_alone
 from compatibility import (
     How,
     asked,
     declared_bad,
+    judged_by,
+    on_a_gpu,
     pairs,
     run_cells,
     shapes,
@@ -75,7 +78,7 @@ def test_fixes_alone_and_in_sets_do_what_they_say(program: str) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("program", shapes())
 def test_every_two_fixes_do_what_they_say(program: str) -> None:
-    sets = [*singles(), *pairs()]
+    sets = [*singles(), *pairs("cpu")]
     cells = run_cells(ready(program), sets, How(jobs=JOBS))
     assert faults(cells) == ""
     assert [cell.fixes for cell in cells] == sets
@@ -93,6 +96,11 @@ def test_fixes_alone_and_in_sets_do_what_they_say_on_a_gpu(program: str) -> None
     sets = [*singles(), *variants("cuda"), *together()]
     how = How("cuda", jobs=max(2, len(os.sched_getaffinity(0)) // 2), timeout_s=180)
     assert faults(run_cells(ready(program), sets, how)) == ""
+
+
+def test_cells_that_time_ran_out_for_are_not_run() -> None:
+    (cell,) = run_cells("decoder", [("tf32=on", "pin")], How(seconds=-1.0, one_stage=True))
+    assert cell == Cell("decoder", ("tf32=on", "pin"), "not run", "there was no time left for it")
 
 
 def test_there_are_all_the_shapes_of_programs() -> None:
@@ -204,6 +212,43 @@ def test_where_runs_do_not_repeat_exact_means_near() -> None:
     assert table.judge(ended("pin", losses=[2.0, 1.6])).state == "broken"
 
 
+def test_where_the_bare_program_does_not_repeat_nothing_need_to_the_bit() -> None:
+    table = Table("cnn", [ended(), ended(losses=[2.0, 1.50000001])])
+    table.remember(changed(ended("amp"), "amp", kind="numeric"))
+    table.remember(changed(ended("amp"), "amp", kind="numeric"))
+    both = changed(ended("amp", "pin", losses=[2.0, 1.5001]), "amp", kind="numeric")
+    assert table.judge(both).state == "runs"
+    assert table.judge(both | {"losses": [2.0, 1.6]}).state == "broken"
+
+
+def test_a_fix_that_chooses_by_the_clock_is_not_asked_for_the_same_bits() -> None:
+    alone = changed(ended("cudnn_benchmark"), "cudnn_benchmark", kind="numeric")
+    both = changed(ended("cudnn_benchmark", "pin"), "cudnn_benchmark", kind="numeric")
+    assert judged(both | {"losses": [2.0, 1.51]}, alone).state == "runs"
+    assert judged(both | {"losses": [2.0, 9.0]}, alone).state == "broken"
+
+
+def test_only_fixes_alone_that_others_are_compared_with_run_again() -> None:
+    numeric = changed(ended("amp"), "amp", kind="numeric")
+    idle = changed(ended("amp"), "amp", state="not applicable", kind=None)
+    assert exact_alone(ended("pin"))
+    assert exact_alone(idle)
+    assert not exact_alone(numeric)
+    assert not exact_alone(ended("pin", exit_code=1))
+    assert not exact_alone(ended("pin", "nosync"))
+
+
+def test_a_fix_that_did_nothing_alone_is_idle_unless_another_may_help_it() -> None:
+    def idle(name: str, reason: str) -> dict[str, Any]:
+        return changed(ended(name), name, state="not applicable", kind=None, reasons=[reason])
+
+    assert idle_alone(idle("pin", "no loader"), True) == "pin: no loader"
+    assert idle_alone(idle("pin", "no loader"), False) is None
+    assert idle_alone(idle("cuda_graph", NO_DEVICE), False) == f"cuda_graph: {NO_DEVICE}"
+    assert idle_alone(idle("cuda_graph", "add fused_optimizer"), True) is None
+    assert idle_alone(ended("pin"), True) is None
+
+
 # The docs
 
 
@@ -219,7 +264,7 @@ def tables() -> Iterator[ModuleType]:
     spec.loader.exec_module(module)
     yield module
     sys.path.remove(folder)
-    del sys.modules["_fix_table"]
+    del sys.modules["_fix_table"], sys.modules["_fix_cells"]
 
 
 def test_the_docs_table_is_that_of_the_results(tables: Any) -> None:
@@ -253,6 +298,25 @@ def test_the_tables_show_every_state(tables: Any) -> None:
         assert f"\n{line}" in text, line
 
 
+def test_only_what_is_lacking_or_faulty_is_run_again(tables: Any) -> None:
+    def cell(*fixes: str, state: str = "runs", why: str = "") -> Cell:
+        return Cell("cnn", fixes, state, why, len(fixes), 1.0)
+
+    sets = [("pin",), ("amp",), ("tf32",), ("pin", "amp"), ("pin", "tf32"), ("amp", "tf32")]
+    good = (cell(*fixes) for fixes in (*sets[:3], ("pin", "tf32")))
+    earlier = tables.kept([*good, cell("pin", "amp", state="broken", why="far")])
+    assert tables.lacking({}, sets, judged_by) == sets
+    wanted = [("pin", "amp"), ("amp", "tf32")]
+    assert tables.lacking(earlier, sets, judged_by) == [("amp",), *wanted]
+    after = tables.merged(earlier, [cell("pin", "amp"), cell("amp", "tf32", why="x")])
+    assert after["run"] == 6
+    late = tables.merged(after, [cell("tf32", state="not run")])
+    assert tables.lacking(late, sets, judged_by) == [("tf32",)]
+    assert after["cells"]["pin+amp"] == ["runs", 2, 0]
+    assert after["whys"] == ["", "x"]
+    assert tables.lacking(after, sets, judged_by) == []
+
+
 def test_a_page_without_markers_is_refused(tables: Any) -> None:
     with pytest.raises(RuntimeError, match="compatibility: begin"):
         tables.placed("# Fixes\n", [])
@@ -262,9 +326,27 @@ def test_the_results_cover_every_fix_program_and_pair(tables: Any) -> None:
     for document in tables.results():
         assert document["fixes"] == list(NAMES)
         assert sorted(document["programs"]) == shapes()
+        device = document["device"]
+        sets = (*singles(), *variants(device), *together(), *pairs(device))
         for found in document["programs"].values():
-            asked_for = {"+".join(fixes) for fixes in (*singles(), *pairs())}
-            assert asked_for <= set(found["cells"])
+            assert {"+".join(fixes) for fixes in sets} <= set(found["cells"])
+            states = {cell[0] for cell in found["cells"].values()}
+            late = {"not run"} if device == "cuda" else set()
+            assert states <= {"runs", "not applicable", "declared bad"} | late
+
+
+def test_pairs_on_a_gpu_are_of_all_fixes_that_need_one(tables: Any) -> None:
+    document = next(one for one in tables.results() if one["device"] == "cpu")
+    without = {
+        text.split("=")[0]
+        for found in document["programs"].values()
+        for text, (_, _, why) in found["cells"].items()
+        if "+" not in text and found["whys"][why].endswith(NO_DEVICE)
+    }
+    assert without
+    assert without <= set(on_a_gpu())
+    assert {"amp", "compile", "channels_last", "sdpa", "fused_optimizer"} <= set(on_a_gpu())
+    assert not {"workers", "cache", "batch", "threads"} & set(on_a_gpu())
 
 
 def test_the_results_name_no_folder_of_a_machine(tables: Any) -> None:

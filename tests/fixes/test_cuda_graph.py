@@ -311,6 +311,24 @@ def test_what_a_graph_would_leave_out_is_told(tmp_path, stand, model, reason):
     assert not any("forward" in where for where in told["where"])
 
 
+def test_recurrent_layers_are_left_alone_without_being_tried(tmp_path, stand):
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm = nn.LSTM(6, 4, num_layers=2, dropout=0.1)
+
+        def forward(self, x):
+            Net.runs += 1
+            return self.lstm(x)[0]
+
+    model, Net.runs = Tagger(), 0
+    with fixed(tmp_path, "cuda_graph") as run:
+        for _ in range(5):
+            model(torch.randn(3, 2, 6)).sum().backward()
+    assert "lstm is recurrent" in run.fixes()["cuda_graph"]["reasons"][0]
+    assert Net.runs == 5
+
+
 def test_hooks_and_strange_arguments_are_told(tmp_path, stand):
     with fixed(tmp_path, "cuda_graph") as run:
         for spoil in (

@@ -5,7 +5,8 @@ python tests/support/cell_server.py --device cpu --jobs 2 < CELLS.json
 CELLS.json is a list of stages, each a list of `{"program": "cnn", "fixes": ["pin", "workers=2"]}`;
 `"fixes": null` is the bare program. What came of each is a line of JSON on stdout, in the order in
 which they end. A pair is not run if one of the two did nothing alone, in an earlier stage, because
-there is no CUDA device; with --skip-idle, for whatever reason.
+there is no CUDA device; with --skip-idle, for whatever reason. A fix alone is not run again if it
+changed no losses by its own account: nothing is compared with it.
 """
 
 import argparse
@@ -31,7 +32,7 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE.parent / "fixes" / "programs"
 SOURCE = HERE.parent.parent / "src"
 NO_DEVICE = "there is no CUDA device here"
-NEEDS_ANOTHER = ("persistent",)
+NEEDS_ANOTHER = ("persistent", "cuda_graph")
 """Fixes that may have nothing to do alone, and something beside another."""
 Cell = dict[str, Any]
 
@@ -52,13 +53,17 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp())  # not one that the exit of a forked child removes
     until = time.monotonic() + options.seconds
     idle: set[str] = set()
+    exact: set[str] = set()
     try:
         for stage in stages:
-            cells = [cell for cell in stage if not (is_pair(cell) and idle & {*cell["fixes"]})]
+            left_out = {1: exact, 2: idle}
+            cells = [c for c in stage if not left_out.get(size(c), set()) & {*(c["fixes"] or ())}]
             for ended in serve(cells, options, folder, until):
                 print(json.dumps(ended), flush=True)
                 if idle_alone(ended, options.skip_idle):
                     idle.update(ended["fixes"])
+                if exact_alone(ended):
+                    exact.update(ended["fixes"])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -91,20 +96,27 @@ def preload(programs: list[str], device: str) -> None:
     gc.freeze()  # what is imported by now need not be looked through in every child
 
 
-def is_pair(cell: Cell) -> bool:
-    """Whether it is of just two fixes."""
-    return len(cell["fixes"] or ()) == 2
+def size(cell: Cell) -> int:
+    """How many fixes it has."""
+    return len(cell["fixes"] or ())
+
+
+def exact_alone(ended: Cell) -> bool:
+    """Whether it is of one fix that did nothing, or nothing that would change a loss."""
+    kinds = {fix["kind"] for fix in ended["became"]}
+    return size(ended) == 1 and ended["exit_code"] == 0 and kinds <= {None, "exact"}
 
 
 def idle_alone(ended: Cell, for_any_reason: bool) -> str | None:
     """Why a fix by itself did nothing, so that it need not be tried with others; else None."""
-    if len(ended["fixes"] or ()) != 1 or ended["exit_code"] != 0 or not ended["became"]:
+    if size(ended) != 1 or ended["exit_code"] != 0 or not ended["became"]:
         return None
     (fix,) = ended["became"]
-    if fix["state"] != "not applicable" or fix["name"] in NEEDS_ANOTHER:
+    if fix["state"] != "not applicable":
         return None
     reason = fix["reasons"][0]
-    return f"{fix['name']}: {reason}" if for_any_reason or reason == NO_DEVICE else None
+    for_good = reason == NO_DEVICE or (for_any_reason and fix["name"] not in NEEDS_ANOTHER)
+    return f"{fix['name']}: {reason}" if for_good else None
 
 
 def serve(

@@ -46,9 +46,22 @@ def singles() -> list[tuple[str, ...]]:
     return [(asked(name),) for name in catalogue.NAMES]
 
 
-def pairs() -> list[tuple[str, ...]]:
-    """Every two fixes."""
-    return list(combinations(map(asked, catalogue.NAMES), 2))
+def pairs(device: str) -> list[tuple[str, ...]]:
+    """Every two fixes; on a GPU, of those that do something else there than on the CPU."""
+    names = on_a_gpu() if device == "cuda" else catalogue.NAMES
+    return list(combinations(map(asked, names), 2))
+
+
+def on_a_gpu() -> list[str]:
+    """The fixes that need a GPU, or compute and launch there otherwise than on the CPU."""
+    fixes = catalogue.every()
+    return [f.name for f in fixes if f.needs == "cuda" or f.group in ("arithmetic", "launch")]
+
+
+def judged_by(fixes: tuple[str, ...]) -> tuple[str, ...]:
+    """The part of them that is not exact: with that alone they must give the same losses."""
+    kinds = {text: catalogue.fix(text.split("=")[0]).kind for text in fixes}
+    return tuple(text for text, kind in kinds.items() if kind != "exact")
 
 
 def together() -> list[tuple[str, ...]]:
@@ -85,9 +98,11 @@ class How:
     timeout_s: float = 60.0
     """For one cell."""
     seconds: float = math.inf
-    """For all of them: those not begun by then are left out."""
+    """For all of them: those not begun by then are not run."""
     skip_idle: bool = False
     """Take pairs with a fix that had nothing to do alone for not applicable, without a run."""
+    one_stage: bool = False
+    """Run pairs without waiting for what their fixes do alone, which is known to be something."""
     command_line: bool = False
     """By `stepscope run` in a process of its own, not in a forked one."""
 
@@ -111,16 +126,25 @@ def run_cells(program: str, sets: Iterable[tuple[str, ...]], how: How) -> list[C
         found = _without_running(program, fixes, idle)
         if found is not None and fixes not in judged:
             judged[fixes] = found
-    return [judged[fixes] for fixes in chosen if fixes in judged]
+    late = "there was no time left for it"
+    return [judged.get(fixes) or Cell(program, fixes, "not run", late) for fixes in chosen]
 
 
 def _stages(program: str, sets: list[tuple[str, ...]], how: How) -> list[list[dict[str, Any]]]:
-    """The bare program and fixes alone, then all others; where runs may not repeat, twice."""
+    """The bare program and fixes alone, then all others; where runs may not repeat, fixes alone
+    again, of which the server leaves out those that nothing is compared with."""
     allowed = [fixes for fixes in sets if declared_bad(fixes) is None]
     alone = [fixes for fixes in allowed if len(fixes) == 1]
-    first = [None, None, *alone, *(alone if how.device == "cuda" else [])]
-    then = [fixes for fixes in allowed if len(fixes) > 1]
-    return [[{"program": program, "fixes": fixes} for fixes in stage] for stage in (first, then)]
+    first = [None, None, *alone]
+    again = [fixes for fixes in alone if judged_by(fixes)] if how.device == "cuda" else []
+    then = [*again, *(fixes for fixes in allowed if len(fixes) > 1)]
+    stages = [[*first, *sorted(then, key=_brief)]] if how.one_stage else [first, then]
+    return [[{"program": program, "fixes": fixes} for fixes in stage] for stage in stages]
+
+
+def _brief(fixes: Sequence[str]) -> bool:
+    """Whether it takes less time than others."""
+    return not any(text.startswith("compile") for text in fixes)
 
 
 def _without_running(program: str, fixes: tuple[str, ...], idle: dict[str, str]) -> Cell | None:
