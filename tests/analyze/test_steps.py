@@ -69,7 +69,8 @@ def check(steps, rows):
     assert (steps.duration >= 0).all()
     assert all(value >= 0 for value in steps.account.values())
     outside = sum(steps.account.values())
-    assert steps.duration.sum() + outside == pytest.approx(wall(rows), rel=1e-12)
+    whole = steps.duration.sum() + steps.behind + outside
+    assert whole == pytest.approx(wall(rows), rel=1e-12)
 
 
 def assembled(*rows):
@@ -169,6 +170,20 @@ def test_evaluation_after_the_last_step_is_not_shutdown():
     steps = assembled(SETUP, [step()] * 4, [evaluation(2)] * 3, END)
     assert ms(steps.account["evaluation"]) >= 6
     assert ms(steps.account["shutdown"]) <= 5
+
+
+def test_what_the_device_still_took_after_the_last_step_belongs_to_the_steps():
+    steps = assembled(SETUP, [step()] * 4, row(Kind.END, wait=20, other=5))
+    assert ms(steps.duration) == [10] * 4
+    assert ms(steps.behind) == 20
+    assert ms(steps.account["shutdown"]) == 5
+    assert ms(steps.mean(np.array([False, True, True, True]))) == round((30 + 20) / 3, 6)
+    assert ms(steps.mean(np.array([True, True, True, False]))) == 10
+
+
+def test_a_wait_after_evaluation_says_nothing_of_the_steps():
+    steps = assembled(SETUP, [step()] * 4, evaluation(2), row(Kind.END, wait=20, other=5))
+    assert steps.behind == 0
 
 
 def test_evaluation_before_the_first_step_is_no_part_of_it():

@@ -141,3 +141,12 @@ def test_nvtx_ranges_change_nothing(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     assert document["steps"]["count"] == 60
     assert document["problems"] == []
+
+
+def test_a_host_that_runs_ahead_does_not_make_the_device_look_fast(tmp_path_factory):
+    options = ("--no-window", "--warmup", "20")
+    done, document = observe(tmp_path_factory, "runs_ahead", *options)
+    assert done.returncode == 0, done.stderr
+    true_ms = float(done.stdout)
+    assert document["steps"]["mean_ms"] == pytest.approx(true_ms, rel=0.1)
+    assert document["steps"]["median_ms"] < 0.9 * true_ms

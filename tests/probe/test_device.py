@@ -203,8 +203,15 @@ def test_never_waits_while_the_program_runs(device):
 def test_waits_at_the_end_so_that_the_last_rows_are_known(device):
     rows = [device.step() for _ in range(4)]
     device.clock.finish()
-    assert device.stream.synchronized == 1
+    assert device.stream.passed_ms == device.stream.queued_ms
     assert all(device.timed(row) for row in rows[1:])
+
+
+def test_work_after_the_last_mark_is_waited_for_too(device):
+    device.step()
+    device.stream.work(30.0)
+    device.clock.finish()
+    assert device.stream.passed_ms == device.stream.queued_ms
 
 
 def test_finishing_with_nothing_under_way_waits_for_nothing(device):

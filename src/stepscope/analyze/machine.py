@@ -70,14 +70,15 @@ def _during(samples: Rows, steps: Steps, use: Bools) -> Rows:
     if not samples.size or not use.any():
         return samples
     begin = steps.end[use][0] - steps.duration[use][0]
-    chosen = samples[(samples["t_ns"] >= begin) & (samples["t_ns"] <= steps.end[use][-1])]
+    end = steps.end[use][-1] + steps.behind_of(use)
+    chosen = samples[(samples["t_ns"] >= begin) & (samples["t_ns"] <= end)]
     return chosen if len(chosen) >= 3 else samples
 
 
 def _busy(window: Any, steps: Steps, use: Bools, steady: Rows) -> float | None:
     """Kernel time per step from the window over the step time outside it, else NVML's sampling."""
     if window and window.get("busy_ms") and use.any():
-        return min(1.0, float(window["busy_ms"] * 1e6 / steps.duration[use].mean()))
+        return min(1.0, float(window["busy_ms"] * 1e6 / steps.mean(use)))
     percent = _mean(steady, "gpu_percent")
     return None if percent is None else percent / 100
 
@@ -93,7 +94,7 @@ def _energy(
     spent = float(np.nanmax(steady["gpu_energy_mj"]) - np.nanmin(steady["gpu_energy_mj"])) / 1e3
     if seconds <= 0 or not use.any():
         return total, None
-    return total, spent / seconds * float(steps.duration[use].mean()) / 1e9
+    return total, spent / seconds * steps.mean(use) / 1e9
 
 
 def _throttled(steady: Rows) -> list[str]:

@@ -10,7 +10,9 @@ _COMPUTED = ("h2d", "forward", "backward", "optimizer")
 
 def host_means(steps: Steps, use: Bools) -> dict[str, float]:
     """Mean host time per phase in ms, waits for the device apart."""
-    return {name: float(steps.host[name][use].mean()) / 1e6 for name in HOST}
+    means = {name: float(steps.host[name][use].mean()) / 1e6 for name in HOST}
+    means["wait"] += steps.behind_of(use) / int(use.sum()) / 1e6
+    return means
 
 
 def device_means(steps: Steps, use: Bools) -> dict[str, float] | None:

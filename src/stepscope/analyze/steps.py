@@ -35,9 +35,18 @@ class Steps:
     what: str  # "training", "inference" or "batches"
     account: dict[str, float]  # nanoseconds outside steps, by category
     by_optimizer: dict[int, int]  # optimizer steps, whether or not they end a step
+    behind: float = 0.0  # what the device still took when the host had ended the last step
 
     def __len__(self) -> int:
         return len(self.duration)
+
+    def mean(self, use: Bools) -> float:
+        """How long one of these steps took: wall time over steps, until the device was done."""
+        return (float(self.duration[use].sum()) + self.behind_of(use)) / int(use.sum())
+
+    def behind_of(self, use: Bools) -> float:
+        """What the device still took after these steps, where the last one is among them."""
+        return self.behind if use[-1] else 0.0
 
 
 def durations(rows: Rows, start_ns: float) -> Floats:
@@ -116,6 +125,9 @@ def _group(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: bool)
     ledger.book("epoch_start", np.where(epoch & ~evaluation, ledger.left, 0.0))
     idle = (rows["forwards"] == 0) & (rows["backwards"] == 0) & (rows["batches"] == 0)
     ledger.book("checkpoint", np.where((kind == Kind.SAVE) & idle, ledger.left, 0.0))
+    follows = (kind == Kind.END) & np.append(False, ends[:-1])
+    behind = np.where(follows & idle, np.minimum(rows["wait_ns"], ledger.left), 0.0)
+    ledger.left -= behind
     ledger.book("shutdown", np.where(inside, 0.0, ledger.left))
 
     def total(values: Floats) -> Floats:
@@ -138,6 +150,7 @@ def _group(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: bool)
         what=what,
         account=ledger.account,
         by_optimizer=_by_optimizer(rows),
+        behind=float(behind.sum()),
     )
 
 

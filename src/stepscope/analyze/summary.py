@@ -128,14 +128,15 @@ def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
 
     times = steps.duration[use] / 1e6
     names = {fact["id"]: fact["name"] for fact in facts["optimizer"]}
-    total_s = float(times.sum()) / 1e3
     samples = float(steps.samples[use].sum())
     known = len(times) > 0
+    mean_ms = steps.mean(use) / 1e6 if known else None
+    total_s = mean_ms * len(times) / 1e3 if mean_ms else 0.0
     return {
         "count": len(steps),
         "what": steps.what,
         "inferred": steps.inferred,
-        "mean_ms": float(times.mean()) if known else None,
+        "mean_ms": mean_ms,
         "median_ms": float(np.median(times)) if known else None,
         "p95_ms": float(np.percentile(times, 95)) if known else None,
         "std_ms": float(times.std()) if known else None,
@@ -172,7 +173,7 @@ def _phases(steps: Steps, use: Any, gpu: Document | None) -> Document:
     host, device = host_means(steps, use), device_means(steps, use)
     busy = gpu["busy_fraction"] if gpu else None
     if device is not None and busy is not None and busy >= _DEVICE_DECIDES:
-        phases, seen_by = by_device(device, float(steps.duration[use].mean()) / 1e6), "device"
+        phases, seen_by = by_device(device, steps.mean(use) / 1e6), "device"
     else:
         phases, seen_by = charged(host, device), "host"
     return {

@@ -43,7 +43,7 @@ def account(
     before = np.arange(len(steps)) < warmup_steps
     found["warmup"] = float(steps.duration[before & ~steps.in_window].sum())
     found["window"] += float(steps.duration[steps.in_window].sum())
-    found[main] = float(steps.duration[~before & ~steps.in_window].sum())
+    found[main] = float(steps.duration[~before & ~steps.in_window].sum()) + steps.behind
     if not rows.size:
         found["setup"] = end - begin
     _split_setup(found, facts, process, begin)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from time import monotonic_ns
 from typing import Any
 
-from stepscope.probe.log import BACKWARD, FORWARD, H2D, OPTIMIZER, RowLog
+from stepscope.probe.log import BACKWARD, FORWARD, H2D, OPTIMIZER, WAIT, RowLog
 
 _ORDER = {H2D: 0, FORWARD: 1, BACKWARD: 2, OPTIMIZER: 3}
 _OTHER = 4
@@ -144,9 +144,15 @@ class DeviceClock:
             self._read(self._copied.popleft())
 
     def finish(self) -> None:
-        """The program is over: what is still under way may be waited for now."""
-        if not self.active or self.capturing:
+        """The program is over: what is still under way may be waited for now.
+
+        That wait is part of the last row: by so much the host was ahead of the device.
+        """
+        if not self.active or self.capturing or not self._seen:
             return
+        self._log.enter(WAIT)
+        self._record().synchronize()
+        self._log.leave()
         if self._held:
             self._send()
         if self._timed:
