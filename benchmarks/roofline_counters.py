@@ -23,8 +23,6 @@ RESULTS = HERE / "results"
 PROGRAM = HERE / "programs" / "one_step.py"
 HEAVIEST = 10
 FLOPS_GOAL = 0.05
-COUNTED = ("time_duration", "dram__bytes", "_op_fadd", "_op_fmul", "_op_ffma", "bf16", "tf32")
-"""Parts of the names of the counters used: each further one runs every kernel once more."""
 
 
 def main() -> None:
@@ -54,26 +52,19 @@ def arguments() -> argparse.Namespace:
 
 def compared(model: str, kernels: str | None) -> dict[str, Any]:
     """One model's step, from a recording and from counters."""
-    from stepscope.analyze.timeline.attribution import attribute
-    from stepscope.analyze.timeline.roofline import roofline
-    from stepscope.analyze.timeline.roofline_ceilings import ceilings_for
-    from stepscope.analyze.timeline.roofline_counters import with_counters
-    from stepscope.analyze.timeline.roofline_work import operator_work
+    from stepscope.bench.kernels_count import counters_command
+    from stepscope.bench.kernels_roofline import against
     from stepscope.trace.kineto import read_kineto
     from stepscope.trace.ncu import read_ncu
-    from stepscope.trace.ncu_join import join
 
     with tempfile.TemporaryDirectory() as folder:
         trace, counters = Path(folder) / "trace.json", Path(folder) / "counters.csv"
         run([sys.executable, str(PROGRAM), model, "--record", str(trace)])
-        run([*ncu(counters, kernels), sys.executable, str(PROGRAM), model])
+        run([*counters_command(counters, kernels), sys.executable, str(PROGRAM), model])
         timeline = read_kineto(trace)
-        joined = join(read_ncu(counters), timeline)
-    attribution = attribute(timeline)
-    work = operator_work(timeline, attribution)
-    plain = roofline(timeline, attribution, work, ceilings_for(timeline))
-    found = with_counters(timeline, attribution, work, plain, joined.counters)
-    rows = sorted(found.shapes, key=lambda row: -row.time_ns)[:HEAVIEST]
+        found = against(timeline, read_ncu(counters))
+    joined = found.joined
+    rows = sorted(found.counted.shapes, key=lambda row: -row.time_ns)[:HEAVIEST]
     join_counts = {k: v for k, v in asdict(joined).items() if k != "counters"}
     return {
         "model": model,
@@ -81,7 +72,7 @@ def compared(model: str, kernels: str | None) -> dict[str, Any]:
         "counted": len(joined.counters),
         "join": join_counts,
         "operators": [asdict(row) for row in rows],
-        "matrix": [matrix_error(row) for row in found.shapes if matrix(row.category)],
+        "matrix": [matrix_error(row) for row in found.counted.shapes if matrix(row.category)],
     }
 
 
@@ -99,19 +90,6 @@ def matrix_error(row: Any) -> dict[str, Any]:
         "time_ns": row.time_ns,
         "flops_error": measured.flops_error if measured else None,
     }
-
-
-def ncu(log: Path, kernels: str | None) -> list[str]:
-    """The command that counts FLOPs and bytes of the kernels between profiler.start and stop."""
-    from stepscope.trace.ncu import METRICS
-
-    wanted = [name for name in METRICS if any(part in name for part in COUNTED)]
-    return [
-        *("ncu", "--target-processes", "all", "--clock-control", "none"),
-        *("--profile-from-start", "off", "--metrics", ",".join(wanted)),
-        *(("--kernel-name", f"regex:{kernels}") if kernels else ()),
-        *("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)),
-    ]
 
 
 def run(command: list[str]) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+for folder in ("examples", "src"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / folder))
 WARM_STEPS = 4
 
 
@@ -66,16 +67,7 @@ def main() -> None:
     for _ in range(WARM_STEPS):
         step()
     torch.cuda.synchronize()
-    if options.record is None:
-        torch.cuda.profiler.start()
-        step()
-        torch.cuda.synchronize()
-        torch.cuda.profiler.stop()
-        return
-    with torch.profiler.profile(record_shapes=True) as profile:
-        step()
-        torch.cuda.synchronize()
-    profile.export_chrome_trace(str(options.record))
+    import_module("stepscope.workloads.one_step").observe(step, options.record)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ COMMANDS = {
     "show": "Print a run again.",
     "analyze": "The same for a trace recorded anywhere.",
     "fixes": "What can be changed in a program while it runs.",
+    "bench": "How fast models are here: training, inference, generation.",
     "doctor": "What this machine is and what can be measured on it.",
     "demo": "Observe a bundled slow program.",
 }

@@ -8,16 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
+from typing import IO
 
 TIMED_OUT = 124
-_FORWARDED = (
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
 _GRACE_S = 10.0
 _TICK_S = 0.1
 
@@ -32,6 +27,8 @@ class Outcome:
     started_ns: int
     ended_ns: int
     pid: int
+    told: int | None = None
+    """The last signal asking to end that came to this process meanwhile; None for none."""
 
 
 def run_child(
@@ -40,12 +37,17 @@ def run_child(
     timeout_s: float | None,
     on_start: Callable[[int], None],
     on_tick: Callable[[], None],
+    output: IO[bytes] | None = None,
 ) -> Outcome:
-    """Run a command to its end. `on_tick` is called about ten times a second meanwhile."""
+    """Run a command to its end. `on_tick` is called about ten times a second meanwhile.
+
+    `output` takes what it says: a child of our own, that ends when this process is told to, and
+    with this process however that ends.
+    """
     started_ns = time.monotonic_ns()
-    process = subprocess.Popen(command, env=dict(environ))
+    process = _start(command, environ, output)
     timed_out = False
-    with _forwarding(process):
+    with _forwarding(process) as told:
         _quietly(on_start, process.pid)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -54,6 +56,9 @@ def run_child(
                 break
             except subprocess.TimeoutExpired:
                 _quietly(on_tick)
+            if output is not None and told:
+                _end(process)
+                break
             if deadline is not None and time.monotonic() > deadline:
                 timed_out = True
                 _end(process)
@@ -61,7 +66,34 @@ def run_child(
     code = process.returncode
     number = -code if code < 0 else None
     exit_code = TIMED_OUT if timed_out else (code if number is None else 128 + number)
-    return Outcome(exit_code, number, timed_out, started_ns, time.monotonic_ns(), process.pid)
+    ended_ns, last = time.monotonic_ns(), told[-1] if told else None
+    return Outcome(exit_code, number, timed_out, started_ns, ended_ns, process.pid, last)
+
+
+def _start(
+    command: Sequence[str], environ: Mapping[str, str], output: IO[bytes] | None
+) -> subprocess.Popen[bytes]:
+    if output is None:
+        return subprocess.Popen(command, env=dict(environ))
+    return subprocess.Popen(
+        command,
+        env=dict(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        preexec_fn=_dying_with_parent(),
+    )
+
+
+def _dying_with_parent() -> Callable[[], None] | None:
+    """What a fresh child calls so that the kernel ends it with its parent; None outside Linux."""
+    import ctypes
+    import sys
+
+    if sys.platform != "linux":
+        return None
+    prctl, death_signal = ctypes.CDLL(None).prctl, 1
+    return lambda: prctl(death_signal, signal.SIGKILL)
 
 
 def _quietly(call: Callable[..., None], *arguments: int) -> None:
@@ -94,16 +126,24 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Hand signals on to the child while it runs; this process outlives them to tell the tale."""
+def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+    """Hand signals on to the child while it runs; this process outlives them to tell the tale.
+
+    Gives the list of those that asked to end, as they come. What was ignored before, as under
+    nohup, stays ignored.
+    """
+    told: list[int] = []
 
     def forward(number: int, _: FrameType | None) -> None:
+        if number in ENDING:
+            told.append(number)
         if not (number in (signal.SIGINT, signal.SIGQUIT) and _from_terminal()):
             process.send_signal(number)
 
-    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    heard = [number for number in _FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
+    before = {number: signal.signal(number, forward) for number in heard}
     try:
-        yield
+        yield told
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -89,7 +89,7 @@ class _Beside:
         self._sampler: Sampler | None = None
         self._spy = PySpy() if request.python else None
         self._line = LiveLine(folder / "rows.npy", sys.stderr) if request.live else None
-        self._kills = _kernel_kills()
+        self._kills = kernel_kills()
         self.notes: dict[str, Any] = {}
 
     def begin(self, pid: int) -> None:
@@ -116,7 +116,7 @@ class _Beside:
             problems.append(self._sampler.problem)
             self.notes["processes"] = {str(k): v for k, v in self._sampler.commands.items()}
         self.notes["problems"] = [problem for problem in problems if problem]
-        self.notes["killed_by_kernel"] = _kernel_kills() > self._kills
+        self.notes["killed_by_kernel"] = kernel_kills() > self._kills
 
 
 def run_facts(program: str, arguments: Iterable[str], folder: Path) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def _pack(folder: Path) -> None:
     trim_table(folder / "rows.npy", last="end_ns")
 
 
-def _kernel_kills() -> int:
+def kernel_kills() -> int:
     """How often the kernel has killed a process of this container for memory, as far as told."""
     try:
         lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()

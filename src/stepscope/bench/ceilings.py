@@ -1,0 +1,55 @@
+"""What matrix products reach on the devices of a grid: the whole that an MFU is a share of."""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from stepscope.record.errors import StepscopeError
+
+_BEFORE, _AFTER = "matmul_", "_tflops"
+
+
+def matmul_ceilings(
+    devices: Iterable[str], tell: Callable[[str], None]
+) -> tuple[dict[str, dict[str, float]], list[str]]:
+    """(TFLOP/s by device and arithmetic, notes on what is missing).
+
+    What is not known yet is measured with all other ceilings of the device, so that what is kept
+    for next time is whole.
+    """
+    found: dict[str, dict[str, float]] = {}
+    notes = []
+    for device in devices:
+        document, problem = _document(device, tell)
+        found[device] = products(document)
+        if problem:
+            notes.append(f"no MFU on {device}: {problem}")
+    return found, notes
+
+
+def products(document: dict[str, Any] | None) -> dict[str, float]:
+    """TFLOP/s by arithmetic ("fp32", "tf32", "bf16", "fp16") in a document of ceilings."""
+    return {
+        name.removeprefix(_BEFORE).removesuffix(_AFTER): float(entry["value"])
+        for name, entry in (document or {}).get("ceilings", {}).items()
+        if name.startswith(_BEFORE)
+    }
+
+
+def _document(device: str, tell: Callable[[str], None]) -> tuple[dict[str, Any] | None, str | None]:
+    from stepscope.hardware.ceilings import device_key, load_ceilings, measure, save_ceilings
+    from stepscope.hardware.visible import visible_index
+
+    key = device_key(device, visible_index(os.environ) if device == "cuda" else None)
+    document = load_ceilings(key)
+    if document is not None:
+        return document, None
+    tell(f"measuring what {device} can do, once, for the MFU; this takes some seconds")
+    try:
+        document = measure(device, key)
+        save_ceilings(document)
+    except StepscopeError as problem:
+        return None, str(problem)
+    except OSError:
+        pass  # not kept for next time, and as good as any for this one
+    return document, None

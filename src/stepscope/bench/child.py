@@ -1,0 +1,184 @@
+"""One point measured once, in a process of its own."""
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepscope.bench.gauges import Gauges
+from stepscope.bench.point import Point
+from stepscope.launch.child import Outcome, run_child
+from stepscope.launch.program import Program, environment
+from stepscope.record.options import ProbeOptions
+
+if TYPE_CHECKING:
+    from stepscope.launch.sampler import Sampler
+
+MEASURED, OUTPUT = "measured.json", "output.txt"
+USAGE = 2  # the exit code of a program that refuses its arguments
+_LONGEST = 300
+_MEMORY = re.compile(r"(?i)cannot allocate memory|bad_alloc|libgomp: Thread creation failed")
+"""What libraries say who end a process themselves when memory is refused to them."""
+_ITS_NAME = re.compile(r"^\w+: ")
+
+
+def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, Any]:
+    """The raw record of one process; `folder` is its own and made anew.
+
+    Never raises for what becomes of the process. KeyboardInterrupt if this one was told to end.
+    """
+    from stepscope.analyze.applied import applied_fixes
+    from stepscope.launch.observed import kernel_kills
+    from stepscope.store.facts import read_facts
+
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    beside = _Beside(folder, point.device)
+    kills = kernel_kills()
+    module, *arguments = point.command(folder / MEASURED)
+    with open(folder / OUTPUT, "wb") as output:
+        try:
+            outcome = run_child(
+                Program(module, tuple(arguments), module=True).command,
+                _environment(point, folder),
+                timeout_s,
+                beside.begin,
+                beside.tick,
+                output,
+            )
+        finally:
+            beside.end()
+    if outcome.told is not None:
+        raise KeyboardInterrupt
+    measured = _read(folder / MEASURED)
+    facts = read_facts(folder / "facts.jsonl")
+    fixes = applied_fixes(facts["fix"], point.fixes)
+    killed = outcome.signal == 9 and kernel_kills() > kills
+    status, why = verdict(outcome, measured, fixes, killed, _last_line(folder / OUTPUT))
+    return {
+        "key": point.key(),
+        "point": point.to_json(),
+        "status": status,
+        "why": why,
+        "fixes": fixes,
+        "measured": measured,
+        "machine": _machine(folder, beside.gauges, point.device, measured),
+        "seconds": (outcome.ended_ns - outcome.started_ns) / 1e9,
+        "exit_code": outcome.exit_code,
+    }
+
+
+def verdict(
+    outcome: Outcome,
+    measured: Mapping[str, Any] | None,
+    fixes: list[dict[str, Any]],
+    killed: bool,
+    last_line: str,
+) -> tuple[str, str | None]:
+    """(status, why) of a process: "ok", "out_of_memory", "failed" or "timed_out".
+
+    `killed`: by the kernel, for memory.
+    """
+    if outcome.timed_out:
+        seconds = (outcome.ended_ns - outcome.started_ns) / 1e9
+        return "timed_out", f"ended after {seconds:.0f} s: --timeout gives it more"
+    if killed:
+        return "out_of_memory", "the kernel ended it: the machine's memory was full"
+    error = (measured or {}).get("error")
+    if error is not None:
+        return error["kind"], _broken(fixes) or error["text"]
+    if outcome.exit_code == 0 and measured is not None:
+        return "ok", None
+    if _MEMORY.search(last_line):
+        return "out_of_memory", last_line
+    if outcome.signal is not None:
+        return "failed", f"ended by signal {outcome.signal}: {last_line}".removesuffix(": ")
+    said = last_line or f"exit code {outcome.exit_code} and nothing measured"
+    if outcome.exit_code == USAGE:
+        said = _ITS_NAME.sub("", said)
+    return "failed", _broken(fixes) or said
+
+
+class _Beside:
+    """What goes on beside the process: the sampler, and totals of the whole machine."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        from stepscope.hardware.visible import visible_index
+
+        self.gauges = Gauges()
+        self._path = folder / "samples.npy"
+        self._gpu = visible_index(os.environ) if device == "cuda" else None
+        self._sampler: Sampler | None = None
+
+    def begin(self, pid: int) -> None:
+        from stepscope.launch.sampler import Sampler
+
+        self._sampler = Sampler(pid, self._path, self._gpu)
+        self._sampler.start()
+        self.tick()
+
+    def tick(self) -> None:
+        self.gauges.read()
+
+    def end(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
+
+
+def _environment(point: Point, folder: Path) -> dict[str, str]:
+    """What the process is started with: the probe comes along only where there are fixes."""
+    from stepscope.fixes import catalogue
+
+    if not point.fixes:
+        return dict(os.environ)
+    options = ProbeOptions(
+        folder=str(folder.absolute()),
+        launched_ns=time.monotonic_ns(),
+        window=0,
+        stacks=0,
+        clocks=False,
+        fixes=point.fixes,
+    )
+    return environment(options.to_json(), catalogue.environment(catalogue.parse(point.fixes)))
+
+
+def _machine(
+    folder: Path, gauges: Gauges, device: str, measured: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    from stepscope.bench.machine import machine, unknown
+    from stepscope.store.table import read_table
+
+    started, ended = ((measured or {}).get(name) for name in ("started_ns", "ended_ns"))
+    if started is None or ended is None:
+        return unknown()
+    return machine(read_table(folder / "samples.npy"), gauges, device, started, ended)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What the process has measured; None if it wrote nothing whole."""
+    try:
+        found = json.loads(path.read_text(), parse_constant=lambda _: None)  # NaN: not known
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _last_line(path: Path) -> str:
+    """The last thing the process said."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - 8192))
+        lines = file.read().decode(errors="replace").split("\n")
+    spoken = [line.strip() for line in lines if line.strip()]
+    return spoken[-1][:_LONGEST] if spoken else ""
+
+
+def _broken(fixes: list[dict[str, Any]]) -> str | None:
+    """The reason of a fix that stopped the program."""
+    for fix in fixes:
+        if fix["state"] == "broke":
+            return f"{fix['name']}: {fix['reasons'][-1]}"
+    return None

@@ -1,0 +1,184 @@
+"""The heaviest operators and kernels of a step, beside what the device could do."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from stepscope.analyze.timeline.kernels import kernel_table
+from stepscope.analyze.timeline.roofline import OperatorRate, Roofline
+from stepscope.bench.kernels_host import host_rows
+from stepscope.bench.kernels_roofline import Against
+from stepscope.record.timeline import NOTHING, DeviceKind
+
+Document = dict[str, Any]
+
+
+def study(found: Against, steps: int, top: int) -> Document:
+    """Everything per step, heaviest first; None where something is not known."""
+    timeline = found.timeline
+    limits = found.counted.ceilings
+    join = {name: value for name, value in asdict(found.joined).items() if name != "counters"}
+    has_device = len(timeline.device) > 0
+    rows = (
+        _operators(found, steps) if has_device else host_rows(timeline, found.work, limits, steps)
+    )
+    return {
+        "on": "device" if has_device else "host",
+        "steps": steps,
+        "work_ms": sum(row["time_ms"] for row in rows),
+        "ceilings": asdict(limits) if limits else None,
+        "known_share": sum(row["share"] for row in rows if row["flops"] is not None),
+        "operators": rows[:top],
+        "operators_in_all": len(rows),
+        "shapes": [_shape(row, steps) for row in found.counted.shapes[:top]],
+        "kernels": _kernels(found, steps, top) if has_device else [],
+        "launched": int(np.count_nonzero(timeline.device.kind == DeviceKind.KERNEL)) / steps,
+        "counted": len(found.joined.counters) / steps,
+        "join": join,
+        "step": asdict(found.counted.step),
+    }
+
+
+def _operators(found: Against, steps: int) -> list[Document]:
+    """By operator and dtype, those without a model too; copies and what none launched by kernel."""
+    whole = float(found.timeline.device.duration.sum())
+    model = {(row.name, row.dtype): row for row in found.model.kinds}
+    rows = [
+        _operator(row, model[row.name, row.dtype], found.counted, whole, steps)
+        for row in found.counted.kinds
+    ]
+    for name, ns in _without_model(found).items():
+        rows.append({**_nothing_known(name), "time_ms": ns / steps / 1e6, "share": ns / whole})
+    return sorted(rows, key=lambda row: -row["time_ms"])
+
+
+def _operator(
+    row: OperatorRate, model: OperatorRate, counted: Roofline, whole: float, steps: int
+) -> Document:
+    same = [one for one in counted.shapes if (one.name, one.dtype) == (row.name, row.dtype)]
+    return {
+        "name": row.name,
+        "dtype": row.dtype,
+        "category": row.category,
+        "calls": row.calls / steps,
+        "kernels": row.kernels / steps,
+        "time_ms": row.time_ns / steps / 1e6,
+        "share": row.time_ns / whole if whole else 0.0,
+        "flops": model.flops / steps,
+        "bytes": None if model.bytes is None else model.bytes / steps,
+        "flops_per_s": row.flops_per_s,
+        "bytes_per_s": row.bytes_per_s,
+        "bound": row.bound,
+        "ceiling_share": row.share,
+        "counted": _counted(same),
+    }
+
+
+def _counted(rows: Sequence[OperatorRate]) -> Document | None:
+    """What counters say of the calls they saw, beside the model of the same; None: nothing."""
+    seen = [(row, row.measured) for row in rows if row.measured is not None]
+    if not seen:
+        return None
+    told = [one for _, one in seen]
+    flops = _total(one.flops for one in told)
+    moved = _total(one.bytes for one in told)
+    model_flops = sum(one.model_flops for one in told)
+    model_bytes = _total(one.model_bytes for one in told)
+    time_ns = sum(row.time_ns for row in rows)
+    covered = sum(row.time_ns * one.calls / row.calls for row, one in seen)
+    return {
+        "calls": sum(one.calls for one in told),
+        "time_share": covered / time_ns if time_ns else 0.0,
+        "flops": flops,
+        "model_flops": model_flops,
+        "flops_error": model_flops / flops - 1 if flops else None,
+        "bytes": moved,
+        "model_bytes": model_bytes,
+        "bytes_ratio": moved / model_bytes if moved and model_bytes else None,
+    }
+
+
+def _without_model(found: Against) -> Mapping[str, int]:
+    """Device time by operator (or by the work's own name) where no FLOPs are known."""
+    timeline = found.timeline
+    device = timeline.device
+    lost = np.flatnonzero(found.work.owner == NOTHING)
+    operator = np.append(timeline.host.name, np.int32(NOTHING))[found.attribution.operator[lost]]
+    named = (operator != NOTHING) & (device.kind[lost] == DeviceKind.KERNEL)
+    names = np.where(named, operator, device.name[lost])
+    sums = np.bincount(names, device.duration[lost], len(timeline.names))
+    return {timeline.name_of(n): int(sums[n]) for n in np.flatnonzero(sums).tolist()}
+
+
+def _nothing_known(name: str) -> Document:
+    names = (
+        "dtype", "category", "calls", "kernels", "flops", "bytes", "flops_per_s", "bytes_per_s",
+        "bound", "ceiling_share", "counted",
+    )  # fmt: skip
+    return {"name": name, **dict.fromkeys(names)}
+
+
+def _shape(row: OperatorRate, steps: int) -> Document:
+    return {**asdict(row), "calls": row.calls / steps, "time_ms": row.time_ns / steps / 1e6}
+
+
+def _kernels(found: Against, steps: int, top: int) -> list[Document]:
+    """Kernels, copies and memsets by name, with what their counters say."""
+    timeline = found.timeline
+    counted = _by_name(found)
+    rows = []
+    for kernel in kernel_table(timeline, found.attribution)[:top]:
+        told = counted.get(kernel.name)
+        rows.append(
+            {
+                "name": kernel.name,
+                "operator": _launched_by(found, kernel.name),
+                "category": kernel.category,
+                "runs": kernel.count / steps,
+                "time_ms": kernel.total_ns / steps / 1e6,
+                "share": kernel.share,
+                "tensor_core": kernel.tensor_core,
+                "occupancy": kernel.occupancy,
+                "counted": told,
+            }
+        )
+    return rows
+
+
+def _by_name(found: Against) -> dict[str, Document]:
+    """Rates of the kernels that were counted: their counters over their times in the recording."""
+    timeline = found.timeline
+    groups: dict[str, list[int]] = {}
+    for event in found.joined.counters:
+        groups.setdefault(timeline.name_of(int(timeline.device.name[event])), []).append(event)
+    rates = {}
+    for name, events in groups.items():
+        seconds = float(timeline.device.duration[events].sum()) / 1e9
+        flops = _total(found.joined.counters[event].flops for event in events)
+        moved = _total(found.joined.counters[event].dram_bytes for event in events)
+        rates[name] = {
+            "runs": len(events),
+            "flops": None if flops is None else flops / len(events),
+            "bytes": None if moved is None else moved / len(events),
+            "flops_per_s": flops / seconds if flops is not None and seconds else None,
+            "bytes_per_s": moved / seconds if moved is not None and seconds else None,
+        }
+    return rates
+
+
+def _launched_by(found: Against, kernel: str) -> str | None:
+    """The operator that spends most of a kernel's time; None where no operator launched it."""
+    timeline = found.timeline
+    device = timeline.device
+    use = device.name == timeline.names.index(kernel)
+    names = np.append(timeline.host.name, np.int32(NOTHING))[found.attribution.operator[use]]
+    times = np.bincount(names.astype(np.int64) + 1, device.duration[use])
+    most = int(times.argmax()) - 1
+    return timeline.name_of(most) if most >= 0 else None
+
+
+def _total(values: Any) -> float | None:
+    known = list(values)
+    return None if None in known else float(sum(known))

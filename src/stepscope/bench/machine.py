@@ -1,0 +1,117 @@
+"""What the machine did during the measured section of one process."""
+
+import math
+import os
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.bench.gauges import Gauges
+from stepscope.hardware.nvml import throttle_reasons
+
+_FEWEST = 3  # samples; fewer say nothing of a section
+_COVERED = 0.8  # of a section, by readings of a running total
+Floats = npt.NDArray[np.float64]
+
+
+def machine(
+    samples: npt.NDArray[Any], gauges: Gauges, device: str, started_ns: float, ended_ns: float
+) -> dict[str, Any]:
+    """Means over the section; None where not known or too few samples fell into it.
+
+    `gpu_busy` and `host_busy` are shares, `own_cores` and `other_cores` how many cores this
+    program and all others kept busy, `energy_j` joules of the device the point ran on.
+    """
+    known = samples[samples["t_ns"] > 0] if samples.size else samples
+    chosen = known[_within(known["t_ns"], started_ns, ended_ns)] if known.size else known
+    enough = len(chosen) >= _FEWEST
+    busy = _mean(chosen, "gpu_percent") if enough else None
+    others = _column(chosen, "gpu_other_processes")
+    host_j = _host_energy(gauges, started_ns, ended_ns)
+    gpu_j = _counted(known, "gpu_energy_mj", started_ns, ended_ns) if enough else None
+    gpu_j = None if gpu_j is None else gpu_j / 1e3
+    busy_cores = _busy_cores(gauges, started_ns, ended_ns)
+    own = _mean(chosen, "cpu_percent") if enough else None
+    own_cores = None if own is None else own / 100
+    return {
+        "gpu_busy": None if busy is None else busy / 100,
+        "energy_j": gpu_j if device == "cuda" else host_j,
+        "host_energy_j": host_j,
+        "power_w": _mean(chosen, "gpu_power_w") if enough else None,
+        "sm_mhz": _mean(chosen, "gpu_sm_mhz") if enough else None,
+        "throttle": _throttled(chosen),
+        "other_processes": int(others.max()) if others.size else None,
+        "host_busy": None if busy_cores is None else min(1.0, busy_cores / (os.cpu_count() or 1)),
+        "own_cores": own_cores,
+        "other_cores": (
+            None if busy_cores is None or own_cores is None else max(0.0, busy_cores - own_cores)
+        ),
+    }
+
+
+def unknown() -> dict[str, Any]:
+    """The same of a process that has measured nothing."""
+    return machine(np.zeros(0), Gauges(), "", 0, 0)
+
+
+def spent(times: Floats, totals: Floats, started: float, ended: float) -> float | None:
+    """What a running total rose by in a section; None if its readings cover too little of it.
+
+    A little beyond the first and last reading is made up at the pace between them.
+    """
+    if times.size < 2 or ended <= started:
+        return None
+    first, last = max(started, float(times[0])), min(ended, float(times[-1]))
+    if last - first < _COVERED * (ended - started):
+        return None
+    rise = float(np.interp(last, times, totals) - np.interp(first, times, totals))
+    return rise * (ended - started) / (last - first)
+
+
+def _counted(samples: Any, column: str, started: float, ended: float) -> float | None:
+    """What a counter of the sampler rose by. NVML renews its counters now and then only, so the
+    total is taken at the readings where it changed."""
+    values, times = samples[column], samples["t_ns"]
+    fine = ~np.isnan(values)
+    values, times = values[fine], times[fine]
+    fresh = np.concatenate([[True], np.diff(values) != 0]) if values.size else fine[:0]
+    fresh[-1:] = True
+    return spent(times[fresh], values[fresh], started, ended)
+
+
+def _host_energy(gauges: Gauges, started: float, ended: float) -> float | None:
+    read = [(t, j) for t, j in zip(gauges.t_ns, gauges.host_j, strict=True) if j is not None]
+    if len(read) < _FEWEST:
+        return None
+    times, joules = np.array(read, dtype=np.float64).T
+    return spent(times, joules, started, ended)
+
+
+def _busy_cores(gauges: Gauges, started: float, ended: float) -> float | None:
+    times = np.array(gauges.t_ns, dtype=np.float64)
+    busy_s = spent(times, np.array(gauges.busy_s), started, ended)
+    return None if busy_s is None else busy_s / (ended - started) * 1e9
+
+
+def _within(times: Floats, started: float, ended: float) -> npt.NDArray[np.bool_]:
+    return (times >= started) & (times <= ended)
+
+
+def _column(samples: Any, name: str) -> Floats:
+    if not samples.size:
+        return np.zeros(0)
+    values: Floats = samples[name]
+    return values[~np.isnan(values)]
+
+
+def _mean(samples: Any, name: str) -> float | None:
+    values = _column(samples, name)
+    return float(values.mean()) if values.size else None
+
+
+def _throttled(samples: Any) -> list[str]:
+    mask = 0
+    for value in _column(samples, "gpu_throttle"):
+        mask |= 0 if math.isnan(value) else int(value)
+    return throttle_reasons(mask)

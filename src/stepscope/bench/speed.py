@@ -1,0 +1,80 @@
+"""Throughput, step times and speedups of a point from its processes."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from stepscope.bench.numbers import total
+from stepscope.stats.intervals import estimate
+from stepscope.stats.verdict import compare, noise_floor
+
+Record = Mapping[str, Any]
+
+
+def speed(measured: Sequence[Record], floor: float | None) -> dict[str, float | None]:
+    """Samples and batches per second over all throughput sections, and the times of single steps.
+
+    All None where nothing was measured.
+    """
+    elapsed = total(one["elapsed_s"] for one in measured)
+    processes = _series(measured)
+    values = np.concatenate(processes) if processes else np.zeros(0)
+    found = estimate(processes, floor) if processes else None
+    p50, p95, p99 = np.percentile(values, [50, 95, 99]) if values.size else [None] * 3
+    return {
+        "samples_per_s": total(m["samples"] for m in measured) / elapsed if elapsed else None,
+        "batches_per_s": total(m["calls"] for m in measured) / elapsed if elapsed else None,
+        "mean_ms": found.value if found else None,
+        "mean_low_ms": found.low if found else None,
+        "mean_high_ms": found.high if found else None,
+        "std_ms": float(values.std()) if values.size else None,
+        "p50_ms": _plain(p50),
+        "p95_ms": _plain(p95),
+        "p99_ms": _plain(p99),
+    }
+
+
+def noise(points: Iterable[Sequence[Record]]) -> float | None:
+    """How far two processes of one point are usually apart, as a share; None if each is alone."""
+    return noise_floor([_series(_measured(several)) for several in points])
+
+
+def speedup(
+    base: Sequence[Record], other: Sequence[Record], against: str, floor: float | None
+) -> dict[str, Any] | None:
+    """How many times as fast the other is; None unless both were measured.
+
+    Times are held against each other per sample: a fix may change how many a step has.
+    """
+    ours, theirs = (_per_sample(_measured(several)) for several in (base, other))
+    if not ours or not theirs:
+        return None
+    found = compare(ours, theirs, floor)
+    return {
+        "against": against,
+        "ratio": found.ratio,
+        "low": found.low,
+        "high": found.high,
+        "verdict": found.verdict.name,
+    }
+
+
+def _measured(records: Sequence[Record]) -> list[Record]:
+    return [record["measured"] for record in records if record["status"] == "ok"]
+
+
+def _series(measured: Sequence[Record]) -> list[list[float]]:
+    return [one["series_ms"] for one in measured if one["series_ms"]]
+
+
+def _per_sample(measured: Sequence[Record]) -> list[list[float]]:
+    return [
+        [ms * one["calls"] / one["samples"] for ms in one["series_ms"]]
+        for one in measured
+        if one["series_ms"] and one["samples"]
+    ]
+
+
+def _plain(value: Any) -> float | None:
+    return None if value is None else float(value)

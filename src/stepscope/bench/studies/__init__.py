@@ -1,0 +1,1 @@
+"""Studies: a question about one model that takes several measurements to answer."""

@@ -1,0 +1,132 @@
+"""What the workload programs are asked on their command lines. No torch here."""
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from stepscope.record.errors import UsageError
+from stepscope.workloads.data_options import POSSIBLE, parse_data
+
+
+class Asked(Namespace):
+    """One program's arguments. None or 0: not given, or not an option of this program.
+
+    Without values of their own here: argparse would take those for given.
+    """
+
+    model: str
+    batch: int | None
+    device: str
+    seed: int
+    steps: int | None
+    seconds: float | None
+    size: int | None
+    classes: int | None
+    length: int | None
+    threads: int | None
+    memory_limit_gib: float | None
+    measure: Path | None
+    data: str
+    folder: Path | None
+    """Where the data lies; None where it was not said, or nothing is read."""
+    samples: int | None
+    test_samples: int | None
+    workers: int
+    decode_ms: float
+    latency_ms: float
+    resize: int | None
+    disk_mb_s: float | None
+    epochs: int | None
+    lr: float | None
+    target_score: float | None
+    score_every: int | None
+    prompt: int
+    new_tokens: int
+
+
+_ELSEWHERE = {"length": None, "test_samples": None, "prompt": 0, "new_tokens": 0}
+"""What programs ask for that have no such option."""
+
+
+def parse(mode: str, about: str, argv: Sequence[str] | None = None) -> Asked:
+    """The arguments of `python -m stepscope.workloads.<mode>`. Raises UsageError in one line."""
+    parser = _Parser(prog=f"python -m stepscope.workloads.{mode}", description=about)
+    _everywhere(parser)
+    if mode == "generate":
+        parser.add_argument("--prompt", type=_count, default=32, help="tokens of a prompt")
+        parser.add_argument("--new-tokens", type=_count, default=32, help="generated after it")
+    else:
+        parser.add_argument("--length", type=_count, help="tokens or characters of a sample")
+        _of_data(parser)
+    if mode == "train":
+        _of_training(parser)
+    asked = parser.parse_args(argv, namespace=Asked())
+    for name, value in _ELSEWHERE.items():
+        setattr(asked, name, getattr(asked, name, value))
+    if mode != "generate":
+        usual = "synthetic" if mode == "train" and asked.measure is None else "resident"
+        asked.data, asked.folder = parse_data(asked.data or usual)
+    if asked.measure is not None and not asked.measure.absolute().parent.is_dir():
+        raise UsageError(f"--measure {asked.measure}: there is no folder {asked.measure.parent}")
+    return asked
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (--help lists what there is)")
+
+
+def _everywhere(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--model", required=True, help="a built-in workload, file.py:factory, torchvision:NAME …")
+    add("--batch", type=_count, help="samples a call; each model has its own default")
+    add("--device", choices=("cpu", "cuda", "auto"), default="auto")
+    add("--seed", type=int, default=0)
+    add("--steps", type=_count, help="how many, all in all")
+    add("--seconds", type=_positive, help="how long, the warm-up left out")
+    add("--size", type=_count, help="pixels of an image's side")
+    add("--classes", type=_count)
+    add("--threads", type=_count, help="of the processor, inside an operation")
+    add("--memory-limit-gib", type=_positive, help="more is answered with out of memory")
+    add("--measure", type=Path, metavar="FILE", help="measure, and write the result there as JSON")
+
+
+def _of_data(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    usual = "training reads synthetic samples by a DataLoader unless it is measured; else resident"
+    add("--data", help=f"{POSSIBLE}. {usual}: made once, kept on the device")
+    add("--samples", type=_count, help="to train with or to run")
+    add("--workers", type=_whole, default=0, help="processes of the DataLoader")
+    add("--decode-ms", type=_amount, default=0.0, help="spent on unpacking each sample")
+    add("--latency-ms", type=_amount, default=0.0, help="waited for each sample")
+    add("--resize", type=_count, metavar="PX", help="stored images are of this size")
+    add("--disk-mb-s", type=_positive, help="read samples from files, no faster than this")
+
+
+def _of_training(parser: ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--test-samples", type=_count, help="of the split that is only scored")
+    add("--epochs", type=_count)
+    add("--lr", type=_positive, help="learning rate; each model has its own")
+    add("--target-score", type=float, help="train until the test split reaches it")
+    add("--score-every", type=_count, metavar="STEPS", help="score this often, not every epoch")
+
+
+def _number(convert: Callable[[str], Any], fits: Callable[[Any], bool], what: str) -> Any:
+    def convert_checked(text: str) -> Any:
+        try:
+            value = convert(text)
+        except ValueError:
+            raise ArgumentTypeError(f"{text!r} is not {what}") from None
+        if not fits(value) or value == float("inf"):
+            raise ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return convert_checked
+
+
+_count = _number(int, lambda value: value >= 1, "a number from 1 up")
+_whole = _number(int, lambda value: value >= 0, "a number from 0 up")
+_positive = _number(float, lambda value: value > 0, "a number above 0")
+_amount = _number(float, lambda value: value >= 0, "a number from 0 up")

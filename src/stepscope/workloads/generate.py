@@ -1,0 +1,92 @@
+"""Generate tokens with a decoder, greedily, after random prompts.
+
+python -m stepscope.workloads.generate --model gpt:tiny --prompt 32 --new-tokens 64
+python -m stepscope.workloads.generate --model gpt --device cuda --batch 8 --measure result.json
+"""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from stepscope.workloads.arguments import Asked
+from stepscope.workloads.measure import Limits, Meter
+from stepscope.workloads.measure_arithmetic import arithmetic
+from stepscope.workloads.measure_clock import Clock, Unmarked, clock_for
+from stepscope.workloads.measure_inputs import build_for, describe
+from stepscope.workloads.measure_memory import peak_memory
+from stepscope.workloads.measure_program import execute
+from stepscope.workloads.measure_record import Measured
+from stepscope.workloads.measure_warmup import Rule
+
+_SECONDS = 2.0
+_LEAST = 3  # generations: each is many calls
+
+
+def generate(asked: Asked, measured: Measured) -> None:
+    """Build a decoder and have it write; say what was measured."""
+    device, prompt, new_tokens = measured.device, asked.prompt, asked.new_tokens
+    built = build_for("generate", asked, prompt + new_tokens)
+    batch = asked.batch or built.workload.batch
+    describe(built, asked, batch, measured)
+    model = built.model.to(device).eval()
+    drawn = torch.Generator().manual_seed(asked.seed)
+    words = built.workload.vocabulary
+    prompts = torch.randint(words, (batch, prompt), generator=drawn).to(device)
+    if device.type == "cuda":
+        import_module("torch._dynamo")  # only then is the cache marked as one that never moves
+    cache = model.generate_cache(batch, prompt + new_tokens)
+
+    seconds = asked.seconds or (_SECONDS if asked.steps is None else None)
+    limits = Limits(asked.steps, seconds, least=_LEAST, within=False)
+    timed = asked.measure is not None
+    inside, clock = clock_for(device), clock_for(device) if timed else Unmarked(device)
+    meter = Meter(clock, limits, Rule(least_calls=_LEAST) if timed else None)
+
+    meter.begin()
+    while meter.going:
+        one_generation(model, prompts, cache, new_tokens, inside)
+        meter.call(batch)
+    meter.end()
+    rate = meter.samples * new_tokens / meter.section_s
+    print(f"{rate:,.1f} tokens/s", flush=True)
+    if not timed:
+        return
+    times_s = inside.take()[-2 * meter.calls :]
+    measured.say(
+        **meter.to_json(),
+        **peak_memory(device),
+        prompt=prompt,
+        new_tokens=new_tokens,
+        first_token_ms=[1e3 * seconds for seconds in times_s[::2]],
+        token_ms=[1e3 * seconds / (new_tokens - 1) for seconds in times_s[1::2] if new_tokens > 1],
+        tokens_per_s=rate,
+        arithmetic=arithmetic(model, device, prompts, cache),
+    )
+    if not meter.settled:
+        measured.notes.append("the warm-up did not settle")
+
+
+@torch.inference_mode()  # type: ignore[untyped-decorator]
+def one_generation(
+    model: Any, prompts: Tensor, cache: Any, new_tokens: int, clock: Clock
+) -> Tensor:
+    """The likeliest tokens [N, new_tokens]; the first one is waited for, and the last one."""
+    clock.begin()
+    logits, cache = model.prefill(prompts, cache)
+    token = logits.argmax(-1, keepdim=True)
+    clock.mark()
+    clock.wait()
+    tokens = [token]
+    for _ in range(new_tokens - 1):
+        token = model.decode(token, cache).argmax(-1, keepdim=True)
+        tokens.append(token)
+    clock.mark()
+    clock.wait()
+    return torch.cat(tokens, dim=1)
+
+
+if __name__ == "__main__":
+    sys.exit(execute("generate", __doc__, generate))

@@ -1,0 +1,86 @@
+"""Run a workload forward: calls back to back for throughput, then single ones for latency.
+
+python -m stepscope.workloads.infer --model resnet50 --batch 32
+python -m stepscope.workloads.infer --model vit_small --device cuda --measure result.json
+"""
+
+import sys
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from stepscope.workloads.arguments import Asked
+from stepscope.workloads.measure import Limits, Meter
+from stepscope.workloads.measure_arithmetic import arithmetic
+from stepscope.workloads.measure_batches import Moved, Resident, forever
+from stepscope.workloads.measure_clock import Unmarked, clock_for
+from stepscope.workloads.measure_inputs import build_for, describe, is_nest, make_samples
+from stepscope.workloads.measure_memory import peak_memory
+from stepscope.workloads.measure_program import execute
+from stepscope.workloads.measure_record import Measured
+from stepscope.workloads.measure_warmup import Rule
+
+_SECONDS = 2.0
+_LEAST = 10
+
+
+def infer(asked: Asked, measured: Measured) -> None:
+    """Build a model and run it; say what was measured."""
+    device = measured.device
+    built = build_for("infer", asked)
+    batch = asked.batch or built.workload.batch
+    if asked.data == "resident" and asked.samples is None:
+        asked.samples = batch
+    samples = make_samples(built, asked, batch).train
+    describe(built, asked, batch, measured)
+    model = built.model.to(device).eval()
+
+    on_device = asked.data == "resident" or is_nest(built)
+    if asked.data == "resident":
+        batches: Any = Resident(samples, batch, device)
+    else:
+        batches = DataLoader(samples, batch_size=batch, drop_last=True, num_workers=asked.workers)
+        if is_nest(built):
+            batches = Moved(batches, device)
+    seconds = asked.seconds or (_SECONDS if asked.steps is None else None)
+    limits = Limits(asked.steps, seconds, least=_LEAST, within=False)
+    clock = clock_for(device) if asked.measure is not None else Unmarked(device)
+    meter = Meter(clock, limits, Rule() if asked.measure is not None else None)
+
+    meter.begin()
+    while meter.going:
+        for inputs, targets in batches:
+            if not on_device:
+                inputs = inputs.to(device)
+            with torch.inference_mode():
+                model(inputs)
+            if not meter.call(len(targets)):
+                break
+    meter.end()
+    print(f"{meter.samples / meter.section_s:,.1f} samples/s", flush=True)
+    if asked.measure is None:
+        return
+    measured.say(**meter.to_json(), **peak_memory(device))
+    measured.say(batch=len(targets))  # a fix may form others than were asked for
+
+    clock, begun = clock_for(device), perf_counter()
+    for calls, (inputs, _) in enumerate(forever(batches), start=1):
+        clock.begin()
+        if not on_device:
+            inputs = inputs.to(device)
+        with torch.inference_mode():
+            model(inputs)
+        clock.mark()
+        clock.wait()
+        if limits.reached(calls, perf_counter() - begun):
+            break
+    series_ms = [1e3 * seconds for seconds in clock.take()]
+    measured.say(series_ms=series_ms, arithmetic=arithmetic(model, device, inputs))
+    if not meter.settled:
+        measured.notes.append("the warm-up did not settle")
+
+
+if __name__ == "__main__":
+    sys.exit(execute("infer", __doc__, infer))

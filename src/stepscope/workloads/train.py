@@ -1,0 +1,143 @@
+"""Train a workload: an ordinary loop, which can measure itself.
+
+python -m stepscope.workloads.train --model resnet18 --epochs 2
+python -m stepscope.workloads.train --model unet --device cuda --steps 200 --measure result.json
+"""
+
+import sys
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from stepscope.workloads.arguments import Asked
+from stepscope.workloads.measure import Limits, Meter
+from stepscope.workloads.measure_arithmetic import arithmetic
+from stepscope.workloads.measure_batches import Moved, Resident
+from stepscope.workloads.measure_clock import Unmarked, clock_for
+from stepscope.workloads.measure_inputs import build_for, describe, is_nest, make_samples
+from stepscope.workloads.measure_losses import Losses
+from stepscope.workloads.measure_memory import peak_memory
+from stepscope.workloads.measure_program import execute
+from stepscope.workloads.measure_record import Measured
+from stepscope.workloads.measure_scores import Scores
+from stepscope.workloads.measure_warmup import Rule
+from stepscope.workloads.workload import Workload
+
+_SECONDS = 2.0
+_EPOCHS_TO_TARGET = 100
+
+
+def train(asked: Asked, measured: Measured) -> None:
+    """Build, train and score a model; say what was measured."""
+    device = measured.device
+    built = build_for("train", asked)
+    workload = built.workload
+    batch = asked.batch or workload.batch
+    task = make_samples(built, asked, batch)
+    describe(built, asked, batch, measured)
+    model = built.model.to(device).train()
+
+    on_device = asked.data == "resident" or is_nest(built)
+    if asked.data == "resident":
+        batches: Any = Resident(task.train, batch, device)
+    else:
+        order = torch.Generator().manual_seed(asked.seed)
+        batches = DataLoader(
+            task.train,
+            batch_size=batch,
+            shuffle=True,
+            drop_last=True,
+            num_workers=asked.workers,
+            generator=order,
+        )
+        if is_nest(built):
+            batches = Moved(batches, device)
+    optimizer = make_optimizer(workload.optimizer, model, asked.lr or usual_lr(workload, batch))
+    losses, scores = Losses(), Scores(task, model, batch, device)
+    meter = make_meter(asked, len(batches), device)
+    every = scored_every(asked, len(batches))
+
+    meter.begin()
+    while meter.going:
+        for inputs, targets in batches:
+            if not on_device:
+                inputs, targets = inputs.to(device), targets.to(device)
+            loss = task.loss(model(inputs), targets)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.add(loss.detach())
+            if not meter.call(len(targets)):
+                break
+            if every and meter.all_calls % every == 0:
+                with meter.paused():
+                    scores.take(meter, losses)
+                    meter.going = not scores.reached(asked.target_score)
+                if not meter.going:
+                    break
+    meter.end()
+    measured.say(**meter.to_json(), **peak_memory(device), steps=meter.all_calls)
+    measured.say(batch=len(targets))  # a fix may form others than were asked for
+    if scores.steps != meter.all_calls:
+        scores.take(meter, losses)
+    measured.say(
+        arithmetic=arithmetic(model, device, inputs),
+        losses=losses.curve(),
+        final_loss=losses.lately(),
+        train_samples=len(task.train),
+        **scores.to_json(asked.target_score),
+    )
+    _note(asked, meter, measured)
+
+
+def usual_lr(workload: Workload, batch: int) -> float:
+    """The model's own learning rate; with SGD less for batches smaller than its own, in step."""
+    share = min(1.0, batch / workload.batch) if workload.optimizer == "sgd" else 1.0
+    return workload.lr * share
+
+
+def make_optimizer(name: str, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
+    """SGD with momentum, or AdamW."""
+    if name == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
+    return torch.optim.AdamW(model.parameters(), lr=lr)
+
+
+def make_meter(asked: Asked, epoch: int, device: torch.device) -> Meter:
+    """How long to train: the steps, epochs or seconds asked for, else an epoch or two seconds."""
+    epochs, seconds = asked.epochs, asked.seconds
+    if epochs is None and asked.steps is None and seconds is None:
+        if asked.target_score is not None:
+            epochs = _EPOCHS_TO_TARGET
+        elif asked.measure is None:
+            epochs = 1
+        else:
+            seconds = _SECONDS
+    counts = [n for n in (asked.steps, None if epochs is None else epochs * epoch) if n is not None]
+    steps = min(counts, default=None)
+    if asked.measure is None:
+        return Meter(Unmarked(device), Limits(steps, seconds, least=1), None)
+    return Meter(clock_for(device), Limits(steps, seconds), Rule())
+
+
+def scored_every(asked: Asked, epoch: int) -> int:
+    """Steps between scores; 0: only at the end, so that a section is measured in one piece."""
+    if asked.score_every is not None:
+        return asked.score_every
+    by_epoch = asked.measure is None or asked.epochs is not None or asked.target_score is not None
+    return epoch if by_epoch else 0
+
+
+def _note(asked: Asked, meter: Meter, measured: Measured) -> None:
+    if asked.measure is not None and not meter.settled:
+        measured.notes.append("the warm-up did not settle")
+    if meter.pauses:
+        measured.notes.append(
+            "the section was interrupted to score: elapsed_s leaves that out,"
+            " started_ns to ended_ns does not"
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(execute("train", __doc__, train))
