@@ -74,8 +74,9 @@ def measured(name: str, timeout_s: float) -> dict[str, Any]:
                 whole, capture_output=True, text=True, check=False, timeout=timeout_s,
                 env=_environment(),
             )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return {"command": shown, "failed": f"took more than {timeout_s:g} s"}
+        except subprocess.TimeoutExpired as problem:
+            said = problem.stderr.decode(errors="replace")[-600:] if problem.stderr else ""
+            return {"command": shown, "failed": f"{said}\ntook more than {timeout_s:g} s"}
     if done.returncode:
         return {"command": shown, "failed": done.stderr.strip()[-600:]}
     told = json.loads(done.stdout)

@@ -22,7 +22,7 @@ _PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
 
-way, target = sys.argv[1:]
+way, target, *more = sys.argv[1:]
 started = time.monotonic_ns()
 print("this was said")
 found = {"error": None, "samples": 8, "final_loss": float("nan")}
@@ -32,6 +32,9 @@ if way == "works":
         pass
 elif way == "tells-its-environment":
     found["environ"] = dict(os.environ)
+elif way == "counts":
+    found["more"] = more
+    found["flops_per_sample"] = 1.5e9
 elif way == "memory":
     found["error"] = {"kind": "out_of_memory", "text": "CUDA out of memory: 3 GiB"}
 elif way == "breaks":
@@ -245,3 +248,11 @@ def test_rapl_adds_packages_up_and_survives_a_full_counter(tmp_path):
 def test_without_rapl_there_is_no_energy(tmp_path):
     assert Rapl(tmp_path).joules() is None
     assert not Rapl(tmp_path).readable
+
+
+def test_operations_counted_once_are_told_to_later_processes(measure, monkeypatch):
+    monkeypatch.setattr(child, "_flops", {})
+    first, second = measure("counts"), measure("counts")
+    assert first["measured"]["more"] == []
+    assert second["measured"]["more"] == ["--flops", "1500000000.0"]
+    assert measure("works")["status"] == "ok"

@@ -24,6 +24,9 @@ _LONGEST = 300
 _MEMORY = re.compile(r"(?i)cannot allocate memory|bad_alloc|libgomp: Thread creation failed")
 """What libraries say who end a process themselves when memory is refused to them."""
 _ITS_NAME = re.compile(r"^\w+: ")
+_SHAPE = ("size", "classes", "length", "prompt", "new_tokens")
+_flops: dict[tuple[Any, ...], float] = {}
+"""Operations of a sample by model, mode and shape: each process that counts them takes seconds."""
 
 
 def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, Any]:
@@ -39,7 +42,10 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
     folder.mkdir(parents=True)
     beside = _Beside(folder, point.device)
     kills = kernel_kills()
+    work = (point.model, point.mode, *map(dict(point.settings).get, _SHAPE))
     module, *arguments = point.command(folder / MEASURED)
+    if work in _flops:
+        arguments += ["--flops", repr(_flops[work])]
     with open(folder / OUTPUT, "wb") as output:
         try:
             outcome = run_child(
@@ -55,6 +61,8 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
     if outcome.told is not None:
         raise KeyboardInterrupt
     measured = _read(folder / MEASURED)
+    if measured and measured.get("flops_per_sample"):
+        _flops[work] = measured["flops_per_sample"]
     facts = read_facts(folder / "facts.jsonl")
     fixes = applied_fixes(facts["fix"], point.fixes)
     killed = outcome.signal == 9 and kernel_kills() > kills

@@ -1,5 +1,6 @@
 """Everything that observes one process, put together. torch has been imported."""
 
+import gc
 import sys
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,13 @@ class Observer:
             self._history.reduce()
 
     def forked(self) -> None:
-        """In a forked child every point is inert."""
+        """In a forked child every point is inert.
+
+        What was garbage in the parent is left alone: collecting it here would free CUDA memory,
+        which ends a process that CUDA was not started in.
+        """
         global current
+        gc.freeze()
         self.core.log.off = True
         self.core.fixing = False
         self.seams.inert = True

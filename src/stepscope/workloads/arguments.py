@@ -27,6 +27,7 @@ class Asked(Namespace):
     threads: int | None
     memory_limit_gib: float | None
     measure: Path | None
+    flops: float | None
     data: str
     folder: Path | None
     """Where the data lies; None where it was not said, or nothing is read."""
@@ -90,6 +91,7 @@ def _everywhere(parser: ArgumentParser) -> None:
     add("--threads", type=_count, help="of the processor, inside an operation")
     add("--memory-limit-gib", type=_positive, help="more is answered with out of memory")
     add("--measure", type=Path, metavar="FILE", help="measure, and write the result there as JSON")
+    add("--flops", type=_positive, help="of a sample, where known: counting them takes seconds")
 
 
 def _of_data(parser: ArgumentParser) -> None:

@@ -26,9 +26,7 @@ def _gpt(name: str, about: str, sizes: tuple[int, int, int, int], **more: Any) -
     return _of("language", "gpt:gpt", f"decoder with KV cache, {about}", parameters, name, **more)
 
 
-def _of(
-    task: str, make: str, about: str, parameters: int, name: str = "", **more: Any
-) -> Workload:
+def _of(task: str, make: str, about: str, parameters: int, name: str = "", **more: Any) -> Workload:
     make = f"stepscope.workloads.models.{make}"
     return Workload(name=name, about=about, task=task, make=make, parameters=parameters, **more)
 

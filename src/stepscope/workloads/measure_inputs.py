@@ -106,13 +106,17 @@ def describe(built: Built, asked: Asked, batch: int, measured: Measured) -> None
     )
     if asked.measure is None:
         return
-    if measured.facts["mode"] == "generate":
-        flops, why = flops_per_generation(model, asked.prompt, asked.new_tokens)
-    else:
-        train = measured.facts["mode"] == "train"
-        flops, why = flops_per_sample(model, lambda n: _example(built, n), train)
+    flops, why = (asked.flops, None) if asked.flops else _counted(built, asked, measured)
     measured.say(flops_per_sample=flops, flops_why_not=why)
     forget_peak()
+
+
+def _counted(built: Built, asked: Asked, measured: Measured) -> tuple[float | None, str | None]:
+    """Operations of a sample, or why they are not known."""
+    mode = measured.facts["mode"]
+    if mode == "generate":
+        return flops_per_generation(built.model, asked.prompt, asked.new_tokens)
+    return flops_per_sample(built.model, lambda n: _example(built, n), mode == "train")
 
 
 def _example(built: Built, samples: int) -> Any:
