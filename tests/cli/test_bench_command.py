@@ -159,7 +159,7 @@ def test_a_grid_is_handed_out_as_json_csv_and_markdown(bench, no_gpu, measured):
     assert "mlp" in Path("a.md").read_text()
     (folder,) = Path(".stepscope").glob("bench-*")
     assert json.loads((folder / "bench.json").read_text()) == found
-    assert err.splitlines()[0].startswith("1/8  mlp train 4 cpu none: ")
+    assert err.splitlines()[0].startswith("1/8  mlp train batch 4 cpu none: ")
 
 
 def test_a_grid_is_shown_on_the_screen(bench, no_gpu, measured):

@@ -45,11 +45,11 @@ def progress(results: Any) -> Iterator[Callable[[Progress], None]]:
 
 
 def name(now: Progress) -> str:
-    """`resnet18 train 32 cuda amp=bf16`."""
+    """`resnet18 train batch 32 cuda amp=bf16`."""
     from stepscope.bench.grid import label
 
     point = now.point
-    words = f"{point.model} {point.mode} {point.batch} {point.device} {label(point.fixes)}"
+    words = f"{point.model} {point.mode} batch {point.batch} {point.device} {label(point.fixes)}"
     return safe(words if len(words) <= 60 else words[:59] + "…")
 
 

@@ -16,6 +16,7 @@ from stepscope.report.text import plural, safe
 Document = dict[str, Any]
 
 _WIDEST = 80
+_MOST_UNSTABLE = 4
 _IMPOSSIBLE = 1.05  # of a ceiling
 
 
@@ -69,7 +70,7 @@ def _tables(group: Group, width: int, ablated: bool) -> list[Text]:
     """Speed, then what training came to, then what it cost."""
     columns = SPEED[group.mode]
     if len(group.variants) > 1 and (len(group.batches) > 1 or ablated):
-        columns = [*columns, SPEEDUP]
+        columns = [*columns[:3], SPEEDUP, *columns[3:]]
     lines = [Text(), Text(f"{safe(group.model)} · {group.mode} · {group.device}", "bold")]
     lines += table(group, columns, width)
     for more in (learning(group.points), COST):
@@ -86,6 +87,9 @@ def _remarks(document: Document, every: list[Group]) -> list[Text]:
                 head = where(group, point["batch"], len(every) > 1)
                 why = safe(str(point.get("unstable_why") or "its times did not settle"))
                 remarks.append(f"! unstable: {head}{safe(point['variant'])}: {why}")
+    if len(remarks) > _MOST_UNSTABLE:
+        rest = len(remarks) - _MOST_UNSTABLE + 1
+        remarks[_MOST_UNSTABLE - 1 :] = [f"! unstable: {rest} more, marked in the tables"]
     remarks += _point_notes(document)
     floor = document.get("noise_floor")
     if floor is not None:

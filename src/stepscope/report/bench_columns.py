@@ -64,7 +64,6 @@ def _share(value: float) -> str:
     return f"{value:.0%}" if value >= 0.095 else f"{value:.1%}"
 
 
-_MEMORY = _column("memory", "peak_memory_bytes", size)
 _SAMPLES = _column("samples/s", "samples_per_s")
 _INTERVAL = Column("±", spread)
 
@@ -74,7 +73,6 @@ SPEED = {
         _column("step ms", "mean_ms"),
         _INTERVAL,
         _column("p95", "p95_ms"),
-        _MEMORY,
     ],
     "infer": [
         _SAMPLES,
@@ -83,14 +81,12 @@ SPEED = {
         _column("p50", "p50_ms"),
         _column("p95", "p95_ms"),
         _column("p99", "p99_ms"),
-        _MEMORY,
     ],
     "generate": [
         _column("tokens/s", "tokens_per_s"),
         _column("first token ms", "first_token_ms"),
         _column("token ms", "token_ms"),
         _INTERVAL,
-        _MEMORY,
     ],
 }
 
@@ -109,6 +105,7 @@ def learning(points: list[Document]) -> list[Column]:
 
 
 COST = [
+    _column("memory", "peak_memory_bytes", size),
     _column("GPU busy", "gpu_busy", _share),
     _column("GFLOP/s", "tflops_per_s", lambda value: number(value * 1e3)),
     _column("MFU", "mfu", _share),

@@ -10,38 +10,63 @@ from stepscope.report.text import safe
 
 Document = dict[str, Any]
 
+_LABEL = 26
+"""Longer names stand on a line of their own, above their row."""
 FAILED = {"out_of_memory": "out of memory", "failed": "failed", "timed_out": "timed out"}
 
 
 def table(group: Group, columns: list[Column], width: int, told: bool = True) -> list[Text]:
     """Heading and a row for each point; nothing where no column has a value.
 
-    `told`: also the rows of what failed, and what became of fixes that did not apply.
+    Columns that do not fit beside the others follow in a table below. `told`: also the rows of
+    what failed, and what became of fixes that did not apply.
     """
     measured = [point for point in group.points if point["status"] == "ok"]
     shown = used(columns, measured)
     if not shown and not (told and len(measured) < len(group.points)):
         return []
-    cells = [[column.cell(point) or "–" for column in shown] for point in measured]
-    widths = [
-        max(len(column.heading), *(len(row[n]) for row in cells)) if cells else 0
-        for n, column in enumerate(shown)
-    ]
     labels = {point["key"]: label(group, point) for point in group.points}
-    room = width - 2 - sum(wide + 2 for wide in widths)
-    longest = max(len(_heading(group)), *map(len, labels.values()))
-    left = max(min(12, longest), min(room, longest))
-    rows = dict(zip((point["key"] for point in measured), cells, strict=True))
-    headings = _right([column.heading for column in shown], widths)
-    lines = [Text(f"  {_heading(group):<{left}}{headings}", "dim")]
-    for point in group.points:
-        name = labels[point["key"]]
-        if point["key"] in rows:
-            lines += _row(name, _right(rows[point["key"]], widths), left)
-            lines += _not_applied(point) if told else []
-        elif told:
-            lines.append(_failure(name, point, left))
+    left = min(_LABEL, max(len(_heading(group)), *map(len, labels.values())))
+    lines: list[Text] = []
+    for some in _packed(shown, measured, width - 2 - left):
+        cells = {point["key"]: _right(point, some, measured) for point in measured}
+        lines += [Text()] if lines else []
+        lines.append(Text(f"  {_heading(group):<{left}}{_right(None, some, measured)}", "dim"))
+        for point in group.points:
+            name = labels[point["key"]]
+            if point["key"] in cells:
+                lines += _row(name, cells[point["key"]], left)
+                lines += _not_applied(point) if told else []
+            elif told:
+                lines.append(_failure(name, point, left))
+        told = False
     return lines
+
+
+def _packed(columns: list[Column], points: list[Document], room: int) -> list[list[Column]]:
+    """The columns in order, as many together as there is room for."""
+    packed: list[list[Column]] = [[]]
+    left = room
+    for column in columns:
+        needs = 2 + _wide(column, points)
+        if needs > left and packed[-1]:
+            packed.append([])
+            left = room
+        packed[-1].append(column)
+        left -= needs
+    return packed
+
+
+def _wide(column: Column, points: list[Document]) -> int:
+    return max(len(column.heading), *(len(column.cell(point) or "–") for point in points))
+
+
+def _right(point: Document | None, columns: list[Column], points: list[Document]) -> str:
+    """A point's cells, each as wide as its column; the headings for None."""
+    return "".join(
+        f"  {column.heading if point is None else column.cell(point) or '–':>{wide}}"
+        for column, wide in ((column, _wide(column, points)) for column in columns)
+    )
 
 
 def label(group: Group, point: Document) -> str:
@@ -58,10 +83,6 @@ def _names_variants(group: Group) -> bool:
 
 def _heading(group: Group) -> str:
     return "batch" + ("  variant" if _names_variants(group) else "")
-
-
-def _right(cells: list[str], widths: list[int]) -> str:
-    return "".join(f"  {cell:>{wide}}" for cell, wide in zip(cells, widths, strict=True))
 
 
 def _row(name: str, cells: str, left: int) -> list[Text]:
