@@ -11,6 +11,7 @@ _COUNT = click.IntRange(1)
 _SETTINGS = (
     ("--seconds", _ABOVE_0, "Measured in each process [2]."),
     ("--steps", _COUNT, "Measure this many steps instead."),
+    ("--epochs", _COUNT, "Train this often over all samples instead."),
     ("--size", _COUNT, "Pixels of an image's side."),
     ("--length", _COUNT, "Tokens or characters of a sample."),
     ("--classes", _COUNT, "Classes of a classifier."),
