@@ -134,8 +134,7 @@ def _note(asked: Asked, meter: Meter, measured: Measured) -> None:
         measured.notes.append("the warm-up did not settle")
     if meter.pauses:
         measured.notes.append(
-            "the section was interrupted to score: elapsed_s leaves that out,"
-            " started_ns to ended_ns does not"
+            "scoring went on in between: times leave it out, energy and GPU use do not"
         )
 
 

@@ -24,7 +24,7 @@ _EPOCHS: Final = 3
 _ROLES: Final = ("cpu", "gpu")
 _WHOLE: Final = ("epochs", "steps", "seconds", "target_score")
 """Settings that say how long a training is; further processes measure speed alone."""
-_EXPECTED: Final = "the section was interrupted"
+_EXPECTED: Final = "scoring went on in between"
 """How a note begins that is true of every training here: it is scored after each epoch."""
 
 
