@@ -1,0 +1,1 @@
+"""The window replayed as a dependency graph: what a step would take if something were different."""

@@ -1,0 +1,172 @@
+"""From recorded to bare host time: what the always-on clocks measured in the window and outside."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepscope.analyze.steps import Bools, Floats, Rows, Steps, assemble
+from stepscope.analyze.whatif.forward import Clocks
+from stepscope.analyze.whatif.priors import BARE_HOST
+from stepscope.record.rows import STEP_PHASES, Kind
+from stepscope.stats.series import warmup
+
+_BLOCKS = 8
+_NOTABLE = 0.01
+_QUEUED = 0.1
+_COMPUTED = ("forward", "backward", "optimizer")
+_OTHER = STEP_PHASES.index("other")
+_IS_OTHER = np.arange(len(STEP_PHASES)) == _OTHER
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Host time of the bare program over that in the window, by phase, waits left out."""
+
+    factors: Mapping[str, float]
+    uncertainty: Mapping[str, float]
+    """Of each factor, as a share of it: the spread of the steps on both sides."""
+    bare_ms: Mapping[str, float]
+    """Mean host time of a bare step by phase, waits left out."""
+    window_ms: Mapping[str, float]
+    """The same of a step in the window."""
+    step_ms: float
+    """The bare step itself; the replay does not use it, only its error is told by it."""
+    steps: int
+    """Bare steps that went into it."""
+    window: int = 0
+    """Whole steps in the window."""
+    outside: float = 0.0
+    """The share of the window's time that the clocks book to no step."""
+    clocks: Clocks = field(default_factory=lambda: Clocks(np.zeros(0), np.zeros(0)))
+    """What they measured in each step of the window."""
+    data_wait_low_ms: float = 0.0
+    """What a batch costs the host where it lies ready: the low end of bare data waits."""
+
+    def scale(self, recorded_ms: Floats, queued: Floats | None = None) -> Floats:
+        """What to multiply recorded host time by, phase by phase, to have the bare program's.
+
+        `recorded_ms` is a step's host time as the recording tells it, waits left out. What it has
+        beyond the clocks' own time of a phase is not surely that phase's and is scaled like the
+        whole step; what they book to no step (a new epoch, an evaluation) is left out, and the
+        bare time of phases that it does not show is put into `other`.
+        `queued` is the share of each phase that launches stood at a full queue: the clocks have
+        that in them, in the window and outside, and so know no better than a prior.
+        """
+        bare, slowed, factors = (
+            np.array([table.get(phase, 0.0) for phase in STEP_PHASES])
+            for table in (self.bare_ms, self.window_ms, self.factors)
+        )
+        if queued is not None:
+            factors = np.where(queued > _QUEUED, np.minimum(factors, BARE_HOST), factors)
+        whole = float(bare.sum() / slowed.sum()) if slowed.any() else 1.0
+        surely = np.minimum(recorded_ms, slowed) if slowed.any() else recorded_ms
+        aim = factors * surely + whole * (recorded_ms - surely)
+        if self.outside > _NOTABLE:
+            aim[_OTHER] = bare[_OTHER]
+        aim[_OTHER] += bare[(recorded_ms <= 0) & ~_IS_OTHER].sum()
+        scaled: Floats = np.divide(aim, recorded_ms, out=factors, where=recorded_ms > 0)
+        return scaled
+
+    def error(self) -> float:
+        """How far a step of host time alone may lie off, as a share."""
+        off = sum((self.bare_ms[p] * self.uncertainty[p]) ** 2 for p in self.factors)
+        whole = sum(self.bare_ms.values())
+        return float(off**0.5 / whole) if whole else 0.0
+
+
+def calibration(
+    rows: Rows, start_ns: float, first: int | None = None, use: Callable[[int], Bools] | None = None
+) -> Calibration | None:
+    """From a run's rows; None where no window was recorded, or no step outside it.
+
+    `first` is the number of steps that are warm-up; None: found here. `use` picks, of so many bare
+    steps, those to calibrate by, so that the others can test it; None: all.
+    """
+    steps = assemble(rows, start_ns)
+    window = window_steps(rows, steps)
+    if not window.any():
+        return None
+    if first is None:
+        first = warmup(steps.duration[~steps.in_window])
+    bare = (np.arange(len(steps)) >= first) & ~steps.in_window
+    if use is not None:
+        bare[np.flatnonzero(bare)] = use(int(bare.sum()))
+    if not bare.any():
+        return None
+    begun, ended = rows["end_ns"][rows["kind"].astype(int) == Kind.WINDOW][:2].tolist()
+    stopping = float(rows["observer_ns"][rows["end_ns"] == ended].sum())
+    outside = 1.0 - float(steps.duration[window].sum()) / max(ended - begun - stopping, 1.0)
+    return _calibration(steps, window, bare, outside)
+
+
+def window_steps(rows: Rows, steps: Steps) -> Bools:
+    """The steps of the first window, the one without stacks."""
+    marks = rows["end_ns"][rows["kind"].astype(int) == Kind.WINDOW]
+    if len(marks) < 2:
+        return np.zeros(len(steps), bool)
+    inside: Bools = (steps.end > marks[0]) & (steps.end <= marks[1])
+    return inside
+
+
+def read_calibration(
+    folder: Path, run: Mapping[str, Any], use: Callable[[int], Bools] | None = None
+) -> Calibration | None:
+    """That of a run folder; `run` is its run.json."""
+    from stepscope.store.table import read_table
+
+    asked = run.get("options", {}).get("warmup")
+    return calibration(
+        read_table(folder / "rows.npy"),
+        float(run["run"].get("started_ns") or 0),
+        None if asked is None else int(asked),
+        use,
+    )
+
+
+def _calibration(steps: Steps, window: Bools, bare: Bools, outside: float) -> Calibration:
+    factors, uncertainty, means, slowed = {}, {}, {}, {}
+    for phase in STEP_PHASES:
+        without, within = steps.host[phase][bare], steps.host[phase][window]
+        usual, recorded = float(without.mean()), float(within.mean())
+        means[phase], slowed[phase] = usual / 1e6, recorded / 1e6
+        factors[phase] = usual / recorded if recorded > 0 else 1.0
+        uncertainty[phase] = float(np.hypot(_doubt(without), _doubt(within)))
+    if np.isfinite(steps.device["forward"]).any():
+        _beside_a_device(factors, steps, window, bare)
+    return Calibration(
+        factors=factors,
+        uncertainty=uncertainty,
+        bare_ms=means,
+        window_ms=slowed,
+        step_ms=steps.mean(bare) / 1e6,
+        steps=int(bare.sum()),
+        window=int(window.sum()),
+        outside=outside,
+        clocks=Clocks(steps.host["forward"][window], steps.host["backward"][window]),
+        data_wait_low_ms=float(np.percentile(steps.host["data_wait"][bare], 10)) / 1e6,
+    )
+
+
+def _beside_a_device(factors: dict[str, float], steps: Steps, window: Bools, bare: Bools) -> None:
+    """Host time next to a device: copies to it contain waiting, and so do launches into a full
+    queue, so copies go by the other phases, and no phase is held to be slower bare."""
+    usual = sum(float(steps.host[p][bare].mean()) for p in _COMPUTED)
+    recorded = sum(float(steps.host[p][window].mean()) for p in _COMPUTED)
+    factors["h2d"] = usual / recorded if recorded > 0 else 1.0
+    for phase in factors:
+        factors[phase] = min(1.0, factors[phase])
+
+
+def _doubt(values: Floats) -> float:
+    """Of a mean of step times, as a share: from means of consecutive blocks, as noise comes in
+    bursts; from the steps themselves where they are few."""
+    mean = float(values.mean())
+    if len(values) < 2 or mean <= 0:
+        return 0.0
+    blocks = values
+    if len(values) >= 2 * _BLOCKS:
+        blocks = np.array([part.mean() for part in np.array_split(values, _BLOCKS)])
+    return float(blocks.std(ddof=1) / np.sqrt(len(blocks)) / mean)

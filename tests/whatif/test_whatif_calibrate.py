@@ -1,0 +1,137 @@
+"""From recorded to bare host time, on rows made by hand. Times are milliseconds."""
+
+import numpy as np
+import pytest
+
+from stepscope.analyze.whatif.calibrate import calibration
+from stepscope.analyze.whatif.forward import Clocks
+from stepscope.record.rows import PROFILED, ROW_COLUMNS, STACKS, STEP_PHASES, Kind
+
+MS = 1e6
+START = 1_000 * MS
+BARE = {"data_wait": 1.0, "forward": 3.0, "backward": 4.0, "optimizer": 1.0, "other": 1.0}
+SLOWED = {"data_wait": 1.0, "forward": 4.0, "backward": 8.0, "optimizer": 2.0, "other": 1.25}
+
+
+def row(kind, times, flags=0, device=float("nan")):
+    made = dict.fromkeys(ROW_COLUMNS, 0.0) | {"kind": float(kind), "flags": float(flags)}
+    made |= {name: device * MS for name in ROW_COLUMNS if name.startswith("device_")}
+    made |= {f"{phase}_ns": ms * MS for phase, ms in times.items()}
+    made["end_ns"] = sum(times.values()) * MS
+    if kind == Kind.STEP:
+        made |= {"forwards": 1.0, "backwards": 1.0}
+    return made
+
+
+def table(rows):
+    made = np.zeros(len(rows), dtype=[(name, "<f8") for name in ROW_COLUMNS])
+    for index, values in enumerate(rows):
+        for name, value in values.items():
+            made[name][index] = value
+    made["end_ns"] = START + np.cumsum(made["end_ns"])
+    return made
+
+
+def run(bare=BARE, slowed=SLOWED, window=4, after=40, between=(), **about):
+    def steps(count, times, flags=0):
+        return [row(Kind.STEP, times, flags, **about) for _ in range(count)]
+
+    return table(
+        [
+            *steps(12, bare),
+            row(Kind.WINDOW, {"observer": 50.0}),
+            *steps(1, slowed, PROFILED),
+            *between,
+            *steps(window - 1, slowed, PROFILED),
+            row(Kind.WINDOW, {"observer": 80.0}, PROFILED),
+            *steps(1, bare, PROFILED),
+            row(Kind.WINDOW, {"observer": 50.0}, PROFILED),
+            *steps(2, {phase: 3 * ms for phase, ms in bare.items()}, PROFILED | STACKS),
+            row(Kind.WINDOW, {"observer": 80.0}, PROFILED | STACKS),
+            *steps(1, bare, PROFILED | STACKS),
+            *steps(after, bare),
+        ]
+    )
+
+
+def test_factors_are_bare_over_recorded_time_phase_by_phase():
+    found = calibration(run(), START, first=2)
+    assert found.factors == pytest.approx(
+        {"data_wait": 1, "h2d": 1, "forward": 0.75, "backward": 0.5, "optimizer": 0.5, "other": 0.8}
+    )
+    assert found.window == 4  # neither the step after it nor the window with stacks
+    assert found.steps == 50
+    assert found.step_ms == pytest.approx(10)
+    assert found.clocks.forward.tolist() == [4 * MS] * 4
+    assert found.outside == pytest.approx(0, abs=1e-9)
+
+
+def test_steady_steps_leave_no_doubt_and_unsteady_ones_do():
+    rows = run(after=80)
+    assert calibration(rows, START, first=2).error() == pytest.approx(0)
+    shaken = rows.copy()
+    grown = np.random.default_rng(0).normal(0, 0.4, len(rows)) * MS
+    grown[0] = 0
+    shaken["forward_ns"] += grown
+    shaken["end_ns"] += np.cumsum(grown)
+    assert 0.002 < calibration(shaken, START, first=2).error() < 0.1
+
+
+def test_waits_for_the_device_are_in_no_factor():
+    waits = {**BARE, "wait": 5.0}
+    found = calibration(run(bare=waits, slowed={**SLOWED, "wait": 1.0}), START, first=2)
+    assert found.factors["forward"] == pytest.approx(0.75)
+    assert "wait" not in found.factors
+    assert found.step_ms == pytest.approx(15)
+    assert sum(found.bare_ms.values()) == pytest.approx(10)
+
+
+def test_beside_a_device_copies_go_by_the_other_phases_and_nothing_is_slower_bare():
+    bare = {**BARE, "h2d": 9.0, "other": 2.0}  # a pageable copy waits for what comes before
+    found = calibration(run(bare, {**SLOWED, "h2d": 1.0}, device=3.0), START, first=2)
+    assert found.factors["h2d"] == pytest.approx(8 / 14)
+    assert found.factors["other"] == 1.0
+
+
+def test_what_belongs_to_no_step_is_not_scaled_into_one():
+    """A new epoch in the window: the recording has it, the steps have not."""
+    between = (row(Kind.EPOCH, {"epoch_start": 30.0}, PROFILED),)
+    found = calibration(run(between=between), START, first=2)
+    assert found.outside > 0.3
+    recorded = np.array([SLOWED.get(phase, 0.0) for phase in STEP_PHASES])
+    recorded[STEP_PHASES.index("other")] += 30 / 4
+    scaled = found.scale(recorded) * recorded
+    assert scaled[STEP_PHASES.index("other")] == pytest.approx(1.0)
+    assert scaled.sum() == pytest.approx(10)
+
+
+def test_the_time_of_a_phase_that_the_recording_does_not_show_is_not_lost():
+    found = calibration(run(), START, first=2)
+    recorded = np.array([SLOWED.get(phase, 0.0) for phase in STEP_PHASES])
+    unseen = STEP_PHASES.index("data_wait")
+    recorded[unseen] = 0.0
+    assert (found.scale(recorded) * recorded).sum() == pytest.approx(10)
+
+
+def test_a_part_of_the_bare_steps_can_be_kept_for_testing():
+    found = calibration(run(), START, first=2, use=lambda count: np.arange(count) % 2 == 0)
+    assert found.steps == 25
+    assert found.factors["forward"] == pytest.approx(0.75)
+
+
+def test_without_a_window_or_without_bare_steps_there_is_no_calibration():
+    rows = run()
+    plain = rows[rows["flags"] == 0]
+    plain = plain[plain["kind"] != Kind.WINDOW]
+    assert calibration(plain, START) is None
+    inside = rows[rows["flags"] > 0]
+    first = rows[rows["kind"] == Kind.WINDOW][:1]
+    assert calibration(np.concatenate((first, inside)), START) is None
+    assert calibration(rows[:0], START) is None
+
+
+def test_clocks_of_another_number_of_steps_are_averaged():
+    clocks = Clocks(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
+    assert clocks.of(2) is clocks
+    assert clocks.of(3).forward.tolist() == [2.0, 2.0, 2.0]
+    assert Clocks(np.zeros(0), np.zeros(0)).of(3) is None

@@ -1,0 +1,192 @@
+"""What each fix changes in a window."""
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+from cases import Document, case, dataset, kernel, show, trace
+from recordings import recorded
+
+from stepscope.analyze.timeline.document import analyse
+from stepscope.analyze.whatif.gains import GAINS, NOT_IN_A_STEP, change_for
+from stepscope.analyze.whatif.gains_factors import bounded, by_operator
+from stepscope.analyze.whatif.gains_known import ceilings
+from stepscope.analyze.whatif.tasks import Loader
+from stepscope.diagnose.case import Case, case_of_trace
+from stepscope.fixes.catalogue import NAMES
+from stepscope.hardware.ceiling_cache import save_ceilings
+
+MS = 1_000_000
+H200 = {"fp32": 50e12, "tf32": 400e12, "bf16": 700e12}
+
+
+@cache
+def of_recording(name: str) -> Case:
+    timeline = recorded(name)
+    found = case_of_trace(analyse(timeline), timeline)
+    assert found is not None
+    return found
+
+
+def replayed(one: Case, fix: str, value: str | None = None) -> float:
+    """The step with a fix, as a share of the unchanged one."""
+    changes = change_for(fix, value, one)
+    assert changes is not None
+    assert one.model is not None
+    return float(one.model.replay(*changes).step_ms / one.model.step_ms)
+
+
+def device_time(one: Case, fix: str, value: str | None = None) -> float:
+    """The device's own time with a fix, as a share of what it is."""
+    changes = change_for(fix, value, one)
+    model: Any = one.model
+    assert changes is not None
+    work = model.changed(*changes).work
+    return float(work.duration[~work.gone].sum() / model.tasks.work.duration.sum())
+
+
+def measured(monkeypatch, tmp_path, fp32: float, bf16: float, spread: float = 0.05) -> None:
+    """A cache in which the processor "CPU" was measured, in TFLOP/s."""
+    monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path))
+    values = {"matmul_fp32_tflops": fp32, "matmul_bf16_tflops": bf16, "memory_gb_per_s": 50.0}
+    entries = {name: {"value": value, "spread": spread} for name, value in values.items()}
+    save_ceilings({"schema": 1, "key": "CPU x 2", "device": "CPU", "ceilings": entries})
+
+
+def on_host(*rows: tuple[str, int, float]) -> Document:
+    operators = [
+        {"name": name, "count": n, "self_ns": int(n * us * 1e3), "total_ns": 0}
+        for name, n, us in rows
+    ]
+    return trace("cpu", host={"operators": operators})
+
+
+def test_every_fix_is_known_or_said_not_to_show_in_a_step():
+    assert set(GAINS) | set(NOT_IN_A_STEP) == set(NAMES)
+    assert not set(GAINS) & set(NOT_IN_A_STEP)
+
+
+@pytest.mark.parametrize("fix", NAMES)
+def test_empty_documents_give_changes_or_none_and_never_raise(fix):
+    for device in ("cuda", "cpu"):
+        for one in (case(device), case(device, show={}, trace={}), case(device, show=show(device))):
+            changes = change_for(fix, None, one)
+            assert changes is None or all(callable(change) for change in changes)
+
+
+def test_a_fix_nobody_knows_changes_nothing():
+    assert change_for("magic", None, case()) is None
+
+
+def test_bf16_halves_what_a_resnet50_takes_of_the_device():
+    assert 0.4 < device_time(of_recording("resnet50_b64_h200"), "amp", "bf16") < 0.65
+
+
+def test_a_program_in_bf16_gains_nothing_from_autocast():
+    assert change_for("amp", "bf16", of_recording("gpt_b4x1024_bf16_h200")) is None
+
+
+def test_tf32_concerns_only_what_is_multiplied_in_fp32():
+    one = of_recording("resnet50_b64_h200")
+    assert 0.99 < device_time(one, "tf32", "on") <= 1.0
+    assert change_for("tf32", "off", one) is None
+
+
+def test_channels_last_takes_the_layout_changes_away():
+    share = device_time(of_recording("resnet50_b64_h200"), "channels_last")
+    assert share == pytest.approx(1 - 0.95 * 3.43 / 31.9, abs=0.01)
+
+
+def test_a_cuda_graph_leaves_a_launch_bound_step_to_the_device():
+    assert replayed(of_recording("resnet18_b32_h200"), "cuda_graph") < 0.25
+    assert change_for("cuda_graph", None, case("cpu")) is None
+
+
+def test_compiling_for_graphs_gains_more_than_compiling_alone():
+    one = of_recording("resnet18_b32_h200")
+    graphs, plain = replayed(one, "compile", "reduce-overhead"), replayed(one, "compile", "default")
+    assert graphs < plain < 0.8
+
+
+def test_a_fused_optimizer_moves_its_state_once():
+    one = of_recording("gpt_b4x1024_bf16_h200")
+    assert device_time(one, "fused_optimizer") == pytest.approx(1 - 0.65 * 4.66 / 21.25, abs=0.02)
+
+
+def test_a_fused_optimizer_is_bounded_by_its_bytes_where_they_are_known():
+    roofline = {"ceilings": {"flops_per_s": H200, "bytes_per_s": 4e12}, "shapes": []}
+    phases = [{"name": "optimizer", "total_ns": 6 * MS, "count": 60}]
+    window = trace(roofline=roofline, by={"phase": phases})
+    optimizers = [{"id": 0, "name": "AdamW", "fused": None}]
+    one = case(show=show(config={"optimizers": optimizers}), trace=window)
+    changes = change_for("fused_optimizer", None, one)
+    tasks: Any = of_recording("gpt_b4x1024_bf16_h200").model
+    after = changes[0](tasks.tasks).work if changes else None
+    assert after is not None
+    gone = after.duration[~after.gone].sum() / tasks.tasks.work.duration.sum()
+    least_ms = 25e6 * 28 / (4e12 * 0.8) * 1e3
+    assert gone == pytest.approx(1 - (1 - least_ms / 1.0) * 4.66 / 21.25, abs=0.02)
+
+
+def test_an_optimizer_that_is_fused_is_left_alone():
+    assert change_for("fused_optimizer", None, case(show=show(), trace=trace())) is None
+    assert change_for("foreach", None, case(show=show(), trace=trace())) is None
+
+
+def test_bf16_on_a_processor_only_where_it_was_measured_to_be_faster(monkeypatch, tmp_path):
+    one = case("cpu", show=show("cpu"), trace=on_host(("aten::addmm", 60, 900.0)))
+    measured(monkeypatch, tmp_path, fp32=1.0, bf16=4.0)
+    assert change_for("amp", "bf16", one) is not None
+    measured(monkeypatch, tmp_path, fp32=1.0, bf16=0.8)
+    assert change_for("amp", "bf16", one) is None
+    measured(monkeypatch, tmp_path, fp32=1.0, bf16=2.0, spread=0.5)
+    assert change_for("amp", "bf16", one) is None
+
+
+def test_a_processors_ceilings_are_those_of_its_model(monkeypatch, tmp_path):
+    measured(monkeypatch, tmp_path, fp32=1.0, bf16=4.0, spread=0.0)
+    assert ceilings(case("cpu", show=show("cpu"))).bytes_per_s == 50e9
+    other = show("cpu", config={"machine": {"cpu": {"model": "another"}}})
+    assert ceilings(case("cpu", show=other)).flops_per_s == {}
+
+
+def test_a_row_keeps_what_its_ceiling_does_not_explain():
+    row = {"time_ns": 10 * MS, "least_ns": 3 * MS, "kernels": 10}
+    assert bounded(row, 1.5 * MS, rest=0.5) == pytest.approx(1.5 / 0.75 * MS + 6 * MS * 0.5)
+    assert bounded(row | {"least_ns": None}, MS, rest=0.5) is None
+    short = {"time_ns": 20_000, "least_ns": 100, "kernels": 10}
+    assert bounded(short, 50, rest=0.1) is None  # no kernel is shorter than 2 µs
+
+
+def test_operators_are_weighed_by_the_time_of_their_shapes():
+    rows = [{"name": "aten::mm", "time_ns": 30}, {"name": "aten::mm", "time_ns": 10},
+            {"name": "aten::add", "time_ns": 5}]  # fmt: skip
+    factors = by_operator(rows, lambda row: 10.0 if row["time_ns"] == 30 else None)
+    assert factors == {"aten::mm": 0.5}
+
+
+def test_cached_samples_leave_collating():
+    model: Any = of_recording("resnet18_b32_h200").model
+    changes = change_for("cache", None, case(show=show(pipeline=[dataset()])))
+    assert changes is not None
+    loader = changes[0](replace(model.tasks, loader=Loader(10.0, 0))).loader
+    assert loader is not None
+    assert loader.batch_ms == pytest.approx(10.0 * (0.1 + 0.02))
+
+
+def test_more_threads_only_for_large_operators_of_a_processor():
+    run = show("cpu", config={"switches": {"threads": 1}})
+    large = case("cpu", show=run, trace=on_host(("aten::addmm", 60, 900.0)))
+    small = case("cpu", show=run, trace=on_host(("aten::addmm", 60, 9.0)))
+    assert change_for("threads", "4", large) is not None
+    assert change_for("threads", "4", small) is None
+    assert change_for("threads", "4", case(show=show(), trace=trace())) is None
+
+
+def test_convolutions_are_tuned_only_where_they_are_not():
+    convolutions = trace(kernels=[kernel("conv", 60 * MS, category="convolution")])
+    on = case(show=show(), trace=convolutions)
+    off = case(show=show(config={"switches": {"cudnn_benchmark": False}}), trace=convolutions)
+    assert change_for("cudnn_benchmark", None, on) is None
+    assert change_for("cudnn_benchmark", None, off) is not None

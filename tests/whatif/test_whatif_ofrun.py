@@ -1,0 +1,132 @@
+"""Runs recorded on a CPU: the calibrated replay of their window meets their unprofiled step.
+
+Each archive holds what the model reads of a run folder (rows, facts, the data clock's tables and
+the window), recorded by `benchmarks/replay.py --keep`, without paths.
+"""
+
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from stepscope.analyze.timeline.steps import find_steps
+from stepscope.analyze.whatif import changes
+from stepscope.analyze.whatif.calibrate import Calibration, read_calibration
+from stepscope.analyze.whatif.model import build
+from stepscope.analyze.whatif.ofrun import model_of_run, run_loader
+from stepscope.record.rows import STEP_PHASES
+from stepscope.store.folder import read_run
+from stepscope.trace.kineto import read_kineto
+
+RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.zip"))
+
+
+@pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.stem)
+def folder(request, tmp_path_factory):
+    place = tmp_path_factory.mktemp("run")
+    with ZipFile(request.param) as archive:
+        archive.extractall(place)
+    return place
+
+
+def test_there_are_recorded_runs():
+    assert len(RECORDED) >= 3
+
+
+def test_the_calibrated_replay_meets_the_bare_step(folder):
+    model = model_of_run(folder)
+    clocks = read_calibration(folder, read_run(folder))
+    assert model.calibrated
+    assert model.step_ms == pytest.approx(clocks.step_ms, rel=0.03)
+    assert abs(model.step_ms / clocks.step_ms - 1) <= model.error
+
+
+def test_without_calibration_the_replay_misses_the_bare_step(folder):
+    timeline = read_kineto(folder / "window.pt.trace.json.gz", processes=1)
+    clocks = read_calibration(folder, read_run(folder))
+    plain = build(timeline, find_steps(timeline).steps)
+    assert abs(plain.step_ms / clocks.step_ms - 1) > 0.05
+    assert not plain.calibrated
+
+
+def test_without_its_batches_the_replay_misses_the_bare_step(folder):
+    model = model_of_run(folder)
+    clocks = read_calibration(folder, read_run(folder))
+    assert len(model.tasks.fetches) == model.tasks.steps
+    lost = model.replay(changes.remove_phase("data_wait")).step_ms
+    assert lost < 0.97 * clocks.step_ms
+
+
+def test_the_same_folder_gives_the_same_model(folder):
+    assert model_of_run(folder).unchanged == model_of_run(folder).unchanged
+
+
+def test_phases_add_up_to_what_the_clocks_measured(folder):
+    model = model_of_run(folder)
+    clocks = read_calibration(folder, read_run(folder))
+    for number, phase in enumerate(STEP_PHASES):
+        if phase != "data_wait":
+            spent = model.tasks.host.duration[model.tasks.host.phase == number].sum()
+            spent /= model.tasks.steps * 1e6
+            assert spent == pytest.approx(clocks.bare_ms[phase], abs=0.05 * clocks.step_ms)
+
+
+def test_a_folder_without_a_window_has_no_model(tmp_path):
+    (tmp_path / "run.json").write_text(json.dumps({"schema": "stepscope.run/1", "run": {}}))
+    assert model_of_run(tmp_path) is None
+
+
+RUN = {"machine": {"cpu": {"usable_cores": 16}}}
+
+
+def clocks_of(**bare_ms):
+    return Calibration(
+        factors={}, uncertainty={}, bare_ms={"data_wait": 0.0} | bare_ms, window_ms={},
+        step_ms=sum(bare_ms.values()), steps=100, data_wait_low_ms=0.1,
+    )  # fmt: skip
+
+
+def facts_of(workers, device="cuda:0"):
+    loader = {"num_workers": workers, "prefetch_factor": 4 if workers else None}
+    config = {"models": [{"devices": [device]}], "switches": {"threads": 8}}
+    return {"loader": [loader], "config": [config]}
+
+
+class Source:
+    """A pipeline whose workers take so long for a batch."""
+
+    def __init__(self, ms_per_batch):
+        self.ms_per_batch = ms_per_batch
+
+
+def test_without_workers_a_batch_takes_what_the_host_waits():
+    loader = run_loader(facts_of(0), [], RUN, clocks_of(data_wait=5.0, forward=5.0), 1.0)
+    assert (loader.batch_ms, loader.workers, loader.measured) == (5.0, 0, 0)
+    assert (loader.cores, loader.host_cores) == (16.0, 1.0)
+
+
+def test_on_the_cpu_the_hosts_threads_take_cores_too():
+    clocks = clocks_of(data_wait=5.0, forward=5.0)
+    assert run_loader(facts_of(0, "cpu"), [], RUN, clocks, 1.0).host_cores == 8.0
+
+
+def test_workers_that_are_behind_explain_the_wait():
+    clocks = clocks_of(data_wait=5.0, forward=5.0)
+    loader = run_loader(facts_of(4), [Source(40.0)], RUN, clocks, 1.0)
+    assert loader.batch_ms == 40.0
+    assert loader.hand_over_ms == pytest.approx(0.1)
+    assert loader.late_ms == pytest.approx(0.0)
+    assert loader.prefetch == 4
+
+
+def test_what_their_pace_does_not_explain_comes_late():
+    clocks = clocks_of(data_wait=5.0, forward=5.0)
+    loader = run_loader(facts_of(4), [Source(4.0)], RUN, clocks, 1.0)
+    assert loader.late_ms == pytest.approx(4.9)
+
+
+def test_a_run_without_a_loader_has_none():
+    clocks = clocks_of(data_wait=5.0, forward=5.0)
+    assert run_loader({"loader": [], "config": []}, [], RUN, clocks, 1.0) is None
+    assert run_loader(facts_of(2), [], RUN, clocks, 0.0) is None
