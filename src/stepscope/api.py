@@ -48,6 +48,7 @@ def observe(
     import torch  # noqa: F401
 
     from stepscope.analyze.summary import summarize
+    from stepscope.diagnose.findings import with_findings
     from stepscope.launch.here import Here, refuse_second
     from stepscope.record.options import ProbeOptions
     from stepscope.store.folder import create
@@ -66,4 +67,4 @@ def observe(
         raise
     finally:
         here.end(error)
-        observed.document = summarize(folder)
+        observed.document = with_findings(summarize(folder), folder)

@@ -13,13 +13,19 @@ from stepscope.record.errors import UsageError
 @click.command()
 @click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--all", "everything", is_flag=True, help="Every finding, and all there is.")
 @click.option("--ncu", type=click.Path(path_type=Path), help="Counters of Nsight Compute to use.")
 @click.option(
     "--export", "target", type=click.Path(path_type=Path), help="Events as .parquet/.arrow."
 )
 @click.option("--force", is_flag=True, help="Replace the file named by --export.")
 def analyze(
-    traces: tuple[Path, ...], as_json: bool, ncu: Path | None, target: Path | None, force: bool
+    traces: tuple[Path, ...],
+    as_json: bool,
+    everything: bool,
+    ncu: Path | None,
+    target: Path | None,
+    force: bool,
 ) -> None:
     """Read TRACES and account for every microsecond.
 
@@ -28,6 +34,7 @@ def analyze(
     """
     from stepscope.analyze.timeline.document import analyse
     from stepscope.analyze.timeline.manyranks import analyse_ranks
+    from stepscope.diagnose.findings import with_trace_findings
     from stepscope.hardware.ceiling_cache import known_ceilings
     from stepscope.report.ranks import print_ranks
     from stepscope.report.trace import print_trace
@@ -43,16 +50,17 @@ def analyze(
         export(timelines, target, force)
     if len(timelines) > 1:
         document = analyse_ranks(timelines, known_ceilings())
-        show: Any = print_ranks
     else:
         counters = _counters(ncu, timelines[0]) if ncu is not None else None
         document = analyse(timelines[0], known_ceilings(), counters)
-        show = print_trace
+        document = with_trace_findings(document, timelines[0])
     if as_json:
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()
+    elif len(timelines) > 1:
+        print_ranks(document, sys.stdout)
     else:
-        show(document, sys.stdout)
+        print_trace(document, sys.stdout, everything)
 
 
 def _counters(path: Path, timeline: Any) -> Any:

@@ -122,12 +122,13 @@ def _folders(out: Path | None, force: bool, repeat: int) -> list[Path]:
 def _tell(folder: Path, number: int, repeat: int) -> None:
     """The summary on stderr. Whatever goes wrong here, the program's exit code stands."""
     from stepscope.analyze.summary import summarize
+    from stepscope.diagnose.findings import with_findings
     from stepscope.report.terminal import print_summary
 
     try:
         if repeat > 1:
             print(f"\nrun {number} of {repeat}", file=sys.stderr)
-        print_summary(summarize(folder), sys.stderr)
+        print_summary(with_findings(summarize(folder), folder), sys.stderr)
     except StepscopeError as problem:
         print(f"stepscope: {problem}", file=sys.stderr)
     except Exception as problem:

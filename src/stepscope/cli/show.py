@@ -10,15 +10,18 @@ import click
 @click.command()
 @click.argument("run", required=False)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-def show(run: str | None, as_json: bool) -> None:
+@click.option("--all", "everything", is_flag=True, help="Every finding, and what is fine.")
+def show(run: str | None, as_json: bool, everything: bool) -> None:
     """Print RUN: a run folder or an id; the last run here when left out."""
     from stepscope.analyze.summary import summarize
+    from stepscope.diagnose.findings import with_findings
     from stepscope.report.terminal import print_summary
     from stepscope.store.folder import find
 
-    document = summarize(find(run, Path.cwd()))
+    folder = find(run, Path.cwd())
+    document = with_findings(summarize(folder), folder)
     if as_json:
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()
     else:
-        print_summary(document, sys.stdout)
+        print_summary(document, sys.stdout, everything)

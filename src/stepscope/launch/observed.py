@@ -145,8 +145,13 @@ def run_facts(program: str, arguments: Iterable[str], folder: Path) -> dict[str,
 def finish(folder: Path, facts: dict[str, Any]) -> None:
     """Complete a folder whose program has ended."""
     from stepscope.store.memray_lines import reduce_memray
+    from stepscope.store.source import keep_sources
 
     _pack(folder)
+    try:
+        keep_sources(folder, facts["run"]["started"])
+    except OSError as problem:
+        facts["run"].setdefault("problems", []).append(f"no source lines kept: {problem}")
     try:
         reduce_memray(folder)
     except (OSError, StepscopeError) as problem:

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from stepscope.report.bars import bar, title
+from stepscope.report.findings import finding_lines, rest_lines, try_lines
 from stepscope.report.idle import IDLE_CAUSES, idle_place
 from stepscope.report.lines import show_lines
 from stepscope.report.text import milliseconds, place, plural, safe, seconds, shortened, size
@@ -38,27 +39,34 @@ _NAMES = {
 }
 _NOTICEABLE = 0.05
 _WIDEST = 80
+_FOR_TOOLS = "    all of it, for other tools"
 
 
-def print_summary(document: Document, stream: IO[str]) -> None:
-    """The screen `run` ends with and `show` prints."""
+def print_summary(document: Document, stream: IO[str], everything: bool = False) -> None:
+    """The screen `run` ends with and `show` prints; `everything` for `show --all`."""
     console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     lines: list[Text] = _title(document, width)
     lines += _ending(document)
     lines += _fixes(document)
+    short = bool(document.get("findings")) and not everything
     if document["steps"]["count"]:
         lines += [Text(), _headline(document), Text()]
         lines += _bars(document, width)
-        lines += _sinks(document)
-        lines += _waits(document)
-        lines += _idle(document)
+        more = f"stepscope show {_reference(document['run'])} --all"
+        lines += finding_lines(document, width, everything, more)
+        if not short:
+            lines += _nothing_found(document)
+            lines += _sinks(document)
+            lines += _waits(document)
+            lines += _idle(document)
         lines += _remarks(document)
-    lines += _account(document)
+    lines += rest_lines(document, width) if everything else []
+    lines += _account_line(document) if short else _account(document)
     lines += _host_code(document)
     lines += _memory_lines(document)
     lines += [Text(f"note: {safe(problem)}", "yellow") for problem in document["problems"]]
-    lines += _next(document)
+    lines += _next(document, width, short)
     show_lines(console, [Text(), *lines], width)
 
 
@@ -149,6 +157,13 @@ def _bars(document: Document, width: int) -> list[Text]:
         for phase, ms in document["phases_ms"].items()
         if phase != "h2d" or document["gpu"] or ms
     ]
+
+
+def _nothing_found(document: Document) -> list[Text]:
+    """Said where the run was diagnosed and nothing slows a step noticeably."""
+    if document.get("findings") != []:
+        return []
+    return [Text(), Text("No bottleneck found: no change is known to save 2% of a step", "green")]
 
 
 def _sinks(document: Document) -> list[Text]:
@@ -246,6 +261,21 @@ def _account(document: Document) -> list[Text]:
     return lines
 
 
+def _account_line(document: Document) -> list[Text]:
+    """The whole run in a line, where findings need the room."""
+    account = document["account_s"]
+    total = sum(account.values())
+    if not total:
+        return []
+    parts = [
+        f"{_NAMES.get(name, name)} {value / total:.0%}"
+        for name, value in sorted(account.items(), key=lambda item: -item[1])
+        if value >= _NOTICEABLE * total
+    ]
+    words = f"The whole run, {seconds(total)}: "
+    return [Text(), Text.assemble((words, "bold"), ", ".join(parts))]
+
+
 def _host_code(document: Document) -> list[Text]:
     code = document["host_code"]
     if not code or not code["lines"]:
@@ -272,22 +302,23 @@ def _memory_lines(document: Document) -> list[Text]:
     return lines
 
 
-def _next(document: Document) -> list[Text]:
+def _next(document: Document, width: int, short: bool) -> list[Text]:
     run = document["run"]
-    lines = [Text()]
-    if document["steps"]["count"]:
-        lines.append(
-            Text(f"Next:  stepscope show {_reference(run)} --json    all of it, for other tools")
-        )
-        if document["windows"]:
-            lines.append(Text("       open in Perfetto or TensorBoard:"))
-            lines.append(Text(f"       {_path(run['folder'])}/window.pt.trace.json.gz"))
-        elif run.get("window") and not run["under_way"]:
-            hint = "       no kernels recorded: it ended too early; --window-at 2 would"
-            lines.append(Text(hint, "dim"))
-    else:
-        lines.append(Text("Next:  stepscope run --help"))
-    return lines
+    if not document["steps"]["count"]:
+        return [Text(), Text("Next:  stepscope run --help")]
+    lines = try_lines(document, width)
+    command = f"stepscope show {_reference(run)} --json"
+    fits = len(command) + len(_FOR_TOOLS) <= width - 7
+    lines.append(Text(command + (_FOR_TOOLS if fits else "")))
+    if document["windows"] and not short:
+        lines.append(Text("open in Perfetto or TensorBoard:"))
+        lines.append(Text(f"{_path(run['folder'])}/window.pt.trace.json.gz"))
+    elif run.get("window") and not document["windows"] and not run["under_way"]:
+        hint = "no kernels recorded: it ended too early; --window-at 2 would"
+        lines.append(Text(hint, "dim"))
+    first, *rest = lines
+    indented = [Text.assemble("       ", line) for line in rest]
+    return [Text(), Text.assemble("Next:  ", first), *indented]
 
 
 def _reference(run: Document) -> str:

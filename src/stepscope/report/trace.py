@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from stepscope.report.bars import bar, title
+from stepscope.report.findings import finding_lines, rest_lines
 from stepscope.report.idle import IDLE_CAUSES, idle_place
 from stepscope.report.lines import show_lines
 from stepscope.report.quality import quality_notes
@@ -29,17 +30,22 @@ _HOW = {
 }
 
 
-def print_trace(document: Document, stream: IO[str]) -> None:
-    """The screen of `stepscope analyze`."""
+def print_trace(document: Document, stream: IO[str], everything: bool = False) -> None:
+    """The screen of `stepscope analyze`; `everything` for its `--all`."""
     console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     lines = [*_title(document, width), Text(), _headline(document), Text()]
+    short = bool(document.get("findings")) and not everything
     lines += _bars(document, width)
+    lines += finding_lines(document, width, everything, "add --all")
     lines += idle_lines(document)
-    lines += _device(document)
-    lines += _host(document)
-    lines += _remarks(document)
-    notes = [Text(f"note: {safe(note)}", "yellow") for note in quality_notes(document)]
+    if not short:
+        lines += _device(document)
+        lines += _host(document)
+        lines += _remarks(document)
+    lines += rest_lines(document, width) if everything else []
+    told = [*quality_notes(document), *document.get("problems", ())]
+    notes = [Text(f"note: {safe(note)}", "yellow") for note in told]
     lines += [Text(), *notes] if notes else []
     lines += _next(document)
     show_lines(console, [Text(), *lines], width)

@@ -1,0 +1,1 @@
+"""Rules that turn an analysis into findings."""

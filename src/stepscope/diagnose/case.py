@@ -1,0 +1,157 @@
+"""What a rule may look at."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from stepscope.record.finding import Place, Predicted
+from stepscope.record.timeline import Timeline
+
+Document = Mapping[str, Any]
+_DOUBT = 0.15  # of a gain: what predictions are known to err by where nothing better is known
+
+
+class Replayable(Protocol):
+    """A window that can be replayed with changes: `analyze.whatif`'s model."""
+
+    @property
+    def step_ms(self) -> float:
+        """The unchanged replay."""
+
+    @property
+    def error(self) -> float:
+        """How far that may lie from the bare step, as a share."""
+
+    def replay(self, *changes: Any) -> Any:
+        """The replay with changes; has `step_ms`."""
+
+
+def _no_source(file: str, line: int) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run, or a trace alone. Times are of the bare step where there is a run."""
+
+    step_ms: float
+    device: str
+    """cuda or cpu."""
+    cores: float
+    """Usable processor cores; 0 where not known, as for a trace alone."""
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Mean ms of a step by phase; they add up to `step_ms`. Empty for a trace alone."""
+    show: Document | None = None
+    """The run as `show --json` has it; None for a trace alone."""
+    trace: Document | None = None
+    """The window as `analyze --json` has it; None where none was recorded."""
+    model: Replayable | None = None
+    source: Callable[[str, int], str | None] = _no_source
+    """The user's source line as it was at run time; None where it was not kept."""
+    optimizers: tuple[Place, ...] = ()
+    """Where the program makes its optimizers."""
+    problems: tuple[str, ...] = ()
+    """What could not be made ready for the rules, a line each."""
+
+    def predict(self, *changes: Any, words: str, doubt: float = _DOUBT) -> Predicted | None:
+        """The step with changes, replayed; None without a window, or where it gains nothing.
+
+        `words` say what becomes of what; `doubt` is how much of the gain may be wrong.
+        """
+        if self.model is None or self.model.step_ms <= 0:
+            return None
+        ratio = self.model.replay(*changes).step_ms / self.model.step_ms
+        found = self.reach(self.step_ms * ratio, words, doubt, self.model.error)
+        return found and replace(found, changes=changes)
+
+    def reach(
+        self, step_ms: float, words: str, doubt: float = _DOUBT, error: float = 0.0
+    ) -> Predicted | None:
+        """A step of so many ms; None where that is no gain. `error` of the new time, a share."""
+        gain = self.step_ms - step_ms
+        if gain <= 0 or step_ms <= 0:
+            return None
+        spread = doubt * gain + error * step_ms
+        slow = min(self.step_ms, step_ms + spread)
+        fast = max(0.1 * step_ms, step_ms - spread)
+        return Predicted(
+            step_ms=step_ms,
+            speedup=self.step_ms / step_ms,
+            low=self.step_ms / slow,
+            high=self.step_ms / fast,
+            how=f"{in_ms(self.step_ms)} → {in_ms(step_ms)} ms: {words}",
+        )
+
+
+def in_ms(value: float) -> str:
+    """Three significant digits at most: `63.1`, `1,240`, `0.82`."""
+    return (
+        f"{value:,.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    )
+
+
+def in_times(speedup: float) -> str:
+    """`6.4`, and `1.04` where one digit would say nothing."""
+    return f"{speedup:.1f}" if speedup >= 1.095 else f"{speedup:.2f}"
+
+
+def case_of_run(document: Document, folder: Path) -> Case | None:
+    """A run as `summarize` tells of it, and its folder; None where it had no steps."""
+    from stepscope.analyze.whatif.ofrun import model_of_run
+    from stepscope.store.source import read_sources
+
+    step_ms = document["steps"]["mean_ms"]
+    if not step_ms:
+        return None
+    lines = read_sources(folder)
+    cpu = (document["config"].get("machine") or {}).get("cpu") or {}
+    cores = float(cpu.get("usable_cores") or 0)
+    window = document["timeline"]
+    model, problem = _modelled(lambda: None if window is None else model_of_run(folder))
+    return Case(
+        step_ms=step_ms,
+        device="cuda" if document["gpu"] or document["run"]["device"] == "cuda" else "cpu",
+        cores=cores,
+        phases=document["phases_ms"],
+        show=document,
+        trace=window,
+        model=model,
+        source=lambda file, line: lines.get(file, {}).get(line),
+        optimizers=_optimizers(folder),
+        problems=problem,
+    )
+
+
+def case_of_trace(document: Document, timeline: Timeline) -> Case | None:
+    """A trace as `analyse` tells of it; None where it is empty."""
+    from stepscope.analyze.whatif.ofrun import model_of_trace
+
+    steps = document["steps"]
+    if not steps["mean_ms"]:
+        return None
+    model, problem = _modelled(lambda: model_of_trace(timeline))
+    return Case(
+        step_ms=steps["mean_ms"],
+        device="cuda" if document["source"]["has"]["device"] else "cpu",
+        cores=0.0,
+        trace=document,
+        model=model,
+        problems=problem,
+    )
+
+
+def _optimizers(folder: Path) -> tuple[Place, ...]:
+    from stepscope.store.facts import read_facts
+
+    facts = read_facts(folder / "facts.jsonl")
+    made = {fact["site"] for fact in facts["optimizer_made"]}
+    return tuple(Place(s["file"], s["line"]) for s in facts["site"] if s["id"] in made)
+
+
+def _modelled(build: Callable[[], Replayable | None]) -> tuple[Replayable | None, tuple[str, ...]]:
+    """A model, or why there is none: without one, rules still tell what they see."""
+    try:
+        return build(), ()
+    except Exception as problem:
+        return None, (f"nothing can be predicted from the window: {problem!r}",)

@@ -1,0 +1,84 @@
+"""From a run or a trace to its findings: rules asked, symptoms merged, causes ranked."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepscope.diagnose.baseline import Answer, baseline
+from stepscope.diagnose.case import Case, case_of_run, case_of_trace
+from stepscope.diagnose.edits import with_edit
+from stepscope.diagnose.headroom import Headroom, headroom
+from stepscope.diagnose.merge import merged
+from stepscope.diagnose.rank import is_bottleneck, ranked
+from stepscope.diagnose.rules import RULES, look
+from stepscope.record.finding import Finding
+from stepscope.record.timeline import Timeline
+
+Document = dict[str, Any]
+_HEALTHY = "healthy."
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What was found, largest gain first."""
+
+    findings: tuple[Finding, ...] = ()
+    minor: tuple[Finding, ...] = ()
+    """What costs too little to be called a bottleneck."""
+    healthy: tuple[Finding, ...] = ()
+    """What is fine."""
+    headroom: Headroom | None = None
+    baseline: tuple[Answer, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def to_json(self) -> Document:
+        """The keys that `show --json` and `analyze --json` have of it."""
+        return {
+            "findings": [one.to_json() for one in self.findings],
+            "minor": [one.to_json() for one in self.minor],
+            "healthy": [one.to_json() for one in self.healthy],
+            "headroom": self.headroom.to_json() if self.headroom is not None else None,
+            "baseline": [one.to_json() for one in self.baseline],
+        }
+
+
+def diagnose(case: Case, rules: Iterable[str] = RULES) -> Diagnosis:
+    """All findings of a case. A rule that fails costs its own findings and is a problem."""
+    found: list[Finding] = []
+    problems = list(case.problems)
+    for name in rules:
+        try:
+            found += look(name, case)
+        except Exception as problem:
+            problems.append(f"the rule {name} failed: {problem!r}")
+    causes = [one for one in found if not one.id.startswith(_HEALTHY)]
+    ordered = ranked(merged(causes, case))
+    written = [with_edit(one, case.source, case.optimizers) for one in ordered]
+    findings = tuple(one for one in written if is_bottleneck(one))
+    could = headroom(findings, case)
+    return Diagnosis(
+        findings=findings,
+        minor=tuple(one for one in written if not is_bottleneck(one)),
+        healthy=tuple(one for one in found if one.id.startswith(_HEALTHY)),
+        headroom=could,
+        baseline=baseline(case, findings, could),
+        problems=tuple(problems),
+    )
+
+
+def with_findings(document: Document, folder: Path) -> Document:
+    """A run's document with its findings."""
+    return _with(document, case_of_run(document, folder))
+
+
+def with_trace_findings(document: Document, timeline: Timeline) -> Document:
+    """A trace's document with its findings."""
+    return _with(document, case_of_trace(document, timeline))
+
+
+def _with(document: Document, case: Case | None) -> Document:
+    """Nothing is found where there are no steps."""
+    diagnosis = diagnose(case) if case is not None else Diagnosis()
+    problems = [*document.get("problems", ()), *diagnosis.problems]
+    return document | diagnosis.to_json() | {"problems": problems}

@@ -1,0 +1,124 @@
+"""What the step could take if everything that was found were fixed."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from stepscope.diagnose.case import Case, in_ms, in_times
+from stepscope.diagnose.rank import worth
+from stepscope.fixes.catalogue import NAMES, fix
+from stepscope.record.finding import Finding
+
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """The step with all fixes that go together."""
+
+    step_ms: float
+    now_ms: float
+    speedup: float
+    by: tuple[str, ...]
+    """The findings it rests on, by id, those with most of the gain first."""
+    replayed: bool
+    """Whether all of them were replayed together; else gains of different groups were added up."""
+    text: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As `show --json` has it."""
+        return asdict(self)
+
+
+def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
+    """None where nothing was found that a step would gain by. `findings` are ranked."""
+    chosen = compatible(
+        one
+        for one in findings
+        if one.predicted is not None and one.scope == "step" and one.kind != "semantic"
+    )
+    if not chosen or case.step_ms <= 0:
+        return None
+    together = _replayed(chosen, case)
+    best = min(one.predicted.step_ms for one in chosen if one.predicted)
+    step_ms = min(best, _added(chosen, case) if together is None else together)
+    speedup = case.step_ms / step_ms
+    return Headroom(
+        step_ms=step_ms,
+        now_ms=case.step_ms,
+        speedup=speedup,
+        by=tuple(one.id for one in chosen),
+        replayed=together is not None,
+        text=f"this step could take {in_ms(step_ms)} ms instead of {in_ms(case.step_ms)}"
+        f" ({in_times(speedup)}×), most of it by {_most(chosen, case.step_ms - step_ms, case)}",
+    )
+
+
+def compatible(findings: Iterable[Finding]) -> list[Finding]:
+    """Those whose fixes go together, the earlier of two that do not."""
+    chosen: list[Finding] = []
+    taken: set[str] = set()
+    for one in findings:
+        name = one.fix.name if one.fix is not None and one.fix.name in NAMES else None
+        if name is not None:
+            if name in taken or any(_clash(name, other) for other in taken):
+                continue
+            taken.add(name)
+        chosen.append(one)
+    return chosen
+
+
+def _clash(one: str, other: str) -> bool:
+    return other in fix(one).bad_with or one in fix(other).bad_with
+
+
+def _replayed(chosen: list[Finding], case: Case) -> float | None:
+    """All changes at once; None without a window, or where one of them is not a change of it."""
+    predicted = [one.predicted for one in chosen if one.predicted is not None]
+    if case.model is None or case.model.step_ms <= 0:
+        return None
+    if not all(one.changes for one in predicted):
+        return None
+    changes = [change for one in predicted for change in one.changes]
+    return case.step_ms * float(case.model.replay(*changes).step_ms) / case.model.step_ms
+
+
+def _added(chosen: list[Finding], case: Case) -> float:
+    """Gains added up, the largest of each group only: groups hold different parts of the step.
+
+    Those that can be replayed together are; the step stays above the device's own work.
+    """
+    changed = [one for one in chosen if one.predicted is not None and one.predicted.changes]
+    together = _replayed(changed, case) if changed else None
+    gain = 0.0 if together is None else case.step_ms - together
+    known = set() if together is None else {_group(one) for one in changed}
+    largest: dict[str, float] = {}
+    for one in chosen:
+        group = _group(one)
+        if group not in known:
+            largest[group] = max(largest.get(group, 0.0), worth(one) * case.step_ms)
+    return max(case.step_ms - gain - sum(largest.values()), device_ms(case), 0.1 * case.step_ms)
+
+
+def device_ms(case: Case) -> float:
+    """The device's own work in a step; 0 where there is none or it was not seen."""
+    gpu = (case.show or {}).get("gpu")
+    if gpu and gpu["busy_fraction"] is not None:
+        return float(gpu["busy_fraction"]) * case.step_ms
+    return 0.0
+
+
+def _group(finding: Finding) -> str:
+    return finding.id.partition(".")[0]
+
+
+def _most(chosen: list[Finding], gain: float, case: Case) -> str:
+    """The fixes that make up more than half of the gain, as `--fix` takes them, or in words."""
+    names: list[str] = []
+    covered = 0.0
+    for one in sorted(chosen, key=worth, reverse=True)[:_MOST_NAMED]:
+        names.append(str(one.fix) if one.fix is not None else f"removing “{one.title}”")
+        covered += worth(one) * case.step_ms
+        if covered > gain / 2:
+            break
+    return " and ".join(names)

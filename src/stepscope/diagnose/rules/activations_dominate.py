@@ -1,0 +1,44 @@
+"""What is kept for backward fills most of a scarce memory."""
+
+from collections.abc import Iterable
+
+from stepscope.diagnose.case import Case
+from stepscope.diagnose.rules._memory import SCARCE, amount, memory
+from stepscope.record.finding import Evidence, Finding, FixRef
+
+ID = "memory.activations_dominate"
+_MOST = 0.5
+
+
+def look(case: Case) -> Iterable[Finding]:
+    """Where activations are over half of the peak and the device is over 80% full."""
+    known = memory(case)
+    if known is None or known.device != "cuda" or known.full < SCARCE:
+        return
+    part = known.share("activations")
+    if part < _MOST:
+        return
+    kept = known.owners["activations"]
+    yield Finding(
+        id=ID,
+        title=f"Activations fill {part:.0%} of the memory in use",
+        why=(
+            f"{amount(kept)} of {amount(known.allocated)} are kept from forward for backward, and "
+            f"the GPU is {known.full:.0%} full."
+        ),
+        advice=(
+            "Compute repeated blocks again in backward (torch.utils.checkpoint) where memory "
+            "limits the batch: about a third more compute for a forward pass done twice."
+        ),
+        share=0.0,
+        evidence=(
+            Evidence("activations", kept, "bytes"),
+            Evidence("peak", known.allocated, "bytes"),
+            Evidence("there is", known.total, "bytes"),
+        ),
+        fix=FixRef("checkpointing"),
+        effort="some lines",
+        kind="exact",
+        confidence="high",
+        scope="run",
+    )

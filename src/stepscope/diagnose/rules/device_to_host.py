@@ -1,0 +1,31 @@
+"""Many tensors a step are brought back to the host, one by one."""
+
+from collections.abc import Iterable
+
+from stepscope.diagnose.case import Case
+from stepscope.diagnose.rules._waitfinding import often, waits_of
+from stepscope.diagnose.rules._waitgain import lost
+from stepscope.diagnose.rules._waits import grouped
+from stepscope.record.finding import Finding
+
+ID = "transfer.device_to_host"
+
+
+def look(case: Case) -> Iterable[Finding]:
+    """Where at least four tensors come back in a step."""
+    some = grouped(case).get("chatter", [])
+    return waits_of(
+        case,
+        "chatter",
+        name=ID,
+        title="Many small copies go back from the GPU",
+        why=(
+            f"Tensors are copied to the host{often(some)}, each with a wait of its own:"
+            f" {lost(some)}."
+        ),
+        advice=(
+            "Put together what is wanted on the device (torch.stack, torch.cat) and bring it back"
+            " in one copy, every some steps where that will do."
+        ),
+        words="the host waits for no copies back",
+    )

@@ -1,0 +1,42 @@
+"""Workers make the batches, but too few of them."""
+
+from collections.abc import Iterable
+
+from stepscope.diagnose.case import Case
+from stepscope.diagnose.rules._data import by_chance, verdict
+from stepscope.diagnose.rules._loading import evidence, loading, places
+from stepscope.diagnose.rules._text import ms
+from stepscope.diagnose.rules._workers import more_workers
+from stepscope.record.finding import Finding, FixRef
+
+ID = "data.too_few_workers"
+
+
+def look(case: Case) -> Iterable[Finding]:
+    """Where the workers there are set the pace, and there are cores for more."""
+    how = loading(case)
+    if how is None or verdict(case, how) != "few_workers":
+        return
+    count, predicted = more_workers(case, how)
+    count = max(count, how.workers + 1)
+    one = how.workers == 1
+    yield Finding(
+        id=ID,
+        title=f"{how.workers} worker{' is' if one else 's are'} too few for this step",
+        why=(
+            f"A worker takes {ms(how.batch_ms)} ms for a batch and the rest of the step "
+            f"{ms(how.compute_ms)} ms: {how.workers} {'does' if one else 'do'} not keep up."
+        ),
+        advice=(
+            f"Pass num_workers={count} to the DataLoader"
+            + (": random draws then fall otherwise." if by_chance(case, how) else ".")
+        ),
+        share=how.share,
+        evidence=evidence(how),
+        where=places(how),
+        predicted=predicted,
+        fix=FixRef("workers", str(count)),
+        effort="one argument",
+        kind="numeric" if by_chance(case, how) else "exact",
+        confidence="high" if predicted is not None else "medium",
+    )

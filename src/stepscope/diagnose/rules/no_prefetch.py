@@ -1,0 +1,44 @@
+"""Workers keep up on average, but too few batches are ready when one is late."""
+
+from collections.abc import Iterable
+
+from stepscope.diagnose.case import Case
+from stepscope.diagnose.rules._data import verdict
+from stepscope.diagnose.rules._loading import evidence, loading, places
+from stepscope.diagnose.rules._text import ms
+from stepscope.record.finding import Evidence, Finding
+
+ID = "data.no_prefetch"
+_USUAL = 2  # batches a worker, torch's default
+_AHEAD = 4
+
+
+def look(case: Case) -> Iterable[Finding]:
+    """Where the step waits for data though its workers could make more than it takes."""
+    how = loading(case)
+    if how is None or verdict(case, how) != "no_prefetch":
+        return
+    ahead = int(how.loader.get("prefetch_factor") or _USUAL)
+    if ahead > _USUAL or not how.batch_ms:
+        return
+    yield Finding(
+        id=ID,
+        title=f"Too few batches are kept ready: {ahead} a worker",
+        why=(
+            f"{how.workers} worker{'s' if how.workers > 1 else ''} could deliver a batch every"
+            f" {ms(how.batch_ms / how.workers)} ms, yet the step waits {ms(how.wait_ms)} ms:"
+            " batches do not take equally long, and few are in store."
+        ),
+        advice=f"Pass prefetch_factor={_AHEAD} to the DataLoader, if there is memory for it.",
+        share=how.share,
+        evidence=(*evidence(how), Evidence("batches asked for ahead", ahead, "a worker")),
+        where=places(how),
+        predicted=case.reach(
+            case.step_ms - how.wait_ms * (0.9 if ahead < _USUAL else 0.5),
+            words="late batches come from the store",
+            doubt=0.5,
+        ),
+        effort="one argument",
+        kind="exact",
+        confidence="medium" if ahead < _USUAL else "low",
+    )

@@ -1,0 +1,121 @@
+"""Loops over a tensor's elements: many tiny operators instead of a few large ones."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from stepscope.analyze.whatif.changes import merge_kernels, remove_host
+from stepscope.analyze.whatif.gains_factors import any_of
+from stepscope.analyze.whatif.gains_launch import is_pointwise
+from stepscope.analyze.whatif.select import host, kernels
+from stepscope.analyze.whatif.tasks import Did
+from stepscope.diagnose.case import Case
+from stepscope.diagnose.rules._kernels import gain
+from stepscope.diagnose.rules._step import (
+    operator_calls,
+    operators,
+    per_step,
+    place_of,
+    python_ms,
+    sites,
+    steps,
+)
+from stepscope.record.finding import Evidence, Finding, Place
+
+ID = "launch.python_loops"
+_INDEXING = re.compile(r"^aten::(select|slice|narrow|unbind|index)$")
+_LEAST_INDEXING = 50
+_INDEXING_SHARE = 0.04  # of all operators called
+_LEAST_ANY = 1000
+_TINY_NS = 60_000
+_SMALL_NS = 20_000
+_OF_THE_LOOP = 0.25  # as often as the loop goes round: what belongs to it
+_LEAST = 0.05
+_REMOVED = 0.9
+
+
+def look(case: Case) -> Iterable[Finding]:
+    """Where tensors are indexed, or the same small operator called, hundreds of times a step."""
+    rounds = _rounds(case)
+    if not rounds:
+        return
+    tiny = [o for o in operators(case) if _belongs(case, o, rounds)]
+    calls = sum(o["count"] for o in tiny) / max(1, steps(case))
+    recorded = (case.trace or {}).get("steps", {}).get("mean_ms") or 0.0
+    inside = per_step(case, sum(o["self_ns"] for o in tiny))
+    share_of_calls = min(1.0, calls / max(operator_calls(case), 1.0))
+    spent = inside + python_ms(case) * share_of_calls
+    share = min(1.0, spent / recorded) if recorded else 0.0
+    if share < _LEAST:
+        return
+    names = [o["name"] for o in tiny]
+    predicted = gain(case, _changes(names, share_of_calls), _words(calls), 0.4)
+    yield Finding(
+        id=ID,
+        title="A Python loop works through a tensor piece by piece",
+        why=(
+            f"{calls:,.0f} tiny operators a step, in a loop of about {rounds:,.0f} rounds: each "
+            "costs the host microseconds, whatever little it computes."
+        ),
+        advice=(
+            "Write the loop as operations on whole tensors: index once, stack or batch what it "
+            "goes through, and reduce along a dimension."
+        ),
+        share=share,
+        evidence=(
+            Evidence("tiny operators per step", calls),
+            Evidence("their part of the step", 100 * share, "%"),
+            Evidence("mean of each", 1e3 * inside / max(calls, 1.0), "µs"),
+        ),
+        where=_places(case) or sites(case, "forward") or (Place(operator=names[0]),),
+        predicted=predicted,
+        effort="some lines",
+        kind="numeric",
+        confidence="medium",
+    )
+
+
+def _rounds(case: Case) -> float:
+    """How often a step goes round the loop; 0 where nothing looks like one."""
+    count, called = max(1, steps(case)), operator_calls(case)
+    rounds = [0.0]
+    for one in operators(case):
+        times, each = one["count"] / count, one["self_ns"] / max(1, one["count"])
+        indexing = _INDEXING.match(one["name"]) and times >= _LEAST_INDEXING
+        many = times >= _LEAST_ANY and _is_own(one["name"]) and each < _SMALL_NS
+        if many or (indexing and times >= _INDEXING_SHARE * called):
+            rounds.append(times)
+    return max(rounds)
+
+
+def _is_own(name: str) -> bool:
+    """Arithmetic of the program's: not in place, as optimizers do it, and no copy."""
+    return is_pointwise(name) and not name.endswith("_")
+
+
+def _belongs(case: Case, one: Any, rounds: float) -> bool:
+    often = one["count"] / max(1, steps(case)) >= _OF_THE_LOOP * rounds
+    return bool(often and one["self_ns"] / max(1, one["count"]) < _TINY_NS)
+
+
+def _changes(names: list[str], share: float) -> list[Any]:
+    pattern = any_of(names)
+    return [
+        merge_kernels(kernels(operator=pattern)),
+        remove_host(host(operator=pattern), _REMOVED),
+        remove_host(host(Did.GAP, Did.PYTHON, Did.ANNOTATION), _REMOVED * share),
+    ]
+
+
+def _words(calls: float) -> str:
+    return f"{calls:,.0f} tiny operators a step become a few over whole tensors"
+
+
+def _places(case: Case) -> tuple[Place, ...]:
+    """Lines that launch very many short kernels, from the window with stacks."""
+    stacks = (case.show or {}).get("timeline_stacks") or {}
+    lines = (stacks.get("by") or (case.trace or {}).get("by") or {}).get("line") or []
+    count = stacks.get("steps") or max(1, steps(case))
+    many = [x for x in lines if x["count"] / count >= 100 and x["mean_ns"] < 1e4]
+    found = [place_of(x["name"]) for x in sorted(many, key=lambda x: -x["count"])]
+    return tuple(p for p in found if p is not None)[:2]

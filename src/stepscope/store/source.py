@@ -1,0 +1,87 @@
+"""The source lines a run points at, as they were when it ran.
+
+Findings show the user's own lines from this snapshot; a path that a trace or a run folder names
+is never opened later. A file that was changed after the program started is left out: its lines may
+no longer be those that ran.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from stepscope.record.frames import is_program
+from stepscope.record.privacy import looks_secret
+from stepscope.store.facts import read_facts
+
+SOURCES = "sources.json"
+SCHEMA = "stepscope.sources/1"
+_BEFORE, _AFTER = 3, 12  # lines kept around each: a call may go on over some
+_MOST_FILES = 100
+_LARGEST = 4 << 20
+_LONGEST = 400
+_CLOCK_S = 1.0  # run.json tells its start in whole seconds
+Lines = dict[str, dict[int, str]]
+
+
+def keep_sources(folder: Path, started: str) -> None:
+    """Write the snapshot. `started`: when the program began, as in run.json."""
+    facts = read_facts(folder / "facts.jsonl")
+    since = datetime.fromisoformat(started).timestamp() + _CLOCK_S
+    files = {file: lines for file, lines in _around(_places(facts), since) if lines}
+    if files:
+        document = {"schema": SCHEMA, "files": files}
+        (folder / SOURCES).write_text(json.dumps(document, indent=1) + "\n")
+
+
+def read_sources(folder: Path) -> Lines:
+    """Kept lines by file and number; nothing where none were kept or the file is damaged."""
+    try:
+        document = json.loads((folder / SOURCES).read_text())
+        return {
+            str(file): {int(number): str(text) for number, text in lines.items()}
+            for file, lines in document["files"].items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _places(facts: dict[str, list[dict[str, Any]]]) -> dict[str, set[int]]:
+    """Every line of the program that sites and the data pipeline name."""
+    found: dict[str, set[int]] = {}
+    for fact in (*facts.get("site", ()), *facts.get("clock", ())):
+        for file, line in (("file", "line"), ("loader_file", "loader_line")):
+            name, number = fact.get(file), fact.get(line)
+            if isinstance(name, str) and isinstance(number, int) and is_program(name):
+                found.setdefault(name, set()).add(number)
+    return found
+
+
+def _around(places: dict[str, set[int]], since: float) -> Iterator[tuple[str, dict[int, str]]]:
+    for file in sorted(places)[:_MOST_FILES]:
+        text = _text(file, since)
+        if text is not None:
+            yield file, dict(_chosen(text.splitlines(), places[file]))
+
+
+def _chosen(lines: list[str], numbers: Iterable[int]) -> Iterator[tuple[int, str]]:
+    wanted = {n for at in numbers for n in range(at - _BEFORE, at + _AFTER + 1)}
+    for number in sorted(wanted):
+        if 1 <= number <= len(lines):
+            line = lines[number - 1]
+            if len(line) <= _LONGEST and not looks_secret("", line):
+                yield number, line
+
+
+def _text(file: str, since: float) -> str | None:
+    """A file's text; None where it is gone, changed since, too large or no text."""
+    try:
+        found = os.stat(file)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST or found.st_mtime > since:
+            return None
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None

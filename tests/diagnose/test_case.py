@@ -1,0 +1,70 @@
+"""What rules look at."""
+
+import pytest
+from diagnosing import Parts, case
+
+from stepscope.diagnose.case import case_of_run
+
+
+def test_a_replay_is_told_of_the_bare_step():
+    found = case(200.0, model=Parts(a=10.0, b=40.0)).predict("a", words="a goes away")
+    assert found.step_ms == pytest.approx(160)
+    assert found.speedup == pytest.approx(1.25)
+    assert found.low < 1.25 < found.high
+    assert found.how == "200 → 160 ms: a goes away"
+    assert found.changes == ("a",)
+
+
+def test_more_doubt_makes_a_wider_range():
+    sure = case(model=Parts(a=10.0, b=40.0)).predict("a", words="", doubt=0.05)
+    unsure = case(model=Parts(a=10.0, b=40.0)).predict("a", words="", doubt=0.5)
+    assert unsure.low < sure.low
+    assert unsure.high > sure.high
+    assert unsure.low >= 1
+
+
+def test_what_gains_nothing_is_not_predicted():
+    assert case(model=Parts(a=0.0, b=40.0)).predict("a", words="") is None
+    assert case().predict("a", words="no window") is None
+    assert case().reach(101.0, "slower") is None
+
+
+def test_a_prediction_is_json_without_its_changes():
+    from diagnosing import finding
+
+    found = finding("data.a", 50, changes=(lambda tasks: tasks,)).to_json()
+    assert found["predicted"]["step_ms"] == 50
+    assert "changes" not in found["predicted"]
+
+
+def document(**more):
+    return {
+        "steps": {"mean_ms": 12.5}, "gpu": None, "run": {"device": "cpu"},
+        "phases_ms": {"forward": 12.5}, "timeline": None,
+        "config": {"machine": {"cpu": {"usable_cores": 3}}},
+    } | more  # fmt: skip
+
+
+def test_a_run_is_a_case(tmp_path):
+    found = case_of_run(document(), tmp_path)
+    assert (found.step_ms, found.device, found.cores) == (12.5, "cpu", 3.0)
+    assert found.phases == {"forward": 12.5}
+    assert found.model is None
+    assert found.problems == ()
+    assert found.source("train.py", 1) is None
+
+
+def test_a_run_of_an_older_machine_description_has_unknown_cores(tmp_path):
+    assert case_of_run(document(config={}), tmp_path).cores == 0
+
+
+def test_a_run_without_steps_is_none(tmp_path):
+    assert case_of_run(document(steps={"mean_ms": None}), tmp_path) is None
+
+
+def test_source_lines_come_from_the_snapshot(tmp_path):
+    (tmp_path / "sources.json").write_text('{"files": {"train.py": {"7": "x = 1"}}}')
+    found = case_of_run(document(), tmp_path)
+    assert found.source("train.py", 7) == "x = 1"
+    assert found.source("train.py", 8) is None
+    assert found.source("/etc/hostname", 1) is None, "no path is opened"

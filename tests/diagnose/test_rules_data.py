@@ -1,0 +1,290 @@
+"""Rules about how batches are made, on handwritten runs."""
+
+import pytest
+from cases import PROGRAM, case, dataset, loader, merged, part, show, site, sound, trace
+
+from stepscope.diagnose.case import Case
+from stepscope.diagnose.rules import look
+from stepscope.record.finding import Place
+
+RULES = (
+    "loader_bound", "few_workers", "many_workers", "no_persistent_workers", "no_prefetch",
+    "tiny_samples", "slow_storage", "gpu_augmentation", "oversubscribed", "no_pinning",
+    "pageable_copies", "unoverlapped_copies", "repeated_copies", "device_to_host", "reads_values",
+    "reads_tensors", "prints_tensors", "synchronizes", "sized_results", "waits_together",
+    "empty_cache",
+)  # fmt: skip
+
+
+def waiting(wait_ms, *, device="cuda", workers=0, batch=None, **changes):
+    """A run that waits so long for data, in steps of 20 ms besides."""
+    made = dataset(wait_ms if batch is None else batch)
+    usual = {
+        "steps": {"mean_ms": 20.0 + wait_ms},
+        "phases_ms": {"data_wait": wait_ms, "forward": 6.9},
+        "loaders": [loader(num_workers=workers)],
+        "pipeline": [made],
+    }
+    return show(device, **merged(usual, changes))
+
+
+def found(document, device="cuda", after=None, source=None, rules=RULES):
+    """What the rules find, by id."""
+    given = case(device, document, document and document.get("timeline"), after, source)
+    return sound(one for name in rules for one in look(name, given))
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("after", [None, 10.0, 20.0, 30.0])
+def test_a_healthy_run_gives_nothing(device, after):
+    document = show(device, timeline=trace(device))
+    assert found(document, device, after) == {}
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("name", RULES)
+def test_no_rule_fails_where_nothing_is_known(name, device):
+    empty = show(device)
+    cases = [
+        Case(0.0, device, 0.0),
+        Case(20.0, device, 0.0),
+        Case(20.0, device, 4.0, {}, {}, {}),
+        case(device, None, trace(device)),
+        case(device, None, trace(device), after=10.0),
+        *(case(device, empty | {key: None}, None) for key in empty),
+        *(case(device, empty | {"timeline": None, "pipeline": []}, trace(device) | {key: None})
+          for key in trace(device)),
+    ]  # fmt: skip
+    for one in cases:
+        assert look(name, one) == []
+
+
+def test_a_loader_without_workers_is_told_with_the_transform_to_blame():
+    parts = (
+        part("Resize", "transform", 0.6, 0.6, line=31),
+        part("train.py:22", "line", 0.3, 0.3, line=22),
+        part("default_collate", "collate", 0.1, 0.1),
+    )
+    document = waiting(40.0, pipeline=[dataset(40.0, *parts)])
+    one = found(document)["data.loader_bound"]
+    assert one.where == (Place(PROGRAM, 31), Place(PROGRAM, 40))
+    assert "60% of that is Resize, train.py:31" in one.why
+    assert str(one.fix) == "workers=3"
+    assert "num_workers=3" in one.advice
+    assert (one.kind, one.effort, one.scope) == ("exact", "one argument", "step")
+    assert one.share == pytest.approx(2 / 3)
+    assert one.predicted.step_ms == pytest.approx(20.0)
+    assert one.predicted.how == (
+        "60.0 → 20.0 ms: 40.0 ms of data wait disappears behind compute with 3 workers"
+    )
+    assert ("waiting for data", 40.0, "ms a step") in [
+        (e.what, e.value, e.unit) for e in one.evidence
+    ]
+
+
+def test_a_wait_below_two_percent_is_no_bottleneck():
+    assert found(waiting(0.3)) == {}
+
+
+def test_the_fewest_workers_that_do_as_well_are_recommended():
+    """The replay gains from 3 workers what it gains from 16, and says how much."""
+    given = case("cuda", waiting(40.0), None, after=24.0)
+    (one,) = look("loader_bound", given)
+    assert str(one.fix) == "workers=3"
+    assert one.predicted.step_ms == pytest.approx(24.0)
+    assert len(given.model.asked) == 3  # 3, 6 and 16 workers were tried
+
+
+def test_more_workers_are_recommended_where_the_replay_gains_from_them():
+    steps = iter([40.0, 30.0, 22.0])
+    given = case("cuda", waiting(40.0), None, after=lambda *changes: next(steps))
+    assert str(look("loader_bound", given)[0].fix) == "workers=16"
+
+
+def test_random_transforms_make_workers_numeric():
+    parts = (
+        part("RandomCrop", "transform", 0.9, 1.0),
+        part("default_collate", "collate", 0.1, 0.1),
+    )
+    one = found(waiting(40.0, pipeline=[dataset(40.0, *parts)]))["data.loader_bound"]
+    assert one.kind == "numeric"
+
+
+def test_where_workers_gain_nothing_the_costliest_part_is_to_be_made_cheaper():
+    document = waiting(40.0, workers=16, batch=900.0)
+    one = found(document)["data.loader_bound"]
+    assert one.fix is None
+    assert "train.py:22" in one.advice
+    assert one.predicted.low == 1.0
+    assert "took half the time" in one.predicted.how
+
+
+def test_samples_that_come_again_can_be_kept():
+    """A replay in which workers gain nothing: the cores are taken."""
+    document = waiting(40.0, sites=[site("epoch_start", 50, 1.0, count=4)])
+
+    def replayed(change):
+        return 30.0 if "batch_time" in change.__qualname__ else 60.0
+
+    given = case("cuda", document, None, after=replayed)
+    (one,) = look("loader_bound", given)
+    assert str(one.fix) == "cache"
+    assert "first of 4 epochs" in one.predicted.how
+
+
+def test_gradient_accumulation_counts_all_batches_of_a_step():
+    document = waiting(40.0, batch=10.0, steps={"samples_per_step": 128.0})
+    evidence = {e.what: e.value for e in found(document)["data.loader_bound"].evidence}
+    assert evidence["making a batch, in one process"] == pytest.approx(40.0)
+
+
+def test_the_largest_loader_of_the_busiest_dataset_is_the_one_that_trains():
+    loaders = [loader(num_workers=0, samples=100, line=41), loader(num_workers=0, line=40)]
+    one = found(waiting(40.0, loaders=loaders))["data.loader_bound"]
+    assert one.where[-1] == Place(PROGRAM, 40)
+
+
+def test_too_few_workers():
+    document = waiting(20.0, workers=2, batch=80.0)
+    result = found(document)
+    assert set(result) == {"data.too_few_workers"}
+    one = result["data.too_few_workers"]
+    assert str(one.fix) == "workers=5"
+    assert one.predicted.step_ms == pytest.approx(20.0)
+    assert "2 do not keep up" in one.why
+
+
+def test_workers_are_not_more_than_cores():
+    config = {"machine": {"cpu": {"usable_cores": 4}}}
+    one = found(waiting(600.0, config=config))["data.loader_bound"]
+    assert str(one.fix) == "workers=4"
+
+
+def test_more_workers_than_cores_are_too_many():
+    config = {"machine": {"cpu": {"usable_cores": 4}}, "switches": {"threads": 4}}
+    document = waiting(0.2, device="cpu", workers=16, batch=30.0, config=config)
+    result = found(document, "cpu")
+    assert set(result) == {"data.too_many_workers"}
+    assert result["data.too_many_workers"].title == "16 workers share 4 cores"
+    assert "num_workers=3" in result["data.too_many_workers"].advice
+    assert result["data.too_many_workers"].fix is None
+
+
+def test_many_workers_that_cost_nothing_are_left_alone():
+    config = {"machine": {"cpu": {"usable_cores": 4}}}
+    assert found(waiting(0.2, workers=16, batch=30.0, config=config)) == {}
+
+
+def test_epochs_that_start_their_workers_anew():
+    document = waiting(
+        0.2,
+        workers=4,
+        batch=20.0,
+        loaders=[loader(persistent_workers=False)],
+        account_s={"epoch_start": 20.0},
+        sites=[site("epoch_start", 50, 15000.0, count=10)],
+    )
+    result = found(document)
+    assert set(result) == {"data.no_persistent_workers"}
+    one = result["data.no_persistent_workers"]
+    assert (str(one.fix), one.scope, one.kind) == ("persistent", "run", "exact")
+    run_s = sum(v for k, v in document["account_s"].items() if k != "window")
+    assert one.share == pytest.approx(9 * (2.0 - 0.02) / run_s)
+    assert "2,000 ms at the start of each epoch" in one.why
+
+
+@pytest.mark.parametrize("changes", [{"persistent_workers": True}, {"num_workers": 0}])
+def test_epoch_starts_without_new_workers_are_no_such_case(changes):
+    document = waiting(
+        0.2,
+        loaders=[loader(**({"persistent_workers": False} | changes))],
+        account_s={"epoch_start": 20.0},
+        sites=[site("epoch_start", 50, 15000.0, count=10)],
+    )
+    assert found(document) == {}
+
+
+def test_an_iterator_in_every_step():
+    document = waiting(
+        30.0,
+        batch=10.0,
+        loaders=[loader(persistent_workers=False)],
+        sites=[site("epoch_start", 50, 6000.0, count=200)],
+    )
+    result = found(document)
+    assert set(result) == {"data.no_persistent_workers"}
+    one = result["data.no_persistent_workers"]
+    assert one.fix is None
+    assert "iter(loader)" in one.advice
+    assert one.predicted.step_ms == pytest.approx(20.0)
+
+
+def test_batches_that_come_late_now_and_then():
+    document = waiting(2.0, batch=20.0, loaders=[loader(prefetch_factor=1)])
+    result = found(document)
+    assert set(result) == {"data.no_prefetch"}
+    assert result["data.no_prefetch"].confidence == "medium"
+
+
+def test_short_epochs_explain_late_batches_better():
+    document = waiting(2.0, batch=20.0, loaders=[loader()], account_s={"epoch_start": 20.0})
+    assert "data.no_prefetch" not in found(document)
+
+
+def test_tiny_samples_are_not_a_matter_of_workers():
+    parts = (part("default_collate", "collate", 0.55, 0.01), part("rest", "rest", 0.45, 0.01))
+    made = dataset(40.0, *parts, ms_per_sample=0.02)
+    result = found(waiting(40.0, pipeline=[made]))
+    assert set(result) == {"data.tiny_samples"}
+    one = result["data.tiny_samples"]
+    assert one.fix is None
+    assert one.title == "Batches of 2,000 small samples are put together in Python"
+    assert one.predicted.step_ms == pytest.approx(26.0)
+
+
+def test_a_small_batch_of_fast_samples_is_not_tiny():
+    made = dataset(0.8, ms_per_sample=0.025)
+    assert set(found(waiting(0.8, pipeline=[made]))) == {"data.loader_bound"}
+
+
+def test_reading_is_known_by_its_source():
+    document = waiting(40.0)
+    lines = {22: "        data = np.load(self.paths[index])"}
+    one = found(document, source=lines)["data.slow_storage"]
+    assert one.where[0] == Place(PROGRAM, 22)
+    assert str(one.fix) == "workers=3"
+    assert "LMDB" in one.advice
+    assert set(found(document, source={22: "y = x * 2"})) == {"data.loader_bound"}
+
+
+def test_augmentation_for_the_gpu_only_where_workers_cannot_hide_it():
+    parts = (part("Resize", "transform", 0.7, 1.0), part("default_collate", "collate", 0.3, 0.1))
+    few = {"machine": {"cpu": {"usable_cores": 4}}}
+    document = waiting(180.0, workers=4, pipeline=[dataset(800.0, *parts)], config=few)
+    one = found(document)["data.gpu_augmentation"]
+    assert one.predicted.step_ms == pytest.approx(60.0)
+    assert "data.gpu_augmentation" not in found(waiting(40.0, pipeline=[dataset(40.0, *parts)]))
+    assert "data.gpu_augmentation" not in found(document, "cpu")
+
+
+def test_more_threads_than_cores():
+    config = {"switches": {"threads": 64}, "machine": {"cpu": {"usable_cores": 8}}}
+    document = show("cpu", config=config, loaders=[], pipeline=[])
+    result = found(document, "cpu")
+    assert set(result) == {"data.cpu_oversubscribed"}
+    one = result["data.cpu_oversubscribed"]
+    assert (str(one.fix), one.kind, one.confidence) == ("threads=8", "numeric", "high")
+    assert found(show("cuda", config=config, loaders=[], pipeline=[])) == {}
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_a_trace_alone_tells_that_it_waits_for_data(device):
+    waits = {
+        "cuda": {"idle_ns": {"loader": 72_000_000}},
+        "cpu": {"critical_path": {"by_category": [{"category": "data loading", "ns": 72_000_000}]}},
+    }
+    given = case(device, None, trace(device, **waits[device]))
+    (one,) = look("loader_bound", given)
+    assert one.share == pytest.approx(0.5)
+    assert one.predicted.step_ms == pytest.approx(12.0)
+    assert one.confidence == "medium"

@@ -1,0 +1,226 @@
+"""Rules about the host that feeds the device too slowly."""
+
+from functools import cache
+
+import pytest
+from cases import Document, case, show, trace
+from recordings import recorded
+
+from stepscope.analyze.timeline.document import analyse
+from stepscope.diagnose.case import Case, case_of_trace
+from stepscope.diagnose.rules import look
+from stepscope.record.finding import Finding
+
+LAUNCH = (
+    "launch_bound",
+    "python_loops",
+    "python_heavy_forward",
+    "unfused_optimizer",
+    "recompiles",
+    "graph_breaks",
+)
+MS = 1_000_000
+
+
+@cache
+def of_recording(name: str) -> Case:
+    timeline = recorded(name)
+    found = case_of_trace(analyse(timeline), timeline)
+    assert found is not None
+    return found
+
+
+def only(name: str, one: Case) -> Finding:
+    found = look(name, one)
+    assert len(found) == 1
+    assert len(found[0].title) <= 60
+    assert 0 < found[0].share <= 1
+    return found[0]
+
+
+def idle_for_host(busy_ms: float, kernels: int = 400) -> Document:
+    """A window of 6 steps of 24 ms whose device works so long in each."""
+    busy, wall = int(6 * busy_ms * MS), 144 * MS
+    return trace(
+        breakdown_ns={"compute": busy, "idle": wall - busy, "exposed_copy": 0, "copy": 0},
+        idle_ns={"host": wall - busy, "between_kernels": 0},
+        launch={"kernels": 6 * kernels, "kernels_per_step": [kernels] * 6, "shorter_than_5us": 0.7},
+    )
+
+
+def operators(*rows: tuple[str, int, float]) -> list[Document]:
+    """Name, calls per step and µs each, in a window of 6 steps."""
+    return [
+        {"name": name, "count": 6 * n, "self_ns": int(6 * n * us * 1e3), "total_ns": 0}
+        for name, n, us in rows
+    ]
+
+
+def host_of(*rows: tuple[str, int, float], python_ms: float = 1.0) -> Document:
+    """A CPU window of 6 steps of 24 ms with these operators and so much Python in each."""
+    calls = sum(n for _, n, _ in rows)
+    thread = {"name": "main", "events": {"operators": 6 * calls}}
+    path = {"by_category": [{"category": "python", "side": "host", "ns": int(6 * python_ms * MS)}]}
+    host = {"operators": operators(*rows), "threads": [thread]}
+    return trace("cpu", host=host, critical_path=path)
+
+
+def test_a_resnet18_recording_is_launch_bound():
+    one = of_recording("resnet18_b32_h200")
+    finding = only("launch_bound", one)
+    assert finding.share > 0.8
+    assert finding.fix is not None
+    assert finding.fix.name == "cuda_graph"
+    assert finding.predicted is not None
+    assert finding.predicted.speedup > 3
+    assert "281 kernels" in finding.why
+
+
+def test_where_host_and_device_are_close_together_launches_are_not_blamed():
+    one = of_recording("resnet50_b64_h200")
+    assert look("launch_bound", one) == []
+
+
+def test_a_run_whose_device_idles_for_launches_says_how_much_of_the_bare_step():
+    one = case(show=show(), trace=idle_for_host(6.0), after=8.0)
+    finding = only("launch_bound", one)
+    assert finding.share == pytest.approx((20 - 6 - 0.1) / 20)
+    assert finding.predicted is not None
+    assert finding.predicted.step_ms == 8.0
+    assert {place.line for place in finding.where} == {56, 58, 59}
+
+
+def test_kernels_from_cuda_graphs_are_not_launch_bound():
+    window = idle_for_host(6.0)
+    window["launch"]["graph_kernels"] = 2000
+    assert look("launch_bound", case(show=show(), trace=window, after=8.0)) == []
+
+
+def test_a_compiled_model_is_not_told_to_compile():
+    run = show(config={"compile": [{"what": "Net"}]})
+    one = case(show=run, trace=idle_for_host(6.0), after=8.0)
+    assert str(only("launch_bound", one).fix) == "cuda_graph"
+
+
+def test_indexing_a_tensor_element_by_element_is_a_loop():
+    window = host_of(("aten::select", 200, 20.0), ("aten::mul", 100, 20.0), ("aten::mm", 3, 900.0))
+    finding = only("python_loops", case("cpu", show=show("cpu"), trace=window, after=10.0))
+    assert "200 rounds" in finding.why
+    assert finding.share > 0.2
+    assert finding.where[0].line == 56
+
+
+def test_lines_that_launch_very_many_short_kernels_are_where_the_loop_is():
+    window = idle_for_host(6.0) | {"critical_path": None}
+    window["host"]["operators"] = operators(("aten::select", 300, 30.0))
+    lines = [
+        {"name": "train.py(33): loss", "count": 900, "total_ns": 10**6, "mean_ns": 1e3},
+        {"name": "train.py(40): step", "count": 20, "total_ns": 10**7, "mean_ns": 5e5},
+    ]
+    run = show(timeline_stacks={"steps": 2, "by": {"module": [], "line": lines}, "idle_places": {}})
+    finding = only("python_loops", case(show=run, trace=window, after=12.0))
+    assert [(p.file, p.line) for p in finding.where] == [("train.py", 33)]
+
+
+def test_the_operators_of_a_transformer_are_no_loop():
+    assert look("python_loops", of_recording("gpt_b4x1024_bf16_h200")) == []
+
+
+def test_python_between_few_operators_is_heavy():
+    window = host_of(("aten::addmm", 20, 300.0), python_ms=8.0)
+    run = show("cpu", phases_host_ms={"forward": 12.0, "backward": 5.0, "optimizer": 1.0})
+    finding = only("python_heavy_forward", case("cpu", show=run, trace=window, after=12.0))
+    assert finding.share == pytest.approx((1 - 12 / 20) / 0.9)
+    assert finding.where[0].line == 56
+
+
+def test_python_that_only_calls_operators_is_not():
+    window = host_of(("aten::add", 900, 5.0), python_ms=4.0)
+    run = show("cpu", phases_host_ms={"forward": 12.0, "backward": 5.0, "optimizer": 1.0})
+    assert look("python_heavy_forward", case("cpu", show=run, trace=window, after=15.0)) == []
+
+
+def slow_optimizer(device: str, name: str = "AdamW", **flags: object) -> Document:
+    optimizer = {"id": 0, "name": name, "parameters": 160, "foreach": None, "fused": None} | flags
+    phases = {"data_wait": 0.1, "h2d": 0.0, "forward": 5.0, "backward": 9.0, "optimizer": 5.9}
+    return show(device, phases_ms=phases, config={"optimizers": [optimizer]})
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_an_optimizer_that_is_not_fused(device):
+    one = case(device, show=slow_optimizer(device), trace=trace(device), after=16.0)
+    finding = only("unfused_optimizer", one)
+    assert str(finding.fix) == "fused_optimizer"
+    assert finding.share == pytest.approx(5.9 / 20)
+    assert finding.where[0].line == 59
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        slow_optimizer("cuda", fused=True),
+        slow_optimizer("cuda", name="LBFGS"),
+        show("cpu", config={"optimizers": [{"id": 0, "name": "SGD", "fused": None}]},
+             memory={"owners": {"optimizer_state": 0}},
+             phases_ms={"optimizer": 5.0}),
+    ],
+    ids=["fused", "no fused version", "plain SGD"],
+)  # fmt: skip
+def test_an_optimizer_that_cannot_be_fused_further(run):
+    assert look("unfused_optimizer", case(run["run"]["device"], show=run, after=16.0)) == []
+
+
+def test_what_gains_nothing_in_the_replay_is_no_cause():
+    one = case(show=slow_optimizer("cuda"), trace=trace(), after=20.0)
+    assert look("unfused_optimizer", one) == []
+
+
+def test_recompilations_take_their_part_of_the_run():
+    counted = {"graphs": 8, "graph_breaks": 0, "break_reasons": [], "recompiles": 7}
+    run = show(compile=counted, account_s={"compile": 40.0, "training": 60.0})
+    finding = only("recompiles", case(show=run))
+    assert finding.scope == "run"
+    assert str(finding.fix) == "compile=default,dynamic"
+    assert finding.share == pytest.approx(35.0 / (66.45 - 2.0 + 40.0), rel=0.05)
+
+
+def test_one_recompilation_for_changing_shapes_is_fine():
+    counted = {"graphs": 2, "graph_breaks": 0, "break_reasons": [], "recompiles": 1}
+    assert look("recompiles", case(show=show(compile=counted, account_s={"compile": 40.0}))) == []
+
+
+def test_graph_breaks_name_their_reason():
+    counted = {"graphs": 4, "graph_breaks": 3, "break_reasons": ["Tensor.item() call"]}
+    window = host_of(("aten::addmm", 20, 300.0), python_ms=6.0)
+    one = case("cpu", show=show("cpu", compile=counted), trace=window, after=15.0)
+    finding = only("graph_breaks", one)
+    assert "Tensor.item() call" in finding.why
+    assert "4 pieces" in finding.title
+    assert finding.share == pytest.approx(0.25 / 0.8)
+
+
+def test_a_whole_graph_has_no_breaks():
+    counted = {"graphs": 1, "graph_breaks": 0, "break_reasons": [], "recompiles": 0}
+    one = case("cpu", show=show("cpu", compile=counted), trace=trace("cpu"), after=15.0)
+    assert look("graph_breaks", one) == []
+
+
+@pytest.mark.parametrize("name", LAUNCH)
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_healthy_runs_have_none_of_these(name, device):
+    assert look(name, case(device, show=show(device), trace=trace(device), after=20.0)) == []
+    assert look(name, case(device, show=show(device))) == []
+
+
+@pytest.mark.parametrize("name", LAUNCH)
+def test_documents_with_nothing_in_them_raise_nothing(name):
+    for device in ("cuda", "cpu"):
+        assert look(name, case(device)) == []
+        assert look(name, case(device, show={}, trace={})) == []
+        assert look(name, Case(step_ms=0.0, device=device, cores=0, show={}, trace={})) == []
+
+
+def test_the_same_recording_gives_the_same_findings():
+    one = of_recording("gpt_b4x1024_bf16_h200")
+    found = [look(name, one) for name in LAUNCH]
+    assert found == [look(name, one) for name in LAUNCH]

@@ -1,0 +1,41 @@
+"""Cases and findings made by hand."""
+
+from dataclasses import dataclass
+
+from stepscope.diagnose.case import Case
+from stepscope.record.finding import Finding, Predicted
+
+
+@dataclass(frozen=True)
+class Replayed:
+    step_ms: float
+
+
+class Parts:
+    """A model whose step is a sum of named parts; a change takes one of them away."""
+
+    error = 0.02
+
+    def __init__(self, **parts: float) -> None:
+        self.parts = parts
+        self.step_ms = sum(parts.values())
+
+    def replay(self, *changes: str) -> Replayed:
+        return Replayed(sum(ms for name, ms in self.parts.items() if name not in changes))
+
+
+def case(step_ms=100.0, device="cpu", **more) -> Case:
+    return Case(step_ms=step_ms, device=device, cores=4.0, **more)
+
+
+def finding(name, step_ms=None, *, now=100.0, changes=(), **more) -> Finding:
+    """One that would bring a step of 100 ms to `step_ms`; None: nothing is predicted."""
+    predicted = None
+    if step_ms is not None:
+        speedup = now / step_ms
+        how = f"{now} → {step_ms} ms: {name} goes away"
+        predicted = Predicted(
+            step_ms, speedup, 1 + 0.9 * (speedup - 1), 1.1 * speedup, how, tuple(changes)
+        )
+    given = {"title": f"About {name}", "why": "Because.", "advice": "Change it.", "share": 0.3}
+    return Finding(id=name, predicted=predicted, **(given | more))
