@@ -8,6 +8,8 @@ import torch
 from fixing import fixed
 from torch import nn
 
+from stepscope.probe import observer
+
 
 @pytest.fixture
 def run(tmp_path):
@@ -48,6 +50,8 @@ def test_in_a_forked_child_every_seam_is_inert(run):
     run.observer.seams.around(torch.linalg, "det", lambda call, matrix: 7)
     run.observer.forked()
     assert torch.linalg.det(torch.eye(2)) == 1
+    gc.unfreeze()
+    observer.current = run.observer  # so that its patches are taken out again
 
 
 def test_a_root_is_prepared_once_and_not_kept_alive(run):
