@@ -5,7 +5,6 @@ import json
 import os
 import re
 import stat
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from recordings import recorded
 
 import stepscope
 from stepscope.analyze.timeline.roofline_ceilings import Ceilings
+from stepscope.bench.fixed import environment_with
 from stepscope.bench.kernels import study
 from stepscope.bench.kernels_count import count, counters_command, pattern
 from stepscope.bench.kernels_document import document, notes
@@ -243,8 +243,8 @@ def test_a_subject_is_a_command_line_and_fixes_bring_the_probe(tmp_path):
     words = " ".join(subject.command("--steps", "3"))
     assert "-m stepscope.workloads.one_step --model gpt:tiny --mode infer --batch 2" in words
     assert words.endswith("--device cpu --length 16 --steps 3")
-    assert "STEPSCOPE_PROBE" not in subject.environment(tmp_path)
-    fixed = replace(subject, fixes=("channels_last",)).environment(tmp_path)
+    assert "STEPSCOPE_PROBE" not in environment_with(subject.fixes, tmp_path)
+    fixed = environment_with(("channels_last",), tmp_path)
     assert json.loads(fixed["STEPSCOPE_PROBE"])["fixes"] == ["channels_last"]
 
 

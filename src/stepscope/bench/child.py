@@ -4,16 +4,15 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope.bench.fixed import environment_with
 from stepscope.bench.gauges import Gauges
 from stepscope.bench.point import Point
 from stepscope.launch.child import Outcome, run_child
-from stepscope.launch.program import Program, environment
-from stepscope.record.options import ProbeOptions
+from stepscope.launch.program import Program
 
 if TYPE_CHECKING:
     from stepscope.launch.sampler import Sampler
@@ -50,7 +49,7 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
         try:
             outcome = run_child(
                 Program(module, tuple(arguments), module=True).command,
-                _environment(point, folder),
+                environment_with(point.fixes, folder),
                 timeout_s,
                 beside.begin,
                 beside.tick,
@@ -135,23 +134,6 @@ class _Beside:
     def end(self) -> None:
         if self._sampler is not None:
             self._sampler.stop()
-
-
-def _environment(point: Point, folder: Path) -> dict[str, str]:
-    """What the process is started with: the probe comes along only where there are fixes."""
-    from stepscope.fixes import catalogue
-
-    if not point.fixes:
-        return dict(os.environ)
-    options = ProbeOptions(
-        folder=str(folder.absolute()),
-        launched_ns=time.monotonic_ns(),
-        window=0,
-        stacks=0,
-        clocks=False,
-        fixes=point.fixes,
-    )
-    return environment(options.to_json(), catalogue.environment(catalogue.parse(point.fixes)))
 
 
 def _machine(

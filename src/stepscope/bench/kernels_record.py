@@ -1,18 +1,16 @@
 """The program whose kernels are studied: recorded once, and counted by ncu where that is there."""
 
-import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
 from typing import Any, Final
 
+from stepscope.bench.fixed import environment_with
 from stepscope.bench.kernels_count import Count, count
 from stepscope.launch.child import run_child
-from stepscope.launch.program import Program, environment
+from stepscope.launch.program import Program
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.record.options import ProbeOptions
 
 STEPS: Final = 3  # recorded
 _USAGE: Final = 2
@@ -38,22 +36,6 @@ class Subject:
             words += [f"--{name}", str(value)]
         return Program("stepscope.workloads.one_step", (*words, *more), module=True).command
 
-    def environment(self, folder: Path) -> dict[str, str]:
-        """What the program is started with: the probe comes along only where there are fixes."""
-        from stepscope.fixes import catalogue
-
-        if not self.fixes:
-            return dict(os.environ)
-        options = ProbeOptions(
-            folder=str(folder.absolute()),
-            launched_ns=time.monotonic_ns(),
-            window=0,
-            stacks=0,
-            clocks=False,
-            fixes=self.fixes,
-        )
-        return environment(options.to_json(), catalogue.environment(catalogue.parse(self.fixes)))
-
 
 def record(subject: Subject, folder: Path, timeout_s: float) -> tuple[Path, list[dict[str, Any]]]:
     """(the recording, what became of the fixes). Raises UsageError, or StepscopeError in a line."""
@@ -63,7 +45,7 @@ def record(subject: Subject, folder: Path, timeout_s: float) -> tuple[Path, list
     folder.mkdir(parents=True, exist_ok=True)
     trace, said = folder / "trace.json", folder / "output.txt"
     command = subject.command("--steps", str(STEPS), "--record", str(trace))
-    environ = subject.environment(folder)
+    environ = environment_with(subject.fixes, folder)
     with open(said, "wb") as output:
         outcome = run_child(command, environ, timeout_s, lambda _: None, lambda: None, output)
     if outcome.told is not None:
@@ -92,7 +74,9 @@ def counted(
     tell(f"counting {len(names)} kernels with ncu, at most {timeout_s:.0f} s")
     folder.mkdir(parents=True, exist_ok=True)
     half = any("fp16" in fix for fix in subject.fixes)
-    return count(subject.command(), subject.environment(folder), names, folder, timeout_s, half)
+    return count(
+        subject.command(), environment_with(subject.fixes, folder), names, folder, timeout_s, half
+    )
 
 
 def last_line(path: Path) -> str:

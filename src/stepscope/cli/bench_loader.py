@@ -102,13 +102,13 @@ def _measured(
     from stepscope.bench.results import open_results
     from stepscope.bench.run import run
     from stepscope.cli.bench_interrupt import interruptible
-    from stepscope.cli.bench_loader_progress import progress
+    from stepscope.cli.bench_progress import of_loader, progress
     from stepscope.record.privacy import masked_arguments
 
     settings, notes = grid(request)
     command = shlex.join(["stepscope", "bench", *masked_arguments(arguments)])
     with open_results(out, request, made_with(request.devices), force, Path.cwd()) as results:
-        with interruptible(results, arguments), progress(results) as on_progress:
+        with interruptible(results, arguments), progress(results, of_loader) as on_progress:
             run(request, results, on_progress, every=list(settings.values()))
         records = results.records
         found = points(settings, records)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from stepscope.bench.point import Point
 from stepscope.bench.run import Progress
 from stepscope.report.text import milliseconds, safe, seconds
 
@@ -14,13 +15,17 @@ def say(text: str) -> None:
     print(f"stepscope: {safe(text)}", file=sys.stderr, flush=True)
 
 
+Namer = Callable[[Point], str]
+
+
 @contextmanager
-def progress(results: Any) -> Iterator[Callable[[Progress], None]]:
-    """What hears of each measurement as it starts and ends."""
+def progress(results: Any, name: Namer | None = None) -> Iterator[Callable[[Progress], None]]:
+    """What hears of each measurement as it starts and ends; `name` says which point that is."""
+    name = name or in_grid
     if results.records:
         say(f"going on in {results.folder}: {len(results.records)} measured before")
     if not sys.stderr.isatty():
-        yield _plain
+        yield lambda now: _plain(now, name)
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
@@ -39,26 +44,31 @@ def progress(results: Any) -> Iterator[Callable[[Progress], None]]:
             left = "" if now.left_s is None else f"{seconds(now.left_s)} left"
             bar.update(task, completed=now.done, total=now.done + now.left)
             if now.record is None:
-                bar.update(task, description=f"{name(now)} ", left=left)
+                bar.update(task, description=f"{name(now.point)} ", left=left)
 
         yield hear
 
 
-def name(now: Progress) -> str:
+def in_grid(point: Point) -> str:
     """`resnet18 train batch 32 cuda amp=bf16`."""
     from stepscope.bench.grid import label
 
-    point = now.point
     words = f"{point.model} {point.mode} batch {point.batch} {point.device} {label(point.fixes)}"
     return safe(words if len(words) <= 60 else words[:59] + "…")
 
 
-def _plain(now: Progress) -> None:
+def of_loader(point: Point) -> str:
+    """`batch 32, workers 4, pinned, prefetch 2`."""
+    how = dict(point.settings)
+    words = f"batch {point.batch}, workers {how['workers']}"
+    words += ", pinned" if how["pin"] == "on" else ""
+    return words + (f", prefetch {how['prefetch']}" if "prefetch" in how else "")
+
+
+def _plain(now: Progress, name: Namer) -> None:
     if now.record is not None:
-        total = now.done + now.left
-        print(
-            f"{now.done}/{total}  {name(now)}: {_came_of(now.record)}", file=sys.stderr, flush=True
-        )
+        line = f"{now.done}/{now.done + now.left}  {name(now.point)}: {_came_of(now.record)}"
+        print(line, file=sys.stderr, flush=True)
 
 
 def _came_of(record: dict[str, Any]) -> str:

@@ -44,7 +44,7 @@ def from_file(spec: str, file: str, factory: str) -> Workload:
     if not path.is_file():
         raise UsageError(f"{spec}: there is no file {file}")
     _defines(spec, path, factory)
-    make = _BUILDERS + "given:from_file"
+    make = _BUILDERS + "given:from_user"
     options = {"file": file, "factory": factory}
     return Workload(spec, f"{factory} of {path.name}", "given", make, options)
 
@@ -56,7 +56,7 @@ def from_module(spec: str, module: str, factory: str) -> Workload:
         raise UsageError(f"{spec}: there is no module {module} here or on Python's path")
     if path.suffix == ".py":
         _defines(spec, path, factory)
-    make = _BUILDERS + "given:from_module"
+    make = _BUILDERS + "given:from_user"
     options = {"module": module, "factory": factory}
     return Workload(spec, f"{factory} of {module}", "given", make, options)
 

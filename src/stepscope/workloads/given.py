@@ -1,8 +1,5 @@
 """The user's own models: what a factory returns, made into a model with inputs and a loss."""
 
-import importlib
-import importlib.util
-import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,38 +13,18 @@ from stepscope.record.errors import UsageError
 from stepscope.workloads.built import Built, Given
 from stepscope.workloads.classifier import as_classifier
 from stepscope.workloads.examples import has_tensor, repeated
+from stepscope.workloads.user_code import module_of
 from stepscope.workloads.workload import Workload
 
-# Frames of the interpreter, of what is installed and of this file say little about a mistake.
-_NOT_THEIRS = ("<", __file__, *(get_path(name) for name in ("stdlib", "purelib", "platlib")))
+# Frames of the interpreter, of what is installed and of ours say little about a mistake.
+_OURS = str(Path(__file__).parent)
+_NOT_THEIRS = ("<", _OURS, *(get_path(name) for name in ("stdlib", "purelib", "platlib")))
 _FORMS = "a module, (module, inputs) or (module, inputs, loss)"
 
 
-def from_file(workload: Workload, file: str, factory: str) -> Built:
-    """What a factory in a file returns; modules beside the file can be imported from it."""
-    path = Path(file).resolve()
-    sys.path.insert(0, str(path.parent))
-    return _built(workload, factory, lambda: _load(path))
-
-
-def from_module(workload: Workload, module: str, factory: str) -> Built:
-    """What a factory of an importable module returns."""
-    return _built(workload, factory, lambda: importlib.import_module(module))
-
-
-def _load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # Workers of a DataLoader and pickles look classes up under the name of their module.
-    sys.modules.setdefault(path.stem, module)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _built(workload: Workload, factory: str, load: Callable[[], Any]) -> Built:
-    module = _attempt(workload.name, load)
+def from_user(workload: Workload, factory: str, **where: str) -> Built:
+    """What a factory in a file or an importable module returns; `where` the workload knows."""
+    module = _attempt(workload.name, lambda: module_of(workload))
     named = getattr(module, factory, None)
     if isinstance(named, nn.Module):
         made: Any = named

@@ -2,19 +2,16 @@
 
 import inspect
 import re
-import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 from stepscope.record.errors import UsageError
 from stepscope.workloads.catalogue import find
+from stepscope.workloads.user_code import module_of
 from stepscope.workloads.workload import Workload
 
 _PLACE: Final = re.compile(r'File "(.+)", line (\d+)')
@@ -69,7 +66,7 @@ def _users(workload: Workload) -> Source:
     """The data set, or DataLoader, that the user's name stands for. Raises UsageError."""
     name = workload.options["factory"]
     try:
-        found = getattr(_module(workload), name)
+        found = getattr(module_of(workload), name)
         if inspect.isclass(found) or inspect.isroutine(found):
             found = found()
     except Exception as problem:
@@ -130,20 +127,3 @@ def _is_library(file: str) -> bool:
     ours = str(Path(__file__).parent)
     libraries = ("site-packages", "dist-packages", "<frozen", f"{Path(inspect.__file__).parent}/")
     return file.startswith(ours) or any(part in file for part in libraries)
-
-
-def _module(workload: Workload) -> ModuleType:
-    """Imported as a script beside it would import it."""
-    if "module" in workload.options:
-        sys.path.insert(0, "")
-        return import_module(workload.options["module"])
-    path = Path(workload.options["file"]).absolute()
-    sys.path.insert(0, str(path.parent))
-    name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_the_user"
-    spec = spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path.name} cannot be imported")
-    module = module_from_spec(spec)
-    sys.modules[name] = module  # where pickle looks when workers are not forked
-    spec.loader.exec_module(module)
-    return module
