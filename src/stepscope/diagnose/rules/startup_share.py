@@ -10,7 +10,7 @@ from stepscope.record.finding import Evidence, Finding
 ID = "run.startup_share"
 _LARGE = 0.2
 # Importing torch and waking the GPU take so long in any program, and nobody can mend that.
-_USUAL_S = {"cpu": 2.0, "cuda": 4.0}
+_USUAL_S = {"cpu": 1.0, "cuda": 4.0}
 
 
 def look(case: Case) -> Iterable[Finding]:
@@ -25,7 +25,7 @@ def look(case: Case) -> Iterable[Finding]:
     foreign = slowest if not slowest.get("module", "torch").startswith("torch") else {}
     own = whole.seconds + foreign.get("seconds", 0.0)
     share = own / whole.run_s
-    if share < _LARGE or own < _USUAL_S.get(case.device, 2.0):
+    if share < _LARGE or own < _USUAL_S[case.device]:
         return
     yield Finding(
         id=ID,
