@@ -49,6 +49,7 @@ def worker(pid, place="defined", at=1):
         (8, 12, {"what": "traced_transform"}),
         (4, 3, line(33)),
         (1, 3, line(51, "collate")),
+        (0, 25, {"what": "processor"}),
     )
 
 
@@ -108,6 +109,14 @@ def test_datasets_are_told_apart_and_the_slowest_comes_first():
     text, photos = sources(worker(7), other)
     assert (text.dataset, photos.dataset) == ("Text", "Photos")
     assert shares(text) == {"rest": 1.0}
+
+
+def test_how_much_of_a_fetch_a_core_worked_is_known_since_it_is_told():
+    (source,) = sources(worker(7), worker(8))
+    assert source.processor_share == pytest.approx(0.25)
+    facts, table = worker(7)
+    (older,) = sources((facts[:-1], table[:-1]))
+    assert older.processor_share is None
 
 
 def test_without_followed_lines_all_else_is_rest():

@@ -94,6 +94,8 @@ def test_lines_and_modules_come_from_the_window_with_stacks(write, tmp_path):
     stacks = read_windows(folder)["stacks"]
     assert stacks["steps"] == 1
     assert [group["name"] for group in stacks["by"]["line"]] == ["train.py(7): main"]
+    assert [line["name"] for line in stacks["host"]["lines"]] == ["train.py(7): main"]
+    assert stacks["host"]["lines"][0]["self_ns"] > 0
 
 
 def test_without_a_window_there_is_nothing(tmp_path):

@@ -3,7 +3,7 @@
 import pytest
 from diagnosing import Parts, case
 
-from stepscope.diagnose.case import case_of_run
+from stepscope.diagnose.case import case_of_run, ranged
 
 
 def test_a_replay_is_told_of_the_bare_step():
@@ -21,6 +21,23 @@ def test_more_doubt_makes_a_wider_range():
     assert unsure.low < sure.low
     assert unsure.high > sure.high
     assert unsure.low >= 1
+
+
+@pytest.mark.parametrize("left", [40.0, 10.0, 0.5])
+def test_ranges_stay_sane_however_much_is_gained_and_however_rough_the_model(left):
+    model = Parts(a=50.0 - left, b=left)
+    model.error = 0.3
+    found = case(model=model).predict("a", words="")
+    assert 1 <= found.low < found.speedup < found.high
+    assert found.high <= found.speedup**1.2 * 1.4
+    assert found.low >= min(found.speedup, found.speedup**0.8 / 1.4)
+
+
+def test_the_models_error_counts_for_what_changes_only():
+    little, much = ranged(1.02, 0.0, 0.2), ranged(2.0, 0.0, 0.2)
+    assert little[1] / 1.02 < 1.03
+    assert much[1] / 2.0 > 1.1
+    assert ranged(0.5)[0] < 0.5 < ranged(0.5)[1] < 1
 
 
 def test_what_gains_nothing_is_not_predicted():

@@ -59,6 +59,13 @@ def test_no_rule_fails_where_nothing_is_known(name, device):
         assert look(name, one) == []
 
 
+def test_batches_made_by_the_host_take_what_bare_steps_wait_not_what_recorded_ones_do():
+    one = found(waiting(40.0, batch=55.0))["data.loader_bound"]
+    assert "A batch takes 40.0 ms to make" in one.why
+    of_workers = found(waiting(40.0, workers=1, batch=55.0))["data.too_few_workers"]
+    assert "A worker takes 55.0 ms for a batch" in of_workers.why
+
+
 def test_a_loader_without_workers_is_told_with_the_transform_to_blame():
     parts = (
         part("Resize", "transform", 0.6, 0.6, line=31),

@@ -122,6 +122,33 @@ def test_lines_that_launch_very_many_short_kernels_are_where_the_loop_is():
     assert [(p.file, p.line) for p in finding.where] == [("train.py", 33)]
 
 
+def with_own_time(**own_ms: float) -> Document:
+    """A run whose window with stacks has functions, by the ms of their own Python."""
+    lines = [
+        {"name": f"train.py({10 * n}): {name}", "count": 2, "self_ns": int(ms * 1e6),
+         "with_calls_ns": 10**9, "total_ns": 10**9}
+        for n, (name, ms) in enumerate(own_ms.items(), 1)
+    ]  # fmt: skip
+    stacks = {"steps": 2, "by": {"module": [], "line": []}, "idle_places": {}}
+    phases = {"forward": 12.0, "backward": 5.0, "optimizer": 1.0}
+    host = {"host": {"lines": lines}}
+    return show("cpu", phases_host_ms=phases, timeline_stacks=stacks | host)
+
+
+def test_without_a_device_the_loop_is_in_the_function_with_most_python_of_its_own():
+    window = host_of(("aten::select", 200, 20.0), ("aten::mul", 100, 20.0), ("aten::mm", 3, 900.0))
+    run = with_own_time(main=1.0, roughness=30.0, idle=0.0)
+    finding = only("python_loops", case("cpu", show=run, trace=window, after=10.0))
+    assert [(p.file, p.line) for p in finding.where] == [("train.py", 20)]
+
+
+def test_heavy_python_names_the_functions_it_passes_in():
+    window = host_of(("aten::addmm", 20, 300.0), python_ms=8.0)
+    run = with_own_time(main=1.0, tables=30.0, idle=0.0)
+    finding = only("python_heavy_forward", case("cpu", show=run, trace=window, after=12.0))
+    assert [p.line for p in finding.where] == [20, 10]
+
+
 def test_the_operators_of_a_transformer_are_no_loop():
     assert look("python_loops", of_recording("gpt_b4x1024_bf16_h200")) == []
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from stepscope.probe.batch import batch_axis, batch_size
+from stepscope.probe.batch import batch_axis, batch_bytes, batch_size
 
 Pair = namedtuple("Pair", "image label")
 
@@ -92,3 +92,10 @@ def test_a_deep_batch_is_read():
     for _ in range(50):
         batch = [batch]
     assert batch_size(batch) == 9
+
+
+def test_what_a_batch_weighs_is_added_up_over_its_leaves():
+    batch = {"image": np.zeros((4, 3), np.float32), "more": [np.zeros(4, np.int64), "name", 7]}
+    assert batch_bytes(batch) == 48 + 32
+    assert batch_bytes([t(4, 2)]) == 0
+    assert batch_bytes(None) == 0

@@ -158,6 +158,27 @@ def test_slow_line_of_collate_is_part_of_collate(clock, tmp_path):
     assert source.collate_share == pytest.approx(0.6, abs=0.15)
 
 
+class Spinning(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, i):
+        until = time.thread_time() + 0.003
+        while time.thread_time() < until:
+            pass
+        return torch.tensor(i)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_waiting_is_told_from_working(clock, tmp_path, workers):
+    drain(Spinning(), batch_size=2, num_workers=workers)
+    drain(Reading(), batch_size=2, num_workers=workers)
+    found = {source.dataset: source for source in read_pipeline(tmp_path)}
+    assert found["Reading"].processor_share < 0.3
+    spinning = found["Spinning"]
+    assert spinning.processor_share * spinning.ms_per_batch >= 6
+
+
 def test_batched_access_is_followed(clock, tmp_path):
     drain(Batched(), batch_size=4)
     source = only(tmp_path)

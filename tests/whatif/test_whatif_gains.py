@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from cases import Document, case, dataset, kernel, show, trace
 from recordings import recorded
+from whatif_tasks import host, make
 
 from stepscope.analyze.timeline.document import analyse
 from stepscope.analyze.whatif.gains import GAINS, NOT_IN_A_STEP, change_for
 from stepscope.analyze.whatif.gains_factors import bounded, by_operator
 from stepscope.analyze.whatif.gains_known import ceilings
+from stepscope.analyze.whatif.replay import replay
 from stepscope.analyze.whatif.tasks import Loader
 from stepscope.diagnose.case import Case, case_of_trace
 from stepscope.fixes.catalogue import NAMES
@@ -46,10 +48,12 @@ def device_time(one: Case, fix: str, value: str | None = None) -> float:
     return float(work.duration[~work.gone].sum() / model.tasks.work.duration.sum())
 
 
-def measured(monkeypatch, tmp_path, fp32: float, bf16: float, spread: float = 0.05) -> None:
-    """A cache in which the processor "CPU" was measured, in TFLOP/s."""
+def measured(
+    monkeypatch, tmp_path, fp32: float, bf16: float, spread: float = 0.05, memory: float = 50.0
+) -> None:
+    """A cache in which the processor "CPU" was measured, in TFLOP/s and GB/s."""
     monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path))
-    values = {"matmul_fp32_tflops": fp32, "matmul_bf16_tflops": bf16, "memory_gb_per_s": 50.0}
+    values = {"matmul_fp32_tflops": fp32, "matmul_bf16_tflops": bf16, "memory_gb_per_s": memory}
     entries = {name: {"value": value, "spread": spread} for name, value in values.items()}
     save_ceilings({"schema": 1, "key": "CPU x 2", "device": "CPU", "ceilings": entries})
 
@@ -127,6 +131,31 @@ def test_a_fused_optimizer_is_bounded_by_its_bytes_where_they_are_known():
     gone = after.duration[~after.gone].sum() / tasks.tasks.work.duration.sum()
     least_ms = 25e6 * 28 / (4e12 * 0.8) * 1e3
     assert gone == pytest.approx(1 - (1 - least_ms / 1.0) * 4.66 / 21.25, abs=0.02)
+
+
+def optimizer_share(one: Case, fix: str, value: str | None = None) -> float:
+    """What is left of 10 ms in the optimizer of a processor."""
+    changes = change_for(fix, value, one)
+    assert changes is not None
+    tasks = make(host(1000), host(10_000, "optimizer"))
+    for change in changes:
+        tasks = change(tasks)
+    return float((replay(tasks).step_ms - 1.0) / 10.0)
+
+
+def test_no_ceiling_keeps_a_fused_optimizer_slower_than_the_present_ones_rate(
+    monkeypatch, tmp_path
+):
+    measured(monkeypatch, tmp_path, fp32=1.0, bf16=1.0, memory=0.5)
+    optimizers = [{"id": 0, "name": "AdamW", "fused": None}]
+    run = show("cpu", config={"optimizers": optimizers}, phases_ms={"optimizer": 10.0})
+    assert optimizer_share(case("cpu", show=run), "fused_optimizer") == pytest.approx(7 / 20)
+
+
+def test_gradients_of_several_batches_have_to_be_added_up():
+    one = case("cpu", show=show("cpu"))
+    assert 0.5 < optimizer_share(one, "accumulate", "2") < 0.65
+    assert 0.25 < optimizer_share(one, "accumulate", "4") < optimizer_share(one, "accumulate")
 
 
 def test_an_optimizer_that_is_fused_is_left_alone():

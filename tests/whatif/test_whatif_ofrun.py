@@ -96,8 +96,9 @@ def facts_of(workers, device="cuda:0"):
 class Source:
     """A pipeline whose workers take so long for a batch."""
 
-    def __init__(self, ms_per_batch):
+    def __init__(self, ms_per_batch, processor_share=None):
         self.ms_per_batch = ms_per_batch
+        self.processor_share = processor_share
 
 
 def test_without_workers_a_batch_takes_what_the_host_waits():
@@ -124,6 +125,20 @@ def test_what_their_pace_does_not_explain_comes_late():
     clocks = clocks_of(data_wait=5.0, forward=5.0)
     loader = run_loader(facts_of(4), [Source(4.0)], RUN, clocks, 1.0)
     assert loader.late_ms == pytest.approx(4.9)
+
+
+@pytest.mark.parametrize(("share", "works"), [(None, 1.0), (0.95, 1.0), (0.1, 0.1)])
+def test_a_batch_that_is_mostly_waited_for_leaves_the_cores_alone(share, works):
+    clocks = clocks_of(data_wait=5.0, forward=5.0)
+    loader = run_loader(facts_of(0), [Source(5.0, share)], RUN, clocks, 1.0)
+    assert loader.processor == works
+
+
+def test_the_largest_batch_tells_what_has_to_be_carried():
+    clocks = clocks_of(data_wait=5.0, forward=5.0)
+    facts = facts_of(0) | {"batch": [{"bytes": 1_000_000}, {"bytes": 9_600_000}]}
+    assert run_loader(facts, [], RUN, clocks, 1.0).batch_mb == pytest.approx(9.6)
+    assert run_loader(facts_of(0), [], RUN, clocks, 1.0).batch_mb == 0
 
 
 def test_a_run_without_a_loader_has_none():

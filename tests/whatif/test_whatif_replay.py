@@ -3,7 +3,13 @@
 import pytest
 from whatif_tasks import FETCH, host, launch, make, wait
 
-from stepscope.analyze.whatif.priors import BETWEEN_NS, GRAPH_BETWEEN_NS, LATENCY_NS
+from stepscope.analyze.whatif.priors import (
+    BETWEEN_NS,
+    GRAPH_BETWEEN_NS,
+    HAND_OVER_MS_PER_MB,
+    LATENCY_NS,
+    WORKER_MS_PER_MB,
+)
 from stepscope.analyze.whatif.replay import host_times, replay, run_tiles
 from stepscope.analyze.whatif.tasks import Loader
 
@@ -132,6 +138,30 @@ def test_more_workers_than_cores_make_no_more_batches():
         return replay(make(host(0, "data_wait"), FETCH, host(10), loader=loader)).step_ms
 
     assert step(4) == pytest.approx(step(16))
+
+
+def test_workers_that_wait_need_no_core_of_their_own():
+    def step(workers, processor):
+        loader = Loader(8.0, workers, cores=2, hand_over_ms=0.0, processor=processor, measured=0)
+        return replay(make(host(0, "data_wait"), FETCH, host(10), loader=loader)).step_ms
+
+    assert 4.0 <= step(8, 1.0) < 4.6
+    assert step(8, 0.05) == pytest.approx(1.0)
+    assert 0.2 <= step(800, 0.05) < 0.23
+
+
+def test_batches_of_first_workers_have_to_be_carried_over():
+    def step(workers, measured, batch_mb):
+        loader = Loader(
+            8.0, workers, cores=4, hand_over_ms=0.2, batch_mb=batch_mb, measured=measured
+        )
+        return replay(make(host(0, "data_wait"), FETCH, host(1000), loader=loader)).step_ms
+
+    assert step(1, 0, 0.0) == pytest.approx(8.0)
+    assert step(1, 0, 10.0) == pytest.approx(8.0 + 10 * WORKER_MS_PER_MB)
+    assert step(16, 0, 10.0) >= 1.2 + 10 * HAND_OVER_MS_PER_MB
+    assert step(2, 1, 10.0) == pytest.approx(4.0), "what was measured with workers has it in it"
+    assert step(0, 0, 10.0) == pytest.approx(9.0)
 
 
 def test_workers_take_processor_time_from_a_host_that_computes():

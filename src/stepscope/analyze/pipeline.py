@@ -50,6 +50,7 @@ class PipelineSource:
     ms_per_batch: float
     ms_per_sample: float | None  # None if no sample was counted
     collate_share: float
+    processor_share: float | None  # of the time: a core worked, else it waited; None: not known
     parts: tuple[PipelinePart, ...]
 
 
@@ -106,8 +107,14 @@ def _source(counters: list[_Counter]) -> PipelineSource | None:
         ms_per_batch=total["fetch"] / count["fetch"] / 1e6,
         ms_per_sample=ms_per_sample,
         collate_share=total["collate"] / whole,
+        processor_share=_processor_share(total),
         parts=tuple(sorted(parts, key=lambda part: -part.share)),
     )
+
+
+def _processor_share(total: Mapping[str, float]) -> float | None:
+    worked = total.get("processor")
+    return min(1.0, worked / total["fetch"]) if worked and total["fetch"] else None
 
 
 def _parts(

@@ -74,5 +74,6 @@ def _lines(document: Document | None) -> Document | None:
     return {
         "steps": document["steps"]["count"],
         "by": {key: document["by"][key] for key in ("module", "line")},
+        "host": {"lines": (document["host"] or {}).get("lines") or []},
         "idle_places": {cause: one["places"] for cause, one in idle.items() if one["places"]},
     }

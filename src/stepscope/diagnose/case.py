@@ -1,5 +1,6 @@
 """What a rule may look at."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from stepscope.record.timeline import Timeline
 
 Document = Mapping[str, Any]
 _DOUBT = 0.15  # of a gain: what predictions are known to err by where nothing better is known
+_APART = 0.02  # two runs of the same program differ by that
 
 
 class Replayable(Protocol):
@@ -68,20 +70,28 @@ class Case:
     def reach(
         self, step_ms: float, words: str, doubt: float = _DOUBT, error: float = 0.0
     ) -> Predicted | None:
-        """A step of so many ms; None where that is no gain. `error` of the new time, a share."""
-        gain = self.step_ms - step_ms
-        if gain <= 0 or step_ms <= 0:
+        """A step of so many ms; None where that is no gain. `error` of the model, a share."""
+        if step_ms <= 0 or step_ms >= self.step_ms:
             return None
-        spread = doubt * gain + error * step_ms
-        slow = min(self.step_ms, step_ms + spread)
-        fast = max(0.1 * step_ms, step_ms - spread)
+        low, high = ranged(self.step_ms / step_ms, doubt, error)
         return Predicted(
             step_ms=step_ms,
             speedup=self.step_ms / step_ms,
-            low=self.step_ms / slow,
-            high=self.step_ms / fast,
+            low=max(1.0, low),
+            high=high,
             how=f"{in_ms(self.step_ms)} → {in_ms(step_ms)} ms: {words}",
         )
+
+
+def ranged(speedup: float, doubt: float = _DOUBT, error: float = 0.0) -> tuple[float, float]:
+    """The range a speedup lies in, as likely so many times lower as higher.
+
+    `doubt` of the gain may be wrong. `error` is how well the model's parts are known against one
+    another, a share: it counts for the part that changes, what stays is in both steps alike.
+    """
+    changed = 1 - min(speedup, 1 / speedup)
+    reach = math.exp(doubt * abs(math.log(speedup)) + error * changed + _APART)
+    return speedup / reach, speedup * reach
 
 
 def in_ms(value: float) -> str:

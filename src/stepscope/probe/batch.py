@@ -37,6 +37,11 @@ def batch_size(batch: Any, axis: int = 0) -> int:
     return len(batch) if isinstance(batch, list | tuple) else 0
 
 
+def batch_bytes(batch: Any) -> int:
+    """What its tensors and arrays hold, the first few of them."""
+    return sum(int(getattr(leaf, "nbytes", 0) or 0) for leaf in _leaves(batch))
+
+
 def _leaves(batch: Any) -> Iterator[Any]:
     """Tensors and arrays in nested containers, the first few."""
     todo, found, looked = [batch], 0, 0

@@ -139,7 +139,8 @@ class DataClock:
                 self._stop_tracing()
             elapsed_ns = watch.end()
             if watch.source is not None and self.alive:
-                watch.source.fetched(elapsed_ns, watch.samples, tracer is not None)
+                source, worked_ns = watch.source, watch.processor_ns
+                source.fetched(elapsed_ns, watch.samples, tracer is not None, worked_ns)
             self._timed += 1
             if elapsed_ns < _SHORT_NS and self._timed > _ALL_OF_FIRST:
                 self.skip = _SKIPPED

@@ -40,6 +40,7 @@ class Source:
         file, line = place_of(collate)
         self._fetch = self._slot("fetch")
         self._samples = self._slot("samples")
+        self._processor = self._slot("processor")
         self.rest = self._slot("rest")
         self.collate = self._slot("collate", name=name, file=file, line=line)
         self._traced_fetch = self._slot("traced_fetch")
@@ -47,7 +48,14 @@ class Source:
         self.traced_collate = self._slot("traced_collate")
         self.traced_transform = self._slot("traced_transform")
         self._transforms = [self._transform(n, t) for n, t in enumerate(transforms)]
-        self._timed = [self._fetch, self._samples, self.rest, self.collate, *self._transforms]
+        self._timed = [
+            self._fetch,
+            self._samples,
+            self._processor,
+            self.rest,
+            self.collate,
+            *self._transforms,
+        ]
         self._traced = [
             self._traced_fetch,
             self.traced_rest,
@@ -96,8 +104,13 @@ class Source:
             self._traced.append(slot)
         return slot
 
-    def fetched(self, elapsed_ns: int, samples: int | None, traced: bool) -> None:
-        """A fetch is over; one that raised before collating (`samples` None) is no batch."""
+    def fetched(
+        self, elapsed_ns: int, samples: int | None, traced: bool, processor_ns: int
+    ) -> None:
+        """A fetch is over; one that raised before collating (`samples` None) is no batch.
+
+        For `processor_ns` of it a core worked; else it waited.
+        """
         sums = self.slots.sums
         whole = self._traced_fetch if traced else self._fetch
         sums[whole] = elapsed_ns
@@ -105,6 +118,8 @@ class Source:
             sums[whole - 1] = 1
             if not traced:
                 sums[self._samples - 1] = samples
+        if not traced:
+            sums[self._processor] = processor_ns
         self.slots.flush(self._traced if traced else self._timed)
         if traced:
             mean_ns = self.slots.mean_ns(self._fetch)

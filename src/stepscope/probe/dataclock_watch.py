@@ -5,7 +5,7 @@ A slot is named by the place of its `total_ns` in `sums`; its count stands befor
 
 from collections.abc import Callable
 from threading import get_ident
-from time import perf_counter_ns
+from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ class Watch:
         self.source: Source | None = None
         self.tracer: LineTracer | None = None
         self.holder: Callable[[], object] | None = None  # gives None once the fetch is over
-        self._started_ns = 0
+        self.processor_ns = 0  # of the last fetch: what a core worked on it
+        self._started_ns = self._worked_ns = 0
 
     def busy(self) -> bool:
         """Whether a fetch is under way, in whatever thread."""
@@ -43,6 +44,7 @@ class Watch:
         self.stack = stack = [slot]
         self.samples = None
         self.thread = get_ident()
+        self._worked_ns = thread_time_ns()
         self._started_ns = self.last_ns = perf_counter_ns()
         return stack
 
@@ -64,4 +66,7 @@ class Watch:
             return 0
         now = perf_counter_ns()
         self.sums[stack[-1]] += now - self.last_ns
-        return now - self._started_ns
+        elapsed = now - self._started_ns
+        ours = self.thread == get_ident()  # a destructor may run in any thread
+        self.processor_ns = thread_time_ns() - self._worked_ns if ours else elapsed
+        return elapsed

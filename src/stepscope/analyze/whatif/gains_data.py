@@ -19,6 +19,7 @@ from stepscope.hardware.ceiling_cache import known_ceilings
 
 _PARALLEL = 0.9  # of a large operator's time: shared out among threads
 _LARGE_NS = 100_000.0  # an operator must take that long on average to gain from more threads
+_ADDED = 0.15  # of an optimizer's step: adding a batch's gradients to those there are
 _CACHED = 0.02  # of making a sample: looking it up
 
 
@@ -69,8 +70,9 @@ def threads(value: str | None, known: Known) -> list[Change] | None:
 
 
 def accumulate(value: str | None, known: Known) -> list[Change] | None:
-    """The optimizer steps once in so many batches (2 unless told)."""
-    return [scale_phase("optimizer", 1 / int(value or 2))]
+    """The optimizer steps once in so many batches (2 unless told); gradients are added up."""
+    steps = 1 / int(value or 2)
+    return [scale_phase("optimizer", steps + (1 - steps) * _ADDED)]
 
 
 def checkpointing(value: str | None, known: Known) -> list[Change] | None:

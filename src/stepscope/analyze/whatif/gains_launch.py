@@ -67,8 +67,11 @@ def fused(value: str | None, known: Known) -> list[Change] | None:
     count = parameters(known)
     now_ms = optimizer_ms(known)
     moved = (count or 0) * 4 * _PASSES[name]
-    least = moved / (limits.bytes_per_s * _STREAMS) * 1e9 if limits.bytes_per_s else 0.0
     now = now_ms * 1e6
+    least = moved / (limits.bytes_per_s * _STREAMS) * 1e9 if limits.bytes_per_s else 0.0
+    if known.device == "cpu":
+        # The steps as they are show a rate too; a ceiling below it was measured on a busy machine.
+        least = min(least, now * _PASSES[name] / _EAGER_PASSES[name])
     if known.device == "cpu":
         usual = now * _ON_CPU[name]
         after = min(now, max(usual, least)) if moved > _CACHED else usual

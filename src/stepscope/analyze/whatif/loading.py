@@ -5,14 +5,29 @@ being steady, the queue's slope is a worker's time for a batch over their number
 smooths. So it needs no simulation; the step is no shorter than that slope.
 """
 
+from stepscope.analyze.whatif.priors import HAND_OVER_MS_PER_MB, WORKER_MS_PER_MB
 from stepscope.analyze.whatif.tasks import Loader, Tasks
+
+_SHARED = 0.95  # of the cores' time, where host and workers fill them: they also wait in turn
 
 
 def batch_cost_ns(loader: Loader) -> float:
     """What one batch costs the host: making it, or taking it from a worker."""
     if not loader.workers:
         return loader.batch_ms * 1e6
-    return loader.hand_over_ms * 1e6 + late_ns(loader)
+    carried = loader.batch_mb * HAND_OVER_MS_PER_MB if _first_workers(loader) else 0.0
+    return (loader.hand_over_ms + carried) * 1e6 + late_ns(loader)
+
+
+def made_ns(loader: Loader) -> float:
+    """What a worker takes for a batch while no other work is in its way."""
+    carried = loader.batch_mb * WORKER_MS_PER_MB if _first_workers(loader) else 0.0
+    return (loader.batch_ms + carried) * 1e6
+
+
+def _first_workers(loader: Loader) -> bool:
+    """Whether there are workers now and were none when times were measured."""
+    return loader.measured == 0 < loader.workers
 
 
 def late_ns(loader: Loader) -> float:
@@ -27,15 +42,15 @@ def loader_slope_ns(tasks: Tasks) -> float:
     if loader is None or not loader.workers:
         return 0.0
     batches = len(tasks.fetches) / tasks.steps
-    return batches * (loader.batch_ms * 1e6 / at_once(loader) + late_ns(loader))
+    return batches * (made_ns(loader) / at_once(loader) + late_ns(loader))
 
 
 def at_once(loader: Loader) -> float:
     """How many batches are made at a time, in units of the measured time of one."""
     known = loader.workers if loader.measured is None else loader.measured
-    cores = max(1.0, loader.cores)
-    slowed = max(1.0, known / cores)  # by so much the measured time was, for want of cores
-    return min(float(loader.workers), cores) * slowed
+    most = max(1.0, loader.cores) / max(loader.processor, 1e-3)  # what these cores have room for
+    slowed = max(1.0, known / most)  # by so much the measured time was, for want of cores
+    return min(float(loader.workers), most) * slowed
 
 
 def processor_bound_ns(tasks: Tasks, host_ns: float) -> float:
@@ -49,6 +64,7 @@ def processor_bound_ns(tasks: Tasks, host_ns: float) -> float:
     if loader.measured is None or loader.measured == loader.workers:
         return 0.0
     batches = len(tasks.fetches) / tasks.steps
-    slowed = max(1.0, loader.measured / max(1.0, loader.cores))
-    work = batches * loader.batch_ms * 1e6 / slowed + host_ns * loader.host_cores
-    return work / max(1.0, loader.cores)
+    slowed = max(1.0, loader.measured * loader.processor / max(1.0, loader.cores))
+    making = batches * made_ns(loader) * loader.processor / slowed
+    work = making + host_ns * loader.host_cores
+    return work / (max(1.0, loader.cores) * _SHARED)

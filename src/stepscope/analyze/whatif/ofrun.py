@@ -17,6 +17,8 @@ from stepscope.store.facts import read_facts
 from stepscope.store.folder import read_run
 from stepscope.trace.kineto import read_kineto
 
+_WORKS = 0.7  # of making a batch: the rest is then rather waiting for a core that others have
+
 
 def model_of_run(
     folder: Path, timeline: Timeline | None = None, calibrated: Calibration | None = None
@@ -62,7 +64,16 @@ def run_loader(
     ahead = max(int(fact["prefetch_factor"] or 2) for fact in facts["loader"])
     waited = clocks.bare_ms["data_wait"] / batches
     cores = float(run.get("machine", {}).get("cpu", {}).get("usable_cores") or 1)
-    loader = Loader(waited, workers, cores, _host_cores(facts, cores), ahead, measured=workers)
+    loader = Loader(
+        waited,
+        workers,
+        cores,
+        _host_cores(facts, cores),
+        ahead,
+        processor=_processor(sources),
+        batch_mb=max((fact["bytes"] for fact in facts.get("batch", ())), default=0) / 1e6,
+        measured=workers,
+    )
     if not workers:
         return loader
     ready = min(clocks.data_wait_low_ms / batches, waited, MOST_HAND_OVER_MS)
@@ -71,6 +82,12 @@ def run_loader(
     behind = max(0.0, made / workers - host - ready)  # what the workers' pace explains
     late = max(0.0, waited - ready - behind)
     return replace(loader, batch_ms=made, hand_over_ms=ready, late_ms=late)
+
+
+def _processor(sources: list[PipelineSource]) -> float:
+    """The share of making a batch that a core works; 1 where only others' work was waited for."""
+    share = sources[0].processor_share if sources else None
+    return 1.0 if share is None or share > _WORKS else share
 
 
 def _host_cores(facts: Mapping[str, list[dict[str, Any]]], cores: float) -> float:

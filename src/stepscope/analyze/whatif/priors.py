@@ -19,6 +19,11 @@ RELEASE_NS = 6_000.0
 """From the end of the work waited for until the host goes on."""
 HAND_OVER_MS = 0.3
 """What taking a batch from a worker costs the host."""
+WORKER_MS_PER_MB = 0.9
+"""What a worker needs more for a megabyte of a batch than the host would: fresh shared memory to
+put it in, and a heap of its own. Seen on a virtual machine; others may be faster."""
+HAND_OVER_MS_PER_MB = 0.35
+"""What a megabyte of a worker's batch costs the host: mapping it, touching it first, unmapping."""
 BARE_HOST = 0.7
 """Bare over recorded host time, where the clocks cannot tell for waiting at a full queue."""
 MOST_HAND_OVER_MS = 1.0

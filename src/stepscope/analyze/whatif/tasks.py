@@ -115,6 +115,10 @@ class Loader:
     """What taking a batch from a worker costs the host; a prior where not measured."""
     late_ms: float = 0.0
     """What the host waits for a batch beyond that, as they come unsteadily."""
+    processor: float = 1.0
+    """Of making a batch: the share that a core works on it; the rest it waits, for a disk say."""
+    batch_mb: float = 0.0
+    """Megabytes of a batch, which has to get from a worker to the host; 0 where not known."""
     measured: int | None = None
     """With how many workers the times were measured; None: as many as `workers`."""
 

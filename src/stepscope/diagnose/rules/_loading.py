@@ -58,14 +58,15 @@ def loading(case: Case) -> Loading | None:
     source: Mapping[str, Any] = next(iter(same or sources), {})
     wait_ms = float(case.phases.get("data_wait") or 0.0)
     workers = int(loader.get("num_workers") or 0)
-    each = float(source.get("ms_per_batch") or (0.0 if workers else wait_ms))
+    made = float(source.get("ms_per_batch") or 0.0) * _batches_a_step(show, loader)
     return Loading(
         loader=loader,
         source=source,
         wait_ms=wait_ms,
         share=wait_ms / case.step_ms,
         compute_ms=max(case.step_ms - wait_ms, 0.0),
-        batch_ms=each * _batches_a_step(show, loader),
+        # Workers are not recorded; what the host makes in recorded steps is slowed by that.
+        batch_ms=made if workers else wait_ms or made,
         workers=workers,
         most=max(1, int(case.cores or _USUAL_CORES)),
     )

@@ -132,6 +132,16 @@ def sites(case: Case, *phases: str) -> tuple[Place, ...]:
     return tuple(Place(s["file"], s["line"]) for s in known if s["what"] in wanted)[:3]
 
 
+def functions(case: Case, most: int = 3) -> tuple[Place, ...]:
+    """The user's functions with most Python time of their own; none where no stacks were kept."""
+    stacks = ((case.show or {}).get("timeline_stacks") or {}).get("host") or {}
+    host = (case.trace or {}).get("host") or {}
+    lines = stacks.get("lines") or host.get("lines") or []
+    ordered = sorted(lines, key=lambda line: -line["self_ns"])
+    found = (place_of(line["name"]) for line in ordered if line["self_ns"] > 0)
+    return tuple(place for place in found if place is not None)[:most]
+
+
 def place_of(frame: str | None) -> Place | None:
     """A frame as recordings name it ("file.py(12): function"); None for other words."""
     found = _FRAME.match(frame or "")

@@ -40,6 +40,7 @@ def _anomaly(case: Case) -> Finding:
         remove_host(host(operator=_CHECKS, phase="backward")),
         remove_host(host(Did.GAP, Did.PYTHON, phase="backward"), _BETWEEN),
         remove_host(host(phase="forward"), traces),
+        remove_host(host(Did.OPERATOR, phase="other"), traces),  # the loss, where it is apart
     ]
     if case.device == "cuda":
         checked = kernels(operator=_CHECKS, phase="backward")

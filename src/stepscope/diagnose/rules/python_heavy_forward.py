@@ -7,8 +7,8 @@ from stepscope.analyze.whatif.select import host
 from stepscope.analyze.whatif.tasks import Did
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules._kernels import gain
-from stepscope.diagnose.rules._step import operator_calls, place_of, python_ms, sites
-from stepscope.record.finding import Evidence, Finding, Place, Predicted
+from stepscope.diagnose.rules._step import functions, operator_calls, python_ms, sites
+from stepscope.record.finding import Evidence, Finding, Predicted
 
 ID = "launch.python_heavy_forward"
 _LEAST = 0.1
@@ -40,7 +40,7 @@ def look(case: Case) -> Iterable[Finding]:
             Evidence("operators per step", calls),
             Evidence("Python per operator", 1e3 * python / calls, "µs"),
         ),
-        where=_functions(case) or sites(case, "forward"),
+        where=functions(case) or sites(case, "forward"),
         predicted=predicted,
         effort="some lines",
         kind="exact",
@@ -65,10 +65,3 @@ def _in_forward(case: Case) -> bool:
         return case.show is None
     computing = sum(phases.get(p) or 0.0 for p in ("forward", "backward", "optimizer"))
     return (phases.get("forward") or 0.0) >= _FORWARD * computing > 0
-
-
-def _functions(case: Case) -> tuple[Place, ...]:
-    """The user's functions with most Python time of their own, where stacks were recorded."""
-    lines = ((case.trace or {}).get("host") or {}).get("lines") or []
-    found = [place_of(line["name"]) for line in sorted(lines, key=lambda x: -x["self_ns"])]
-    return tuple(p for p in found if p is not None)[:3]

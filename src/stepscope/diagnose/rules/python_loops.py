@@ -12,6 +12,7 @@ from stepscope.analyze.whatif.tasks import Did
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules._kernels import gain
 from stepscope.diagnose.rules._step import (
+    functions,
     operator_calls,
     operators,
     per_step,
@@ -67,7 +68,7 @@ def look(case: Case) -> Iterable[Finding]:
             Evidence("their part of the step", 100 * share, "%"),
             Evidence("mean of each", 1e3 * inside / max(calls, 1.0), "µs"),
         ),
-        where=_places(case) or sites(case, "forward") or (Place(operator=names[0]),),
+        where=_where(case) or (Place(operator=names[0]),),
         predicted=predicted,
         effort="some lines",
         kind="numeric",
@@ -109,6 +110,11 @@ def _changes(names: list[str], share: float) -> list[Any]:
 
 def _words(calls: float) -> str:
     return f"{calls:,.0f} tiny operators a step become a few over whole tensors"
+
+
+def _where(case: Case) -> tuple[Place, ...]:
+    """Lines by their kernels; without a device the function whose own Python takes longest."""
+    return _places(case) or functions(case, 1) or sites(case, "forward")
 
 
 def _places(case: Case) -> tuple[Place, ...]:

@@ -7,7 +7,7 @@ from time import monotonic_ns
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from stepscope.probe.batch import batch_axis, batch_size
+from stepscope.probe.batch import batch_axis, batch_bytes, batch_size
 from stepscope.probe.core import Core
 from stepscope.probe.log import DATA_WAIT, EPOCH_START, LEAVE
 from stepscope.probe.patches import Patches
@@ -32,6 +32,7 @@ def install(core: Core, patches: Patches) -> None:
     counter = itertools.count()
     sizes: dict[int, int | None] = {}  # id of an iterator → its loader's batch size
     axes: dict[int, int] = {}  # id of an iterator → the axis that counts samples
+    largest = [0]  # bytes of the largest batch told of
     fresh: set[int] = set()  # iterators with workers that have not delivered yet
 
     @functools.wraps(original_init)
@@ -97,6 +98,9 @@ def install(core: Core, patches: Patches) -> None:
             axis = axes.get(key)
             if axis is None:
                 axis = axes[key] = batch_axis(batch, sizes.get(key))
+                if (size := batch_bytes(batch)) > largest[0]:
+                    largest[0] = size
+                    core.facts.write("batch", bytes=size)
             log.samples += batch_size(batch, axis)
             log.batches += 1
             if not core.stepping:
