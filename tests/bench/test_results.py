@@ -136,3 +136,10 @@ def test_a_file_in_the_way_is_told(opened, tmp_path):
     (tmp_path / "out").touch()
     with pytest.raises(UsageError, match="file"):
         opened()
+
+
+def test_an_id_that_is_taken_is_not_used_again(opened, monkeypatch):
+    ids = iter(["1115-1319-788", "1115-1319-788", "1115-1319-789"])
+    monkeypatch.setattr("stepscope.store.folder.new_id", lambda: next(ids))
+    names = [opened(out=None).folder.name for _ in range(2)]
+    assert names == ["bench-1115-1319-788", "bench-1115-1319-789"]

@@ -68,8 +68,7 @@ def open_results(
     """
     identity = {"schema": _SCHEMA, "asked": request.identity(), "made_with": dict(made_with)}
     if out is None:
-        made = folders.create(None, False, cwd)
-        folder = made.rename(made.with_name(f"bench-{made.name}"))
+        folder = folders.create(None, False, cwd, "bench-")
     else:
         folder = out
         if _is_bench(out):

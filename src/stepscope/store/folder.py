@@ -16,13 +16,16 @@ FACTS = "run.json"
 _IN_USE = "{} is in use by a run under way: name another with --out"
 
 
-def create(out: Path | None, force: bool, cwd: Path) -> Path:
-    """A fresh run folder: `out`, or a new one under ./.stepscope. Raises UsageError."""
+def create(out: Path | None, force: bool, cwd: Path, prefix: str = "") -> Path:
+    """A fresh folder: `out`, or a new one under ./.stepscope, its id after the prefix.
+
+    Raises UsageError.
+    """
     folder = out if out is not None else cwd / HOME
     try:
         if out is None:
             _make_home(folder)
-            folder = _fresh(folder)
+            folder = _fresh(folder, prefix)
         elif folder.exists():
             _clear(folder, force)
         folder.mkdir(parents=True, exist_ok=True)
@@ -38,10 +41,10 @@ def create(out: Path | None, force: bool, cwd: Path) -> Path:
     return folder
 
 
-def _fresh(home: Path) -> Path:
+def _fresh(home: Path, prefix: str) -> Path:
     """A folder with an id nobody else has."""
     while True:
-        folder = home / new_id()
+        folder = home / f"{prefix}{new_id()}"
         try:
             folder.mkdir()
             return folder
