@@ -1,16 +1,13 @@
 """Rules about what the device (or the processor) computes, and how."""
 
-from functools import cache
 from typing import Any
 
 import pytest
 from cases import PROGRAM, Document, case, kernel, loader, show, trace
-from recordings import recorded
+from rulings import of_recording, only
 
-from stepscope.analyze.timeline.document import analyse
-from stepscope.diagnose.case import Case, case_of_trace
+from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules import look
-from stepscope.record.finding import Finding
 
 COMPUTE = (
     "low_precision",
@@ -26,22 +23,6 @@ COMPUTE = (
 )
 MS = 1_000_000
 H200 = {"fp32": 50e12, "tf32": 400e12, "bf16": 700e12, "fp16": 700e12}
-
-
-@cache
-def of_recording(name: str) -> Case:
-    timeline = recorded(name)
-    found = case_of_trace(analyse(timeline), timeline)
-    assert found is not None
-    return found
-
-
-def only(name: str, one: Case) -> Finding:
-    found = look(name, one)
-    assert len(found) == 1
-    assert len(found[0].title) <= 60
-    assert 0 < found[0].share <= 1
-    return found[0]
 
 
 def row(name: str, shape: str, dtype: str, ms: float, share: float, **changes: Any) -> Document:

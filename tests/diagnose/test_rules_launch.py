@@ -1,15 +1,11 @@
 """Rules about the host that feeds the device too slowly."""
 
-from functools import cache
-
 import pytest
 from cases import Document, case, show, trace
-from recordings import recorded
+from rulings import of_recording, only
 
-from stepscope.analyze.timeline.document import analyse
-from stepscope.diagnose.case import Case, case_of_trace
+from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules import look
-from stepscope.record.finding import Finding
 
 LAUNCH = (
     "launch_bound",
@@ -20,22 +16,6 @@ LAUNCH = (
     "graph_breaks",
 )
 MS = 1_000_000
-
-
-@cache
-def of_recording(name: str) -> Case:
-    timeline = recorded(name)
-    found = case_of_trace(analyse(timeline), timeline)
-    assert found is not None
-    return found
-
-
-def only(name: str, one: Case) -> Finding:
-    found = look(name, one)
-    assert len(found) == 1
-    assert len(found[0].title) <= 60
-    assert 0 < found[0].share <= 1
-    return found[0]
 
 
 def idle_for_host(busy_ms: float, kernels: int = 400) -> Document:

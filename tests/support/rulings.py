@@ -1,0 +1,28 @@
+"""What one rule says of a recording, or of a case made by hand."""
+
+from functools import cache
+
+from recordings import recorded
+
+from stepscope.analyze.timeline.document import analyse
+from stepscope.diagnose.case import Case, case_of_trace
+from stepscope.diagnose.rules import look
+from stepscope.record.finding import Finding
+
+
+@cache
+def of_recording(name: str) -> Case:
+    """The case of a recorded trace, made once."""
+    timeline = recorded(name)
+    found = case_of_trace(analyse(timeline), timeline)
+    assert found is not None
+    return found
+
+
+def only(name: str, one: Case) -> Finding:
+    """The one finding of a rule, which must be readable."""
+    found = look(name, one)
+    assert len(found) == 1
+    assert len(found[0].title) <= 60
+    assert 0 < found[0].share <= 1
+    return found[0]
