@@ -26,13 +26,13 @@ def _case(title: str, command: str, published: str = "", shape: str = "variants"
 CASES = {
     "infer": _case(
         "ResNet-50, inference, batch 32: fp32 against all fixes",
-        "resnet50 --mode infer --batch 32 --device cuda --rounds 3 --seconds 2"
+        "resnet50 --mode infer --batch 32 --device cuda --rounds 3 --seconds 1.5"
         f" --fix tf32=off --fix none --fix {_ALL}",
         "3.9× throughput, 74% lower p50",
     ),
     "train": _case(
         "ResNet-50, training, batch 64: fp32 against all fixes",
-        "resnet50 --mode train --batch 64 --device cuda --rounds 3 --seconds 2"
+        "resnet50 --mode train --batch 64 --device cuda --rounds 3 --seconds 1.5"
         f" --fix tf32=off --fix none --fix fused_optimizer,{_ALL}",
         "3.2× throughput",
     ),
@@ -44,7 +44,7 @@ CASES = {
     ),
     "unet": _case(
         "U-Net, 500 samples and 100 unseen, batch 16: CPU against GPU",
-        "unet --study cpu-gpu --batch 16 --samples 500 --test-samples 100",
+        "unet --study cpu-gpu --batch 16 --samples 500 --test-samples 100 --epochs 2 --rounds 2",
         "20.65× GPU over CPU",
         "study",
     ),
@@ -57,14 +57,14 @@ CASES = {
     "ladder": _case(
         "ResNet-18 fed by a slow loader: loader, AMP, batch, compile",
         "resnet18 --mode train --batch 32 --size 64 --device cuda --data synthetic --resize 256"
-        " --samples 4096 --rounds 2 --seconds 3 --fix none --fix workers=8,pin"
+        " --samples 4096 --rounds 2 --seconds 2 --fix none --fix workers=8,pin"
         " --fix workers=8,pin,amp=bf16 --fix workers=8,pin,amp=bf16,batch=256"
         " --fix workers=8,pin,amp=bf16,batch=256,compile",
         "2.8× throughput",
     ),
     "memory": _case(
         "The three-convolution network at 224 px, training: fp32 and AMP",
-        "simple_cnn --mode train --size 224 --batch 32,64,128,256 --device cuda --rounds 2"
+        "simple_cnn --mode train --size 224 --batch 32,64,128,256 --device cuda --rounds 1"
         " --seconds 1.5 --fix none --fix amp=bf16",
         shape="batches",
     ),

@@ -4,7 +4,7 @@ python benchmarks/bench_published.py [CASE…]              on a machine with a 
 python benchmarks/bench_published.py --table FILE.json    the tables of earlier results
 
 Every case is one command line. With names only those cases are run, and the others' results in
-the file stay as they are.
+the file stay as they are. With --work a case that ran out of time goes on where it stopped.
 """
 
 import argparse
@@ -32,7 +32,11 @@ def main() -> None:
         print(table(json.loads(options.table.read_text())), end="")
         return
     out = options.out or RESULTS / "bench-published.json"
-    document = about("stepscope.published/1", "bench_published.py", device="cuda")
+    kept = str(options.work)
+    document = about(
+        "stepscope.published/1", "bench_published.py", device="cuda",
+        spelt=lambda word: "DIR" if word == kept else word,
+    )  # fmt: skip
     document["cases"] = {}
     if options.cases and out.exists():
         earlier = json.loads(out.read_text())
@@ -40,7 +44,12 @@ def main() -> None:
         document["command"] = f"{earlier['command']}; {document['command']}"
     for name in options.cases or CASES:
         begun = time.monotonic()
-        document["cases"][name] = measured(name, options.timeout)
+        if options.work:
+            found = measured(name, options.timeout, options.work / name)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                found = measured(name, options.timeout, Path(folder) / "bench")
+        document["cases"][name] = found
         out.write_text(json.dumps(document, indent=1) + "\n")
         print(f"{name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     print(table(document), end="")
@@ -53,6 +62,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"[{' '.join(CASES)}]")
     parser.add_argument("--timeout", type=float, default=600.0, help="seconds for a case [600]")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="keep what is measured there")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, metavar="FILE.json")
     options = parser.parse_args()
@@ -62,21 +72,19 @@ def arguments() -> argparse.Namespace:
     return options
 
 
-def measured(name: str, timeout_s: float) -> dict[str, Any]:
+def measured(name: str, timeout_s: float, folder: Path) -> dict[str, Any]:
     """What the case's command told; `failed` where it did not end well."""
     command = ["bench", *CASES[name].command]
     shown = " ".join(["stepscope", *command])
-    with tempfile.TemporaryDirectory() as folder:
-        whole = [sys.executable, "-m", "stepscope.cli.main", *command]
-        whole += ["--json", "--out", str(Path(folder) / "bench")]
-        try:
-            done = subprocess.run(
-                whole, capture_output=True, text=True, check=False, timeout=timeout_s,
-                env=_environment(),
-            )  # fmt: skip
-        except subprocess.TimeoutExpired as problem:
-            said = problem.stderr.decode(errors="replace")[-600:] if problem.stderr else ""
-            return {"command": shown, "failed": f"{said}\ntook more than {timeout_s:g} s"}
+    whole = [sys.executable, "-m", "stepscope.cli.main", *command, "--json", "--out", str(folder)]
+    try:
+        done = subprocess.run(
+            whole, capture_output=True, text=True, check=False, timeout=timeout_s,
+            env=_environment(),
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as problem:
+        said = problem.stderr.decode(errors="replace")[-600:] if problem.stderr else ""
+        return {"command": shown, "failed": f"{said}\ntook more than {timeout_s:g} s"}
     if done.returncode:
         return {"command": shown, "failed": done.stderr.strip()[-600:]}
     told = json.loads(done.stdout)

@@ -96,6 +96,16 @@ def test_a_fix_that_changes_the_batch_is_compared_per_sample():
     assert found[1]["speedup"]["ratio"] == pytest.approx(2, rel=0.01)
 
 
+def test_throughput_decides_also_where_latency_was_measured_apart():
+    base, fixed = (Point.of("mlp", "infer", 4, "cpu", fixes) for fixes in ((), ("amp=bf16",)))
+    quick = measured(fixed, 2.5, series_ms=[5.0] * 100, throughput_ms=[2.5] * 100)
+    slow = measured(base, 10.0, throughput_ms=[10.0] * 100)
+    one, other = summarize([record(base, measured=slow), record(fixed, measured=quick)], REQUESTED)
+    assert other["mean_ms"] == pytest.approx(5)
+    rates = other["samples_per_s"] / one["samples_per_s"]
+    assert other["speedup"]["ratio"] == pytest.approx(rates, rel=0.01)
+
+
 def test_nothing_is_compared_with_a_failure():
     found = summarize([failure(TRAIN), record(FIXED)], REQUESTED)
     assert found[1]["speedup"] is None

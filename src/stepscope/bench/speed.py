@@ -37,7 +37,8 @@ def speed(measured: Sequence[Record], floor: float | None) -> dict[str, float | 
 
 def noise(points: Iterable[Sequence[Record]]) -> float | None:
     """How far two processes of one point are usually apart, as a share; None if each is alone."""
-    return noise_floor([_series(_measured(several)) for several in points])
+    groups = ([_in_a_row(one) for one in _measured(several)] for several in points)
+    return noise_floor([[times for times in group if times] for group in groups])
 
 
 def speedup(
@@ -45,7 +46,8 @@ def speedup(
 ) -> dict[str, Any] | None:
     """How many times as fast the other is; None unless both were measured.
 
-    Times are held against each other per sample: a fix may change how many a step has.
+    Throughput is compared, in inference too, where latency has a section of its own. Times are
+    held against each other per sample: a fix may change how many a step has.
     """
     ours, theirs = (_per_sample(_measured(several)) for several in (base, other))
     if not ours or not theirs:
@@ -68,11 +70,17 @@ def _series(measured: Sequence[Record]) -> list[list[float]]:
     return [one["series_ms"] for one in measured if one["series_ms"]]
 
 
+def _in_a_row(one: Record) -> list[float]:
+    """Times of the calls of the throughput section."""
+    times: list[float] = one.get("throughput_ms") or one["series_ms"]
+    return times
+
+
 def _per_sample(measured: Sequence[Record]) -> list[list[float]]:
     return [
-        [ms * one["calls"] / one["samples"] for ms in one["series_ms"]]
+        [ms * one["calls"] / one["samples"] for ms in _in_a_row(one)]
         for one in measured
-        if one["series_ms"] and one["samples"]
+        if one["samples"] and _in_a_row(one)
     ]
 
 

@@ -62,7 +62,8 @@ def infer(asked: Asked, measured: Measured) -> None:
     print(f"{meter.samples / meter.section_s:,.1f} samples/s", flush=True)
     if asked.measure is None:
         return
-    measured.say(**meter.to_json(), **peak_memory(device))
+    facts = meter.to_json()
+    measured.say(**facts, throughput_ms=facts["series_ms"], **peak_memory(device))
     measured.say(batch=len(targets))  # a fix may form others than were asked for
 
     clock, begun = clock_for(device), perf_counter()

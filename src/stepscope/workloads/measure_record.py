@@ -17,7 +17,7 @@ _OF_MODE = {
         *("losses", "scores", "score_name", "final_loss", "final_score"),
         *("steps", "train_samples", "time_to_score_s"),
     ),
-    "infer": (),
+    "infer": ("throughput_ms",),
     "generate": ("prompt", "new_tokens", "first_token_ms", "token_ms", "tokens_per_s"),
 }
 
