@@ -1,6 +1,6 @@
 """From rows to steps: which rows make a step, how long it took, what it was spent on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,10 @@ class Steps:
     account: dict[str, float]  # nanoseconds outside steps, by category
     by_optimizer: dict[int, int]  # optimizer steps, whether or not they end a step
     behind: float = 0.0  # what the device still took when the host had ended the last step
+    epoch_start: Floats = field(default_factory=lambda: np.zeros(0))
+    """What lay between a step and the one before where an epoch began; no part of `duration`."""
+    compiling: Floats = field(default_factory=lambda: np.zeros(0))
+    """What torch.compile took in each step; no part of `duration`."""
 
     def __len__(self) -> int:
         return len(self.duration)
@@ -93,11 +97,15 @@ class _Ledger:
         self.left = duration.copy()
         self.account: dict[str, float] = {}
 
-    def book(self, category: str, amounts: Floats) -> None:
-        """Take `amounts` out of the rows and into a category of the whole run."""
+    def book(self, category: str, amounts: Floats) -> Floats:
+        """Take `amounts` out of the rows and into a category of the whole run.
+
+        Returns what was there to be taken.
+        """
         amounts = np.minimum(amounts, self.left)
         self.account[category] = self.account.get(category, 0.0) + float(amounts.sum())
         self.left -= amounts
+        return amounts
 
 
 def _group(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: bool) -> Steps:
@@ -106,23 +114,24 @@ def _group(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: bool)
     inside: Bools = step_of < count
     host = {name: rows[f"{name}_ns"].astype(float) for name in HOST}
     ledger = _Ledger(duration)
-    for phase, category in _CARVED.items():
-        ledger.book(category, rows[f"{phase}_ns"])
+    carved = {p: ledger.book(category, rows[f"{p}_ns"]) for p, category in _CARVED.items()}
 
     kind = rows["kind"].astype(int)
     epoch, evaluation = kind == Kind.EPOCH, (kind == Kind.EVAL) & (what == "training")
     if _in_most_steps(epoch & inside, step_of, count):
         epoch = np.zeros_like(epoch)
         host["data_wait"] += rows["epoch_start_ns"]
+        starting = np.zeros(len(rows))
     else:
-        ledger.book("epoch_start", rows["epoch_start_ns"])
+        starting = ledger.book("epoch_start", rows["epoch_start_ns"])
     if _in_most_steps(evaluation & inside, step_of, count):
         evaluation = np.zeros_like(evaluation)
     _book_setup(ledger, host)
     evaluation |= epoch & np.append(evaluation[1:], False)  # a validation loader's iterator
     ledger.book("evaluation", np.where(evaluation, ledger.left, 0.0))
     ledger.book("evaluation", _leads_after(evaluation, rows))
-    ledger.book("epoch_start", np.where(epoch & ~evaluation, ledger.left, 0.0))
+    starting[evaluation] = 0.0
+    starting += ledger.book("epoch_start", np.where(epoch & ~evaluation, ledger.left, 0.0))
     idle = (rows["forwards"] == 0) & (rows["backwards"] == 0) & (rows["batches"] == 0)
     ledger.book("checkpoint", np.where((kind == Kind.SAVE) & idle, ledger.left, 0.0))
     follows = (kind == Kind.END) & np.append(False, ends[:-1])
@@ -151,6 +160,8 @@ def _group(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: bool)
         account=ledger.account,
         by_optimizer=_by_optimizer(rows),
         behind=float(behind.sum()),
+        epoch_start=total(starting),
+        compiling=total(carved["compile"]),
     )
 
 

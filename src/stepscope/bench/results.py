@@ -11,6 +11,8 @@ from typing import Any, Self
 from stepscope.bench.request import Request
 from stepscope.record.errors import UsageError
 from stepscope.store import folder as folders
+from stepscope.store.identity import difference
+from stepscope.store.lines import Lines, read_lines
 
 REQUEST, RECORDS, DOCUMENT, RUNS = "request.json", "records.jsonl", "bench.json", "processes"
 _SCHEMA = "stepscope.bench-request/1"
@@ -30,24 +32,20 @@ class Results:
         self._lock = folders.lock(folder)
         path = folder / RECORDS
         self.records = read_records(path)
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        _cut_torn_line(self._fd)
+        self._lines = Lines(path)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
-        os.close(self._fd)
+        self._lines.close()
         if self._fresh and not self.records and kind is not None and issubclass(kind, UsageError):
             shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
 
     def append(self, record: dict[str, Any]) -> None:
         """Keep a record for good. Raises OSError on a full disk."""
-        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
-        while line:
-            line = line[os.write(self._fd, line) :]
-        os.fsync(self._fd)
+        self._lines.append(record)
         self.records.append(record)
 
     def process_folder(self, number: int) -> Path:
@@ -84,28 +82,7 @@ def open_results(
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """The records of a grid; a torn last line is left out. Raises UsageError for other damage."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return []
-    found = []
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            raise UsageError(
-                f"{path} is damaged at line {number}: --force begins anew, or name another --out"
-            ) from None
-    return found
-
-
-def _cut_torn_line(fd: int) -> None:
-    """Take away what a killed process had begun to write."""
-    size = os.fstat(fd).st_size
-    content = os.pread(fd, size, 0)
-    whole = content.rfind(b"\n") + 1
-    if whole < size:
-        os.ftruncate(fd, whole)
+    return read_lines(path, "--force begins anew, or name another --out")
 
 
 def _is_bench(out: Path) -> bool:
@@ -132,10 +109,10 @@ def _check(out: Path, identity: Mapping[str, Any], force: bool) -> None:
         before = json.loads((out / REQUEST).read_text())
     except ValueError:
         before = {}
-    difference = _difference(before, identity)
-    if difference:
+    differs = _difference(before, identity)
+    if differs:
         raise UsageError(
-            f"{out} holds results of another request ({difference}): "
+            f"{out} holds results of another request ({differs}): "
             "--force begins anew, or name another --out"
         )
 
@@ -144,20 +121,8 @@ def _difference(before: Any, now: Mapping[str, Any]) -> str | None:
     """The first thing in which two requests differ, in a few words; None if in nothing."""
     if not isinstance(before, dict) or before.get("schema") != now["schema"]:
         return "of another version"
-    now = json.loads(json.dumps(now))
-    for part in ("asked", "made_with"):
-        then = before.get(part, {})
-        for name, value in now[part].items():
-            if then.get(name) != value:
-                return f"{name}: {_short(then.get(name))}, now {_short(value)}"
-    return None
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, list):
-        value = ", ".join(str(v["label"]) if isinstance(v, dict) else str(v) for v in value)
-    text = str(value)
-    return text if len(text) <= 60 else text[:59] + "…"
+    parts = ("asked", "made_with")
+    return next(filter(None, (difference(before.get(p, {}), now[p]) for p in parts)), None)
 
 
 def _write(path: Path, data: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import IO
 
@@ -38,14 +39,15 @@ def run_child(
     on_start: Callable[[int], None],
     on_tick: Callable[[], None],
     output: IO[bytes] | None = None,
+    cwd: Path | None = None,
 ) -> Outcome:
     """Run a command to its end. `on_tick` is called about ten times a second meanwhile.
 
     `output` takes what it says: a child of our own, that ends when this process is told to, and
-    with this process however that ends.
+    with this process however that ends. It starts in `cwd`; None: where this process is.
     """
     started_ns = time.monotonic_ns()
-    process = _start(command, environ, output)
+    process = _start(command, environ, output, cwd)
     timed_out = False
     with _forwarding(process) as told:
         _quietly(on_start, process.pid)
@@ -71,13 +73,17 @@ def run_child(
 
 
 def _start(
-    command: Sequence[str], environ: Mapping[str, str], output: IO[bytes] | None
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    output: IO[bytes] | None,
+    cwd: Path | None,
 ) -> subprocess.Popen[bytes]:
     if output is None:
-        return subprocess.Popen(command, env=dict(environ))
+        return subprocess.Popen(command, env=dict(environ), cwd=cwd)
     return subprocess.Popen(
         command,
         env=dict(environ),
+        cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,

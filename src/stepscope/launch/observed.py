@@ -6,11 +6,12 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.live import LiveLine
@@ -35,6 +36,11 @@ class Request:
     live: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
     """What the program's environment is to have besides this process's own."""
+    cwd: Path | None = None
+    """Where the program starts; None: where this process is."""
+    output: Path | None = None
+    """The file that takes what it says: it then reads nothing, and ends with this process however
+    that ends. None: it shares our terminal."""
 
 
 def observe(request: Request, options: ProbeOptions) -> Outcome:
@@ -57,13 +63,16 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
     beside = _Beside(request, folder)
     options = replace(options, launched_ns=time.monotonic_ns())
     try:
-        outcome = run_child(
-            request.program.command,
-            environment(options.to_json(), request.variables),
-            request.timeout_s,
-            beside.begin,
-            beside.tick,
-        )
+        with _opened(request.output) as output:
+            outcome = run_child(
+                request.program.command,
+                environment(options.to_json(), request.variables),
+                request.timeout_s,
+                beside.begin,
+                beside.tick,
+                output,
+                request.cwd,
+            )
     finally:
         beside.end()
     facts["run"] |= _ending(outcome, beside.notes)
@@ -75,6 +84,10 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
     return outcome
 
 
+def _opened(path: Path | None) -> AbstractContextManager[IO[bytes] | None]:
+    return nullcontext() if path is None else open(path, "wb")
+
+
 class _Beside:
     """What goes on beside the child: the machine's samples, the host profiler, the live line."""
 
@@ -84,11 +97,12 @@ class _Beside:
         from stepscope.launch.sampler import Sampler
 
         self._folder = folder
-        self._gpu = visible_index(os.environ)
+        self._gpu = visible_index({**os.environ, **request.variables})
         self._sampler_class = Sampler
         self._sampler: Sampler | None = None
         self._spy = PySpy() if request.python else None
-        self._line = LiveLine(folder / "rows.npy", sys.stderr) if request.live else None
+        live = request.live and request.output is None
+        self._line = LiveLine(folder / "rows.npy", sys.stderr) if live else None
         self._kills = kernel_kills()
         self.notes: dict[str, Any] = {}
 

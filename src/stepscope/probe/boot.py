@@ -10,7 +10,7 @@ from typing import Any
 
 from stepscope.probe.imports import ImportWatch
 from stepscope.probe.ptracer import allow_parent
-from stepscope.record.options import ProbeOptions
+from stepscope.record.options import Guard, ProbeOptions
 
 _BOOT = str(Path(__file__).parent.parent / "launch" / "boot")
 
@@ -25,10 +25,28 @@ def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
         if options.python:
             allow_parent()
         watch = ImportWatch(monotonic_ns())
+        if options.guard is not None:
+            _guard(options.guard, options.folder, watch)
+        if options.seed is not None:
+            from stepscope.probe.seeding import Seeding
+
+            Seeding(options.seed).install(watch)
         watch.when_imported("torch", lambda _: _begin(options, watch, prepare))
         watch.install()
     except Exception as problem:
         _give_up(problem)
+
+
+def _guard(guard: Guard, folder: str, watch: ImportWatch) -> None:
+    """Keep the program from what is the user's; it does not run where that cannot be done."""
+    try:
+        from stepscope.probe.guard import install
+
+        install(guard, folder, watch)
+    except Exception as problem:
+        print(f"stepscope: cannot guard this program's writes: {problem!r}", file=sys.stderr)
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _begin(

@@ -214,7 +214,10 @@ class DeviceClock:
         values: list[Any] = []
         for held in self._held:
             kept = [value for value, version in held.losses if value._version == version]
-            if kept and len(values) + len(kept) <= _ROOM:
+            if values and len(values) + len(kept) > _ROOM:
+                self._copy(values, rows, None)
+                rows, values = [], []
+            if 0 < len(kept) <= _ROOM:
                 rows.append((held.row, len(kept)))
                 values += kept
         self._held.clear()
@@ -228,7 +231,8 @@ class DeviceClock:
 
         if len(self._copied) >= _MOST_PENDING:
             return
-        dtype = values[0].dtype
+        dtypes = {value.dtype for value in values}
+        dtype = dtypes.pop() if len(dtypes) == 1 else torch.float64
         values = [value if value.dtype == dtype else value.to(dtype) for value in values]
         free = self._buffers.setdefault(dtype, [])
         buffer = free.pop() if free else torch.empty(_ROOM, dtype=dtype, pin_memory=True)

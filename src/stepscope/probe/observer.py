@@ -40,6 +40,7 @@ class Observer:
         self._memory = MemoryReader(self.core, self._config)
         self._history = MemoryHistory() if options.memory else None
         self._watch: ImportWatch | None = None
+        self._earlier = getattr(sys, "last_value", None)  # of a notebook's other cells
 
     def install(self, watch: ImportWatch) -> None:
         """Put every patch in place."""
@@ -50,6 +51,7 @@ class Observer:
                 mark_phases(core)
             except RuntimeError:
                 core.facts.write("problem", text="--nvtx needs a CUDA build of torch: no ranges")
+        self._serve_proofs()  # first: its hook at an optimizer's end runs before a step is over
         install(core, self._patches)
         self._clock.install()
         watch.when_imported("torch._dynamo.eval_frame", dynamo.leave_alone)
@@ -78,6 +80,18 @@ class Observer:
         for slow in watch.noted:
             self._imported(*slow)
         current = self
+
+    def _serve_proofs(self) -> None:
+        """What a proof asks of a trial; nothing for other runs."""
+        options = self.core.options
+        if options.perturb is not None:
+            from stepscope.probe.perturb import Perturb
+
+            Perturb(self.core, options.perturb).install()
+        if options.proof:
+            from stepscope.probe.proof import ProofRecorder
+
+            ProofRecorder(self.core).install(self._patches)
 
     def _imported(self, name: str, begun_ns: int, elapsed_ns: int) -> None:
         if not self.core.log.off and not name.startswith("stepscope"):
@@ -155,7 +169,8 @@ class Observer:
         if counters := compile_counters():
             core.facts.write("compile_counters", **counters)
         words: dict[str, Any] = {"steps": core.steps}
-        error = error or getattr(sys, "last_value", None)
+        last = getattr(sys, "last_value", None)
+        error = error or (last if last is not self._earlier else None)
         if error is not None:
             words["error"] = {"type": type(error).__name__, "text": str(error)[:2000]}
         core.facts.write("end", **words)

@@ -6,6 +6,20 @@ from typing import Self
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """The scratch copy a trial works in, and where else it may write. Absolute paths."""
+
+    scratch: str
+    """Its working directory: what is linked here is copied before the first write."""
+    original: str
+    """The user's working directory, of which that is a copy."""
+    allowed: tuple[str, ...] = ()
+    """Folders that may be written: the trial's own, temporary files, caches, devices."""
+    refuse: bool = True
+    """Whether another write ends the program; False: it is only noted."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeOptions:
     """Options of the probe. Steps count from 1; None means the probe decides."""
 
@@ -31,6 +45,14 @@ class ProbeOptions:
     """False: observe no longer than fixes need to find the models; the program times itself."""
     fixes: tuple[str, ...] = ()
     """Fixes to apply, as the user wrote them: "pin", "workers=4"."""
+    seed: int | None = None
+    """Imposed on torch, numpy and random: 0 keeps the seeds the program sets; None: untouched."""
+    perturb: str | None = None
+    """Round the root models' weights once to this dtype before the first step."""
+    proof: bool = False
+    """Keep what a proof compares besides losses."""
+    guard: Guard | None = None
+    """Where the program may write; None: anywhere."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -38,4 +60,7 @@ class ProbeOptions:
     @classmethod
     def from_json(cls, text: str) -> Self:
         known = json.loads(text)
+        guard = known.get("guard")
+        if guard is not None:
+            known["guard"] = Guard(**{**guard, "allowed": tuple(guard["allowed"])})
         return cls(**{**known, "fixes": tuple(known.get("fixes", ()))})

@@ -6,6 +6,7 @@ no longer be those that ran.
 """
 
 import json
+import linecache
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -77,7 +78,13 @@ def _chosen(lines: list[str], numbers: Iterable[int]) -> Iterator[tuple[int, str
 
 
 def _text(file: str, since: float) -> str | None:
-    """A file's text; None where it is gone, changed since, too large or no text."""
+    """A file's text; None where it is gone, changed since, too large or no text.
+
+    A notebook's cell is no file: its text is where tracebacks find it.
+    """
+    cell = linecache.cache.get(file)
+    if cell is not None and len(cell) == 4 and cell[1] is None:
+        return "".join(cell[2])
     try:
         found = os.stat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_size > _LARGEST or found.st_mtime > since:

@@ -1,0 +1,95 @@
+"""A control for proofs: the weights rounded once before the first step, and nothing else."""
+
+from typing import Any
+from weakref import ref
+
+import torch
+
+from stepscope.probe.core import Core
+
+_DIGITS = {
+    torch.float64: 53,
+    torch.float32: 24,
+    torch.float16: 11,
+    torch.bfloat16: 8,
+}
+"""Binary digits of a number, of which the first is not stored."""
+_ROUNDED_TO = {"float32": 24, "tfloat32": 11, "float16": 11, "bfloat16": 8}
+_BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
+_SEED = 20_090_331
+
+
+class Perturb:
+    """Rounds each model that is trained before its first call."""
+
+    def __init__(self, core: Core, rounding: str) -> None:
+        self._core = core
+        self._rounding = rounding
+        self._seen: dict[int, ref[Any]] = {}
+
+    def install(self) -> None:
+        """Before any fix that prepares models."""
+        self._core.on_first_call.insert(0, self._found)
+        self._core.fixing = True
+
+    def _found(self, module: Any) -> None:
+        """A root model is about to be called for the first time."""
+        trained = self._core.param_ids
+        if trained and not any(id(p) in trained for p in module.parameters()):
+            return
+        count = 0
+        try:
+            for parameter in filter(self._is_new, module.parameters()):
+                if type(parameter) in (torch.Tensor, torch.nn.Parameter):
+                    count += round_once(parameter, self._rounding, self._seed(count))
+        except RuntimeError as problem:  # as of a device without random numbers
+            self._core.facts.write("problem", text=f"weights were not perturbed: {problem}")
+            return
+        name = type(module).__qualname__
+        self._core.facts.write("perturbed", model=name, rounding=self._rounding, parameters=count)
+
+    def _is_new(self, parameter: Any) -> bool:
+        known = self._seen.get(id(parameter))
+        if known is not None and known() is parameter:
+            return False
+        self._seen[id(parameter)] = ref(parameter)
+        return True
+
+    def _seed(self, count: int) -> int:
+        return _SEED + 1_000_003 * (self._core.options.seed or 0) + count
+
+
+def round_once(values: Any, rounding: str, seed: int) -> bool:
+    """Round a tensor in place. Whether it is of a kind that can be.
+
+    Where its own dtype is no finer than the rounding, half of its values move by one unit in the
+    last place, up or down at random, by half a unit on average.
+    """
+    digits = _DIGITS.get(values.dtype)
+    if digits is None or values.is_meta or values.layout is not torch.strided:
+        return False
+    now = values.detach()  # shares its memory
+    if digits <= _ROUNDED_TO[rounding]:
+        result = _moved(now, seed)
+    elif rounding == "tfloat32":
+        result = _cut(now.to(torch.float32)).to(now.dtype)
+    else:
+        result = now.to(getattr(torch, rounding)).to(now.dtype)
+    now.copy_(torch.where(torch.isfinite(result), result, now))
+    return True
+
+
+def _cut(values: Any) -> Any:
+    """float32 with ten bits of mantissa, rounded to the nearest, to even between two."""
+    bits = values.view(torch.int32)
+    return ((bits + 0xFFF + ((bits >> 13) & 1)) & ~0x1FFF).view(torch.float32)
+
+
+def _moved(values: Any, seed: int) -> Any:
+    generator = torch._C.Generator(values.device)  # never the program's
+    generator.manual_seed(seed)
+    form = {"device": values.device, "dtype": torch.uint8}
+    draw = torch.randint(4, values.shape, generator=generator, **form)
+    bits = values.view(_BITS[values.element_size()])
+    moves = (draw == 0).to(bits.dtype) - (draw == 1).to(bits.dtype)
+    return (bits + moves * (values != 0)).view(values.dtype)
