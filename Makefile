@@ -23,7 +23,7 @@ $(VENV)/test.ok: $(VENV)/python.ok pyproject.toml constraints.txt
 	$(PIP) -e '.[test]'
 	touch $@ $(VENV)/demo.ok
 
-demo: $(VENV)/demo.ok ## observe a bundled slow program and show where its time goes
+demo: $(VENV)/demo.ok ## the whole loop on a bundled slow program: observe, findings, tune, proof
 	$(BIN)/stepscope demo
 
 lint: $(VENV)/test.ok ## ruff, mypy --strict, import-linter

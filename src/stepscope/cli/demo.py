@@ -1,13 +1,41 @@
-"""`stepscope demo`: observe a bundled slow program."""
+"""`stepscope demo`: the whole loop on a bundled slow program."""
+
+import os
+import shutil
+from pathlib import Path
 
 import click
 
+PROGRAM = ("train.py", "--steps", "120", "--size", "64", "--storage-ms", "2")
+BUDGET = "150s"
+_TRIED = "workers,persistent,pin,amp,channels_last,fused_optimizer"
+
 
 @click.command()
-def demo() -> None:
-    """Observe a bundled slow program, as `stepscope run -m stepscope.workloads.slow` would."""
-    from stepscope.cli.run import run
+@click.option("--budget", default=BUDGET, metavar="TIME", help=f"For tune's trials [{BUDGET}].")
+def demo(budget: str) -> int:
+    """Observe a bundled slow program, tune it, and prove that it still trains the same.
 
-    click.echo("$ stepscope run -m stepscope.workloads.slow", err=True)
-    context = click.get_current_context()
-    context.exit(run.main(["-m", "stepscope.workloads.slow"], standalone_mode=False) or 0)
+    Works in .stepscope/demo, where the program is copied to: train.py.
+    """
+    from stepscope import workloads
+    from stepscope.cli.run import run
+    from stepscope.cli.tune import tune
+
+    folder = _folder()
+    shutil.copyfile(Path(str(workloads.__file__)).parent / "slow.py", folder / PROGRAM[0])
+    os.chdir(folder)
+    click.echo(f"In {folder}", err=True)
+    for command, options in ((run, ()), (tune, ("--budget", budget, "--only", _TRIED))):
+        click.echo(f"\n$ stepscope {' '.join([str(command.name), *options, *PROGRAM])}", err=True)
+        code = command.main([*options, *PROGRAM], standalone_mode=False)
+        if code:
+            return int(code)
+    return 0
+
+
+def _folder() -> Path:
+    """A fresh one under .stepscope, which ignores itself in git."""
+    from stepscope.store.folder import create
+
+    return create(None, False, Path.cwd(), "demo-")

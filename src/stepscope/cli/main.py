@@ -15,10 +15,14 @@ COMMANDS = {
     "run": "Observe a program: where does each step's time go?",
     "show": "Print a run again.",
     "analyze": "The same for a trace recorded anywhere.",
+    "tune": "Try fixes, keep what is faster, prove that training does the same.",
     "fixes": "What can be changed in a program while it runs.",
+    "batch": "The batch size worth having: throughput, memory, the knee.",
     "bench": "How fast models are here: training, inference, generation.",
+    "compare": "Is one result faster than another, by how much, and why?",
+    "report": "A result as a page, a document, a notebook, tables or pictures.",
     "doctor": "What this machine is and what can be measured on it.",
-    "demo": "Observe a bundled slow program.",
+    "demo": "The whole loop on a bundled slow program.",
 }
 
 

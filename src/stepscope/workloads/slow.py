@@ -5,6 +5,7 @@ pageable memory, and every step stops to read the loss.
 """
 
 import argparse
+import time
 import zlib
 from collections.abc import Callable
 from itertools import pairwise
@@ -13,6 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+
+
+class Fetch:
+    """Waits for a store that takes its time, as one behind a network does."""
+
+    def __init__(self, milliseconds: float) -> None:
+        self.seconds = milliseconds / 1e3
+
+    def __call__(self, stored: bytes) -> bytes:
+        time.sleep(self.seconds)
+        return stored
 
 
 class Decode:
@@ -114,11 +126,13 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--width", type=int, default=8)
+    parser.add_argument("--storage-ms", type=float, default=0, help="until a sample is there")
     arguments = parser.parse_args()
 
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    transform = Compose([Decode(), Resize(arguments.size), Normalize()])
+    fetch = [Fetch(arguments.storage_ms)] if arguments.storage_ms else []
+    transform = Compose([*fetch, Decode(), Resize(arguments.size), Normalize()])
     images = StoredImages(512, transform)
     loader = DataLoader(images, batch_size=arguments.batch, shuffle=True, num_workers=0)
     model = SmallResNet(arguments.width).to(device)

@@ -1,0 +1,68 @@
+"""A candidate's chance: is it better, is it allowed, does training still do the same?"""
+
+from dataclasses import replace
+
+from stepscope.tune.candidates import KINDS, Candidate, name_of
+from stepscope.tune.contest import contest
+from stepscope.tune.lab import Fixes
+from stepscope.tune.rungs import Rejected
+from stepscope.tune.standing import Standing
+
+
+def attempt(
+    standing: Standing, one: Candidate, fixes: Fixes, small_later: bool = False
+) -> bool | None:
+    """The set with a candidate against what is kept; whether it took its place.
+
+    None: it looks like a small gain and is to be settled later, which was asked for.
+    """
+    present = standing.fixes
+    one = replace(one, predicted=standing.see(present, fixes) or one.predicted)
+    hoped = None if one.predicted is None else one.predicted.low
+    found = contest(standing.lab, present, fixes, hoped, small_later)
+    if found.failed is not None and found.failed.status == "not_applicable":
+        idle = _left_idle(found.failed.blame, one, present, fixes)
+        if idle is not None:
+            without = tuple(other for other in fixes if other != idle)
+            return attempt(standing, one, without, small_later)
+    if found.put_off:
+        return None
+    standing.beaten.pop(one.fix, None)
+    if not found.won:
+        standing.lost(one, found)
+        return False
+    assert found.comparison is not None
+    refused = _too_far(standing, one, fixes)
+    if refused is not None:
+        standing.reject(refused)
+        return False
+    proof = None
+    if standing.prove is not None:
+        proof = standing.prove(fixes, standing.kind(fixes, one), standing.lab.trials(fixes))
+        if proof.state == "differs":
+            standing.reject(Rejected(one.fix, proof.words, "differs", found.comparison, proof))
+            return False
+    standing.keep(one, fixes, found.comparison, proof)
+    return True
+
+
+def _left_idle(blame: str | None, one: Candidate, present: Fixes, fixes: Fixes) -> str | None:
+    """A fix that is kept and has nothing to do beside the candidate, which may replace it."""
+    for other in present:
+        name = name_of(other)
+        if blame is not None and name == name_of(blame) != one.name and other in fixes:
+            return other
+    return None
+
+
+def _too_far(standing: Standing, one: Candidate, fixes: Fixes) -> Rejected | None:
+    """Only the program shows what some fixes change, such as the draws of a dataset in workers."""
+    for trial in standing.lab.trials(fixes):
+        for did in trial.fixes:
+            kind = did.get("kind")
+            if did["name"] != one.name or kind is None:
+                continue
+            if KINDS.index(kind) > KINDS.index(standing.allow):
+                where = "; ".join(did.get("where") or ())
+                return Rejected(one.fix, f"needs --allow {kind}: {where}", "not_allowed")
+    return None

@@ -1,0 +1,190 @@
+"""Which fixes to try, and in which order: the largest predicted gain per second of trial first."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stepscope.fixes.base import Fix, Kind
+from stepscope.fixes.catalogue import every
+from stepscope.fixes.catalogue import fix as fix_named
+from stepscope.tune.nothing_to_do import device, loaders, nothing_to_do
+from stepscope.tune.outlook import Fixes, Outlook, Prediction, no_outlook
+from stepscope.tune.values import first_values
+
+Document = Mapping[str, Any]
+KINDS: Final = tuple(map(str, Kind))
+"""From the one that changes nothing to the one that changes training."""
+_PRIORS: Final = {"batch": 1.1, "arithmetic": 1.05, "launch": 1.04, "data": 1.03, "waiting": 1.02}
+"""The gain that stands in where nothing is predicted, by group."""
+_FOR_MEMORY: Final = ("checkpointing", "accumulate", "expandable_segments")
+_IF_FOUND: Final = ("affinity", "cache", "threads", "expandable_segments", "drop_last")
+"""Tried for speed only where a finding or the user names them."""
+_COMPILING_S: Final = {"cuda": 35.0, "cpu": 20.0}
+_AUTOTUNING: Final = 5.0  # times as long
+_LEAST: Final = 1.02
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A fix to try."""
+
+    fix: str
+    """As `--fix` takes it: "amp=bf16"."""
+    kind: str
+    """exact, numeric or semantic, as far as known before it is tried."""
+    predicted: Prediction | None = None
+    """None: nothing is predicted."""
+    prior: float = 1.0
+    """The gain that stands in then."""
+    extra_s: float = 0.0
+    """What a trial with it takes longer: compiling."""
+    after: str | None = None
+    """The fix without which it has nothing to do; None: it stands alone."""
+
+    @property
+    def name(self) -> str:
+        return name_of(self.fix)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A fix that is not tried, and why."""
+
+    fix: str
+    why: str
+
+
+def candidates(
+    scout: Document,
+    *,
+    allow: str = "numeric",
+    only: Sequence[str] = (),
+    skip: Sequence[str] = (),
+    objective: str = "throughput",
+    see: Outlook = no_outlook,
+) -> tuple[list[Candidate], list[LeftOut]]:
+    """What to try on a program, from its scout run's document with findings, in order.
+
+    `only` and `skip` are names, or name=value; with `only`, what those name is tried unless it
+    cannot do anything or goes further than `allow`.
+    """
+    proposed = _proposed(scout)
+    found: list[Candidate] = []
+    left: list[LeftOut] = []
+    for fix in every():
+        chosen = [text for text in only if name_of(text) == fix.name]
+        if only and not chosen:
+            continue
+        kind = max(str(fix.kind), proposed.get(fix.name, (None, "exact"))[1], key=KINDS.index)
+        why = (
+            ("--skip" if fix.name in skip else None)
+            or _too_far(kind, allow)
+            or nothing_to_do(fix, scout)
+            or (None if chosen else _not_wanted(fix, objective, fix.name in proposed))
+        )
+        texts = _texts(fix, scout, chosen, proposed.get(fix.name, (None,))[0])
+        texts = [text for text in texts if text not in skip]
+        if why is None and not texts:
+            why = "there is no further value to try"
+        if why is not None:
+            left.append(LeftOut(fix.name, why))
+            continue
+        each = [_candidate(fix, text, kind, scout, see) for text in texts]
+        found += (
+            each
+            if chosen
+            else [max(each, key=lambda one: one.predicted is not None and one.predicted.speedup)]
+        )
+    names = {one.name for one in found}
+    for one in [one for one in found if one.after is not None and one.after not in names]:
+        found.remove(one)
+        left.append(LeftOut(one.fix, f"nothing to do without {one.after}"))
+    return ordered(found, base_s=1.0), left
+
+
+def ordered(found: Iterable[Candidate], base_s: float) -> list[Candidate]:
+    """Predicted gains first, by gain per second of a trial; then unknown ones, then none.
+
+    `base_s` is what a trial of the program as it is takes.
+    """
+
+    def place(one: Candidate) -> tuple[int, float, str]:
+        expected = one.prior if one.predicted is None else one.predicted.speedup
+        rate = (1 - 1 / max(expected, 0.01)) / (base_s + one.extra_s)
+        if one.predicted is None:
+            return 1, -rate, one.fix
+        return (0 if expected >= _LEAST else 2), -rate, one.fix
+
+    return sorted(found, key=place)
+
+
+def name_of(fix: str) -> str:
+    """The name in `name=value`."""
+    return fix.partition("=")[0]
+
+
+def clash(one: str, other: str) -> bool:
+    """Whether two fixes, as `--fix` takes them, cannot be had together."""
+    a, b = name_of(one), name_of(other)
+    return a == b or b in fix_named(a).bad_with or a in fix_named(b).bad_with
+
+
+def beside(fixes: Fixes, fix: str) -> Fixes:
+    """The set with a fix, without those that it cannot be had with."""
+    return (*(one for one in fixes if not clash(one, fix)), fix)
+
+
+def _candidate(fix: Fix, text: str, kind: str, scout: Document, see: Outlook) -> Candidate:
+    alone = fix.name == "persistent" and not any(one.get("num_workers") for one in loaders(scout))
+    return Candidate(
+        fix=text,
+        kind=kind,
+        predicted=see((), (text,)),
+        prior=_PRIORS.get(fix.group, 1.0),
+        extra_s=extra_s(text, device(scout)),
+        after="workers" if alone else None,
+    )
+
+
+def extra_s(fix: str, device: str) -> float:
+    """What a trial takes longer with a fix, by experience; later trials tell better."""
+    name, _, value = fix.partition("=")
+    if name != "compile":
+        return 0.0
+    return _COMPILING_S[device] * (_AUTOTUNING if value.startswith("max-autotune") else 1.0)
+
+
+def _texts(fix: Fix, scout: Document, chosen: Sequence[str], proposed: str | None) -> list[str]:
+    given = [text for text in chosen if "=" in text]
+    if given:
+        return given
+    values = first_values(fix, scout, proposed)
+    return [fix.name if value is None else f"{fix.name}={value}" for value in values]
+
+
+def _proposed(scout: Document) -> dict[str, tuple[str | None, str]]:
+    """The values and kinds that findings give fixes, those of larger gains first."""
+    found: dict[str, tuple[str | None, str]] = {}
+    for finding in (*scout.get("findings", ()), *scout.get("minor", ())):
+        kind = finding["kind"] if finding["kind"] in KINDS else "exact"
+        if finding["fix"] is not None:
+            found.setdefault(finding["fix"]["name"], (finding["fix"]["value"], kind))
+        for other in finding["also"]:
+            found.setdefault(other["name"], (other["value"], "exact"))
+    return found
+
+
+def _too_far(kind: str, allow: str) -> str | None:
+    if KINDS.index(kind) <= KINDS.index(allow):
+        return None
+    does = "changes training" if kind == "semantic" else "changes rounding or random draws"
+    return f"{does}: --allow {kind}"
+
+
+def _not_wanted(fix: Fix, objective: str, found: bool) -> str | None:
+    """Why a fix is not for this objective, unless it is asked for."""
+    if objective == "memory" and fix.name in _FOR_MEMORY:
+        return None
+    if fix.name in _IF_FOUND:
+        return None if found else "nothing was found that it would help"
+    return "saves memory, not time" if fix.name in _FOR_MEMORY else None

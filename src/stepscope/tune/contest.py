@@ -1,0 +1,153 @@
+"""Two sets of fixes against each other: trials in turn, until one may be called better or not."""
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Final
+
+from stepscope.stats.verdict import LEAST, Comparison, Verdict
+from stepscope.tune.gain import costs, keeps_speed
+from stepscope.tune.lab import Fixes, Lab
+from stepscope.tune.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """When trials are looked at, and what is accepted then."""
+
+    processes: int
+    """On either side."""
+    least: float
+    """The gain it takes."""
+    fresh: int
+    """Trials of the present set that must be of this very contest: a small gain is not to be a
+    change of the machine's."""
+    wider: float
+    """How many times as wide as usual the interval must still clear 2%: looks are several, and
+    so are candidates."""
+
+
+LOOKS: Final = (Look(2, 1.2, 0, 1.5), Look(3, 1.1, 1, 1.9), Look(5, 1.0, 2, 1.6))
+"""A fix that does nothing wins at most 2 of 1,000 times under nine kinds of noise, and less than
+once in 5,000 where processes differ by 1%: tests/tune/test_tune_contest.py simulates it. Three
+processes are too few for a gain under a tenth: where half of all processes are 5% slower by
+chance, it would be 16 of 1,000."""
+_MEMORY: Final = (Look(2, 1.0, 0, 1.0),)  # peaks repeat
+_MANY: Final = 5
+_APART: Final = 1.35  # how much wider the interval may be where the sides do not overlap
+_SMALL: Final = 1.1  # gains under it take five processes
+_HOPED: Final = 1.1  # a predicted gain that one slow process does not speak against
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """How it ended. `why`: in one line, None where it was won."""
+
+    won: bool
+    why: str | None
+    comparison: Comparison | None = None
+    failed: Trial | None = None
+    """The trial that did not end well, where that decided it."""
+    put_off: bool = False
+    """It is open: the gain looks small, and it was asked not to settle small ones now."""
+
+
+def contest(
+    lab: Lab, base: Fixes, other: Fixes, hoped: float | None = None, small_later: bool = False
+) -> Contest:
+    """Whether `other` is better than `base`, which has trials already.
+
+    `hoped`: the low end of what was predicted; None: nothing was. One process may end it where it
+    shows no gain; to win it takes two of a gain of a fifth, three of a tenth, five of less.
+    `small_later`: leave it open after one process where that shows a small gain.
+    """
+    started = len(lab.trials(base))
+    first = _one(lab, other)
+    if first is not None:
+        return first
+    found = lab.compare(base, other)
+    if found is None:
+        return Contest(False, f"trials do not tell about {lab.objective}")
+    if not _promising(found, hoped, lab.floor()):
+        return Contest(False, _not_better(found, lab), found)
+    if small_later and found.ratio < _SMALL and lab.objective != "memory":
+        return Contest(False, None, found, put_off=True)
+    for look in _MEMORY if lab.objective == "memory" else LOOKS:
+        ended = _fill(lab, base, other, look.processes, started + look.fresh)
+        if ended is not None:
+            return ended
+        found = lab.compare(base, other)
+        assert found is not None
+        if found.ratio < 1 + LEAST or (look.processes > 2 and _hopeless(found)):
+            break
+        if found.ratio >= look.least and _clears(lab, base, other, found, look):
+            return _judged(lab, base, other, found)
+    return Contest(False, _not_better(found, lab), found)
+
+
+def _promising(found: Comparison, hoped: float | None, floor: float | None) -> bool:
+    """A gain of less than 2% is never claimed; one slow process does not refute a prediction."""
+    if found.ratio >= 1 + LEAST:
+        return True
+    return hoped is not None and hoped >= _HOPED and found.ratio * (1 + (floor or 0.0)) >= hoped
+
+
+def _clears(lab: Lab, base: Fixes, other: Fixes, found: Comparison, look: Look) -> bool:
+    """FASTER, and so were the interval wider; or, of many processes, every one is better than
+    every one of the other side: of five, chance does that once in 252 times."""
+    if found.verdict is not Verdict.FASTER:
+        return False
+    if _low(found, look.wider) > 1 + LEAST:
+        return True
+    ours, theirs = costs(lab.trials(base), lab.trials(other), lab.objective)
+    apart = min(map(fmean, ours)) > max(map(fmean, theirs))
+    return look.processes >= _MANY and apart and _low(found, _APART) > 1 + LEAST
+
+
+def _low(found: Comparison, wider: float) -> float:
+    return float(found.ratio * (found.low / found.ratio) ** wider)
+
+
+def _hopeless(found: Comparison) -> bool:
+    """Two more processes would hardly make it clear."""
+    return found.low < 1 and found.ratio < 1 + 1.5 * LEAST
+
+
+def _fill(lab: Lab, base: Fixes, other: Fixes, count: int, of_base: int) -> Contest | None:
+    """Trials in turn until there are enough of both; the end, where one did not go well."""
+    last = other
+    while True:
+        lacks = {
+            base: max(count, of_base) - len(lab.trials(base)),
+            other: count - len(lab.trials(other)),
+        }
+        if max(lacks.values()) <= 0:
+            return None
+        turn = base if last is other else other
+        if lacks[turn] <= 0:
+            turn = base if turn is other else other
+        if ended := _one(lab, turn):
+            return ended
+        last = turn
+
+
+def _one(lab: Lab, fixes: Fixes) -> Contest | None:
+    trial = lab.more(fixes)
+    if trial.ok and trial.step_ms:
+        return None
+    return Contest(False, trial.why or "too few steps to tell", failed=trial)
+
+
+def _judged(lab: Lab, base: Fixes, other: Fixes, found: Comparison) -> Contest:
+    if lab.objective == "memory":
+        left = keeps_speed(lab.trials(base), lab.trials(other))
+        if left is not None:
+            return Contest(False, f"less memory, but {1 - left:.0%} slower", found)
+    return Contest(True, None, found)
+
+
+def _not_better(found: Comparison, lab: Lab) -> str:
+    what = {"memory": "less memory", "energy": "less energy"}.get(lab.objective, "faster")
+    span = f"{found.ratio:.2f}× ({found.low:.2f}–{found.high:.2f})"
+    if found.verdict is Verdict.FASTER or found.ratio >= 1 + LEAST:
+        return f"not clearly {what}: {span}"
+    return f"not {what}: {span}"

@@ -1,0 +1,83 @@
+"""Fixes added one by one while they help."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from stepscope.tune.attempt import attempt
+from stepscope.tune.budget import BUDGET
+from stepscope.tune.candidates import Candidate, beside, name_of, ordered
+from stepscope.tune.rungs import Rejected
+from stepscope.tune.standing import Standing
+
+_FEWEST: Final = 2  # trials in which a candidate can win
+_MOVED: Final = 1.15
+"""A gain after which what did not help before may: something else holds the step up now."""
+
+
+def climb(standing: Standing, found: Sequence[Candidate]) -> None:
+    """Try candidates, the most promising beside what is kept first; then those whose gain looked
+    small, which takes many trials to settle and may be larger once others are kept; then once
+    more those that were no better, where the ladder has grown since."""
+    small = _each(standing, found, small_later=True)
+    for one in _each(standing, small, small_later=False):
+        words = f"nothing to do without {one.after}"
+        standing.reject(Rejected(one.fix, words, "left_out"))
+    _again(standing)
+
+
+def _each(standing: Standing, found: Sequence[Candidate], small_later: bool) -> list[Candidate]:
+    """Those that were put off, and those that wait for a fix that is not kept."""
+    left = list(found)
+    later: list[Candidate] = []
+    search = standing.search
+    too_long = search.untried if search.stopped == BUDGET else []
+    while left:
+        one = _next(standing, left)
+        if one is None:
+            break
+        search.untried = [*too_long, *(other.fix for other in (*left, *later))]
+        left = [other for other in left if other.fix != one.fix]
+        fixes = beside(standing.fixes, one.fix)
+        if not standing.lab.affords(fixes, _FEWEST):
+            too_long = [*too_long, one.fix]
+            search.stopped = BUDGET
+        elif one.predicted is not None and one.predicted.high < 1:
+            _leave(standing, one)
+        elif attempt(standing, one, fixes, small_later and bool(left or later)) is None:
+            later.append(one)
+    search.untried = too_long
+    return [*later, *left]
+
+
+def _again(standing: Standing) -> None:
+    """Whatever lost beside a ladder that was so much slower that it may matter now."""
+    while True:
+        left = [one for one, speed in standing.beaten.values() if standing.speed / speed >= _MOVED]
+        one = _next(standing, left)
+        if one is None:
+            break
+        standing.beaten[one.fix] = (one, standing.speed)
+        fixes = beside(standing.fixes, one.fix)
+        gains = one.predicted is None or one.predicted.high >= 1
+        if gains and standing.lab.affords(fixes, _FEWEST):
+            attempt(standing, one, fixes)
+
+
+def _next(standing: Standing, left: Sequence[Candidate]) -> Candidate | None:
+    """With what is predicted of it beside the fixes that are kept. None: all wait for others."""
+    present = standing.fixes
+    names = {name_of(one) for one in present}
+    ready = [
+        replace(one, predicted=standing.see(present, beside(present, one.fix)) or one.predicted)
+        for one in left
+        if one.after is None or one.after in names
+    ]
+    return next(iter(ordered(ready, standing.lab.cost_s(present))), None)
+
+
+def _leave(standing: Standing, one: Candidate) -> None:
+    assert one.predicted is not None
+    words = f"predicted to gain nothing ({one.predicted.speedup:.2f}×)"
+    standing.beaten[one.fix] = (one, standing.speed)
+    standing.reject(Rejected(one.fix, words, "left_out"))

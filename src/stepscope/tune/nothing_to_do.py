@@ -1,0 +1,143 @@
+"""Fixes for which the scout run shows that there is nothing to do."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from stepscope.fixes.base import Fix
+
+Document = Mapping[str, Any]
+_LITTLE: Final = 0.01  # of the step waits for data: workers could not take more from it
+_HALVES: Final = {"float16", "bfloat16"}
+
+
+def nothing_to_do(fix: Fix, scout: Document) -> str | None:
+    """Why a fix cannot help this program; None where it may. `scout` is a run's document."""
+    if fix.needs == "cuda" and device(scout) != "cuda":
+        return "needs a CUDA device"
+    if fix.name in _OF_LOADERS and not loaders(scout):
+        return "no DataLoader is used here"
+    if fix.name in _OF_OPTIMIZERS and not config(scout).get("optimizers"):
+        return "no optimizer steps here"
+    reason = _REASONS.get(fix.name)
+    return reason(scout) if reason is not None else None
+
+
+def device(scout: Document) -> str:
+    """cuda or cpu."""
+    on_gpu = scout.get("gpu") or (scout.get("run") or {}).get("device") == "cuda"
+    return "cuda" if on_gpu else "cpu"
+
+
+def loaders(scout: Document) -> list[Document]:
+    """The loaders the program made."""
+    return list(scout.get("loaders") or ())
+
+
+def config(scout: Document) -> Document:
+    """What models, optimizers and switches were found set to."""
+    return scout.get("config") or {}
+
+
+def _workers(scout: Document) -> str | None:
+    step_ms = (scout.get("steps") or {}).get("mean_ms")
+    waits = (scout.get("phases_ms") or {}).get("data_wait")
+    if any(one.get("num_workers") for one in loaders(scout)) or not step_ms or waits is None:
+        return None
+    share = waits / step_ms
+    return f"steps hardly wait for data ({share:.1%} of the time)" if share < _LITTLE else None
+
+
+def _cache(scout: Document) -> str | None:
+    if all(one.get("num_workers") for one in loaders(scout)):
+        return "loaders have workers, which do not keep samples"
+    return _workers(scout)
+
+
+def _persistent(scout: Document) -> str | None:
+    kept = all(one.get("persistent_workers") for one in loaders(scout))
+    return "workers are kept already" if kept else None
+
+
+def _drop_last(scout: Document) -> str | None:
+    dropped = all(one.get("drop_last") for one in loaders(scout))
+    return "short last batches are dropped already" if dropped else None
+
+
+def _waits(word: str, reason: str) -> Callable[[Document], str | None]:
+    def seen(scout: Document) -> str | None:
+        return None if any(word in one["what"] for one in scout.get("syncs") or ()) else reason
+
+    return seen
+
+
+def _tf32(scout: Document) -> str | None:
+    switches = config(scout).get("switches") or {}
+    on = switches.get("tf32_matmul") in ("high", "medium") and switches.get("tf32_cudnn")
+    return "TF32 is on already" if on else None
+
+
+def _cudnn_benchmark(scout: Document) -> str | None:
+    switches = config(scout).get("switches") or {}
+    if switches.get("cudnn_benchmark"):
+        return "cuDNN measures its algorithms already"
+    fixed = switches.get("deterministic") or switches.get("cudnn_deterministic")
+    return "the program asks for deterministic algorithms" if fixed else None
+
+
+def _amp(scout: Document) -> str | None:
+    known = config(scout)
+    if known.get("autocast"):
+        return f"the program uses autocast already ({known['autocast']})"
+    dtypes = {dtype for model in known.get("models") or () for dtype in model["dtypes"]}
+    return "the model is in half precision already" if dtypes and dtypes <= _HALVES else None
+
+
+def _channels_last(scout: Document) -> str | None:
+    models = config(scout).get("models") or ()
+    so = models and all(model["memory_format"] == "channels_last" for model in models)
+    return "the model is channels-last already" if so else None
+
+
+def _compile(scout: Document) -> str | None:
+    models = config(scout).get("models") or ()
+    return "the program compiles it itself" if any(one["compiled"] for one in models) else None
+
+
+def _cuda_graph(scout: Document) -> str | None:
+    if (scout.get("steps") or {}).get("what") not in (None, "training"):
+        return "nothing is trained here"
+    return _compile(scout)
+
+
+def _fused_optimizer(scout: Document) -> str | None:
+    fused = all(one.get("fused") for one in config(scout)["optimizers"])
+    return "the optimizer is fused already" if fused else None
+
+
+def _foreach(scout: Document) -> str | None:
+    on_gpu = device(scout) == "cuda"
+    for one in config(scout)["optimizers"]:
+        given = one.get("foreach")
+        if not one.get("fused") and not given and not (on_gpu and given is None):
+            return None
+    return "the optimizer updates many parameters at once already"
+
+
+_OF_LOADERS: Final = ("workers", "persistent", "pin", "prefetch", "cache", "batch", "drop_last")
+_OF_OPTIMIZERS: Final = ("foreach", "fused_optimizer", "accumulate")
+_REASONS: Final[Mapping[str, Callable[[Document], str | None]]] = {
+    "workers": _workers,
+    "cache": _cache,
+    "persistent": _persistent,
+    "drop_last": _drop_last,
+    "nosync": _waits("synchronize", "the program never calls torch.cuda.synchronize"),
+    "lazyitem": _waits("item", "nothing reads a CUDA scalar with .item()"),
+    "tf32": _tf32,
+    "cudnn_benchmark": _cudnn_benchmark,
+    "amp": _amp,
+    "channels_last": _channels_last,
+    "compile": _compile,
+    "cuda_graph": _cuda_graph,
+    "fused_optimizer": _fused_optimizer,
+    "foreach": _foreach,
+}

@@ -1,0 +1,84 @@
+"""What sets of fixes should gain together, by replaying the window of the scout run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepscope.analyze.whatif.gains import change_for
+from stepscope.diagnose.case import Case, Replayable, case_of_run, ranged
+
+Fixes = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A speedup and the range it lies in."""
+
+    speedup: float
+    low: float
+    high: float
+
+
+Outlook = Callable[[Fixes, Fixes], Prediction | None]
+"""What the second set gains over the first; None where nothing tells."""
+
+
+def no_outlook(base: Fixes, other: Fixes) -> Prediction | None:
+    """Nothing is predicted."""
+    return None
+
+
+def outlook(document: Mapping[str, Any], folder: Path) -> Outlook:
+    """From a run with its findings and its folder. A finding speaks where no replay can."""
+    case = case_of_run(document, folder)
+    told = told_by_findings(document)
+    memory: dict[Fixes, float | None] = {}
+
+    def seen(base: Fixes, other: Fixes) -> Prediction | None:
+        new = tuple(one for one in other if one not in base)
+        if case is not None and all(_changes(case, one) is not None for one in new):
+            before, after = (_replayed(case, fixes, memory) for fixes in (base, other))
+            if before and after:
+                error = case.model.error if case.model is not None else 0.0
+                return Prediction(before / after, *ranged(before / after, error=error))
+        known = [told[one] for one in new if one in told]
+        return known[0] if len(known) == len(new) == 1 else None
+
+    return seen
+
+
+def told_by_findings(document: Mapping[str, Any]) -> dict[str, Prediction]:
+    """What findings predict of their own fix, as `--fix` takes it; the larger of two."""
+    found: dict[str, Prediction] = {}
+    for finding in (*document.get("findings", ()), *document.get("minor", ())):
+        fix, predicted = finding.get("fix"), finding.get("predicted")
+        if fix is None or predicted is None or finding.get("scope") == "run":
+            continue
+        text = fix["name"] if fix["value"] is None else f"{fix['name']}={fix['value']}"
+        one = Prediction(predicted["speedup"], predicted["low"], predicted["high"])
+        if text not in found or one.speedup > found[text].speedup:
+            found[text] = one
+    return found
+
+
+def _replayed(case: Case, fixes: Fixes, memory: dict[Fixes, float | None]) -> float | None:
+    """Ms of the step with these fixes; those of which nothing is known change nothing."""
+    if fixes not in memory:
+        model = case.model
+        changes = [change for one in fixes for change in _changes(case, one) or ()]
+        memory[fixes] = None if model is None else _step_ms(model, changes)
+    return memory[fixes]
+
+
+def _step_ms(model: Replayable, changes: list[Any]) -> float | None:
+    """None where a window cannot be replayed so: trials tell then."""
+    try:
+        return float(model.replay(*changes).step_ms)
+    except Exception:
+        return None
+
+
+def _changes(case: Case, fix: str) -> list[Any] | None:
+    name, _, value = fix.partition("=")
+    return change_for(name, value or None, case) if case.model is not None else None

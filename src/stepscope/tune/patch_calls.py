@@ -1,0 +1,108 @@
+"""Arguments of calls: what a fix would write on one line, put into the call as it stands."""
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from stepscope.fixes.base import Edit
+from stepscope.tune.patch_source import Change, PatchError, Source, heads
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """Keyword arguments that a call is to have."""
+
+    call: ast.Call
+    values: dict[str, str]
+
+
+def one_line(statement: ast.stmt) -> str:
+    """A statement's head on one line, as fixes are asked about it."""
+    return ast.unparse(ast.fix_missing_locations(heads(statement))).split("\n")[0]
+
+
+def arguments(statement: ast.stmt, edit: Edit) -> list[Arguments]:
+    """What an edit of that one line changes in the calls of a statement."""
+    if edit.line is None:
+        return []
+    for text in (edit.line.strip(), f"{edit.line.strip()} pass"):
+        try:
+            changed = ast.parse(text).body[0]
+        except (SyntaxError, IndexError):
+            continue
+        found = []
+        for now, then in zip(_calls(heads(statement)), _calls(changed), strict=False):
+            values = _different(now, then)
+            if values:
+                found.append(Arguments(now, values))
+        return found
+    return []
+
+
+def same_calls(statement: ast.stmt, found: Arguments) -> list[Arguments]:
+    """The same for every call of that name in the statement, as when a tuple is moved."""
+    name = callee(found.call)
+    return [Arguments(c, found.values) for c in _calls(heads(statement)) if callee(c) == name]
+
+
+def callee(call: ast.Call) -> str:
+    """The last part of what is called."""
+    func = call.func
+    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
+
+
+def changes(source: Source, wanted: Iterable[Arguments]) -> list[Change]:
+    """All arguments wanted, of each call together."""
+    together: dict[ast.Call, dict[str, str]] = {}
+    for one in wanted:
+        together.setdefault(one.call, {}).update(one.values)
+    return [change for call, values in together.items() for change in _set(source, call, values)]
+
+
+def check_workers(wanted: Iterable[Arguments]) -> None:
+    """A loader refuses arguments that only mean something with workers. Raises PatchError."""
+    together: dict[ast.Call, set[str]] = {}
+    for one in wanted:
+        together.setdefault(one.call, set()).update(one.values)
+    for call, names in together.items():
+        given = {keyword.arg for keyword in call.keywords}
+        if "persistent_workers" in names and not (names | given) & {"num_workers", None}:
+            raise PatchError("no num_workers is written there")
+
+
+def _calls(statement: ast.stmt) -> list[ast.Call]:
+    return [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
+
+
+def _different(now: ast.Call, then: ast.Call) -> dict[str, str]:
+    given = {keyword.arg: ast.unparse(keyword.value) for keyword in now.keywords}
+    wanted = {keyword.arg: ast.unparse(keyword.value) for keyword in then.keywords if keyword.arg}
+    return {name: value for name, value in wanted.items() if given.get(name) != value}
+
+
+def _set(source: Source, call: ast.Call, values: dict[str, str]) -> list[Change]:
+    given = {keyword.arg: keyword.value for keyword in call.keywords}
+    replaced = [
+        Change(source.start(given[name]), source.end(given[name]), value)
+        for name, value in values.items()
+        if name in given
+    ]
+    new = [f"{name}={value}" for name, value in values.items() if name not in given]
+    return [*replaced, *(_added(source, call, new) if new else [])]
+
+
+def _added(source: Source, call: ast.Call, new: list[str]) -> list[Change]:
+    """New arguments behind the others, each on a line of its own where those are."""
+    close = source.end(call) - 1
+    token, at, line = source.code_before(close, source.end(call.func))
+    if token == "(":
+        return [Change(at, at, ", ".join(new))]
+    comma = token == ","
+    if source.begins(line + 1) > close:  # the bracket closes on the same line
+        text = ", ".join(new)
+        return [Change(at, at, f" {text}" if comma else f", {text}")]
+    indent = source.indent(line)
+    end_of_line = source.begins(line) + len(source.line(line))
+    text = "".join(f"{source.newline}{indent}{one}," for one in new)
+    text = text if comma else text.removesuffix(",")
+    return [*([] if comma else [Change(at, at, ",")]), Change(end_of_line, end_of_line, text, 1)]

@@ -1,0 +1,76 @@
+"""Where trials run."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from stepscope.launch.child import Outcome
+from stepscope.launch.observed import Request, observe
+from stepscope.record.errors import UsageError
+from stepscope.record.options import ProbeOptions
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class Place(Protocol):
+    """Runs one trial at a time to its end: this machine, or what hands trials to another."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What programs there are to have in their environment, so that they see its device."""
+
+    def observe(self, request: Request, options: ProbeOptions) -> Outcome:
+        """Run a program into the folder that `options` names, which is there when this returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """This machine: one device of it, or what the program chooses."""
+
+    variables: Mapping[str, str]
+
+    def observe(self, request: Request, options: ProbeOptions) -> Outcome:
+        return observe(request, options)
+
+
+def place_named(text: str | None, environ: Mapping[str, str] | None = None) -> Place:
+    """What `--on` names: "cpu", "cuda" or "cuda:1"; None leaves the choice to the program.
+
+    Trials of one tune are compared with each other, so all of them run on the one device named.
+    Raises UsageError for what is not there.
+    """
+    environ = os.environ if environ is None else environ
+    if text is None:
+        return Here({})
+    if text == "cpu":
+        return Here({_VISIBLE: ""})
+    gpus = _visible(environ)
+    kind, _, number = text.partition(":")
+    if kind == "cuda" and (number or "0").isdecimal() and text != "cuda:":
+        if int(number or 0) < len(gpus):
+            return Here({_VISIBLE: gpus[int(number or 0)]})
+    elif kind == "cuda" and "," in number:
+        raise UsageError(f"--on {text}: trials run one after another on one device: {_there(gpus)}")
+    raise UsageError(f"--on {text}: there is {_there(gpus)}")
+
+
+def _visible(environ: Mapping[str, str]) -> list[str]:
+    """GPUs in the order in which programs count them, as CUDA_VISIBLE_DEVICES names them."""
+    from stepscope.hardware.nvml import open_gpus
+    from stepscope.hardware.visible import first_visible
+
+    uuids = [gpu.uuid() for gpu in open_gpus()]
+    listed = environ.get(_VISIBLE)
+    if listed is None:
+        return [str(index) for index in range(len(uuids))]
+    found: list[str] = []
+    for name in (part.strip() for part in listed.split(",")):
+        if first_visible({_VISIBLE: name}, uuids) is None:
+            break  # CUDA passes over all that follow one that is not there
+        found.append(name)
+    return found
+
+
+def _there(gpus: list[str]) -> str:
+    return ", ".join(["cpu", *(f"cuda:{index}" for index in range(len(gpus)))])

@@ -1,0 +1,57 @@
+"""The trials of a proof as they are needed: those already known first, each of them once."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from stepscope.tune.ask import Ask
+from stepscope.tune.proof import DIFFERS, Proof, not_proven
+from stepscope.tune.trial import Run, Trial
+
+
+class Ended(Exception):  # noqa: N818
+    """A trial that leaves nothing to compare: what is to be said of it."""
+
+    def __init__(self, proof: Proof, trial: Trial) -> None:
+        super().__init__(proof.words)
+        self.proof = replace(proof, trials=(trial.number,))
+
+
+class Trials:
+    """A `Run` that uses known trials in place of equal asks."""
+
+    def __init__(self, run: Run, known: Sequence[Trial]) -> None:
+        self._run = run
+        self._known: dict[str, list[Trial]] = {}
+        for trial in known:
+            self._known.setdefault(trial.ask.key(), []).append(trial)
+
+    def __call__(self, ask: Ask) -> Trial:
+        kept = self._known.get(ask.key())
+        return kept.pop(0) if kept else self._run(ask)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What is proven against what. Its trials raise Ended where they fail."""
+
+    trials: Trials
+    ask: Ask
+    """The baseline's, with seed 0."""
+    fixes: tuple[str, ...]
+
+    def base(self, seed: int = 0, perturb: str | None = None) -> Trial:
+        trial = self.trials(replace(self.ask, seed=seed, perturb=perturb))
+        if not trial.ok:
+            why = f"the baseline ended with {trial.why or trial.status}"
+            raise Ended(not_proven(why), trial)
+        return trial
+
+    def variant(self, seed: int = 0) -> Trial:
+        trial = self.trials(replace(self.ask, fixes=self.fixes, seed=seed))
+        why = trial.why or trial.status
+        if trial.status == "not_applicable":
+            raise Ended(not_proven(why), trial)
+        if not trial.ok:
+            words = f"differs: the program does not end well with it: {why}"
+            raise Ended(Proof(DIFFERS, words), trial)
+        return trial

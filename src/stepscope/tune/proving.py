@@ -1,0 +1,121 @@
+"""The proofs of a tune: of each rung as it comes, and of the whole ladder at the end."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from stepscope.tune.budget import Budget
+from stepscope.tune.lab import Fixes, Lab
+from stepscope.tune.proof import DIFFERS, Proof
+from stepscope.tune.proof_outputs import Outputs, read_outputs
+from stepscope.tune.proof_rounding import rounding_of
+from stepscope.tune.proof_steps import proof_steps
+from stepscope.tune.proof_trials import prove
+from stepscope.tune.request import Request
+from stepscope.tune.rungs import Rejected
+from stepscope.tune.standing import Standing
+from stepscope.tune.trial import Trial
+
+_PER_SEED: Final = 3  # trials: baseline, variant, control
+_ROUNDINGS: Final = ("float32", "tfloat32", "float16", "bfloat16")
+_CONFIRM: Final = 3
+
+
+class Prover:
+    """Knows every trial that a proof may rest on.
+
+    `own` is the program's coarsest arithmetic, `epoch` its steps in an epoch, None: not known.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        lab: Lab,
+        request: Request,
+        folder_of: Callable[[int], Path],
+        own: str,
+        epoch: int | None,
+    ) -> None:
+        self._budget = budget
+        self._lab = lab
+        self._request = request
+        self._folder_of = folder_of
+        self._own = own
+        self._epoch = epoch
+        self._controls: list[Trial] = []
+
+    def rung(self, fixes: Fixes, kind: str, trials: Sequence[Trial]) -> Proof:
+        """One seed, by trials that were made for speed where they serve: it may reject."""
+        known = [*self._lab.trials(()), *trials, *self._controls]
+        return self._prove(fixes, kind, self._lab.ask.steps, 1, known)
+
+    def ladder(self, fixes: Fixes, kind: str) -> Proof:
+        """All seeds, and steps past the first epoch's end where the budget allows."""
+        base = self._lab.trials(())[0]
+        confirming = _CONFIRM * (self._lab.cost_s(()) + self._lab.cost_s(fixes))
+        trials = _PER_SEED * self._request.seeds
+        steps = proof_steps(base, self._epoch, self._budget.left - confirming, trials)
+        known = [*self._lab.trials(()), *self._lab.trials(fixes), *self._controls]
+        return self._prove(fixes, kind, steps, self._request.seeds, known)
+
+    def _prove(
+        self, fixes: Fixes, kind: str, steps: int, seeds: int, known: Sequence[Trial]
+    ) -> Proof:
+        return prove(
+            self._asked,
+            fixes,
+            kind,
+            steps=steps,
+            seeds=seeds,
+            known=known,
+            own=self._own,
+            outputs=self._outputs,
+        )
+
+    def _asked(self, ask: Any) -> Trial:
+        trial = self._budget(ask)
+        if ask.perturb is not None and trial.ok:
+            self._controls.append(trial)
+        return trial
+
+    def _outputs(self, trial: Trial) -> Outputs:
+        return read_outputs(self._folder_of(trial.number))
+
+
+def settle(standing: Standing, prover: Prover) -> Proof | None:
+    """Prove the ladder; where it differs, take away the coarsest rung that may be why, and again.
+
+    None where there is no ladder.
+    """
+    while standing.fixes:
+        kind = standing.kinds()
+        proof = prover.ladder(standing.fixes, kind)
+        if proof.state != DIFFERS:
+            return proof
+        rung = max(
+            standing.search.rungs,
+            key=lambda one: (
+                one.candidate.kind != "exact",
+                _ROUNDINGS.index(rounding_of((one.candidate.fix,))),
+            ),
+        )
+        standing.withdraw(
+            rung, Rejected(rung.candidate.fix, proof.words, "differs", rung.comparison, proof)
+        )
+    return None
+
+
+def own_arithmetic(seen: Mapping[str, Any]) -> str:
+    """The coarsest arithmetic of the program itself."""
+    config = seen.get("config") or {}
+    if config.get("autocast") in _ROUNDINGS:
+        return str(config["autocast"])
+    dtypes = {name for model in config.get("models") or () for name in model["dtypes"]}
+    coarse = [name for name in reversed(_ROUNDINGS) if name in dtypes]
+    if coarse and coarse[0] != "float32":
+        return coarse[0]
+    switches = config.get("switches") or {}
+    on_gpu = (seen.get("run") or {}).get("device") == "cuda"
+    if on_gpu and (switches.get("tf32_cudnn") or switches.get("tf32_matmul") != "highest"):
+        return "tfloat32"
+    return "float32"

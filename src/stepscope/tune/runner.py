@@ -1,0 +1,149 @@
+"""Runs trials: each in a process and a scratch copy of its own, its record read from its folder."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from stepscope.fixes.catalogue import environment, parse
+from stepscope.launch.child import Outcome
+from stepscope.launch.observed import Request
+from stepscope.launch.program import Program
+from stepscope.probe import landlock
+from stepscope.record.errors import BrokenRun, UsageError
+from stepscope.record.options import ProbeOptions
+from stepscope.store.facts import read_facts
+from stepscope.tune.ask import Ask
+from stepscope.tune.ending import seconds
+from stepscope.tune.folder import OUTPUT, last_line, tidy
+from stepscope.tune.limits import limit_s
+from stepscope.tune.patch_diff import apply_to
+from stepscope.tune.places import Place
+from stepscope.tune.reading import read_trial
+from stepscope.tune.scratch import Scratch, make, place_of, remove, renew
+from stepscope.tune.surroundings import CACHES, Surroundings, surroundings
+from stepscope.tune.trial import Trial
+from stepscope.tune.writes import check_denied, check_writes
+
+TRIALS, SCRATCH = "trials", "scratch"
+_WINDOW, _STACKS = 6, 2  # steps
+
+
+class Runner:
+    """A `Run`. `done` is how many trials the journal of this tune holds already.
+
+    `baseline` is to be set once there is one: it says how long other trials may take.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        folder: Path,
+        cwd: Path,
+        place: Place,
+        allow_writes: bool = False,
+        done: int = 0,
+    ) -> None:
+        self.baseline: Trial | None = None
+        self._program = program
+        self._folder = folder.absolute()
+        self._cwd = cwd.resolve()
+        self._place = place
+        self._allow_writes = allow_writes
+        self._number = done
+        self._kept: Scratch | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def __call__(self, ask: Ask) -> Trial:
+        """Run a trial. Raises UsageError for what ends the whole tune, KeyboardInterrupt when
+        this process is told to end."""
+        self._number += 1
+        try:
+            return self._trial(ask, self.folder_of(self._number))
+        except OSError as problem:
+            where = f" {problem.filename}" if problem.filename else ""
+            raise UsageError(f"no further trials: {problem.strerror}{where}") from None
+
+    def _trial(self, ask: Ask, folder: Path) -> Trial:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        scratch = self._scratch()
+        if ask.patched is not None:
+            try:
+                apply_to(scratch.folder, ask.patched)
+            except UsageError as problem:
+                return Trial(ask, self._number, "failed", str(problem))
+        with surroundings(self._folder, folder, scratch, not self._allow_writes) as around:
+            outcome = self._run(ask, folder, scratch, around)
+        if outcome.told is not None:
+            raise KeyboardInterrupt
+        if not self._allow_writes:
+            # Under Landlock no trial can have changed them: then it was somebody else.
+            changed = [] if landlock.available() else scratch.changed()
+            check_writes(read_facts(folder / "facts.jsonl"), changed, self._cwd)
+            if outcome.exit_code != 0:
+                check_denied(last_line(folder), scratch.folder)
+        tidy(folder, scratch.folder, scratch.original)
+        try:
+            return read_trial(ask, self._number, folder, outcome)
+        except BrokenRun as problem:
+            return Trial(ask, self._number, "failed", str(problem), seconds=seconds(outcome))
+
+    def folder_of(self, number: int) -> Path:
+        """The run folder of a trial."""
+        return self._folder / TRIALS / f"{number:04d}"
+
+    def clear(self) -> None:
+        """Take away what only further trials would need: compiled code and the copy."""
+        shutil.rmtree(self._folder / CACHES, ignore_errors=True)
+        if self._kept is not None:
+            remove(self._kept)
+            self._kept = None
+
+    def _scratch(self) -> Scratch:
+        """The copy as it was first made, at the same place for all trials: caches are keyed by
+        paths, and sources that change meanwhile would part the trials."""
+        if self._kept is None:
+            place = self._folder / SCRATCH
+            remove(Scratch(place, place, self._cwd, ()))  # what a killed tune has left
+            self._kept = make(self._cwd, place, leave_out=(self._folder,))
+        else:
+            self._kept = renew(self._kept)
+        return self._kept
+
+    def _run(self, ask: Ask, folder: Path, scratch: Scratch, around: Surroundings) -> Outcome:
+        given = self._program
+        program = replace(
+            given,
+            target=given.target if given.module else place_of(given.target, scratch),
+            arguments=tuple(place_of(argument, scratch) for argument in given.arguments),
+        )
+        request = Request(
+            program,
+            timeout_s=limit_s(ask, self.baseline),
+            variables={
+                **around.variables,
+                **self._place.variables,
+                **environment(parse(ask.fixes)),
+            },
+            cwd=scratch.folder,
+            output=folder / OUTPUT,
+        )
+        options = ProbeOptions(
+            folder=str(folder),
+            launched_ns=0,
+            steps=ask.steps,
+            window=_WINDOW if ask.window else 0,
+            stacks=_STACKS if ask.window else 0,
+            fixes=ask.fixes,
+            seed=ask.seed,
+            perturb=ask.perturb,
+            proof=ask.proof,
+            guard=around.guard,
+        )
+        return self._place.observe(request, options)

@@ -1,0 +1,125 @@
+"""The speed of a trial: steady wall time over steps.
+
+Workers deliver in bursts, start with full buffers and are started anew with every epoch; compiling
+and warming up fall on the first steps only. So means are taken over whole rounds of workers or
+whole epochs, after the first buffers are used up, and what an epoch's start takes counts with its
+steps.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.analyze.steps import Floats, Steps
+from stepscope.stats.cycles import cycle
+from stepscope.stats.series import warmup
+from stepscope.tune.ahead import done_times
+from stepscope.tune.feed import Feed
+
+Places = npt.NDArray[np.intp]
+
+LEAST = 8
+"""Steady steps without which nothing is said of speed."""
+_ROUNDS = 2  # of full buffers: a loader half as fast as the rest drains them in so many
+FEWEST, MOST = 24, 400
+_EPOCHS = 3  # the first is left out, and two more show what their starts take
+_DEAR = 3  # times the seconds wanted, for an epoch's start to be waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """`step_ms` are the steady steps, from the step of index `first` on; their mean is the speed.
+
+    Fewer than LEAST of them say nothing. `samples_per_step` is None where nothing counts samples.
+    """
+
+    step_ms: tuple[float, ...]
+    samples_per_step: float | None
+    first: int
+
+
+def speed(steps: Steps, feed: Feed) -> Speed:
+    """The steady steps of a run."""
+    if not len(steps):
+        return Speed((), None, 0)
+    times = done_times(steps) / 1e6
+    usual = ~steps.in_window
+    settled = warmup(times[usual])
+    first = max(settled, _compiled(steps) + _ROUNDS * feed.buffer)
+    starts = np.flatnonzero(steps.epoch_start > 0)
+    starts = starts[starts > 0]
+    epochs = _whole_epochs(starts, settled, len(times) - first)
+    if epochs is not None and usual.all():
+        first, end = epochs
+        series = times[first:end] + steps.epoch_start[first:end] / 1e6
+        samples = steps.samples[first:end]
+    else:
+        chosen = np.flatnonzero(usual & (np.arange(len(times)) >= first))
+        chosen = chosen[: _whole_cycles(times[chosen], feed)]
+        series = times[chosen] + _per_step(steps, starts)
+        samples = steps.samples[chosen]
+    mean = float(samples.mean()) if samples.size and samples.any() else None
+    return Speed(tuple(float(ms) for ms in series), mean, first)
+
+
+def _compiled(steps: Steps) -> int:
+    """How many steps it took until nothing more was compiled, where that settled in time."""
+    compiling = np.flatnonzero(steps.compiling[: len(steps) // 2] > 0)
+    return int(compiling[-1]) + 1 if compiling.size else 0
+
+
+def _whole_epochs(starts: Places, settled: int, left: int) -> tuple[int, int] | None:
+    """From the first start of an epoch to the last one; None where they span too little.
+
+    Their workers' first buffers are part of them, since every epoch has them. `left` is how many
+    steps there would be otherwise.
+    """
+    later = starts[starts >= settled]
+    if len(later) < 2:
+        return None
+    first, end = int(later[0]), int(later[-1])
+    return (first, end) if end - first >= max(LEAST, left / 2) else None
+
+
+def _per_step(steps: Steps, starts: Places) -> float:
+    """What the starts of epochs take, spread over the steps of an epoch; ms."""
+    if not len(starts):
+        return 0.0
+    lengths = [end - begin for begin, end in pairwise([0, *starts])]
+    each = float(steps.epoch_start[starts].mean()) / 1e6
+    return each / float(np.median(lengths))
+
+
+def _whole_cycles(series: Floats, feed: Feed) -> int:
+    """How many of these steps make whole rounds of workers."""
+    period = cycle(series)
+    if period == 1:
+        period = max(1, feed.cycle)
+    whole = len(series) // period * period
+    return whole if whole >= min(LEAST, len(series)) else len(series)
+
+
+def steps_needed(
+    scouted: Speed, feed: Feed, made: int | None = None, buffer: int = 0, target_s: float = 3.0
+) -> int:
+    """How many steps a trial should make, from a first look at the program.
+
+    Enough for `target_s` seconds at its pace, for four rounds of full buffers (`buffer`: of the
+    largest number of workers to be tried, in steps), and for the starts of epochs where those are
+    short. `made`: how many the program makes by itself, where it ended before it was told to.
+    """
+    wanted = [FEWEST, 2 * _ROUNDS * max(feed.buffer, buffer)]
+    if scouted.step_ms:
+        each_s = float(np.mean(scouted.step_ms)) / 1e3
+        wanted.append(scouted.first + round(target_s / each_s))
+        wanted.append(_to_epoch_starts(feed.epoch, _DEAR * target_s / each_s))
+    most = MOST if made is None else min(MOST, made)
+    return min(most, max(wanted))
+
+
+def _to_epoch_starts(epoch: int, affordable: float) -> int:
+    """Steps until whole epochs have passed, or at least one has begun anew; 0 where too many."""
+    choices = (_EPOCHS * epoch + 1, epoch + LEAST + 1) if epoch else ()
+    return next((steps for steps in choices if steps <= min(MOST, affordable)), 0)

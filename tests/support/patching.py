@@ -1,0 +1,53 @@
+"""A small project of the user's and a run of it, made by hand: what a patch is written from."""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from stepscope.store.source import keep_sources
+from stepscope.tune.patch import Patch, apply_to, write_patch
+
+
+@dataclass(frozen=True)
+class Project:
+    """Files in a working directory, and where they were seen running."""
+
+    cwd: Path
+    seen: dict[str, Any]
+
+    def patch(self, *fixes: str, **where: str | list[str]) -> Patch:
+        """The patch for fixes that took hold where said, by name."""
+        applied = [
+            {"name": name, "where": [texts] if isinstance(texts, str) else texts}
+            for name, texts in where.items()
+        ]
+        return write_patch(self.cwd, fixes, applied, self.seen)
+
+    def patched(self, patch: Patch, name: str = "train.py") -> str:
+        """A file once the patch is applied."""
+        assert patch.text is not None, patch.by_hand
+        apply_to(self.cwd, patch.text)
+        return (self.cwd / name).read_bytes().decode()
+
+
+def project(tmp_path: Path, *texts: str, program: str = "train.py", **sites: int) -> Project:
+    """One file `train.py` (and `more1.py` …); `sites`: lines of it by what they do."""
+    cwd, folder = tmp_path / "project", tmp_path / "run"
+    cwd.mkdir()
+    folder.mkdir()
+    facts = []
+    for number, text in enumerate(texts):
+        name = f"more{number}.py" if number else "train.py"
+        (cwd / name).write_bytes(dedent(text).lstrip("\n").encode())
+        facts.append({"what": "optimizer", "file": str(cwd / name), "line": 1})
+    for what, line in sites.items():
+        facts.append({"what": what, "file": str(cwd / "train.py"), "line": line})
+    lines = [{"fact": "site", "id": n, "function": "", **fact} for n, fact in enumerate(facts)]
+    (folder / "facts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    started = (datetime.now(UTC) + timedelta(seconds=1)).isoformat(timespec="seconds")
+    keep_sources(folder, started)
+    seen = {"run": {"folder": str(folder), "program": program, "started": started}}
+    return Project(cwd, seen)

@@ -1,0 +1,147 @@
+"""A simulated machine: programs with true step times for every set of fixes, and noise."""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from stepscope.tune.ask import Ask
+from stepscope.tune.budget import Budget
+from stepscope.tune.lab import Lab
+from stepscope.tune.outlook import Prediction
+from stepscope.tune.trial import Trial
+
+StepMs = Callable[[frozenset[str]], float]
+Noise = Callable[[np.random.Generator, int], np.ndarray]
+
+
+def apart(share: float, of_steps: float = 0.05) -> Noise:
+    """Processes that differ by a share, and steps that do."""
+
+    def factors(draw, steps):
+        return np.exp(share * draw.standard_normal()) * (1 + of_steps * draw.standard_normal(steps))
+
+    return factors
+
+
+class Machine:
+    """Callable as a `Run`. `step_ms` is the truth, `ends` says which fixes do not go well."""
+
+    def __init__(
+        self,
+        step_ms: StepMs,
+        *,
+        noise: Noise | None = None,
+        ends: Mapping[str, tuple[str, str]] | None = None,
+        seed: int = 0,
+        startup_s: float = 6.0,
+        compile_s: float = 20.0,
+        samples: Callable[[frozenset[str]], float] = lambda fixes: 32.0,
+        told: Callable[[Ask], dict] = lambda ask: {},
+        stop_at: int | None = None,
+    ) -> None:
+        self.step_ms = step_ms
+        self.asks: list[Ask] = []
+        self.trials: list[Trial] = []
+        self._noise = noise or apart(0.01)
+        self._ends = ends or {}
+        self._draw = np.random.default_rng(seed)
+        self._startup_s, self._compile_s = startup_s, compile_s
+        self._samples, self._told, self._stop_at = samples, told, stop_at
+
+    def __call__(self, ask: Ask) -> Trial:
+        if self._stop_at is not None and len(self.asks) >= self._stop_at:
+            raise KeyboardInterrupt
+        self.asks.append(ask)
+        trial = self._made(ask)
+        self.trials.append(trial)
+        return trial
+
+    def _made(self, ask: Ask) -> Trial:
+        for fix in ask.fixes:
+            if fix in self._ends:
+                status, why = self._ends[fix]
+                return Trial(
+                    ask, len(self.asks), status, why=why, blame=fix, seconds=self._startup_s
+                )
+        fixes = frozenset(ask.fixes)
+        first = not any(frozenset(one.ask.fixes) == fixes for one in self.trials)
+        times = self.step_ms(fixes) * self._noise(self._draw, ask.steps)
+        compiling = self._compile_s if any(one.startswith("compile") for one in fixes) else None
+        more = {"compile_s": compiling, "samples_per_step": self._samples(fixes)}
+        return Trial(
+            ask,
+            len(self.asks),
+            "ok",
+            step_ms=tuple(times.tolist()),
+            steps=ask.steps,
+            seconds=self.cost_s(fixes, ask.steps, first),
+            **more | self._told(ask),
+        )
+
+    def cost_s(self, fixes: frozenset[str], steps: int, first: bool = True) -> float:
+        """A second process finds in the compiler's cache what the first one compiled."""
+        compiling = self._compile_s if any(one.startswith("compile") for one in fixes) else 0.0
+        compiling *= 1.0 if first else 0.2
+        return self._startup_s + compiling + steps * self.step_ms(fixes) / 1e3
+
+    def lab(self, seconds: float = 1e6, **more) -> Lab:
+        return Lab(Budget(self, seconds), Ask(), **more)
+
+    def outlook(self, error: float = 0.0, seed: int = 5, blind: tuple[str, ...] = ()):
+        """Predictions that err by a share; none of those it is blind to."""
+        draw = np.random.default_rng(seed)
+        wrong: dict[tuple[str, ...], float] = {}
+
+        def see(base, other):
+            if any(one.partition("=")[0] in blind for one in set(other) - set(base)):
+                return None
+            factor = wrong.setdefault(tuple(other), float(np.exp(error * draw.standard_normal())))
+            found = self.step_ms(frozenset(base)) / self.step_ms(frozenset(other)) * factor
+            return Prediction(found, found / 1.1, found * 1.1)
+
+        return see
+
+
+def slow_program(fixes: frozenset[str]) -> float:
+    """Samples made in the loop, waits for the device every step: workers are most of it."""
+    workers = next((int(one[8:]) for one in fixes if one.startswith("workers=")), 0)
+    device = 16.0 * (0.6 if "amp=bf16" in fixes else 0.85 if "tf32=on" in fixes else 1.0)
+    host = 6.0 * (1.1 if "amp=bf16" in fixes else 1.0)
+    copies = 0.5 if "pin" in fixes else 2.5
+    compute = max(host, device) if "nosync" in fixes else host + device
+    data = 40.0
+    if not workers:
+        return data + copies + compute
+    return max(data * 1.2 / workers, copies + compute)
+
+
+def launch_bound(fixes: frozenset[str]) -> float:
+    """Small kernels: half precision costs host time until a graph takes that away."""
+    device = 2.4 * (0.6 if "amp=bf16" in fixes else 1.0)
+    device *= 0.85 if {"channels_last", "amp=bf16"} <= fixes else 1.0
+    device -= 0.2 if "fused_optimizer" in fixes else 0.0
+    host = 6.9 + (0.8 if "amp=bf16" in fixes else 0.0) - (0.6 if "fused_optimizer" in fixes else 0)
+    if "cuda_graph" in fixes:
+        host = 0.4
+    if any(one.startswith("compile") for one in fixes):
+        host, device = 1.5, 0.9 * device
+    return max(host, device) + 0.1 * min(host, device)
+
+
+def compute_bound(fixes: frozenset[str]) -> float:
+    """Large products and convolutions: arithmetic decides, launches do not matter."""
+    step = 118.0
+    if "amp=bf16" in fixes:
+        step *= 0.62
+        step *= 0.78 if "channels_last" in fixes else 1.0
+    else:
+        step *= 1.02 if "channels_last" in fixes else 1.0
+        step *= 0.9 if "tf32=on" in fixes else 1.0
+    step *= 0.75 if any(one.startswith("compile") for one in fixes) else 1.0
+    step *= 1.2 if "checkpointing" in fixes else 1.0
+    return step - (1.0 if "fused_optimizer" in fixes else 0.0)
+
+
+def untouched(fixes: frozenset[str]) -> float:
+    """Nothing helps."""
+    return 10.0

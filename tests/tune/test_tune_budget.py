@@ -1,0 +1,78 @@
+"""What `--budget` means, and what is kept back."""
+
+import pytest
+from tune_machine import Machine, slow_program
+
+from stepscope.record.errors import UsageError
+from stepscope.tune.ask import Ask
+from stepscope.tune.budget import Budget, BudgetSpent, parse_budget
+from stepscope.tune.candidates import Candidate
+from stepscope.tune.search import search
+from stepscope.tune.standing import Standing
+
+FIXES = ("workers=12", "nosync", "amp=bf16", "tf32=on", "pin")
+EVERY = [Candidate(fix, "numeric") for fix in FIXES]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("10m", 600), ("1h", 3600), ("1h30m", 5400), ("45", 45), ("0.5h", 1800)],
+)
+def test_budgets_are_written_as_times(text, seconds):
+    assert parse_budget(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "ten", "10x", "-5m", "0", "5 m s", "m", "10m!"])
+def test_what_is_no_time_is_refused_in_one_line(text):
+    with pytest.raises(UsageError, match="--budget"):
+        parse_budget(text)
+
+
+def test_trials_count_by_their_own_seconds():
+    machine = Machine(lambda fixes: 100.0, startup_s=6.0)
+    budget = Budget(machine, 25.0)
+    budget(Ask(steps=40))
+    assert budget.spent == budget.seconds - budget.left == 10.0
+    assert budget.asked == 1
+    budget.want(10.0, reserve=5.0)
+    with pytest.raises(BudgetSpent):
+        budget.want(10.0, reserve=5.1)
+
+
+@pytest.mark.parametrize("seconds", [40.0, 90.0, 120.0, 200.0])
+def test_the_search_leaves_time_for_its_confirmation(seconds):
+    machine = Machine(slow_program)
+    lab = machine.lab(seconds)
+    found = search(Standing(lab, machine.outlook()), EVERY)
+    kept_back = 3 * (lab.cost_s(()) + lab.cost_s(found.fixes))
+    assert lab.budget.left >= min(kept_back, seconds / 2, seconds - 2 * lab.cost_s(()))
+    assert found.stopped == ("budget" if found.untried or seconds < 200 else None)
+
+
+def test_a_budget_that_ends_in_the_middle_leaves_the_best_so_far():
+    machine = Machine(slow_program)
+    found = search(Standing(machine.lab(110.0), machine.outlook()), EVERY)
+    assert found.stopped == "budget"
+    assert found.fixes[:1] == ("workers=12",)
+    assert found.untried
+    assert not set(found.untried) & set(found.fixes)
+
+
+def test_a_candidate_that_takes_too_long_does_not_end_the_search_of_others():
+    machine = Machine(slow_program, compile_s=300.0)
+    lab = machine.lab(400.0, extra_s=lambda fix: 300.0 if fix.startswith("compile") else 0.0)
+    found = search(Standing(lab), [Candidate("compile=default", "numeric", extra_s=300.0), *EVERY])
+    assert found.untried == ["compile=default"]
+    assert found.stopped == "budget"
+    assert "workers=12" in found.fixes
+
+
+@pytest.mark.parametrize("after", [0, 1, 3, 6, 9])
+def test_an_interrupt_gives_what_is_known(after):
+    machine = Machine(slow_program, stop_at=after)
+    found = search(Standing(machine.lab(), machine.outlook()), EVERY)
+    assert found.stopped == "interrupted"
+    assert found.trials == after
+    assert len(found.baseline) >= min(after, 2)
+    assert found.fixes == () if after < 4 else found.fixes[0] == "workers=12"
+    assert found.to_json()["stopped"] == "interrupted"

@@ -1,0 +1,231 @@
+"""What is tried on a program, in which order, and why the rest is not."""
+
+import pytest
+
+from stepscope.fixes.catalogue import NAMES, fix
+from stepscope.tune.candidates import Candidate, beside, candidates, clash, extra_s, ordered
+from stepscope.tune.outlook import Prediction, no_outlook, told_by_findings
+from stepscope.tune.values import first_values, most_workers, other_values
+
+
+def loader(**more):
+    usual = {"batch_size": 32, "num_workers": 0, "pin_memory": False, "persistent_workers": False}
+    return {**usual, "drop_last": False, **more}
+
+
+def scout(device="cuda", loaders=None, **more):
+    """A run's document with its findings, as far as the search looks at it."""
+    model = {"dtypes": {"float32": 9}, "memory_format": "contiguous", "compiled": False}
+    switches = {
+        "tf32_matmul": "highest",
+        "tf32_cudnn": True,
+        "cudnn_benchmark": False,
+        "cudnn_deterministic": False,
+        "deterministic": False,
+    }
+    config = {
+        "models": [model],
+        "autocast": None,
+        "switches": switches,
+        "optimizers": [{"name": "SGD", "foreach": None, "fused": None}],
+        "machine": {"cpu": {"usable_cores": 16}, "gpus": [{"compute_capability": "9.0"}]},
+    }
+    found = {
+        "run": {"device": device},
+        "gpu": {"busy_fraction": 0.5} if device == "cuda" else None,
+        "steps": {"mean_ms": 50.0, "what": "training"},
+        "phases_ms": {"data_wait": 20.0},
+        "loaders": [loader()] if loaders is None else loaders,
+        "syncs": [{"what": "synchronize"}, {"what": "item"}],
+        "findings": [],
+        "minor": [],
+    }
+    for part in ("switches", "model"):
+        {"switches": switches, "model": model}[part].update(more.pop(part, {}))
+    config.update(more.pop("config", {}))
+    return {**found, "config": config, **more}
+
+
+def finding(name, value=None, speedup=None, kind="exact", also=(), rule="data.x", scope="step"):
+    predicted = speedup and {"speedup": speedup, "low": speedup * 0.9, "high": speedup * 1.1}
+    return {
+        "id": rule,
+        "fix": {"name": name, "value": value},
+        "also": [{"name": other, "value": None} for other in also],
+        "predicted": predicted,
+        "kind": kind,
+        "scope": scope,
+    }
+
+
+def tried(document, **more):
+    return [one.fix for one in candidates(document, **more)[0]]
+
+
+def left(document, **more):
+    return {one.fix: one.why for one in candidates(document, **more)[1]}
+
+
+def test_every_fix_is_tried_or_left_out_with_a_reason():
+    found, out = candidates(scout())
+    names = [one.name for one in found]
+    assert sorted([*names, *(one.fix for one in out)]) == sorted(NAMES)
+    assert all(one.why for one in out)
+
+
+def test_without_a_cuda_device_what_needs_one_is_left_out():
+    out = left(scout("cpu"))
+    for name in ("pin", "prefetch", "nosync", "lazyitem", "tf32", "cuda_graph", "affinity"):
+        assert out[name] == "needs a CUDA device"
+    assert {"workers=12", "amp=bf16", "compile=default"} <= set(tried(scout("cpu")))
+
+
+def test_larger_predicted_gains_per_second_come_first_and_unknown_ones_last():
+    gains = {"amp=bf16": 1.5, "compile=reduce-overhead": 1.6, "pin": 1.04, "tf32=on": 1.0}
+
+    def see(base, other):
+        speedup = gains.get(other[-1])
+        return speedup and Prediction(speedup, speedup, speedup)
+
+    found = tried(scout(), see=see)
+    assert found[0] == "amp=bf16"
+    assert found[1] == "pin"
+    assert found[2] == "compile=reduce-overhead"
+    assert found[-1] == "tf32=on"
+
+
+def test_compiling_costs_more_than_other_trials():
+    assert extra_s("pin", "cuda") == 0
+    assert extra_s("compile=max-autotune", "cuda") > extra_s("compile=default", "cuda") > 10
+    gain = Prediction(1.5, 1.4, 1.6)
+    compiled = Candidate("compile=default", "numeric", gain, extra_s=35.0)
+    plain = Candidate("amp=bf16", "numeric", Prediction(1.2, 1.1, 1.3))
+    assert ordered([compiled, plain], base_s=5.0) == [plain, compiled]
+    assert ordered([compiled, plain], base_s=500.0) == [compiled, plain]
+
+
+@pytest.mark.parametrize(
+    ("allow", "has", "lacks"),
+    [
+        ("exact", {"pin", "nosync"}, {"amp=bf16", "batch=64"}),
+        ("numeric", {"pin", "amp=bf16"}, {"batch=64"}),
+        ("semantic", {"pin", "amp=bf16", "batch=64"}, {"accumulate=2"}),
+    ],
+)
+def test_fixes_go_as_far_as_is_allowed(allow, has, lacks):
+    found = set(tried(scout(), allow=allow))
+    assert has <= found
+    assert not lacks & found
+    if allow == "numeric":
+        assert left(scout(), allow=allow)["batch"] == "changes training: --allow semantic"
+
+
+def test_workers_that_change_random_draws_are_not_exact():
+    document = scout(findings=[finding("workers", "8", 2.0, kind="numeric")])
+    assert "workers=8" in tried(document)
+    assert left(document, allow="exact")["workers"].endswith("--allow numeric")
+
+
+def test_only_and_skip_choose_by_name_or_value():
+    assert tried(scout(), only=("pin", "workers=3")) == ["pin", "workers=3"]
+    assert set(tried(scout(), only=("workers=3", "workers=6"))) == {"workers=3", "workers=6"}
+    assert "amp=bf16" not in tried(scout(), skip=("amp",))
+    assert left(scout(), skip=("amp",))["amp"] == "--skip"
+    assert tried(scout("cpu"), only=("pin",)) == []
+    assert tried(scout(), only=("batch",)) == []
+
+
+def test_what_is_in_place_already_is_left_out():
+    document = scout(
+        loaders=[loader(num_workers=16, persistent_workers=True)],
+        switches={"tf32_matmul": "high", "cudnn_benchmark": True},
+        model={"memory_format": "channels_last", "compiled": True},
+        config={"autocast": "bfloat16", "optimizers": [{"foreach": None, "fused": True}]},
+        syncs=[],
+    )
+    out = left(document)
+    for name in (
+        "workers", "persistent", "tf32", "cudnn_benchmark", "channels_last", "compile",
+        "cuda_graph", "amp", "fused_optimizer", "foreach", "nosync", "lazyitem",
+    ):  # fmt: skip
+        assert name in out, name
+    assert out["amp"] == "the program uses autocast already (bfloat16)"
+    assert set(tried(document)) == {"pin", "prefetch", "sdpa"}
+
+
+def test_without_loaders_nothing_is_tried_on_them():
+    out = left(scout(loaders=[]), allow="semantic")
+    for name in ("workers", "persistent", "pin", "prefetch", "cache", "batch", "drop_last"):
+        assert out[name] == "no DataLoader is used here"
+
+
+def test_steps_that_hardly_wait_for_data_need_no_workers():
+    assert "workers" in left(scout(phases_ms={"data_wait": 0.2}))
+    busy = scout(phases_ms={"data_wait": 0.2}, loaders=[loader(num_workers=4)])
+    assert "workers=12" in tried(busy)
+
+
+def test_inference_has_no_optimizer_to_fuse_and_nothing_to_capture():
+    document = scout(steps={"mean_ms": 5.0, "what": "inference"}, config={"optimizers": []})
+    out = left(document)
+    assert {"fused_optimizer", "foreach", "cuda_graph"} <= set(out)
+    assert "compile=reduce-overhead" in tried(document)
+
+
+def test_keeping_workers_waits_for_workers():
+    found = {one.name: one for one in candidates(scout())[0]}
+    assert found["persistent"].after == "workers"
+    have = {one.name: one for one in candidates(scout(loaders=[loader(num_workers=2)]))[0]}
+    assert have["persistent"].after is None
+    assert left(scout(), skip=("workers",))["persistent"] == "nothing to do without workers"
+
+
+def test_some_fixes_are_tried_only_where_a_finding_names_them():
+    assert {"threads", "cache", "affinity"} <= set(left(scout()))
+    named = scout(findings=[finding("threads", "2"), finding("cache", also=("affinity",))])
+    assert {"threads=2", "cache", "affinity"} <= set(tried(named))
+
+
+def test_memory_is_saved_by_other_fixes_than_time():
+    assert left(scout())["checkpointing"] == "saves memory, not time"
+    found = tried(scout(), objective="memory", allow="semantic")
+    assert {"checkpointing", "expandable_segments", "accumulate=2"} <= set(found)
+
+
+def test_findings_predict_where_nothing_is_replayed():
+    document = scout(
+        findings=[finding("workers", "8", 2.0), finding("batch", "64", 4.0, scope="run")]
+    )
+    assert told_by_findings(document) == {"workers=8": Prediction(2.0, 1.8, 2.2)}
+    assert no_outlook((), ("workers=8",)) is None
+
+
+def test_values_fit_the_machine():
+    assert first_values(fix("workers"), scout(), None) == ["12"]
+    assert first_values(fix("workers"), scout(), "7") == ["7"]
+    assert first_values(fix("batch"), scout(), None) == ["64"]
+    assert first_values(fix("batch"), scout(loaders=[]), None) == []
+    old = {"machine": {"cpu": {}, "gpus": [{"compute_capability": "7.5"}]}}
+    assert first_values(fix("amp"), scout(config=old), None) == ["fp16"]
+
+
+def test_refined_values_stay_within_what_the_machine_has():
+    assert other_values("workers", "4", scout()) == ["8", "2"]
+    assert other_values("workers", "12", scout()) == ["16", "6"]
+    assert other_values("workers", "16", scout()) == ["8"]
+    waits = scout(findings=[finding("workers", "16", rule="data.slow_storage")])
+    assert most_workers(waits) == 64
+    assert other_values("workers", "16", waits) == ["32", "8"]
+    assert other_values("workers", "1", scout()) == ["2"]
+    assert other_values("compile", "default", scout()) == ["reduce-overhead", "max-autotune"]
+    assert other_values("compile", "default", scout("cpu")) == []
+    assert other_values("pin", "", scout()) == []
+
+
+def test_fixes_that_exclude_each_other_take_each_others_place():
+    assert clash("cuda_graph", "compile=default")
+    assert clash("compile=default", "cuda_graph")
+    assert clash("workers=2", "workers=4")
+    assert not clash("pin", "workers=4")
+    assert beside(("pin", "cuda_graph"), "compile=default") == ("pin", "compile=default")
+    assert beside(("workers=2", "pin"), "workers=4") == ("pin", "workers=4")

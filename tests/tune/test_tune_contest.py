@@ -1,0 +1,176 @@
+"""One set of fixes against another: what does nothing hardly ever wins, what helps does."""
+
+import numpy as np
+import pytest
+from tune_machine import Machine, apart
+
+from stepscope.stats.verdict import Verdict
+from stepscope.tune.contest import contest
+
+FIX = ("pin",)
+
+
+def correlated(draw, steps):
+    """Noise that stays for about ten steps."""
+    noise = draw.standard_normal(steps)
+    for step in range(1, steps):
+        noise[step] = 0.9 * noise[step - 1] + 0.19**0.5 * noise[step]
+    return 1 + 0.05 * noise
+
+
+def drifting(draw, steps):
+    slope = 0.05 * draw.standard_normal()
+    return apart(0.01)(draw, steps) * (1 + slope * np.linspace(0, 1, steps))
+
+
+def long_steps(draw, steps):
+    """One step of a hundred takes ten times as long."""
+    return apart(0.0)(draw, steps) * np.where(draw.random(steps) < 0.01, 10, 1)
+
+
+def slow_processes(draw, steps):
+    """One process of fifty is a third slower."""
+    return apart(0.01)(draw, steps) * (4 / 3 if draw.random() < 0.02 else 1)
+
+
+def two_kinds(draw, steps):
+    """Half of all processes are 5% slower."""
+    return apart(0.0, 0.01)(draw, steps) * (1.05 if draw.random() < 0.5 else 1)
+
+
+def bursts(draw, steps):
+    """Eight workers deliver together."""
+    return apart(0.01)(draw, steps) * np.where(np.arange(steps) % 8 == 0, 6.6, 0.2)
+
+
+NOISES = {
+    "independent steps": apart(0.0),
+    "correlated steps": correlated,
+    "processes 1% apart": apart(0.01),
+    "processes 5% apart": apart(0.05),
+    "drift inside processes": drifting,
+    "long steps": long_steps,
+    "slow processes": slow_processes,
+    "two kinds of processes": two_kinds,
+    "bursts": bursts,
+}
+
+
+def held(noise, gain, count, seed=3):
+    """So many contests of a fix with a true gain; and the trials they took."""
+    machine = Machine(lambda fixes: 10 / gain if fixes else 10.0, noise=noise, seed=seed)
+    found = []
+    for _ in range(count):
+        lab = machine.lab()
+        lab.more(()), lab.more(())
+        found.append((contest(lab, (), FIX), lab.budget.asked - 2))
+        machine.trials.clear()
+    return found
+
+
+@pytest.mark.parametrize("noise", NOISES.values(), ids=NOISES)
+def test_a_fix_that_does_nothing_is_not_accepted(noise):
+    """Over 10,000 contests each, of 1,000: 1.9 with processes 5% apart, 0.6 with two kinds of them,
+    0.5 with slow ones, 0.1 or less with the others, 0 with processes 1% apart."""
+    assert sum(one.won for one, _ in held(noise, 1.0, 250)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("gain", "share", "trials"), [(1.1, 0.95, 7), (1.2, 1.0, 4), (1.5, 1.0, 2), (4.0, 1.0, 2)]
+)
+def test_gains_are_found_with_few_trials_where_processes_are_one_percent_apart(gain, share, trials):
+    found = held(apart(0.01), gain, 60)
+    assert sum(one.won for one, _ in found) >= share * 60
+    assert np.mean([used for _, used in found]) <= trials
+
+
+def test_what_is_slower_costs_one_trial():
+    found = held(apart(0.01), 0.9, 20)
+    assert {used for _, used in found} == {1}
+    assert all("not faster" in one.why and one.failed is None for one, _ in found)
+
+
+def test_large_gains_need_no_more_than_two_processes_and_small_ones_five():
+    machine = Machine(lambda fixes: 10 / 1.08 if fixes else 10.0, noise=apart(0.001, 0.01))
+    lab = machine.lab()
+    lab.more(()), lab.more(())
+    found = contest(lab, (), FIX)
+    assert found.won
+    assert found.comparison.verdict is Verdict.FASTER
+    assert len(lab.trials(FIX)) == len(lab.trials(())) == 5
+
+
+def test_trials_are_interleaved():
+    machine = Machine(lambda fixes: 10 / 1.08 if fixes else 10.0, noise=apart(0.001, 0.01))
+    lab = machine.lab()
+    lab.more(()), lab.more(())
+    contest(lab, (), FIX)
+    order = "".join("f" if ask.fixes else "S" for ask in machine.asks)
+    assert order.startswith("SSf")
+    assert "ffff" not in order
+    assert order[3:].count("S") >= 2
+
+
+def test_one_slow_process_does_not_refute_a_clear_prediction():
+    for hoped, tried in ((None, 1), (1.15, 2), (3.0, 1)):
+        machine = Machine(lambda fixes: 10.0, noise=apart(0.05, 0.01), seed=2)
+        lab = machine.lab()
+        lab.more(()), lab.more(())
+        assert lab.floor() > 0.2
+        contest(lab, (), FIX, hoped)
+        assert len(lab.trials(FIX)) == tried
+
+
+def test_small_gains_may_be_settled_later():
+    machine = Machine(lambda fixes: 9.5 if fixes else 10.0, noise=apart(0.001, 0.01))
+    lab = machine.lab()
+    lab.more(()), lab.more(())
+    found = contest(lab, (), FIX, small_later=True)
+    assert found.put_off
+    assert not found.won
+    assert len(lab.trials(FIX)) == 1
+    assert contest(lab, (), FIX).won
+
+
+def test_a_trial_that_does_not_end_well_is_a_result():
+    machine = Machine(lambda fixes: 10.0, ends={"pin": ("broke", "no `view` at train.py:3")})
+    lab = machine.lab()
+    lab.more(()), lab.more(())
+    found = contest(lab, (), FIX)
+    assert not found.won
+    assert found.why == "no `view` at train.py:3"
+    assert found.failed.status == "broke"
+
+
+def test_more_samples_a_step_count_as_speed():
+    machine = Machine(
+        lambda fixes: 15.0 if fixes else 10.0, samples=lambda fixes: 64.0 if fixes else 32.0
+    )
+    lab = machine.lab()
+    lab.more(()), lab.more(())
+    found = contest(lab, (), ("batch=64",))
+    assert found.won
+    assert found.comparison.ratio == pytest.approx(4 / 3, rel=0.05)
+
+
+def test_less_memory_is_accepted_after_two_processes_unless_it_is_too_slow():
+    def told(ask):
+        return {"peak_memory_bytes": 4e9 if ask.fixes else 8e9}
+
+    for slower, won in ((1.02, True), (1.3, False)):
+        machine = Machine(lambda fixes, by=slower: 10.0 * (by if fixes else 1), told=told)
+        lab = machine.lab(objective="memory")
+        lab.more(()), lab.more(())
+        found = contest(lab, (), ("checkpointing",))
+        assert found.won is won
+        assert len(lab.trials(("checkpointing",))) == 2
+        assert found.comparison.ratio == 2.0
+
+
+def test_energy_of_a_sample_decides_where_that_is_asked_for():
+    machine = Machine(
+        lambda fixes: 10.0, told=lambda ask: {"energy_j_per_step": 3.0 if ask.fixes else 6.0}
+    )
+    lab = machine.lab(objective="energy")
+    lab.more(()), lab.more(())
+    assert contest(lab, (), FIX).won

@@ -1,0 +1,204 @@
+"""The journal of a tune: what is in it is not run again, and it fits one tune only."""
+
+import json
+from copy import deepcopy
+
+import pytest
+
+from stepscope.record.errors import UsageError
+from stepscope.store.lines import Lines, read_lines
+from stepscope.tune.ask import Ask
+from stepscope.tune.identity import identity, sources
+from stepscope.tune.journal import JOURNAL, journaled, open_journal
+from stepscope.tune.trial import Trial
+
+IDENTITY = {
+    "schema": "stepscope.tune-journal/1",
+    "asked": {"program": "train.py", "argv": ["--lr", "0.1"], "allow": "numeric"},
+    "made_with": {"torch": "2.13.0", "gpu": None},
+    "sources": {"train.py": "aa", "model.py": "bb"},
+}
+BASE, PIN = Ask(steps=40), Ask(fixes=("pin",), steps=40)
+
+
+class Machine:
+    """Makes trials, and counts them."""
+
+    def __init__(self):
+        self.made = []
+
+    def __call__(self, ask):
+        self.made.append(ask)
+        number = len(self.made)
+        return Trial(ask, number, "ok", step_ms=(10.0 + number, 0.1), losses=(0.1 + 0.2, None))
+
+
+def search(run):
+    """A search: the baseline twice, a fix, and the baseline once more."""
+    return [run(ask) for ask in (BASE, BASE, PIN, BASE)]
+
+
+def test_trials_are_kept_and_given_again_in_their_order(tmp_path):
+    machine = Machine()
+    with open_journal(tmp_path, IDENTITY) as journal:
+        first = search(journaled(machine, journal))
+    with open_journal(tmp_path, IDENTITY) as journal:
+        again = search(journaled(machine, journal))
+    assert again == first
+    assert len(machine.made) == 4
+    assert [trial.number for trial in again] == [1, 2, 3, 4]
+
+
+def test_a_search_goes_on_where_it_was(tmp_path):
+    machine = Machine()
+
+    def dies_at_the_third(ask):
+        if len(machine.made) == 2:
+            raise KeyboardInterrupt
+        return machine(ask)
+
+    with open_journal(tmp_path, IDENTITY) as journal, pytest.raises(KeyboardInterrupt):
+        search(journaled(dies_at_the_third, journal))
+    with open_journal(tmp_path, IDENTITY) as journal:
+        assert len(journal.trials) == 2
+        search(journaled(machine, journal))
+    assert machine.made == [BASE, BASE, PIN, BASE]
+
+
+def test_what_is_answered_is_what_will_be_read_again(tmp_path):
+    def run(ask):
+        return Trial(ask, 1, "ok", proof={"rates": (0.1, 0.2)}, losses=(1 / 3,))
+
+    with open_journal(tmp_path, IDENTITY) as journal:
+        fresh = journaled(run, journal)(BASE)
+    with open_journal(tmp_path, IDENTITY) as journal:
+        assert journaled(run, journal)(BASE) == fresh
+    assert fresh.proof == {"rates": [0.1, 0.2]}
+
+
+def test_a_torn_last_line_costs_that_trial_only(tmp_path):
+    machine = Machine()
+    with open_journal(tmp_path, IDENTITY) as journal:
+        search(journaled(machine, journal))
+    path = tmp_path / JOURNAL
+    path.write_bytes(path.read_bytes()[:-20])
+    with open_journal(tmp_path, IDENTITY) as journal:
+        assert len(journal.trials) == 3
+        search(journaled(machine, journal))
+    assert len(machine.made) == 5
+    assert len(read_lines(path, "")) == 5
+
+
+def test_a_torn_first_line_is_a_fresh_journal(tmp_path):
+    (tmp_path / JOURNAL).write_text('{"schema": "stepsc')
+    with open_journal(tmp_path, IDENTITY) as journal:
+        assert journal.trials == []
+    assert read_lines(tmp_path / JOURNAL, "") == [json.loads(json.dumps(IDENTITY))]
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "says"),
+    [
+        ("asked", "argv", ["--lr", "0.2"], "argv: --lr, 0.1, now --lr, 0.2"),
+        ("asked", "allow", "exact", "allow: numeric, now exact"),
+        ("made_with", "torch", "2.14.0", "torch: 2.13.0, now 2.14.0"),
+        ("made_with", "gpu", "H200", "gpu: None, now H200"),
+        ("sources", "model.py", "cc", "model.py changed"),
+        ("sources", "new.py", "dd", "new.py is new"),
+    ],
+)
+def test_a_journal_that_does_not_fit_is_refused_by_the_first_difference(
+    tmp_path, part, name, value, says
+):
+    open_journal(tmp_path, IDENTITY).__exit__()
+    now = deepcopy(IDENTITY)
+    now[part][name] = value
+    with pytest.raises(UsageError) as caught:
+        open_journal(tmp_path, now)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+    open_journal(tmp_path, IDENTITY).__exit__()  # and the lock is free again
+
+
+def test_a_source_that_is_gone_is_named(tmp_path):
+    open_journal(tmp_path, IDENTITY).__exit__()
+    with pytest.raises(UsageError, match=r"model\.py is gone"):
+        open_journal(tmp_path, {**IDENTITY, "sources": {"train.py": "aa"}})
+
+
+def test_a_journal_of_another_version_is_refused(tmp_path):
+    open_journal(tmp_path, IDENTITY | {"schema": "stepscope.tune-journal/0"}).__exit__()
+    with pytest.raises(UsageError, match="another version"):
+        open_journal(tmp_path, IDENTITY)
+
+
+def test_records_of_another_version_are_refused(tmp_path):
+    open_journal(tmp_path, IDENTITY).__exit__()
+    with open(tmp_path / JOURNAL, "a") as file:
+        file.write('{"trial": {"ask": {"fixes": []}, "colour": "red"}}\n')
+    with pytest.raises(UsageError, match="another version"):
+        open_journal(tmp_path, IDENTITY)
+
+
+def test_damage_is_told_with_its_line(tmp_path):
+    open_journal(tmp_path, IDENTITY).__exit__()
+    with open(tmp_path / JOURNAL, "a") as file:
+        file.write("not JSON\n[]\n")
+    with pytest.raises(UsageError, match="damaged at line 2"):
+        open_journal(tmp_path, IDENTITY)
+
+
+def test_a_second_tune_in_the_same_folder_is_told_in_one_line(tmp_path):
+    with open_journal(tmp_path, IDENTITY), pytest.raises(UsageError, match="in use by a tune"):
+        open_journal(tmp_path, IDENTITY)
+    with open_journal(tmp_path, IDENTITY) as journal:
+        assert journal.trials == []
+
+
+def test_a_full_disk_ends_the_tune_in_one_line(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with open_journal(tmp_path, IDENTITY) as journal:
+        before = (tmp_path / JOURNAL).read_bytes()
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(UsageError, match="No space left"):
+            journaled(Machine(), journal)(BASE)
+        assert journal.trials == []
+    assert (tmp_path / JOURNAL).read_bytes() == before
+
+
+def test_lines_go_on_after_what_is_there(tmp_path):
+    path = tmp_path / "lines"
+    for number in (1, 2):
+        lines = Lines(path)
+        lines.append({"n": number})
+        lines.close()
+    assert read_lines(path, "") == [{"n": 1}, {"n": 2}]
+    assert read_lines(tmp_path / "none", "") == []
+
+
+def test_sources_are_the_programs_own(tmp_path):
+    cwd = tmp_path / "work"
+    for name in ("train.py", "lib/net.py", ".hidden/x.py", "__pycache__/y.py", "venv/z.py"):
+        (cwd / name).parent.mkdir(parents=True, exist_ok=True)
+        (cwd / name).write_text(name)
+    (cwd / "venv" / "pyvenv.cfg").touch()
+    (cwd / "data.txt").touch()
+    (tmp_path / "other.py").write_text("far")
+    assert [*sources(cwd, "train.py")] == ["train.py", "lib/net.py"]
+    assert [*sources(cwd, "../other.py")] == ["train.py", "lib/net.py", "../other.py"]
+    before = sources(cwd, None)
+    (cwd / "train.py").write_text("changed")
+    assert sources(cwd, None)["train.py"] != before["train.py"]
+    assert sources(cwd, "gone/../../gone.py")["gone/../../gone.py"] == "unreadable"
+
+
+def test_an_identity_is_the_same_for_the_same_things(tmp_path):
+    (tmp_path / "train.py").write_text("pass")
+    made = [identity({"argv": ("a",)}, tmp_path, {}, "train.py") for _ in range(2)]
+    assert made[0] == made[1]
+    assert {"stepscope", "python", "torch", "gpu"} <= {*made[0]["made_with"]}
+    open_journal(tmp_path, made[0]).__exit__()
+    with open_journal(tmp_path, made[1]) as journal:
+        assert journal.trials == []

@@ -1,0 +1,40 @@
+"""What happened between steps, on rows made by hand."""
+
+from rowmaking import END, SETUP, START, epoch, evaluation, row, step, table
+
+from stepscope.analyze.steps import assemble
+from stepscope.record.rows import Kind
+from stepscope.tune.occasions import occasions
+
+
+def found(*rows):
+    made = table(*rows)
+    return occasions(made, assemble(made, START))
+
+
+def test_each_is_told_by_the_step_after_which_it_came():
+    saved = row(Kind.SAVE, save=5)
+    one = [*[step()] * 3, step(samples=2)]
+    rows = [one, saved, epoch(1), evaluation(), evaluation(), epoch(1), one, epoch(1), one]
+    assert found(SETUP, *rows, END) == {
+        "epochs": [4, 8],
+        "evaluations": [4],
+        "saves": [4],
+        "short_batches": [4, 8, 12],
+    }
+
+
+def test_what_no_step_followed_proves_nothing():
+    told = found(SETUP, [step()] * 4, evaluation(), row(Kind.SAVE, save=5), END)
+    assert told["evaluations"] == []
+    assert told["saves"] == []
+
+
+def test_an_inference_program_evaluates_nothing():
+    calls = [row(Kind.EVAL, forward=3, forwards=1, inputs=4) for _ in range(6)]
+    assert found(SETUP, *calls, END)["evaluations"] == []
+
+
+def test_a_run_without_steps_has_no_occasions():
+    assert not any(found(SETUP, END).values())
+    assert not any(found().values())

@@ -1,0 +1,276 @@
+"""The accepted fixes as a diff: located, merged, compiled, and left to the user where unsure."""
+
+import os
+import subprocess
+from textwrap import dedent
+
+import pytest
+from patching import project
+
+from stepscope.tune.patch import apply_to
+
+LOADER = """
+    import torch
+    from torch.utils.data import DataLoader
+
+    def main():
+        loader = DataLoader(data, batch_size=8, shuffle=True)
+        for batch in loader:
+            step(batch)
+"""
+AT = "DataLoader at train.py:5"
+
+
+def test_arguments_of_several_fixes_meet_in_one_call(tmp_path):
+    made = project(tmp_path, LOADER)
+    patch = made.patch(
+        "workers=4", "persistent", "pin", workers=f"{AT}: 0 → 4 workers", persistent=AT, pin=AT
+    )
+    after = made.patched(patch)
+    assert (
+        "    loader = DataLoader(data, batch_size=8, shuffle=True, "
+        "num_workers=4, persistent_workers=True, pin_memory=True)\n"
+    ) in after
+    assert [(edit.fix, edit.file, edit.line) for edit in patch.edits] == [
+        ("workers", "train.py", 5),
+        ("persistent", "train.py", 5),
+        ("pin", "train.py", 5),
+    ]
+    assert patch.by_hand == ()
+
+
+def test_an_argument_that_is_there_is_replaced_and_all_else_stays(tmp_path):
+    made = project(
+        tmp_path,
+        """
+        from torch.utils.data import DataLoader
+        loader = DataLoader(  # größer
+            data,
+            num_workers=args.workers,  # few
+            batch_size=(8),
+        )
+        """,
+    )
+    after = made.patched(made.patch("workers=4", workers="DataLoader at train.py:2"))
+    assert after == dedent(
+        """
+        from torch.utils.data import DataLoader
+        loader = DataLoader(  # größer
+            data,
+            num_workers=4,  # few
+            batch_size=(8),
+        )
+        """
+    ).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        ("DataLoader(data)", "DataLoader(data, num_workers=2)"),
+        ("DataLoader(data,)", "DataLoader(data, num_workers=2)"),
+        ("DataLoader(data, batch_size=(4))", "DataLoader(data, batch_size=(4), num_workers=2)"),
+        ("DataLoader(*args, **kwargs)", "DataLoader(*args, **kwargs, num_workers=2)"),
+        ("DataLoader(\n    data\n)", "DataLoader(\n    data,\n    num_workers=2\n)"),
+        (
+            "DataLoader(\n    data,\n    shuffle=True,  # why\n)",
+            "DataLoader(\n    data,\n    shuffle=True,  # why\n    num_workers=2,\n)",
+        ),
+        (
+            "DataLoader(\n    data,\n    shuffle=True  # why\n)",
+            "DataLoader(\n    data,\n    shuffle=True,  # why\n    num_workers=2\n)",
+        ),
+        ("DataLoader(data,\n           shuffle=f(1, 2))",
+         "DataLoader(data,\n           shuffle=f(1, 2), num_workers=2)"),
+        ("[DataLoader(data), 'ä']", "[DataLoader(data, num_workers=2), 'ä']"),
+    ],
+)  # fmt: skip
+def test_an_argument_is_added_in_the_style_of_the_call(tmp_path, call, expected):
+    made = project(tmp_path, f"import torch\nloader = {call}\nprint(loader)\n")
+    patch = made.patch("workers=2", workers="DataLoader at train.py:2: 0 → 2 workers")
+    if "ä" in call:
+        assert patch.text is None
+        assert "not written there" in patch.by_hand[0][1]
+    else:
+        after = made.patched(patch)
+        assert after == f"import torch\nloader = {expected}\nprint(loader)\n"
+
+
+def test_a_loader_made_in_the_head_of_a_loop_is_found(tmp_path):
+    made = project(
+        tmp_path,
+        """
+        import torch
+        for batch in DataLoader(data):
+            other(DataLoader(batch))
+        """,
+    )
+    after = made.patched(made.patch("workers=2", workers="DataLoader at train.py:2"))
+    assert "for batch in DataLoader(data, num_workers=2):\n    other(DataLoader(batch))" in after
+
+
+def test_moves_of_a_batch_no_longer_wait_and_neither_do_those_beside_them(tmp_path):
+    made = project(
+        tmp_path,
+        """
+        import torch
+        for x, y, z in loader:
+            x = x.to(device)
+            y = y.to(device)
+            z = z.to("cpu")
+            a, b = x.cuda(), y.cuda()
+        """,
+    )
+    patch = made.patch(
+        "pin",
+        pin=["the copy at train.py:3 no longer waits", "the copy at train.py:6 no longer waits"],
+    )
+    after = made.patched(patch)
+    assert "x = x.to(device, non_blocking=True)" in after
+    assert "y = y.to(device, non_blocking=True)" in after
+    assert 'z = z.to("cpu")' in after
+    assert "a, b = x.cuda(non_blocking=True), y.cuda(non_blocking=True)" in after
+
+
+def test_persistent_workers_are_not_written_where_there_are_no_workers(tmp_path):
+    made = project(tmp_path, LOADER)
+    patch = made.patch("persistent", persistent=AT)
+    assert patch.text is None
+    assert patch.by_hand[0][0] == "persistent"
+    assert "no num_workers is written there" in patch.by_hand[0][1]
+
+
+def test_fixes_that_are_only_words_are_left_to_the_user(tmp_path):
+    made = project(tmp_path, LOADER)
+    patch = made.patch("cuda_graph", "prefetch", "workers=2", workers=AT, cuda_graph="the model")
+    assert [name for name, _ in patch.by_hand] == ["prefetch", "cuda_graph"]
+    assert [edit.fix for edit in patch.edits] == ["workers"]
+    assert all(words for _, words in patch.by_hand)
+
+
+SWITCHES = """
+    \"\"\"Trains.\"\"\"
+    from __future__ import annotations
+
+    import argparse
+    {torch}
+
+    try:
+        import wandb
+    except ImportError:
+        wandb = None
+    import numpy as np
+
+    def main():
+        pass
+"""
+
+
+@pytest.mark.parametrize("torch", ["import torch", "from torch import nn", "import torch.nn as nn"])
+def test_switches_stand_behind_the_imports_with_torch_imported_once(tmp_path, torch):
+    made = project(tmp_path, SWITCHES.format(torch=torch))
+    patch = made.patch("tf32", "cudnn_benchmark", "threads=2", tf32="Net, TF32 on")
+    after = made.patched(patch)
+    begin = after.index("import numpy as np\n") + len("import numpy as np\n")
+    extra = "" if torch == "import torch" else "import torch\n"
+    assert after[begin:].startswith(
+        f"{extra}\n"
+        "torch.set_num_threads(2)\n"
+        'torch.set_float32_matmul_precision("high")\n'
+        "torch.backends.cudnn.allow_tf32 = True\n"
+        "torch.backends.cudnn.benchmark = True\n\ndef main"
+    )
+
+
+def test_a_variable_the_allocator_reads_is_set_before_any_import(tmp_path):
+    made = project(tmp_path, SWITCHES.format(torch="import torch"))
+    after = made.patched(made.patch("expandable_segments"))
+    lines = after.split("\n")
+    assert lines[3:5] == ["import os", lines[4]]
+    assert lines[4].startswith("os.environ[")
+    assert lines[5] == "import argparse"
+
+
+def test_a_switch_the_program_sets_itself_is_left_to_the_user(tmp_path):
+    made = project(tmp_path, SWITCHES.format(torch="import torch"))
+    patch = made.patch(
+        "tf32", tf32=["Net, TF32 on", "over the program's own setting at train.py:12"]
+    )
+    assert patch.text is None
+    assert "sets it otherwise itself" in patch.by_hand[0][1]
+
+
+def test_a_program_that_begins_elsewhere_is_switched_where_torch_is_imported(tmp_path):
+    made = project(tmp_path, "import more1\nmore1.main()\n", "import torch\n\nprint(torch)\n")
+    made.seen["run"]["program"] = "-m more1"
+    patch = made.patch("cudnn_benchmark")
+    assert [edit.file for edit in patch.edits] == ["more1.py"]
+    made.seen["run"]["program"] = "train.py"
+    assert "torch is not imported" in made.patch("cudnn_benchmark").by_hand[0][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("lib/site-packages/other.py", "no file of the project"),
+        ("env/train.py", "no file of the project"),
+        ("../train.py", "no file of the project"),
+        ("gone.py", "no file of the project"),
+        ("unseen.py", "no line of unseen.py was seen running"),
+    ],
+)
+def test_only_the_users_own_files_that_ran_are_changed(tmp_path, name, why):
+    made = project(tmp_path, LOADER)
+    for other in ("lib/site-packages/other.py", "env/train.py", "../train.py", "unseen.py"):
+        (made.cwd / other).parent.mkdir(parents=True, exist_ok=True)
+        (made.cwd / other).write_bytes((made.cwd / "train.py").read_bytes())
+    (made.cwd / "env" / "pyvenv.cfg").write_text("")
+    patch = made.patch("workers=2", workers=f"DataLoader at {name}:5: 0 → 2 workers")
+    assert patch.text is None
+    assert why in patch.by_hand[0][1]
+
+
+def test_a_file_changed_since_it_ran_is_left_alone(tmp_path):
+    made = project(tmp_path, LOADER)
+    path = made.cwd / "train.py"
+    before = path.read_text()
+    path.write_text(before.replace("shuffle=True", "shuffle=False"))
+    os.utime(path, (0, 0))
+    assert "was changed since it ran" in made.patch("workers=2", workers=AT).by_hand[0][1]
+    path.write_text(before)
+    os.utime(path, (4e9, 4e9))
+    assert "was changed since it ran" in made.patch("workers=2", workers=AT).by_hand[0][1]
+
+
+def test_an_edit_that_would_not_compile_is_left_out_and_the_others_are_kept(tmp_path):
+    made = project(tmp_path, "import torch\na = DataLoader(x for x in y)\nb = DataLoader(z)\n")
+    where = ["DataLoader at train.py:2: 0 → 2 workers", "DataLoader at train.py:3: 0 → 2 workers"]
+    patch = made.patch("workers=2", workers=where)
+    after = made.patched(patch)
+    assert after.endswith("a = DataLoader(x for x in y)\nb = DataLoader(z, num_workers=2)\n")
+    assert [edit.line for edit in patch.edits] == [3]
+    assert patch.by_hand[0][1].endswith("(train.py:2: it would not compile)")
+
+
+@pytest.mark.parametrize("tool", [["git", "apply", "--check"], ["patch", "-p1", "--dry-run"]])
+def test_git_and_patch_take_it(tmp_path, tool):
+    windows = dedent(LOADER).lstrip("\n").replace("\n", "\r\n")
+    made = project(tmp_path, windows, "import torch\nl = DataLoader(a)")
+    where = [AT, "DataLoader at more1.py:2"]
+    patch = made.patch("workers=2", "tf32", workers=where, tf32="Net, TF32 on")
+    assert {edit.file for edit in patch.edits} == {"train.py", "more1.py"}
+    (tmp_path / "stepscope.patch").write_text(patch.text or "", newline="")
+    try:
+        done = subprocess.run(
+            [*tool, "--binary"] if tool[0] == "patch" else tool,
+            cwd=made.cwd,
+            stdin=open(tmp_path / "stepscope.patch"),  # noqa: SIM115
+            capture_output=True,
+            text=True,
+        )
+    except FileNotFoundError:
+        pytest.skip(f"no {tool[0]} here")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "\n" not in made.patched(patch).replace("\r\n", "")
+    apply_to(made.cwd, "")
+    assert (made.cwd / "more1.py").read_text().endswith("l = DataLoader(a, num_workers=2)")

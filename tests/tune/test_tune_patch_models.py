@@ -1,0 +1,267 @@
+"""Patches of models and loops: the right variable, the right statement, or none."""
+
+import pytest
+from patching import project
+
+PLAIN = """
+    import torch
+    from torch import nn
+
+    model = nn.Linear(4, 2).to("cuda")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss_fn = nn.MSELoss()
+    for x, y in loader:
+        loss = loss_fn(model(x), y)
+        loss.backward()
+"""
+
+
+def test_a_model_is_compiled_and_rearranged_after_it_is_made(tmp_path):
+    made = project(tmp_path, PLAIN)
+    patch = made.patch(
+        "channels_last",
+        "compile=max-autotune",
+        channels_last="Linear, called at train.py:8",
+        compile="Linear, called at train.py:8",
+    )
+    assert (
+        'model = nn.Linear(4, 2).to("cuda")\n'
+        "model = model.to(memory_format=torch.channels_last)\n"
+        'model.compile(mode="max-autotune")\n'
+        "optimizer ="
+    ) in made.patched(patch)
+    assert patch.by_hand == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        (
+            """
+            import torch
+            def train(net, loader, loss_fn):
+                for x in loader:
+                    loss_fn(net(x)).backward()
+            def main():
+                model = resnet50()
+                model.cuda()
+                train(model, loader, loss_fn=torch.nn.L1Loss())
+            """,
+            4,
+            "    model = resnet50()\n    model.compile()\n    model.cuda()",
+        ),
+        (
+            """
+            import torch
+            class Trainer:
+                def __init__(self, net):
+                    self.net = ResNet(
+                        18,
+                    )
+                def step(self, x):
+                    return self.net(x)
+            """,
+            8,
+            "            18,\n        )\n        self.net.compile()\n",
+        ),
+        (
+            """
+            import torch
+            class Trainer:
+                def step(self, net, x):
+                    return net(x)
+            net = ResNet()
+            net = wrap(net)
+            Trainer().step(net, 3)
+            """,
+            4,
+            "net = wrap(net)\nnet.compile()\nTrainer()",
+        ),
+    ],
+    ids=["handed over", "attribute", "method"],
+)
+def test_the_variable_is_followed_to_where_the_model_is_made(tmp_path, text, line, expected):
+    made = project(tmp_path, text)
+    patch = made.patch("compile", compile=f"ResNet, called at train.py:{line}")
+    assert expected in made.patched(patch)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("import torch\ntrainer.fit(model, loader)\n", 2),
+        ("import torch\na, b = make()\nloss = a(b(x))\n", 3),
+        ("import torch\nfor net in nets:\n    net(x)\n", 3),
+        ("import torch\nnet = make(); y = net(x)\nnet(y)\n", 3),
+    ],
+    ids=["a framework calls it", "two could be it", "in a list", "a line of two statements"],
+)
+def test_a_model_whose_variable_is_not_clear_is_left_to_the_user(tmp_path, text, line):
+    made = project(tmp_path, text)
+    patch = made.patch("compile", compile=f"ResNet, called at train.py:{line}")
+    assert patch.text is None
+    assert "model.compile()" in patch.by_hand[0][1]
+    assert f"train.py:{line}" in patch.by_hand[0][1]
+
+
+def test_a_call_is_put_under_autocast_and_what_it_returns_is_float32_again(tmp_path):
+    made = project(
+        tmp_path,
+        """
+        import torch.nn as nn
+
+        for x, y in loader:
+            out = model(
+                x,
+            )  # logits
+            loss = criterion(out, y)
+        with torch.no_grad():
+            right += (model(x).argmax(1) == y).sum()
+        """,
+        forward=4,
+        evaluation=9,
+    )
+    patch = made.patch("amp", amp="Net in bf16 on cuda")
+    assert made.patched(patch) == (
+        "import torch.nn as nn\n"
+        "import torch\n"
+        "\n"
+        "for x, y in loader:\n"
+        '    with torch.autocast("cuda", dtype=torch.bfloat16):\n'
+        "        out = model(\n"
+        "            x,\n"
+        "        )  # logits\n"
+        "    out = out.float()\n"
+        "    loss = criterion(out, y)\n"
+        "with torch.no_grad():\n"
+        '    with torch.autocast("cuda", dtype=torch.bfloat16):\n'
+        "        right += (model(x).argmax(1) == y).sum()\n"
+    )
+
+
+def test_an_output_with_a_loss_of_its_own_stays_as_it_is(tmp_path):
+    made = project(tmp_path, "import torch\nout = model(**batch)\nout.loss.backward()\n", forward=2)
+    after = made.patched(made.patch("amp=bf16", amp="GPT2 in bf16 on cpu"))
+    assert after == (
+        "import torch\n"
+        'with torch.autocast("cpu", dtype=torch.bfloat16):\n'
+        "    out = model(**batch)\n"
+        "out.loss.backward()\n"
+    )
+
+
+def test_autocast_and_arguments_go_together_in_one_statement(tmp_path):
+    made = project(
+        tmp_path,
+        """
+        import torch
+        loss = criterion(model(x.to(device)),
+                         y)
+        """,
+        forward=2,
+    )
+    patch = made.patch(
+        "pin", "amp", pin="the copy at train.py:2 no longer waits", amp="Net in bf16 on cuda"
+    )
+    assert (
+        "    loss = criterion(model(x.to(device, non_blocking=True)),\n"
+        "                     y)\n"
+        "loss = loss.float()\n"
+    ) in made.patched(patch)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "return model(x)",
+        "if model(x): pass",
+        "a, b = model(x)",
+        "model(x).sum().backward()",
+        "x = 1; y = model(x)",
+        'y = model("""\n""")',
+    ],
+)
+def test_other_statements_are_left_out_of_autocast(tmp_path, statement):
+    made = project(tmp_path, f"import torch\ndef f(x):\n    {statement}\n", forward=3)
+    patch = made.patch("amp", amp="Net in bf16 on cuda")
+    assert patch.text is None
+    assert "train.py:3" in patch.by_hand[0][1]
+
+
+def test_half_precision_that_needs_a_loss_scale_is_left_to_the_user(tmp_path):
+    made = project(tmp_path, "import torch\ny = model(x)\n", forward=2)
+    for where in ("Net in fp16 on cuda", "Net in fp16 on cuda, as this device has no bf16"):
+        patch = made.patch("amp=fp16", amp=where)
+        assert patch.text is None
+        assert "GradScaler" in patch.by_hand[0][1]
+
+
+def test_synchronisations_are_deleted(tmp_path):
+    made = project(
+        tmp_path,
+        """
+        import torch
+        for x in loader:
+            step(x)
+            torch.cuda.synchronize()  # timing
+            if x:
+                torch.cuda.synchronize()
+            y = torch.cuda.synchronize()
+        """,
+    )
+    where = [f"torch.cuda.synchronize at train.py:{line}" for line in (4, 6, 7)]
+    patch = made.patch("nosync", nosync=where)
+    assert made.patched(patch) == (
+        "import torch\n"
+        "for x in loader:\n"
+        "    step(x)\n"
+        "    if x:\n"
+        "        pass\n"
+        "    y = torch.cuda.synchronize()\n"
+    )
+    assert "train.py:7" in patch.by_hand[0][1]
+
+
+def test_losses_are_summed_on_the_device_and_read_after_the_loop(tmp_path):
+    made = project(
+        tmp_path,
+        """
+        import torch
+        for epoch in range(2):
+            total, right = 0.0, 0
+            for x, y in loader:
+                total += loss.item() * len(x)
+                hits = (out.argmax(1) == y).sum()
+                right += hits.item()
+            print(total, right)
+        """,
+    )
+    where = [".item() at train.py:5", ".item() at train.py:7"]
+    after = made.patched(made.patch("lazyitem", lazyitem=where))
+    assert "        total += loss.detach().double() * len(x)\n" in after
+    assert "        right += hits.detach()\n" in after
+    assert "    total = float(total)\n    right = int(right)\n    print(total, right)\n" in after
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "total += loss.item()\n    print(total)",
+        "total += loss.item() + other.item()",
+        "losses.append(loss.item())",
+        "total += loss.item()\n    if done: return total",
+        "self.total += loss.item()",
+    ],
+)
+def test_sums_that_are_used_in_the_loop_are_left_to_the_user(tmp_path, body):
+    text = f"import torch\ndef f():\n  for x in loader:\n    {body}\n"
+    made = project(tmp_path, text)
+    patch = made.patch("lazyitem", lazyitem=".item() at train.py:4")
+    assert patch.text is None
+    assert "train.py:4" in patch.by_hand[0][1]
+
+
+def test_an_optimizer_gets_its_flag(tmp_path):
+    made = project(tmp_path, PLAIN)
+    patch = made.patch("fused_optimizer", fused_optimizer="SGD made at train.py:5")
+    assert "SGD(model.parameters(), lr=0.1, fused=True)" in made.patched(patch)

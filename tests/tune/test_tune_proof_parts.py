@@ -1,0 +1,197 @@
+"""The parts of a proof on handmade records."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stepscope.record.errors import BrokenRun
+from stepscope.tune.ask import Ask
+from stepscope.tune.proof_covers import covers
+from stepscope.tune.proof_curve import curve
+from stepscope.tune.proof_draws import draws_otherwise, least_exact
+from stepscope.tune.proof_exact import judge_exact
+from stepscope.tune.proof_numeric import judge_numeric
+from stepscope.tune.proof_outputs import judge_outputs, read_outputs
+from stepscope.tune.proof_progress import paces
+from stepscope.tune.proof_rounding import rounding_of
+from stepscope.tune.proof_steps import proof_steps
+from stepscope.tune.trial import Trial
+
+
+def trial(seed: int = 0, steps: int = 40, scale: float = 1.0, **known: Any) -> Trial:
+    """Losses that fall from 2 to 1, with the noise of batches that the seed draws."""
+    noise = np.random.default_rng(seed).normal(0, 0.02, steps)
+    losses = (1 + np.exp(-np.arange(steps) / 10) + noise) * scale
+    proof = {"rates": [0.1] * steps, "grad_norms": [1.0, 1.0, 1.0]}
+    made = Trial(Ask(steps=steps, seed=seed), 1, "ok", steps=steps, losses=tuple(losses.tolist()))
+    return replace(made, proof={**proof, **known})
+
+
+def group(scale: float = 1.0, **known: Any) -> list[Trial]:
+    return [trial(seed, scale=scale, **known) for seed in range(3)]
+
+
+def test_rounding_is_the_coarsest() -> None:
+    assert rounding_of(["workers=4", "fused_optimizer"]) == "float32"
+    assert rounding_of(["tf32", "compile"]) == "tfloat32"
+    assert rounding_of(["amp=fp16", "tf32"]) == "float16"
+    assert rounding_of(["tf32", "amp"]) == "bfloat16"
+    assert rounding_of(["tf32"], own="bfloat16") == "bfloat16"
+
+
+def test_learning_rate_that_differs_is_rejected_whatever_the_losses() -> None:
+    other = group(rates=[0.1] * 30 + [0.05] * 10)
+    assert judge_numeric(group(), group(), other, "bfloat16").words.endswith("at step 31")
+    assert "learning rate" in judge_exact(group()[:1] * 2, other[:1]).words
+
+
+def test_learning_rate_kept_in_float32_is_the_same() -> None:
+    other = group(rates=[float(np.float32(0.1))] * 40)
+    assert judge_exact(group(), other).words == "identical over 40 steps, 3 seeds"
+
+
+def test_clipping_that_shows_only_in_gradients_is_rejected() -> None:
+    proof = judge_numeric(group(), group(), group(grad_norms=[1.0, 4.0, 4.0]), "bfloat16")
+    assert "norm is off by 300.0% at step 2" in proof.words
+
+
+def test_gradients_of_unknown_size_are_passed_over() -> None:
+    for unknown in (None, [None, 1.0, 1.0], [float("nan")]):
+        proof = judge_numeric(group(), group(), group(grad_norms=unknown), "bfloat16")
+        assert proof.state == "matches"
+        assert "first_norm" not in proof.numbers
+
+
+def test_first_loss_beyond_the_tolerance_is_rejected() -> None:
+    assert "first step" in judge_numeric(group(), group(), group(1.02), "bfloat16").words
+    assert judge_numeric(group(), group(), group(1.0005), "bfloat16").state != "differs"
+    assert "first step" in judge_numeric(group(), group(), group(1.0005), "float32").words
+
+
+def test_loss_that_is_no_number_is_rejected_and_one_not_seen_is_passed_over() -> None:
+    bad, unseen = group(), group()
+    bad[1] = replace(bad[1], losses=(*bad[1].losses[:20], float("nan"), *bad[1].losses[21:]))
+    unseen[1] = replace(unseen[1], losses=(*unseen[1].losses[:20], None, *unseen[1].losses[21:]))
+    assert "no number at step 21" in judge_numeric(group(), group(), bad, "bfloat16").words
+    assert judge_numeric(group(), group(), unseen, "bfloat16").state == "matches"
+
+
+def test_fewer_steps_are_a_difference() -> None:
+    short = [replace(one, losses=one.losses[:30]) for one in group()]
+    assert "30 steps where the baseline makes 40" in judge_exact(group()[:1] * 2, short).words
+    assert judge_numeric(group(), group(), short, "float32").state == "differs"
+
+
+def test_one_seed_that_jumps_is_not_rejected_for_it() -> None:
+    """An activation on the other side of zero: 256 times the control's divergence was seen."""
+    base, jumps = trial(), trial()
+    losses = [loss * (1 + 3e-4 * (at > 30)) for at, loss in enumerate(base.losses) if loss]
+    jumps = replace(jumps, losses=tuple(losses))
+    assert judge_numeric([base], [base], [jumps], "float32").state == "unclear"
+    assert not judge_numeric(group(), group(), [jumps, *group()[1:]], "float32").rejects
+
+
+def test_one_seed_is_never_a_match() -> None:
+    proof = judge_numeric(group()[:1], group()[:1], group()[:1], "float32")
+    assert proof.words == "unclear over 40 steps, 1 seed: one seed only"
+
+
+def test_seeds_that_differ_leave_nothing_to_compare() -> None:
+    assert judge_numeric(group()[:1], (), group()[1:], "float32").state == "not proven"
+    assert judge_exact(group()[:1], group()[1:]).state == "not proven"
+
+
+def test_other_bits_are_unclear_until_the_baseline_was_run_twice() -> None:
+    base, other = trial(), trial(scale=1 + 2**-20)
+    assert judge_exact([base], [other]).state == "unclear"
+    assert judge_exact([base, base], [other]).state == "differs"
+
+
+def test_losses_that_are_no_number_in_both_are_identical() -> None:
+    base = replace(trial(), losses=(1.0, float("nan"), None))
+    assert judge_exact([base], [base]).state == "identical"
+
+
+def test_pace_is_measured_where_noise_hides_it_from_the_eye() -> None:
+    base = np.array([trial(seed, 100).losses for seed in range(3)], dtype=np.float64)
+    at = np.arange(100)
+    slower = base + np.exp(-at * 0.9 / 10) - np.exp(-at / 10)
+    found = paces(base, base, slower)[0]
+    assert found.beyond
+    assert found.value == pytest.approx(-0.1, abs=0.03)
+    assert paces(base, base, base)[0].within
+
+
+def test_noise_is_not_taken_for_a_curve() -> None:
+    false = 0
+    for seed in range(200):
+        losses = np.random.default_rng(seed).normal(2, 0.1, 60)
+        fitted = curve(losses)
+        assert fitted is not None
+        false += fitted.fall(60) > 5
+    assert false <= 1
+    assert curve(np.ones(5)) is None
+
+
+def test_covered_is_what_happened_in_all_trials_and_was_followed_by_a_step() -> None:
+    full = trial(epochs=[10, 40], evaluations=[10], saves=[40], short_batches=[10], loads=[])
+    covered, missing = covers([full, full])
+    assert covered == ("epoch end", "short last batch", "train→eval→train")
+    assert missing == ("scheduler step", "save", "load")
+    assert covers([full, trial()])[0] == ()
+    assert covers([])[0] == ()
+
+
+def test_other_draws_are_told_from_other_rounding() -> None:
+    def said(text: str, kind: str = "numeric") -> Trial:
+        fix = {"name": "workers", "kind": kind, "where": [text]}
+        return replace(trial(), fixes=(fix,))
+
+    place = "the DataLoader at draws/order.py:9: 0 → 4 workers"
+    assert draws_otherwise(said(f"{place} (perhaps other random draws: what f does is not known)"))
+    assert draws_otherwise(said("the DataLoader at a.py:9: other shuffles (epochs are broken off)"))
+    assert not draws_otherwise(said(f"{place} (perhaps other rounding: it runs a Linear)"))
+    assert not draws_otherwise(said(place, "exact"))
+    assert least_exact(said(place)) == "numeric"
+    assert least_exact(trial()) == "exact"
+
+
+def test_outputs_are_held_to_the_dtype() -> None:
+    values = np.linspace(-1, 1, 64, dtype=np.float32)
+    base = {"values_0": values, "top1_0": np.arange(50)}
+    rounded = {**base, "values_0": values * np.float32(1.003)}
+    assert judge_outputs(base, base, "float32").words == "identical over 1 step"
+    assert judge_outputs(base, rounded, "bfloat16").state == "matches"
+    assert judge_outputs(base, rounded, "float32").state == "differs"
+    assert judge_outputs(base, rounded, "bfloat16", exact=True).state == "differs"
+    flipped = {**rounded, "top1_0": np.roll(np.arange(50), 1)}
+    assert judge_outputs(base, flipped, "bfloat16").state == "unclear"
+    assert judge_outputs(base, {**base, "values_0": values[:3]}, "float32").state == "differs"
+    lost = {**base, "values_0": values * np.float32("nan")}
+    assert judge_outputs(base, lost, "bfloat16").state == "differs"
+    assert judge_outputs({}, {}, "float32").state == "not proven"
+
+
+def test_outputs_are_read_without_pickles(tmp_path: Path) -> None:
+    folders = good, bad, text, missing = [tmp_path / name for name in "abcd"]
+    for folder in folders:
+        folder.mkdir()
+    np.savez(good / "outputs.npz", values_0=np.ones(3))
+    np.savez(bad / "outputs.npz", values_0=np.array([{}], dtype=object))
+    (text / "outputs.npz").write_text("no archive")
+    assert read_outputs(good)["values_0"].tolist() == [1, 1, 1]
+    for folder in (bad, text, missing):
+        with pytest.raises(BrokenRun, match="cannot be read"):
+            read_outputs(folder)
+
+
+def test_proof_goes_past_the_first_epoch_where_that_is_affordable() -> None:
+    baseline = replace(trial(), step_ms=(100.0,) * 30, seconds=10.0)  # 6 s are no steps
+    assert proof_steps(baseline, 150, budget_s=9 * 60) == 170
+    assert proof_steps(baseline, 20, budget_s=9 * 60) == 100
+    assert proof_steps(baseline, 5000, budget_s=9 * 26) == 200
+    assert proof_steps(baseline, None, budget_s=1e9) == 400
+    assert proof_steps(baseline, 5000, budget_s=1.0) == 30

@@ -1,0 +1,212 @@
+"""Which trials a proof asks for."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tiny_training import How, train
+
+from stepscope.tune.ask import Ask
+from stepscope.tune.proof_trials import prove
+from stepscope.tune.trial import Trial
+
+STEPS = 40
+HOWS: dict[tuple[str, ...], How] = {
+    (): How(),
+    ("workers=4",): How(),
+    ("nosync",): How(),
+    ("fused_optimizer",): How(optimizer="fused"),
+    ("compile",): How(order="reversed"),
+    ("amp=bf16",): How(autocast=True),
+    ("prefetch",): How(sabotage="stale batch"),
+    ("persistent",): How(sabotage="hidden rate"),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+class Machine:
+    """Runs trials of the tiny program and remembers what it was asked."""
+
+    def __init__(self, change: Callable[[Trial], Trial] = lambda trial: trial) -> None:
+        self.asks: list[Ask] = []
+        self.trials: list[Trial] = []
+        self._change = change
+
+    def __call__(self, ask: Ask) -> Trial:
+        assert ask.proof
+        self.asks.append(ask)
+        trial = train("mlp", ask.seed, replace(HOWS[ask.fixes], perturb=ask.perturb), ask.steps)
+        trial = self._change(replace(trial, ask=ask, number=len(self.asks)))
+        self.trials.append(trial)
+        return trial
+
+    def told(self) -> list[tuple[tuple[str, ...], int, str | None]]:
+        return [(ask.fixes, ask.seed, ask.perturb) for ask in self.asks]
+
+
+def with_fix(trial: Trial, **facts: Any) -> Trial:
+    """A trial whose fix said this of itself."""
+    fix = {"name": "workers", "state": "applied", "where": [], "reasons": [], **facts}
+    return replace(trial, fixes=(fix,)) if trial.ask.fixes else trial
+
+
+def test_bits_that_agree_take_two_trials() -> None:
+    machine = Machine()
+    proof = prove(machine, ("workers=4",), "exact", steps=STEPS)
+    assert (proof.state, proof.words) == ("identical", "identical over 40 steps")
+    assert machine.told() == [((), 0, None), (("workers=4",), 0, None)]
+    assert proof.trials == (1, 2)
+
+
+def test_numeric_fix_with_the_same_bits_takes_two_trials() -> None:
+    machine = Machine()
+    assert prove(machine, ("nosync",), "numeric", steps=STEPS).state == "identical"
+    assert len(machine.asks) == 2
+
+
+def test_exact_fix_with_other_bits_is_rejected_once_the_baseline_has_repeated_itself() -> None:
+    machine = Machine()
+    proof = prove(machine, ("compile",), "exact", steps=STEPS)
+    assert proof.state == "differs"
+    assert "another loss at step" in proof.words
+    assert machine.told() == [((), 0, None), (("compile",), 0, None), ((), 0, None)]
+
+
+def test_baseline_that_does_not_repeat_itself_is_the_control_of_exact_fixes() -> None:
+    """As on a GPU that adds in any order: each process rounds otherwise."""
+    count = iter(range(100))
+
+    def shaken(trial: Trial) -> Trial:
+        how = replace(HOWS[trial.ask.fixes], perturb="float32", perturb_seed=next(count))
+        return replace(trial, losses=train("mlp", trial.ask.seed, how, STEPS).losses)
+
+    fine = prove(Machine(shaken), ("workers=4",), "exact", steps=STEPS)
+    assert fine.words == "matches over 40 steps, 3 seeds"
+    assert prove(Machine(shaken), ("prefetch",), "exact", steps=STEPS).state == "differs"
+
+
+def test_numeric_fix_takes_baseline_variant_and_control_of_each_seed() -> None:
+    machine = Machine()
+    proof = prove(machine, ("amp=bf16",), "numeric", steps=STEPS)
+    assert proof.words == "matches over 40 steps, 3 seeds"
+    assert machine.told() == [
+        (fixes, seed, perturb)
+        for seed in range(3)
+        for fixes, perturb in (((), None), (("amp=bf16",), None), ((), "bfloat16"))
+    ]
+
+
+def test_rejection_stops_after_the_first_seed() -> None:
+    machine = Machine()
+    assert prove(machine, ("prefetch",), "numeric", steps=STEPS).rejects
+    assert len(machine.asks) == 3
+
+
+def test_known_trials_are_not_run_again() -> None:
+    first = Machine()
+    prove(first, ("compile",), "numeric", steps=STEPS)
+    second = Machine()
+    proof = prove(second, ("persistent",), "numeric", steps=STEPS, known=first.trials)
+    assert proof.state == "differs"
+    assert second.told() == [(("persistent",), 0, None)]
+
+
+def test_other_random_draws_take_more_seeds_and_no_control() -> None:
+    text = "the DataLoader at train.py:9: 0 → 4 workers (other random draws: it calls rand)"
+    machine = Machine(lambda trial: with_fix(trial, kind="numeric", where=[text]))
+    proof = prove(machine, ("compile",), "exact", steps=STEPS)
+    assert machine.told() == [
+        (fixes, seed, None) for seed in range(5) for fixes in ((), ("compile",))
+    ]
+    assert proof.words == "matches over 40 steps, 5 seeds, by their means (random draws differ)"
+
+
+def test_program_in_coarse_arithmetic_has_a_coarse_control() -> None:
+    machine = Machine()
+    prove(machine, ("compile",), "numeric", steps=STEPS, own="bfloat16")
+    assert {ask.perturb for ask in machine.asks} == {None, "bfloat16"}
+
+
+def test_semantic_fix_is_not_run_but_says_what_to_adjust() -> None:
+    machine = Machine()
+    proof = prove(machine, ("batch=64", "amp=bf16"), "semantic", steps=STEPS)
+    assert proof.state == "changes training"
+    assert "learning rate" in proof.words
+    assert machine.asks == []
+
+
+def test_variant_that_fails_is_rejected_and_one_that_does_not_apply_is_not_proven() -> None:
+    def failing(status: str) -> Callable[[Trial], Trial]:
+        return lambda trial: (
+            replace(trial, status=status, why="IndexError at train.py:7")
+            if trial.ask.fixes
+            else trial
+        )
+
+    broke = prove(Machine(failing("failed")), ("nosync",), "exact", steps=STEPS)
+    assert broke.state == "differs"
+    assert "IndexError at train.py:7" in broke.words
+    unfit = prove(Machine(failing("not_applicable")), ("nosync",), "exact", steps=STEPS)
+    assert unfit.state == "not proven"
+
+
+def test_baseline_that_fails_proves_nothing() -> None:
+    machine = Machine(lambda trial: replace(trial, status="timed_out", why="no step for 60 s"))
+    proof = prove(machine, ("nosync",), "numeric", steps=STEPS)
+    assert proof.state == "not proven"
+    assert "no step for 60 s" in proof.words
+
+
+def test_program_without_losses_is_not_proven() -> None:
+    machine = Machine(lambda trial: replace(trial, losses=(None,) * STEPS))
+    for kind in ("exact", "numeric"):
+        proof = prove(machine, ("nosync",), kind, steps=STEPS)
+        assert proof.words == "not proven: the program's losses were not seen"
+
+
+def test_inference_is_proven_by_its_outputs() -> None:
+    kept = {"outputs": "outputs.npz"}
+    machine = Machine(lambda trial: replace(trial, what="inference", losses=(), proof=kept))
+
+    def outputs(trial: Trial) -> dict[str, Any]:
+        error = 0.001 if trial.ask.fixes or trial.ask.perturb else 0
+        return {"values_0": np.arange(1.0, 9.0) * (1 + error)}
+
+    proof = prove(machine, ("amp=bf16",), "numeric", steps=STEPS, outputs=outputs)
+    assert (proof.state, proof.trials) == ("matches", (1, 2))
+    exact = prove(machine, ("nosync",), "exact", steps=STEPS, outputs=outputs)
+    assert exact.state == "differs"
+    checked = prove(machine, ("compile",), "numeric", steps=STEPS, outputs=outputs)
+    assert (checked.state, len(checked.trials)) == ("matches", 3)
+    assert checked.numbers["output_limit"] == pytest.approx(0.004)
+
+
+def test_inference_without_kept_outputs_is_not_proven() -> None:
+    machine = Machine(lambda trial: replace(trial, what="inference", losses=(), proof={}))
+    assert prove(machine, ("nosync",), "exact", steps=STEPS).state == "not proven"
+    assert prove(machine, ("nosync",), "exact", steps=STEPS, outputs=lambda _: {}).seeds == 0
+
+
+def test_fix_that_may_draw_otherwise_is_unclear_by_its_means_and_still_rejected_for_its_pace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A compiled model's dropout draws other numbers, which no fact tells."""
+    monkeypatch.setitem(HOWS, (), How(augment=0))
+    monkeypatch.setitem(HOWS, ("compile",), How(augment=1))
+    monkeypatch.setitem(HOWS, ("nosync",), How(augment=1))
+    monkeypatch.setitem(HOWS, ("sdpa",), How(augment=1, sabotage="dropped steps"))
+    machine = Machine()
+    assert prove(machine, ("compile",), "numeric", steps=60).state == "unclear"
+    assert len(machine.asks) == 2 * 5 + 1
+    assert prove(Machine(), ("nosync",), "numeric", steps=60).state == "differs"
+    assert "pace" in prove(Machine(), ("sdpa",), "numeric", steps=60).words

@@ -1,0 +1,279 @@
+"""Trials: tiny real programs, each in a process and a scratch copy of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from stepscope.launch.program import Program
+from stepscope.record.errors import UsageError
+from stepscope.tune.ask import Ask
+from stepscope.tune.identity import identity
+from stepscope.tune.journal import JOURNAL, journaled, open_journal
+from stepscope.tune.places import place_named
+from stepscope.tune.runner import Runner
+from stepscope.tune.trial import Trial
+
+TRAINING = """
+import sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, index):
+        return torch.full((4,), index / 64), index % 2
+
+def main(epochs):
+    torch.manual_seed(7)
+    model = torch.nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = DataLoader(Numbers(), batch_size=4, shuffle=True)
+    for epoch in range(epochs):
+        for x, y in loader:
+            if loader.num_workers > 2:
+                raise RuntimeError("boom with workers\\nand more")
+            loss = torch.nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        with open("log.txt", "a") as log:
+            log.write(f"{epoch} {loss.item()}\\n")
+    print("the last words")
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
+"""
+
+
+@pytest.fixture(scope="module")
+def make_runner(tmp_path_factory):
+    """Makes a runner for a program in a folder of its own."""
+
+    def make_runner(source, *arguments, **more):
+        cwd = tmp_path_factory.mktemp("work")
+        (cwd / "train.py").write_text(source)
+        folder = cwd / ".stepscope" / "tune-x"
+        folder.mkdir(parents=True)
+        program = Program("train.py", arguments, module=False)
+        runner = Runner(program, folder, cwd, place_named(None), **more)
+        return runner, cwd
+
+    return make_runner
+
+
+@pytest.fixture(scope="module")
+def training(make_runner):
+    """A runner of a program that trains for 48 steps, its folder and its first trial."""
+    runner, cwd = make_runner(TRAINING, "3")
+    return runner, cwd, runner(Ask(steps=40))
+
+
+def test_a_trial_tells_the_speed_and_the_losses(training):
+    _, _, trial = training
+    assert trial.ok, trial.why
+    assert (trial.number, trial.steps, trial.what) == (1, 40, "training")
+    assert len(trial.step_ms) >= 8
+    assert trial.samples_per_step == 4
+    assert len(trial.losses) == 40
+    assert None not in trial.losses
+    assert 0 < sum(trial.step_ms) / 1e3 < trial.seconds
+    assert trial.peak_memory_bytes > 0
+    assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial
+
+
+def test_a_trial_leaves_nothing_but_its_folder(training):
+    runner, cwd, _ = training
+    assert sorted(p.name for p in cwd.iterdir()) == [".stepscope", "train.py"]
+    runner.clear()
+    assert [p.name for p in (cwd / ".stepscope/tune-x").iterdir()] == ["trials"]
+    kept = runner.folder_of(1)
+    assert (kept / "output.txt").read_text() == ""  # it was stopped before its last words
+    assert sum(path.stat().st_size for path in kept.iterdir()) < 200_000
+
+
+def test_its_folder_names_the_users_own_files(training):
+    runner, cwd, _ = training
+    facts = (runner.folder_of(1) / "facts.jsonl").read_text()
+    assert str(cwd / "train.py") in facts
+    assert "/scratch/" not in facts
+
+
+def test_a_program_that_crashes_under_one_fix_only_is_a_result(training):
+    runner, _, first = training
+    trial = runner(Ask(steps=40, fixes=("workers=3",)))
+    assert (trial.status, trial.ok) == ("failed", False)
+    assert trial.why == "RuntimeError: boom with workers"
+    assert trial.fixes[0]["state"] == "applied"
+    assert first.ok
+
+
+def test_a_proof_knows_what_happened_between_steps_and_an_unfit_fix_is_named(training):
+    runner, _, first = training
+    trial = runner(Ask(steps=48, fixes=("pin",), proof=True))
+    assert (trial.status, trial.blame) == ("not_applicable", "pin")
+    assert trial.why
+    assert trial.proof["epochs"] == [16, 32]
+    assert trial.losses[:40] == first.losses
+
+
+def test_a_program_that_ends_by_itself_is_ok_with_enough_steps(make_runner):
+    runner, _ = make_runner(TRAINING, "1")
+    trial = runner(Ask(steps=40))
+    assert trial.ok, trial.why
+    assert trial.steps == 16
+    assert (runner.folder_of(1) / "output.txt").read_text() == "the last words\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "why"),
+    [
+        ("raise SystemExit(3)", "failed", "exit code 3"),
+        ("print('no model here'); raise SystemExit(1)", "failed", "no model here"),
+        ("import os; os.kill(os.getpid(), 11)", "failed", "ended by signal 11"),
+        ("raise MemoryError('Unable to allocate 9 GiB')", "out_of_memory", "9 GiB"),
+        ("pass", "failed", "did not import torch"),
+    ],
+)
+def test_whatever_becomes_of_a_program_is_a_result(make_runner, source, status, why):
+    runner, _ = make_runner(source)
+    trial = runner(Ask())
+    assert trial.status == status
+    assert why in trial.why
+    assert "\n" not in trial.why
+    assert trial.step_ms == ()
+    assert trial.seconds > 0
+
+
+def test_a_hang_ends(make_runner, monkeypatch):
+    monkeypatch.setattr("stepscope.tune.runner.limit_s", lambda *_: 1.0)
+    runner, _ = make_runner("import time\nwhile True: time.sleep(1)")
+    began = time.monotonic()
+    trial = runner(Ask())
+    assert trial.status == "timed_out"
+    assert "1 s" in trial.why
+    assert time.monotonic() - began < 10
+
+
+def test_a_write_outside_ends_the_tune_in_one_line(make_runner, tmp_path):
+    outside = tmp_path / "outside.txt"
+    source = f"try:\n    open({str(outside)!r}, 'w')\nexcept BaseException: pass"
+    runner, cwd = make_runner(source)
+    with pytest.raises(UsageError) as caught:
+        runner(Ask())
+    said = str(caught.value)
+    assert said.startswith(f"train.py:2 would write {outside}, outside the working directory")
+    assert "--allow-writes" in said
+    assert not outside.exists()
+
+
+def test_a_write_outside_is_allowed_where_asked_for(make_runner, tmp_path):
+    outside = tmp_path / "outside.txt"
+    runner, _ = make_runner(f"open({str(outside)!r}, 'w').write('x')", allow_writes=True)
+    trial = runner(Ask())
+    assert trial.status == "failed"  # it makes no steps
+    assert outside.read_text() == "x"
+
+
+def test_paths_into_the_working_directory_lead_to_the_copy(make_runner):
+    runner, cwd = make_runner("import sys; open(sys.argv[1], 'w'); print(sys.argv[1])")
+    runner._program = Program(str(cwd / "train.py"), (str(cwd / "new.txt"),), module=False)
+    runner(Ask())
+    said = (runner.folder_of(1) / "output.txt").read_text()
+    assert "/scratch/" in said
+    assert said.endswith("new.txt\n")
+    assert not (cwd / "new.txt").exists()
+
+
+def test_a_patch_is_applied_to_the_copy_only_and_one_that_does_not_fit_is_a_result(make_runner):
+    runner, cwd = make_runner("print('before')\n")
+    diff = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-print('{}')\n+print('after')\n"
+    runner(Ask(patched=diff.format("before")))
+    assert (runner.folder_of(1) / "output.txt").read_text() == "after\n"
+    assert (cwd / "train.py").read_text() == "print('before')\n"
+    other = runner(Ask(patched=diff.format("something else")))
+    assert other.status == "failed"
+    assert "train.py" in other.why
+
+
+def test_a_long_output_is_cut_to_its_end(make_runner):
+    runner, _ = make_runner("print('x' * 3_000_000)\nprint('the end')\nraise SystemExit(1)")
+    assert runner(Ask()).why == "the end"
+    assert (runner.folder_of(1) / "output.txt").stat().st_size == 1 << 20
+
+
+def test_a_full_disk_ends_the_tune_in_one_line(make_runner, monkeypatch):
+    runner, _ = make_runner("pass")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device", "place")
+
+    monkeypatch.setattr("stepscope.tune.runner.make", full)
+    with pytest.raises(UsageError, match="No space left on device place"):
+        runner(Ask())
+
+
+def test_being_told_to_end_is_no_trial(make_runner):
+    runner, cwd = make_runner("import os, time; os.kill(os.getppid(), 2); time.sleep(60)")
+    with pytest.raises(KeyboardInterrupt):
+        runner(Ask())
+    runner.clear()
+    assert [p.name for p in (cwd / ".stepscope/tune-x").iterdir()] == ["trials"]
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from stepscope.launch.program import Program
+from stepscope.tune.ask import Ask
+from stepscope.tune.identity import identity
+from stepscope.tune.journal import journaled, open_journal
+from stepscope.tune.places import place_named
+from stepscope.tune.runner import Runner
+
+cwd, folder = Path(sys.argv[1]), Path(sys.argv[2])
+with open_journal(folder, identity({}, cwd, {}, "train.py")) as journal:
+    runner = Runner(Program("train.py", (), False), folder, cwd, place_named(None))
+    run = journaled(runner, journal)
+    for seed in range(3):
+        run(Ask(seed=seed))
+"""
+SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1.0)"
+
+
+def test_after_sigkill_only_the_trial_under_way_is_repeated(make_runner):
+    runner, cwd = make_runner(SLEEPS)
+    folder = cwd / ".stepscope/tune-x"
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, str(cwd), str(folder)])
+    under_way = folder / "trials/0002/output.txt"
+    waited_for(lambda: under_way.is_file() and under_way.read_text().strip())
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    child = int(under_way.read_text())
+    waited_for(lambda: not Path(f"/proc/{child}").exists())
+
+    made = []
+
+    def counted(ask):
+        made.append(ask.seed)
+        return runner(ask)
+
+    with open_journal(folder, identity({}, cwd, os.environ, "train.py")) as journal:
+        runner._number = len(journal.trials)
+        trials = [journaled(counted, journal)(Ask(seed=seed)) for seed in range(3)]
+    assert made == [1, 2]
+    assert [trial.number for trial in trials] == [1, 2, 3]
+    assert len((folder / JOURNAL).read_text().splitlines()) == 4
+
+
+def waited_for(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
