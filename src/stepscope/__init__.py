@@ -4,15 +4,27 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.record.version import __version__
 
-__all__ = ["__version__", "observe", "step"]
+__all__ = ["__version__", "find_batch_size", "load", "observe", "run_quick_profile", "step"]
 
 if TYPE_CHECKING:
-    from stepscope.api import observe, step
+    from stepscope.api import find_batch_size, load, observe, step
+    from stepscope.quick import run_quick_profile
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("observe", "step"):
+    if name == "run_quick_profile":
+        from stepscope.quick import run_quick_profile
+
+        return run_quick_profile
+    if name in __all__:
         from stepscope import api
 
         return getattr(api, name)
     raise AttributeError(f"module 'stepscope' has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext stepscope`: gives a notebook the cell magic `%%stepscope`."""
+    from stepscope.magic import register
+
+    register(shell)

@@ -1,10 +1,15 @@
 """What `import stepscope` offers a program or notebook."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stepscope.report.batch_sizes import BatchSizes
+    from stepscope.report.result import Result
 
 
 def step() -> None:
@@ -24,47 +29,106 @@ class Observed:
         self.folder = folder
         self.document: dict[str, Any] | None = None
 
-    def __repr__(self) -> str:
-        import io
-
-        from stepscope.report.terminal import print_summary
+    @cached_property
+    def result(self) -> "Result":
+        """The run as `load` gives it. Raises UsageError while it is under way."""
+        from stepscope.record.errors import UsageError
 
         if self.document is None:
+            raise UsageError("the run is under way: ask after the with block")
+        return load(self.folder)
+
+    def __repr__(self) -> str:
+        if self.document is None:
             return f"<stepscope run {self.folder.name}, under way>"
-        stream = io.StringIO()
-        print_summary(self.document, stream)
-        return stream.getvalue()
+        return repr(self.result)
+
+    def _repr_html_(self) -> str | None:
+        """None while it is under way: then the text is shown."""
+        return None if self.document is None else self.result._repr_html_()
 
 
 @contextmanager
 def observe(
-    out: str | Path | None = None, *, window: int = 6, force: bool = False
+    out: str | Path | None = None,
+    *,
+    window: int = 6,
+    steps: int | None = None,
+    force: bool = False,
+    program: str = "this process",
 ) -> Iterator[Observed]:
     """Observe what happens inside the `with`, as `stepscope run` observes a program.
 
     For notebooks and code that cannot be started by `stepscope run`. Yields the run, which shows
-    itself once it is over.
+    itself once it is over. After `steps` of them the block is left; `program` is what the run is
+    called.
     """
     import torch  # noqa: F401
 
     from stepscope.analyze.summary import summarize
     from stepscope.diagnose.findings import with_findings
     from stepscope.launch.here import Here, refuse_second
+    from stepscope.probe.core import StopProgram
     from stepscope.record.options import ProbeOptions
     from stepscope.store.folder import create
 
     refuse_second()
     folder = create(None if out is None else Path(out), force, Path.cwd())
     observed = Observed(folder)
-    options = ProbeOptions(folder=str(folder.absolute()), launched_ns=monotonic_ns(), window=window)
-    here = Here(options)
+    options = ProbeOptions(
+        folder=str(folder.absolute()), launched_ns=monotonic_ns(), window=window, steps=steps
+    )
+    here = Here(options, program)
     here.begin()
     error: BaseException | None = None
     try:
         yield observed
+    except StopProgram:
+        pass
     except BaseException as raised:
         error = raised
         raise
     finally:
         here.end(error)
         observed.document = with_findings(summarize(folder), folder)
+
+
+def load(what: str | Path | None = None, *, redact: bool = False) -> "Result":
+    """A run folder or id, a trace, or the folder or JSON of a tune or bench.
+
+    None: the last run here. `redact` replaces names, paths, arguments and source lines.
+    """
+    from stepscope.report.result import Result
+    from stepscope.report.subject import open_subject
+    from stepscope.store.folder import find
+
+    cwd = Path.cwd()
+    subject = open_subject(str(find(None, cwd) if what is None else what), cwd)
+    if redact:
+        from stepscope.report.redact import redacted
+
+        subject = redacted(subject)
+    return Result(subject)
+
+
+def find_batch_size(
+    fn: Callable[[int], Any],
+    *,
+    start: int = 8,
+    max: int | None = None,  # noqa: A002
+    headroom: float = 0.10,
+    within: float = 0.05,
+    device: str | None = None,
+    seconds: float = 0.5,
+) -> "BatchSizes":
+    """The best batch size of `fn(batch_size)`, which makes one step with a batch of that size.
+
+    Each size is called for about `seconds` in a forked process, so that `fn` changes nothing here
+    and may run out of memory. Where CUDA or several threads were used before, forked processes do
+    not work: then it is called in this one, memory is freed after each size, and what `fn` changes
+    (weights, counters) stays changed.
+    """
+    from stepscope.report.batch_sizes import BatchSizes
+    from stepscope.tune.batch_function import search_function
+
+    return BatchSizes(search_function(fn, start, max, headroom, within, device, seconds))
