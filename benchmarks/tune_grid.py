@@ -1,0 +1,218 @@
+"""`stepscope tune` against an exhaustive grid of the same fixes, and a fix that does nothing.
+
+python benchmarks/tune_grid.py grid [resnet18] [slow]    every combination, then a tune
+python benchmarks/tune_grid.py null [--device cpu]       20 contests of a fix that changes nothing
+python benchmarks/tune_grid.py --table FILE.json
+
+The grid measures every combination in as many processes as a claim takes; a tune's trials are the
+same trials. Shares are of the time of trials. What the file has of other cases stays.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
+from shutil import copyfile
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from _about import SOURCE, about
+
+if TYPE_CHECKING:
+    from stepscope.tune.runner import Runner
+
+HERE = Path(__file__).resolve().parent
+EXAMPLES = HERE.parent / "examples"
+DEFAULT = HERE / "results" / "tune-grid.json"
+ROUNDS = 3
+NULLS = 20
+
+GRIDS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
+    "resnet18": (
+        ("resnet18.py", "--steps", "4000"),
+        ("amp=bf16", "channels_last", "fused_optimizer", "cuda_graph", "tf32"),
+        200,
+    ),
+    "slow": (
+        ("slow.py", "--steps", "2000"),
+        ("workers=12", "pin", "nosync", "amp=bf16", "tf32"),
+        120,
+    ),
+}
+"""Program, fixes, steps of a trial."""
+
+
+def main() -> None:
+    sys.path.insert(0, str(SOURCE))
+    options = arguments()
+    if options.table:
+        print(table(json.loads(options.table.read_text())), end="")
+        return
+    document = about("stepscope.tune-grid/1", "tune_grid.py", device=options.device)
+    earlier = json.loads(options.out.read_text()) if options.out.exists() else {}
+    document |= {name: earlier[name] for name in ("grids", "null") if name in earlier}
+    if options.what == "null":
+        document["null"] = nulls(options.device)
+        options.out.write_text(json.dumps(document, indent=1) + "\n")
+    else:
+        for name in options.programs or list(GRIDS):
+            for found in against_grid(name, options.device):
+                document.setdefault("grids", {})[name] = found
+                options.out.write_text(json.dumps(document, indent=1) + "\n")
+    print(table(document), end="")
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", nargs="?", choices=("grid", "null"), default="grid")
+    parser.add_argument("programs", nargs="*")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--out", type=Path, default=DEFAULT)
+    parser.add_argument("--table", type=Path, metavar="FILE.json")
+    return parser.parse_args()
+
+
+@contextmanager
+def trials_of(program: tuple[str, ...], device: str) -> Iterator["Runner"]:
+    """A runner of an example's trials, in a folder of their own."""
+    from stepscope.launch.program import Program
+    from stepscope.tune.places import place_named
+    from stepscope.tune.runner import Runner
+
+    with tempfile.TemporaryDirectory() as place:
+        cwd = Path(place) / "work"
+        cwd.mkdir()
+        copyfile(EXAMPLES / program[0], cwd / program[0])
+        target = Program(str(cwd / program[0]), program[1:], module=False)
+        with Runner(target, Path(place) / "tune", cwd, place_named(device)) as runner:
+            yield runner
+
+
+def combined(fixes: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Every set of them that may be had together."""
+    from stepscope.fixes.catalogue import parse
+    from stepscope.record.errors import UsageError
+
+    found = []
+    for count in range(len(fixes) + 1):
+        for chosen in combinations(fixes, count):
+            try:
+                parse(chosen)
+            except UsageError:
+                continue
+            found.append(chosen)
+    return found
+
+
+def against_grid(name: str, device: str) -> Iterator[dict[str, Any]]:
+    """The grid as far as it is measured, then the tune as well."""
+    from stepscope.tune.ask import Ask
+
+    program, fixes, steps = GRIDS[name]
+    points: dict[tuple[str, ...], list[Any]] = {chosen: [] for chosen in combined(fixes)}
+    with trials_of(program, device) as runner:
+        for _ in range(ROUNDS):
+            for chosen, made in points.items():
+                if made and not made[-1].ok:
+                    continue  # it will not run the next time either
+                made.append(runner(Ask(fixes=chosen, steps=steps)))
+                yield {"fixes": list(fixes), "grid": _grid(points)}
+    grid = _grid(points)
+    yield {"fixes": list(fixes), "grid": grid, "tune": _tune(program, fixes, steps, device)}
+
+
+def _grid(points: dict[tuple[str, ...], list[Any]]) -> dict[str, Any]:
+    known = {chosen: made for chosen, made in points.items() if made}
+    speeds = {
+        chosen: fmean(trial.mean_ms for trial in made if trial.ok)
+        for chosen, made in known.items()
+        if made[0].ok and made[0].step_ms
+    }
+    best = min(speeds, key=lambda chosen: speeds[chosen]) if speeds else ()
+    return {
+        "combinations": len(points),
+        "processes": sum(map(len, known.values())),
+        "seconds": sum(trial.seconds for made in known.values() for trial in made),
+        "best": list(best),
+        "best_ms": speeds.get(best),
+        "points": [
+            {"fixes": list(chosen), "ms": speeds.get(chosen), "status": made[-1].status}
+            for chosen, made in known.items()
+        ],
+    }
+
+
+def _tune(
+    program: tuple[str, ...], fixes: tuple[str, ...], steps: int, device: str
+) -> dict[str, Any]:
+    from stepscope.launch.program import Program
+    from stepscope.tune.request import Request
+    from stepscope.tune.tune import open_tune
+
+    with tempfile.TemporaryDirectory() as place:
+        cwd = Path(place)
+        copyfile(EXAMPLES / program[0], cwd / program[0])
+        target = Program(str(cwd / program[0]), program[1:], module=False)
+        request = Request(target, budget_s=3600.0, only=fixes, steps=steps, on=device)
+        with open_tune(request, cwd / "tune", False, False, cwd) as tuning:
+            found = tuning.run(lambda event: None)
+    kept = ("trials", "seconds", "final")
+    labels = [rung["label"] for rung in found["ladder"]]
+    return {name: found[name] for name in kept} | {"ladder": labels}
+
+
+def nulls(device: str) -> dict[str, Any]:
+    """A fix that sets what is set already, against the program as it is, many times."""
+    from stepscope.tune.ask import Ask
+    from stepscope.tune.budget import Budget
+    from stepscope.tune.contest import contest
+    from stepscope.tune.lab import Lab
+
+    asked = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
+    nothing = (f"threads={subprocess.check_output(asked, text=True).strip()}",)
+    with trials_of(("decoder.py",), device) as runner:
+        results = []
+        for _ in range(NULLS):
+            lab = Lab(Budget(runner, 1e9), Ask(steps=40))
+            for _ in range(2):
+                lab.fresh(())
+            found = contest(lab, (), nothing)
+            ratio = None if found.comparison is None else found.comparison.ratio
+            results.append({"accepted": found.won, "ratio": ratio, "why": found.why})
+    return {"fix": nothing[0], "contests": results}
+
+
+def table(document: dict[str, Any]) -> str:
+    """As Markdown."""
+    lines = ["| program | best of the grid | tune | of the best | trials | of the grid's time |"]
+    lines.append("|---|--:|--:|--:|--:|--:|")
+    for name, one in document.get("grids", {}).items():
+        grid, tune = one["grid"], one.get("tune")
+        best = f"{grid['best_ms']:.2f} ms ({' '.join(grid['best']) or 'none'})"
+        if tune is None or tune["final"] is None:
+            lines.append(f"| {name} | {best} | | | {grid['processes']} | |")
+            continue
+        ms = tune["final"]["measured"]["ladder"]["step_ms"]
+        lines.append(
+            f"| {name} | {best} | {ms:.2f} ms ({' '.join(tune['ladder'])}) | "
+            f"{grid['best_ms'] / ms:.1%} | {tune['trials']} of {grid['processes']} | "
+            f"{tune['seconds'] / grid['seconds']:.0%} |"
+        )
+    if "null" in document:
+        contests = document["null"]["contests"]
+        won = sum(one["accepted"] for one in contests)
+        fix = document["null"]["fix"]
+        lines += ["", f"`{fix}`, which changes nothing: accepted in {won} of {len(contests)}."]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
