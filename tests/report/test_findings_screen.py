@@ -104,20 +104,21 @@ def test_five_are_shown_and_the_rest_is_a_command_away():
 
 def test_the_next_command_applies_what_goes_together():
     text = shown(document(LOADER, ITEM))
-    assert "Next:  stepscope run --fix workers=12 train.py --epochs 3\n" in text
+    assert "Next:  stepscope tune train.py --epochs 3    try these, measure and prove them\n" in text
+    assert "       stepscope run --fix workers=12 train.py --epochs 3\n" in text
 
 
 def test_masked_arguments_are_not_repeated():
     given = document(LOADER)
     given["run"]["argv"] = ["--token", "***"]
-    assert "Next:  stepscope run --fix workers=12 …\n" in shown(given)
+    assert "       stepscope run --fix workers=12 …\n" in shown(given)
 
 
 def test_a_long_command_line_is_left_out():
     given = document(LOADER)
     given["run"]["argv"] = ["--name", "x" * 70]
     text = shown(given)
-    assert "Next:  stepscope run --fix workers=12 …\n" in text
+    assert "       stepscope run --fix workers=12 …\n" in text
     assert fits(text)
 
 

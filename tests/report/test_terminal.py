@@ -100,7 +100,7 @@ def test_the_answer_comes_first_and_the_next_command_last(document):
     assert "63.1 ms per step" in lines[1]
     assert "507 samples/s" in lines[1]
     assert "peak 3.0 GiB" in lines[1]
-    assert "Next:  stepscope show 1115-0538-abc" in text
+    assert "Next:  stepscope report 1115-0538-abc --open" in text
 
 
 def test_the_phases_are_bars_that_add_up(document):

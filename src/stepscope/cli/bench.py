@@ -130,6 +130,7 @@ def _measured(
     from stepscope.cli.bench_interrupt import interruptible
     from stepscope.cli.bench_progress import progress, say
     from stepscope.record.privacy import masked_arguments
+    from stepscope.report.compare_sides import remember_result
 
     command = shlex.join(["stepscope", "bench", *masked_arguments(arguments)])
     made = made_with(request.devices)
@@ -147,6 +148,7 @@ def _measured(
         begun, records = results.begun, results.records
         whole = document(request, records, ceilings, command, begun, notes, **more)
         results.write_document(whole)
+    remember_result(results.folder)
     return whole
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-PROGRAM = ("train.py", "--steps", "120", "--size", "64", "--storage-ms", "2")
-BUDGET = "150s"
-_TRIED = "workers,persistent,pin,amp,channels_last,fused_optimizer"
+PROGRAM = ("train.py", "--batch", "8", "--size", "32", "--threads", "1", "--storage-ms", "4")
+BUDGET = "4m"
+_TRIED = "workers,pin,nosync,amp,fused_optimizer"
 
 
 @click.command()

@@ -2,7 +2,6 @@
 
 from typing import IO, Any
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.report.bars import title
@@ -10,7 +9,7 @@ from stepscope.report.bench_answer import answer_lines, where
 from stepscope.report.bench_columns import COST, SPEED, SPEEDUP, floor_words, learning
 from stepscope.report.bench_groups import Group, best, groups
 from stepscope.report.bench_rows import table
-from stepscope.report.lines import show_lines
+from stepscope.report.lines import console_for, show_lines
 from stepscope.report.text import plural, safe
 
 Document = dict[str, Any]
@@ -27,7 +26,7 @@ def print_bench(document: Document, stream: IO[str]) -> None:
 
         print_study(document, stream)
         return
-    console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    console = console_for(stream)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     every = groups(document["points"])
     lines = [*bench_title(document, width), Text(), *answer_lines(document)]

@@ -2,12 +2,11 @@
 
 from typing import IO, Any
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.report.bars import title
 from stepscope.report.bench_loader import plain
-from stepscope.report.lines import show_lines
+from stepscope.report.lines import console_for, show_lines
 from stepscope.report.text import milliseconds, safe
 from stepscope.trace.ncu_names import base_name
 
@@ -20,7 +19,7 @@ _PRODUCTS = ("matmul", "convolution", "attention")
 
 def print_kernels(document: Document, stream: IO[str]) -> None:
     """The screen of `stepscope bench kernels`."""
-    console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    console = console_for(stream)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     found = document["kernels"]
     lines = [*_title(document, width), Text(), _headline(found), Text(), *_operators(found)]

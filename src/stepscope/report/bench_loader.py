@@ -5,11 +5,10 @@ from io import StringIO
 from textwrap import wrap
 from typing import IO, Any
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.report.bars import title
-from stepscope.report.lines import show_lines
+from stepscope.report.lines import console_for, show_lines
 from stepscope.report.text import milliseconds, plural, safe, shortened, size
 
 Document = dict[str, Any]
@@ -20,7 +19,7 @@ _WORDS = {"failed": "failed", "out_of_memory": "memory", "timed_out": "time", "m
 
 def print_loader(document: Document, stream: IO[str]) -> None:
     """The screen of `stepscope bench loader`."""
-    console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    console = console_for(stream)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     loader, points = document["loader"], document["points"]
     lines = [*_title(document, width), Text(), *_answer(loader)]

@@ -3,11 +3,10 @@
 from importlib import import_module
 from typing import IO, Any
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.report.bars import title
-from stepscope.report.lines import show_lines
+from stepscope.report.lines import console_for, show_lines
 from stepscope.report.text import safe
 
 Document = dict[str, Any]
@@ -18,7 +17,7 @@ _WIDEST = 80
 def print_study(document: Document, stream: IO[str]) -> None:
     """The screen a study ends with: the answer first, the next command last."""
     study = document["study"]
-    console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    console = console_for(stream)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     torch = ((document.get("machine") or {}).get("torch") or {}).get("version")
     parts = [

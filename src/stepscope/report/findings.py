@@ -8,11 +8,21 @@ from typing import Any
 from rich.text import Text
 
 from stepscope.record.privacy import MASK
-from stepscope.report.text import milliseconds, place, safe, size
+from stepscope.report.finding_words import (
+    answered,
+    evidence,
+    fix_name,
+    fix_names,
+    fixing,
+    gain,
+    times,
+)
+from stepscope.report.text import milliseconds, place, safe
 
 Document = dict[str, Any]
 _TOP = 5
 _RIGHT = 21  # the gain and the kind
+_PROVEN = "    try these, measure and prove them"
 _LEAST_LINES = 2  # for a sentence; more where few findings leave room
 _STYLES = {"exact": "green", "numeric": "yellow", "semantic": "magenta"}
 
@@ -52,51 +62,38 @@ def rest_lines(document: Document, width: int) -> list[Text]:
 
 
 def _answers(baseline: list[Document], width: int) -> list[Text]:
-    """What has a number, and what was not answered in the same words before."""
     lines: list[Text] = []
-    told: set[str] = set()
-    for one in baseline:
-        if one["value"] is None and one["answer"] in told:
-            continue
-        told.add(one["answer"])
+    for one in answered(baseline):
         lines.append(Text(f"    {safe(one['question'])}", "dim"))
         lines += _wrapped(safe(one["answer"]), width, "      ")
     return lines
 
 
 def try_lines(document: Document, width: int) -> list[Text]:
-    """The command that applies what goes together, over two lines where one is too short."""
-    fixes = _fixes(document)
+    """The commands that prove what goes together, and that apply it: over two lines where one is
+    too short."""
+    fixes = [safe(name) for name in fix_names(document)]
     if not fixes:
         return []
     run = document["run"]
     program = " ".join([safe(run["program"]), *(shlex.quote(safe(word)) for word in run["argv"])])
     room = width - 11
-    if MASK in program or len(program) > room:
+    if run.get("here"):
+        program = "PROGRAM"
+    elif MASK in program or len(program) > room:
         program = "…"
-    while len(fixes) > 1 and len(_command(fixes)) > room - 2:
+    while len(fixes) > 1 and len(fixing(fixes)) > room - 2:
         fixes = fixes[:-1]
-    command = _command(fixes)
+    command = fixing(fixes)
     if len(f"{command} {program}") <= width - 7:
-        return [Text(f"{command} {program}")]
-    return [Text(f"{command} \\"), Text(f"    {program}")]
-
-
-def _command(fixes: list[str]) -> str:
-    return " ".join(["stepscope run", *(f"--fix {name}" for name in fixes)])
-
-
-def _fixes(document: Document) -> list[str]:
-    """What the headroom rests on, as `--fix` takes it."""
-    by = (document.get("headroom") or {}).get("by") or ()
-    found = document.get("findings") or []
-    chosen = [one for one in found if one["id"] in by] or found
-    return [_named(one["fix"]) for one in chosen if one["fix"] is not None]
-
-
-def _named(fix: Document) -> str:
-    value = "" if fix["value"] is None else f"={fix['value']}"
-    return safe(f"{fix['name']}{value}")
+        applied = [Text(f"{command} {program}")]
+    else:
+        applied = [Text(f"{command} \\"), Text(f"    {program}")]
+    if run.get("here"):
+        return applied
+    tune = f"stepscope tune {program}"
+    proven = tune + _PROVEN if len(tune + _PROVEN) <= width - 7 else tune
+    return [Text(proven), *applied]
 
 
 def _heading(document: Document) -> Text:
@@ -119,7 +116,7 @@ def _finding(
         Text.assemble(
             f"{number:>2}  ",
             (f"{title:<{room}}", "bold"),
-            f"{_gain(one, document):>11}  ",
+            f"{gain(one, document['steps']['mean_ms']):>11}  ",
             (kind, _STYLES.get(kind, "")),
         )
     ]
@@ -127,17 +124,6 @@ def _finding(
     lines += _wrapped(told, width, "    ", most=most)
     lines += _remedy(one, width, most)
     return lines + _details(one, width) if most is None else lines
-
-
-def _gain(one: Document, document: Document) -> str:
-    """What it would save of a step; without a prediction, the share it concerns."""
-    if one["scope"] == "run":
-        return f"{one['share']:.0%} of run"
-    predicted = one["predicted"]
-    if predicted is not None:
-        step_ms = document["steps"]["mean_ms"]
-        return f"−{milliseconds(step_ms - predicted['step_ms'])} ms"
-    return f"{one['share']:.0%} of step" if one["share"] else ""
 
 
 def _where(one: Document) -> str:
@@ -166,33 +152,19 @@ def _details(one: Document, width: int) -> list[Text]:
     lines: list[Text] = []
     predicted, edit = one["predicted"], one["edit"]
     if predicted is not None:
-        span = f"{predicted['low']:.2f}–{predicted['high']:.2f}"
-        text = f"predicted {predicted['speedup']:.2f}× ({span}): {safe(predicted['how'])}"
+        text = f"predicted {times(predicted)}: {safe(predicted['how'])}"
         lines += _wrapped(text, width, "    ", "dim")
     if edit is not None and edit["before"] is not None:
         lines += _wrapped(f"- {safe(edit['before'].strip())}", width, "    ", "red")
     for line in edit["after"] if edit is not None else ():
         lines += _wrapped(f"+ {safe(line.strip())}", width, "    ", "green")
     if one["fix"] is not None:
-        also = [_named(fix) for fix in one["also"]]
-        names = " ".join(f"--fix {name}" for name in [_named(one["fix"]), *also])
-        lines.append(Text(f"    stepscope run {names} …", "dim"))
-    numbers = [_evidence(each) for each in one["evidence"]]
+        command = fixing([fix_name(fix) for fix in (one["fix"], *one["also"])])
+        lines.append(Text(f"    {safe(command)} …", "dim"))
+    numbers = [safe(" ".join(evidence(each))) for each in one["evidence"]]
     lines += _wrapped(" · ".join(numbers), width, "    ", "dim") if numbers else []
     sure = f"{one['effort']}, {one['confidence']} confidence"
     return [*lines, Text(f"    {safe(sure)}", "dim")]
-
-
-def _evidence(one: Document) -> str:
-    value, unit = one["value"], safe(one["unit"])
-    if isinstance(value, str):
-        shown = safe(value)
-    elif unit == "bytes":
-        return f"{safe(one['what'])} {size(value)}"
-    else:
-        shown = f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
-    space = "" if not unit or unit.startswith(("%", "×")) else " "
-    return f"{safe(one['what'])} {shown}{space}{unit}"
 
 
 def _told(findings: list[Document], width: int) -> list[Text]:

@@ -4,10 +4,9 @@ from itertools import groupby
 from textwrap import wrap
 from typing import IO, Any
 
-from rich.console import Console
 from rich.text import Text
 
-from stepscope.report.lines import show_lines
+from stepscope.report.lines import console_for, show_lines
 
 Document = dict[str, Any]
 _GROUPS = ("data", "waiting", "arithmetic", "launch", "memory", "batch")
@@ -61,6 +60,6 @@ def _rows(fix: Document) -> list[Text]:
 
 
 def _show(lines: list[Text], stream: IO[str]) -> None:
-    console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    console = console_for(stream)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     show_lines(console, lines, width)

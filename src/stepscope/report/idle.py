@@ -16,7 +16,12 @@ IDLE_CAUSES = {
 _AUTOGRAD = "autograd::engine::evaluate_function: "
 
 
+def host_place(where: str) -> str:
+    """What the host was in, without what autograd puts before every one of its nodes."""
+    return where.removeprefix(_AUTOGRAD)
+
+
 def idle_place(places: list[dict[str, Any]]) -> str:
     """The costliest place on the host, short; empty where none is known."""
     where = places[0]["where"] if places else None
-    return shortened(safe(where).removeprefix(_AUTOGRAD), 25) if where else ""
+    return shortened(host_place(safe(where)), 25) if where else ""

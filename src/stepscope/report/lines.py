@@ -1,11 +1,24 @@
 """Lines on a console: folded to its width, spelt in what its encoding can carry."""
 
 from collections.abc import Iterable
+from typing import IO
 
 from rich.console import Console
 from rich.text import Text
 
 _ASCII = str.maketrans("✓✗·±→—█▉▊▋▌▍▎▏▕×µ…", "+x-~>-#######||xu~")
+
+
+def console_for(stream: IO[str]) -> Console:
+    """A console that writes there and nowhere else, also inside a notebook."""
+    return Console(
+        file=stream,
+        highlight=False,
+        soft_wrap=True,
+        emoji=False,
+        markup=False,
+        force_jupyter=False,
+    )
 
 
 def show_lines(console: Console, lines: Iterable[Text], width: int) -> None:

@@ -2,11 +2,10 @@
 
 from typing import IO, Any
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.report.bars import title
-from stepscope.report.lines import show_lines
+from stepscope.report.lines import console_for, show_lines
 from stepscope.report.quality import quality_notes
 from stepscope.report.text import milliseconds, plural, safe, shortened
 
@@ -15,7 +14,7 @@ _WIDEST = 80
 
 def print_ranks(document: dict[str, Any], stream: IO[str]) -> None:
     """The screen of `stepscope analyze` for a folder of ranks."""
-    console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    console = console_for(stream)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     ranks, comparison = document["ranks"], document["comparison"]
     of = f" of {comparison['world_size']}" if comparison["world_size"] else ""

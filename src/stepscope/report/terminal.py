@@ -3,25 +3,18 @@
 import os
 from typing import IO, Any
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.report.bars import bar, title
 from stepscope.report.findings import finding_lines, rest_lines, try_lines
 from stepscope.report.idle import IDLE_CAUSES, idle_place
-from stepscope.report.lines import show_lines
-from stepscope.report.text import milliseconds, place, plural, safe, seconds, shortened, size
+from stepscope.report.lines import console_for, show_lines
+from stepscope.report.names import ACCOUNT, PHASES
+from stepscope.report.run_words import counted, ending, fix_state, remarks
+from stepscope.report.text import milliseconds, place, safe, seconds, shortened, size
 
 Document = dict[str, Any]
 
-_LABELS = {
-    "data_wait": "data wait",
-    "h2d": "copy",
-    "forward": "forward",
-    "backward": "backward",
-    "optimizer": "optimizer",
-    "other": "other",
-}
 _COLOURS = {
     "data_wait": "red",
     "h2d": "yellow",
@@ -30,21 +23,14 @@ _COLOURS = {
     "optimizer": "blue",
     "other": "white",
 }
-_NAMES = {
-    "startup": "Python start",
-    "epoch_start": "epoch starts",
-    "checkpoint": "checkpoints",
-    "warmup": "warm-up",
-    "window": "recording",
-}
 _NOTICEABLE = 0.05
 _WIDEST = 80
-_FOR_TOOLS = "    all of it, for other tools"
+_TO_LOOK_AT = "    all of it, with a timeline"
 
 
 def print_summary(document: Document, stream: IO[str], everything: bool = False) -> None:
     """The screen `run` ends with and `show` prints; `everything` for `show --all`."""
-    console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    console = console_for(stream)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     lines: list[Text] = _title(document, width)
     lines += _ending(document)
@@ -71,13 +57,11 @@ def print_summary(document: Document, stream: IO[str], everything: bool = False)
 
 
 def _title(document: Document, width: int) -> list[Text]:
-    run, steps = document["run"], document["steps"]
+    run = document["run"]
     gpu = (document["gpu"] or {}).get("name")
-    noun = {"inference": "model call", "batches": "batch"}.get(steps["what"], "step")
-    count = plural(steps["count"], noun).replace("batchs", "batches")
     parts = [
         shortened(safe(run["program"]), width - 14),
-        count + (" (inferred)" if steps["inferred"] and noun == "step" else ""),
+        counted(document),
         safe(gpu) if gpu else (run["device"] or "cpu").upper(),
         f"torch {safe(str(run['torch'])).partition('+')[0]}",
         f"run {safe(run['id'])}",
@@ -86,50 +70,17 @@ def _title(document: Document, width: int) -> list[Text]:
 
 
 def _ending(document: Document) -> list[Text]:
-    run = document["run"]
-    if run["exit_code"] is None:
-        word = "still running" if run["under_way"] else "not finished: its observer was killed"
-        return [Text(f"  {word}; what follows is what is known so far", "yellow")]
-    memory = run["out_of_memory"]
-    if memory is not None:
-        return [Text(f"  {text}", "bold red") for text in _out_of_memory(document, memory)]
-    if run.get("timed_out"):
-        return [Text("  ended at its --timeout (exit code 124)", "bold red")]
-    if run.get("signal"):
-        return [
-            Text(f"  ended by signal {run['signal']} (exit code {run['exit_code']})", "bold red")
-        ]
-    if run["error"] is not None and run["exit_code"]:
-        first = str(run["error"]["text"]).strip().split("\n")[0][:120]
-        return [Text(f"  raised {safe(run['error']['type'])}: {safe(first)}", "bold red")]
-    if run["exit_code"]:
-        return [Text(f"  exit code {run['exit_code']}", "bold red")]
-    return []
-
-
-def _out_of_memory(document: Document, memory: Document) -> list[str]:
-    owners = document["memory"]["owners"]
-    named = sorted(((v, k) for k, v in owners.items() if v), reverse=True)[:3]
-    largest = ", ".join(f"{safe(name).replace('_', ' ')} {size(value)}" for value, name in named)
-    place_ = "GPU memory" if memory["device"] == "cuda" else "memory"
-    asked = memory.get("requested_bytes")
-    text = f"out of {place_}" + (f": {size(asked)} more were asked for" if asked else "")
-    return [text, f"largest owners: {largest}"] if largest else [text]
+    style = "yellow" if document["run"]["exit_code"] is None else "bold red"
+    return [Text(f"  {safe(text)}", style) for text in ending(document)]
 
 
 def _fixes(document: Document) -> list[Text]:
     """What became of each fix that was asked for."""
-    lines = []
-    for fix in document["fixes"]:
-        value = f"={fix['value']}" if fix["value"] is not None else ""
-        name = f"{fix['name']}{value}"
-        good = fix["state"] == "applied"
-        words = fix["where"] if good else fix["reasons"]
-        more = f" and {len(words) - 1} more" if len(words) > 1 else ""
-        text = f"{safe(words[0])}{more}" + (f" · {fix['kind']}" if good else "")
-        word = {"applied": "with", "broke": "broke with"}.get(fix["state"], "without")
-        style = {"applied": "green", "broke": "bold red"}.get(fix["state"], "yellow")
-        lines.append(Text(f"  {word} {safe(name)}: {text}", style))
+    styles = {"applied": "green", "broke": "bold red"}
+    lines = [
+        Text(f"  {safe(fix_state(fix))}", styles.get(fix["state"], "yellow"))
+        for fix in document["fixes"]
+    ]
     return [Text(), *lines] if lines else []
 
 
@@ -153,7 +104,7 @@ def _headline(document: Document) -> Text:
 def _bars(document: Document, width: int) -> list[Text]:
     total = document["steps"]["mean_ms"]
     return [
-        bar(f"{_LABELS[phase]:<9}", ms, total, _COLOURS[phase], width)
+        bar(f"{PHASES[phase]:<9}", ms, total, _COLOURS[phase], width)
         for phase, ms in document["phases_ms"].items()
         if phase != "h2d" or document["gpu"] or ms
     ]
@@ -223,24 +174,8 @@ def _idle(document: Document) -> list[Text]:
 
 
 def _remarks(document: Document) -> list[Text]:
-    steps, gpu = document["steps"], document["gpu"]
-    remarks = []
-    spikes = steps["spikes"]
-    if spikes:
-        remarks.append(
-            f"{plural(steps['spike_count'], 'spike')}: step {spikes[0]['step']:,} took"
-            f" {milliseconds(spikes[0]['ms'])} ms"
-        )
-    if steps["drift"] and abs(steps["drift"]) > 0.05:
-        word = "slower" if steps["drift"] > 0 else "faster"
-        remarks.append(f"steps got {abs(steps['drift']):.0%} {word} over the run")
-    if gpu and gpu["throttled_by"]:
-        remarks.append(f"the GPU was throttled: {', '.join(gpu['throttled_by'])}")
-    if gpu and gpu["other_processes"]:
-        remarks.append("another process used the GPU")
-    if not remarks:
-        return []
-    return [Text(), *(Text(f"    {remark}", "yellow") for remark in remarks)]
+    lines = [Text(f"    {remark}", "yellow") for remark in remarks(document)]
+    return [Text(), *lines] if lines else []
 
 
 def _account(document: Document) -> list[Text]:
@@ -256,7 +191,7 @@ def _account(document: Document) -> list[Text]:
         at = place(where.get("file"), where.get("line"))
         if name == "imports" and where:
             at = f"{shortened(safe(where['module']), 30)} {seconds(where['seconds'])}"
-        row = f"    {_NAMES.get(name, name):<13}{seconds(value):>12}  {value / total:>4.0%}  {at}"
+        row = f"    {ACCOUNT.get(name, name):<13}{seconds(value):>12}  {value / total:>4.0%}  {at}"
         lines.append(Text(row.rstrip()))
     return lines
 
@@ -268,7 +203,7 @@ def _account_line(document: Document) -> list[Text]:
     if not total:
         return []
     parts = [
-        f"{_NAMES.get(name, name)} {value / total:.0%}"
+        f"{ACCOUNT.get(name, name)} {value / total:.0%}"
         for name, value in sorted(account.items(), key=lambda item: -item[1])
         if value >= _NOTICEABLE * total
     ]
@@ -307,9 +242,7 @@ def _next(document: Document, width: int, short: bool) -> list[Text]:
     if not document["steps"]["count"]:
         return [Text(), Text("Next:  stepscope run --help")]
     lines = try_lines(document, width)
-    command = f"stepscope show {_reference(run)} --json"
-    fits = len(command) + len(_FOR_TOOLS) <= width - 7
-    lines.append(Text(command + (_FOR_TOOLS if fits else "")))
+    lines.append(_told(f"stepscope report {_reference(run)} --open", _TO_LOOK_AT, width))
     if document["windows"] and not short:
         lines.append(Text("open in Perfetto or TensorBoard:"))
         lines.append(Text(f"{_path(run['folder'])}/window.pt.trace.json.gz"))
@@ -319,6 +252,11 @@ def _next(document: Document, width: int, short: bool) -> list[Text]:
     first, *rest = lines
     indented = [Text.assemble("       ", line) for line in rest]
     return [Text(), Text.assemble("Next:  ", first), *indented]
+
+
+def _told(command: str, what: str, width: int) -> Text:
+    """A command, and what it is for where there is room."""
+    return Text(command + (what if len(command) + len(what) <= width - 7 else ""))
 
 
 def _reference(run: Document) -> str:

@@ -2,37 +2,27 @@
 
 from typing import IO, Any
 
-from rich.console import Console
 from rich.text import Text
 
 from stepscope.report.bars import bar, title
 from stepscope.report.findings import finding_lines, rest_lines
 from stepscope.report.idle import IDLE_CAUSES, idle_place
-from stepscope.report.lines import show_lines
+from stepscope.report.lines import console_for, show_lines
+from stepscope.report.names import STEPS_HOW, WORK
 from stepscope.report.quality import quality_notes
 from stepscope.report.text import milliseconds, plural, safe, shortened, size
+from stepscope.report.trace_words import remarks
 
 Document = dict[str, Any]
 
-_WORK = {
-    "compute": ("computing", "green"),
-    "exposed_communication": ("communicating", "magenta"),
-    "exposed_copy": ("copying", "yellow"),
-}
+_COLOURS = {"compute": "green", "exposed_communication": "magenta", "exposed_copy": "yellow"}
 _MOSTLY = 0.5
 _WIDEST = 80
-_WORTH_SAYING = 1 << 16  # bytes copied a step
-_HOW = {
-    "ProfilerStep": "marked by the profiler",
-    "annotation": "from annotations",
-    "optimizer": "from optimizer steps",
-    "whole": "",
-}
 
 
 def print_trace(document: Document, stream: IO[str], everything: bool = False) -> None:
     """The screen of `stepscope analyze`; `everything` for its `--all`."""
-    console = Console(file=stream, highlight=False, soft_wrap=True, emoji=False, markup=False)
+    console = console_for(stream)
     width = min(console.width if stream.isatty() else _WIDEST, _WIDEST)
     lines = [*_title(document, width), Text(), _headline(document), Text()]
     short = bool(document.get("findings")) and not everything
@@ -53,7 +43,7 @@ def print_trace(document: Document, stream: IO[str], everything: bool = False) -
 
 def _title(document: Document, width: int) -> list[Text]:
     source, steps = document["source"], document["steps"]
-    how = f" ({_HOW[steps['how']]})" if _HOW[steps["how"]] else ""
+    how = f" ({STEPS_HOW[steps['how']]})" if STEPS_HOW[steps["how"]] else ""
     count = plural(steps["count"], "step") if steps["how"] != "whole" else "no steps found"
     rank = f"rank {source['rank']}" if source["rank"] is not None else None
     of = f" of {source['world_size']}" if rank and source["world_size"] else ""
@@ -89,8 +79,8 @@ def _bars(document: Document, width: int) -> list[Text]:
         return [Text("  no device in this recording: what follows is the host's", "dim")]
     wall = parts["wall"] / steps / 1e6
     lines = [
-        bar(f"{label:<15}", parts[key] / steps / 1e6, wall, colour, width)
-        for key, (label, colour) in _WORK.items()
+        bar(f"{label:<15}", parts[key] / steps / 1e6, wall, _COLOURS[key], width)
+        for key, label in WORK.items()
         if parts[key]
     ]
     return [*lines, bar(f"{'idle':<15}", parts["idle"] / steps / 1e6, wall, "red", width)]
@@ -182,40 +172,8 @@ def _host(document: Document) -> list[Text]:
 
 
 def _remarks(document: Document) -> list[Text]:
-    steps = document["steps"]["count"]
-    remarks = []
-    launch = document["launch"]
-    if launch["shorter_than_launch"] is not None:
-        latency = launch["latency"]["p50_ns"] or 0
-        remarks.append(
-            f"launches: {launch['shorter_than_launch']:.0%} of kernels shorter than their launch,"
-            f" half start in {latency / 1e3:,.0f} µs"
-        )
-    for copy in document["copies"]:
-        if copy["direction"] not in ("HtoD", "DtoH") or not copy["bytes_per_s"]:
-            continue
-        if copy["bytes"] / steps >= _WORTH_SAYING:
-            remarks.append(
-                f"copies {copy['direction']} ({copy['memory']}): {size(copy['bytes'] / steps)}"
-                f" a step at {copy['bytes_per_s'] / 1e9:.1f} GB/s, {copy['overlapped']:.0%} hidden"
-            )
-    cores = document["tensor_cores"]["matrix_share"]
-    if cores is not None:
-        remarks.append(f"tensor cores: {cores:.0%} of the time of matrix work")
-    talk = document["communication"]
-    if talk and talk["device_ns"]:
-        remarks.append(
-            f"communication: {milliseconds(talk['device_ns'] / steps / 1e6)} ms a step,"
-            f" {talk['overlap_share'] or 0:.0%} hidden behind computing"
-        )
-    path = document["critical_path"]
-    if path:
-        shares = [f"{safe(p['category'])} {p['share']:.0%}" for p in path["by_category"][:2]]
-        remarks.append(
-            f"critical path: {path['device_ns'] / path['total_ns']:.0%} device,"
-            f" {path['host_ns'] / path['total_ns']:.0%} host ({', '.join(shares)})"
-        )
-    return [Text(), *(Text(f"    {remark}") for remark in remarks)] if remarks else []
+    lines = [Text(f"    {safe(remark)}") for remark in remarks(document)]
+    return [Text(), *lines] if lines else []
 
 
 def _next(document: Document) -> list[Text]:

@@ -126,9 +126,12 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--width", type=int, default=8)
+    parser.add_argument("--threads", type=int, help="of operators on the CPU")
     parser.add_argument("--storage-ms", type=float, default=0, help="until a sample is there")
     arguments = parser.parse_args()
 
+    if arguments.threads:
+        torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     fetch = [Fetch(arguments.storage_ms)] if arguments.storage_ms else []

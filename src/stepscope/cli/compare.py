@@ -1,0 +1,100 @@
+"""`stepscope compare`: one result against another, with a verdict and an exit code."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stepscope.record.errors import UsageError
+
+
+class _Listing(click.Command):
+    """Lets `--to` take several values, as in `A1 A2 --to B1 B2`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _repeated(args))
+
+
+def _repeated(words: list[str]) -> list[str]:
+    """Each word after `--to` up to the next option becomes a `--to` of its own."""
+    found, taking = [], False
+    for at, word in enumerate(words):
+        if word == "--to":
+            follows = words[at + 1] if at + 1 < len(words) else "-"
+            taking = not follows.startswith("-")
+            found += [] if taking else [word]
+        elif taking and not word.startswith("-"):
+            found += ["--to", word]
+        else:
+            taking = False
+            found.append(word)
+    return found
+
+
+@click.command(cls=_Listing)
+@click.argument("results", nargs=-1, required=True)
+@click.option("--to", "others", multiple=True, metavar="B...", help="The other side: one or more.")
+@click.option("--max-regression", metavar="SHARE", help="Exit code 1 beyond it: 5% or 0.05.")
+@click.option("--strict", is_flag=True, help="Exit code 3 where nothing can be said.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
+@click.option("--markdown", type=click.Path(path_type=Path), help="Also write Markdown there.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Write .html or .md; - prints.")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+def compare(
+    results: tuple[str, ...],
+    others: tuple[str, ...],
+    max_regression: str | None,
+    strict: bool,
+    as_json: bool,
+    markdown: Path | None,
+    out: Path | None,
+    force: bool,
+) -> int:
+    """Is B faster or slower than A, by how much, and why?
+
+    compare A B, or with several runs a side: compare A1 A2 A3 --to B1 B2 B3. Each is a run folder
+    or id, a folder that `run --repeat` filled, a trace, or the result of a bench or tune. The exit
+    code is 0; 1 where a step certainly takes longer than --max-regression allows; 2 for bad use.
+    """
+    from stepscope.compare.gate import limit
+    from stepscope.report.compare import print_comparison
+    from stepscope.report.compare_files import check_files, write_files
+
+    base, other = _sides(results, others)
+    most = None if max_regression is None else limit(max_regression)
+    files = [path for path in (markdown, out) if path is not None]
+    check_files(files, force)
+    document = _compared(base, other, most, strict)
+    write_files(document, [path for path in files if str(path) != "-"])
+    if as_json:
+        json.dump(document, sys.stdout, indent=1, allow_nan=False)
+        print()
+    elif Path("-") in files:
+        from stepscope.report.compare_markdown import markdown as as_markdown
+
+        print(as_markdown(document), end="")
+    else:
+        print_comparison(document, sys.stdout)
+    return int(document["exit_code"])
+
+
+def _sides(results: tuple[str, ...], others: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    if others:
+        return list(results), list(others)
+    if len(results) != 2:
+        raise UsageError("name two results, A B, or several a side: A1 A2 --to B1 B2")
+    return [results[0]], [results[1]]
+
+
+def _compared(base: list[str], other: list[str], most: float | None, strict: bool) -> Any:
+    from stepscope.compare.document import compare as compared
+    from stepscope.compare.floors import remember_side, stored_floor
+    from stepscope.report.compare_sides import open_sides
+
+    ours, theirs = open_sides(base, other, Path.cwd())
+    document = compared(ours, theirs, stored_floor((*ours, *theirs)), most, strict)
+    for side in (ours, theirs):
+        remember_side(tuple(side))
+    return document

@@ -1,0 +1,189 @@
+"""The blocks a report is made of.
+
+They hold values as they are: a renderer escapes strangers' text and writes numbers, at one place.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+Cell = str | float | int | bool | None
+"""None: not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """A sentence or a short paragraph."""
+
+    text: str
+    strong: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What is not there, and how to get it."""
+
+    what: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Lines of code or a command, to be copied."""
+
+    text: str
+    language: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Names with values."""
+
+    pairs: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A table's column. `unit` stands in its heading; `digits` are significant ones."""
+
+    name: str
+    unit: str = ""
+    number: bool = False
+    digits: int = 3
+    percent: bool = False
+    """Values are shares, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows that may be sorted and filtered. `id` is unique in a report and names its CSV file."""
+
+    id: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    title: str = ""
+    shown: int = 20
+    """Rows a document without scrolling prints; the rest is said to be left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Its title with the unit."""
+
+    title: str = ""
+    log: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line, set of bars or cloud of points. NaN leaves a gap."""
+
+    name: str
+    x: Sequence[Cell]
+    y: Sequence[float]
+    text: Sequence[str] = ()
+    """What is told of each point."""
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    """An interval around each value."""
+    line: bool = False
+    """A line where the chart's usual form is another, as a ceiling above points."""
+    size: Sequence[float] = ()
+    """Areas of points, relative."""
+    parents: Sequence[str] = ()
+    """Of a treemap: the name of each tile's parent; "" for the root."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """`kind`: bars, stacked, line, scatter, histogram, treemap. `id` is unique in a report.
+
+    stacked: a single bar (or one per x) made of the series; horizontal bars where `across`.
+    histogram: bins in Series.x with counts in y, or the values themselves in one of the two.
+    The axis `x` is always that of Series.x, also where `across` draws it upright.
+    """
+
+    id: str
+    kind: str
+    title: str
+    series: tuple[Series, ...]
+    x: Axis = field(default_factory=Axis)
+    y: Axis = field(default_factory=Axis)
+    across: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Lines of the user's source around a place, from the snapshot taken at run time."""
+
+    file: str
+    first: int
+    lines: tuple[str, ...]
+    line: int
+    """The one that is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A finding."""
+
+    id: str
+    title: str
+    kind: str
+    """exact, numeric, semantic or none."""
+    gain: str
+    """`−46.1 ms`, `12% of the run`."""
+    why: str
+    advice: str
+    effort: str
+    confidence: str
+    predicted: str = ""
+    measured: str = ""
+    """After a tune: what it came to."""
+    evidence: tuple[tuple[str, str], ...] = ()
+    excerpt: Excerpt | None = None
+    edit: tuple[str, ...] = ()
+    """The lines as they would be."""
+    before: str = ""
+    """The line that `edit` replaces; "" where it adds lines."""
+    command: str = ""
+    """What applies it at run time."""
+    at_ns: tuple[int, int] | None = None
+    """Its place in the timeline, in the timeline's own nanoseconds."""
+    search: str = ""
+    """What to look for in the timeline: an operator's or kernel's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineView:
+    """The window, zoomable where the format can; `events` of how many."""
+
+    events: int
+    trace: str | None
+    """The trace file's name beside the report, for Perfetto; None where there is none."""
+
+
+Block = Say | Missing | Code | Facts | Table | Chart | Card | TimelineView
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """`id` is its anchor."""
+
+    id: str
+    title: str
+    blocks: tuple[Block, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A whole report."""
+
+    title: str
+    verdict: str
+    """The one sentence at the top."""
+    subtitle: str
+    """Program, device, versions, date."""
+    sections: tuple[Section, ...]
+    kind: str
+    """run, trace, tune, bench or comparison."""

@@ -1,0 +1,140 @@
+"""What of each kind of result is compared with what."""
+
+import pytest
+from bench_documents import document, point
+from compare_world import item, run, times
+
+from stepscope.compare.document import compare
+from stepscope.compare.items import AS_IT_IS, WITH_FIXES, bench_items, run_items, tune_items
+from stepscope.compare.pairing import paired
+from stepscope.compare.series import trace_series
+from stepscope.compare.settings import configuration
+from stepscope.compare.sides import Side, merged
+from stepscope.record.errors import UsageError
+
+
+def record(key, series, status="ok", **more):
+    measured = {"series_ms": series, "samples": 64, "calls": 2, **more}
+    return {"key": key, "status": status, "measured": measured}
+
+
+def trial(number, step_ms, fixes=(), status="ok", **ask):
+    asked = {"fixes": list(fixes), "window": False, "perturb": None, "patched": None, "seed": 0}
+    return {
+        "number": number, "status": status, "step_ms": step_ms, "samples_per_step": 8.0,
+        "what": "training", "ask": asked | ask,
+    }  # fmt: skip
+
+
+def bench(*items):
+    return Side("bench", "grid", document(), items)
+
+
+def test_a_bench_has_an_item_a_point_with_its_processes():
+    one = point(key="k")
+    records = [record("k", [1.0, 2.0]), record("k", [3.0], throughput_ms=[4.0]), record("x", [9.0])]
+    (found,) = bench_items(document(one), records)
+    assert found.series == ((1.0, 2.0), (4.0,))
+    assert found.samples == 32.0
+    assert found.label == "resnet18 train batch 32 cuda"
+    assert found.what == "training"
+
+
+def test_a_bench_without_its_records_is_known_by_means():
+    (found,) = bench_items(document(point(mean_ms=20.0, fixes=["tf32"])), [])
+    assert found.series == ((20.0,),)
+    assert found.label.endswith("cuda tf32")
+
+
+def test_processes_that_failed_are_left_out():
+    found = bench_items(document(point(key="k")), [record("k", [], status="failed")])
+    assert found[0].series == ((20.0,),)
+
+
+def test_a_bench_in_which_nothing_worked_cannot_be_compared():
+    with pytest.raises(UsageError, match="nothing in this bench was measured"):
+        bench_items(document(point(mean_ms=20.0) | {"mean_ms": None}), [])
+
+
+def test_a_tune_is_the_program_as_it_is_and_with_its_fixes():
+    trials = [
+        trial(1, [50.0], window=True),
+        trial(2, [10.0]),
+        trial(3, [11.0]),
+        trial(4, [5.0], fixes=["pin"]),
+        trial(5, [99.0], seed=1),
+        trial(6, [], status="failed"),
+    ]
+    found = tune_items({"final": {"trials": [3, 4]}}, trials)
+    assert [(one.key, one.series) for one in found] == [
+        (AS_IT_IS, ((11.0,),)),
+        (WITH_FIXES, ((5.0,),)),
+    ]
+
+
+def test_a_tune_without_its_journal_is_known_by_means():
+    told = {"step_ms": 10.0, "samples_per_s": 800.0}
+    (found,) = tune_items({"final": None, "baseline": told}, [])
+    assert (found.series, found.samples) == (((10.0,),), 8.0)
+
+
+def test_a_tune_that_measured_nothing_cannot_be_compared():
+    with pytest.raises(UsageError, match="nothing in this tune"):
+        tune_items({"final": None, "baseline": {}}, [])
+
+
+def test_a_run_without_steady_steps_cannot_be_compared():
+    with pytest.raises(UsageError, match="run 7f3a has no steady steps"):
+        run_items(run().document, ())
+
+
+def test_the_steps_of_a_trace_are_its_series():
+    each = [{"start_ns": 0, "end_ns": 2_000_000}, {"start_ns": 2_000_000, "end_ns": 5_000_000}]
+    assert trace_series({"steps": {"each": each}}) == (2.0, 3.0)
+
+
+def test_points_are_matched_and_those_of_one_side_named():
+    ours = bench(item(times(), key="a", label="A"), item(times(), key="b", label="B"))
+    theirs = bench(item(times(), key="b", label="B"), item(times(), key="c", label="C"))
+    pairs, left_out = paired([ours], [theirs])
+    assert [pair.base.key for pair in pairs] == ["b"]
+    assert left_out == ["A", "C"]
+
+
+def test_single_points_are_compared_whatever_they_are_of():
+    pairs, _ = paired([bench(item(times(), key="a"))], [bench(item(times(), key="b"))])
+    assert len(pairs) == 1
+
+
+def test_nothing_in_common_is_one_line():
+    several = bench(item(times(), key="a"), item(times(), key="b"))
+    with pytest.raises(UsageError, match="grid is a bench of 2 points, run is a run"):
+        paired([several], [run()])
+
+
+def test_results_of_a_side_bring_their_processes_together():
+    found = merged((bench(item(times(), key="a")), bench(item(times(), key="a", samples=None))))
+    assert len(found["a"].series) == 2
+    assert found["a"].samples == 32.0
+
+
+def test_of_a_tune_a_run_meets_what_it_came_to():
+    tuned = Side("tune", "t", {}, (item(times(), key=AS_IT_IS), item(times(5.0), key=WITH_FIXES)))
+    pairs, _ = paired([run()], [tuned])
+    assert [pair.other.key for pair in pairs] == [WITH_FIXES]
+
+
+def test_of_different_kinds_only_settings_of_both_are_held_against_each_other():
+    tuned = Side("tune", "t", {"run": {"program": "/x/train.py", "argv": ["--epochs", "4"]}}, ())
+    assert [row["what"] for row in configuration([run()], [tuned])] == ["arguments"]
+
+
+def test_a_grid_with_one_slower_point_is_slower():
+    ours = bench(*(item(*(times(10, n + 9 * k) for n in range(3)), key=str(k)) for k in range(3)))
+    theirs = bench(
+        *(item(*(times(10 + k, 5 + n + 9 * k) for n in range(3)), key=str(k)) for k in range(3))
+    )
+    found = compare([ours], [theirs], max_regression=0.05)
+    assert (found["verdict"], found["exit_code"]) == ("SLOWER", 1)
+    assert [one["verdict"] for one in found["items"]] == ["SAME", "SLOWER", "SLOWER"]
+    assert found["why"] == []

@@ -1,0 +1,149 @@
+"""Kernels of two steps matched, and what is said of them."""
+
+import pytest
+from handmade import Handmade
+
+from stepscope.compare.blame import blames
+from stepscope.compare.kernels import compared, rows
+from stepscope.compare.matching import Matched, match
+from stepscope.compare.why import sentences, signed
+from stepscope.compare.work import KERNELS, OPERATORS, Recorded, Work, recorded
+
+
+def work(name, ms=1.0, operator="aten::mm", phase="forward", line=None):
+    return Work(name, ms, operator, phase, line)
+
+
+def table(base, other, unit=KERNELS):
+    return compared(Recorded(unit, tuple(base)), Recorded(unit, tuple(other)))
+
+
+def test_kernels_are_matched_by_name_and_position():
+    base, other = ([work(name) for name in names] for names in ("abcb", "axbcb"))
+    assert match(base, other) == Matched([(0, 0), (1, 2), (2, 3), (3, 4)], [], [1])
+
+
+def test_very_long_steps_are_matched_in_turn(monkeypatch):
+    monkeypatch.setattr("stepscope.compare.matching._MOST", 0)
+    base, other = ([work(name) for name in names] for names in ("aab", "aba"))
+    assert match(base, other) == Matched([(0, 0), (1, 2), (2, 1)], [], [])
+
+
+def test_changes_add_up_to_that_of_the_step():
+    base = [work("a", 1.0), work("b", 2.0), work("c", 4.0)]
+    other = [work("a", 1.5), work("n", 8.0), work("c", 3.0)]
+    found = table(base, other)
+    assert found["delta_ms"] == pytest.approx(12.5 - 7.0)
+    assert sum(row["delta_ms"] for row in found["rows"]) == pytest.approx(found["delta_ms"])
+    for row in found["rows"]:
+        assert row["base_ms"] >= row["gone_ms"]
+        assert row["other_ms"] >= row["new_ms"]
+
+
+def test_each_kernel_is_new_gone_slower_faster_more_fewer_or_the_same():
+    base = [work(name, ms) for name, ms in [("s", 1), ("f", 2), ("m", 1), ("g", 1), ("e", 1)]]
+    other = [work(n, ms) for n, ms in [("s", 2), ("f", 1), ("m", 1), ("m", 1), ("n", 1), ("e", 1)]]
+    changes = {row.name: row.change for row in rows(base, other)}
+    assert changes == {
+        "s": "slower", "f": "faster", "m": "more", "g": "gone", "n": "new", "e": "same"
+    }  # fmt: skip
+
+
+def test_a_device_is_not_compared_with_a_host():
+    assert compared(Recorded(KERNELS, (work("a"),)), Recorded(OPERATORS, (work("a"),))) is None
+
+
+def test_new_kernels_are_told_with_operator_and_place():
+    line = "proj/model.py(88): forward"
+    new = [work("gather", 0.3, "aten::index", line=line)] * 12
+    (first, *_) = blames(table([work("a")], [work("a"), *new]))
+    assert first.text == "12 new kernels from aten::index in forward (model.py:88)"
+    assert first.delta_ms == pytest.approx(3.6)
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "text"),
+    [
+        ("gg", "", "2 kernels of aten::mm gone"),
+        ("gg", "n", "aten::mm makes 1 kernel in place of 2 others"),
+    ],
+)
+def test_kernels_that_went_or_were_replaced_are_told(base, other, text):
+    found = table([work(name) for name in base], [work(name) for name in other])
+    assert blames(found)[0].text == text
+
+
+def test_operators_of_a_host_are_told_as_calls():
+    found = table([], [work("aten::index", operator="aten::index")] * 3, OPERATORS)
+    assert blames(found)[0].text == "3 new calls of aten::index"
+
+
+def test_other_work_explains_a_phase_before_work_that_only_took_longer():
+    kernels = table([work("a", 1.0, "aten::mm")], [work("a", 3.0, "aten::mm"),
+                                                   work("n", 1.0, "aten::index")])  # fmt: skip
+    phase = {"name": "forward", "base_ms": 5.0, "other_ms": 8.0, "delta_ms": 3.0}
+    assert sentences([phase], kernels, []) == ["forward +3.0 ms: 1 new kernel from aten::index"]
+
+
+def test_what_explains_too_little_of_a_phase_is_not_named():
+    kernels = table([work("a", 1.0)], [work("a", 1.1)])
+    phase = {"name": "forward", "base_ms": 5.0, "other_ms": 8.0, "delta_ms": 3.0}
+    assert sentences([phase], kernels, []) == ["forward +3.0 ms"]
+
+
+def test_without_phases_the_recorded_work_speaks():
+    kernels = table([work("a", 1.0)], [work("a", 2.0)])
+    assert sentences([], kernels, []) == ["forward +1.0 ms: 1 kernel of aten::mm slower"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(3.94, "+3.9"), (-0.421, "−0.42"), (1234.5, "+1,234"), (0.0, "+0.00")]
+)
+def test_changes_carry_their_sign(value, text):
+    assert signed(value) == text
+
+
+def trained(extra=0):
+    """Two steps, each with a matrix product and, of `extra`, lookups."""
+    made = Handmade()
+    for step in range(2):
+        at = step * 1000
+        made.annotation(f"ProfilerStep#{step}", at, at + 1000)
+        made.operator("aten::mm", at + 10, at + 60)
+        made.work(at + 100, at + 300 + step, (at + 20, at + 30), "gemm")
+        for n in range(extra):
+            begin = at + 100 + 20 * n
+            made.operator("aten::index", begin, begin + 10)
+            made.work(at + 400 + 10 * n, at + 405 + 10 * n, (begin + 2, begin + 4), "gather")
+    return made.timeline()
+
+
+def test_a_typical_step_of_a_timeline_is_compared_with_another():
+    found = compared(recorded(trained(), None), recorded(trained(3), None))
+    assert (found["base_count"], found["other_count"], found["new"]) == (1, 4, 3)
+    assert found["rows"][0]["operator"] == "aten::index"
+    assert found["delta_ms"] == pytest.approx(15e-6)
+
+
+def test_without_a_device_operators_count_their_own_time():
+    made = Handmade()
+    made.annotation("ProfilerStep#0", 0, 1000)
+    made.operator("aten::linear", 100, 500)
+    made.operator("aten::addmm", 200, 400)
+    found = recorded(made.timeline(), None)
+    assert found.unit == OPERATORS
+    assert {one.name: one.ms for one in found.works} == {
+        "aten::linear": pytest.approx(200e-6), "aten::addmm": pytest.approx(200e-6)
+    }  # fmt: skip
+
+
+def test_lines_come_from_the_recording_with_stacks():
+    made = Handmade()
+    made.annotation("ProfilerStep#0", 0, 1000)
+    made.python("proj/model.py(88): forward", 5, 500)
+    made.operator("aten::index", 100, 200)
+    made.work(300, 320, (110, 120), "gather")
+    found = recorded(trained(1), made.timeline())
+    assert {one.name: one.line for one in found.works} == {
+        "gemm": None, "gather": "proj/model.py(88): forward"
+    }  # fmt: skip
