@@ -30,6 +30,14 @@ def observed(
     return f"exit code {done.returncode}: {' '.join(last)}" if done.returncode else ""
 
 
+def ended(folder: Path) -> str:
+    """Why a run made earlier failed, empty where it ended well."""
+    from stepscope.store.folder import read_run
+
+    code = read_run(folder)["run"].get("exit_code")
+    return "" if code == 0 else f"exit code {code}"
+
+
 def environment(device: str) -> dict[str, str]:
     """The child's: this checkout first; on the CPU one thread, which other load disturbs least."""
     path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))

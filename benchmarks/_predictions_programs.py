@@ -64,32 +64,30 @@ _CPU = {
 _CUDA = {
     "slow": _example(
         "slow.py", "--steps", "120",
-        fixes="workers=4 workers=12 pin nosync amp=bf16 fused_optimizer",
+        fixes="workers=4 workers=12 pin nosync",
     ),
     "resnet18": _example(
         "resnet18.py", "--steps", "300",
-        fixes="amp=bf16 tf32 channels_last fused_optimizer cuda_graph cudnn_benchmark",
+        fixes="amp=bf16 channels_last fused_optimizer cuda_graph cudnn_benchmark",
     ),
     "resnet50": _example(
-        "resnet50.py", "--steps", "160", "--batch", "64",
-        fixes="amp=bf16 tf32 fused_optimizer cuda_graph",
+        "resnet50.py", "--steps", "120",
+        fixes="amp=bf16 channels_last fused_optimizer cuda_graph",
     ),
-    "decoder": _example(
-        "decoder.py", "--steps", "120", fixes="amp=bf16 tf32 sdpa fused_optimizer compile"
-    ),
+    "decoder": _example("decoder.py", "--steps", "120", fixes="fused_optimizer pin cuda_graph"),
     "cnn, decoding": _train(
-        "simple_cnn", 200, "--samples", "25600", "--decode-ms", "0.2",
-        fixes="workers=4 workers=8 cuda_graph",
+        "simple_cnn", 120, "--samples", "7680", "--decode-ms", "0.2",
+        fixes="workers=4 workers=8 pin",
     ),
-    "lstm": _train("lstm", 200, "--samples", "25600", fixes="fused_optimizer tf32 accumulate=4"),
+    "lstm": _train("lstm", 200, "--samples", "12800", fixes="fused_optimizer tf32 accumulate=4"),
     "gpt": _train(
-        "gpt:small", 150, "--samples", "4800", fixes="amp=bf16 tf32 fused_optimizer compile"
+        "gpt:small", 120, "--samples", "1920", fixes="amp=bf16 tf32 fused_optimizer cuda_graph"
     ),
     "unet": _train(
-        "unet", 120, "--samples", "3840", fixes="amp=bf16 channels_last fused_optimizer"
+        "unet", 100, "--samples", "1600", fixes="amp=bf16 channels_last fused_optimizer"
     ),
     "characters": _train(
-        "transformer:characters", 200, "--samples", "25600", fixes="sdpa amp=bf16 fused_optimizer"
+        "transformer:characters", 200, "--samples", "12800", fixes="sdpa amp=bf16 fused_optimizer"
     ),
 }  # fmt: skip
 PROGRAMS = {"cpu": _CPU, "cuda": _CUDA}

@@ -89,7 +89,10 @@ def said(found: Mapping[str, Any]) -> str:
 
 
 def _others(pairs: list[Pair]) -> str:
-    most = max((pair["others"] for pair in pairs), default=0.0)
+    known = [pair["others"] for pair in pairs if pair["others"] is not None]
+    if len(known) < len(pairs):
+        return "what else the machine did meanwhile is not known\n"
+    most = max(known, default=0.0)
     return f"others kept up to {most:.1f} cores busy meanwhile\n"
 
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from _predictions_programs import PROGRAMS as PREDICTED
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 _TRAIN = ["-m", "stepscope.workloads.train"]
 
@@ -28,18 +30,10 @@ PROGRAMS: dict[str, dict[str, list[str]]] = {
         "resnet18": _train("resnet18", 60, "--batch", "4"),
         "lightning cnn": ["--steps", "60", *_example("lightning_cnn.py")],
     },
-    "cuda": {
-        "mlp": _train("mlp", 600),
-        "cnn, 4 workers": _train("simple_cnn", 400, "--workers", "4"),
-        "lstm": _train("lstm", 200),
-        "gpt": _train("gpt:small", 150),
-        "resnet18, example": _example("resnet18.py", "--steps", "300"),
-        "resnet50, example": _example("resnet50.py", "--steps", "160"),
-        "resnet50, workload": _train("resnet50", 120, "--batch", "64", "--size", "224"),
-        "unet": _train("unet", 150),
-        "slow, example": _example("slow.py", "--steps", "120"),
-        "decoder, example": _example("decoder.py", "--steps", "120"),
+    "cuda": {name: list(one.words) for name, one in PREDICTED["cuda"].items()}
+    | {
         "lightning cnn": _example("lightning_cnn.py"),
+        "hf classifier": _example("hf_classifier.py"),
     },
 }
 """Arguments of `stepscope run`; built-in ones get `--device` too."""

@@ -8,7 +8,8 @@ python benchmarks/predictions.py --table FILE.json                the table of e
 Pairs that the results have already are not run again (`--again` does); those missing are added.
 What is known is written after each program. With `--windows FOLDER` the unchanged, recorded runs
 are kept there, and all predictions are made anew from those that are there. A run during which
-other programs kept more than `--others` cores busy is made again, thrice at most.
+other programs kept more than `--others` cores busy is made again, thrice at most. With `--made
+FOLDER` only runs that lie there are read, made earlier by the same `stepscope run`: none is made.
 """
 
 import argparse
@@ -22,7 +23,16 @@ from pathlib import Path
 from typing import Any
 
 from _about import SOURCE, about
-from _predictions_measure import Others, alike, calm, observed, promises, step_times, unfit
+from _predictions_measure import (
+    Others,
+    alike,
+    calm,
+    ended,
+    observed,
+    promises,
+    step_times,
+    unfit,
+)
 from _predictions_pairs import judged, lacking, with_promise
 from _predictions_programs import PROGRAMS, arguments, half
 from _predictions_table import table
@@ -46,7 +56,10 @@ def main() -> None:
     if out.exists() and not options.again:
         earlier = json.loads(out.read_text())
         pairs = earlier["pairs"]
-        document["command"] = f"{earlier['command']}; {document['command']}"
+        command = f"{earlier['command']}; {document['command']}"
+        if options.made:  # where and when they were made, the results say already
+            document = {key: value for key, value in earlier.items() if key != "pairs"}
+        document["command"] = command
     with tempfile.TemporaryDirectory() as scratch:
         windows = options.windows.resolve() if options.windows else Path(scratch)
         pairs = again(pairs, windows, options.device)
@@ -97,8 +110,10 @@ def measured(
     words = arguments(program, options.device)
     folder = windows / _folder(options.device, program)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    disturbed = 0.0
+    disturbed: float | None = 0.0
     if not (folder / "rows.npy").exists():
+        if options.made:
+            return []
         _say(program, "with a window")
         problem, disturbed = undisturbed(folder, words, options, window=True)
         if problem:
@@ -108,17 +123,23 @@ def measured(
     base: list[list[float]] = []
     fixed: dict[str, list[list[float]]] = {fix: [] for fix in fixes}
     why: dict[str, list[str]] = {fix: [] for fix in fixes}
-    busiest = disturbed
+    cores: list[float | None] = [disturbed]
     usual: float | None = None
     with tempfile.TemporaryDirectory() as scratch:
-        run = Path(scratch) / "run"
         for turn in range(options.rounds):
             for fix in ("", *fixes):
                 if (fix and why[fix]) or time.monotonic() >= ends:
                     continue
-                _say(program, f"{fix or 'unchanged'}, round {turn + 1}")
-                problem, disturbed = undisturbed(run, words, options, fix)
-                busiest = max(busiest, disturbed)
+                if options.made:
+                    run = options.made / _run(options.device, program, fix, turn)
+                    if not (run / "run.json").exists():
+                        continue
+                    problem, disturbed = ended(run), None
+                else:
+                    _say(program, f"{fix or 'unchanged'}, round {turn + 1}")
+                    run = Path(scratch) / "run"
+                    problem, disturbed = undisturbed(run, words, options, fix)
+                cores.append(disturbed)
                 if problem and fix:
                     why[fix] = [problem]
                 elif fix and unfit(run):
@@ -133,7 +154,7 @@ def measured(
             {
                 "program": program, "fix": fix, "half": half(options.device, program, fix),
                 "promise": promised[fix], "base": base, "fixed": fixed[fix], "unfit": why[fix],
-                "others": busiest,
+                "others": None if None in cores else max(n for n in cores if n is not None),
             }
         )
         for fix in fixes
@@ -174,6 +195,7 @@ def asked() -> argparse.Namespace:
     add("--out", type=Path, help="[benchmarks/results/predictions-<device>.json]")
     add("--again", action="store_true", help="measure all anew, whatever the results have")
     add("--windows", type=Path, metavar="FOLDER", help="keep the recorded runs there")
+    add("--made", type=Path, metavar="FOLDER", help="read runs that lie there: see _run")
     add("--table", type=Path, metavar="FILE.json", help="only print the table")
     options = parser.parse_args()
     if options.others is None:
@@ -191,6 +213,11 @@ def _names(text: str) -> list[str]:
 
 def _folder(device: str, program: str) -> str:
     return f"{device}-{program}".replace(", ", "-").replace(" ", "_")
+
+
+def _run(device: str, program: str, fix: str, turn: int) -> str:
+    """How `--made` names the run of a fix (empty: none) in a round, from 0."""
+    return f"{_folder(device, program)}--{fix or 'unchanged'}--{turn}"
 
 
 def _say(program: str, what: str) -> None:

@@ -4,7 +4,8 @@ python benchmarks/replay.py --device cpu                    run, replay, write, 
 python benchmarks/replay.py --programs "mlp+cnn"            only some
 python benchmarks/replay.py --table FILE.json               the table of earlier results
 
-Each program runs once under `stepscope run`; what is known is written after each.
+Each program runs once under `stepscope run`; what is known is written after each. With `--made
+FOLDER` runs that lie there are read instead: those that predictions.py keeps in its `--windows`.
 """
 
 import argparse
@@ -34,6 +35,9 @@ def main() -> None:
     out = options.out or RESULTS / f"replay-{options.device}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     head = about("stepscope.replay/1", "replay.py", _without_folders, options.device)
+    if options.made and out.exists():  # where and when the runs were made, it says already
+        earlier = json.loads(out.read_text())
+        head = earlier | {"command": f"{earlier['command']}; {head['command']}"}
     document = head | {"results": []}
     for name in options.programs or PROGRAMS[options.device]:
         print(f"{name} …", file=sys.stderr, flush=True)
@@ -48,8 +52,11 @@ def _without_folders(word: str) -> str:
 
 def result(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """What a program's run gives, or `problem`: why it gives nothing."""
+    short = name.replace(", ", "-").replace(" ", "_")
+    if options.made:
+        return _read(options.made / f"{options.device}-{short}")
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(options.keep or scratch) / name.replace(", ", "-").replace(" ", "_")
+        folder = Path(options.keep or scratch) / short
         command = [sys.executable, "-m", "stepscope.cli.main", "run", "--quiet", "--force"]
         words = arguments(name, options.device)
         try:
@@ -63,9 +70,16 @@ def result(name: str, options: argparse.Namespace) -> dict[str, Any]:
             if done.returncode:
                 last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
                 return {"problem": f"exit code {done.returncode}: {' '.join(last)}"}
-            return measured(folder)
-        except (subprocess.TimeoutExpired, RuntimeError) as problem:
+        except subprocess.TimeoutExpired as problem:
             return {"problem": str(problem)}
+        return _read(folder)
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        return measured(folder)
+    except (OSError, RuntimeError) as problem:
+        return {"problem": str(problem)}
 
 
 def environment(device: str) -> dict[str, str]:
@@ -86,6 +100,7 @@ def asked() -> argparse.Namespace:
     )
     parser.add_argument("--out", type=Path, help="[benchmarks/results/replay-<device>.json]")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the run folders there")
+    parser.add_argument("--made", type=Path, metavar="FOLDER", help="read the runs that lie there")
     parser.add_argument("--table", type=Path, metavar="FILE.json", help="only print the table")
     options = parser.parse_args()
     known = PROGRAMS[options.device]

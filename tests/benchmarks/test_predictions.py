@@ -204,7 +204,9 @@ def driver(load, monkeypatch):
 
 
 def options(**more: Any) -> argparse.Namespace:
-    return argparse.Namespace(device="cpu", rounds=2, others=0.3, **more)
+    return argparse.Namespace(
+        **({"device": "cpu", "rounds": 2, "others": 0.3, "made": None} | more)
+    )
 
 
 def test_a_run_that_others_disturbed_is_repeated_but_not_for_ever(driver, tmp_path, monkeypatch):
@@ -286,6 +288,37 @@ def test_results_are_merged_and_windows_serve_again(driver, tmp_path, monkeypatc
     assert runs == [], "no time, nothing run, all kept"
     assert "out of time" in capsys.readouterr().err
     assert [one["fix"] for one in call("--fixes", "foreach", "--again")] == ["foreach"]
+
+
+def test_runs_made_earlier_are_read_and_none_is_made(driver, tmp_path, monkeypatch, capsys):
+    program, runs = driver
+    out, made = tmp_path / "found.json", tmp_path / "made"
+    out.write_text(json.dumps({**HEAD, "command": "there", "pairs": []}))
+    for folder, code in (("unchanged", 0), ("foreach", 0), ("fused_optimizer", 1)):
+        (made / f"cpu-lstm--{folder}--0").mkdir(parents=True)
+        run = {"schema": "stepscope.run/1", "run": {"exit_code": code}}
+        (made / f"cpu-lstm--{folder}--0" / "run.json").write_text(json.dumps(run))
+    (tmp_path / "cpu-lstm").mkdir()
+    (tmp_path / "cpu-lstm" / "rows.npy").touch()
+    times = {"unchanged": 10.0, "foreach": 5.0}
+    monkeypatch.setattr(program, "unfit", lambda run: [])
+    monkeypatch.setattr(
+        program, "step_times", lambda run: ([times[run.name.split("--")[1]]] * 40, 8)
+    )
+    monkeypatch.setattr(program, "about", lambda *rest: {**HEAD, "command": "here", "device": "?"})
+    words = ["--out", str(out), "--windows", str(tmp_path), "--made", str(made), "--rounds", "1"]
+    monkeypatch.setattr(sys, "argv", ["predictions.py", *words, "--programs", "lstm+gpt"])
+    program.main()
+    found = json.loads(out.read_text())
+    assert runs == []
+    assert (found["command"], found["device"]) == ("there; here", HEAD["device"])
+    assert {one["fix"]: one["status"] for one in found["pairs"]} == {
+        "foreach": "measured", "fused_optimizer": "not applicable",
+    }  # fmt: skip
+    by_fix = {one["fix"]: one for one in found["pairs"]}
+    assert by_fix["fused_optimizer"]["reasons"] == ["exit code 1"]
+    assert by_fix["foreach"]["others"] is None
+    assert "is not known" in capsys.readouterr().out
 
 
 def test_an_unknown_program_is_told_of(driver, monkeypatch, capsys):

@@ -2,11 +2,12 @@
 
 The window's trace is kept without marks and what no one reads, and where that is still too
 large, for fewer steps; the second trace, whose analysis `window.json` has, is left out. Folders
-of the recording machine are renamed.
+and devices of the recording machine are renamed.
 """
 
 import gzip
 import json
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -14,16 +15,19 @@ from typing import Any
 
 HERE = Path(__file__).parent
 ARCHIVES = HERE / "recorded"
-LARGEST = 60_000
+LARGEST = 80_000
 """Bytes of an archive."""
 _TRACE = "window.pt.trace.json"
 _LEFT_OUT = ("stacks.pt.trace.json.gz", f"{_TRACE}.gz", "lock", "python.txt", "memory-cpu.bin")
 _UNREAD = ("Ev Idx", "Record function id", "Fwd thread id", "Concrete Inputs", "Input Strides")
 _TEXTS = (".json", ".jsonl")
+_PACKAGES = re.compile(r"(/[^\s\"]*?)/lib/python3\.\d+/(?:site|dist)-packages")
+_TOOLS = re.compile(r"(/[^\s\"]*?)/bin/py-spy")
+_DEVICE = re.compile(r"GPU-[0-9a-f]{8}(-[0-9a-f]+)+")
 
 
 def record(run: Path, archive: Path) -> None:
-    """Write a run folder as an archive of at most 60 kB."""
+    """Write a run folder as an archive of at most 80 kB."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     for steps in (6, 3, 2, 1):
         _write(run, archive, steps)
@@ -91,7 +95,9 @@ def _renamed(text: str, run: Path) -> str:
         sys.prefix: "/home/me/venv",
         sys.base_prefix: "/usr",
     }
+    for found in (*_PACKAGES.findall(text), *_TOOLS.findall(text)):
+        places.setdefault(found, "/home/me/venv")
     for place in sorted(places, key=len, reverse=True):
         if len(place) > len("/usr"):
             text = text.replace(place, places[place])
-    return text
+    return _DEVICE.sub("GPU-0", text)

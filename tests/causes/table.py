@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,11 +104,22 @@ def worth(finding: dict[str, Any]) -> float:
 
 def run(program: Program, folder: Path) -> Row:
     """Observe a program into a folder, and read what was found."""
+    problem = observe(program, folder)
+    return Row(program, (), problem) if problem else read(program, folder)
+
+
+def observe(program: Program, folder: Path) -> str | None:
+    """Run a program into a folder; why that failed, None where it did not."""
     variables = {"OMP_NUM_THREADS": "1"} if program.threads == "one" else {}
     to = ("run", "--quiet", "--force", "--out", str(folder), str(program.path))
     observed = _stepscope(*to, **variables)
     if observed.returncode:
-        return Row(program, (), f"exit code {observed.returncode}: {observed.stderr[-200:]}")
+        return f"exit code {observed.returncode}: {observed.stderr[-200:]}"
+    return None
+
+
+def read(program: Program, folder: Path) -> Row:
+    """What is found in a folder."""
     shown = _stepscope("show", str(folder), "--json")
     if shown.returncode:
         return Row(program, (), f"show: {shown.stderr[-200:]}")
@@ -137,7 +149,10 @@ def line(row: Row) -> str:
 
 
 def main() -> int:
-    """Run them one after the other; exit code 1 where too many are missed."""
+    """Run them one after the other; exit code 1 where too many are missed.
+
+    On a GPU what was found is read beside the next one's run, which leaves most cores idle.
+    """
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*")
     parser.add_argument("--device", choices=["cpu", "cuda"])
@@ -145,21 +160,32 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="leave the run folders there")
     arguments = parser.parse_args()
     device = arguments.device or (None if arguments.names else "cpu")
-    rows = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(1) as beside:
         base = arguments.keep or Path(scratch)
+        reading = []
         for program in programs(device, arguments.names):
-            row = run(program, base / program.name)
-            rows.append(row)
-            print(line(row), flush=True)
-            if arguments.record is not None and (base / program.name / "run.json").exists():
-                from recorded import record
-
-                record(base / program.name, arguments.record / f"{program.name}.zip")
+            folder = base / program.name
+            archive = arguments.record and arguments.record / f"{program.name}.zip"
+            problem = observe(program, folder)
+            reading.append(beside.submit(_row, program, folder, problem, archive))
+            if program.device == "cpu":
+                reading[-1].result()
+        rows = [one.result() for one in reading]
     print(totals(rows))
     planted = [row.ok for row in rows if not row.program.healthy]
     good = not planted or sum(planted) >= GOAL * len(planted)
     return 0 if good and all(row.ok for row in rows if row.program.healthy) else 1
+
+
+def _row(program: Program, folder: Path, problem: str | None, archive: Path | None) -> Row:
+    """The row of a run that was observed, printed; the run is kept where an archive is named."""
+    row = Row(program, (), problem) if problem else read(program, folder)
+    print(line(row), flush=True)
+    if archive is not None and (folder / "run.json").exists():
+        from recorded import record
+
+        record(folder, archive)
+    return row
 
 
 def _stepscope(*arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":

@@ -243,6 +243,23 @@ def test_two_samples_a_step_are_few_for_a_gpu():
     assert look("small_batch", case(show=usual, trace=window, after=18.0)) == []
 
 
+def test_kernels_too_short_to_grow_with_the_batch_count_as_fixed():
+    run = show(steps={"samples_per_step": 2.0}, loaders=[loader(batch_size=2)])
+    window = trace(
+        breakdown_ns={"compute": 36 * MS, "idle": 108 * MS, "exposed_copy": 0},
+        idle_ns={"host": 108 * MS, "between_kernels": 0},
+    )
+
+    def times(mean_us: float) -> str:
+        kernel = {"name": "k", "category": "pointwise", "total_ns": 36 * MS,
+                  "count": int(36e3 / mean_us)}  # fmt: skip
+        one = case(show=run, trace=window | {"kernels": [kernel]}, after=18.0)
+        return str(only("small_batch", one).fix)
+
+    assert times(4.0) == "batch=16"
+    assert times(14.0) == "batch=8"
+
+
 def test_anomaly_detection_left_on():
     window = on_host(("aten::addmm", 20, 300.0), ("aten::ne", 40, 30.0), ("aten::any", 40, 30.0))
     run = show("cpu", config={"switches": {"anomaly_detection": True}})

@@ -167,6 +167,25 @@ def test_workers_are_not_more_than_cores():
     assert str(one.fix) == "workers=4"
 
 
+@pytest.mark.parametrize(
+    ("share", "workers"), [(None, 4), (0.9, 4), (0.5, 8), (0.1, 16), (0.0, 16)]
+)
+def test_workers_that_wait_for_storage_may_be_more_than_cores(share, workers):
+    config = {"machine": {"cpu": {"usable_cores": 4}}}
+    slow = dataset(600.0, processor_share=share)
+    one = found(waiting(600.0, config=config, pipeline=[slow]))["data.loader_bound"]
+    assert str(one.fix) == f"workers={workers}"
+    cores = {e.what: e.value for e in one.evidence}["usable cores"]
+    assert cores == 4
+
+
+def test_waiting_workers_are_no_more_than_hide_the_wait():
+    config = {"machine": {"cpu": {"usable_cores": 4}}}
+    slow = dataset(100.0, processor_share=0.05)
+    one = found(waiting(100.0, config=config, pipeline=[slow]))["data.loader_bound"]
+    assert str(one.fix) == "workers=6"
+
+
 def test_more_workers_than_cores_are_too_many():
     config = {"machine": {"cpu": {"usable_cores": 4}}, "switches": {"threads": 4}}
     document = waiting(0.2, device="cpu", workers=16, batch=30.0, config=config)

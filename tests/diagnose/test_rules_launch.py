@@ -1,11 +1,15 @@
 """Rules about the host that feeds the device too slowly."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 from cases import Document, case, show, trace
 from rulings import of_recording, only
 
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules import look
+from stepscope.record.rows import STEP_PHASES
 
 LAUNCH = (
     "launch_bound",
@@ -76,6 +80,19 @@ def test_kernels_from_cuda_graphs_are_not_launch_bound():
     assert look("launch_bound", case(show=show(), trace=window, after=8.0)) == []
 
 
+def test_launches_of_an_optimizer_that_could_be_fused_are_its_own_rules():
+    spent = {"data_wait": 0.0, "h2d": 0.0, "forward": 3.0, "backward": 5.0, "optimizer": 12.0}
+    adam = {"id": 0, "name": "Adam", "parameters": 160, "foreach": False, "fused": None}
+    one = case(
+        show=show(phases_ms=spent, config={"optimizers": [adam]}),
+        trace=idle_for_host(6.0),
+        after=8.0,
+    )
+    assert look("launch_bound", one) == []
+    fused = show(phases_ms=spent, config={"optimizers": [adam | {"fused": True}]})
+    assert only("launch_bound", case(show=fused, trace=idle_for_host(6.0), after=8.0)).share > 0.1
+
+
 def test_a_compiled_model_is_not_told_to_compile():
     run = show(config={"compile": [{"what": "Net"}]})
     one = case(show=run, trace=idle_for_host(6.0), after=8.0)
@@ -88,6 +105,30 @@ def test_indexing_a_tensor_element_by_element_is_a_loop():
     assert "200 rounds" in finding.why
     assert finding.share > 0.2
     assert finding.where[0].line == 56
+
+
+def test_a_loop_takes_no_part_of_the_step_that_is_the_optimizers():
+    window = host_of(("aten::select", 200, 20.0), ("aten::addcdiv_", 200, 50.0))
+    phases = {"forward": 3.0, "backward": 5.0, "optimizer": 12.0}
+    one = case("cpu", show=show("cpu", phases_ms=phases), trace=window, after=10.0)
+    assert only("python_loops", one).share <= 0.4
+
+
+def stretches(**counts: int) -> SimpleNamespace:
+    """Tasks whose host is so often in `aten::select` in each phase."""
+    phases = [STEP_PHASES.index(phase) for phase, n in counts.items() for _ in range(n)]
+    chain = SimpleNamespace(phase=np.array(phases), operator=np.zeros(len(phases), int))
+    return SimpleNamespace(names=["aten::select"], host=chain)
+
+
+def test_what_the_loader_and_the_optimizer_index_is_no_loop_of_the_programs():
+    window = host_of(("aten::select", 200, 20.0), ("aten::mm", 3, 900.0))
+    one = case("cpu", show=show("cpu"), trace=window, after=10.0)
+    assert "200 rounds" in only("python_loops", one).why
+    one.model.tasks = stretches(data_wait=8, optimizer=8)
+    assert look("python_loops", one) == []
+    one.model.tasks = stretches(data_wait=4, optimizer=4, forward=8)
+    assert "100 rounds" in only("python_loops", one).why
 
 
 def test_lines_that_launch_very_many_short_kernels_are_where_the_loop_is():

@@ -109,6 +109,20 @@ def test_the_same_data_in_every_step():
     assert one.predicted.step_ms == pytest.approx(18.0)
 
 
+def test_copies_that_need_not_be_are_not_to_be_made_beside_compute():
+    again = sync("pageable copy", 400.0, line=52)
+    window = trace(copies=[copies("HtoD", "pageable", 24.0)])
+
+    def replayed(*changes):
+        return 15.0 if any("overlap" in change.__qualname__ for change in changes) else 17.0
+
+    alone = show(syncs=[again], sites=[])
+    found_alone = found(alone, after=replayed, source=LOOP, window=window)
+    assert set(found_alone) == {"transfer.repeated_copies"}
+    both = found(show(syncs=[again, PAGEABLE]), after=replayed, source=LOOP, window=window)
+    assert "transfer.not_overlapped" in both
+
+
 @pytest.mark.parametrize(
     ("line", "more"),
     [
@@ -142,6 +156,7 @@ def test_many_tensors_that_come_back():
     one = result["transfer.device_to_host"]
     assert "11 times a step" in one.why
     assert "torch.stack" in one.advice
+    assert len(one.predicted.changes) == 2, "neither waits nor, in most steps, copies"
 
 
 def test_one_tensor_that_comes_back_is_a_wait():

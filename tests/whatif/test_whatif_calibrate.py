@@ -5,6 +5,8 @@ import pytest
 
 from stepscope.analyze.whatif.calibrate import calibration
 from stepscope.analyze.whatif.forward import Clocks
+from stepscope.analyze.whatif.priors import BARE_HOST
+from stepscope.analyze.whatif.unstretched import bare_times
 from stepscope.record.rows import PROFILED, ROW_COLUMNS, STACKS, STEP_PHASES, Kind
 
 MS = 1e6
@@ -135,3 +137,58 @@ def test_clocks_of_another_number_of_steps_are_averaged():
     assert clocks.of(2) is clocks
     assert clocks.of(3).forward.tolist() == [2.0, 2.0, 2.0]
     assert Clocks(np.zeros(0), np.zeros(0)).of(3) is None
+
+
+def held_up(free=5, after=40):
+    """A run beside a device whose queue is full in all steps but some after the windows."""
+    held = BARE | {"forward": 6.0, "backward": 8.0}
+    rows = run(bare=held, device=2.0, after=0)
+    steps = [row(Kind.STEP, BARE, device=2.0) for _ in range(free)]
+    steps += [row(Kind.STEP, held, device=2.0) for _ in range(after)]
+    more = table(steps)
+    more["end_ns"] += rows["end_ns"][-1] - START
+    return np.concatenate([rows, more])
+
+
+def test_a_host_that_a_full_queue_holds_up_is_known_by_the_steps_after_the_window():
+    found = calibration(held_up(), START, first=20)
+    held = found.beside(found.step_ms)
+    assert held.held
+    assert held.bare_ms["forward"] == pytest.approx(3)
+    assert held.bare_ms["backward"] == pytest.approx(4)
+    assert held.step_ms == found.step_ms > 14, "the step itself stays what it is"
+    recorded = np.array([held.window_ms[phase] for phase in STEP_PHASES])
+    scale = dict(zip(STEP_PHASES, held.scale(recorded), strict=True))
+    assert scale["forward"] * 4 == pytest.approx(3)
+    assert scale["backward"] * 8 == pytest.approx(4)
+
+
+def test_a_host_beside_an_idle_device_is_taken_as_its_clocks_say():
+    found = calibration(held_up(), START, first=20)
+    assert found.beside(0.9 * found.step_ms) is found
+    assert found.bare_ms["forward"] == pytest.approx(6, rel=0.1)
+
+
+def test_a_held_up_host_that_is_never_free_is_scaled_by_a_prior():
+    found = calibration(held_up(free=1), START, first=20)
+    held = found.beside(found.step_ms)
+    assert not held.held
+    assert held.factors["forward"] == BARE_HOST
+    assert held.factors["other"] == found.factors["other"]
+    assert calibration(run(device=2.0, after=1), START, first=2).free_ms == {}
+    assert calibration(run(), START, first=2).free_ms == {}
+
+
+def test_what_recording_does_not_stretch_stays_and_the_phase_as_a_whole_follows_the_clocks():
+    duration = np.array([4.0, 4.0, 10.0, 2.0])
+    phase = np.array([0, 0, 1, 0])
+    fixed = np.array([True, False, False, False])
+    found = bare_times(duration, phase, np.array([0.7, 0.5]), fixed)
+    assert found.tolist() == pytest.approx([4.0, 2.0, 5.0, 1.0])
+
+
+def test_what_recording_does_not_stretch_leaves_the_rest_half_its_time():
+    found = bare_times(
+        np.array([9.0, 1.0]), np.zeros(2, int), np.array([0.5]), np.array([True, False])
+    )
+    assert found.tolist() == pytest.approx([4.75, 0.25])

@@ -101,6 +101,15 @@ def test_without_launch_cost_the_device_is_left():
     assert half == pytest.approx(340)
 
 
+def test_no_graph_is_captured_over_a_result_whose_size_is_waited_for():
+    sized = wait(Waited.SHAPE)
+    tasks = make(host(50), launch(10), sized, host(50), launch(10), host(40, "backward"))
+    graph = changes.no_launch_cost(launch_ns=0)
+    waited = step_us(tasks)
+    assert step_us(tasks, graph) == pytest.approx(waited - 40)
+    assert step_us(tasks, changes.drop_waits("nonzero"), graph) < 30
+
+
 def test_kernels_are_scaled_by_category_and_by_each_their_own_factor():
     tasks = make(host(1), launch(100), host(1), launch(60, category="pointwise"))
     halved = changes.scale_kernels(kernels("matmul"), 0.5)

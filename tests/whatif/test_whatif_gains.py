@@ -97,9 +97,10 @@ def test_tf32_concerns_only_what_is_multiplied_in_fp32():
     assert change_for("tf32", "off", one) is None
 
 
-def test_channels_last_takes_the_layout_changes_away():
+def test_channels_last_takes_the_layout_changes_away_and_normalises_faster():
     share = device_time(of_recording("resnet50_b64_h200"), "channels_last")
-    assert share == pytest.approx(1 - 0.95 * 3.43 / 31.9, abs=0.01)
+    normalising = 0.4 * 10.8  # what the recording has of it, less what is left
+    assert share == pytest.approx(1 - (0.95 * 3.43 + normalising) / 31.9, abs=0.01)
 
 
 def test_a_cuda_graph_leaves_a_launch_bound_step_to_the_device():

@@ -175,10 +175,10 @@ def slowed(timeline, steps, by):
 SLOWER = dict(zip(STEP_PHASES, (1.0, 1.2, 1.8, 1.3, 2.2, 1.4), strict=True))
 
 
-def clocks_say(factors):
+def clocks_say(factors, step_ms):
     return Calibration(
         factors=factors, uncertainty=dict.fromkeys(factors, 0.01),
-        bare_ms=dict.fromkeys(factors, 0.0), window_ms={}, step_ms=40.0, steps=100,
+        bare_ms=dict.fromkeys(factors, 0.0), window_ms={}, step_ms=step_ms, steps=100,
     )  # fmt: skip
 
 
@@ -189,11 +189,11 @@ def test_the_clocks_factors_give_the_step_before_recording_slowed_it(name):
     steps = find_steps(timeline).steps[1:-1]
     truth = build(timeline, steps).step_ms
     heavy, marks = slowed(timeline, steps, SLOWER)
-    calibrated = build(heavy, marks, clocks_say({p: 1 / f for p, f in SLOWER.items()}))
+    calibrated = build(heavy, marks, clocks_say({p: 1 / f for p, f in SLOWER.items()}, truth))
     assert calibrated.calibrated
     assert calibrated.step_ms == pytest.approx(truth, rel=0.03)
     assert build(heavy, marks).step_ms > 1.2 * truth
-    one = build(heavy, marks, clocks_say(dict.fromkeys(STEP_PHASES, 1 / 1.8))).step_ms
+    one = build(heavy, marks, clocks_say(dict.fromkeys(STEP_PHASES, 1 / 1.8), truth)).step_ms
     assert abs(one / truth - 1) > 0.03
     if name == "resnet50_b64_h200":
         assert calibrated.replay(changes.drop_waits()).step_ms < 0.96 * truth

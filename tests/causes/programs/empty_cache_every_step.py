@@ -12,7 +12,7 @@ def main():
     layers = [layer for _ in range(8) for layer in (nn.Linear(2048, 2048), nn.ReLU())]
     model = nn.Sequential(*layers).cuda().bfloat16()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-    inputs = torch.rand(4096, 2048, device="cuda", dtype=torch.bfloat16)
+    inputs = torch.rand(16_384, 2048, device="cuda", dtype=torch.bfloat16)
     for _ in range(80):
         loss = model(inputs).square().mean()
         optimizer.zero_grad()

@@ -10,12 +10,12 @@ DEVICE = "cuda"
 def main():
     torch.manual_seed(0)
     layers = [
-        layer for _ in range(60) for layer in (nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU())
+        layer for _ in range(30) for layer in (nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU())
     ]
     model = nn.Sequential(*layers).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     inputs = torch.rand(256, 64, device="cuda")
-    for _ in range(100):
+    for _ in range(150):
         loss = model(inputs).square().mean()
         optimizer.zero_grad()
         loss.backward()

@@ -19,10 +19,10 @@ class Masked(nn.Module):
 
 def main():
     torch.manual_seed(0)
-    model = nn.Sequential(*[Masked() for _ in range(30)]).cuda().bfloat16()
+    model = nn.Sequential(*[Masked() for _ in range(16)]).cuda().bfloat16()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, fused=True)
-    inputs = torch.rand(8192, 1024, device="cuda", dtype=torch.bfloat16)
-    for _ in range(60):
+    inputs = torch.rand(32_768, 1024, device="cuda", dtype=torch.bfloat16)
+    for _ in range(80):
         loss = model(inputs).square().mean()
         optimizer.zero_grad()
         loss.backward()

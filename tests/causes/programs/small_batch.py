@@ -10,7 +10,7 @@ DEVICE = "cuda"
 
 def main():
     torch.manual_seed(0)
-    data = TensorDataset(torch.rand(200, 3, 64, 64), torch.randint(10, (200,)))
+    data = TensorDataset(torch.rand(400, 3, 64, 64), torch.randint(10, (400,)))
     loader = DataLoader(data, batch_size=2, shuffle=True, pin_memory=True)
     layers = [nn.Conv2d(3, 64, 3, padding=1), nn.ReLU()]
     for _ in range(8):

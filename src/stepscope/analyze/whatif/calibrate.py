@@ -1,7 +1,7 @@
 """From recorded to bare host time: what the always-on clocks measured in the window and outside."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,11 @@ _NOTABLE = 0.01
 _QUEUED = 0.1
 _COMPUTED = ("forward", "backward", "optimizer")
 _OTHER = STEP_PHASES.index("other")
+_COMPUTES = [STEP_PHASES.index(phase) for phase in _COMPUTED]
 _IS_OTHER = np.arange(len(STEP_PHASES)) == _OTHER
+_FREE = 3  # steps after the last window: the device's queue is empty, and fills again
+_FULL = 0.95  # of the bare step: a device that works for so much of it is what sets its pace
+_HELD = 0.85  # of the usual host time: a host that needs no more when free is else held up
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +46,29 @@ class Calibration:
     """The share of the window's time that the clocks book to no step."""
     clocks: Clocks = field(default_factory=lambda: Clocks(np.zeros(0), np.zeros(0)))
     """What they measured in each step of the window."""
+    free_ms: Mapping[str, float] = field(default_factory=dict)
+    """Host time of the phases that compute in the steps right after the windows, when the device's
+    queue is not full yet; empty without a device, or where too few steps follow."""
+    held: bool = False
+    """Whether a full queue holds the host up; `bare_ms` is then of steps in which it did not."""
     data_wait_low_ms: float = 0.0
     """What a batch costs the host where it lies ready: the low end of bare data waits."""
+
+    def beside(self, busy_ms: float) -> "Calibration":
+        """The same, knowing how long the device works for a step.
+
+        One that works for all of the bare step holds the host up, in the clocks too: then the
+        steps tell in which it did not, and where there are none, a prior.
+        """
+        if busy_ms < _FULL * self.step_ms:
+            return self
+        bare, factors = dict(self.bare_ms), dict(self.factors)
+        free = {p: min(bare[p], ms) for p, ms in self.free_ms.items()}
+        if not free or sum(free.values()) > _HELD * sum(bare[p] for p in free):
+            for phase in _COMPUTED:
+                factors[phase] = min(factors[phase], BARE_HOST)
+            return replace(self, factors=factors)
+        return replace(self, bare_ms=bare | free, held=True)
 
     def scale(self, recorded_ms: Floats, queued: Floats | None = None) -> Floats:
         """What to multiply recorded host time by, phase by phase, to have the bare program's.
@@ -64,6 +89,8 @@ class Calibration:
         whole = float(bare.sum() / slowed.sum()) if slowed.any() else 1.0
         surely = np.minimum(recorded_ms, slowed) if slowed.any() else recorded_ms
         aim = factors * surely + whole * (recorded_ms - surely)
+        if self.held:
+            aim[_COMPUTES] = np.minimum(bare, recorded_ms)[_COMPUTES]
         if self.outside > _NOTABLE:
             aim[_OTHER] = bare[_OTHER]
         aim[_OTHER] += bare[(recorded_ms <= 0) & ~_IS_OTHER].sum()
@@ -134,8 +161,10 @@ def _calibration(steps: Steps, window: Bools, bare: Bools, outside: float) -> Ca
         means[phase], slowed[phase] = usual / 1e6, recorded / 1e6
         factors[phase] = usual / recorded if recorded > 0 else 1.0
         uncertainty[phase] = float(np.hypot(_doubt(without), _doubt(within)))
+    free: dict[str, float] = {}
     if np.isfinite(steps.device["forward"]).any():
-        _beside_a_device(factors, steps, window, bare)
+        free = _free(steps)
+        _beside_a_device(factors, means, slowed)
     return Calibration(
         factors=factors,
         uncertainty=uncertainty,
@@ -145,16 +174,28 @@ def _calibration(steps: Steps, window: Bools, bare: Bools, outside: float) -> Ca
         steps=int(bare.sum()),
         window=int(window.sum()),
         outside=outside,
+        free_ms=free,
         clocks=Clocks(steps.host["forward"][window], steps.host["backward"][window]),
         data_wait_low_ms=float(np.percentile(steps.host["data_wait"][bare], 10)) / 1e6,
     )
 
 
-def _beside_a_device(factors: dict[str, float], steps: Steps, window: Bools, bare: Bools) -> None:
+def _free(steps: Steps) -> dict[str, float]:
+    """What phases take right after the last window, in ms; a step at odds with two others is
+    left out. Empty where fewer follow."""
+    recorded = np.flatnonzero(steps.in_window)
+    after = np.arange(len(steps))[int(recorded[-1]) + 1 :][:_FREE]
+    if len(after) < _FREE:
+        return {}
+    return {phase: float(np.median(steps.host[phase][after])) / 1e6 for phase in _COMPUTED}
+
+
+def _beside_a_device(
+    factors: dict[str, float], means: dict[str, float], slowed: dict[str, float]
+) -> None:
     """Host time next to a device: copies to it contain waiting, and so do launches into a full
     queue, so copies go by the other phases, and no phase is held to be slower bare."""
-    usual = sum(float(steps.host[p][bare].mean()) for p in _COMPUTED)
-    recorded = sum(float(steps.host[p][window].mean()) for p in _COMPUTED)
+    usual, recorded = (sum(table[p] for p in _COMPUTED) for table in (means, slowed))
     factors["h2d"] = usual / recorded if recorded > 0 else 1.0
     for phase in factors:
         factors[phase] = min(1.0, factors[phase])

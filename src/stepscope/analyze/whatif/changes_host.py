@@ -114,12 +114,15 @@ def no_launch_cost(
     """The host's part of these phases (forward, backward, optimizer) becomes one launch a step.
 
     As a CUDA graph makes it; `keep` is the share of host time that stays (compiled code still
-    launches kernel by kernel). Work stays in order, and waits inside stay.
+    launches kernel by kernel). Work stays in order, and so do waits; a phase in which the host has
+    to wait for a result's size stays as it is: no graph can be captured over that.
     """
-    numbers = [STEP_PHASES.index(phase) for phase in phases or _COMPUTE]
+    asked = [STEP_PHASES.index(phase) for phase in phases or _COMPUTE]
 
     def change(tasks: Tasks) -> Tasks:
-        chain, work = tasks.host, tasks.work
+        chain, work, waits = tasks.host, tasks.work, tasks.waits
+        held = waits.phase[~waits.gone & (waits.what == Waited.SHAPE)]
+        numbers = [number for number in asked if number not in held]
         ours = np.isin(chain.phase, numbers)
         duration = np.where(ours, chain.duration * keep, chain.duration)
         for step in range(tasks.steps):

@@ -18,7 +18,8 @@ LEAST_NS = 2_000.0
 """Of a kernel: none is shorter."""
 SHORT_NS = 10_000.0
 """Kernels shorter than this are bound by latency, which neither rates nor bytes change."""
-_LATENCY_STAYS = 0.8
+LATENCY_STAYS = 0.8
+"""Of such a kernel's time, a prior."""
 NewTime = Callable[[Row], float | None]
 """The nanoseconds that a row of the roofline would take; None: as long as now."""
 
@@ -33,7 +34,7 @@ def bounded(row: Row, least_ns: float, rest: float) -> float | None:
     if bound is None or now <= 0:
         return None
     explained = min(now, bound / REACHED)
-    stays = rest if now / count >= SHORT_NS else max(rest, _LATENCY_STAYS)
+    stays = rest if now / count >= SHORT_NS else max(rest, LATENCY_STAYS)
     after = max(least_ns / REACHED + (now - explained) * stays, LEAST_NS * count)
     return after if after < now else None
 

@@ -11,8 +11,9 @@ from stepscope.analyze.whatif.calibrate import Calibration
 from stepscope.analyze.whatif.chain import Chain, host_chain
 from stepscope.analyze.whatif.labels import Labels, label
 from stepscope.analyze.whatif.replay import Replayed, replay
-from stepscope.analyze.whatif.stops import host_waits, own_cost, queued_shares
+from stepscope.analyze.whatif.stops import by_driver, host_waits, own_cost, queued_shares
 from stepscope.analyze.whatif.tasks import Did, Host, Loader, Tasks
+from stepscope.analyze.whatif.unstretched import bare_times
 from stepscope.analyze.whatif.works import device_tasks
 from stepscope.record.rows import STEP_PHASES
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
@@ -107,7 +108,10 @@ def _tasks(
     if calibration is not None:
         recorded = np.bincount(labels.phase, duration, len(STEP_PHASES)) / len(steps) / 1e6
         queued = queued_shares(chain, labels, waits, duration)
-        duration = duration * calibration.scale(recorded, queued)[labels.phase]
+        if len(waits) < len(steps):  # nothing else keeps the host from running ahead
+            calibration = calibration.beside(float(work.duration.sum()) / len(steps) / 1e6)
+        scale = calibration.scale(recorded, queued)
+        duration = bare_times(duration, labels.phase, scale, by_driver(timeline, chain))
     return Tasks(
         names=timeline.names,
         host=_host(timeline, chain, labels, duration, step),

@@ -22,6 +22,10 @@ _BY_OPERATOR = (
     (Waited.TO_HOST, re.compile(r"^aten::(to|_to_copy|copy_|contiguous)$")),
 )  # fmt: skip
 _LAUNCHES = re.compile(r"LaunchKernel|LaunchCooperative|MemsetAsync|GraphLaunch")
+_MEMORY = re.compile(
+    r"^((cuda|hip)(Malloc|Free|HostAlloc|FreeHost)|cuMem(Create|Map|Unmap|Release|SetAccess|Alloc"
+    r"|Free|HostAlloc))(_v\d+)?$"
+)
 _CALLS_OF_ONE = 4.0  # times the usual launch: beyond, it stood at a full queue
 
 
@@ -64,6 +68,15 @@ def own_cost(timeline: Timeline, chain: Chain, waits: Waits) -> Column:
         usual = float(np.percentile(duration[own], 25))
         duration[own[duration[own] > _CALLS_OF_ONE * usual]] = float(np.median(duration[own]))
     return duration
+
+
+def by_driver(timeline: Timeline, chain: Chain) -> Column:
+    """Which stretches are the driver's own long work, getting or giving back memory: recording
+    adds microseconds to such a call, not a share of it."""
+    host, owner = timeline.host, chain.owner
+    calls = (host.kind == HostKind.RUNTIME) & names_that(timeline, host.name, _MEMORY.search)
+    mask: Column = np.append(calls, False)[owner]
+    return mask
 
 
 def queued_shares(chain: Chain, labels: Labels, waits: Waits, own: Column) -> Column:

@@ -5,6 +5,7 @@ from typing import Any
 
 from stepscope.analyze.timeline.roofline_ceilings import datasheet
 from stepscope.analyze.whatif.changes import scale_host
+from stepscope.analyze.whatif.priors import BARE_HOST
 from stepscope.analyze.whatif.select import host
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules._step import per_step
@@ -13,7 +14,7 @@ from stepscope.record.timeline import DeviceInfo
 
 Row = Mapping[str, Any]
 MATRIX = ("matmul", "convolution", "attention", "recurrent")
-_USUAL = 1.5  # times longer does host time usually seem in a recording
+_USUAL = 1.7  # times longer does host time usually seem in a recording without shapes
 
 
 def kernels(case: Case) -> list[Row]:
@@ -65,20 +66,27 @@ def operators_of(rows: Iterable[Row], most: int = 3) -> tuple[Place, ...]:
 def gain(case: Case, changes: Iterable[Any] | None, words: str, doubt: float) -> Predicted | None:
     """The step with changes; None where they gain nothing or nothing is known.
 
-    A trace alone has stretched host time: there both replays take it as 1.5 times too long.
+    A trace alone has stretched host time: there both replays take it as so much too long.
     """
     if changes is None or case.model is None:
         return None
     asked = tuple(changes)
     if case.show is not None:
         return case.predict(*asked, words=words, doubt=doubt)
-    shrink = scale_host(host(), 1 / _USUAL)
+    stretched = _stretched(case)
+    shrink = scale_host(host(), 1 / stretched)
     before = case.model.replay(shrink).step_ms
     if before <= 0:
         return None
     after = case.model.replay(shrink, *asked).step_ms
-    said = f"{words} (of the recorded step, host time taken as stretched {_USUAL} times)"
+    said = f"{words} (of the recorded step, host time taken as stretched {stretched:.1f} times)"
     return case.reach(case.step_ms * after / before, said, doubt, case.model.error)
+
+
+def _stretched(case: Case) -> float:
+    """How many times longer host time seems in a trace: more where shapes were recorded too."""
+    has = ((case.trace or {}).get("source") or {}).get("has") or {}
+    return 1 / BARE_HOST if has.get("shapes") else _USUAL
 
 
 def in_vain(case: Case, changes: Iterable[Any] | None, predicted: Predicted | None) -> bool:

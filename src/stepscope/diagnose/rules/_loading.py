@@ -9,6 +9,8 @@ from stepscope.diagnose.case import Case
 from stepscope.record.finding import Evidence, Place
 
 _LIMITS = 0.7  # of the step: workers that need longer for a batch set its pace
+_WORKS = 0.7  # of making a batch: the rest is then rather waiting for a core that others have
+_WAITING = 4  # workers to a core at most, however little they work
 _USUAL_CORES = 4  # where it is not known how many may be used
 
 
@@ -26,8 +28,16 @@ class Loading:
     batch_ms: float
     """To make a step's batches in one process."""
     workers: int
-    most: int
-    """Workers that have a core each."""
+    cores: int
+    """Usable ones."""
+
+    @property
+    def most(self) -> int:
+        """Workers that these cores have room for: one each, more where they wait for storage."""
+        share = self.source.get("processor_share")
+        if share is None or share > _WORKS:
+            return self.cores
+        return int(self.cores / max(share, 1 / _WAITING))
 
     @property
     def limits(self) -> bool:
@@ -68,7 +78,7 @@ def loading(case: Case) -> Loading | None:
         # Workers are not recorded; what the host makes in recorded steps is slowed by that.
         batch_ms=made if workers else wait_ms or made,
         workers=workers,
-        most=max(1, int(case.cores or _USUAL_CORES)),
+        cores=max(1, int(case.cores or _USUAL_CORES)),
     )
 
 
@@ -85,7 +95,7 @@ def evidence(how: Loading) -> tuple[Evidence, ...]:
         Evidence("making a batch, in one process", how.batch_ms, "ms"),
         Evidence("everything else", how.compute_ms, "ms a step"),
         Evidence("workers", how.workers),
-        Evidence("usable cores", how.most),
+        Evidence("usable cores", how.cores),
     )
 
 

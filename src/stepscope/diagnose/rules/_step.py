@@ -8,7 +8,8 @@ from stepscope.diagnose.case import Case
 from stepscope.record.finding import Place
 
 STRETCH = 1.8
-"""How much recording stretches host time at most, as seen; device time it leaves alone."""
+"""How much recording without shapes stretches host time at most, as seen; it leaves device time
+alone."""
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): ")
 _COMPUTE = ("forward", "backward", "optimizer")
 

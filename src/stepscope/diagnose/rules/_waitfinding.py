@@ -1,7 +1,8 @@
 """The finding that waits of one kind make."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from stepscope.analyze.whatif.changes import Change
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules._waitgain import evidence, gain, matters, share
 from stepscope.diagnose.rules._waits import Wait, grouped
@@ -18,14 +19,18 @@ def waits_of(
     advice: str,
     words: str,
     fix: FixRef | None = None,
+    besides: Sequence[Change] = (),
     effort: str = "some lines",
     confidence: str = "high",
 ) -> Iterable[Finding]:
-    """One finding of all waits of a kind, where not waiting gains; `words` say why it would."""
+    """One finding of all waits of a kind, where not waiting gains; `words` say why it would.
+
+    `besides` are changes that go with not waiting.
+    """
     some = grouped(case).get(kind)
     if not some:
         return
-    predicted = gain(case, some, words)
+    predicted = gain(case, some, words, besides)
     lost_ms = sum(wait.ms for wait in some)
     if matters(case, predicted, lost_ms):
         yield Finding(

@@ -11,13 +11,17 @@ from stepscope.diagnose.rules._waits import Wait, waits
 from stepscope.record.finding import Evidence, Predicted
 
 
-def gain(case: Case, some: Sequence[Wait], words: str) -> Predicted | None:
+def gain(
+    case: Case, some: Sequence[Wait], words: str, besides: Sequence[changes.Change] = ()
+) -> Predicted | None:
     """The step without these waits, replayed; None without a window or where nothing is gained.
 
-    The replay knows kinds, not lines: of what a kind gains, these lines get their part.
+    `besides` are changes that go with it. The replay knows kinds, not lines: of what a kind gains,
+    these lines get their part.
     """
     kinds = {waited_kind(wait.what) for wait in some}
-    found = case.predict(changes.drop_waits(*sorted({wait.what for wait in some})), words="")
+    dropped = changes.drop_waits(*sorted({wait.what for wait in some}))
+    found = case.predict(dropped, *besides, words="")
     if found is None:
         return None
     ours = sum(wait.ms for wait in some)

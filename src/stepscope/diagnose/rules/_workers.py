@@ -45,8 +45,8 @@ def _bound_ms(case: Case, how: Loading) -> float:
     if case.device != "cpu":
         return how.compute_ms
     switches = ((case.show or {}).get("config") or {}).get("switches") or {}
-    threads = min(how.most, max(1, int(switches.get("threads") or how.most)))
-    return max(how.compute_ms, (threads * how.compute_ms + how.batch_ms) / how.most)
+    threads = min(how.cores, max(1, int(switches.get("threads") or how.cores)))
+    return max(how.compute_ms, (threads * how.compute_ms + how.batch_ms) / how.cores)
 
 
 def cheaper(case: Case, how: Loading, factor: float, words: str) -> Predicted | None:

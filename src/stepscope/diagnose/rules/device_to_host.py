@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from stepscope.analyze.whatif.changes import scale_copies
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules._waitfinding import often, waits_of
 from stepscope.diagnose.rules._waitgain import lost
@@ -9,6 +10,7 @@ from stepscope.diagnose.rules._waits import grouped
 from stepscope.record.finding import Finding
 
 ID = "transfer.device_to_host"
+_SELDOM = 0.1  # of the steps: how often it would do to look at them
 
 
 def look(case: Case) -> Iterable[Finding]:
@@ -25,7 +27,8 @@ def look(case: Case) -> Iterable[Finding]:
         ),
         advice=(
             "Put together what is wanted on the device (torch.stack, torch.cat) and bring it back"
-            " in one copy, every some steps where that will do."
+            " in one copy, every ten steps where that will do."
         ),
-        words="the host waits for no copies back",
+        words="tensors come back in one step of ten, and the host goes on meanwhile",
+        besides=(scale_copies("DtoH", _SELDOM),),
     )

@@ -26,15 +26,15 @@ def look(case: Case) -> Iterable[Finding]:
         return
     parts = [p for p in how.parts if p["what"] == "transform" and _ON_TENSORS.search(p["name"])]
     share = float(sum(part["share"] for part in parts))
-    if share < _MUCH or how.batch_ms / how.most <= how.compute_ms:
+    if share < _MUCH or how.batch_ms / how.cores <= how.compute_ms:
         return
     names = " and ".join(part["name"] for part in parts[:2])
     yield Finding(
         id=ID,
         title=f"{share:.0%} of loading could be done on the GPU",
         why=(
-            f"Even with a worker for each of {how.most} cores a batch comes every"
-            f" {ms(how.batch_ms / how.most)} ms, while the rest of the step takes"
+            f"Even with a worker for each of {how.cores} cores a batch comes every"
+            f" {ms(how.batch_ms / how.cores)} ms, while the rest of the step takes"
             f" {ms(how.compute_ms)} ms. {names} work on tensors, a batch at a time on the GPU."
         ),
         advice=(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
+from stepscope.analyze.whatif.gains_launch import fusible
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules._kernels import gain, more
 from stepscope.diagnose.rules._step import (
@@ -20,6 +21,7 @@ from stepscope.record.finding import Evidence, Finding, FixRef, Predicted
 ID = "launch.launch_bound"
 _LEAST = 0.1
 _FEW = 20
+_MOSTLY = 0.5
 _GRAPH = FixRef("cuda_graph")
 _COMPILE = FixRef("compile", "reduce-overhead")
 
@@ -27,12 +29,13 @@ _COMPILE = FixRef("compile", "reduce-overhead")
 def look(case: Case) -> Iterable[Finding]:
     """Where the device waits for launches in a tenth of the step, graphs not being used already.
 
-    Nothing where host and device take about as long: a launch less then gains little.
+    Nothing where host and device take about as long: a launch less then gains little; nor where
+    most of the step is an optimizer that could be fused: its launches are its own rule's.
     """
     busy, unfed, count = busy_ms(case), unfed_ms(case), kernels_per_step(case)
     if busy is None or part(case, unfed) < _LEAST or count < _FEW or captured(case):
         return
-    if neck_and_neck(case):
+    if neck_and_neck(case) or _optimizers_own(case):
         return
     fix, predicted = _best(case)
     launch = (case.trace or {}).get("launch") or {}
@@ -64,6 +67,11 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="high" if part(case, unfed) >= 0.3 else "medium",
     )
+
+
+def _optimizers_own(case: Case) -> bool:
+    spent = case.phases.get("optimizer", 0.0)
+    return fusible(case) is not None and part(case, spent) >= _MOSTLY
 
 
 def _best(case: Case) -> tuple[FixRef, Predicted | None]:

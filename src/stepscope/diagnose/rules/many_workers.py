@@ -16,7 +16,7 @@ _TOO_MANY = 1.5  # workers a core: below, waiting for storage can be worth it
 def look(case: Case) -> Iterable[Finding]:
     """Where workers outnumber the cores, and they, their start or the wait for them cost time."""
     how = loading(case)
-    if how is None or case.cores <= 0 or how.workers <= _TOO_MANY * case.cores:
+    if how is None or case.cores <= 0 or how.workers <= max(_TOO_MANY * case.cores, how.most):
         return
     starts = spent(case, "epoch_start")
     started = starts.share if starts is not None else 0.0
@@ -27,7 +27,7 @@ def look(case: Case) -> Iterable[Finding]:
     start_s = starts.seconds if starts is not None else 0.0
     yield Finding(
         id=ID,
-        title=f"{how.workers} workers share {how.most} core{'s' if how.most > 1 else ''}",
+        title=f"{how.workers} workers share {how.cores} core{'s' if how.cores > 1 else ''}",
         why=(
             f"A batch takes a worker {ms(how.batch_ms)} ms of a processor that others need too"
             + (f", and starting them took {seconds(start_s)}." if started >= LEAST else ".")
@@ -47,4 +47,4 @@ def _taken(case: Case, how: Loading) -> float:
     """The part of the cores' time that making batches takes from a step computed on them."""
     if case.device != "cpu":
         return 0.0
-    return min(1.0, how.batch_ms / (how.most * case.step_ms))
+    return min(1.0, how.batch_ms / (how.cores * case.step_ms))

@@ -11,10 +11,11 @@ from stepscope.analyze.whatif.select import host, kernels
 from stepscope.analyze.whatif.tasks import Did
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules._kernels import gain
+from stepscope.diagnose.rules._loops import LOOPS, own_operators
 from stepscope.diagnose.rules._step import (
     functions,
     operator_calls,
-    operators,
+    part,
     per_step,
     place_of,
     python_ms,
@@ -40,13 +41,13 @@ def look(case: Case) -> Iterable[Finding]:
     rounds = _rounds(case)
     if not rounds:
         return
-    tiny = [o for o in operators(case) if _belongs(case, o, rounds)]
+    tiny = [o for o in own_operators(case) if _belongs(case, o, rounds)]
     calls = sum(o["count"] for o in tiny) / max(1, steps(case))
     recorded = (case.trace or {}).get("steps", {}).get("mean_ms") or 0.0
     inside = per_step(case, sum(o["self_ns"] for o in tiny))
     share_of_calls = min(1.0, calls / max(operator_calls(case), 1.0))
     spent = inside + python_ms(case) * share_of_calls
-    share = min(1.0, spent / recorded) if recorded else 0.0
+    share = min(_outside(case), spent / recorded) if recorded else 0.0
     if share < _LEAST:
         return
     names = [o["name"] for o in tiny]
@@ -80,8 +81,8 @@ def _rounds(case: Case) -> float:
     """How often a step goes round the loop; 0 where nothing looks like one."""
     count, called = max(1, steps(case)), operator_calls(case)
     rounds = [0.0]
-    for one in operators(case):
-        times, each = one["count"] / count, one["self_ns"] / max(1, one["count"])
+    for one in own_operators(case):
+        times, each = one["count"] / count, one["self_ns"] / max(one["count"], 1e-9)
         indexing = _INDEXING.match(one["name"]) and times >= _LEAST_INDEXING
         many = times >= _LEAST_ANY and _is_own(one["name"]) and each < _SMALL_NS
         if many or (indexing and times >= _INDEXING_SHARE * called):
@@ -96,16 +97,25 @@ def _is_own(name: str) -> bool:
 
 def _belongs(case: Case, one: Any, rounds: float) -> bool:
     often = one["count"] / max(1, steps(case)) >= _OF_THE_LOOP * rounds
-    return bool(often and one["self_ns"] / max(1, one["count"]) < _TINY_NS)
+    return bool(often and one["self_ns"] < _TINY_NS * one["count"])
 
 
 def _changes(names: list[str], share: float) -> list[Any]:
     pattern = any_of(names)
-    return [
-        merge_kernels(kernels(operator=pattern)),
-        remove_host(host(operator=pattern), _REMOVED),
-        remove_host(host(Did.GAP, Did.PYTHON, Did.ANNOTATION), _REMOVED * share),
-    ]
+    between = (Did.GAP, Did.PYTHON, Did.ANNOTATION)
+    found: list[Any] = []
+    for phase in LOOPS:
+        found += [
+            merge_kernels(kernels(operator=pattern, phase=phase)),
+            remove_host(host(operator=pattern, phase=phase), _REMOVED),
+            remove_host(host(*between, phase=phase), _REMOVED * share),
+        ]
+    return found
+
+
+def _outside(case: Case) -> float:
+    """The share of the step that is not the optimizer's: loops there are its own rule's."""
+    return 1 - part(case, case.phases.get("optimizer", 0.0))
 
 
 def _words(calls: float) -> str:

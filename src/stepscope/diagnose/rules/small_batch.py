@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable
 
+from stepscope.analyze.whatif.gains_factors import LATENCY_STAYS, SHORT_NS
 from stepscope.diagnose.case import Case
+from stepscope.diagnose.rules._kernels import kernels
 from stepscope.diagnose.rules._step import (
     busy_ms,
     kernels_per_step,
     operator_calls,
     part,
+    per_step,
     sites,
     unfed_ms,
 )
@@ -31,8 +34,8 @@ def look(case: Case) -> Iterable[Finding]:
     fixed = _fixed_ms(case)
     if fixed is None:
         return
-    times = 2
-    while times < _MOST and 2 * times * (case.step_ms - fixed) <= case.step_ms:
+    times = 2  # doubled as long as what grows with the batch is not the whole step yet
+    while times < _MOST and times * (case.step_ms - fixed) < case.step_ms:
         times *= 2
     batch = _batch(case)
     grows = times * (case.step_ms - fixed)
@@ -71,7 +74,8 @@ def _fixed_ms(case: Case) -> float | None:
     busy, unfed, count = busy_ms(case), unfed_ms(case), kernels_per_step(case)
     if busy is None or not count or part(case, unfed) < _IDLE or 1e3 * busy / count > _SHORT_US:
         return None
-    return unfed
+    short = sum(k["total_ns"] for k in kernels(case) if k["total_ns"] < SHORT_NS * k["count"])
+    return unfed + min(busy, LATENCY_STAYS * per_step(case, short))
 
 
 def _batch(case: Case) -> int | None:

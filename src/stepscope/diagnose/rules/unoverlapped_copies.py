@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from stepscope.analyze.whatif.gains import change_for
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rank import LEAST
-from stepscope.diagnose.rules._copies import of_batches, pinned, recorded
+from stepscope.diagnose.rules._copies import of_batches, pinned, recorded, repeated
 from stepscope.diagnose.rules._loading import loading
 from stepscope.diagnose.rules._step import part, per_step
 from stepscope.diagnose.rules._text import ms
@@ -19,7 +19,7 @@ def look(case: Case) -> Iterable[Finding]:
     copies = recorded(case, "HtoD")
     exposed_ms = sum(per_step(case, one["total_ns"] * (1 - one["overlapped"])) for one in copies)
     share = part(case, exposed_ms)
-    if case.device != "cuda" or share < LEAST:
+    if case.device != "cuda" or share < LEAST or _only_repeated(case):
         return
     predicted = case.predict(
         *(change_for("prefetch", None, case) or ()),
@@ -57,3 +57,9 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="high" if case.model is not None else "medium",
     )
+
+
+def _only_repeated(case: Case) -> bool:
+    """Whether nothing is copied but what need not be, which is another rule's."""
+    again = {wait.place for wait, _ in repeated(case)}
+    return bool(again) and again >= {wait.place for wait in (*of_batches(case), *pinned(case))}
