@@ -15,6 +15,7 @@ from waiting_program import SOURCE
 from stepscope.cli.main import main
 
 OPTIONS = ("--only", "workers=4,channels_last", "--budget", "20m", "--steps", "40", "--seeds", "2")
+pytestmark = pytest.mark.timeout(900)
 LADDER = {"fix", "params", "speedup", "low", "high", "verdict", "predicted_speedup", "proof"}
 
 
