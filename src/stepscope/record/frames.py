@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 _OBSERVER = re.compile(
-    r"[/\\]stepscope[/\\](?:__init__\.py|__main__\.py|api\.py|"
+    r"[/\\]stepscope[/\\](?:__init__\.py|__main__\.py|(?:api|magic|quick)\.py|"
     r"(?:record|stats|store|hardware|probe|trace|analyze|fixes|launch|diagnose|bench|tune|report|"
     r"serve|cli)[/\\])"
 )

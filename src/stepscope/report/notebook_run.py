@@ -40,8 +40,8 @@ def execute(notebook: Any, folder: Path) -> None:
             words = _said(notebook) or f"{problem.ename}: {problem.evalue}"
             raise StepscopeError(f"the notebook stops: {words}") from None
         except (CellTimeoutError, DeadKernelError) as problem:
-            words = (str(problem).strip() or "its kernel died").splitlines()
-            raise StepscopeError(f"the notebook stops: {words[0]}") from None
+            words = (str(problem).strip() or "its kernel died").splitlines()[0]
+            raise StepscopeError(f"the notebook stops: {words}") from None
 
 
 def _said(notebook: Any) -> str:

@@ -3,6 +3,7 @@
 from typing import Any
 
 Document = dict[str, Any]
+_NOTHING_KNOWN = 10  # an interval so many times as high as low says nothing
 
 
 def verdict_words(document: Document) -> str:
@@ -35,6 +36,8 @@ def _against(at: Document, own: int | None) -> str:
     if gain is None:
         return ""
     words = f", {gain['ratio']:.2f}× the program's own {own:,}"
-    limits = f"{gain['low']:.2f}–{gain['high']:.2f}"
-    unclear = ", unclear" if gain["verdict"] == "UNCLEAR" else ""
-    return f"{words} ({limits}{unclear})"
+    if gain["verdict"] != "UNCLEAR":
+        return f"{words} ({gain['low']:.2f}–{gain['high']:.2f})"
+    if gain["high"] > _NOTHING_KNOWN * gain["low"]:
+        return f"{words} (unclear: processes differ too much to say)"
+    return f"{words} ({gain['low']:.2f}–{gain['high']:.2f}, unclear)"

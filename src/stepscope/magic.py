@@ -1,0 +1,112 @@
+"""`%%stepscope`: runs a notebook's cell observed, and shows the report below it."""
+
+import ast
+import linecache
+import shlex
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from types import CodeType
+from typing import Any, NoReturn
+
+from stepscope.api import Observed, observe
+from stepscope.record.errors import StepscopeError, UsageError
+
+
+def register(shell: Any) -> None:
+    """Give an IPython shell the magic."""
+
+    def stepscope(line: str, cell: str) -> Any:
+        __tracebackhide__ = True
+        return _observed(shell, line, cell)
+
+    stepscope.__doc__ = _parser().format_help()
+    shell.register_magic_function(stepscope, "cell", "stepscope")
+
+
+def _observed(shell: Any, line: str, cell: str) -> Any:
+    """The value of the cell's last expression; what the cell raises comes through."""
+    from IPython.core.error import UsageError as Complaint
+
+    __tracebackhide__ = True
+    try:
+        asked = _parser().parse_args(shlex.split(line))
+    except (StepscopeError, ValueError) as problem:
+        raise Complaint(f"%%stepscope: {problem}") from None
+    name = f"In[{len(shell.user_ns['In']) - 1}]"
+    body, last = _compiled(shell, f"%%stepscope {line}".rstrip(), cell, name)
+    observed: Observed | None = None
+    value = None
+    try:
+        with observe(
+            asked.out, window=asked.window, steps=asked.steps, force=asked.force, program=name
+        ) as observed:
+            exec(body, shell.user_ns)
+            value = eval(last, shell.user_ns) if last is not None else None
+    except StepscopeError as problem:
+        if observed is None:
+            raise Complaint(f"%%stepscope: {problem}") from None
+        raise
+    finally:
+        if observed is not None:
+            _hand_over(shell, asked, observed)
+    return None if cell.rstrip().endswith(";") else value
+
+
+def _compiled(shell: Any, first: str, cell: str, name: str) -> tuple[CodeType, CodeType | None]:
+    """The cell's code, and its last line's where that is an expression.
+
+    Lines count from the magic's own, as the notebook shows them.
+    """
+    source = shell.transform_cell(cell)
+    tree = ast.increment_lineno(shell.transform_ast(ast.parse(source, name)), 1)
+    text = f"{first}\n{source}"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    ending = None
+    if isinstance(last, ast.Expr):
+        ending = compile(ast.Expression(last.value), name, "eval", dont_inherit=True)
+    return compile(tree, name, "exec", dont_inherit=True), ending
+
+
+def _hand_over(shell: Any, asked: Namespace, observed: Observed) -> None:
+    """The run under the name that was asked for, and its report on the screen."""
+    from IPython.display import display
+
+    result = observed.result
+    if asked.name is not None:
+        shell.user_ns[asked.name] = result
+    if asked.quiet:
+        return
+    try:
+        display(result.report())
+    except StepscopeError as problem:  # no chart library: the screen is told all the same
+        print(f"{result!r}\n\nstepscope: {problem}")
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message)
+
+
+def _parser() -> ArgumentParser:
+    words = "Run the cell observed."
+    parser = _Parser(prog="%%stepscope", description=words, add_help=False)
+    add = parser.add_argument
+    add("--window", type=_count, default=6, help="steps recorded per kernel (6)")
+    add("--steps", type=_count, help="leave the cell after so many steps")
+    add("--out", help="run folder (.stepscope/<id>)")
+    add("--force", action="store_true", help="replace the run in --out")
+    add("--as", dest="name", type=_name, help="keep the result under this name")
+    add("--quiet", action="store_true", help="show no report")
+    return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a number from 1 up")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not text.isidentifier():
+        raise ArgumentTypeError(f"{text!r} is not a name")
+    return text
