@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stepscope.report.bench import device_names
+from stepscope.report.bench import device_names, impossible
 from stepscope.report.bench_columns import floor_words
 from stepscope.report.story.bench_grid import grid_sections, grid_verdict
 from stepscope.report.story.bench_kernels import kernels_sections, kernels_verdict
@@ -72,7 +72,7 @@ def _device(document: Document) -> list[str]:
 
 
 def _notes(document: Document) -> list[Section]:
-    notes = [str(note) for note in document.get("notes") or ()]
+    notes = [_capital(str(note)) for note in document.get("notes") or ()]
     for point in document.get("points") or ():
         named = f"{point['model']} {point['mode']}, batch {point['batch']:,}"
         named += f", {point['variant']}" if point.get("variant") else ""
@@ -84,9 +84,15 @@ def _notes(document: Document) -> list[Section]:
             notes.append(f"{named}: without {one['name']}: {one['why']}")
     floor = document.get("noise_floor")
     if floor is not None:
-        notes.append(floor_words(floor))
-    blocks = [Say(f"{note[:1].upper()}{note[1:]}") for note in dict.fromkeys(notes)]
+        notes.append(_capital(floor_words(floor)))
+    if words := impossible(document.get("points") or []):
+        notes.append(_capital(words))
+    blocks = [Say(f"{note}.") for note in dict.fromkeys(notes)]
     return [Section("quality", "How far to trust this", tuple(blocks))] if blocks else []
+
+
+def _capital(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}"
 
 
 def _environment(document: Document) -> Section:

@@ -40,7 +40,8 @@ def grid_sections(document: Document) -> list[Section]:
     every = groups(document["points"])
     fixes = list((document.get("request") or {}).get("ablate") or [])
     told = [line.plain.strip() for line in answer_lines(document)] if not fixes else []
-    summary: list[Block] = [Say(text) for text in told if text]
+    repeated = sweep_words(every[0]) if len(every) == 1 else ()
+    summary: list[Block] = [Say(text) for text in told if text and text not in repeated]
     charts = (device_chart(every), *(model_chart(every, mode) for mode in _modes(every)))
     summary += [chart for chart in charts if chart is not None]
     made = [Section("summary", "At a glance", tuple(summary))] if summary else []

@@ -37,8 +37,11 @@ def phases_chart(document: Document) -> Chart:
     word = noun(document)
     rows = {word: document["phases_ms"]}
     if document["phases_device_ms"] is not None:
-        rows |= {"host": document["phases_host_ms"], "GPU": document["phases_device_ms"]}
-    labels = PHASES | {"wait": "waits for the GPU"}
+        # What lies in no phase on the device is mostly its idle time, which "other" would hide.
+        device = dict(document["phases_device_ms"])
+        device["idle"] = device.pop("other", 0.0)
+        rows |= {"host": document["phases_host_ms"], "GPU": device}
+    labels = PHASES | {"wait": "waits for the GPU", "idle": "idle or in no phase"}
     series = tuple(
         Series(label, list(rows), [float(row.get(phase) or 0.0) for row in rows.values()])
         for phase, label in labels.items()
