@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint clean
+.PHONY: help demo test test-all lint browser clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -32,10 +32,13 @@ lint: $(VENV)/test.ok ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint ## lint, then the tests that take minutes
+browser: $(VENV)/test.ok ## find a Chromium for the browser tests, or install Playwright's
+	@$(BIN)/python tests/support/find_browser.py
+
+test: lint browser ## lint, then the tests that take minutes
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-all: lint ## the long tests too
+test-all: lint browser ## the long tests too
 	$(BIN)/pytest -n 2
 
 clean: ## remove the venv and caches

@@ -104,7 +104,9 @@ def test_five_are_shown_and_the_rest_is_a_command_away():
 
 def test_the_next_command_applies_what_goes_together():
     text = shown(document(LOADER, ITEM))
-    assert "Next:  stepscope tune train.py --epochs 3    try these, measure and prove them\n" in text
+    assert (
+        "Next:  stepscope tune train.py --epochs 3    try these, measure and prove them\n" in text
+    )
     assert "       stepscope run --fix workers=12 train.py --epochs 3\n" in text
 
 

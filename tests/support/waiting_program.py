@@ -1,6 +1,6 @@
 """A training program whose samples wait on slow storage, and that breaks under one fix only."""
 
-SOURCE = '''
+SOURCE = """
 import glob
 import time
 
@@ -54,4 +54,4 @@ def main():
 
 if __name__ == "__main__":
     main()
-'''
+"""

@@ -164,7 +164,7 @@ def test_a_hang_ends(make_runner, monkeypatch):
 def test_a_write_outside_ends_the_tune_in_one_line(make_runner, tmp_path):
     outside = tmp_path / "outside.txt"
     source = f"try:\n    open({str(outside)!r}, 'w')\nexcept BaseException: pass"
-    runner, cwd = make_runner(source)
+    runner, _ = make_runner(source)
     with pytest.raises(UsageError) as caught:
         runner(Ask())
     said = str(caught.value)

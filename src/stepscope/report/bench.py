@@ -93,13 +93,20 @@ def _remarks(document: Document, every: list[Group]) -> list[Text]:
     floor = document.get("noise_floor")
     if floor is not None:
         remarks.append(floor_words(floor))
-    if any((point.get("mfu") or 0.0) > _IMPOSSIBLE for point in document["points"]):
-        remarks.append(
-            "note: an MFU above 100% means that the ceilings were measured on a busy"
-            " machine: stepscope doctor --refresh"
-        )
+    if words := impossible(document["points"]):
+        remarks.append(f"note: {words}")
     remarks += [f"note: {safe(str(note))}" for note in document.get("notes") or []]
     return [Text(), *(Text(remark, "yellow") for remark in remarks)] if remarks else []
+
+
+def impossible(points: list[Document]) -> str | None:
+    """What an MFU beyond the ceiling means; None where there is none."""
+    if not any((point.get("mfu") or 0.0) > _IMPOSSIBLE for point in points):
+        return None
+    return (
+        "an MFU above 100% means that the ceilings were measured on a busy"
+        " machine: stepscope doctor --refresh"
+    )
 
 
 def _point_notes(document: Document) -> list[str]:

@@ -26,6 +26,9 @@ _DOCUMENT = r"""\documentclass[a4paper,10pt]{article}
 """
 
 
+_SPACES = r"\setlength{\LTpre}{4pt}\setlength{\LTpost}{4pt}\setlength{\LTleft}{0pt}"
+
+
 def document(whole: story.Story, part: str) -> str:
     """What compiles with pdflatex; `part` is the part's file name, plain letters without spaces."""
     return _DOCUMENT % (PACKAGES, text(whole.title), text(whole.subtitle), part)
@@ -36,7 +39,8 @@ def part(whole: story.Story, figures: Mapping[str, str]) -> str:
     needs = "\n".join(f"% {line}" for line in PACKAGES.splitlines())
     head = f"% The document around this needs:\n{needs}\n"
     sections = [made for one in whole.sections if (made := _section(one, figures))]
-    return "\n\n".join([head + rf"\textbf{{{text(whole.verdict)}}}", *sections]) + "\n"
+    verdict = rf"\begingroup{_SPACES}\textbf{{{text(whole.verdict)}}}"
+    return "\n\n".join([head + verdict, *sections, r"\endgroup"]) + "\n"
 
 
 def _section(section: story.Section, figures: Mapping[str, str]) -> str:
@@ -74,7 +78,7 @@ def _pairs(pairs: tuple[tuple[str, str], ...]) -> str:
     sides = r"@{}>{\raggedright\arraybackslash}p{0.3\linewidth}"
     sides += r">{\raggedright\arraybackslash}p{0.66\linewidth}@{}"
     rows = "\n".join(rf"{text(name)} & {text(value)} \\" for name, value in pairs)
-    return rf"\begin{{longtable}}{{{sides}}}" + f"\n{rows}\n" + r"\end{longtable}"
+    return rf"\begin{{longtable}}[l]{{{sides}}}" + f"\n{rows}\n" + r"\end{longtable}"
 
 
 def _figure(chart: story.Chart, figures: Mapping[str, str]) -> str:
@@ -84,7 +88,9 @@ def _figure(chart: story.Chart, figures: Mapping[str, str]) -> str:
     note = rf"\\{{\footnotesize {text(chart.note)}}}" if chart.note else ""
     drawn = rf"\includegraphics[width=0.92\linewidth]{{{figures[chart.id]}}}"
     title = rf"\textbf{{{text(chart.title)}}}\\[2pt]"
-    return rf"\begin{{center}}{title}{drawn}{note}\end{{center}}"
+    return (
+        rf"\noindent\begin{{minipage}}{{\linewidth}}\centering {title}{drawn}{note}\end{{minipage}}"
+    )
 
 
 def _card(card: story.Card) -> str:

@@ -5,10 +5,12 @@ from stepscope.report.latex_escape import text
 from stepscope.report.story.blocks import Column, Table
 from stepscope.report.text import plural
 
+_LONG = 110
+"""Characters of a cell."""
 _WIDE = 92
 """Characters that fit beside each other in the small type of tables."""
-_NUMBER, _LEAST, _MOST = 9, 7, 34
-"""Characters: of a number, of the narrowest and the widest column of text."""
+_NUMBER, _LEAST, _NARROW, _MOST = 9, 7, 16, 60
+"""Characters: of a number; of a column of text at least, where room is short, and at most."""
 
 
 def table(block: Table) -> str:
@@ -16,17 +18,28 @@ def table(block: Table) -> str:
     if not block.rows:
         return ""
     rows = [
-        [shown(value, column) for value, column in zip(line, block.columns, strict=True)]
+        [_short(shown(value, column)) for value, column in zip(line, block.columns, strict=True)]
         for line in block.rows[: block.shown]
     ]
     widths = [
         _width(column, [line[at] for line in rows]) for at, column in enumerate(block.columns)
     ]
-    parts = [_part(block, rows, chosen, widths) for chosen in _chosen(widths)]
+    least = [
+        wide if column.number else min(wide, _NARROW)
+        for wide, column in zip(widths, block.columns, strict=True)
+    ]
+    parts = [
+        _part(block, rows, chosen, _fitted(chosen, widths, least)) for chosen in _chosen(least)
+    ]
     title = rf"\subsubsection*{{{text(block.title)}}}" if block.title else ""
     left = len(block.rows) - len(rows)
     rest = rf"\emph{{\ldots{{}} and {plural(left, 'row')} more}}" if left > 0 else ""
     return "\n\n".join(part for part in (title, *parts, rest) if part)
+
+
+def _short(cell: str) -> str:
+    """Names of kernels may be pages long: on paper their beginning and end must do."""
+    return cell if len(cell) <= _LONG else f"{cell[: _LONG - 31]}…{cell[-30:]}"
 
 
 def _heading(column: Column) -> str:
@@ -52,10 +65,17 @@ def _chosen(widths: list[int]) -> list[list[int]]:
     return made
 
 
-def _part(block: Table, rows: list[list[str]], chosen: list[int], widths: list[int]) -> str:
+def _fitted(chosen: list[int], widths: list[int], least: list[int]) -> dict[int, float]:
+    """How wide each column gets: what it wants, as far as there is room beyond the least."""
+    room = _WIDE - 2 * len(chosen) - sum(least[at] for at in chosen)
+    wanted = sum(widths[at] - least[at] for at in chosen)
+    share = min(1.0, max(room, 0) / wanted) if wanted else 0.0
+    return {at: least[at] + share * (widths[at] - least[at]) for at in chosen}
+
+
+def _part(block: Table, rows: list[list[str]], chosen: list[int], widths: dict[int, float]) -> str:
     columns = [block.columns[at] for at in chosen]
-    spare = _WIDE - sum(widths[at] + 2 for at in chosen)
-    scale = 0.98 / (_WIDE + max(-spare, 0))
+    scale = 0.98 / max(_WIDE, sum(widths[at] + 2 for at in chosen))
     spec = "".join(
         rf">{{\ragged{'left' if column.number else 'right'}\arraybackslash}}"
         rf"p{{{widths[at] * scale:.3f}\linewidth}}"
@@ -65,7 +85,7 @@ def _part(block: Table, rows: list[list[str]], chosen: list[int], widths: list[i
     body = "\n".join(" & ".join(text(line[at]) for at in chosen) + r" \\" for line in rows)
     return (
         "{\\footnotesize\\setlength{\\tabcolsep}{3pt}\n"
-        rf"\begin{{longtable}}{{@{{}}{spec}@{{}}}}"
+        rf"\begin{{longtable}}[l]{{@{{}}{spec}@{{}}}}"
         "\n\\toprule\n"
         f"{head} \\\\\n\\midrule\n\\endhead\n{body}\n\\bottomrule\n\\end{{longtable}}}}"
     )

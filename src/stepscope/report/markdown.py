@@ -10,7 +10,19 @@ from stepscope.report.notebook_markdown import cell, text
 from stepscope.report.story.blocks import Block, Card, Chart, Column, Section, Story, Table
 from stepscope.report.text import plural
 
-_OPEN = ("summary", "ladder", "findings", "step", "verdict", "proof", "keep", "versions")
+_OPEN = (
+    "summary",
+    "ladder",
+    "findings",
+    "step",
+    "verdict",
+    "proof",
+    "keep",
+    "versions",
+    "techniques",
+    "devices",
+    "grid",
+)
 """Sections that are not folded."""
 _OF_SEVERAL = re.compile(r"^(?:\d+|against)-")
 _MOST_BARS = 16
@@ -26,7 +38,8 @@ def markdown(story: Story) -> str:
 
 
 def _framed(section: Section, words: list[str]) -> list[str]:
-    if _OF_SEVERAL.sub("", section.id) in _OPEN:
+    name = _OF_SEVERAL.sub("", section.id)
+    if name in _OPEN or name.startswith("points-"):
         return [f"## {text(section.title)}", *words]
     summary = f"<details>\n<summary>{text(section.title)}</summary>"
     return [summary, *words, "</details>"]

@@ -1,11 +1,12 @@
 """A recorded window as the bytes that the page's timeline draws."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from stepscope.analyze.timeline.devicework import device_work
-from stepscope.analyze.timeline.steps import Steps, find_steps
+from stepscope.analyze.timeline.steps import find_steps
 from stepscope.record.timeline import NOTHING, Column, Timeline
 from stepscope.report.html.timeline_colours import colours
 from stepscope.report.html.timeline_device import device_tracks
@@ -21,6 +22,19 @@ MOST_EVENTS = 600_000
 """Drawn one by one; beyond it short neighbours are merged."""
 MOST_BYTES = 3_000_000
 """Of the compressed events."""
+_LEAST = 1_000  # events that are shown whatever their size
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A recording, laid out."""
+
+    timeline: Timeline
+    tracks: list[Track]
+    words: Words
+    counters: list[Counter]
+    untold: int
+    """Events that have no place in it."""
 
 
 def encode(
@@ -32,79 +46,85 @@ def encode(
 ) -> bytes:
     """What `stepscopeTimeline` takes, gzipped. `trace`: the trace file's bytes, to be handed to
     Perfetto from the page; None leaves them out."""
-    work = device_work(timeline)
-    steps = find_steps(timeline, work)
-    words = Words()
-    tracks, untold = _tracks(timeline, steps, words)
-    levels = counters(timeline, steps)
-    rows, limit = rows_of(tracks), most_events
-    untold += sum(map(len, tracks)) - len(rows.start)
+    window = _window(timeline)
+    rows, limit = rows_of(window.tracks), most_events
+    deep = sum(map(len, window.tracks)) - len(rows.start)
+    window = replace(window, untold=window.untold + deep)
     while True:
-        shown = fewer(rows, tracks, limit)
-        data = _packed(timeline, tracks, shown, untold, words, levels, trace)
-        if len(data) - len(trace or b"") <= most_bytes or limit < 1000:
+        shown = fewer(rows, window.tracks, limit)
+        data = _packed(window, shown, trace)
+        if len(data) - len(trace or b"") <= most_bytes or limit < _LEAST:
             return data
         limit = min(limit, len(shown.start)) * 3 // 4
 
 
-def _tracks(timeline: Timeline, steps: Steps, words: Words) -> tuple[list[Track], int]:
-    """In the order they stand in the page, and how many events have none."""
+def _window(timeline: Timeline) -> _Window:
+    """The tracks in the order they stand in the page: the ruler, devices, threads."""
     work = device_work(timeline)
+    steps = find_steps(timeline, work)
+    words = Words()
     ruler = (step_track(steps, words), phase_track(timeline, words))
     idle = idle_tracks(timeline, steps, work, words)
     devices = sorted(idle + device_tracks(timeline, words), key=lambda track: track.device or 0)
     hosts, untold = host_tracks(timeline, words)
-    return [*(track for track in ruler if track is not None), *devices, *hosts], untold
+    tracks = [*(track for track in ruler if track is not None), *devices, *hosts]
+    return _Window(timeline, tracks, words, counters(timeline, steps), untold)
 
 
-def _packed(
-    timeline: Timeline,
-    tracks: list[Track],
-    rows: Rows,
-    untold: int,
-    words: Words,
-    levels: list[Counter],
-    trace: bytes | None,
-) -> bytes:
-    origin, end = timeline.span
+def _packed(window: _Window, rows: Rows, trace: bytes | None) -> bytes:
     packing = Packing()
+    origin, end = window.timeline.span
     first = np.flatnonzero(_begins(rows))
     before = np.concatenate(([origin], rows.end[:-1])) if len(rows.end) else rows.end
     before[first] = origin
     packing.add("gap", rows.start - before)
     packing.add("duration", rows.end - rows.start)
-    for column in ("name", "category", "detail"):
-        own = _of_events(tracks, rows, column)
-        if column == "name" and (own < 0).any():
-            own[own < 0] = words.names.number("(no name)")
-        packing.add(column, own + 1 if column == "detail" else own)
-    launched, launch = _launches(timeline, tracks, rows)
+    names, details = _add_words(packing, window, rows)
+    launched, launch = _launches(window.timeline, window.tracks, rows)
     packing.add("launched", np.diff(launched, prepend=0))
     packing.add("launch", np.diff(launch, prepend=0))
     merged = np.flatnonzero(rows.count > 1)
     packing.add("merged", merged)
     packing.add("merged_count", rows.count[merged])
     packing.add("merged_busy", rows.busy[merged])
-    for number, level in enumerate(levels):
+    for number, level in enumerate(window.counters):
         packing.add(f"time{number}", level.time - origin)
         packing.add(f"level{number}", level.bytes)
     stored = None if trace is None else packing.add_bytes(trace)
-    head = {
-        "origin": origin,
-        "span": max(end - origin, 1),
-        "source": readable(timeline.source),
-        "names": words.names.texts,
-        "details": words.details.texts,
-        "categories": colours(words.categories.texts),
-        "lanes": [_lane(track) for track in tracks],
-        "rows": _row_table(rows, first),
-        "counters": [{"label": level.label, "device": level.device} for level in levels],
-        "events": len(timeline.host) + len(timeline.device),
-        "merged": int(rows.count[merged].sum()),
-        "untold": untold,
-        "trace": stored,
-    }
-    return packing.packed(head)
+    return packing.packed(
+        {
+            "origin": origin,
+            "span": max(end - origin, 1),
+            "names": names,
+            "details": details,
+            "categories": colours(window.words.categories.texts),
+            "lanes": [_lane(track) for track in window.tracks],
+            "rows": _row_table(rows, first),
+            "counters": [{"label": one.label, "device": one.device} for one in window.counters],
+            "events": len(window.timeline.host) + len(window.timeline.device),
+            "merged": int(rows.count[merged].sum()),
+            "untold": window.untold,
+            "trace": stored,
+        }
+    )
+
+
+def _add_words(packing: Packing, window: _Window, rows: Rows) -> tuple[list[str], list[str]]:
+    """What each event is called, its category, and one more than its detail, since 0 has none.
+
+    Gives the names and details that are left.
+    """
+    name = _of_events(window.tracks, rows, "name")
+    if (name < 0).any():
+        name[name < 0] = window.words.names.number("(no name)")
+    used, name = np.unique(name, return_inverse=True)
+    detail = _of_events(window.tracks, rows, "detail")
+    told, detail = np.unique(np.append(detail, NOTHING), return_inverse=True)
+    packing.add("name", name)
+    packing.add("category", _of_events(window.tracks, rows, "category"))
+    packing.add("detail", detail[:-1])
+    names, details = window.words.names.texts, window.words.details.texts
+    return [names[n] for n in used.tolist()], [details[n] for n in told[1:].tolist()]
 
 
 def _lane(track: Track) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 "use strict";
 // Search by name: plain text, whatever its letters' case.
 const timelineFind = (() => {
+  const LONGEST = 480; // Characters; names beyond 500 are cut in the payload.
+
   /** The first position in ascending numbers that holds at least `wanted`. */
   const from = (numbers, wanted) => {
     let low = 0;
@@ -15,7 +17,7 @@ const timelineFind = (() => {
 
   /** Events whose name holds the text: by number, and in order of time. Null for no text. */
   const find = (model, text) => {
-    const wanted = text.trim().toLowerCase();
+    const wanted = text.trim().slice(0, LONGEST).toLowerCase();
     if (!wanted) return null;
     const named = model.names.map((name) => name.toLowerCase().includes(wanted));
     const events = [];

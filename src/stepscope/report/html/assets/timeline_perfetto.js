@@ -28,7 +28,7 @@ const timelinePerfetto = (() => {
   };
 
   const attach = (dom, model) => {
-    const name = dom.root.dataset.trace ?? model.head.source;
+    const name = dom.root.dataset.trace ?? "the trace";
     dom.perfetto.addEventListener("click", () => {
       if (model.trace && hand(model, name)) return;
       const where = model.trace

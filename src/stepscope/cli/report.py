@@ -1,0 +1,82 @@
+"""`stepscope report`: a result as a file to look at or hand in."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from stepscope.record.errors import UsageError
+
+_PIPED = ("md", "json", "csv", "txt")
+
+
+@click.command()
+@click.argument("whats", nargs=-1, metavar="[WHAT]...")
+@click.option("-o", "--out", metavar="FILE", help="Its ending tells the format; - prints.")
+@click.option("--format", "form", type=click.Choice(_PIPED), help="What -o - prints [md].")
+@click.option("--part", metavar="NAME", help="The one table (.csv) or chart (.png, .svg).")
+@click.option("--tensorboard", type=click.Path(path_type=Path), help="Write a log folder there.")
+@click.option("--open", "opened", is_flag=True, help="Show it in the browser.")
+@click.option("--redact", is_flag=True, help="Replace names, paths, arguments and source lines.")
+@click.option("--force", is_flag=True, help="Replace files that exist.")
+def report(
+    whats: tuple[str, ...],
+    out: str | None,
+    form: str | None,
+    part: str | None,
+    tensorboard: Path | None,
+    opened: bool,
+    redact: bool,
+    force: bool,
+) -> int:
+    """Write a report of WHAT: a run folder or id, a trace, the result of a tune or bench.
+
+    \b
+    .html   one page with charts and the timeline, for any browser
+    .md     for a pull request          .txt   baseline analysis, versions
+    .tex    LaTeX, a document and a part to \\input; .pdf compiled
+    .ipynb  an executed notebook        .json  the whole document
+    .csv    a table, .zip all tables    .png, .svg  the charts
+
+    Without WHAT the last run here; several make one report of all, two are compared.
+    """
+    from stepscope.report.files import check, check_log, default_path, named, target, write
+    from stepscope.report.job import job
+
+    if form is not None and out != "-":
+        raise UsageError("--format goes with -o -; a file's ending tells its format")
+    path = None if out == "-" else target(out)
+    check(path, force)
+    check_log(tensorboard, force)
+    made = job(named(whats, Path.cwd()), redact, Path.cwd())
+    if out == "-":
+        return _print(made, form or "md", part)
+    if out is None and path is None and tensorboard is None:
+        path = default_path(made, Path.cwd())
+        check(path, force)
+    written = write(made, path, part, tensorboard)
+    _tell(made, written)
+    if opened and path is not None:
+        import webbrowser
+
+        webbrowser.open(written[0].absolute().as_uri())
+    return 0
+
+
+def _print(made: Any, form: str, part: str | None) -> int:
+    from stepscope.report.formats import text_of
+
+    sys.stdout.write(text_of(made, f".{form}", part))
+    return 0
+
+
+def _tell(made: Any, written: list[Path]) -> None:
+    """Where it is and what is in it, on stderr as all our words."""
+    from stepscope.report.files import contents
+    from stepscope.report.text import safe, size
+
+    for path in written:
+        much = f"  {size(path.stat().st_size)}" if path.is_file() else ""
+        print(f"{safe(str(path))}{much}", file=sys.stderr)
+    print(contents(made), file=sys.stderr)

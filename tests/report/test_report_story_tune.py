@@ -1,0 +1,105 @@
+"""The story of a tune."""
+
+import math
+
+import pytest
+from story_reading import blocks, chart, table, whole, words
+from subjects import subject
+from tune_documents import rung, tune_folder, tuned
+
+from stepscope.report.story.blocks import Chart, Code, Missing
+from stepscope.report.story.tune import story_of_tune
+from stepscope.report.subject import open_subject
+
+
+def story(document=None, **more):
+    return story_of_tune(subject("tune", document or tuned(**more)))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"ladder": [], "final": None, "command": None, "patch": None},
+        {"final": None},
+        {"patch": None},
+        {"ladder": [rung("pin", 1.5, 1.5, proof=None)], "final": None},
+        {"machine": None, "baseline": {"losses": []}},
+    ],
+)
+def test_every_tune_gives_a_story_that_all_renderers_take(changes):
+    assert whole(story(tuned(**changes)))
+
+
+def test_the_verdict_is_the_claim_with_its_interval_and_the_proof():
+    assert story().verdict == "2.90× faster (2.80–3.00, 95%); identical over 100 steps."
+
+
+def test_the_ladder_begins_with_the_program_as_it_is():
+    rows = table(story(), "ladder").rows
+    assert [row[0] for row in rows] == ["as it is", "+ workers=8", "+ pin"]
+    assert rows[2][4:6] == (1.5, 3.0)
+
+
+def test_predictions_stand_beside_measurements_and_are_gaps_where_there_were_none():
+    predicted, measured = chart(story(), "predicted").series
+    assert (predicted.name, measured.name) == ("predicted", "measured")
+    assert predicted.y[0] == 2.2
+    assert math.isnan(predicted.y[1])
+    assert list(measured.y) == [2.0, 1.5]
+
+
+def test_without_predictions_there_is_no_chart_of_them():
+    told = story(tuned(rung("pin", 1.5, 1.5)))
+    assert "predicted" not in [one.id for one in blocks(told, Chart)]
+
+
+def test_losses_of_the_proof_come_from_the_journal_with_the_control(tmp_path):
+    told = story_of_tune(open_subject(str(tune_folder(tmp_path / "tune-1")), tmp_path))
+    base, control, variant = chart(told, "proof-losses").series
+    assert [base.name, variant.name] == ["as it is", "with the fixes"]
+    assert control.name.startswith("control")
+    assert list(base.y) == [1.0, 0.6, 0.4]
+    assert variant.y[1] == pytest.approx(0.63)
+    assert (variant.low[1], variant.high[1]) == (0.62, 0.64)
+    assert math.isnan(variant.y[2])
+
+
+def test_losses_come_from_the_document_where_there_is_no_journal():
+    assert len(chart(story(), "proof-losses").series) == 2
+
+
+def test_a_damaged_journal_is_no_reason_to_fail(tmp_path):
+    folder = tune_folder(tmp_path / "tune-1")
+    (folder / "journal.jsonl").write_text('{"trial": {"number": 2')
+    told = story_of_tune(open_subject(str(folder), tmp_path))
+    assert len(chart(told, "proof-losses").series) == 2
+
+
+def test_what_was_tried_and_what_was_not_are_told_apart():
+    told = story()
+    assert table(told, "rejected").rows[0][:3] == ("compile", "not faster", 0.97)
+    assert table(told, "left-out").rows == (("affinity", "needs a CUDA device"),)
+
+
+def test_the_command_and_the_patch_are_there_to_copy():
+    codes = [one.text for one in blocks(story(), Code)]
+    assert codes[0].startswith("stepscope run --fix workers=8")
+    assert codes[1].startswith("--- a/train.py")
+
+
+def test_nothing_that_helped_gives_a_whole_story():
+    told = story(tuned(ladder=[], final=None, command=None, patch=None))
+    assert told.verdict == "Nothing made it faster: the program stays as it is."
+    assert any("no ladder" in one.what for one in blocks(told, Missing))
+    assert "proof" not in [part.id for part in told.sections]
+
+
+def test_an_end_before_the_end_is_said():
+    told = story(stopped="budget", untried=["sdpa"])
+    assert "The budget was spent before these were tried: sdpa." in words(told)
+
+
+def test_resources_of_which_nothing_is_known_have_no_column():
+    names = [column.name for column in table(story(), "resources").columns]
+    assert names == ["rung", "GPU busy", "peak memory", "energy"]
