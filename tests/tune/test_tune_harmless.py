@@ -1,6 +1,7 @@
 """What trials may never do: leave a trace in the user's folder, his trackers or his home."""
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from guarded import Guarded, guarded, import_first, state_of
@@ -10,7 +11,12 @@ from stepscope.launch.program import Program
 from stepscope.record.options import Guard, ProbeOptions
 from stepscope.store.facts import read_facts
 from stepscope.tune.scratch import make, remove
-from stepscope.tune.trackers import allowed_places, places_environment, quiet_environment
+from stepscope.tune.trackers import (
+    allowed_places,
+    places_environment,
+    quiet_environment,
+    temporary,
+)
 
 _TRAINING = """
 import os, shutil, sqlite3
@@ -96,8 +102,9 @@ def test_training_that_logs_saves_and_resumes_leaves_its_folder_as_it_was(
     before = state_of(tmp_path / "me")
     said = []
     for number in (1, 2):
-        trial, tmp, caches = (tmp_path / name / str(number) for name in ("trial", "tmp", "caches"))
-        for folder in (trial, tmp, caches):
+        trial, caches = (tmp_path / name / str(number) for name in ("trial", "caches"))
+        tmp = temporary()  # short: what workers hand over goes through sockets in it
+        for folder in (trial, caches):
             folder.mkdir(parents=True)
         scratch = make(project, tmp_path / "scratch")
         allowed = allowed_places((scratch.root, trial, tmp, caches), project)
@@ -122,6 +129,7 @@ def test_training_that_logs_saves_and_resumes_leaves_its_folder_as_it_was(
         assert (scratch.folder / "checkpoints" / "011.pt").exists()
         assert scratch.changed() == []
         remove(scratch)
+        rmtree(tmp)
     assert said[0].splitlines()[0] == "from 3"
     assert "done 11" in said[0]
     assert state_of(tmp_path / "me") == before
