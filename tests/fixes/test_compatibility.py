@@ -58,7 +58,10 @@ def ready(program: str) -> str:
     return program
 
 
-LONG = ("hf_trainer", "decoder", "resumed", "lightning_fit", "own_precision")
+LONG = (
+    "accumulation", "cnn", "decoder", "hf_trainer",
+    "lightning_fit", "own_precision", "resumed", "rnn",
+)  # fmt: skip
 """Programs left to `make test-all`: those that take longest."""
 
 

@@ -68,7 +68,7 @@ def contest(
     if found is None:
         return Contest(False, f"trials do not tell about {lab.objective}")
     if not _promising(found, hoped, lab.floor()):
-        return Contest(False, _not_better(found, lab), found)
+        return Contest(False, f"not {_better(lab)} in one trial: {found.ratio:.2f}×", found)
     if small_later and found.ratio < _SMALL and lab.objective != "memory":
         return Contest(False, None, found, put_off=True)
     for look in _MEMORY if lab.objective == "memory" else LOOKS:
@@ -146,8 +146,12 @@ def _judged(lab: Lab, base: Fixes, other: Fixes, found: Comparison) -> Contest:
 
 
 def _not_better(found: Comparison, lab: Lab) -> str:
-    what = {"memory": "less memory", "energy": "less energy"}.get(lab.objective, "faster")
+    what = _better(lab)
     span = f"{found.ratio:.2f}× ({found.low:.2f}–{found.high:.2f})"
     if found.verdict is Verdict.FASTER or found.ratio >= 1 + LEAST:
         return f"not clearly {what}: {span}"
     return f"not {what}: {span}"
+
+
+def _better(lab: Lab) -> str:
+    return {"memory": "less memory", "energy": "less energy"}.get(lab.objective, "faster")
