@@ -6,37 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rowmaking import MS, PHASES, START, row, table
 
-from stepscope.analyze.steps import DEVICE, HOST, assemble
-from stepscope.record.rows import PROFILED, ROW_COLUMNS, Kind, Phase
-
-MS = 1e6
-START = 5_000 * MS
-PHASES = [phase.name.lower() for phase in Phase]
-
-
-def row(kind, *, lead=0.0, loss=math.nan, device=(), **values):
-    """One row: phases in ms by name, counters by theirs."""
-    made = dict.fromkeys(ROW_COLUMNS, 0.0) | {"kind": float(kind), "lead_ns": lead * MS}
-    made["loss"] = loss
-    made |= dict.fromkeys((name for name in ROW_COLUMNS if name.startswith("device_")), math.nan)
-    for name, ms in zip(DEVICE, device, strict=False):
-        made[f"device_{name}_ns"] = ms * MS
-    for name, value in values.items():
-        made[f"{name}_ns" if name in PHASES else name] = value * MS if name in PHASES else value
-    made["end_ns"] = sum(made[f"{name}_ns"] for name in PHASES)
-    return made
-
-
-def table(*rows):
-    """Rows one after another from START on; an item may be a list of them."""
-    flat = [r for item in rows for r in (item if isinstance(item, list) else [item])]
-    made = np.zeros(len(flat), dtype=[(name, "<f8") for name in ROW_COLUMNS])
-    for index, values in enumerate(flat):
-        for name, value in values.items():
-            made[name][index] = value
-    made["end_ns"] = START + np.cumsum(made["end_ns"])
-    return made
+from stepscope.analyze.steps import HOST, assemble
+from stepscope.record.rows import PROFILED, Kind
 
 
 def step(**more):

@@ -8,22 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Seen, browser, opened
+from browser import Seen, opened
 from stories import hostile, kernels, whole, without_charts
 
 from stepscope.report.html import page as html
 from stepscope.report.story.blocks import Story
 
 TIMELINE = "function stepscopeTimeline(root, payload) { root.textContent = payload.byteLength; }"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    try:
-        with browser() as launched:
-            yield launched
-    except LookupError as reason:
-        pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="module")

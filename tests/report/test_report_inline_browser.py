@@ -2,21 +2,10 @@
 
 from dataclasses import replace
 
-import pytest
-from browser import browser
 from stories import hostile, whole
 
 from stepscope.report.frame import framed
 from stepscope.report.html.page import render
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    try:
-        with browser() as launched:
-            yield launched
-    except LookupError as reason:
-        pytest.skip(str(reason))
 
 
 def opened(chromium, tmp_path, story):

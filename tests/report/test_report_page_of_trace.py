@@ -2,12 +2,10 @@
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-from browser import browser, opened
+from browser import opened
 from plain import TRACES
 from stories import HOSTILE
 
@@ -18,15 +16,6 @@ from stepscope.report.subject import open_subject
 
 RECORDED = TRACES / "resnet18_b32_h200.json.gz"
 HOSTILE_NAME = HOSTILE.encode("utf-8", "replace").decode()
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    try:
-        with browser() as launched:
-            yield launched
-    except LookupError as reason:
-        pytest.skip(str(reason))
 
 
 def page_of(trace: Path, file: Path) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Seen, browser, opened
+from browser import Seen, opened
 from handmade import Handmade
 from stories import HOSTILE
 
@@ -16,15 +16,6 @@ from stepscope.report.html.timeline_data import encode
 from stepscope.report.story.blocks import Section, Story, TimelineView
 
 MS = 1_000_000
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    try:
-        with browser() as launched:
-            yield launched
-    except LookupError as reason:
-        pytest.skip(str(reason))
 
 
 def window() -> Timeline:

@@ -8,7 +8,7 @@ from typing import Any, Final
 from stepscope.compare.floors import Standing, Stored, standing
 from stepscope.compare.sides import Item
 from stepscope.stats.intervals import Processes, log_means
-from stepscope.stats.verdict import LEAST, Verdict, compare
+from stepscope.stats.verdict import compare, verdict_of
 
 _SAME_SAMPLES: Final = 0.01  # of a step, as a share: below, steps are held against each other
 _TAIL: Final = 0.025
@@ -43,7 +43,7 @@ def judged(pair: Pair, stored: Stored, recorded: bool, pairs: int = 1) -> dict[s
     return {
         "key": pair.base.key,
         "label": pair.base.label,
-        "verdict": _verdict(low, high, found.floor).name,
+        "verdict": verdict_of(low, high, found.floor).name,
         "change": 1 / found.ratio - 1,
         "low": 1 / high - 1,
         "high": 1 / low - 1,
@@ -59,15 +59,6 @@ def _times(item: Item, pair: Pair) -> Processes:
     """Step times of each process, or times of a sample where steps differ in samples."""
     per = (item.samples or 1.0) if pair.by_sample else 1.0
     return [[ms / per for ms in series] for series in item.series]
-
-
-def _verdict(low: float, high: float, same: float) -> Verdict:
-    """As `stats.verdict.compare` says it, of an interval that was made wider."""
-    if low > 1 + LEAST:
-        return Verdict.FASTER
-    if high < 1 / (1 + LEAST):
-        return Verdict.SLOWER
-    return Verdict.SAME if low >= 1 / (1 + same) and high <= 1 + same else Verdict.UNCLEAR
 
 
 def _speeds(pair: Pair) -> dict[str, Any]:

@@ -50,10 +50,11 @@ def compare(base: Processes, other: Processes, floor: float | None = None) -> Co
     middle = float(ours.mean() - theirs.mean())
     low, high = (float(np.exp(middle + sign * reach)) for sign in (-1, 1))
     same = min(MOST, max(LEAST, floor or 0.0))
-    return Comparison(float(np.exp(middle)), low, high, same, _verdict(low, high, same))
+    return Comparison(float(np.exp(middle)), low, high, same, verdict_of(low, high, same))
 
 
-def _verdict(low: float, high: float, same: float) -> Verdict:
+def verdict_of(low: float, high: float, same: float) -> Verdict:
+    """What an interval of a speedup allows to say; `same` is what counts as no difference."""
     if low > 1 + LEAST:
         return Verdict.FASTER
     if high < 1 / (1 + LEAST):
