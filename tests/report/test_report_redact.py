@@ -80,7 +80,7 @@ def test_an_error_keeps_its_type_alone(run):
         ("DataLoader at train.py:31", "DataLoader at file1.py:31"),
         ("open /data/secret/x.bin failed", "open file1.bin failed"),
         ("C:\\Users\\ann\\x.py broke", "file1.py broke"),
-        ("~/work/runs", "file1"),
+        ("~/kept/runs", "file1"),
         ("mail ann@corp.example", "mail user@host"),
         ("on gpu7.cluster.example.com", "on host"),
         ("at 10.1.2.3:8080", "at 0.0.0.0:8080"),
