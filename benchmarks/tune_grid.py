@@ -28,23 +28,34 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
+BUNDLED = SOURCE / "stepscope" / "workloads"
 DEFAULT = HERE / "results" / "tune-grid.json"
 ROUNDS = 3
 NULLS = 20
 
-GRIDS: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
+GRIDS: dict[str, tuple[str, tuple[str, ...], int]] = {
     "resnet18": (
-        ("resnet18.py", "--steps", "4000"),
+        "resnet18.py --steps 4000",
         ("amp=bf16", "channels_last", "fused_optimizer", "cuda_graph", "tf32"),
         200,
     ),
     "slow": (
-        ("slow.py", "--steps", "2000"),
+        "slow.py --steps 2000",
         ("workers=12", "pin", "nosync", "amp=bf16", "tf32"),
         120,
     ),
+    "cpu-storage": (
+        "bundled/slow.py --steps 4000 --batch 8 --size 32 --threads 1 --storage-ms 4",
+        ("workers=4", "persistent", "fused_optimizer", "channels_last", "amp=bf16"),
+        100,
+    ),
+    "cpu-decode": (
+        "bundled/slow.py --steps 4000 --batch 8 --size 96 --threads 1",
+        ("workers=1", "foreach", "fused_optimizer", "channels_last", "amp=bf16"),
+        100,
+    ),
 }
-"""Program, fixes, steps of a trial."""
+"""Program (of the examples, or bundled with the package), fixes, steps of a trial."""
 
 
 def main() -> None:
@@ -60,7 +71,8 @@ def main() -> None:
         document["null"] = nulls(options.device)
         options.out.write_text(json.dumps(document, indent=1) + "\n")
     else:
-        for name in options.programs or list(GRIDS):
+        chosen = [name for name in GRIDS if name.startswith("cpu-") == (options.device == "cpu")]
+        for name in options.programs or chosen:
             for found in against_grid(name, options.device):
                 document.setdefault("grids", {})[name] = found
                 options.out.write_text(json.dumps(document, indent=1) + "\n")
@@ -81,19 +93,27 @@ def arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def trials_of(program: tuple[str, ...], device: str) -> Iterator["Runner"]:
+def trials_of(program: str, device: str) -> Iterator["Runner"]:
     """A runner of an example's trials, in a folder of their own."""
-    from stepscope.launch.program import Program
     from stepscope.tune.places import place_named
     from stepscope.tune.runner import Runner
 
     with tempfile.TemporaryDirectory() as place:
         cwd = Path(place) / "work"
         cwd.mkdir()
-        copyfile(EXAMPLES / program[0], cwd / program[0])
-        target = Program(str(cwd / program[0]), program[1:], module=False)
+        target = placed(program, cwd)
         with Runner(target, Path(place) / "tune", cwd, place_named(device)) as runner:
             yield runner
+
+
+def placed(program: str, cwd: Path) -> Any:
+    """A copy of a program in a folder."""
+    from stepscope.launch.program import Program
+
+    script, *arguments = program.split()
+    folder, _, name = script.rpartition("/")
+    copyfile((BUNDLED if folder else EXAMPLES) / name, cwd / name)
+    return Program(str(cwd / name), tuple(arguments), module=False)
 
 
 def combined(fixes: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -150,17 +170,13 @@ def _grid(points: dict[tuple[str, ...], list[Any]]) -> dict[str, Any]:
     }
 
 
-def _tune(
-    program: tuple[str, ...], fixes: tuple[str, ...], steps: int, device: str
-) -> dict[str, Any]:
-    from stepscope.launch.program import Program
+def _tune(program: str, fixes: tuple[str, ...], steps: int, device: str) -> dict[str, Any]:
     from stepscope.tune.request import Request
     from stepscope.tune.tune import open_tune
 
     with tempfile.TemporaryDirectory() as place:
         cwd = Path(place)
-        copyfile(EXAMPLES / program[0], cwd / program[0])
-        target = Program(str(cwd / program[0]), program[1:], module=False)
+        target = placed(program, cwd)
         request = Request(target, budget_s=3600.0, only=fixes, steps=steps, on=device)
         with open_tune(request, cwd / "tune", False, False, cwd) as tuning:
             found = tuning.run(lambda event: None)
@@ -178,7 +194,8 @@ def nulls(device: str) -> dict[str, Any]:
 
     asked = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
     nothing = (f"threads={subprocess.check_output(asked, text=True).strip()}",)
-    with trials_of(("decoder.py",), device) as runner:
+    program = GRIDS["cpu-decode" if device == "cpu" else "resnet18"][0]
+    with trials_of(program, device) as runner:
         results = []
         for _ in range(NULLS):
             lab = Lab(Budget(runner, 1e9), Ask(steps=40))

@@ -1,6 +1,7 @@
 """Call model.compile() on a model whose forward breaks the graph once."""
 # steps: 15
 # compile: graphs graph_breaks
+# slow
 
 import _counters  # noqa: F401
 import torch

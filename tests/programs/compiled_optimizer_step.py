@@ -2,6 +2,7 @@
 # steps: 12
 # optimizer steps: any
 # compile: graphs
+# slow
 
 import _counters  # noqa: F401
 import torch

@@ -2,6 +2,7 @@
 # steps: 12
 # optimizer steps: 12 12
 # needs: lightning
+# slow
 
 import warnings
 
