@@ -1,5 +1,6 @@
 """What a tune says in sentences."""
 
+import os
 import shlex
 from typing import Any
 
@@ -86,8 +87,9 @@ def keep(document: Document) -> list[str]:
         lines.append(f"Keep it so:  git apply {path}    {_patch(patch)}")
     for one in (patch or {}).get("by_hand", []):
         lines.append(f"By hand:     {safe(one['fix'])}: {safe(one['words'])}")
-    folder = safe(document["run"]["folder"])
-    lines.append(f"Every trial: {folder}")
+    folder = document["run"]["folder"]
+    near = os.path.relpath(folder)
+    lines.append(f"Every trial: {safe(folder if near.startswith('..') else near)}")
     return lines
 
 
