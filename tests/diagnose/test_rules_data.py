@@ -1,5 +1,8 @@
 """Rules about how batches are made, on handwritten runs."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 from cases import PROGRAM, case, dataset, loader, merged, part, show, site, sound, trace
 
@@ -250,6 +253,15 @@ def test_batches_that_come_late_now_and_then():
     result = found(document)
     assert set(result) == {"data.no_prefetch"}
     assert result["data.no_prefetch"].confidence == "medium"
+
+
+def test_taking_over_batches_that_are_there_is_no_lateness():
+    document = waiting(2.0, batch=20.0, loaders=[loader(prefetch_factor=1)])
+    given = case("cuda", document, None, None, None)
+    tasks = SimpleNamespace(loader=SimpleNamespace(hand_over_ms=1.9))
+    steady = replace(given, model=SimpleNamespace(tasks=tasks))
+    assert [one.id for one in look("no_prefetch", given)] == ["data.no_prefetch"]
+    assert list(look("no_prefetch", steady)) == []
 
 
 def test_short_epochs_explain_late_batches_better():

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.diagnose.case import Case
+from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._data import verdict
 from stepscope.diagnose.rules._loading import evidence, loading, places
 from stepscope.diagnose.rules._text import ms
@@ -19,22 +20,23 @@ def look(case: Case) -> Iterable[Finding]:
     if how is None or verdict(case, how) != "no_prefetch":
         return
     ahead = int(how.loader.get("prefetch_factor") or _USUAL)
-    if ahead > _USUAL or not how.batch_ms:
+    late_ms = how.wait_ms - _hand_over_ms(case)
+    if ahead > _USUAL or not how.batch_ms or late_ms < LEAST * case.step_ms:
         return
     yield Finding(
         id=ID,
         title=f"Too few batches are kept ready: {ahead} a worker",
         why=(
             f"{how.workers} worker{'s' if how.workers > 1 else ''} could deliver a batch every"
-            f" {ms(how.batch_ms / how.workers)} ms, yet the step waits {ms(how.wait_ms)} ms:"
+            f" {ms(how.batch_ms / how.workers)} ms, yet the step waits {ms(late_ms)} ms:"
             " batches do not take equally long, and few are in store."
         ),
         advice=f"Pass prefetch_factor={_AHEAD} to the DataLoader, if there is memory for it.",
-        share=how.share,
+        share=late_ms / case.step_ms,
         evidence=(*evidence(how), Evidence("batches asked for ahead", ahead, "a worker")),
         where=places(how),
         predicted=case.reach(
-            case.step_ms - how.wait_ms * (0.9 if ahead < _USUAL else 0.5),
+            case.step_ms - late_ms * (0.9 if ahead < _USUAL else 0.5),
             words="late batches come from the store",
             doubt=0.5,
         ),
@@ -42,3 +44,9 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="medium" if ahead < _USUAL else "low",
     )
+
+
+def _hand_over_ms(case: Case) -> float:
+    """What taking a batch that is there costs in every step, which no store saves; 0: not known."""
+    loader = getattr(getattr(case.model, "tasks", None), "loader", None)
+    return 0.0 if loader is None else float(loader.hand_over_ms)
