@@ -277,3 +277,63 @@ def waited_for(condition):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+SEES_TORCH = """
+import os, sys
+early = "torch" in sys.modules
+if os.path.exists("only-cold") and early:
+    raise RuntimeError("torch is there already")
+if os.path.exists("changes-environment"):
+    os.environ["OMP_NUM_THREADS"] = "1"
+import torch
+print("warm" if early else "cold")
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(60):
+    optimizer.zero_grad()
+    model(torch.rand(8, 4)).pow(2).mean().backward()
+    optimizer.step()
+"""
+
+
+def _starts(runner, asks):
+    """How each trial was started, by the program's own word, and the trials."""
+    made = [runner(ask) for ask in asks]
+    said = [(runner.folder_of(one.number) / "output.txt").read_text().split()[-1] for one in made]
+    return said, made
+
+
+def test_trials_after_the_first_start_with_torch_imported_and_lose_nothing(make_runner):
+    runner, _ = make_runner(SEES_TORCH)
+    with runner:
+        asks = [Ask(steps=30), Ask(steps=30), Ask(steps=30, window=True), Ask(steps=30)]
+        said, made = _starts(runner, asks)
+    assert said == ["cold", "warm", "cold", "warm"]
+    assert all(trial.ok for trial in made)
+    assert len({trial.losses for trial in made}) == 1
+
+
+def test_a_fix_of_the_environment_or_of_the_compiler_starts_by_itself(make_runner):
+    runner, _ = make_runner(SEES_TORCH)
+    with runner:
+        asks = [Ask(steps=30), Ask(("expandable_segments",), steps=30), Ask(("compile",), steps=12)]
+        said, _ = _starts(runner, asks)
+    assert said == ["cold", "cold", "cold"]
+
+
+def test_a_program_that_changes_its_environment_before_torch_starts_by_itself(make_runner):
+    runner, cwd = make_runner(SEES_TORCH)
+    (cwd / "changes-environment").touch()
+    with runner:
+        said, _ = _starts(runner, [Ask(steps=30)] * 2)
+    assert said == ["cold", "cold"]
+
+
+def test_a_program_that_fails_with_torch_imported_starts_by_itself(make_runner):
+    runner, cwd = make_runner(SEES_TORCH)
+    (cwd / "only-cold").touch()
+    with runner:
+        said, made = _starts(runner, [Ask(steps=30)] * 3)
+    assert said == ["cold", "cold", "cold"]
+    assert all(trial.ok for trial in made)

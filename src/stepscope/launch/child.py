@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Protocol
 
 TIMED_OUT = 124
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -32,6 +32,19 @@ class Outcome:
     """The last signal asking to end that came to this process meanwhile; None for none."""
 
 
+class Process(Protocol):
+    """What is asked of a child; a subprocess.Popen is one."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def send_signal(self, number: int, /) -> None: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
 def run_child(
     command: Sequence[str],
     environ: Mapping[str, str],
@@ -48,6 +61,19 @@ def run_child(
     """
     started_ns = time.monotonic_ns()
     process = _start(command, environ, output, cwd)
+    return watch_child(process, started_ns, timeout_s, on_start, on_tick, ours=output is not None)
+
+
+def watch_child(
+    process: Process,
+    started_ns: int,
+    timeout_s: float | None,
+    on_start: Callable[[int], None],
+    on_tick: Callable[[], None],
+    *,
+    ours: bool,
+) -> Outcome:
+    """The same of a child that has been started. `ours`: it ends when this process is told to."""
     timed_out = False
     with _forwarding(process) as told:
         _quietly(on_start, process.pid)
@@ -58,14 +84,14 @@ def run_child(
                 break
             except subprocess.TimeoutExpired:
                 _quietly(on_tick)
-            if output is not None and told:
+            if ours and told:
                 _end(process)
                 break
             if deadline is not None and time.monotonic() > deadline:
                 timed_out = True
                 _end(process)
                 break
-    code = process.returncode
+    code = process.wait()
     number = -code if code < 0 else None
     exit_code = TIMED_OUT if timed_out else (code if number is None else 128 + number)
     ended_ns, last = time.monotonic_ns(), told[-1] if told else None
@@ -87,11 +113,11 @@ def _start(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        preexec_fn=_dying_with_parent(),
+        preexec_fn=dying_with_parent(),
     )
 
 
-def _dying_with_parent() -> Callable[[], None] | None:
+def dying_with_parent() -> Callable[[], None] | None:
     """What a fresh child calls so that the kernel ends it with its parent; None outside Linux."""
     import ctypes
     import sys
@@ -110,7 +136,7 @@ def _quietly(call: Callable[..., None], *arguments: int) -> None:
         pass
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: Process) -> None:
     """Ask a process that outstayed its time to end, then make it and its children end."""
     import psutil
 
@@ -132,7 +158,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def _forwarding(process: subprocess.Popen[bytes]) -> Iterator[list[int]]:
+def _forwarding(process: Process) -> Iterator[list[int]]:
     """Hand signals on to the child while it runs; this process outlives them to tell the tale.
 
     Gives the list of those that asked to end, as they come. What was ignored before, as under

@@ -13,8 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any
 
-from stepscope.launch.child import Outcome, run_child
+from stepscope.launch.child import Outcome, run_child, watch_child
 from stepscope.launch.live import LiveLine
+from stepscope.launch.nursery import Nursery
 from stepscope.launch.program import Program, environment
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.options import ProbeOptions
@@ -41,10 +42,12 @@ class Request:
     output: Path | None = None
     """The file that takes what it says: it then reads nothing, and ends with this process however
     that ends. None: it shares our terminal."""
+    warm: bool = False
+    """It may be started by a process that has imported torch, where there is one."""
 
 
-def observe(request: Request, options: ProbeOptions) -> Outcome:
-    """Run the program once into the folder that `options` names."""
+def observe(request: Request, options: ProbeOptions, nursery: Nursery | None = None) -> Outcome:
+    """Run the program once into the folder that `options` names; `nursery` is to start it."""
     folder = Path(options.folder)
     lock = folders.lock(folder)
     facts = run_facts(request.program.name, request.program.arguments, folder)
@@ -64,15 +67,7 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
     options = replace(options, launched_ns=time.monotonic_ns())
     try:
         with _opened(request.output) as output:
-            outcome = run_child(
-                request.program.command,
-                environment(options.to_json(), request.variables),
-                request.timeout_s,
-                beside.begin,
-                beside.tick,
-                output,
-                request.cwd,
-            )
+            outcome = _ran(request, options, beside, output, nursery)
     finally:
         beside.end()
     facts["run"] |= _ending(outcome, beside.notes)
@@ -82,6 +77,31 @@ def observe(request: Request, options: ProbeOptions) -> Outcome:
         print(f"stepscope: the run in {folder} is incomplete: {problem}", file=sys.stderr)
     os.close(lock)
     return outcome
+
+
+def _ran(
+    request: Request,
+    options: ProbeOptions,
+    beside: "_Beside",
+    output: IO[bytes] | None,
+    nursery: Nursery | None,
+) -> Outcome:
+    """The program from its start to its end."""
+    probe, timeout_s, cwd = options.to_json(), request.timeout_s, request.cwd or Path.cwd()
+    if nursery is not None and output is not None:
+        process = nursery.start(request.program, probe, output, cwd)
+        if process is not None:
+            begun = options.launched_ns
+            return watch_child(process, begun, timeout_s, beside.begin, beside.tick, ours=True)
+    return run_child(
+        request.program.command,
+        environment(probe, request.variables),
+        timeout_s,
+        beside.begin,
+        beside.tick,
+        output,
+        request.cwd,
+    )
 
 
 def _opened(path: Path | None) -> AbstractContextManager[IO[bytes] | None]:

@@ -25,13 +25,14 @@ def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
         if options.python:
             allow_parent()
         watch = ImportWatch(monotonic_ns())
+        environ = dict(os.environ)
         if options.guard is not None:
             _guard(options.guard, options.folder, watch)
         if options.seed is not None:
             from stepscope.probe.seeding import Seeding
 
             Seeding(options.seed).install(watch)
-        watch.when_imported("torch", lambda _: _begin(options, watch, prepare))
+        watch.when_imported("torch", lambda _: _begin(options, watch, prepare, environ))
         watch.install()
     except Exception as problem:
         _give_up(problem)
@@ -50,9 +51,12 @@ def _guard(guard: Guard, folder: str, watch: ImportWatch) -> None:
 
 
 def _begin(
-    options: ProbeOptions, watch: ImportWatch, prepare: Callable[[Any], None] | None
+    options: ProbeOptions,
+    watch: ImportWatch,
+    prepare: Callable[[Any], None] | None,
+    environ: dict[str, str],
 ) -> None:
-    """torch has just been imported."""
+    """torch has just been imported; `environ` is what the environment was at first."""
     try:
         if str(getattr(sys.modules.get("sitecustomize"), "__file__", "")).startswith(_BOOT):
             del sys.modules["sitecustomize"]
@@ -62,6 +66,8 @@ def _begin(
         if prepare is not None:
             prepare(observer)
         observer.install(watch)
+        if changed := sorted(dict(environ.items() ^ os.environ.items())):
+            observer.core.facts.write("environ", changed_before_torch=changed)
         os.register_at_fork(after_in_child=observer.forked)
         atexit.register(_keep_interrupted)  # runs last
         atexit.register(_guarded(observer.end))

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from stepscope.launch.child import Outcome
+from stepscope.launch.nursery import AVAILABLE, Nursery
 from stepscope.launch.observed import Request, observe
 from stepscope.record.errors import UsageError
 from stepscope.record.options import ProbeOptions
@@ -23,15 +24,33 @@ class Place(Protocol):
     def observe(self, request: Request, options: ProbeOptions) -> Outcome:
         """Run a program into the folder that `options` names, which is there when this returns."""
 
+    def close(self) -> None:
+        """No further trials for now: end what was only there to start them."""
 
-@dataclass(frozen=True, slots=True)
+
 class Here:
     """This machine: one device of it, or what the program chooses."""
 
-    variables: Mapping[str, str]
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self.variables = variables
+        self._nursery: Nursery | None = None
 
     def observe(self, request: Request, options: ProbeOptions) -> Outcome:
-        return observe(request, options)
+        return observe(request, options, self._warm(request) if request.warm else None)
+
+    def close(self) -> None:
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
+
+    def _warm(self, request: Request) -> Nursery | None:
+        """What starts programs in this environment; None where they are to start by themselves."""
+        environ = {**os.environ, **request.variables}
+        if self._nursery is None and AVAILABLE:
+            self._nursery = Nursery(environ, Path(os.sep))
+        nursery = self._nursery
+        fits = nursery is not None and nursery.ready and nursery.environ == environ
+        return nursery if fits else None
 
 
 def place_named(text: str | None, environ: Mapping[str, str] | None = None) -> Place:

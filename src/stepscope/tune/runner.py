@@ -22,11 +22,14 @@ from stepscope.tune.places import Place
 from stepscope.tune.reading import read_trial
 from stepscope.tune.scratch import Scratch, make, place_of, remove, renew
 from stepscope.tune.surroundings import CACHES, Surroundings, surroundings
+from stepscope.tune.trackers import temporary
 from stepscope.tune.trial import Trial
 from stepscope.tune.writes import check_denied, check_writes
 
 TRIALS, SCRATCH = "trials", "scratch"
 _WINDOW, _STACKS = 6, 2  # steps
+_HARMLESS = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TOKENIZERS_PARALLELISM"}
+"""Variables that are not read when torch is imported."""
 
 
 class Runner:
@@ -52,6 +55,9 @@ class Runner:
         self._allow_writes = allow_writes
         self._number = done
         self._kept: Scratch | None = None
+        self._tmp: Path | None = None
+        self._warm: bool | None = None
+        """Whether trials are started by a process that has imported torch; None: not known."""
 
     def __enter__(self) -> Self:
         return self
@@ -63,13 +69,36 @@ class Runner:
         """Run a trial. Raises UsageError for what ends the whole tune, KeyboardInterrupt when
         this process is told to end."""
         self._number += 1
+        folder = self.folder_of(self._number)
         try:
-            return self._trial(ask, self.folder_of(self._number))
+            warm = not (ask.window or self._compiles(ask)) and self._may_be_warm()
+            trial = self._trial(ask, folder, warm)
+            if warm and self._warm is None and not trial.ok:
+                trial = self._trial(ask, folder, warm=False)
+                self._warm = False if trial.ok else None
+            elif warm:
+                self._warm = True
+            return trial
         except OSError as problem:
             where = f" {problem.filename}" if problem.filename else ""
             raise UsageError(f"no further trials: {problem.strerror}{where}") from None
 
-    def _trial(self, ask: Ask, folder: Path) -> Trial:
+    def _compiles(self, ask: Ask) -> bool:
+        """What compiles is left to import the compiler after the probe is in place."""
+        own = self.baseline is not None and self.baseline.compile_s is not None
+        return own or any(fix.partition("=")[0] == "compile" for fix in ask.fixes)
+
+    def _may_be_warm(self) -> bool:
+        """Once a trial that started by itself has told what the program does before it imports
+        torch: an environment it has changed by then may be meant for that."""
+        if self._warm is not None:
+            return self._warm
+        facts = read_facts(self.folder_of(1) / "facts.jsonl")
+        changed = {name for fact in facts["environ"] for name in fact["changed_before_torch"]}
+        script = self._program.module or self._program.target.endswith(".py")
+        return self._number > 1 and bool(facts["process"]) and script and changed <= _HARMLESS
+
+    def _trial(self, ask: Ask, folder: Path, warm: bool) -> Trial:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         scratch = self._scratch()
@@ -78,11 +107,13 @@ class Runner:
                 apply_to(scratch.folder, ask.patched)
             except UsageError as problem:
                 return Trial(ask, self._number, "failed", str(problem))
-        with surroundings(self._folder, folder, scratch, not self._allow_writes) as around:
-            outcome = self._run(ask, folder, scratch, around)
+        self._tmp = self._tmp or temporary()
+        refuse = not self._allow_writes
+        with surroundings(self._folder, folder, self._tmp, scratch, refuse) as around:
+            outcome = self._run(ask, folder, scratch, around, warm)
         if outcome.told is not None:
             raise KeyboardInterrupt
-        if not self._allow_writes:
+        if refuse:
             # Under Landlock no trial can have changed them: then it was somebody else.
             changed = [] if landlock.available() else scratch.changed()
             check_writes(read_facts(folder / "facts.jsonl"), changed, self._cwd)
@@ -99,7 +130,12 @@ class Runner:
         return self._folder / TRIALS / f"{number:04d}"
 
     def clear(self) -> None:
-        """Take away what only further trials would need: compiled code and the copy."""
+        """Take away what only further trials would need: compiled code, the copy, who starts
+        them."""
+        self._place.close()
+        if self._tmp is not None:
+            shutil.rmtree(self._tmp, ignore_errors=True)
+            self._tmp = None
         shutil.rmtree(self._folder / CACHES, ignore_errors=True)
         if self._kept is not None:
             remove(self._kept)
@@ -116,7 +152,9 @@ class Runner:
             self._kept = renew(self._kept)
         return self._kept
 
-    def _run(self, ask: Ask, folder: Path, scratch: Scratch, around: Surroundings) -> Outcome:
+    def _run(
+        self, ask: Ask, folder: Path, scratch: Scratch, around: Surroundings, warm: bool
+    ) -> Outcome:
         given = self._program
         program = replace(
             given,
@@ -133,6 +171,7 @@ class Runner:
             },
             cwd=scratch.folder,
             output=folder / OUTPUT,
+            warm=warm,
         )
         options = ProbeOptions(
             folder=str(folder),

@@ -13,7 +13,6 @@ from stepscope.tune.trackers import (
     allowed_places,
     places_environment,
     quiet_environment,
-    temporary,
 )
 
 CACHES = "caches"
@@ -28,13 +27,16 @@ class Surroundings:
 
 
 @contextmanager
-def surroundings(tune: Path, trial: Path, scratch: Scratch, refuse: bool) -> Iterator[Surroundings]:
-    """For one trial in its scratch copy: `trial` is its run folder, `tune` the folder of them all.
+def surroundings(
+    tune: Path, trial: Path, tmp: Path, scratch: Scratch, refuse: bool
+) -> Iterator[Surroundings]:
+    """For one trial in its scratch copy: `trial` is its run folder, `tune` the folder of them all,
+    `tmp` the one for temporary files, which is empty again afterwards.
 
-    With `refuse`, a write elsewhere ends the program; else it is only noted. Temporary files are
-    gone afterwards; what was compiled stays for the trials that follow.
+    With `refuse`, a write elsewhere ends the program; else it is only noted. What was compiled
+    stays for the trials that follow.
     """
-    tmp, caches = temporary(), tune / CACHES
+    caches = tune / CACHES
     caches.mkdir(exist_ok=True)
     try:
         variables = {
@@ -47,7 +49,15 @@ def surroundings(tune: Path, trial: Path, scratch: Scratch, refuse: bool) -> Ite
         guard = Guard(str(scratch.folder), str(scratch.original), allowed, refuse)
         yield Surroundings(variables, guard)
     finally:
-        shutil.rmtree(tmp, ignore_errors=True)
+        _empty(tmp)
+
+
+def _empty(folder: Path) -> None:
+    for entry in list(os.scandir(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            os.unlink(entry.path)
 
 
 def _paths(scratch: Scratch) -> dict[str, str]:

@@ -1,0 +1,184 @@
+"""Programs started by a process that has imported torch do what they do by themselves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from stepscope.launch.child import run_child, watch_child
+from stepscope.launch.nursery import AVAILABLE, Nursery
+from stepscope.launch.program import Program, environment
+from stepscope.record.options import ProbeOptions
+
+pytestmark = pytest.mark.skipif(not AVAILABLE, reason="forks of torch: Linux only")
+
+TELLS = """
+import json, os, sys
+before = "torch" in sys.modules
+import torch
+def here(): pass
+main = sys.modules["__main__"]
+told = {
+    "argv": sys.argv, "path": sys.path, "cwd": os.getcwd(),
+    "environ": {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"},
+    "name": __name__, "file": __file__, "spec": __spec__ and __spec__.name,
+    "here": main.here is here,
+    "names": sorted(name for name in vars(main) if not name.startswith("_") and name != "told"),
+    "random": torch.rand(3).tolist(), "stdin": sys.stdin.read(), "tty": sys.stdout.isatty(),
+    "encoding": sys.stdout.encoding, "cuda": torch.cuda.is_initialized(),
+}
+print(json.dumps([before, told]))
+"""
+TRAINS = """
+import torch
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    optimizer.zero_grad()
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory):
+    made = Nursery(os.environ, tmp_path_factory.mktemp("cwd"))
+    assert made.ready
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def run(nursery, tmp_path, monkeypatch):
+    """Runs a program, warm or by itself; its outcome, what it said, and its facts."""
+    for name in {*os.environ} - {*nursery.environ}:
+        monkeypatch.delenv(name)
+
+    def run(source, *arguments, warm=True, module=False, timeout_s=60.0):
+        (tmp_path / "made.py").write_text(source)
+        program = Program("made" if module else "made.py", arguments, module)
+        folder = tmp_path / f"run-{time.monotonic_ns()}"
+        folder.mkdir()
+        now = time.monotonic_ns()
+        probe = ProbeOptions(folder=str(folder), launched_ns=now, seed=0).to_json()
+        output, nothing = folder / "output.txt", lambda *_: None
+        with open(output, "wb") as said:
+            if warm:
+                process = nursery.start(program, probe, said, tmp_path)
+                ended = watch_child(process, 0, timeout_s, nothing, nothing, ours=True)
+            else:
+                environ = environment(probe)
+                command = program.command
+                ended = run_child(command, environ, timeout_s, nothing, nothing, said, tmp_path)
+        facts = folder / "facts.jsonl"
+        return ended, output.read_text(), facts.read_text() if facts.exists() else ""
+
+    return run
+
+
+@pytest.mark.parametrize("module", [False, True])
+def test_a_warm_program_finds_the_same_surroundings(run, module):
+    warm, told, _ = run(TELLS, "a", "--b=1", module=module)
+    cold, expected, _ = run(TELLS, "a", "--b=1", module=module, warm=False)
+    (early, ours), (late, theirs) = json.loads(told), json.loads(expected)
+    assert (warm.exit_code, cold.exit_code) == (0, 0)
+    assert (early, late) == (True, False)
+    assert ours == theirs
+
+
+def test_steps_of_a_warm_program_are_observed(run):
+    ended, _, facts = run(TRAINS)
+    assert ended.exit_code == 0
+    assert '"optimizer_made"' in facts
+
+
+@pytest.mark.parametrize(
+    ("source", "code", "says"),
+    [
+        ("pass", 0, ""),
+        ("import sys; sys.exit(3)", 3, ""),
+        ("import sys; sys.exit('enough')", 1, "enough"),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero"),
+        ("def (", 1, "SyntaxError"),
+        ("import os; os.kill(os.getpid(), 9)", 128 + 9, ""),
+        ("import atexit; atexit.register(print, 'at the end')", 0, "at the end"),
+        (
+            "import threading, time\n"
+            "def late(): time.sleep(0.2); print('in a thread')\n"
+            "threading.Thread(target=late).start()",
+            0,
+            "in a thread",
+        ),
+    ],
+)
+def test_it_ends_as_python_does(run, source, code, says):
+    warm, told, _ = run(source)
+    assert warm.exit_code == code
+    assert says in told
+    cold, _, _ = run(source, warm=False)
+    assert cold.exit_code == code
+
+
+def test_one_that_hangs_is_ended(run):
+    ended, _, _ = run("import time; time.sleep(600)", timeout_s=1.0)
+    assert ended.timed_out
+    again, told, _ = run("print('still served')")
+    assert (again.exit_code, told.strip()) == (0, "still served")
+
+
+def test_without_the_nursery_nothing_is_started(tmp_path):
+    nursery = Nursery(os.environ, tmp_path)
+    nursery._process.kill()
+    nursery._process.wait()
+    with open(tmp_path / "out", "wb") as said:
+        started = nursery.start(Program("x.py", (), False), "{}", said, tmp_path)
+    nursery.close()
+    assert started is None
+    assert not nursery.ready
+
+
+def test_a_nursery_that_cannot_import_torch_is_not_ready(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    nursery = Nursery({**os.environ, "PYTHONPATH": path}, tmp_path)
+    nursery.close()
+    assert not nursery.ready
+
+
+def test_programs_end_with_the_process_that_asked_for_them(tmp_path):
+    (tmp_path / "long.py").write_text("import time; time.sleep(600)")
+    script = tmp_path / "asks.py"
+    script.write_text(
+        "import os, sys, time\n"
+        "from pathlib import Path\n"
+        "from stepscope.launch.nursery import Nursery\n"
+        "from stepscope.launch.program import Program\n"
+        "nursery = Nursery(os.environ, Path('/'))\n"
+        "out = open(os.devnull, 'wb')\n"
+        "started = nursery.start(Program('long.py', (), False), '{}', out, Path(sys.argv[1]))\n"
+        "print(started.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    asking = subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    number = int(asking.stdout.readline())
+    asking.send_signal(signal.SIGKILL)
+    asking.wait()
+    asking.stdout.close()
+    deadline = time.monotonic() + 20
+    while _runs(number) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _runs(number)
+
+
+def _runs(number):
+    try:
+        with open(f"/proc/{number}/stat") as state:
+            return state.read().split()[2] != "Z"
+    except FileNotFoundError:
+        return False
