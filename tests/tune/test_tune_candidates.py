@@ -3,7 +3,15 @@
 import pytest
 
 from stepscope.fixes.catalogue import NAMES, fix
-from stepscope.tune.candidates import Candidate, beside, candidates, clash, extra_s, ordered
+from stepscope.tune.candidates import (
+    Candidate,
+    beside,
+    candidates,
+    clash,
+    extra_s,
+    name_of,
+    ordered,
+)
 from stepscope.tune.outlook import Prediction, no_outlook, told_by_findings
 from stepscope.tune.values import first_values, most_workers, other_values
 
@@ -68,7 +76,7 @@ def left(document, **more):
 
 def test_every_fix_is_tried_or_left_out_with_a_reason():
     found, out = candidates(scout())
-    names = [one.name for one in found]
+    names = [one.name for one in found if not one.along]
     assert sorted([*names, *(one.fix for one in out)]) == sorted(NAMES)
     assert all(one.why for one in out)
 
@@ -227,5 +235,17 @@ def test_fixes_that_exclude_each_other_take_each_others_place():
     assert clash("compile=default", "cuda_graph")
     assert clash("workers=2", "workers=4")
     assert not clash("pin", "workers=4")
-    assert beside(("pin", "cuda_graph"), "compile=default") == ("pin", "compile=default")
-    assert beside(("workers=2", "pin"), "workers=4") == ("pin", "workers=4")
+    for present, new, left in (
+        (("pin", "cuda_graph"), "compile=default", ("pin", "compile=default")),
+        (("workers=2", "pin"), "workers=4", ("pin", "workers=4")),
+    ):
+        assert beside(present, Candidate(new, "numeric")) == left
+
+
+def test_half_precision_is_tried_with_channels_last_as_one_and_each_alone():
+    found, _ = candidates(scout())
+    ways = [one.whole for one in found if {"amp", "channels_last"} & set(map(name_of, one.whole))]
+    assert ("amp=bf16", "channels_last") in ways
+    assert {("amp=bf16",), ("channels_last",)} < set(ways)
+    without, _ = candidates(scout(), skip=("channels_last",))
+    assert all(not one.along for one in without)

@@ -18,6 +18,7 @@ from tune_machine import (
 from stepscope.record.errors import UsageError
 from stepscope.tune.candidates import Candidate, LeftOut, clash, extra_s
 from stepscope.tune.final import confirm
+from stepscope.tune.rungs import Rejected
 from stepscope.tune.search import search
 from stepscope.tune.standing import Standing
 
@@ -290,3 +291,45 @@ def test_a_withdrawn_rung_leaves_the_set_without_it():
     assert found.fixes == ("workers=12", "nosync", "pin")
     assert found.rejected[-1].fix == "amp=bf16"
     assert standing.lab.best == found.fixes
+
+
+TOGETHER = [
+    Candidate("amp=bf16", "numeric", along=("channels_last",)),
+    Candidate("amp=bf16", "numeric"),
+    Candidate("channels_last", "numeric"),
+]
+
+
+def only_both(fixes):
+    """Each alone costs transposes."""
+    both = {"amp=bf16", "channels_last"}
+    return 10.0 if both.isdisjoint(fixes) else 6.0 if both <= fixes else 10.5
+
+
+def test_fixes_that_help_only_together_are_found():
+    machine = Machine(only_both)
+    found = search(Standing(machine.lab(), machine.outlook()), TOGETHER)
+    assert set(found.fixes) == {"amp=bf16", "channels_last"}
+    assert [rung.candidate.whole for rung in found.rungs] == [("amp=bf16", "channels_last")]
+    assert found.rungs[0].to_json()["along"] == ["channels_last"]
+    assert (found.rejected, found.untried) == ([], [])
+
+
+def test_where_one_of_two_does_not_go_well_the_other_has_its_own_chance():
+    machine = Machine(
+        lambda fixes: 6.0 if "amp=bf16" in fixes else 10.0,
+        ends={"channels_last": ("broke", "view size is not compatible")},
+    )
+    found = search(Standing(machine.lab(), machine.outlook()), TOGETHER)
+    assert found.fixes == ("amp=bf16",)
+    assert [(one.fix, one.state) for one in found.rejected] == [("channels_last", "broke")]
+
+
+def test_a_pair_of_which_the_proof_differs_goes_as_one():
+    machine = Machine(only_both)
+    found = search(Standing(machine.lab(), prove=lambda *_: Said("differs", "off")), TOGETHER)
+    assert found.fixes == ()
+    standing = Standing(Machine(only_both).lab())
+    kept = search(standing, TOGETHER)
+    standing.withdraw(kept.rungs[0], Rejected("amp=bf16", "off", "differs"))
+    assert standing.fixes == ()

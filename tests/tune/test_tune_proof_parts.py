@@ -16,8 +16,9 @@ from stepscope.tune.proof_exact import judge_exact
 from stepscope.tune.proof_numeric import judge_numeric
 from stepscope.tune.proof_outputs import judge_outputs, read_outputs
 from stepscope.tune.proof_progress import paces
-from stepscope.tune.proof_rounding import rounding_of
+from stepscope.tune.proof_rounding import limits, rounding_of
 from stepscope.tune.proof_steps import proof_steps
+from stepscope.tune.proof_tail import tail
 from stepscope.tune.trial import Trial
 
 
@@ -195,3 +196,14 @@ def test_proof_goes_past_the_first_epoch_where_that_is_affordable() -> None:
     assert proof_steps(baseline, 5000, budget_s=9 * 26) == 200
     assert proof_steps(baseline, None, budget_s=1e9) == 400
     assert proof_steps(baseline, 5000, budget_s=1.0) == 30
+
+
+def test_losses_near_nothing_are_held_against_how_far_they_have_come_down():
+    draw = np.random.default_rng(3)
+    base = np.tile(np.geomspace(2.5, 1e-6, 200), (3, 1))
+    control, variant = (base * (1 + 0.3 * draw.standard_normal(base.shape)) for _ in range(2))
+    found = tail(base, control, variant, limits("tfloat32"))
+    assert found.within
+    assert found.margin < 0.01
+    apart = tail(base, control, variant + 0.02, limits("tfloat32"))
+    assert apart.beyond

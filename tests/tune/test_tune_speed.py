@@ -163,14 +163,14 @@ def scout(step_ms, count=20, first=4):
 @pytest.mark.parametrize(
     ("found", "feed", "more", "steps"),
     [
-        (scout(100), Feed(), {}, 34),  # three seconds
+        (scout(100), Feed(), {}, 24),  # two seconds
         (scout(2000), Feed(), {}, FEWEST),
         (scout(1), Feed(), {}, MOST),
         (scout(100), Feed(cycle=8, buffer=16), {}, 64),  # four rounds of full buffers
         (scout(100), Feed(), {"buffer": 32}, 128),
         (scout(100), Feed(epoch=20), {}, 61),  # three epochs
         (scout(100), Feed(epoch=50), {}, 59),  # three are too many: one start is seen
-        (scout(100), Feed(epoch=500), {}, 34),
+        (scout(100), Feed(epoch=500), {}, 24),
         (scout(1), Feed(), {"made": 90}, 90),
         (Speed((), None, 0), Feed(), {}, FEWEST),
     ],

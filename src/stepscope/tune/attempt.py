@@ -14,7 +14,8 @@ def attempt(
 ) -> bool | None:
     """The set with a candidate against what is kept; whether it took its place.
 
-    None: it looks like a small gain and is to be settled later, which was asked for.
+    None: it looks like a small gain and is to be settled later, which was asked for. Of fixes that
+    were tried as one and did not win nothing is said: each has its own chance.
     """
     present = standing.fixes
     one = replace(one, predicted=standing.see(present, fixes) or one.predicted)
@@ -25,6 +26,8 @@ def attempt(
         if idle is not None:
             without = tuple(other for other in fixes if other != idle)
             return attempt(standing, one, without, small_later)
+    if one.along and not found.won:
+        return False
     if found.put_off:
         return None
     standing.beaten.pop(one.fix, None)
@@ -60,7 +63,7 @@ def _too_far(standing: Standing, one: Candidate, fixes: Fixes) -> Rejected | Non
     for trial in standing.lab.trials(fixes):
         for did in trial.fixes:
             kind = did.get("kind")
-            if did["name"] != one.name or kind is None:
+            if did["name"] not in map(name_of, one.whole) or kind is None:
                 continue
             if KINDS.index(kind) > KINDS.index(standing.allow):
                 where = "; ".join(did.get("where") or ())

@@ -1,7 +1,7 @@
 """Which fixes to try, and in which order: the largest predicted gain per second of trial first."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from stepscope.fixes.base import Fix, Kind
@@ -22,6 +22,9 @@ _IF_FOUND: Final = ("affinity", "cache", "threads", "expandable_segments", "drop
 _COMPILING_S: Final = {"cuda": 35.0, "cpu": 20.0}
 _AUTOTUNING: Final = 5.0  # times as long
 _LEAST: Final = 1.02
+_TOGETHER: Final = (("amp", "channels_last"),)
+"""Fixes that may each be of no use without the other: convolutions in 16 bits want their channels
+last, and transpose what is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,16 @@ class Candidate:
     """What a trial with it takes longer: compiling."""
     after: str | None = None
     """The fix without which it has nothing to do; None: it stands alone."""
+    along: tuple[str, ...] = ()
+    """Fixes that are tried with it, as one."""
 
     @property
     def name(self) -> str:
         return name_of(self.fix)
+
+    @property
+    def whole(self) -> Fixes:
+        return (self.fix, *self.along)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +108,7 @@ def candidates(
     for one in [one for one in found if one.after is not None and one.after not in names]:
         found.remove(one)
         left.append(LeftOut(one.fix, f"nothing to do without {one.after}"))
-    return ordered(found, base_s=1.0), left
+    return ordered([*_together(found, see), *found], base_s=1.0), left
 
 
 def ordered(found: Iterable[Candidate], base_s: float) -> list[Candidate]:
@@ -129,9 +138,27 @@ def clash(one: str, other: str) -> bool:
     return a == b or b in fix_named(a).bad_with or a in fix_named(b).bad_with
 
 
-def beside(fixes: Fixes, fix: str) -> Fixes:
-    """The set with a fix, without those that it cannot be had with."""
-    return (*(one for one in fixes if not clash(one, fix)), fix)
+def beside(fixes: Fixes, one: Candidate) -> Fixes:
+    """The set with a candidate, without those fixes that it cannot be had with."""
+    for new in one.whole:
+        fixes = (*(other for other in fixes if not clash(other, new)), new)
+    return fixes
+
+
+def _together(found: Sequence[Candidate], see: Outlook) -> list[Candidate]:
+    """Those of the candidates that are worth a trial as one."""
+    named = {one.name: one for one in found}
+    pairs = [(named[a], named[b]) for a, b in _TOGETHER if a in named and b in named]
+    return [
+        replace(
+            one,
+            kind=max(one.kind, other.kind, key=KINDS.index),
+            predicted=see((), (one.fix, other.fix)),
+            extra_s=one.extra_s + other.extra_s,
+            along=(other.fix,),
+        )
+        for one, other in pairs
+    ]
 
 
 def _candidate(fix: Fix, text: str, kind: str, scout: Document, see: Outlook) -> Candidate:

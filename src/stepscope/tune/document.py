@@ -133,7 +133,7 @@ def _rung(rung: Rung, told: Told) -> Document:
     semantic = rung.candidate.kind == Kind.SEMANTIC
     return {
         **rung.to_json(),
-        "label": rung.candidate.fix,
+        "label": " + ".join(rung.candidate.whole),
         **_measured(rung.trials, told.request, told.lab),
         "losses": list(rung.trials[0].losses) if rung.trials else [],
         "adjust": changes_training((rung.candidate.fix,)).words if semantic else None,

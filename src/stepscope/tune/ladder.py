@@ -36,9 +36,10 @@ def _each(standing: Standing, found: Sequence[Candidate], small_later: bool) -> 
         one = _next(standing, left)
         if one is None:
             break
-        search.untried = [*too_long, *(other.fix for other in (*left, *later))]
-        left = [other for other in left if other.fix != one.fix]
-        fixes = beside(standing.fixes, one.fix)
+        waiting = (other.fix for other in (*left, *later))
+        search.untried = [*dict.fromkeys((*too_long, *waiting))]
+        left = [other for other in left if other.whole != one.whole]
+        fixes = beside(standing.fixes, one)
         if not standing.lab.affords(fixes, _FEWEST):
             too_long = [*too_long, one.fix]
             search.stopped = BUDGET
@@ -46,6 +47,7 @@ def _each(standing: Standing, found: Sequence[Candidate], small_later: bool) -> 
             _leave(standing, one)
         elif attempt(standing, one, fixes, small_later and bool(left or later)) is None:
             later.append(one)
+        left = [other for other in left if other.fix not in standing.fixes]
     search.untried = too_long
     return [*later, *left]
 
@@ -58,26 +60,31 @@ def _again(standing: Standing) -> None:
         if one is None:
             break
         standing.beaten[one.fix] = (one, standing.speed)
-        fixes = beside(standing.fixes, one.fix)
+        fixes = beside(standing.fixes, one)
         gains = one.predicted is None or one.predicted.high >= 1
         if gains and standing.lab.affords(fixes, _FEWEST):
             attempt(standing, one, fixes)
 
 
 def _next(standing: Standing, left: Sequence[Candidate]) -> Candidate | None:
-    """With what is predicted of it beside the fixes that are kept. None: all wait for others."""
+    """With what is predicted of it beside the fixes that are kept. None: all wait for others.
+
+    What is to be tried together comes before its parts."""
     present = standing.fixes
     names = {name_of(one) for one in present}
+    parts = {fix for one in left if one.along for fix in one.whole}
     ready = [
-        replace(one, predicted=standing.see(present, beside(present, one.fix)) or one.predicted)
+        replace(one, predicted=standing.see(present, beside(present, one)) or one.predicted)
         for one in left
-        if one.after is None or one.after in names
+        if (one.after is None or one.after in names) and (one.along or one.fix not in parts)
     ]
     return next(iter(ordered(ready, standing.lab.cost_s(present))), None)
 
 
 def _leave(standing: Standing, one: Candidate) -> None:
     assert one.predicted is not None
+    if one.along:
+        return  # its parts speak for themselves
     words = f"predicted to gain nothing ({one.predicted.speedup:.2f}×)"
     standing.beaten[one.fix] = (one, standing.speed)
     standing.reject(Rejected(one.fix, words, "left_out"))

@@ -57,8 +57,12 @@ def prove_numeric(case: Case, first: Trial, other: Trial, seeds: int, dtype: str
 
 
 def _by_means(case: Case, ours: list[Trial], theirs: list[Trial], seeds: int, dtype: str) -> Proof:
-    """Of what draws other random numbers: no step can be paired, so more seeds and no control."""
-    for seed in range(len(ours), seeds + _MORE):
+    """Of what draws other random numbers: no step can be paired, so more seeds and no control.
+
+    One seed only is asked for where the proof of a whole ladder is still to come.
+    """
+    proof = judge_numeric(ours, (), theirs, dtype, draws=True)
+    for seed in range(len(ours), seeds + _MORE if seeds > 1 else 1):
         ours.append(case.base(seed))
         theirs.append(case.variant(seed))
         proof = judge_numeric(ours, (), theirs, dtype, draws=True)

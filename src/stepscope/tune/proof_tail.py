@@ -13,6 +13,7 @@ from stepscope.tune.proof_rounding import Limits
 _SHARE: Final = 4  # the last quarter of the steps
 _TIMES_CONTROL: Final = 4.0
 _TIMES_SEEDS: Final = 0.5
+_OF_FALL: Final = 0.002  # of what the loss has come down by: near nothing, shares of it are noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class Tail:
     low: float
     high: float
     margin: float
-    """The difference that counts as none: a few of the control's, or half of what seeds differ
-    by, whichever is more."""
+    """The difference that counts as none: a few of the control's, half of what seeds differ by, or
+    two thousandths of the loss's fall, whichever is most."""
 
     @property
     def within(self) -> bool:
@@ -37,12 +38,14 @@ class Tail:
 
 def tail(base: Floats, control: Floats | None, variant: Floats, limit: Limits) -> Tail:
     """Rows are seeds, columns steps. The interval is without bound where nothing tells a spread."""
-    start = base.shape[1] - max(1, base.shape[1] // _SHARE)
+    length = max(1, base.shape[1] // _SHARE)
+    start = base.shape[1] - length
     means = base[:, start:].mean(axis=1)
+    fall = float(base[:, :length].mean() - means.mean())
     own = variant[:, start:].mean(axis=1) - means
     seeds = len(own)
     squares, degrees = float(((own - own.mean()) ** 2).sum()), seeds - 1
-    margin = limit.floor * float(np.abs(means).mean())
+    margin = max(limit.floor * float(np.abs(means).mean()), _OF_FALL * fall)
     if seeds > 1:
         margin = max(margin, _TIMES_SEEDS * float(means.std(ddof=1)))
     if control is not None:

@@ -19,7 +19,7 @@ def prune(standing: Standing) -> None:
     for rung in sorted(standing.search.rungs[:-2], key=lambda one: one.comparison.ratio):
         if _needed(rung, standing.fixes):
             continue
-        without = tuple(one for one in standing.fixes if one != rung.candidate.fix)
+        without = tuple(one for one in standing.fixes if one not in rung.candidate.whole)
         if _surely_of_use(standing, rung, without):
             continue
         found = _not_missed(standing.lab, standing.fixes, without)

@@ -54,6 +54,7 @@ class Rung:
         return {
             "fix": name,
             "params": {"value": value} if value else {},
+            "along": list(self.candidate.along),
             "kind": self.candidate.kind,
             "fixes": list(self.fixes),
             "speedup": self.comparison.ratio,

@@ -27,7 +27,7 @@ def search(
     result = standing.search
     for one in left_out:
         standing.reject(Rejected(one.fix, one.why, "left_out"))
-    result.untried = [one.fix for one in found]
+    result.untried = [*dict.fromkeys(one.fix for one in found)]
     try:
         _baseline(standing.lab)
         climb(standing, found)

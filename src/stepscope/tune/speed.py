@@ -25,7 +25,7 @@ LEAST = 8
 _ROUNDS = 2  # of full buffers: a loader half as fast as the rest drains them in so many
 FEWEST, MOST = 24, 400
 _EPOCHS = 3  # the first is left out, and two more show what their starts take
-_DEAR = 3  # times the seconds wanted, for an epoch's start to be waited for
+_DEAR = 4.5  # times the seconds wanted, for an epoch's start to be waited for
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def _whole_cycles(series: Floats, feed: Feed) -> int:
 
 
 def steps_needed(
-    scouted: Speed, feed: Feed, made: int | None = None, buffer: int = 0, target_s: float = 3.0
+    scouted: Speed, feed: Feed, made: int | None = None, buffer: int = 0, target_s: float = 2.0
 ) -> int:
     """How many steps a trial should make, from a first look at the program.
 

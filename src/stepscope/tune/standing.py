@@ -85,7 +85,7 @@ class Standing:
         )
         for rung in gone:
             self.beaten[rung.candidate.fix] = (rung.candidate, self.speed)
-        search.rejected = [other for other in search.rejected if other.fix != one.fix]
+        search.rejected = [other for other in search.rejected if other.fix not in one.whole]
         lab.best = fixes
 
     def drop(self, rung: Rung, found: Comparison, proof: Proven | None) -> None:
@@ -97,7 +97,7 @@ class Standing:
         """A rung goes; the last one then stands for the set without it, of which there may be no
         trials yet."""
         search, lab = self.search, self.lab
-        fixes = tuple(one for one in self.fixes if one != rung.candidate.fix)
+        fixes = tuple(one for one in self.fixes if one not in rung.candidate.whole)
         search.rungs.remove(rung)
         self.reject(why)
         lab.best = fixes

@@ -36,7 +36,7 @@ from stepscope.tune.values import most_workers, other_values
 SCOUT: Final = 48
 """Steps of the first look, those recorded at kernel level among them."""
 _PREFETCH: Final = 2  # batches ahead of each worker, as loaders have it
-_FOR_PROOF: Final = 0.35  # of the budget, kept back for the proof
+_FOR_PROOF: Final = 0.25  # of the budget, kept back for the proof
 
 
 @dataclass(frozen=True, slots=True)
