@@ -13,12 +13,13 @@ from torchvision import transforms
 
 
 class Images(Dataset):
-    """CIFAR-like pictures."""
+    """CIFAR-like pictures, brighter from class to class."""
 
     def __init__(self, count, transform):
         generator = np.random.default_rng(0)
-        self.pixels = generator.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
         self.labels = generator.integers(0, 10, count)
+        self.pixels = generator.integers(0, 148, (count, 32, 32, 3), dtype=np.uint8)
+        self.pixels += (12 * self.labels[:, None, None, None]).astype(np.uint8)
         self.transform = transform
 
     def __len__(self):

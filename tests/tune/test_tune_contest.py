@@ -174,3 +174,22 @@ def test_energy_of_a_sample_decides_where_that_is_asked_for():
     lab = machine.lab(objective="energy")
     lab.more(()), lab.more(())
     assert contest(lab, (), FIX).won
+
+
+def test_a_predicted_gain_is_not_given_up_for_a_machine_that_has_become_slower():
+    slower = iter([1.0, 1.0] + [1.6] * 20)
+    machine = Machine(
+        lambda fixes: 7.0 if fixes else 10.0, noise=lambda draw, steps: np.full(steps, next(slower))
+    )
+    lab = machine.lab()
+    lab.more(()), lab.more(())
+    assert contest(lab, (), FIX, hoped=1.2).won
+
+
+def test_a_predicted_gain_that_is_none_costs_two_trials():
+    machine = Machine(lambda fixes: 10.5 if fixes else 10.0)
+    lab = machine.lab()
+    lab.more(()), lab.more(())
+    found = contest(lab, (), FIX, hoped=1.2)
+    assert not found.won
+    assert lab.budget.asked == 4

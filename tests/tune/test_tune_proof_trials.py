@@ -210,3 +210,26 @@ def test_fix_that_may_draw_otherwise_is_unclear_by_its_means_and_still_rejected_
     assert len(machine.asks) == 2 * 5 + 1
     assert prove(Machine(), ("nosync",), "numeric", steps=60).state == "differs"
     assert "pace" in prove(Machine(), ("sdpa",), "numeric", steps=60).words
+
+
+def test_the_first_steps_of_longer_trials_are_used_and_shorter_ones_are_not() -> None:
+    first, second, third = Machine(), Machine(), Machine()
+    prove(first, ("nosync",), "exact", steps=STEPS)
+    short = prove(second, ("nosync",), "exact", steps=STEPS // 2, known=first.trials)
+    assert (short.state, short.steps) == ("identical", STEPS // 2)
+    assert second.asks == []
+    prove(third, ("nosync",), "exact", steps=2 * STEPS, known=first.trials)
+    assert [ask.steps for ask in third.asks] == [2 * STEPS] * 2
+
+
+def test_what_came_after_the_steps_that_are_used_is_not_covered() -> None:
+    def change(trial: Trial) -> Trial:
+        rates = [0.1] * 30 + [0.05] * 10
+        found = {"rates": rates, "epochs": [30], "short_batches": [30]}
+        return replace(trial, proof={**trial.proof, **found})
+
+    machine = Machine(change)
+    whole = prove(machine, ("nosync",), "exact", steps=STEPS)
+    part = prove(Machine(), ("nosync",), "exact", steps=20, known=machine.trials)
+    assert {"epoch end", "short last batch", "scheduler step"} <= set(whole.covered)
+    assert {"epoch end", "short last batch", "scheduler step"} <= set(part.not_covered)

@@ -58,28 +58,36 @@ def contest(
 
     `hoped`: the low end of what was predicted; None: nothing was. One process may end it where it
     shows no gain; to win it takes two of a gain of a fifth, three of a tenth, five of less.
+    Where a gain was predicted and the first process shows none, the base has another one at once,
+    and its earlier ones no longer count.
     `small_later`: leave it open after one process where that shows a small gain.
     """
-    started = len(lab.trials(base))
+    started, since = len(lab.trials(base)), 0
     first = _one(lab, other)
     if first is not None:
         return first
     found = lab.compare(base, other)
     if found is None:
         return Contest(False, f"trials do not tell about {lab.objective}")
+    if not _promising(found, hoped, lab.floor()) and hoped is not None and hoped >= _HOPED:
+        ended = _one(lab, base)  # the machine may have become slower since
+        if ended is not None:
+            return ended
+        since, found = started, lab.compare(base, other, started) or found
     if not _promising(found, hoped, lab.floor()):
         return Contest(False, f"not {_better(lab)} in one trial: {found.ratio:.2f}×", found)
     if small_later and found.ratio < _SMALL and lab.objective != "memory":
         return Contest(False, None, found, put_off=True)
     for look in _MEMORY if lab.objective == "memory" else LOOKS:
-        ended = _fill(lab, base, other, look.processes, started + look.fresh)
+        of_base = max(since + look.processes, started + look.fresh)
+        ended = _fill(lab, base, other, of_base, look.processes)
         if ended is not None:
             return ended
-        found = lab.compare(base, other)
+        found = lab.compare(base, other, since)
         assert found is not None
         if found.ratio < 1 + LEAST or (look.processes > 2 and _hopeless(found)):
             break
-        if found.ratio >= look.least and _clears(lab, base, other, found, look):
+        if found.ratio >= look.least and _clears(lab, base, other, found, look, since):
             return _judged(lab, base, other, found)
     return Contest(False, _not_better(found, lab), found)
 
@@ -91,14 +99,14 @@ def _promising(found: Comparison, hoped: float | None, floor: float | None) -> b
     return hoped is not None and hoped >= _HOPED and found.ratio * (1 + (floor or 0.0)) >= hoped
 
 
-def _clears(lab: Lab, base: Fixes, other: Fixes, found: Comparison, look: Look) -> bool:
+def _clears(lab: Lab, base: Fixes, other: Fixes, found: Comparison, look: Look, since: int) -> bool:
     """FASTER, and so were the interval wider; or, of many processes, every one is better than
     every one of the other side: of five, chance does that once in 252 times."""
     if found.verdict is not Verdict.FASTER:
         return False
     if _low(found, look.wider) > 1 + LEAST:
         return True
-    ours, theirs = costs(lab.trials(base), lab.trials(other), lab.objective)
+    ours, theirs = costs(lab.trials(base)[since:], lab.trials(other), lab.objective)
     apart = min(map(fmean, ours)) > max(map(fmean, theirs))
     return look.processes >= _MANY and apart and _low(found, _APART) > 1 + LEAST
 
@@ -112,13 +120,13 @@ def _hopeless(found: Comparison) -> bool:
     return found.low < 1 and found.ratio < 1 + 1.5 * LEAST
 
 
-def _fill(lab: Lab, base: Fixes, other: Fixes, count: int, of_base: int) -> Contest | None:
-    """Trials in turn until there are enough of both; the end, where one did not go well."""
+def _fill(lab: Lab, base: Fixes, other: Fixes, of_base: int, of_other: int) -> Contest | None:
+    """Trials in turn until there are so many of both; the end, where one did not go well."""
     last = other
     while True:
         lacks = {
-            base: max(count, of_base) - len(lab.trials(base)),
-            other: count - len(lab.trials(other)),
+            base: of_base - len(lab.trials(base)),
+            other: of_other - len(lab.trials(other)),
         }
         if max(lacks.values()) <= 0:
             return None

@@ -24,13 +24,16 @@ class Lab:
         objective: str = "throughput",
         reserve_s: float = 0.0,
         extra_s: Callable[[str], float] = lambda fix: 0.0,
+        steps_of: Callable[[Fixes], int] | None = None,
     ) -> None:
         self.budget = budget
         self.objective = objective
         self.best: Fixes = ()
         """What is kept back holds for a confirmation of these."""
         self.ask = ask
-        """Every trial is one, with fixes."""
+        """Every trial is one, with fixes, and has as many steps or more."""
+        self.steps_of = steps_of or (lambda fixes: ask.steps)
+        """How many a trial of these has."""
         self._reserve_s = reserve_s
         self._extra_s = extra_s
         self._made: dict[frozenset[str], list[Trial]] = {}
@@ -46,7 +49,7 @@ class Lab:
 
     def fresh(self, fixes: Fixes) -> Trial:
         """The same, from what was kept back."""
-        trial = self.budget(replace(self.ask, fixes=fixes))
+        trial = self.budget(replace(self.ask, fixes=fixes, steps=self.steps_of(fixes)))
         if trial.ok and trial.step_ms:
             self._made.setdefault(frozenset(fixes), []).append(trial)
         return trial
@@ -75,9 +78,12 @@ class Lab:
         both = self.cost_s(()) + self.cost_s(self.best)
         return min(self._reserve_s + _CONFIRM * both, self.budget.seconds / 2)
 
-    def compare(self, base: Fixes, other: Fixes) -> Comparison | None:
-        """All their trials so far; None where they lack what the objective looks at."""
-        return compared(self.trials(base), self.trials(other), self.objective, self.floor())
+    def compare(self, base: Fixes, other: Fixes, since: int = 0) -> Comparison | None:
+        """All their trials so far, without the first `since` of the base; None where they lack
+        what the objective looks at."""
+        ours, theirs = self.trials(base)[since:], self.trials(other)
+        floor = floor_of([ours, theirs], self.objective) if since else self.floor()
+        return compared(ours, theirs, self.objective, floor)
 
     def floor(self) -> float | None:
         """The noise between processes of one kind, over all kinds so far; None: not known."""

@@ -65,9 +65,10 @@ def patched(
     if final is None or not final.baseline:
         return Patching(patch, shown, why="not measured")
     made: list[Trial] = []
+    steps = lab.steps_of(search.fixes)
     for _ in range(_PROCESSES):
         try:
-            trial = lab.budget(Ask(steps=lab.ask.steps, proof=True, patched=patch.text))
+            trial = lab.budget(Ask(steps=steps, proof=True, patched=patch.text))
         except StepscopeError as problem:
             return Patching(patch, shown, why=f"not measured: {problem}")
         if not (trial.ok and trial.step_ms):

@@ -17,17 +17,36 @@ class Ended(Exception):  # noqa: N818
 
 
 class Trials:
-    """A `Run` that uses known trials in place of equal asks."""
+    """A `Run` that uses known trials in place of equal asks, and the first steps of longer ones."""
 
     def __init__(self, run: Run, known: Sequence[Trial]) -> None:
         self._run = run
         self._known: dict[str, list[Trial]] = {}
         for trial in known:
-            self._known.setdefault(trial.ask.key(), []).append(trial)
+            self._known.setdefault(_whatever_steps(trial.ask), []).append(trial)
 
     def __call__(self, ask: Ask) -> Trial:
-        kept = self._known.get(ask.key())
-        return kept.pop(0) if kept else self._run(ask)
+        kept = self._known.get(_whatever_steps(ask), [])
+        for trial in kept:
+            if trial.ask.steps >= ask.steps:
+                kept.remove(trial)
+                return _cut(trial, ask)
+        return self._run(ask)
+
+
+def _whatever_steps(ask: Ask) -> str:
+    return replace(ask, steps=0).key()
+
+
+def _cut(trial: Trial, ask: Ask) -> Trial:
+    """As far as the ask goes."""
+    steps = min(trial.steps, ask.steps)
+    proof = dict(trial.proof)
+    if proof.get("rates"):
+        proof["rates"] = proof["rates"][:steps]
+    if proof.get("short_batches"):
+        proof["short_batches"] = [step for step in proof["short_batches"] if step <= steps]
+    return replace(trial, ask=ask, steps=steps, losses=trial.losses[:steps], proof=proof)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from stepscope.record.errors import UsageError
 from stepscope.tune.ask import Ask
 from stepscope.tune.budget import Budget
-from stepscope.tune.candidates import candidates, extra_s
+from stepscope.tune.candidates import candidates, extra_s, name_of
 from stepscope.tune.document import Told, document
 from stepscope.tune.feed import Feed
 from stepscope.tune.final import Confirmation, confirm
@@ -36,6 +36,8 @@ from stepscope.tune.values import most_workers, other_values
 SCOUT: Final = 48
 """Steps of the first look, those recorded at kernel level among them."""
 _PREFETCH: Final = 2  # batches ahead of each worker, as loaders have it
+_LOADING: Final = {"workers", "prefetch", "persistent"}
+"""Fixes under which batches are ready before they are asked for: many steps show their pace."""
 _FOR_PROOF: Final = 0.25  # of the budget, kept back for the proof
 
 
@@ -123,13 +125,16 @@ class Tuning:
     ) -> Lab:
         made = scout.steps if scout.steps < SCOUT else None
         buffer = _PREFETCH * most_workers(seen)
-        steps = self._request.steps or steps_needed(speed, feed, made, buffer)
+        given = self._request.steps
+        steps = given or steps_needed(speed, feed, made)
+        buffered = given or steps_needed(speed, feed, made, buffer)
         return Lab(
             budget,
             Ask(steps=steps, proof=True),
             self._request.objective,
             reserve_s=_FOR_PROOF * budget.seconds,
             extra_s=lambda fix: extra_s(fix, device(seen)),
+            steps_of=lambda fixes: steps if _LOADING.isdisjoint(map(name_of, fixes)) else buffered,
         )
 
     def _scouted(self, scout: Trial) -> dict[str, Any]:
