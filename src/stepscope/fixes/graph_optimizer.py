@@ -91,12 +91,17 @@ class Updates:
 
 
 def _places(value: Any) -> Any:
-    """Where the tensors of a list are; other things as they are."""
+    """Where the tensors of a list are; other things as they are. Asked for in every step."""
     import torch
 
     if isinstance(value, torch.Tensor):
         return value.data_ptr()
-    return tuple(map(_places, value)) if isinstance(value, list | tuple) else value
+    if not isinstance(value, list | tuple):
+        return value
+    try:
+        return tuple(map(torch.Tensor.data_ptr, value))
+    except TypeError:  # there are others among them
+        return tuple(map(_places, value))
 
 
 def _number(value: Any) -> Any:
