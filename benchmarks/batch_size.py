@@ -19,7 +19,7 @@ from typing import Any
 from _about import SOURCE, about
 
 HERE = Path(__file__).resolve().parent
-PROGRAM = HERE / "programs" / "batches.py"
+PROGRAMS, PROGRAM = HERE / "programs", "batches.py"
 _KEPT = (
     "own", "knee", "largest", "stopped", "curve", "memory_bytes", "headroom", "within", "processes",
     "seconds", "verdict", "command", "notes",
@@ -65,7 +65,7 @@ def found(options: argparse.Namespace) -> tuple[dict[str, Any], float]:
     limit = ["--max", str(options.max)] if options.max else []
     with tempfile.TemporaryDirectory() as folder:
         out = ["--json", "--out", str(Path(folder) / "batch")]
-        words = ["-m", "stepscope.cli.main", "batch", *limit, *out, str(PROGRAM)]
+        words = ["-m", "stepscope.cli.main", "batch", *limit, *out, PROGRAM]
         begun = time.monotonic()
         told = json.loads(_said([*words, *_arguments(options, options.batch)], options.timeout))
         took = time.monotonic() - begun
@@ -76,7 +76,7 @@ def by_hand(options: argparse.Namespace, size: int) -> float | None:
     """Samples per second by the program's own clock; None where it does not run."""
     steps = ["--steps", str(_HAND_STEPS), "--time"]
     try:
-        return float(_said([str(PROGRAM), *_arguments(options, size), *steps], options.timeout))
+        return float(_said([PROGRAM, *_arguments(options, size), *steps], options.timeout))
     except subprocess.CalledProcessError:
         return None
 
@@ -90,7 +90,7 @@ def _said(words: list[str], timeout_s: float) -> str:
     environ = {**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{path}" if path else str(SOURCE)}
     done = subprocess.run(
         [sys.executable, *words], stdout=subprocess.PIPE, text=True, check=True, timeout=timeout_s,
-        env=environ, cwd=HERE / "programs",
+        env=environ, cwd=PROGRAMS,
     )  # fmt: skip
     return done.stdout
 

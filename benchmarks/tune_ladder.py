@@ -121,6 +121,8 @@ def tuned(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     if done.returncode:
         return {"goal": goal, "failed": f"exit code {done.returncode}", "wall_s": wall_s}
     found = json.loads(done.stdout)
+    found.pop("machine")  # the whole document has it
+    found["run"].pop("folder")
     for side in (found["baseline"], *found["ladder"]):
         side.pop("losses", None)
     return {"goal": goal, "wall_s": wall_s, "program": " ".join(case.program), "tune": found}

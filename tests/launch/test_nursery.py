@@ -42,6 +42,17 @@ for _ in range(5):
     model(torch.ones(2, 3)).sum().backward()
     optimizer.step()
 """
+SPAWNS = """
+from torch.utils.data import DataLoader, Dataset
+class Squares(Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        return index * index
+if __name__ == "__main__":
+    for x in DataLoader(Squares(), num_workers=1, multiprocessing_context="spawn"):
+        print(int(x))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +101,11 @@ def test_a_warm_program_finds_the_same_surroundings(run, module):
     assert ours == theirs
 
 
+def test_spawned_workers_find_a_warm_programs_classes(run):
+    ended, told, _ = run(SPAWNS)
+    assert (ended.exit_code, told.split()) == (0, ["0", "1", "4", "9"])
+
+
 def test_steps_of_a_warm_program_are_observed(run):
     ended, _, facts = run(TRAINS)
     assert ended.exit_code == 0
@@ -105,6 +121,7 @@ def test_steps_of_a_warm_program_are_observed(run):
         ("1 / 0", 1, "ZeroDivisionError: division by zero"),
         ("def (", 1, "SyntaxError"),
         ("import os; os.kill(os.getpid(), 9)", 128 + 9, ""),
+        ("import os; os.kill(os.getpid(), 2)", 128 + 2, "KeyboardInterrupt"),
         ("import atexit; atexit.register(print, 'at the end')", 0, "at the end"),
         (
             "import threading, time\n"
@@ -128,6 +145,12 @@ def test_one_that_hangs_is_ended(run):
     assert ended.timed_out
     again, told, _ = run("print('still served')")
     assert (again.exit_code, told.strip()) == (0, "still served")
+
+
+def test_a_signal_from_the_terminal_is_for_the_program(run, nursery):
+    os.kill(nursery._process.pid, signal.SIGINT)
+    ended, told, _ = run("print('still served')")
+    assert (ended.exit_code, told.strip()) == (0, "still served")
 
 
 def test_without_the_nursery_nothing_is_started(tmp_path):

@@ -96,6 +96,11 @@ def test_the_starts_of_short_epochs_count():
     assert len(found.step_ms) == 30
 
 
+def test_the_start_of_an_epoch_is_no_unsteady_step():
+    found = measured(*short_epochs(5, 10, 100), END, workers=2)
+    assert max(found.step_ms) == pytest.approx(min(found.step_ms))
+
+
 def test_the_first_batch_of_workers_just_started_counts_with_the_epochs_start():
     rows = [[epoch(20), step(10, epoch_start=80), *[step(10)] * 9] for _ in range(5)]
     assert mean(measured(*rows, END, workers=2)) == pytest.approx(20)
@@ -168,9 +173,11 @@ def scout(step_ms, count=20, first=4):
         (scout(1), Feed(), {}, MOST),
         (scout(100), Feed(cycle=8, buffer=16), {}, 64),  # four rounds of full buffers
         (scout(100), Feed(), {"buffer": 32}, 128),
-        (scout(100), Feed(epoch=20), {}, 61),  # three epochs
-        (scout(100), Feed(epoch=50), {}, 59),  # three are too many: one start is seen
-        (scout(100), Feed(epoch=500), {}, 24),
+        (scout(100), Feed(epoch=20, start_ms=90), {}, 61),  # three epochs
+        (scout(100), Feed(epoch=20), {"buffer": 1}, 61),
+        (scout(100), Feed(epoch=50, start_ms=90), {}, 59),  # three are too many: one start is seen
+        (scout(100), Feed(epoch=500, start_ms=900), {}, 24),
+        (scout(100), Feed(epoch=20, start_ms=2), {}, 24),  # starts that take no time
         (scout(1), Feed(), {"made": 90}, 90),
         (Speed((), None, 0), Feed(), {}, FEWEST),
     ],

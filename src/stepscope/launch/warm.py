@@ -8,11 +8,13 @@ import atexit
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
 import threading
 from importlib.machinery import SourceFileLoader
 from io import open_code
+from multiprocessing import process
 from typing import Any
 
 from stepscope.launch.child import dying_with_parent
@@ -27,10 +29,12 @@ def main(link_number: int) -> None:
     if outside:
         del sys.path[0]
     _prepare()
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's is for the program
     with socket.socket(fileno=link_number) as link:
         link.sendall(READY)
         order = _serve(link)
     if order is not None:
+        signal.signal(signal.SIGINT, heard)
         _end(_code(order, outside))
 
 
@@ -68,7 +72,7 @@ def _serve(link: socket.socket) -> dict[str, Any] | None:
 
 
 def _code(order: dict[str, Any], outside: bool) -> int:
-    """Run the program; the exit code that Python would give it."""
+    """Run the program; the exit code that Python would give it, -n where signal n ends it."""
     try:
         _become(order, outside)
     except SystemExit as asked:
@@ -76,9 +80,9 @@ def _code(order: dict[str, Any], outside: bool) -> int:
             return (asked.code or 0) & 0xFF
         print(asked.code, file=sys.stderr)
         return 1
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        return 1
+    except BaseException as problem:
+        sys.excepthook(type(problem), problem, problem.__traceback__)
+        return -signal.SIGINT if isinstance(problem, KeyboardInterrupt) else 1
     return 0
 
 
@@ -91,6 +95,9 @@ def _end(code: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
+        if code < 0:
+            signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
         os._exit(code)
 
 
@@ -100,6 +107,7 @@ def _become(order: dict[str, Any], outside: bool) -> None:
 
     target, command = order["target"], order["command"]
     os.chdir(order["cwd"])
+    setattr(process, "ORIGINAL_DIR", os.getcwd())  # as if imported here
     sys.orig_argv = list(command)
     sys.argv = [target, *order["arguments"]]
     if outside:

@@ -62,6 +62,7 @@ def document(told: Told) -> Document:
         "final": _final(told),
         "command": _command(request, search.fixes) if search.fixes else None,
         "patch": None if told.patching is None else told.patching.to_json(),
+        "search": {"trials": search.trials, "seconds": search.seconds},
         "trials": told.budget.asked,
         "seconds": told.budget.spent,
         "stopped": search.stopped,

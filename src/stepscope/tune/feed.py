@@ -23,6 +23,8 @@ class Feed:
     """So many are fed by what workers keep ready."""
     epoch: int = 0
     """So many make an epoch, as the loader's sizes say; 0: not known."""
+    start_ms: float = 0.0
+    """What the start of an epoch took, where it was looked at."""
 
 
 def read_feed(rows: Rows, facts: Mapping[str, Sequence[Mapping[str, Any]]], steps: int) -> Feed:

@@ -1,6 +1,7 @@
 """From the run folder of a trial to its record."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,8 @@ def scouted(folder: Path, started_ns: float) -> tuple[Speed, Feed]:
     """What `steps_needed` wants to know of a first look at the program."""
     steps, rows, facts = read_steps(folder, started_ns)
     feed = read_feed(rows, facts, len(steps))
-    return speed(steps, feed), feed
+    start_ms = float(steps.epoch_start.max(initial=0.0)) / 1e6
+    return speed(steps, feed), replace(feed, start_ms=start_ms)
 
 
 def _proof(rows: Rows, steps: Steps, facts: Facts, folder: Path) -> dict[str, Any]:

@@ -108,6 +108,8 @@ class Search:
     """Candidates it did not come to."""
     trials: int = 0
     """All that were asked for."""
+    seconds: float = 0.0
+    """What they took."""
 
     @property
     def fixes(self) -> Fixes:
@@ -122,6 +124,7 @@ class Search:
             "stopped": self.stopped,
             "untried": list(self.untried),
             "trials": self.trials,
+            "seconds": self.seconds,
         }
 
 

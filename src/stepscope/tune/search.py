@@ -39,6 +39,7 @@ def search(
         result.stopped = INTERRUPTED
     result.baseline = tuple(standing.lab.trials(()))
     result.trials = standing.lab.budget.asked
+    result.seconds = standing.lab.budget.spent
     return result
 
 

@@ -25,6 +25,7 @@ LEAST = 8
 _ROUNDS = 2  # of full buffers: a loader half as fast as the rest drains them in so many
 FEWEST, MOST = 24, 400
 _EPOCHS = 3  # the first is left out, and two more show what their starts take
+_SLIGHT = 0.005  # of an epoch: starts that take less need not be seen
 _DEAR = 4.5  # times the seconds wanted, for an epoch's start to be waited for
 
 
@@ -53,7 +54,7 @@ def speed(steps: Steps, feed: Feed) -> Speed:
     epochs = _whole_epochs(starts, settled, len(times) - first)
     if epochs is not None and usual.all():
         first, end = epochs
-        series = times[first:end] + steps.epoch_start[first:end] / 1e6
+        series = times[first:end] + _spread(steps, starts, end)[first:end]
         samples = steps.samples[first:end]
     else:
         chosen = np.flatnonzero(usual & (np.arange(len(times)) >= first))
@@ -83,6 +84,15 @@ def _whole_epochs(starts: Places, settled: int, left: int) -> tuple[int, int] | 
     return (first, end) if end - first >= max(LEAST, left / 2) else None
 
 
+def _spread(steps: Steps, starts: Places, end: int) -> Floats:
+    """What each epoch's start takes, spread over its steps: ms of every step up to `end`. A start
+    is no unsteady step."""
+    found = np.zeros(len(steps))
+    for begin, after in pairwise([*starts[starts < end], end]):
+        found[begin:after] = steps.epoch_start[begin] / 1e6 / (after - begin)
+    return found
+
+
 def _per_step(steps: Steps, starts: Places) -> float:
     """What the starts of epochs take, spread over the steps of an epoch; ms."""
     if not len(starts):
@@ -108,13 +118,16 @@ def steps_needed(
 
     Enough for `target_s` seconds at its pace, for four rounds of full buffers (`buffer`: of the
     largest number of workers to be tried, in steps), and for the starts of epochs where those are
-    short. `made`: how many the program makes by itself, where it ended before it was told to.
+    short and starts take time, as of workers. `made`: how many the program makes by itself, where
+    it ended before it was told to.
     """
     wanted = [FEWEST, 2 * _ROUNDS * max(feed.buffer, buffer)]
     if scouted.step_ms:
         each_s = float(np.mean(scouted.step_ms)) / 1e3
         wanted.append(scouted.first + round(target_s / each_s))
-        wanted.append(_to_epoch_starts(feed.epoch, _DEAR * target_s / each_s))
+        dear = feed.start_ms > _SLIGHT * feed.epoch * each_s * 1e3
+        if buffer or feed.buffer or dear:
+            wanted.append(_to_epoch_starts(feed.epoch, _DEAR * target_s / each_s))
     most = MOST if made is None else min(MOST, made)
     return min(most, max(wanted))
 
