@@ -3,6 +3,7 @@
 Nothing in it names this very machine.
 """
 
+import json
 import platform
 import shlex
 import sys
@@ -39,6 +40,14 @@ def about(
             "commit": commit(SOURCE),
         },
     }
+
+
+def kept(earlier: Path, document: dict[str, Any], *parts: str) -> None:
+    """Let a result keep these parts of the one it takes the place of, and the commands it had."""
+    if earlier.exists():
+        found = json.loads(earlier.read_text())
+        document |= {part: found[part] for part in parts if part in found}
+        document["command"] = f"{found['command']}; {document['command']}"
 
 
 def _without_out(arguments: list[str]) -> list[str]:

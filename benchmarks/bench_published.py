@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from _about import SOURCE, about
+from _about import SOURCE, about, kept
 from _published_cases import CASES
 from _published_table import table
 
@@ -32,16 +32,14 @@ def main() -> None:
         print(table(json.loads(options.table.read_text())), end="")
         return
     out = options.out or RESULTS / "bench-published.json"
-    kept = str(options.work)
+    work = str(options.work)
     document = about(
         "stepscope.published/1", "bench_published.py", device="cuda",
-        spelt=lambda word: "DIR" if word == kept else word,
+        spelt=lambda word: "DIR" if word == work else word,
     )  # fmt: skip
     document["cases"] = {}
-    if options.cases and out.exists():
-        earlier = json.loads(out.read_text())
-        document["cases"] = earlier["cases"]
-        document["command"] = f"{earlier['command']}; {document['command']}"
+    if options.cases:
+        kept(out, document, "cases")
     for name in options.cases or CASES:
         begun = time.monotonic()
         if options.work:

@@ -23,7 +23,7 @@ from shutil import copyfile
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from _about import SOURCE, about
+from _about import SOURCE, about, kept
 
 if TYPE_CHECKING:
     from stepscope.tune.runner import Runner
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
 BUNDLED = SOURCE / "stepscope" / "workloads"
-DEFAULT = HERE / "results" / "tune-grid.json"
 ROUNDS = 3
 NULLS = 20
 
@@ -63,17 +62,17 @@ def main() -> None:
         print(table(json.loads(options.table.read_text())), end="")
         return
     document = about("stepscope.tune-grid/1", "tune_grid.py", device=options.device)
-    earlier = json.loads(options.out.read_text()) if options.out.exists() else {}
-    document |= {name: earlier[name] for name in ("grids", "null") if name in earlier}
+    out = options.out or HERE / "results" / f"tune-grid-{options.device}.json"
+    kept(out, document, "grids", "null")
     if options.what == "null":
         document["null"] = nulls(options.device)
-        options.out.write_text(json.dumps(document, indent=1) + "\n")
+        out.write_text(json.dumps(document, indent=1) + "\n")
     else:
         chosen = [name for name in GRIDS if name.startswith("cpu-") == (options.device == "cpu")]
         for name in options.programs or chosen:
             for found in against_grid(name, options.device):
                 document.setdefault("grids", {})[name] = found
-                options.out.write_text(json.dumps(document, indent=1) + "\n")
+                out.write_text(json.dumps(document, indent=1) + "\n")
     print(table(document), end="")
 
 
@@ -85,7 +84,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("what", nargs="?", choices=("grid", "null"), default="grid")
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--out", type=Path, default=DEFAULT)
+    parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path, metavar="FILE.json")
     return parser.parse_args()
 

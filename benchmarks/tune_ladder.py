@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from _about import SOURCE, about
+from _about import SOURCE, about, kept
 from _tune_table import table
 
 HERE = Path(__file__).resolve().parent
@@ -74,8 +74,8 @@ def main() -> None:
         print("\n".join(f"{name}: {' '.join(case.program)}" for name, case in CASES.items()))
         return
     document = about("stepscope.tune-ladder/1", "tune_ladder.py", device=options.device)
-    earlier = json.loads(options.out.read_text()) if options.out.exists() else {}
-    document["cases"] = earlier.get("cases", {})
+    document["cases"] = {}
+    kept(options.out, document, "cases")
     for name in options.cases or list(CASES):
         document["cases"][name] = tuned(CASES[name], options)
         options.out.write_text(json.dumps(document, indent=1) + "\n")

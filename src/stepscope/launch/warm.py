@@ -107,7 +107,7 @@ def _become(order: dict[str, Any], outside: bool) -> None:
 
     target, command = order["target"], order["command"]
     os.chdir(order["cwd"])
-    setattr(process, "ORIGINAL_DIR", os.getcwd())  # as if imported here
+    process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]  # as if imported here
     sys.orig_argv = list(command)
     sys.argv = [target, *order["arguments"]]
     if outside:
