@@ -35,7 +35,7 @@ def main() -> None:
         return
     document = about("stepscope.batch-size/1", "batch_size.py", device=options.device)
     document["model"] = options.model
-    document["found"], document["wall_s"] = found(options)
+    document["found"], document["wall_s"], document["screen"] = found(options)
     sizes = [int(size) for size in options.hand.split(",")] if options.hand else []
     document["by_hand"] = {str(size): by_hand(options, size) for size in sizes}
     name = f"batch-size-{'gpu' if options.device == 'cuda' else 'cpu'}.json"
@@ -60,16 +60,17 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def found(options: argparse.Namespace) -> tuple[dict[str, Any], float]:
-    """What stepscope tells, and the seconds it took."""
+def found(options: argparse.Namespace) -> tuple[dict[str, Any], float, str]:
+    """What stepscope found, the seconds it took, and its screen."""
     limit = ["--max", str(options.max)] if options.max else []
     with tempfile.TemporaryDirectory() as folder:
-        out = ["--json", "--out", str(Path(folder) / "batch")]
-        words = ["-m", "stepscope.cli.main", "batch", *limit, *out, PROGRAM]
+        out = Path(folder) / "batch"
+        words = ["-m", "stepscope.cli.main", "batch", *limit, "--out", str(out), PROGRAM]
         begun = time.monotonic()
-        told = json.loads(_said([*words, *_arguments(options, options.batch)], options.timeout))
+        screen = _said([*words, *_arguments(options, options.batch)], options.timeout)
         took = time.monotonic() - begun
-    return {key: told[key] for key in _KEPT}, took
+        told = json.loads((out / "batch.json").read_text())
+    return {key: told[key] for key in _KEPT}, took, screen.replace(str(out), "batch-folder")
 
 
 def by_hand(options: argparse.Namespace, size: int) -> float | None:

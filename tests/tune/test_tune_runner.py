@@ -337,3 +337,16 @@ def test_a_program_that_fails_with_torch_imported_starts_by_itself(make_runner):
         said, made = _starts(runner, [Ask(steps=30)] * 3)
     assert said == ["cold", "cold", "cold"]
     assert all(trial.ok for trial in made)
+
+
+def test_a_relative_search_path_leads_into_the_scratch_copy_also_when_forked(
+    make_runner, monkeypatch
+):
+    source = SEES_TORCH.replace("import torch\n", "import torch, beside_it\n", 1)
+    runner, cwd = make_runner(source)
+    (cwd / "lib").mkdir()
+    (cwd / "lib" / "beside_it.py").write_text("print('found')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ.get("PYTHONPATH", ""), "lib"]))
+    with runner:
+        said, made = _starts(runner, [Ask(steps=30)] * 2)
+    assert (said, [trial.status for trial in made]) == (["cold", "warm"], ["ok", "ok"])

@@ -47,7 +47,7 @@ class Here:
         """What starts programs in this environment; None where they are to start by themselves."""
         environ = {**os.environ, **request.variables}
         if self._nursery is None and AVAILABLE:
-            self._nursery = Nursery(environ, Path(os.sep))
+            self._nursery = Nursery(environ, request.cwd or Path.cwd())
         nursery = self._nursery
         fits = nursery is not None and nursery.ready and nursery.environ == environ
         return nursery if fits else None

@@ -48,6 +48,8 @@ class Runner:
         done: int = 0,
     ) -> None:
         self.baseline: Trial | None = None
+        self.forking = True
+        """Whether trials may be started by a process that has imported torch."""
         self._program = program
         self._folder = folder.absolute()
         self._cwd = cwd.resolve()
@@ -57,7 +59,7 @@ class Runner:
         self._kept: Scratch | None = None
         self._tmp: Path | None = None
         self._warm: bool | None = None
-        """Whether trials are started by a process that has imported torch; None: not known."""
+        """Whether the program can be started so; None: not known."""
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +73,8 @@ class Runner:
         self._number += 1
         folder = self.folder_of(self._number)
         try:
-            warm = not (ask.window or self._compiles(ask)) and self._may_be_warm()
+            alone = not self.forking or ask.window or self._compiles(ask)
+            warm = not alone and self._may_be_warm()
             trial = self._trial(ask, folder, warm)
             if warm and self._warm is None and not trial.ok:
                 trial = self._trial(ask, folder, warm=False)
