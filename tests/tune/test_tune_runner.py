@@ -314,12 +314,14 @@ def test_trials_after_the_first_start_with_torch_imported_and_lose_nothing(make_
     assert len({trial.losses for trial in made}) == 1
 
 
-def test_a_fix_of_the_environment_or_of_the_compiler_starts_by_itself(make_runner):
+@pytest.mark.parametrize(
+    "fix", ["expandable_segments", pytest.param("compile", marks=pytest.mark.slow)]
+)
+def test_a_fix_of_the_environment_or_of_the_compiler_starts_by_itself(make_runner, fix):
     runner, _ = make_runner(SEES_TORCH)
     with runner:
-        asks = [Ask(steps=30), Ask(("expandable_segments",), steps=30), Ask(("compile",), steps=12)]
-        said, _ = _starts(runner, asks)
-    assert said == ["cold", "cold", "cold"]
+        said, _ = _starts(runner, [Ask(steps=30), Ask((fix,), steps=12)])
+    assert said == ["cold", "cold"]
 
 
 def test_a_program_that_changes_its_environment_before_torch_starts_by_itself(make_runner):
