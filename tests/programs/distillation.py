@@ -1,5 +1,6 @@
 """Train a student on the answers of a frozen teacher."""
 # steps: 18
+# slow
 
 import torch
 from torch import nn

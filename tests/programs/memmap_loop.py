@@ -1,5 +1,6 @@
 """Train a small language model on random crops of a memory-mapped token file, no DataLoader."""
 # steps: 20
+# slow
 
 import tempfile
 from pathlib import Path

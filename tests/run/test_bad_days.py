@@ -38,7 +38,7 @@ CASES = {
     "catches-interrupt": Case("catch", 9, "exit code 9", sends=signal.SIGINT),
     "is-interrupted": Case("wait", 130, "signal 2", sends=signal.SIGINT),
     "kills-itself": Case("kill", 137, "signal 9"),
-    "hangs": Case("wait", 124, "--timeout", options=("--timeout", "12")),
+    "hangs": Case("wait", 124, "--timeout", options=("--timeout", "8")),
     "out-of-memory": Case("out-of-memory", 1, "out of memory"),
     "memory-error": Case("memory-error", 1, "out of memory"),
 }
