@@ -101,6 +101,11 @@ def test_a_warm_program_finds_the_same_surroundings(run, module):
     assert ours == theirs
 
 
+def test_a_warm_program_does_not_wait_for_what_optimizers_import(run):
+    source = "import sys; print({'torch', 'torch._dynamo', 'torch.optim'} <= set(sys.modules))"
+    assert run(source)[1].strip() == "True"
+
+
 def test_spawned_workers_find_a_warm_programs_classes(run):
     ended, told, _ = run(SPAWNS)
     assert (ended.exit_code, told.split()) == (0, ["0", "1", "4", "9"])

@@ -39,11 +39,17 @@ def main(link_number: int) -> None:
 
 
 def _prepare() -> None:
-    """Import torch, and what it imports itself when the first optimizer is made."""
+    """Import torch, and what it imports itself when the first optimizer is made. That sets a
+    variable of its caches, which the program is not to find."""
+    environ = dict(os.environ)
+    import torch._dynamo  # noqa: F401
 
     import stepscope.fixes.apply
     import stepscope.probe.boot
     import stepscope.probe.observer  # noqa: F401
+
+    for name in os.environ.keys() - environ.keys():
+        del os.environ[name]
 
 
 def _serve(link: socket.socket) -> dict[str, Any] | None:
