@@ -1,4 +1,4 @@
-"""A small GPT-like decoder on random tokens, in bf16 where there is a GPU."""
+"""A small GPT-like decoder on random tokens, rare ones and frequent ones, in bf16 on a GPU."""
 
 import argparse
 
@@ -61,7 +61,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
     for step in range(arguments.steps):
         shape = (arguments.batch, arguments.length + 1)
-        batch = torch.randint(0, vocabulary, shape).to(device)
+        batch = (torch.rand(shape) ** 4 * vocabulary).long().to(device)
         with torch.autocast(device, torch.bfloat16):
             logits = model(batch[:, :-1])
             loss = functional.cross_entropy(

@@ -1,10 +1,12 @@
-"""ResNet-18 on synthetic 32 px images that are already on the device."""
+"""ResNet-18 on synthetic 32 px images that are already on the device, in a few batches."""
 
 import argparse
 
 import torch
 import torchvision
 from torch import nn
+
+BATCHES = 16
 
 
 def main():
@@ -15,12 +17,13 @@ def main():
     torch.manual_seed(0)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = torchvision.models.resnet18(num_classes=10).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.004, momentum=0.9)
     criterion = nn.CrossEntropyLoss()
-    images = torch.randn(arguments.batch, 3, 32, 32, device=device)
-    labels = torch.randint(0, 10, (arguments.batch,), device=device)
+    labels = torch.randint(0, 10, (BATCHES, arguments.batch), device=device)
+    kinds = torch.randn(10, 3, 32, 32, device=device)
+    images = 0.3 * kinds[labels] + torch.randn(BATCHES, arguments.batch, 3, 32, 32, device=device)
     for step in range(arguments.steps):
-        loss = criterion(model(images), labels)
+        loss = criterion(model(images[step % BATCHES]), labels[step % BATCHES])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
