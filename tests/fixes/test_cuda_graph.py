@@ -352,6 +352,61 @@ def test_hooks_and_strange_arguments_are_told(tmp_path, stand):
     assert "returns a set" in reasons[3]
 
 
+def test_hooks_behind_gradients_are_told(tmp_path, stand):
+    model, seen = Net(), []
+    model.last.weight.register_post_accumulate_grad_hook(seen.append)
+    with fixed(tmp_path, "cuda_graph") as run:
+        for _ in range(5):
+            model(torch.randn(8, 6))["out"].sum().backward()
+    assert len(seen) == 5
+    assert "parameters have hooks" in run.fixes()["cuda_graph"]["reasons"][0]
+
+
+def test_a_hook_that_comes_later_is_called(tmp_path, stand):
+    model, seen = Net(), []
+    with fixed(tmp_path, "cuda_graph") as run:
+        for number in range(8):
+            if number == 6:
+                model.last.weight.register_hook(seen.append)
+            model(torch.randn(8, 6))["out"].sum().backward()
+    assert Replayed.count == 6  # steps 3 to 5, forward and backward, and no more
+    assert len(seen) == 2
+    assert "parameters have hooks" in run.fixes()["cuda_graph"]["reasons"][0]
+
+
+def alone(model, loss):
+    (grad,) = torch.autograd.grad(loss, model.last.weight, retain_graph=True)
+    return grad
+
+
+def by_backward(model, loss):
+    loss.backward(inputs=[model.last.weight])
+    return model.last.weight.grad
+
+
+@pytest.mark.parametrize("pick", [alone, by_backward])
+def test_gradients_of_single_parameters_are_no_work_for_a_graph(tmp_path, stand, pick):
+    with fixed(tmp_path, "cuda_graph") as run:
+        model = Net()
+        for _ in range(6):
+            assert pick(model, model(torch.randn(8, 6))["out"].sum()) is not None
+    assert "gradients of single parameters" in run.fixes()["cuda_graph"]["reasons"][0]
+    assert not Replayed.count
+
+
+@pytest.mark.parametrize("pick", [alone, by_backward])
+def test_single_gradients_asked_for_later_are_refused_and_explained(tmp_path, stand, pick):
+    with fixed(tmp_path, "cuda_graph"):
+        model = Net()
+        for _ in range(5):
+            model(torch.randn(8, 6))["out"].sum().backward()
+        loss = model(torch.randn(8, 6))["out"].sum()
+        with pytest.raises(RuntimeError, match="gradients of single parameters") as caught:
+            pick(model, loss)
+        assert pick(model, model(torch.randn(8, 6))["out"].sum()) is not None
+    assert fix("cuda_graph").explain(caught.value, "") is not None
+
+
 def test_backward_again_after_another_call_is_refused_and_explained(tmp_path, stand):
     with fixed(tmp_path, "cuda_graph"):
         model = Net()

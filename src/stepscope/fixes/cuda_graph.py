@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 from stepscope.fixes.base import Edit, Fix, Hands, Kind
-from stepscope.fixes.graph_model import TWICE, UNUSED
+from stepscope.fixes.graph_model import PICKED, TWICE, UNUSED
 from stepscope.fixes.graph_optimizer import Updates
 from stepscope.fixes.graph_record import Recorder
 from stepscope.fixes.graph_roots import Root
@@ -36,7 +36,7 @@ class CudaGraph(Fix):
 
     def explain(self, error: BaseException, line: str) -> str | None:
         text = str(error)
-        if text in (TWICE, UNUSED):
+        if text in (PICKED, TWICE, UNUSED):
             return text
         if "once_differentiable" in text:
             return "gradients of gradients cannot be computed through a CUDA graph"
@@ -56,6 +56,23 @@ def _take_hold(hands: Hands) -> None:
 
     roots: dict[int, Root] = {}
     watching = False
+
+    def picked(inputs: Any) -> list[Any]:
+        tensors = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+        for root in roots.values():
+            root.picked(tensors)
+        return tensors
+
+    def backward(call: Any, *args: Any, inputs: Any = None, **kwargs: Any) -> Any:
+        return call(*args, inputs=None if inputs is None else picked(inputs), **kwargs)
+
+    def grad(call: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(outputs, picked(inputs), *args, **kwargs)
+
+    def hooked(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        for root in roots.values():
+            root.hooked(tensor)
+        return call(tensor, *args, **kwargs)
 
     def called(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal watching
@@ -80,6 +97,10 @@ def _take_hold(hands: Hands) -> None:
             hands.unfit(f"the step of {type(optimizer).__name__} is not captured")
 
     hands.seams.root_called(called)
+    hands.seams.backward(backward)
+    hands.seams.around(torch.autograd, "grad", grad)
+    for name in ("register_hook", "register_post_accumulate_grad_hook"):
+        hands.seams.around(torch.Tensor, name, hooked)
     hands.seams.optimizer_made(made)
     updates = Updates(Recorder(), hands)
     for module, name in _FUNCTIONS:

@@ -36,7 +36,7 @@ def _hooked(module: Any, parameters: list[Any]) -> str | None:
             return f"{name or 'it'} has hooks, which a graph would not call"
         if isinstance(part, torch.nn.RNNBase):  # trying would move on cuDNN's state of dropout
             return f"{name or 'it'} is recurrent and keeps state that a graph cannot put back"
-    if any(parameter._backward_hooks for parameter in parameters):
+    if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters):
         return "its parameters have hooks, which a graph would not call"
     if any(buffer.requires_grad for buffer in module.buffers()):
         return "it has buffers that require gradients"

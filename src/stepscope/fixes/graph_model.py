@@ -1,4 +1,8 @@
-"""A model's forward and backward as two graphs behind one autograd function."""
+"""A model's forward and backward as two graphs behind one autograd function.
+
+Parameters get their gradients from it directly: going through autograd, each of them costs the
+host more than launching a graph does, since it waits for the stream it once took part on.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,6 +14,7 @@ from stepscope.fixes.graph_standins import stand_ins, standing_in
 
 TWICE = "a model's outputs were used in backward twice, or after the model had been called again"
 HIDDEN = "its forward uses parameters that it keeps outside of its modules"
+PICKED = "gradients of single parameters were asked for, which a graph does not tell apart"
 UNUSED = "an output of the model got a gradient that got none in the first steps"
 
 
@@ -44,6 +49,8 @@ class GraphedModel:
         self._leaves = [s for s in self._stand_ins.values() if s.requires_grad]
         self._places = [(p, p.data_ptr(), p.requires_grad) for p in module.parameters()]
         self._used = sorted(used)
+        device = (*given.tensors, *self._parameters)[0].device
+        self._anchor = torch.zeros((), device=device, requires_grad=True)
         self._last: ref[_Call] | None = None
         self._live: list[Any] = []  # outputs backward is computed from
         self._grads_in: list[Any] = []
@@ -65,7 +72,7 @@ class GraphedModel:
                 return None
         now = _Call()
         self._last = ref(now)
-        outputs = self._function.apply(now, *tensors, *self._parameters)
+        outputs = self._function.apply(now, self._anchor, *tensors)
         assert self.result is not None
         return (self.result.together(list(outputs)),)
 
@@ -105,7 +112,10 @@ class GraphedModel:
         import torch
 
         if not self._aside:  # in the trial: memory of its own, not of a graph
-            self._aside = [grad if grad is None else torch.empty_like(grad) for grad in grads]
+            self._aside = [
+                grad if grad is None else torch.empty_like(parameter)
+                for parameter, grad in zip(self._parameters, grads, strict=True)
+            ]
         pairs = [(a, g) for a, g in zip(self._aside, grads, strict=True) if g is not None]
         if pairs:
             torch._foreach_copy_([aside for aside, _ in pairs], [grad for _, grad in pairs])
@@ -126,10 +136,10 @@ class GraphedModel:
 
         class Graphed(torch.autograd.Function):  # type: ignore[misc]
             @staticmethod
-            def forward(ctx: Any, now: _Call, *tensors: Any) -> Any:
+            def forward(ctx: Any, now: _Call, anchor: Any, *tensors: Any) -> Any:
                 ctx.now = now
                 ctx.set_materialize_grads(False)
-                for static, tensor in zip(graphed._inputs, tensors, strict=False):
+                for static, tensor in zip(graphed._inputs, tensors, strict=True):
                     static.detach().copy_(tensor)
                 graphed._forward_graph.replay()
                 outputs = tuple(output.detach().clone() for output in graphed._outputs)
@@ -140,7 +150,7 @@ class GraphedModel:
             @staticmethod
             @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
             def backward(ctx: Any, *grads: Any) -> Any:
-                return None, *graphed._run_backward(ctx.now, grads)
+                return None, None, *graphed._run_backward(ctx.now, grads)
 
         return Graphed
 
@@ -158,16 +168,30 @@ class GraphedModel:
         inputs = sum(tensor.requires_grad for tensor in self._inputs)
         self._part_from_gradients(self._grads_out[inputs:])
         self._backward_graph.replay()
+        self._hand_out(self._grads_out[inputs:])
         found = iter(self._grads_out[:inputs])
         own = [next(found) if tensor.requires_grad else None for tensor in self._inputs]
-        copies = [grad if grad is None else grad.clone() for grad in own]
-        return copies + [g if g is None else g.detach() for g in self._grads_out[inputs:]]
+        return [grad if grad is None else grad.clone() for grad in own]
+
+    def _hand_out(self, grads: list[Any]) -> None:
+        """As autograd does: adopted where a parameter has no gradient yet, else added to it."""
+        import torch
+
+        sums, parts = [], []
+        for parameter, grad in zip(self._parameters, grads, strict=True):
+            if grad is None:
+                continue
+            if parameter.grad is None:
+                parameter.grad = grad.detach()
+            else:
+                sums.append(parameter.grad)
+                parts.append(grad)
+        if sums:
+            torch._foreach_add_(sums, parts)
 
     def _part_from_gradients(self, grads: list[Any]) -> None:
-        """Give gradients that are still in the graph's memory memory of their own.
-
-        Autograd adopts the first gradient a parameter gets, which the next replay would overwrite.
-        """
+        """Give gradients that are still in the graph's memory memory of their own: the next
+        replay would overwrite them."""
         for parameter, grad in zip(self._parameters, grads, strict=True):
             kept = parameter.grad
             if kept is not None and grad is not None and kept.data_ptr() == grad.data_ptr():

@@ -1,12 +1,13 @@
 """Root models and their graphs: when one is recorded, used, or passed by."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from stepscope.fixes.base import Hands
 from stepscope.fixes.graph_checks import unfit_for_graph
 from stepscope.fixes.graph_inputs import Taken, take_apart
-from stepscope.fixes.graph_model import GraphedModel
+from stepscope.fixes.graph_model import PICKED, GraphedModel
 from stepscope.fixes.graph_record import Recorder
 from stepscope.fixes.graph_state import attributes, changed, host_randomness, kept
 from stepscope.fixes.places import raised_at
@@ -34,6 +35,7 @@ class Root:
         self._fits = True
         self._recordings = 0
         self._closed = False
+        self._recording = False
 
     @property
     def recorded(self) -> bool:
@@ -58,6 +60,23 @@ class Root:
             self._record(call, given, key)
         found = self._replayed(given, key)
         return call(self.module, *args, **kwargs) if found is None else found[0]
+
+    def picked(self, tensors: Iterable[Any]) -> None:
+        """The program wants gradients of these alone. Raises where one is a parameter and the graphs
+        may have computed the forward already."""
+        if self._closed or self._recording:
+            return
+        own = {id(parameter) for parameter in self.module.parameters()}
+        if any(id(tensor) in own for tensor in tensors):
+            graphed = self._graphed
+            self._close(PICKED)
+            if graphed is not None:
+                raise RuntimeError(PICKED)
+
+    def hooked(self, tensor: Any) -> None:
+        """A hook is registered on a tensor: one of a parameter would not be called."""
+        if not self._closed and any(tensor is one for one in self.module.parameters()):
+            self._close("its parameters have hooks, which a graph would not call")
 
     def _replayed(self, given: Taken, key: Any) -> Any:
         if self._graphed is None or key != self._key:
@@ -103,6 +122,7 @@ class Root:
         def compute(*args: Any, **kwargs: Any) -> Any:
             return call(self.module, *args, **kwargs)
 
+        self._recording = True
         try:
             with kept(self.module):
                 graphed = GraphedModel(compute, self.module, given, self._used, self._recorder)
@@ -110,6 +130,8 @@ class Root:
         except Exception as problem:
             self._close(_why(problem))
             return
+        finally:
+            self._recording = False
         reason = _side_effect(changed(before, attributes(self.module)), drawn)
         if reason is not None:
             self._close(reason)
@@ -120,7 +142,7 @@ class Root:
         self._hands.applied(f"forward and backward of {self._name}, for inputs of {shapes}")
 
     def _close(self, reason: str) -> None:
-        self._closed = True
+        self._closed, self._graphed = True, None
         self._hands.unfit(f"{self._name}: {reason}")
 
 
