@@ -214,6 +214,14 @@ def test_work_after_the_last_mark_is_waited_for_too(device):
     assert device.stream.passed_ms == device.stream.queued_ms
 
 
+def test_catching_up_waits_for_the_device_as_a_part_of_the_last_row(device):
+    device.step()
+    device.stream.work(30.0)
+    device.clock.catch_up()
+    assert device.stream.passed_ms == device.stream.queued_ms
+    assert device.stream.synchronized == 1
+
+
 def test_finishing_with_nothing_under_way_waits_for_nothing(device):
     device.clock.finish()
     assert device.stream.synchronized == 0

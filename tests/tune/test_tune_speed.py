@@ -142,6 +142,20 @@ def test_a_host_held_up_by_a_full_queue_is_not_charged_twice():
     assert mean(measured(rows, row(Kind.END, wait=60))) == pytest.approx(10, rel=0.03)
 
 
+def test_a_host_that_waits_now_and_then_has_even_steps():
+    """Every 20th step reads the loss: it takes as long as all that was left to the device."""
+    held = [step(4 if n % 20 else 10 + 6 * 19, device=(0, 10, 0, 0, 0)) for n in range(1, 51)]
+    found = measured(held, row(Kind.END, wait=60))
+    assert mean(found) == pytest.approx(10, rel=0.01)
+    assert np.std(found.step_ms) < 0.5
+
+
+def test_device_times_that_do_not_fit_the_end_are_not_believed():
+    """The device seems to fall behind by 6 ms a step, and yet is done when the host is."""
+    found = measured([step(4, device=(0, 10, 0, 0, 0)) for _ in range(40)], row(Kind.END, wait=0))
+    assert mean(found) == pytest.approx(4)
+
+
 def test_without_device_times_running_ahead_is_taken_to_grow_evenly():
     found = measured([step(4)] * 40, row(Kind.END, wait=240))
     assert mean(found) == pytest.approx(10, rel=0.03)

@@ -84,6 +84,7 @@ class GraphedModel:
         import torch
 
         args, kwargs = self._given
+        self._live, self.result = [], None  # an earlier graph would keep the stream it ran on
         torch.clear_autocast_cache()  # casts of weights belong into the graph
         with standing_in(self._module, self._stand_ins):
             self.result = take_apart(self._call(*args, **kwargs))

@@ -1,5 +1,6 @@
 """Recording CUDA graphs."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,8 @@ class Recorder:
         try:
             with torch.cuda.stream(stream):
                 function()
-                torch.cuda.set_sync_debug_mode("error")
+                with warnings.catch_warnings(action="ignore"):  # it says that it is new
+                    torch.cuda.set_sync_debug_mode("error")
                 function()
         finally:
             torch.cuda.set_sync_debug_mode(mode)

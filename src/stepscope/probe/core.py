@@ -209,6 +209,13 @@ class Core:
         return min(look, self._due, self.options.steps or NEVER)
 
     def _stop(self) -> None:
+        """End the program. The device is waited for first: what the program frees on its way out,
+        such as captured graphs, may wait for it unseen."""
+        if self._stopping == 0 and not self.log.off:
+            try:
+                self.device.catch_up()
+            except Exception as problem:
+                self.guard(problem)
         self._stopping += 1
         if self._stopping > _PATIENCE:
             atexit._run_exitfuncs()

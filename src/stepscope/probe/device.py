@@ -143,16 +143,21 @@ class DeviceClock:
         while self._copied and self._copied[0].event.query():
             self._read(self._copied.popleft())
 
-    def finish(self) -> None:
-        """The program is over: what is still under way may be waited for now.
+    def catch_up(self) -> None:
+        """The program is over, or told to end: what is still under way may be waited for now.
 
         That wait is part of the last row: by so much the host was ahead of the device.
         """
+        if self.active and not self.capturing and self._seen:
+            self._log.enter(WAIT)
+            self._record().synchronize()
+            self._log.leave()
+
+    def finish(self) -> None:
+        """The program is over: wait for the device, and settle all that it has passed."""
         if not self.active or self.capturing or not self._seen:
             return
-        self._log.enter(WAIT)
-        self._record().synchronize()
-        self._log.leave()
+        self.catch_up()
         if self._held:
             self._send()
         if self._timed:

@@ -5,25 +5,39 @@ import numpy as np
 from stepscope.analyze.steps import Floats, Steps
 
 _BELIEVED = 0.5  # of how far the device was behind at the end, by its own times
+_AHEAD = 2.0  # usual steps: a host that was never further ahead shows the device's pace itself
 
 
 def done_times(steps: Steps) -> Floats:
     """How long each step took until the device had finished it too, in nanoseconds.
 
     A host that only launches ends its steps early; what the device then still has to do grows from
-    step to step and shows after the last one. How it grew is told by the device's own times where
-    they were taken, else it is taken to have grown evenly.
+    step to step and shows where the host waits for it, at the latest after the last one. How it
+    grew is told by the device's own times where they were taken, else it is taken to have grown
+    evenly.
     """
-    if not len(steps) or steps.behind <= 0:
+    if not len(steps):
         return steps.duration
     ahead = _walk(steps)
-    if ahead is None or ahead[-1] < _BELIEVED * steps.behind:
+    if ahead is None or not _believed(ahead, steps):
+        if steps.behind <= 0:
+            return steps.duration
         ahead = np.linspace(0.0, steps.behind, len(steps) + 1)[1:]
-    else:
-        ahead *= steps.behind / ahead[-1]
     # A step is over for the device no earlier than the one before it.
     done: Floats = np.maximum(steps.duration + np.diff(ahead, prepend=0.0), 0.0)
     return done
+
+
+def _believed(ahead: Floats, steps: Steps) -> bool:
+    """Whether the walk ends about where the device was seen to be. Then it is made to end there."""
+    if ahead.max() < _AHEAD * float(np.median(steps.duration)):
+        return False
+    off = steps.behind - float(ahead[-1])
+    if abs(off) > _BELIEVED * max(steps.behind, float(ahead.max())):
+        return False
+    since = int(np.flatnonzero(ahead == 0.0)[-1]) + 1 if (ahead == 0.0).any() else 0
+    ahead[since:] += np.linspace(0.0, off, len(ahead) - since + 1)[1:]
+    return True
 
 
 def _walk(steps: Steps) -> Floats | None:
