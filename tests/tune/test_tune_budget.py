@@ -58,6 +58,20 @@ def test_a_budget_that_ends_in_the_middle_leaves_the_best_so_far():
     assert not set(found.untried) & set(found.fixes)
 
 
+def test_what_compiles_takes_long_once_only():
+    machine = Machine(lambda fixes: 100.0, startup_s=6.0, compile_s=40.0)
+    lab = machine.lab(extra_s=lambda fix: 40.0 if fix.startswith("compile") else 0.0)
+    lab.fresh(())
+    compiled = ("compile=default",)
+    assert (lab.cost_s(()), lab.cost_s((), 3)) == (10.0, 30.0)
+    assert (lab.cost_s(compiled), lab.cost_s(compiled, 3)) == (50.0, 90.0)
+    lab.fresh(compiled)
+    assert lab.cost_s(compiled) == 20.0
+    lab.fresh(compiled)
+    assert lab.cost_s(compiled, 2) == 36.0  # as the last one, which found the cache
+    assert lab.cost_s(("amp=bf16", *compiled)) == 50.0  # as the first of those that compile so
+
+
 def test_a_candidate_that_takes_too_long_does_not_end_the_search_of_others():
     machine = Machine(slow_program, compile_s=300.0)
     lab = machine.lab(400.0, extra_s=lambda fix: 300.0 if fix.startswith("compile") else 0.0)

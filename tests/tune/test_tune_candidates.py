@@ -67,7 +67,7 @@ def finding(name, value=None, speedup=None, kind="exact", also=(), rule="data.x"
 
 
 def tried(document, **more):
-    return [one.fix for one in candidates(document, **more)[0]]
+    return [one.fix for one in candidates(document, **more)[0] if not one.along]
 
 
 def left(document, **more):
@@ -96,9 +96,7 @@ def test_larger_predicted_gains_per_second_come_first_and_unknown_ones_last():
         return speedup and Prediction(speedup, speedup, speedup)
 
     found = tried(scout(), see=see)
-    assert found[0] == "amp=bf16"
-    assert found[1] == "pin"
-    assert found[2] == "compile=reduce-overhead"
+    assert found[:3] == ["amp=bf16", "pin", "compile=reduce-overhead"]
     assert found[-1] == "tf32=on"
 
 
@@ -249,3 +247,13 @@ def test_half_precision_is_tried_with_channels_last_as_one_and_each_alone():
     assert {("amp=bf16",), ("channels_last",)} < set(ways)
     without, _ = candidates(scout(), skip=("channels_last",))
     assert all(not one.along for one in without)
+
+
+def test_on_a_gpu_both_are_tried_with_the_compiler_too():
+    all_three = ("amp=bf16", "channels_last", "compile=reduce-overhead")
+    found, _ = candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))
+    (one,) = [one for one in found if one.whole == all_three]
+    assert (one.kind, one.predicted.speedup) == ("numeric", 3)
+    assert one.extra_s == extra_s("compile=reduce-overhead", "cuda")
+    on_cpu, _ = candidates(scout("cpu"))
+    assert {len(one.along) for one in on_cpu} == {0, 1}

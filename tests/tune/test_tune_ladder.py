@@ -315,6 +315,59 @@ def test_fixes_that_help_only_together_are_found():
     assert (found.rejected, found.untried) == ([], [])
 
 
+ALL_THREE = [
+    *TOGETHER,
+    Candidate(
+        "amp=bf16", "numeric", extra_s=35.0, along=("channels_last", "compile=reduce-overhead")
+    ),
+    Candidate("compile=reduce-overhead", "numeric", extra_s=35.0),
+]
+
+
+def only_all(fixes):
+    """Two hide behind launches, the third leaves the arithmetic as it is."""
+    return 10.0 if "compile=reduce-overhead" not in fixes else only_both(fixes) - 3.0
+
+
+def test_fixes_that_are_hidden_by_launches_are_found_with_the_compiler():
+    machine = Machine(only_all)
+    found = search(Standing(machine.lab(), machine.outlook()), ALL_THREE)
+    assert set(found.fixes) == {"amp=bf16", "channels_last", "compile=reduce-overhead"}
+    assert len(found.rungs) == 1
+    assert (found.rejected, found.untried) == ([], [])
+
+
+def test_what_is_kept_of_a_set_already_is_no_part_of_its_rung():
+    machine = Machine(lambda fixes: only_both(fixes) - 2.0 * ("compile=reduce-overhead" in fixes))
+    found = search(Standing(machine.lab(), machine.outlook()), ALL_THREE)
+    assert [rung.candidate.whole for rung in found.rungs] == [
+        ("amp=bf16", "channels_last"),
+        ("compile=reduce-overhead",),
+    ]
+    compiled = [ask for ask in machine.asks if "compile=reduce-overhead" in ask.fixes]
+    assert {len(ask.fixes) for ask in compiled} == {3}
+
+
+def test_a_set_that_lost_is_tried_again_where_the_ladder_has_grown():
+    """Nothing shows beside launches; a graph takes them away, and then both together help."""
+    machine = Machine(lambda fixes: only_both(fixes) - 3.0 if "cuda_graph" in fixes else 10.0)
+    found = search(Standing(machine.lab()), [*TOGETHER, *some(["cuda_graph"])])
+    assert found.fixes == ("cuda_graph", "amp=bf16", "channels_last")
+
+
+def test_what_the_budget_ends_in_the_middle_is_told_with_its_gain():
+    machine = Machine(lambda fixes: 10.0 - 0.4 * ("pin" in fixes), noise=apart(0.01))
+    whole = search(Standing(machine.lab()), some(["pin"]))
+    assert whole.fixes == ("pin",)
+    machine = Machine(lambda fixes: 10.0 - 0.4 * ("pin" in fixes), noise=apart(0.01))
+    kept_back = 6 * machine.cost_s(frozenset(), 40)
+    found = search(Standing(machine.lab(0.8 * whole.seconds + kept_back)), some(["pin"]))
+    assert (found.fixes, found.stopped, found.untried) == ((), "budget", [])
+    (one,) = found.rejected
+    assert (one.fix, one.state) == ("pin", "unsettled")
+    assert one.why == f"{one.comparison.ratio:.2f}× in 3 trials: the budget ended there"
+
+
 def test_where_one_of_two_does_not_go_well_the_other_has_its_own_chance():
     machine = Machine(
         lambda fixes: 6.0 if "amp=bf16" in fixes else 10.0,

@@ -62,8 +62,8 @@ class Root:
         return call(self.module, *args, **kwargs) if found is None else found[0]
 
     def picked(self, tensors: Iterable[Any]) -> None:
-        """The program wants gradients of these alone. Raises where one is a parameter and graphs may
-        have computed the forward already."""
+        """The program wants gradients of these alone. Raises where one is a parameter and graphs
+        may have computed the forward already."""
         if self._closed or self._recording:
             return
         own = {id(parameter) for parameter in self.module.parameters()}

@@ -56,7 +56,7 @@ def covered(document: Document) -> list[str]:
         if rung.get("pays_after_steps"):
             pays = plural(rung["pays_after_steps"], "step")
             lines.append(
-                f"{safe(rung['fix'])} takes {seconds(rung['compile_s'])} to compile: "
+                f"{safe(rung['label'])} takes {seconds(rung['compile_s'])} to compile: "
                 f"it pays after {pays}."
             )
         if rung.get("adjust"):

@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 
+from stepscope.stats.verdict import LEAST
+from stepscope.tune.budget import BudgetSpent
 from stepscope.tune.candidates import KINDS, Candidate, name_of
 from stepscope.tune.contest import contest
 from stepscope.tune.lab import Fixes
-from stepscope.tune.rungs import Rejected
+from stepscope.tune.rungs import UNSETTLED, Rejected
 from stepscope.tune.standing import Standing
 
 
@@ -20,17 +22,23 @@ def attempt(
     present = standing.fixes
     one = replace(one, predicted=standing.see(present, fixes) or one.predicted)
     hoped = None if one.predicted is None else one.predicted.low
-    found = contest(standing.lab, present, fixes, hoped, small_later)
+    try:
+        found = contest(standing.lab, present, fixes, hoped, small_later)
+    except BudgetSpent:
+        _left_open(standing, one, fixes)
+        raise
     if found.failed is not None and found.failed.status == "not_applicable":
         idle = _left_idle(found.failed.blame, one, present, fixes)
         if idle is not None:
             without = tuple(other for other in fixes if other != idle)
             return attempt(standing, one, without, small_later)
     if one.along and not found.won:
+        if found.failed is None:
+            standing.beaten[one.label] = (one, standing.speed)
         return False
     if found.put_off:
         return None
-    standing.beaten.pop(one.fix, None)
+    standing.beaten.pop(one.label, None)
     if not found.won:
         standing.lost(one, found)
         return False
@@ -47,6 +55,15 @@ def attempt(
             return False
     standing.keep(one, fixes, found.comparison, proof)
     return True
+
+
+def _left_open(standing: Standing, one: Candidate, fixes: Fixes) -> None:
+    """Say what it looked like when the budget ended, where that was a gain."""
+    made = len(standing.lab.trials(fixes))
+    found = standing.lab.compare(standing.fixes, fixes) if made else None
+    if found is not None and found.ratio >= 1 + LEAST:
+        words = f"{found.ratio:.2f}× in {made} trial{'s' * (made > 1)}: the budget ended there"
+        standing.reject(Rejected(one.label, words, UNSETTLED, found))
 
 
 def _left_idle(blame: str | None, one: Candidate, present: Fixes, fixes: Fixes) -> str | None:

@@ -22,9 +22,10 @@ _IF_FOUND: Final = ("affinity", "cache", "threads", "expandable_segments", "drop
 _COMPILING_S: Final = {"cuda": 35.0, "cpu": 20.0}
 _AUTOTUNING: Final = 5.0  # times as long
 _LEAST: Final = 1.02
-_TOGETHER: Final = (("amp", "channels_last"),)
-"""Fixes that may each be of no use without the other: convolutions in 16 bits want their channels
-last, and transpose what is not."""
+_TOGETHER: Final = (("amp", "channels_last"), ("amp", "channels_last", "compile"))
+"""Fixes that may each be of no use without the others: convolutions in 16 bits want their channels
+last, and transpose what is not; and a GPU that waits for its launches gains by neither, until
+those are compiled away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,10 @@ class Candidate:
     @property
     def whole(self) -> Fixes:
         return (self.fix, *self.along)
+
+    @property
+    def label(self) -> str:
+        return " + ".join(self.whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +113,7 @@ def candidates(
     for one in [one for one in found if one.after is not None and one.after not in names]:
         found.remove(one)
         left.append(LeftOut(one.fix, f"nothing to do without {one.after}"))
-    return ordered([*_together(found, see), *found], base_s=1.0), left
+    return ordered([*_together(found, device(scout), see), *found], base_s=1.0), left
 
 
 def ordered(found: Iterable[Candidate], base_s: float) -> list[Candidate]:
@@ -145,19 +150,20 @@ def beside(fixes: Fixes, one: Candidate) -> Fixes:
     return fixes
 
 
-def _together(found: Sequence[Candidate], see: Outlook) -> list[Candidate]:
+def _together(found: Sequence[Candidate], on: str, see: Outlook) -> list[Candidate]:
     """Those of the candidates that are worth a trial as one."""
     named = {one.name: one for one in found}
-    pairs = [(named[a], named[b]) for a, b in _TOGETHER if a in named and b in named]
+    sets = [[named[name] for name in names] for names in _TOGETHER if named.keys() >= {*names}]
     return [
         replace(
-            one,
-            kind=max(one.kind, other.kind, key=KINDS.index),
-            predicted=see((), (one.fix, other.fix)),
-            extra_s=one.extra_s + other.extra_s,
-            along=(other.fix,),
+            first,
+            kind=max((one.kind for one in (first, *others)), key=KINDS.index),
+            predicted=see((), (first.fix, *(one.fix for one in others))),
+            extra_s=sum(one.extra_s for one in (first, *others)),
+            along=tuple(one.fix for one in others),
         )
-        for one, other in pairs
+        for first, *others in sets
+        if on == "cuda" or not any(one.name == "compile" for one in others)
     ]
 
 

@@ -11,6 +11,7 @@ from stepscope.tune.gain import compared, floor_of
 from stepscope.tune.trial import Trial
 
 Fixes = tuple[str, ...]
+_AGAIN: Final = 0.25  # of what compiling takes: later processes find most of it in a cache
 _CONFIRM: Final = 3  # processes of the baseline and of the ladder that the end needs
 
 
@@ -54,22 +55,27 @@ class Lab:
             self._made.setdefault(frozenset(fixes), []).append(trial)
         return trial
 
-    def cost_s(self, fixes: Fixes) -> float:
-        """What a trial of these should take: as the last one did, or those with the same fixes
-        that take long; else as the baseline's did and what is thought to come on top."""
-        known = self.trials(fixes)
-        if known:
-            return known[-1].seconds
+    def cost_s(self, fixes: Fixes, count: int = 1) -> float:
+        """What so many more trials of these should take: each as the last one did. Of what compiles
+        the first takes longest."""
+        known, plain = self.trials(fixes), usual_seconds(self.trials(()))
         long = {one for one in fixes if self._extra_s(one) > 0}
+        if len(known) > 1 or (known and not long):
+            return count * known[-1].seconds
+        first = known[0].seconds if known else self._first_s(long, plain)
+        again = plain + _AGAIN * max(0.0, first - plain)
+        return count * again if known else first + (count - 1) * again
+
+    def _first_s(self, long: set[str], plain: float) -> float:
+        """As others with the same fixes that take long; else as the baseline's, and what is thought
+        to come on top."""
         alike = [trial for made in self._made.values() for trial in made]
         alike = [trial for trial in alike if long and long <= set(trial.ask.fixes)]
-        if alike:
-            return usual_seconds(alike)
-        return usual_seconds(self.trials(())) + sum(map(self._extra_s, long))
+        return usual_seconds(alike) or plain + sum(map(self._extra_s, long))
 
     def affords(self, fixes: Fixes, count: int) -> bool:
         """Whether so many trials of these are within the budget."""
-        return count * self.cost_s(fixes) + self.reserve_s <= self.budget.left
+        return self.cost_s(fixes, count) + self.reserve_s <= self.budget.left
 
     @property
     def reserve_s(self) -> float:

@@ -7,6 +7,7 @@ from typing import Final
 from stepscope.tune.attempt import attempt
 from stepscope.tune.budget import BUDGET
 from stepscope.tune.candidates import Candidate, beside, name_of, ordered
+from stepscope.tune.lab import Fixes
 from stepscope.tune.rungs import Rejected
 from stepscope.tune.standing import Standing
 
@@ -33,37 +34,53 @@ def _each(standing: Standing, found: Sequence[Candidate], small_later: bool) -> 
     search = standing.search
     too_long = search.untried if search.stopped == BUDGET else []
     while left:
+        left = trimmed(left, standing.fixes)
         one = _next(standing, left)
         if one is None:
             break
-        waiting = (other.fix for other in (*left, *later))
+        waiting = (other.fix for other in (*left, *later) if not other.along)
         search.untried = [*dict.fromkeys((*too_long, *waiting))]
         left = [other for other in left if other.whole != one.whole]
         fixes = beside(standing.fixes, one)
         if not standing.lab.affords(fixes, _FEWEST):
-            too_long = [*too_long, one.fix]
+            too_long = [*too_long, *([] if one.along else [one.fix])]
             search.stopped = BUDGET
         elif one.predicted is not None and one.predicted.high < 1:
             _leave(standing, one)
         elif attempt(standing, one, fixes, small_later and bool(left or later)) is None:
             later.append(one)
-        left = [other for other in left if other.fix not in standing.fixes]
     search.untried = too_long
-    return [*later, *left]
+    return trimmed([*later, *left], standing.fixes)
 
 
 def _again(standing: Standing) -> None:
     """Whatever lost beside a ladder that was so much slower that it may matter now."""
     while True:
-        left = [one for one, speed in standing.beaten.values() if standing.speed / speed >= _MOVED]
-        one = _next(standing, left)
+        now = standing.speed
+        slow = [one for one, speed in standing.beaten.values() if now / speed >= _MOVED]
+        one = _next(standing, trimmed(slow, standing.fixes))
         if one is None:
             break
-        standing.beaten[one.fix] = (one, standing.speed)
+        for other in slow:
+            if _new(other, standing.fixes) == one.whole:
+                standing.beaten[other.label] = (other, now)
         fixes = beside(standing.fixes, one)
         gains = one.predicted is None or one.predicted.high >= 1
         if gains and standing.lab.affords(fixes, _FEWEST):
             attempt(standing, one, fixes)
+
+
+def trimmed(left: Sequence[Candidate], present: Fixes) -> list[Candidate]:
+    """Without what is kept already; each set of fixes once."""
+    found: dict[Fixes, Candidate] = {}
+    for one in sorted(left, key=lambda one: len(one.along)):
+        if new := _new(one, present):
+            found.setdefault(new, replace(one, fix=new[0], along=new[1:]))
+    return list(found.values())
+
+
+def _new(one: Candidate, present: Fixes) -> Fixes:
+    return tuple(fix for fix in one.whole if fix not in present)
 
 
 def _next(standing: Standing, left: Sequence[Candidate]) -> Candidate | None:
@@ -86,5 +103,5 @@ def _leave(standing: Standing, one: Candidate) -> None:
     if one.along:
         return  # its parts speak for themselves
     words = f"predicted to gain nothing ({one.predicted.speedup:.2f}×)"
-    standing.beaten[one.fix] = (one, standing.speed)
+    standing.beaten[one.label] = (one, standing.speed)
     standing.reject(Rejected(one.fix, words, "left_out"))

@@ -19,8 +19,9 @@ def refine(
 ) -> None:
     """A value is changed only for one that is faster. Numbers go on in the direction that helped:
     once a larger one was better, smaller ones are not asked for."""
-    for rung in list(standing.search.rungs):
-        one = rung.candidate
+    each = [(rung.candidate, fix) for rung in standing.search.rungs for fix in rung.candidate.whole]
+    for candidate, fix in each:
+        one = replace(candidate, fix=fix, along=())
         for _ in range(_MOST):
             better = _better(standing, one, others, extra_s)
             if better is None:

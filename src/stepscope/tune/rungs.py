@@ -8,6 +8,7 @@ from stepscope.tune.candidates import Candidate
 from stepscope.tune.trial import Trial
 
 Fixes = tuple[str, ...]
+UNSETTLED = "unsettled"
 
 
 class Proven(Protocol):
@@ -78,8 +79,9 @@ class Rejected:
     why: str
     """One line."""
     state: str
-    """left_out (never tried), not_better, differs (its proof failed), replaced, dropped (no longer
-    of use), not_allowed, or the status of the trial that decided."""
+    """left_out (never tried), not_better, unsettled (the budget ended before it was clear),
+    differs (its proof failed), replaced, dropped (no longer of use), not_allowed, or the status of
+    the trial that decided."""
     comparison: Comparison | None = None
     proof: Proven | None = None
 

@@ -9,7 +9,7 @@ from stepscope.tune.lab import Lab
 from stepscope.tune.ladder import climb
 from stepscope.tune.refine import Others, refine
 from stepscope.tune.removal import prune
-from stepscope.tune.rungs import Rejected, Search
+from stepscope.tune.rungs import UNSETTLED, Rejected, Search
 from stepscope.tune.standing import Standing
 
 BASELINE = 2
@@ -35,6 +35,8 @@ def search(
         refine(standing, others, extra_s)
     except BudgetSpent:
         result.stopped = BUDGET
+        open_ = {one.fix for one in result.rejected if one.state == UNSETTLED}
+        result.untried = [fix for fix in result.untried if fix not in open_]
     except KeyboardInterrupt:
         result.stopped = INTERRUPTED
     result.baseline = tuple(standing.lab.trials(()))

@@ -84,7 +84,7 @@ class Standing:
             )
         )
         for rung in gone:
-            self.beaten[rung.candidate.fix] = (rung.candidate, self.speed)
+            self.beaten[rung.candidate.label] = (rung.candidate, self.speed)
         search.rejected = [other for other in search.rejected if other.fix not in one.whole]
         lab.best = fixes
 
@@ -126,5 +126,5 @@ class Standing:
             if failed.blame is not None and name_of(failed.blame) != one.name:
                 why = f"{failed.blame}: {why}"
         else:
-            self.beaten[one.fix] = (one, self.speed)
+            self.beaten[one.label] = (one, self.speed)
         self.reject(Rejected(one.fix, why, state, found.comparison))

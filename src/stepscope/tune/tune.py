@@ -39,6 +39,7 @@ _PREFETCH: Final = 2  # batches ahead of each worker, as loaders have it
 _LOADING: Final = {"workers", "prefetch", "persistent"}
 """Fixes under which batches are ready before they are asked for: many steps show their pace."""
 _FOR_PROOF: Final = 0.25  # of the budget, kept back for the proof
+_OF_OUTPUTS: Final = 3  # trials that the proof of an inference program takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,7 @@ class Tuning:
             budget,
             Ask(steps=steps, proof=True),
             self._request.objective,
-            reserve_s=_FOR_PROOF * budget.seconds,
+            reserve_s=_for_proof(scout, budget.seconds),
             extra_s=lambda fix: extra_s(fix, device(seen)),
             steps_of=lambda fixes: steps if _LOADING.isdisjoint(map(name_of, fixes)) else buffered,
         )
@@ -183,6 +184,12 @@ class Tuning:
             return trial
 
         return run
+
+
+def _for_proof(scout: Trial, budget_s: float) -> float:
+    """What is kept back for the proof. Outputs take a few short trials, losses all there is."""
+    usual = _FOR_PROOF * budget_s
+    return min(usual, _OF_OUTPUTS * scout.seconds) if scout.what == "inference" else usual
 
 
 @contextmanager

@@ -8,6 +8,7 @@ Document = dict[str, Any]
 _STATES = {
     "not_better": "not faster",
     "not_allowed": "not allowed",
+    "unsettled": "not settled",
     "left_out": "not tried",
     "not_applicable": "not applicable",
     "out_of_memory": "out of memory",
