@@ -7,7 +7,7 @@ python benchmarks/tune_grid.py --table FILE.json
 The tune comes first; the grid measures every combination in as many processes as a claim takes,
 with trials as long as those of the tune. Shares are of the time of trials: until the ladder stands,
 and with proof, confirmation and patch, which a grid does not give. What the file has of other cases
-stays.
+stays; a grid that was ended before its end is gone on with.
 """
 
 import argparse
@@ -27,6 +27,8 @@ from _about import SOURCE, about, kept
 
 if TYPE_CHECKING:
     from stepscope.tune.runner import Runner
+
+Points = dict[tuple[str, ...], list[dict[str, Any]]]
 
 HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
@@ -70,8 +72,9 @@ def main() -> None:
     else:
         chosen = [name for name in GRIDS if name.startswith("cpu-") == (options.device == "cpu")]
         for name in options.programs or chosen:
-            for found in against_grid(name, options.device):
-                document.setdefault("grids", {})[name] = found
+            grids = document.setdefault("grids", {})
+            for found in against_grid(name, options.device, grids.get(name)):
+                grids[name] = found
                 out.write_text(json.dumps(document, indent=1) + "\n")
     print(table(document), end="")
 
@@ -129,51 +132,77 @@ def combined(fixes: tuple[str, ...]) -> list[tuple[str, ...]]:
     return found
 
 
-def against_grid(name: str, device: str) -> Iterator[dict[str, Any]]:
+def against_grid(
+    name: str, device: str, earlier: dict[str, Any] | None = None
+) -> Iterator[dict[str, Any]]:
     """The tune, and the grid as far as it is measured."""
+    program, fixes = GRIDS[name]
+    sets = combined(fixes)
+    if earlier is None or "steps" not in earlier or not _lacking(sets, _points(earlier)):
+        tune, steps = _tune(program, fixes, device)
+        earlier = {"tune": tune, "steps": steps, "grid": {"points": []}}
+        yield {"fixes": list(fixes), **earlier, "grid": _grid(sets, {})}
+    points = _points(earlier)
     from stepscope.tune.ask import Ask
 
-    program, fixes = GRIDS[name]
-    tune, steps_of = _tune(program, fixes, device)
-    points: dict[tuple[str, ...], list[Any]] = {chosen: [] for chosen in combined(fixes)}
     with trials_of(program, device) as runner:
-        for _ in range(ROUNDS):
-            for chosen, made in points.items():
-                if made and not made[-1].ok:
-                    continue  # it will not run the next time either
-                made.append(runner(Ask(fixes=chosen, steps=steps_of[_ahead(chosen)])))
-                yield {"fixes": list(fixes), "grid": _grid(points), "tune": tune}
+        while lacking := _lacking(sets, points):
+            chosen = min(lacking, key=lambda one: len(points.get(one, ())))
+            ask = Ask(fixes=chosen, steps=earlier["steps"][_ahead(chosen)])
+            points.setdefault(chosen, []).append(_told(runner(ask)))
+            yield {"fixes": list(fixes), **earlier, "grid": _grid(sets, points)}
 
 
-def _ahead(fixes: tuple[str, ...]) -> bool:
-    """Whether batches are made ahead: trials are longer then."""
-    return any(fix.startswith(("workers", "prefetch", "persistent")) for fix in fixes)
+def _points(found: dict[str, Any]) -> Points:
+    return {tuple(one["fixes"]): one["trials"] for one in found["grid"]["points"]}
 
 
-def _grid(points: dict[tuple[str, ...], list[Any]]) -> dict[str, Any]:
-    known = {chosen: made for chosen, made in points.items() if made}
+def _lacking(sets: list[tuple[str, ...]], points: Points) -> list[tuple[str, ...]]:
+    """Those with too few processes; what does not run will not the next time either."""
+    return [
+        one
+        for one in sets
+        if len(points.get(one, ())) < ROUNDS and all(trial["ms"] for trial in points.get(one, ()))
+    ]
+
+
+def _told(trial: Any) -> dict[str, Any]:
+    ms = trial.mean_ms if trial.ok and trial.step_ms else None
+    return {"ms": ms, "seconds": trial.seconds, "status": trial.status}
+
+
+def _ahead(fixes: tuple[str, ...]) -> str:
+    """How long a trial is: longer where batches are made ahead."""
+    loads = any(fix.startswith(("workers", "prefetch", "persistent")) for fix in fixes)
+    return "ahead" if loads else "plain"
+
+
+def _grid(sets: list[tuple[str, ...]], points: Points) -> dict[str, Any]:
     speeds = {
-        chosen: fmean(trial.mean_ms for trial in made if trial.ok)
-        for chosen, made in known.items()
-        if made[0].ok and made[0].step_ms
+        chosen: fmean(one["ms"] for one in made)
+        for chosen, made in points.items()
+        if all(one["ms"] for one in made)
     }
-    best = min(speeds, key=lambda chosen: speeds[chosen]) if speeds else ()
+    best = min(speeds, key=lambda chosen: speeds[chosen], default=())
     return {
-        "combinations": len(points),
-        "processes": sum(map(len, known.values())),
-        "seconds": sum(trial.seconds for made in known.values() for trial in made),
+        "combinations": len(sets),
+        "processes": sum(map(len, points.values())),
+        "seconds": sum(one["seconds"] for made in points.values() for one in made),
         "best": list(best),
         "best_ms": speeds.get(best),
         "points": [
-            {"fixes": list(chosen), "ms": speeds.get(chosen), "status": made[-1].status}
-            for chosen, made in known.items()
+            {
+                "fixes": list(chosen), "ms": speeds.get(chosen), "status": made[-1]["status"],
+                "trials": made,
+            }
+            for chosen, made in points.items()
         ],
-    }
+    }  # fmt: skip
 
 
 def _tune(
     program: str, fixes: tuple[str, ...], device: str
-) -> tuple[dict[str, Any], dict[bool, int]]:
+) -> tuple[dict[str, Any], dict[str, int]]:
     """What it found, and how long its trials were, with batches made ahead and without."""
     from stepscope.tune.request import Request
     from stepscope.tune.tune import open_tune
@@ -185,13 +214,13 @@ def _tune(
         with open_tune(request, cwd / "tune", False, False, cwd) as tuning:
             asks = []
             found = tuning.run(lambda event: asks.append(event.ask))
-    steps_of = dict.fromkeys((False, True), asks[1].steps)
+    steps = dict.fromkeys(("plain", "ahead"), asks[1].steps)
     for ask in asks:
-        if _ahead(ask.fixes):
-            steps_of[True] = max(steps_of[True], ask.steps)
+        if _ahead(ask.fixes) == "ahead":
+            steps["ahead"] = max(steps["ahead"], ask.steps)
     kept = ("trials", "seconds", "search", "final")
     labels = [rung["label"] for rung in found["ladder"]]
-    return {name: found[name] for name in kept} | {"ladder": labels}, steps_of
+    return {name: found[name] for name in kept} | {"ladder": labels}, steps
 
 
 def nulls(device: str) -> dict[str, Any]:
@@ -225,6 +254,9 @@ def table(document: dict[str, Any]) -> str:
     ]
     for name, one in document.get("grids", {}).items():
         grid, tune = one["grid"], one.get("tune")
+        if not grid["best_ms"]:
+            lines.append(f"| {name} | not measured yet | | | | | |")
+            continue
         best = f"{grid['best_ms']:.2f} ms ({' '.join(grid['best']) or 'none'})"
         if tune is None or tune["final"] is None:
             lines.append(f"| {name} | {best} | | | {grid['processes']} | | |")
