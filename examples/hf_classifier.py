@@ -7,18 +7,19 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 
 
 class Sequences(torch.utils.data.Dataset):
-    """Random token sequences whose label is the parity of the first token."""
+    """Random token sequences of two kinds: the second has higher tokens."""
 
     def __init__(self, count, length):
         generator = torch.Generator().manual_seed(0)
-        self.tokens = torch.randint(5, 1000, (count, length), generator=generator)
+        self.labels = torch.randint(0, 2, (count,), generator=generator)
+        self.tokens = torch.randint(5, 800, (count, length), generator=generator)
+        self.tokens += 200 * self.labels[:, None]
 
     def __len__(self):
         return len(self.tokens)
 
     def __getitem__(self, index):
-        tokens = self.tokens[index]
-        return {"input_ids": tokens, "labels": int(tokens[0]) % 2}
+        return {"input_ids": self.tokens[index], "labels": int(self.labels[index])}
 
 
 def main():

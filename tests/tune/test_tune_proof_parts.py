@@ -17,7 +17,7 @@ from stepscope.tune.proof_numeric import judge_numeric
 from stepscope.tune.proof_outputs import judge_outputs, read_outputs
 from stepscope.tune.proof_progress import paces
 from stepscope.tune.proof_rounding import limits, rounding_of
-from stepscope.tune.proof_steps import proof_steps
+from stepscope.tune.proof_steps import proof_seeds, proof_steps
 from stepscope.tune.proof_tail import tail
 from stepscope.tune.trial import Trial
 
@@ -191,11 +191,20 @@ def test_outputs_are_read_without_pickles(tmp_path: Path) -> None:
 
 def test_proof_goes_past_the_first_epoch_where_that_is_affordable() -> None:
     baseline = replace(trial(), step_ms=(100.0,) * 30, seconds=10.0)  # 6 s are no steps
-    assert proof_steps(baseline, 150, budget_s=9 * 60) == 170
-    assert proof_steps(baseline, 20, budget_s=9 * 60) == 100
-    assert proof_steps(baseline, 5000, budget_s=9 * 26) == 200
-    assert proof_steps(baseline, None, budget_s=1e9) == 400
-    assert proof_steps(baseline, 5000, budget_s=1.0) == 30
+    assert proof_steps(baseline, 150, budget_s=9 * 60, seeds=3) == 170
+    assert proof_steps(baseline, 20, budget_s=9 * 60, seeds=3) == 100
+    assert proof_steps(baseline, 5000, budget_s=9 * 26, seeds=3) == 200
+    assert proof_steps(baseline, None, budget_s=1e9, seeds=3) == 400
+    assert proof_steps(baseline, 5000, budget_s=1.0, seeds=3) == 30
+
+
+def test_seeds_are_as_many_as_asked_for_or_as_the_budget_holds():
+    """Six seconds of start and thirty steps of 100 ms: nine seconds a trial, three a seed."""
+    baseline = Trial(Ask(), 1, "ok", step_ms=(100.0,) * 40, steps=40, seconds=10.0)
+    assert proof_seeds(baseline, budget_s=1e9, seeds=5) == 5
+    assert proof_seeds(baseline, budget_s=3 * 27.0, seeds=5) == 3
+    assert proof_seeds(baseline, budget_s=3 * 27.0 - 1, seeds=5) == 2
+    assert proof_seeds(baseline, budget_s=-20.0, seeds=5) == 1
 
 
 def test_losses_near_nothing_are_held_against_how_far_they_have_come_down():

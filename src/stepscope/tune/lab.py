@@ -81,8 +81,11 @@ class Lab:
     def reserve_s(self) -> float:
         """For the confirmation, and for whatever else was asked to be kept back; half of the whole
         budget at most, so that a small one still tries something."""
-        both = self.cost_s(()) + self.cost_s(self.best)
-        return min(self._reserve_s + _CONFIRM * both, self.budget.seconds / 2)
+        return min(self._reserve_s + self.confirming_s(self.best), self.budget.seconds / 2)
+
+    def confirming_s(self, fixes: Fixes) -> float:
+        """What fresh trials of these and of the program as it is take at the end."""
+        return _CONFIRM * (self.cost_s(()) + self.cost_s(fixes))
 
     def compare(self, base: Fixes, other: Fixes, since: int = 0) -> Comparison | None:
         """All their trials so far, without the first `since` of the base; None where they lack

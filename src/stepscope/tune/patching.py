@@ -64,6 +64,8 @@ def patched(
     shown = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
     if final is None or not final.baseline:
         return Patching(patch, shown, why="not measured")
+    if lab.budget.left <= 0:
+        return Patching(patch, shown, why="not measured: the budget was spent")
     made: list[Trial] = []
     steps = lab.steps_of(search.fixes)
     for _ in range(_PROCESSES):

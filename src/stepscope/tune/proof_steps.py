@@ -1,4 +1,4 @@
-"""How many steps a proof should have."""
+"""How many steps and seeds a proof should have."""
 
 from typing import Final
 
@@ -8,16 +8,22 @@ FEWEST: Final = 30
 USUAL: Final = 100
 _MOST: Final = 400  # without an epoch's end in reach more steps show nothing else
 _BEYOND: Final = 20  # steps of the second epoch
-_TRIALS: Final = 9  # three seeds, each with baseline, control and variant
+PER_SEED: Final = 3  # trials: baseline, control and variant
 
 
-def proof_steps(baseline: Trial, epoch: int | None, budget_s: float, trials: int = _TRIALS) -> int:
+def proof_seeds(baseline: Trial, budget_s: float, seeds: int) -> int:
+    """So many, or fewer where the budget does not hold the fewest steps of each; at least one."""
+    step_s, start_s = _costs(baseline)
+    return max(1, min(seeds, int(budget_s / PER_SEED / (start_s + FEWEST * step_s))))
+
+
+def proof_steps(baseline: Trial, epoch: int | None, budget_s: float, seeds: int) -> int:
     """Past the first epoch's end where the budget allows it, else as many as it does; at least 30.
 
     `epoch` is its number of steps, None where it is not known; `budget_s` is for all the trials.
     """
     step_s, start_s = _costs(baseline)
-    affordable = int((budget_s / trials - start_s) / step_s)
+    affordable = int((budget_s / seeds / PER_SEED - start_s) / step_s)
     wanted = max(USUAL, epoch + _BEYOND) if epoch else _MOST
     if wanted <= affordable:
         return wanted

@@ -1,24 +1,23 @@
 """The proofs of a tune: of each rung as it comes, and of the whole ladder at the end."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from stepscope.tune.budget import Budget
 from stepscope.tune.lab import Fixes, Lab
-from stepscope.tune.proof import DIFFERS, Proof
+from stepscope.tune.proof import DIFFERS, UNCLEAR, Proof
 from stepscope.tune.proof_outputs import Outputs, read_outputs
 from stepscope.tune.proof_rounding import rounding_of
-from stepscope.tune.proof_steps import proof_steps
+from stepscope.tune.proof_steps import proof_seeds, proof_steps
 from stepscope.tune.proof_trials import prove
 from stepscope.tune.request import Request
 from stepscope.tune.rungs import Rejected
 from stepscope.tune.standing import Standing
 from stepscope.tune.trial import Trial
 
-_PER_SEED: Final = 3  # trials: baseline, variant, control
 _ROUNDINGS: Final = ("float32", "tfloat32", "float16", "bfloat16")
-_CONFIRM: Final = 3
 
 
 class Prover:
@@ -50,13 +49,17 @@ class Prover:
         return self._prove(fixes, kind, self._lab.ask.steps, 1, known)
 
     def ladder(self, fixes: Fixes, kind: str) -> Proof:
-        """All seeds, and steps past the first epoch's end where the budget allows."""
+        """All seeds, and steps past the first epoch's end, as far as the budget allows."""
         base = self._lab.trials(())[0]
-        confirming = _CONFIRM * (self._lab.cost_s(()) + self._lab.cost_s(fixes))
-        trials = _PER_SEED * self._request.seeds
-        steps = proof_steps(base, self._epoch, self._budget.left - confirming, trials)
+        left = self._budget.left - self._lab.confirming_s(fixes)
+        seeds = proof_seeds(base, left, self._request.seeds)
+        if seeds == 1:
+            proof = self.rung(fixes, kind, self._lab.trials(fixes))
+            words = f"{proof.words} (the budget held no more)"
+            return replace(proof, words=words) if proof.state == UNCLEAR else proof
+        steps = proof_steps(base, self._epoch, left, seeds)
         known = [*self._lab.trials(()), *self._lab.trials(fixes), *self._controls]
-        return self._prove(fixes, kind, steps, self._request.seeds, known)
+        return self._prove(fixes, kind, steps, seeds, known)
 
     def _prove(
         self, fixes: Fixes, kind: str, steps: int, seeds: int, known: Sequence[Trial]
