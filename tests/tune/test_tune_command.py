@@ -131,6 +131,20 @@ def test_the_screen_tells_it_in_a_few_lines(whole, capsys):
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_fixes_that_were_kept_as_one_stand_below_each_other(whole, capsys):
+    from stepscope.report.tune import print_tune
+
+    rung, *others = whole.document["ladder"]
+    kept = rung | {"label": "amp=bf16 + channels_last + compile=reduce-overhead"}
+    print_tune(whole.document | {"ladder": [kept, *others]}, sys.stdout)
+    lines = capsys.readouterr().out.splitlines()
+    first = next(place for place, line in enumerate(lines) if line.startswith("  + amp=bf16 "))
+    assert lines[first + 1 : first + 3] == [
+        "    and channels_last",
+        "    and compile=reduce-overhead",
+    ]
+
+
 @pytest.fixture
 def tune(capsys, tmp_path, monkeypatch):
     """Runs `stepscope tune` in an empty folder: exit code and what it said on stderr."""

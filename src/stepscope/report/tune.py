@@ -58,12 +58,14 @@ def _table(columns: list[Column], rows: list[Document]) -> list[Text]:
     heads = [f"{one.heading:>{one.width}}" if one.width else f"  {one.heading}" for one in columns]
     lines = [Text(f"  {'rung':<{_NAME}}" + "".join(heads), "dim")]
     for row in rows:
-        name = "as it is" if row["fix"] is None else f"+ {safe(row['label'])}"
+        first, *others = row["label"].split(" + ") if row["fix"] else ("as it is",)
+        name = f"+ {safe(first)}" if row["fix"] else first
         line = Text(f"  {name[:_NAME]:<{_NAME}}")
         for column, cell in cells(columns, row):
             shown = f"{cell:>{column.width}}" if column.width else f"  {cell}"
             line.append(shown, _COLOURS.get(cell, "") if not column.width else "")
         lines.append(line)
+        lines += [Text(f"    and {safe(other)}") for other in others]
     return lines
 
 
