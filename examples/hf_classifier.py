@@ -31,6 +31,7 @@ def main():
         arguments = TrainingArguments(
             folder,
             max_steps=150,
+            learning_rate=3e-4,
             per_device_train_batch_size=32,
             gradient_accumulation_steps=2,
             save_steps=75,
