@@ -50,9 +50,10 @@ class Prover:
 
     def ladder(self, fixes: Fixes, kind: str) -> Proof:
         """All seeds, and steps past the first epoch's end, as far as the budget allows."""
-        base = self._lab.trials(())[0]
-        left = self._budget.left - self._lab.confirming_s(fixes)
-        seeds = proof_seeds(base, left, self._request.seeds)
+        base, lab, wanted = self._lab.trials(())[0], self._lab, self._request.seeds
+        compiling = wanted * max(0.0, lab.cost_s(fixes) - lab.cost_s(()))
+        left = self._budget.left - lab.confirming_s(fixes) - compiling
+        seeds = proof_seeds(base, left, wanted)
         if seeds == 1:
             proof = self.rung(fixes, kind, self._lab.trials(fixes))
             words = f"{proof.words} (the budget held no more)"
