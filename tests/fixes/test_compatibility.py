@@ -59,7 +59,7 @@ def ready(program: str) -> str:
 
 
 LONG = (
-    "accumulation", "cnn", "decoder", "hf_trainer",
+    "accumulation", "cnn", "decoder", "gan", "hf_trainer",
     "lightning_fit", "own_precision", "resumed", "rnn",
 )  # fmt: skip
 """Programs left to `make test-all`: those that take longest."""

@@ -1,6 +1,7 @@
 """Compile the function that holds the forward pass and the loss."""
 # steps: 15
 # compile: graphs
+# slow
 
 import _counters  # noqa: F401
 import torch

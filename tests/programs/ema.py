@@ -1,5 +1,6 @@
 """Keep a moving average of the weights in a deep copy taken during training."""
 # steps: 15
+# slow
 
 import copy
 

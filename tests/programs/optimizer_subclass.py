@@ -1,6 +1,7 @@
 """Train with an optimizer of one's own that clips gradients and calls super().step."""
 # steps: 15
 # optimizer steps: 15
+# slow
 
 import torch
 from torch import nn
