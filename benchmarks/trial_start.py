@@ -10,13 +10,12 @@ and losses are the same.
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from _about import SOURCE, about
-from tune_grid import GRIDS, placed
+from tune_grid import GRIDS, trials_of
 
 HERE = Path(__file__).resolve().parent
 STEPS = {"cpu": 100, "cuda": 200}
@@ -48,19 +47,14 @@ def main() -> None:
 def measured(program: str, device: str, pairs: int) -> list[dict[str, Any]]:
     """Trials both ways in turn; the first of each, which finds cold caches, is left out."""
     from stepscope.tune.ask import Ask
-    from stepscope.tune.places import place_named
-    from stepscope.tune.runner import Runner
 
     ask = Ask(steps=STEPS[device], proof=True)
-    with tempfile.TemporaryDirectory() as place:
-        cwd = Path(place) / "work"
-        cwd.mkdir()
-        with Runner(placed(program, cwd), Path(place) / "tune", cwd, place_named(device)) as runner:
-            made = []
-            for _ in range(pairs + 1):
-                for way in WAYS:
-                    runner.forking = way == "forked"
-                    made.append((way, runner(ask)))
+    made = []
+    with trials_of(program, device) as runner:
+        for _ in range(pairs + 1):
+            for way in WAYS:
+                runner.forking = way == "forked"
+                made.append((way, runner(ask)))
     return [_told(way, trial) for way, trial in made[len(WAYS) :]]
 
 

@@ -136,6 +136,8 @@ def against_grid(
     name: str, device: str, earlier: dict[str, Any] | None = None
 ) -> Iterator[dict[str, Any]]:
     """The tune, and the grid as far as it is measured."""
+    from stepscope.tune.ask import Ask
+
     program, fixes = GRIDS[name]
     sets = combined(fixes)
     if earlier is None or "steps" not in earlier or not _lacking(sets, _points(earlier)):
@@ -143,8 +145,6 @@ def against_grid(
         earlier = {"tune": tune, "steps": steps, "grid": {"points": []}}
         yield {"fixes": list(fixes), **earlier, "grid": _grid(sets, {})}
     points = _points(earlier)
-    from stepscope.tune.ask import Ask
-
     with trials_of(program, device) as runner:
         while lacking := _lacking(sets, points):
             chosen = min(lacking, key=lambda one: len(points.get(one, ())))

@@ -143,21 +143,23 @@ class DeviceClock:
         while self._copied and self._copied[0].event.query():
             self._read(self._copied.popleft())
 
-    def catch_up(self) -> None:
+    def catch_up(self) -> bool:
         """The program is over, or told to end: what is still under way may be waited for now.
 
-        That wait is part of the last row: by so much the host was ahead of the device.
+        That wait is part of the last row: by so much the host was ahead of the device. False where
+        there is nothing to wait for.
         """
-        if self.active and not self.capturing and self._seen:
-            self._log.enter(WAIT)
-            self._record().synchronize()
-            self._log.leave()
+        if not self.active or self.capturing or not self._seen:
+            return False
+        self._log.enter(WAIT)
+        self._record().synchronize()
+        self._log.leave()
+        return True
 
     def finish(self) -> None:
         """The program is over: wait for the device, and settle all that it has passed."""
-        if not self.active or self.capturing or not self._seen:
+        if not self.catch_up():
             return
-        self.catch_up()
         if self._held:
             self._send()
         if self._timed:

@@ -18,8 +18,8 @@ def done_times(steps: Steps) -> Floats:
     """
     if not len(steps):
         return steps.duration
-    ahead = _walk(steps)
-    if ahead is None or not _believed(ahead, steps):
+    ahead = _fitted(_walk(steps), steps)
+    if ahead is None:
         if steps.behind <= 0:
             return steps.duration
         ahead = np.linspace(0.0, steps.behind, len(steps) + 1)[1:]
@@ -28,16 +28,16 @@ def done_times(steps: Steps) -> Floats:
     return done
 
 
-def _believed(ahead: Floats, steps: Steps) -> bool:
-    """Whether the walk ends about where the device was seen to be. Then it is made to end there."""
-    if ahead.max() < _AHEAD * float(np.median(steps.duration)):
-        return False
+def _fitted(ahead: Floats | None, steps: Steps) -> Floats | None:
+    """The walk, made to end where the device was seen to be; None where it ends elsewhere."""
+    if ahead is None or ahead.max() < _AHEAD * float(np.median(steps.duration)):
+        return None
     off = steps.behind - float(ahead[-1])
     if abs(off) > _BELIEVED * max(steps.behind, float(ahead.max())):
-        return False
+        return None
     since = int(np.flatnonzero(ahead == 0.0)[-1]) + 1 if (ahead == 0.0).any() else 0
-    ahead[since:] += np.linspace(0.0, off, len(ahead) - since + 1)[1:]
-    return True
+    more = np.linspace(0.0, off, len(ahead) - since + 1)[1:]
+    return np.concatenate((ahead[:since], ahead[since:] + more))
 
 
 def _walk(steps: Steps) -> Floats | None:
