@@ -107,6 +107,17 @@ def test_the_place_is_known_when_the_model_is_compiled(tmp_path):
     assert "`x.view` at test_channels_last.py:" in run.fixes()["channels_last"]["reasons"][0]
 
 
+def test_a_compiled_model_is_given_its_inputs_as_they_are(tmp_path):
+    with fixed(tmp_path, "channels_last"):
+        given = []
+        model = Net()
+        model.compile(backend=lambda graph, inputs: given.extend(inputs) or graph)
+        model(torch.randn(2, 3, 8, 8))
+    images = next(one for one in given if one.shape == (2, 3, 8, 8))
+    assert images.is_contiguous()
+    assert all(model.seen)
+
+
 def test_what_a_model_returns_is_contiguous_again(tmp_path):
     with fixed(tmp_path, "channels_last"):
         features = nn.Conv2d(3, 8, 3)(torch.randn(2, 3, 8, 8))

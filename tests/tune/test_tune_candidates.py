@@ -126,9 +126,16 @@ def test_fixes_go_as_far_as_is_allowed(allow, has, lacks):
         assert left(scout(), allow=allow)["batch"] == "changes training: --allow semantic"
 
 
+def test_a_finding_of_too_few_workers_names_the_fewest_and_more_are_begun_with_beside_a_gpu():
+    workers = fix("workers")
+    assert first_values(workers, scout(), "4") == ["12"]
+    assert first_values(workers, scout("cpu"), "4") == ["4"]
+    assert first_values(workers, scout(loaders=[loader(num_workers=15)]), "6") == ["6"]
+
+
 def test_workers_that_change_random_draws_are_not_exact():
-    document = scout(findings=[finding("workers", "8", 2.0, kind="numeric")])
-    assert "workers=8" in tried(document)
+    document = scout(findings=[finding("workers", "14", 2.0, kind="numeric")])
+    assert "workers=14" in tried(document)
     assert left(document, allow="exact")["workers"].endswith("--allow numeric")
 
 
@@ -208,7 +215,7 @@ def test_findings_predict_where_nothing_is_replayed():
 
 def test_values_fit_the_machine():
     assert first_values(fix("workers"), scout(), None) == ["12"]
-    assert first_values(fix("workers"), scout(), "7") == ["7"]
+    assert first_values(fix("workers"), scout(), "14") == ["14"]
     assert first_values(fix("batch"), scout(), None) == ["64"]
     assert first_values(fix("batch"), scout(loaders=[]), None) == []
     old = {"machine": {"cpu": {}, "gpus": [{"compute_capability": "7.5"}]}}

@@ -121,14 +121,58 @@ def test_known_trials_are_not_run_again() -> None:
     assert second.told() == [(("persistent",), 0, None)]
 
 
-def test_other_random_draws_take_more_seeds_and_no_control() -> None:
+def draws(trial: Trial) -> Trial:
+    """A trial whose workers draw otherwise."""
     text = "the DataLoader at train.py:9: 0 → 4 workers (other random draws: it calls rand)"
-    machine = Machine(lambda trial: with_fix(trial, kind="numeric", where=[text]))
+    return with_fix(trial, kind="numeric", where=[text])
+
+
+def test_other_random_draws_are_held_and_take_more_seeds_and_no_control_where_batches_differ():
+    machine = Machine(draws)
     proof = prove(machine, ("compile",), "exact", steps=STEPS)
-    assert machine.told() == [
-        (fixes, seed, None) for seed in range(5) for fixes in ((), ("compile",))
-    ]
+    each = [(fixes, seed, None) for seed in range(5) for fixes in ((), ("compile",))]
+    assert machine.told() == [*each[:2], *each]
+    assert [ask.held for ask in machine.asks] == [False] * 2 + [True] * 10
     assert proof.words == "matches over 40 steps, 5 seeds, by their means (random draws differ)"
+
+
+def same(trial: Trial) -> Trial:
+    """One that draws the same where its draws are held to the batch."""
+    batches = [*range(trial.steps)] if trial.ask.held else None
+    return draws(replace(trial, proof={**trial.proof, "batches": batches}))
+
+
+def test_with_draws_held_and_the_same_batches_steps_are_paired() -> None:
+    machine = Machine(same)
+    proof = prove(machine, ("compile",), "numeric", steps=STEPS)
+    assert [(ask.seed, ask.perturb) for ask in machine.asks if ask.held and not ask.fixes] == [
+        (seed, perturb) for seed in range(3) for perturb in (None, "float32")
+    ]
+    assert proof.words == "matches over 40 steps, 3 seeds (each batch's random draws held)"
+    assert "divergence" in proof.numbers
+
+
+def test_bits_that_agree_with_draws_held_take_four_trials_and_two_if_draws_were_known() -> None:
+    machine = Machine(lambda trial: same(_moved(trial)))
+    proof = prove(machine, ("workers=4",), "numeric", steps=STEPS)
+    assert (proof.state, len(machine.asks)) == ("identical", 4)
+    assert proof.words == "identical over 40 steps (each batch's random draws held)"
+    again = Machine(lambda trial: same(_moved(trial)))
+    proof = prove(again, ("workers=4",), "numeric", steps=STEPS, known=machine.trials[:2])
+    assert (proof.state, [ask.held for ask in again.asks]) == ("identical", [True, True])
+
+
+def _moved(trial: Trial) -> Trial:
+    """Other losses with a fix, as by other draws, unless those are held."""
+    if trial.ask.held or not trial.ask.fixes:
+        return trial
+    return replace(trial, losses=tuple(loss + 0.01 for loss in trial.losses if loss is not None))
+
+
+def test_one_seed_of_other_draws_asks_for_nothing_more() -> None:
+    machine = Machine(draws)
+    assert prove(machine, ("compile",), "numeric", steps=STEPS, seeds=1).state == "unclear"
+    assert [ask.held for ask in machine.asks] == [False, False]
 
 
 def test_program_in_coarse_arithmetic_has_a_coarse_control() -> None:

@@ -3,10 +3,12 @@
 import pickle
 import random
 
+import numpy as np
 import pytest
 import torch
 from seeded import plain, trial
 
+from stepscope.probe.held import checksum, drawn_from
 from stepscope.probe.imports import ImportWatch
 from stepscope.probe.seeding import Seeding, derived
 
@@ -187,3 +189,67 @@ def test_a_fault_in_seeding_leaves_the_import_alone(capsys):
         seeding.remove()
         random.setstate(before)
     assert "torch keeps its own seeds" in capsys.readouterr().err
+
+
+AUGMENTS = """
+    import random
+    import numpy as np
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+
+    torch.manual_seed(3)
+
+    class Noisy(Dataset):
+        own = np.random.default_rng(1)
+        def __len__(self):
+            return 24
+        def __getitem__(self, index):
+            return torch.rand(3) + np.random.rand() + random.random(), index
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        for x, _ in DataLoader(Noisy(), batch_size=5, shuffle=True, num_workers=WORKERS):
+            loss = model(torch.nn.functional.dropout(x)).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+"""
+
+
+def _augmented(folder, workers, held=True, program=AUGMENTS):
+    program = program.replace("WORKERS", str(workers))
+    return trial(folder, program, seed=1, proof=True, held=held)
+
+
+def test_with_draws_held_workers_make_the_batches_of_the_programs_own_process(tmp_path):
+    alone, helped = (_augmented(tmp_path / str(count), count) for count in (0, 2))
+    assert alone.losses == helped.losses
+    assert alone.proof["batches"] == helped.proof["batches"]
+    assert len({*alone.proof["batches"]}) == 10
+    free = [_augmented(tmp_path / f"free{count}", count, held=False) for count in (0, 2)]
+    assert free[0].losses != free[1].losses
+    assert "batches" not in free[0].proof
+
+
+def test_draws_of_a_datasets_own_generator_cannot_be_held_and_show_in_the_batches(tmp_path):
+    own = AUGMENTS.replace("np.random.rand()", "self.own.random()")
+    alone, helped = (_augmented(tmp_path / str(n), n, program=own) for n in (0, 2))
+    assert alone.proof["batches"] != helped.proof["batches"]
+
+
+def test_other_keys_draw_otherwise_and_what_has_no_tensors_has_no_checksum():
+    def drawn(seed):
+        with drawn_from(seed):
+            return random.random(), np.random.rand(), torch.rand(1).item()
+
+    random.seed(0)
+    after = random.Random(0).random()
+    assert drawn(1) == drawn(1) != drawn(2)
+    assert random.random() == after
+    numbers = {"a": torch.arange(5000), "b": [np.ones(3), "text", torch.ones(2).bfloat16()]}
+    other = {**numbers, "a": torch.arange(5000) + 1}
+    assert checksum(numbers) == checksum(numbers) != checksum(other)
+    assert checksum(["text", 3]) is None
+    with pytest.raises(TypeError):
+        checksum([np.array([object()])])

@@ -42,6 +42,7 @@ def name(ask: Any) -> str:
         words = "a first look"
     if ask.perturb is not None:
         words = f"control, rounded to {ask.perturb}"
+    words += ", draws held" * ask.held
     return safe(words + (f", seed {ask.seed}" if ask.seed else ""))
 
 

@@ -69,9 +69,10 @@ def tune_items(document: Document, trials: Records) -> tuple[Item, ...]:
 
 
 def _plain(trial: Mapping[str, Any]) -> bool:
-    """Whether a trial was made for its speed, not to record, to patch or as a control."""
+    """Whether a trial was made for its speed, not to record, to patch or for a proof."""
     ask = trial["ask"]
-    return not (ask["window"] or ask["perturb"] or ask["patched"] or ask["seed"])
+    others = ("window", "perturb", "patched", "seed", "held")
+    return not any(ask.get(name) for name in others)
 
 
 def _tuned(label: str, trials: Records, measured: Document) -> Item | None:

@@ -80,8 +80,11 @@ class _Layout:
         before = None
         if mode not in self._tried and not _capturing():
             before = Before(module)
+        given, named = args, kwargs
+        if module._compiled_call_impl is None:  # compiled code rearranges them as it reads them
+            given, named = _inward(args, weights.dims), _inward(kwargs, weights.dims)
         try:
-            result = call(module, *_inward(args, weights.dims), **_inward(kwargs, weights.dims))
+            result = call(module, *given, **named)
         except RuntimeError as error:
             if before is None or not _is_view_error(error):
                 raise

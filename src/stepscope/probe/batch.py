@@ -13,7 +13,7 @@ def batch_axis(batch: Any, hint: int | None) -> int:
 
     1 for time-major batches: no leaf has the hint as its first dimension, all have it as second.
     """
-    shapes = [leaf.shape for leaf in _leaves(batch) if len(leaf.shape) > 0]
+    shapes = [leaf.shape for leaf in leaves(batch) if len(leaf.shape) > 0]
     if hint is None or not shapes or any(shape[0] == hint for shape in shapes):
         return 0
     return int(all(len(shape) > 1 and shape[1] == hint for shape in shapes))
@@ -31,7 +31,7 @@ def batch_size(batch: Any, axis: int = 0) -> int:
     shape = getattr(batch, "shape", None)
     if shape is not None and not isinstance(batch, Mapping):
         return int(shape[axis]) if len(shape) > axis else 0
-    sizes = [leaf.shape[axis] for leaf in _leaves(batch) if len(leaf.shape) > axis]
+    sizes = [leaf.shape[axis] for leaf in leaves(batch) if len(leaf.shape) > axis]
     if sizes:
         return int(sizes[0] if len(set(sizes)) == 1 else Counter(sizes).most_common(1)[0][0])
     return len(batch) if isinstance(batch, list | tuple) else 0
@@ -39,10 +39,10 @@ def batch_size(batch: Any, axis: int = 0) -> int:
 
 def batch_bytes(batch: Any) -> int:
     """What its tensors and arrays hold, the first few of them."""
-    return sum(int(getattr(leaf, "nbytes", 0) or 0) for leaf in _leaves(batch))
+    return sum(int(getattr(leaf, "nbytes", 0) or 0) for leaf in leaves(batch))
 
 
-def _leaves(batch: Any) -> Iterator[Any]:
+def leaves(batch: Any) -> Iterator[Any]:
     """Tensors and arrays in nested containers, the first few."""
     todo, found, looked = [batch], 0, 0
     while todo and found < _MOST_LEAVES and looked < _MOST_LOOKS:

@@ -15,6 +15,7 @@ from torch.optim.optimizer import (
 )
 
 from stepscope.probe.core import Core
+from stepscope.probe.held import HeldDraws
 from stepscope.probe.patches import Patches
 from stepscope.probe.proof_norm import squared_norm
 from stepscope.probe.proof_outputs import Outputs
@@ -35,6 +36,7 @@ class ProofRecorder:
         self._rate: Any = None
         self._steps = 0
         self._norms_wanted = _NORMS
+        self._held = HeldDraws(core.options.seed or 0) if core.options.held else None
 
     def install(self, patches: Patches) -> None:
         """Take hold of optimizers, loading and root models."""
@@ -50,6 +52,8 @@ class ProofRecorder:
         ):
             patches.set(owner, name, self._watched(getattr(owner, name)))
         Outputs(core).install()
+        if self._held is not None:
+            self._held.install(patches)
 
     def _before(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """A step begins. One that is given a closure computes its gradients only inside."""
@@ -121,9 +125,10 @@ class ProofRecorder:
         return load
 
     def _write(self) -> None:
-        self._core.facts.write(
-            "proof", grad_norms=self._norms, rates=self._rates, loads=self._loads
-        )
+        kept = {"grad_norms": self._norms, "rates": self._rates, "loads": self._loads}
+        if self._held is not None:
+            kept["batches"] = self._held.batches
+        self._core.facts.write("proof", **kept)
 
 
 def _closure(args: Any, kwargs: Any) -> Any:

@@ -51,6 +51,8 @@ class ProbeOptions:
     """Round the root models' weights once to this dtype before the first step."""
     proof: bool = False
     """Keep what a proof compares besides losses."""
+    held: bool = False
+    """Have the random draws of a batch follow from the batch alone; for proofs only."""
     guard: Guard | None = None
     """Where the program may write; None: anywhere."""
 

@@ -18,6 +18,8 @@ class Ask:
     """The weights rounded once to this dtype before the first step: a control. See `ROUNDINGS`."""
     proof: bool = False
     """Besides losses: gradient norms, learning rates, and outputs of an inference program."""
+    held: bool = False
+    """What is drawn at random for a batch follows from the batch alone, also in workers."""
     window: bool = False
     """With kernel-level recording, for findings; such a trial's speed is not compared."""
     patched: str | None = None

@@ -58,6 +58,10 @@ class Case:
     """The baseline's, with seed 0."""
     fixes: tuple[str, ...]
 
+    def held(self) -> "Case":
+        """The same with random draws that follow from each batch."""
+        return replace(self, ask=replace(self.ask, held=True))
+
     def base(self, seed: int = 0, perturb: str | None = None) -> Trial:
         trial = self.trials(replace(self.ask, seed=seed, perturb=perturb))
         if not trial.ok:

@@ -1,4 +1,5 @@
-"""Fixes that make the program draw other random numbers: its steps can no longer be paired."""
+"""Fixes that make the program draw other random numbers: its steps can no longer be paired, unless
+draws are held to their batch."""
 
 from collections.abc import Iterable
 from typing import Any, Final
@@ -19,6 +20,13 @@ def least_exact(trial: Trial) -> str:
 def draws_otherwise(trial: Trial) -> bool:
     """Whether a fix said that batches have other random draws, another order or other samples."""
     return any(fix.get("kind") == Kind.NUMERIC and _says(fix) for fix in trial.fixes)
+
+
+def same_batches(base: Trial, variant: Trial) -> bool:
+    """Whether all the batches of two trials with held draws were alike, as far as both went."""
+    ours, theirs = (trial.proof.get("batches") or [] for trial in (base, variant))
+    known = min(len(ours), len(theirs))
+    return known > 0 and None not in ours[:known] and ours[:known] == theirs[:known]
 
 
 def may_draw_otherwise(fixes: Iterable[str]) -> bool:

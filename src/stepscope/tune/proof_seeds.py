@@ -6,13 +6,14 @@ from typing import Final
 
 from stepscope.tune.proof import DIFFERS, IDENTICAL, MATCHES, UNCLEAR, Proof, over
 from stepscope.tune.proof_asked import Case
-from stepscope.tune.proof_draws import draws_otherwise, may_draw_otherwise
+from stepscope.tune.proof_draws import draws_otherwise, may_draw_otherwise, same_batches
 from stepscope.tune.proof_exact import judge_exact
 from stepscope.tune.proof_numeric import judge_numeric
 from stepscope.tune.proof_outputs import Outputs, judge_outputs
 from stepscope.tune.trial import Trial
 
 _MORE: Final = 2  # seeds where there is no control, and only seeds tell the spread
+_HELD: Final = "(each batch's random draws held)"
 
 
 def prove_exact(case: Case, first: Trial, other: Trial, seeds: int, own: str) -> Proof:
@@ -33,12 +34,25 @@ def prove_exact(case: Case, first: Trial, other: Trial, seeds: int, own: str) ->
 
 
 def prove_numeric(case: Case, first: Trial, other: Trial, seeds: int, dtype: str) -> Proof:
-    """The baseline, the variant and the control of each seed; two trials where bits agree."""
-    if (same := judge_exact([first], [other])).state == IDENTICAL:
-        return same
+    """The baseline, the variant and the control of each seed; two trials where bits agree.
+
+    What makes other random draws for its batches is run with draws held to them, so that steps can
+    be paired; where its batches differ even so, means must do.
+    """
+    proof = judge_exact([first], [other])
+    if proof.state != IDENTICAL and draws_otherwise(other):
+        if seeds > 1 and not case.ask.held:
+            case = case.held()
+            return prove_numeric(case, case.base(), case.variant(), seeds, dtype)
+        if seeds == 1 or not same_batches(first, other):
+            return _by_means(case, [first], [other], seeds, dtype)
+    if proof.state != IDENTICAL:
+        proof = _paired(case, first, other, seeds, dtype)
+    return replace(proof, words=f"{proof.words} {_HELD}") if case.ask.held else proof
+
+
+def _paired(case: Case, first: Trial, other: Trial, seeds: int, dtype: str) -> Proof:
     ours, theirs, checks = [first], [other], list[Trial]()
-    if draws_otherwise(other):
-        return _by_means(case, ours, theirs, seeds, dtype)
     for seed in range(seeds):
         if seed:
             ours.append(case.base(seed))

@@ -7,7 +7,7 @@ from stepscope.fixes.base import Kind
 from stepscope.tune.ask import Ask
 from stepscope.tune.proof import Proof, changes_training, not_proven
 from stepscope.tune.proof_asked import Case, Ended, Trials
-from stepscope.tune.proof_draws import least_exact
+from stepscope.tune.proof_draws import draws_otherwise, least_exact
 from stepscope.tune.proof_outputs import Outputs
 from stepscope.tune.proof_rounding import rounding_of
 from stepscope.tune.proof_seeds import prove_exact, prove_numeric, prove_outputs
@@ -38,6 +38,10 @@ def prove(
         return changes_training(fixes)
     ask = Ask(tuple(base_fixes), steps=steps, proof=True)
     case = Case(Trials(run, known), ask, tuple(fixes))
+    if seeds > 1 and any(
+        map(draws_otherwise, (one for one in known if one.ask.fixes == case.fixes))
+    ):
+        case = case.held()
     dtype = rounding_of((*fixes, *base_fixes), own)
     try:
         first, other = case.base(), case.variant()

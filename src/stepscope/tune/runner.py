@@ -186,6 +186,7 @@ class Runner:
             seed=ask.seed,
             perturb=ask.perturb,
             proof=ask.proof,
+            held=ask.held,
             guard=around.guard,
         )
         return self._place.observe(request, options)

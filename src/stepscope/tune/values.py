@@ -17,10 +17,10 @@ def first_values(fix: Fix, scout: Document, proposed: str | None) -> list[str | 
 
     `proposed` is what a finding says.
     """
+    if fix.name == "workers":
+        return _first_workers(scout, proposed)
     if proposed is not None:
         return [proposed]
-    if fix.name == "workers":
-        return _first_workers(scout)
     if fix.name == "batch":
         size = batch_size(scout)
         return [] if size is None else [str(2 * size)]
@@ -65,10 +65,18 @@ def batch_size(scout: Document) -> int | None:
     return next((int(size) for size in sizes if size), None)
 
 
-def _first_workers(scout: Document) -> list[str | None]:
-    """One core is left for the training loop; twice as many as there are, where there are some."""
+def _first_workers(scout: Document, proposed: str | None) -> list[str | None]:
+    """One core is left for the training loop; twice as many as there are, where there are some.
+
+    A finding names the fewest that keep up with the step as it is. Other fixes shorten that: beside
+    a GPU, whose programs leave cores idle, no fewer than usual are begun with, unless the finding
+    is that there are too many.
+    """
     usual = max(1, min(_USUAL_MOST, cores(scout) - 1))
     have = max((int(one.get("num_workers") or 0) for one in loaders(scout)), default=0)
+    if proposed is not None:
+        more = device(scout) == "cuda" and int(proposed) > have
+        return [str(max(usual, int(proposed))) if more else proposed]
     count = usual if have < usual else min(2 * have, most_workers(scout))
     return [str(count)] if count > have else []
 
