@@ -22,11 +22,18 @@ def losses(ask):
     return {"losses": tuple((curve * (1 + off)).tolist()), "what": "training"}
 
 
+def far_apart(ask):
+    """Losses whose end the first seeds do not tell from another."""
+    found = losses(ask)
+    off = 0.002 * (-1) ** ask.seed * (ask.seed < 4) * bool(ask.fixes)
+    return {**found, "losses": tuple(loss + off for loss in found["losses"])}
+
+
 @pytest.fixture
 def proven():
     """Proves a ladder with so many seconds left; also how many trials that took."""
 
-    def prove(seconds):
+    def prove(seconds, losses=losses):
         machine = Machine(lambda fixes: 100.0, told=losses)
         budget = Budget(machine, 1e6)
         lab = Lab(budget, Ask(steps=40, proof=True))
@@ -59,3 +66,10 @@ def test_without_time_it_rests_on_the_search_and_says_so(proven):
     proof, trials = proven(20.0)
     assert (proof.state, proof.seeds, trials) == ("unclear", 1, 0)
     assert proof.words.endswith("one seed only (the budget held no more)")
+
+
+def test_what_stays_unclear_gets_more_seeds_where_the_budget_has_room(proven):
+    proof, trials = proven(10_000.0, far_apart)
+    assert (proof.seeds, trials) == (5, 15)
+    proof, trials = proven(60.0 + 9 * 46.0, far_apart)
+    assert (proof.state, proof.seeds, trials) == ("unclear", 3, 9)

@@ -60,6 +60,12 @@ def _recurrent_on_cpu(module: Any) -> bool:
     return on_cpu and any(isinstance(part, RNNBase) for part in module.modules())
 
 
+def _first_parameter(module: Any) -> tuple[Any, str]:
+    """The part that has it, and its name there: another may take its place, or none."""
+    parts = ((part, name) for part in module.modules() for name in part._parameters)
+    return next((part, name) for part, name in parts if part._parameters[name] is not None)
+
+
 class _Casting:
     """Which models run under autocast, and in what."""
 
@@ -70,7 +76,7 @@ class _Casting:
         self._value = value
         self._off = False
         self._graphed = "cuda_graph" in hands.seams.core.options.fixes
-        self._models: set[int] = set()
+        self._models: dict[int, tuple[Any, str]] = {}  # where each has its first parameter
         self._scaled: set[int] = set()
         self._bf16: bool | None = None
         self._said: set[tuple[int, str, str]] = set()
@@ -101,7 +107,7 @@ class _Casting:
         elif self._value == "fp16" and _recurrent_on_cpu(module):
             self._hands.unfit(f"{name} has recurrent layers, which the CPU lacks in fp16: use bf16")
         else:
-            self._models.add(id(module))
+            self._models[id(module)] = _first_parameter(module)
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """A call under autocast, unless the program's own is on."""
@@ -109,7 +115,9 @@ class _Casting:
 
         if self._off or id(module) not in self._models:
             return call(module, *args, **kwargs)
-        device = next(module.parameters()).device.type
+        part, name = self._models[id(module)]
+        first = part._parameters.get(name)
+        device = (next(module.parameters()) if first is None else first).device.type
         if torch.is_autocast_enabled(device):
             return call(module, *args, **kwargs)
         value = self._suited(device)
@@ -120,7 +128,7 @@ class _Casting:
         self._say(module, device, value)
         if value == "fp16" and torch.is_grad_enabled():
             self._prepare_scaling(module, args, kwargs)
-        with torch.autocast(device, dtype=dtype):
+        with amp_own.own_autocast(device, dtype):
             result = call(module, *args, **kwargs)
         return changed(result, lambda tensor: tensor.float() if tensor.dtype == dtype else tensor)
 

@@ -6,6 +6,17 @@ from typing import Any
 from stepscope.fixes.base import Hands
 from stepscope.fixes.lazy_callers import caller
 
+_OURS = "of_stepscope"
+
+
+def own_autocast(device: str, dtype: Any) -> Any:
+    """An autocast that is not taken for the program's; no stack need be looked at for that."""
+    import torch
+
+    context = torch.autocast(device, dtype=dtype)
+    setattr(context, _OURS, True)
+    return context
+
 
 def watch(hands: Hands, found: Callable[[str], None]) -> None:
     """`found("autocast at file:line")` when the program turns autocast on or makes a GradScaler.
@@ -18,7 +29,7 @@ def watch(hands: Hands, found: Callable[[str], None]) -> None:
     folder = torch.__path__[0]
 
     def entered(call: Any, context: Any) -> Any:
-        if getattr(context, "_enabled", False):
+        if getattr(context, "_enabled", False) and not hasattr(context, _OURS):
             frame = caller(__file__)
             while frame is not None and frame.f_code.co_filename.startswith(f"{folder}/amp/"):
                 frame = frame.f_back  # autocast as a decorator

@@ -65,7 +65,7 @@ def drawn_from(seed: int) -> Iterator[None]:
     numpy = None if module is None else module.mtrand._rand
     before = random.getstate(), torch.default_generator.get_state()
     state = None if numpy is None else numpy.get_state()
-    random._inst.seed(seed)  # type: ignore[attr-defined]
+    random._inst.seed(seed)
     torch.default_generator.manual_seed(seed)
     if numpy is not None:
         numpy.seed(seed)

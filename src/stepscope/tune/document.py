@@ -19,7 +19,7 @@ from stepscope.tune.final import Confirmation
 from stepscope.tune.home import DOCUMENT
 from stepscope.tune.lab import Lab
 from stepscope.tune.patching import Patching
-from stepscope.tune.proof import MATCHES, UNCLEAR, Proof, changes_training
+from stepscope.tune.proof import IDENTICAL, MATCHES, UNCLEAR, Proof, changes_training
 from stepscope.tune.request import Request
 from stepscope.tune.rungs import Rung, Search
 from stepscope.tune.trial import Trial
@@ -144,11 +144,11 @@ def _rung(rung: Rung, told: Told) -> Document:
 
 def _proof(rung: Rung, whole: Proof | None) -> Document | None:
     """A rung's own. One seed cannot say that a numeric fix matches: the whole ladder's proof,
-    which has several, speaks for it then."""
+    which has several or holds its draws, speaks for it then."""
     own = rung.proof
     if own is None:
         return None
-    if own.state == UNCLEAR and whole is not None and whole.state == MATCHES:
+    if own.state == UNCLEAR and whole is not None and whole.state in (IDENTICAL, MATCHES):
         return {**whole.to_json(), "words": f"{whole.words}, with the whole ladder"}
     return own.to_json()
 

@@ -87,6 +87,12 @@ class Lab:
         """What fresh trials of these and of the program as it is take at the end."""
         return _CONFIRM * (self.cost_s(()) + self.cost_s(fixes))
 
+    def patching_s(self, fixes: Fixes, count: int) -> float:
+        """What so many trials of the program with these in its source take: the first compiles
+        anew."""
+        known = self.trials(fixes)
+        return usual_seconds(known) + (count - 1) * known[-1].seconds if known else 0.0
+
     def compare(self, base: Fixes, other: Fixes, since: int = 0) -> Comparison | None:
         """All their trials so far, without the first `since` of the base; None where they lack
         what the objective looks at."""

@@ -61,7 +61,7 @@ def _try(fix: Fix, words: str, name: str, line: int, make: Callable[[], list[Cha
 
 
 def _by_arguments(fix: Fix, value: Any, where: list[str], files: Files) -> Found:
-    for name, line in _places(where):
+    for name, line in _places([text.partition(" (")[0] for text in where]):  # without remarks
         try:
             statement = files.source(name).statement(line)
             if statement is None:

@@ -17,6 +17,7 @@ from stepscope.tune.rungs import Search
 from stepscope.tune.trial import Trial
 
 _PROCESSES: Final = 2
+_ENOUGH: Final = 0.5  # of what measuring should take must be left of the budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ def patched(
     shown = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
     if final is None or not final.baseline:
         return Patching(patch, shown, why="not measured")
-    if lab.budget.left <= 0:
+    if lab.budget.left < _ENOUGH * lab.patching_s(search.fixes, _PROCESSES):
         return Patching(patch, shown, why="not measured: the budget was spent")
     made: list[Trial] = []
     steps = lab.steps_of(search.fixes)

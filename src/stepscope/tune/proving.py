@@ -18,6 +18,7 @@ from stepscope.tune.standing import Standing
 from stepscope.tune.trial import Trial
 
 _ROUNDINGS: Final = ("float32", "tfloat32", "float16", "bfloat16")
+_MORE: Final = 2  # seeds, where those asked for leave it unclear
 
 
 class Prover:
@@ -41,15 +42,15 @@ class Prover:
         self._folder_of = folder_of
         self._own = own
         self._epoch = epoch
-        self._controls: list[Trial] = []
+        self._made: list[Trial] = []  # besides those of the search
 
     def rung(self, fixes: Fixes, kind: str, trials: Sequence[Trial]) -> Proof:
         """One seed, by trials that were made for speed where they serve: it may reject."""
-        known = [*self._lab.trials(()), *trials, *self._controls]
-        return self._prove(fixes, kind, self._lab.ask.steps, 1, known)
+        return self._prove(fixes, kind, self._lab.ask.steps, 1, trials)
 
     def ladder(self, fixes: Fixes, kind: str) -> Proof:
-        """All seeds, and steps past the first epoch's end, as far as the budget allows."""
+        """All seeds, and steps past the first epoch's end, as far as the budget allows; some more
+        seeds where these leave it unclear."""
         base, lab, wanted = self._lab.trials(())[0], self._lab, self._request.seeds
         compiling = wanted * max(0.0, lab.cost_s(fixes) - lab.cost_s(()))
         left = self._budget.left - lab.confirming_s(fixes) - compiling
@@ -59,12 +60,22 @@ class Prover:
             words = f"{proof.words} (the budget held no more)"
             return replace(proof, words=words) if proof.state == UNCLEAR else proof
         steps = proof_steps(base, self._epoch, left, seeds)
-        known = [*self._lab.trials(()), *self._lab.trials(fixes), *self._controls]
-        return self._prove(fixes, kind, steps, seeds, known)
+        proof = self._prove(fixes, kind, steps, seeds, lab.trials(fixes))
+        while proof.state == UNCLEAR and seeds < wanted + _MORE and self._holds_another(fixes):
+            seeds += 1
+            proof = self._prove(fixes, kind, steps, seeds, lab.trials(fixes))
+        return proof
+
+    def _holds_another(self, fixes: Fixes) -> bool:
+        """Whether the budget has room for one more seed, as the last one was."""
+        seed = max((one.ask.seed for one in self._made), default=0)
+        last = [one.seconds for one in self._made if one.ask.seed == seed]
+        return sum(last) <= self._budget.left - self._lab.confirming_s(fixes)
 
     def _prove(
-        self, fixes: Fixes, kind: str, steps: int, seeds: int, known: Sequence[Trial]
+        self, fixes: Fixes, kind: str, steps: int, seeds: int, trials: Sequence[Trial]
     ) -> Proof:
+        known = [*self._lab.trials(()), *trials, *self._made]
         return prove(
             self._asked,
             fixes,
@@ -78,8 +89,8 @@ class Prover:
 
     def _asked(self, ask: Any) -> Trial:
         trial = self._budget(ask)
-        if ask.perturb is not None and trial.ok:
-            self._controls.append(trial)
+        if trial.ok:
+            self._made.append(trial)
         return trial
 
     def _outputs(self, trial: Trial) -> Outputs:
