@@ -118,6 +118,18 @@ def test_a_compiled_model_is_given_its_inputs_as_they_are(tmp_path):
     assert all(model.seen)
 
 
+def test_a_model_that_is_evaluated_in_inference_mode_first_can_be_trained(tmp_path):
+    with fixed(tmp_path, "channels_last"):
+        model = Net()
+        with torch.inference_mode():
+            born = Net()
+            model(torch.randn(2, 3, 8, 8)), born(torch.randn(2, 3, 8, 8))
+        model(torch.randn(2, 3, 8, 8)).sum().backward()
+    assert model.conv.weight.grad is not None
+    assert [net.conv.weight.is_inference() for net in (model, born)] == [False, True]
+    assert all(net.conv.weight.is_contiguous(memory_format=LAST) for net in (model, born))
+
+
 def test_what_a_model_returns_is_contiguous_again(tmp_path):
     with fixed(tmp_path, "channels_last"):
         features = nn.Conv2d(3, 8, 3)(torch.randn(2, 3, 8, 8))

@@ -73,6 +73,7 @@ class _Casting:
         import torch
 
         self._hands = hands
+        self._autocast = amp_own.unwatched()
         self._value = value
         self._off = False
         self._graphed = "cuda_graph" in hands.seams.core.options.fixes
@@ -128,7 +129,7 @@ class _Casting:
         self._say(module, device, value)
         if value == "fp16" and torch.is_grad_enabled():
             self._prepare_scaling(module, args, kwargs)
-        with amp_own.own_autocast(device, dtype):
+        with self._autocast(device, dtype=dtype):
             result = call(module, *args, **kwargs)
         return changed(result, lambda tensor: tensor.float() if tensor.dtype == dtype else tensor)
 

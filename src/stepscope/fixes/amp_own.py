@@ -6,16 +6,12 @@ from typing import Any
 from stepscope.fixes.base import Hands
 from stepscope.fixes.lazy_callers import caller
 
-_OURS = "of_stepscope"
 
-
-def own_autocast(device: str, dtype: Any) -> Any:
-    """An autocast that is not taken for the program's; no stack need be looked at for that."""
+def unwatched() -> Any:
+    """torch's autocast for a fix's own use, as it is before it is watched."""
     import torch
 
-    context = torch.autocast(device, dtype=dtype)
-    setattr(context, _OURS, True)
-    return context
+    return type("autocast", (torch.autocast,), {"__enter__": torch.autocast.__enter__})
 
 
 def watch(hands: Hands, found: Callable[[str], None]) -> None:
@@ -29,7 +25,7 @@ def watch(hands: Hands, found: Callable[[str], None]) -> None:
     folder = torch.__path__[0]
 
     def entered(call: Any, context: Any) -> Any:
-        if getattr(context, "_enabled", False) and not hasattr(context, _OURS):
+        if getattr(context, "_enabled", False):
             frame = caller(__file__)
             while frame is not None and frame.f_code.co_filename.startswith(f"{folder}/amp/"):
                 frame = frame.f_back  # autocast as a decorator

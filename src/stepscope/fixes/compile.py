@@ -90,6 +90,8 @@ def _guard_outputs(hands: Hands, compiled: WeakSet[Any]) -> None:
             fresh = False
             torch.compiler.cudagraph_mark_step_begin()
         result = call(module, *args, **kwargs)
+        if type(result) is torch.Tensor:
+            return _copied(result)
         return tree_map_only(torch.Tensor, _copied, result)
 
     hands.seams.optimizer_stepped(stepped)

@@ -35,13 +35,18 @@ class Weights:
             state = optimizer.state.get(weight)
             for key, value in (state or {}).items():
                 if isinstance(value, torch.Tensor) and value.shape == weight.shape:
-                    state[key] = self._arranged(value)
+                    with torch.inference_mode(value.is_inference()):
+                        state[key] = self._arranged(value)
 
     def _arrange(self) -> None:
+        """A model that is first called in inference mode may be trained later."""
+        import torch
+
         for weight in self._weights:
-            weight.data = self._arranged(weight.data)
-            if weight.grad is not None:
-                weight.grad.data = self._arranged(weight.grad.data)
+            with torch.inference_mode(weight.is_inference()):
+                weight.data = self._arranged(weight.data)
+                if weight.grad is not None:
+                    weight.grad.data = self._arranged(weight.grad.data)
 
     def _arranged(self, tensor: Any) -> Any:
         import torch
