@@ -1,6 +1,7 @@
 """The last word rests on fresh trials, and says where it does not hold."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from tune_machine import Machine, apart, slow_program
@@ -33,6 +34,20 @@ def test_baseline_and_ladder_are_run_anew_in_turn():
     assert final.confirmed
     assert final.comparison.low < 64.5 / 24.5 < final.comparison.high
     assert json.loads(json.dumps(final.to_json()))["verdict"] == "faster"
+
+
+def test_trials_made_in_turn_for_the_proof_serve_and_others_are_added():
+    machine = Machine(slow_program)
+    lab, found = searched(machine)
+    fresh = [lab.budget(replace(lab.ask, fixes=fixes, seed=1)) for fixes in ((), found.fixes)]
+    before = len(machine.asks)
+    final = confirm(lab, found, fresh)
+    assert ["f" if ask.fixes else "S" for ask in machine.asks[before:]] == list("fSSf")
+    assert (final.baseline[0], final.ladder[0]) == tuple(fresh)
+    assert (len(final.baseline), len(final.ladder)) == (3, 3)
+    enough = [*final.baseline, *final.ladder]
+    assert confirm(lab, found, enough).ladder == final.ladder
+    assert len(machine.asks) == before + 4
 
 
 def test_small_gains_get_five_processes_where_the_budget_allows():

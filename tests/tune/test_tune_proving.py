@@ -31,7 +31,8 @@ def far_apart(ask):
 
 @pytest.fixture
 def proven():
-    """Proves a ladder with so many seconds left; also how many trials that took."""
+    """Proves a ladder with so many seconds left; also how many trials that took, and how many of
+    those serve the confirmation."""
 
     def prove(seconds, losses=losses):
         machine = Machine(lambda fixes: 100.0, told=losses)
@@ -43,33 +44,33 @@ def proven():
         prover = Prover(budget, lab, request, lambda number: None, "float32", None)
         prover.rung(FIXES, "numeric", lab.trials(FIXES))
         made, budget.seconds = len(machine.asks), budget.spent + seconds
-        return prover.ladder(FIXES, "numeric"), len(machine.asks) - made
+        proof = prover.ladder(FIXES, "numeric")
+        return proof, len(machine.asks) - made, len(prover.fresh(FIXES))
 
     return prove
 
 
 def test_with_time_enough_a_proof_has_all_its_seeds_and_steps(proven):
-    proof, trials = proven(10_000.0)
-    assert (proof.state, proof.steps, proof.seeds, trials) == ("matches", 400, 3, 9)
+    proof, trials, fresh = proven(10_000.0)
+    assert (proof.state, proof.steps, proof.seeds) == ("matches", 400, 3)
+    assert (trials, fresh) == (9, 6)
 
 
-def test_with_less_time_it_has_fewer_steps_then_fewer_seeds(proven):
-    """Sixty seconds are for the confirmation; the trials of the search are used again."""
-    proof, trials = proven(60.0 + 9 * 9.7)
-    assert (proof.seeds, trials) == (3, 6)
-    assert 30 <= proof.steps < 40
-    proof, trials = proven(60.0 + 6 * 9.7)
-    assert (proof.seeds, trials) == (2, 3)
+def test_with_less_time_it_has_fewer_steps_as_long_as_they_confirm_the_speed_too(proven):
+    proof, trials, fresh = proven(9 * 12.0)
+    assert (proof.seeds, trials, fresh) == (3, 9, 6)
+    assert 40 < proof.steps < 80
 
 
-def test_without_time_it_rests_on_the_search_and_says_so(proven):
-    proof, trials = proven(20.0)
-    assert (proof.state, proof.seeds, trials) == ("unclear", 1, 0)
-    assert proof.words.endswith("one seed only (the budget held no more)")
+def test_with_too_little_for_that_the_confirmation_has_its_sixty_seconds_apart(proven):
+    """The trials of the search are used again."""
+    proof, trials, fresh = proven(89.0)
+    assert (proof.state, proof.seeds, trials, fresh) == ("unclear", 1, 0, 0)
+    assert proof.words.endswith("(the budget held no more)")
 
 
 def test_what_stays_unclear_gets_more_seeds_where_the_budget_has_room(proven):
-    proof, trials = proven(10_000.0, far_apart)
+    proof, trials, _ = proven(10_000.0, far_apart)
     assert (proof.seeds, trials) == (5, 15)
-    proof, trials = proven(60.0 + 9 * 46.0, far_apart)
+    proof, trials, _ = proven(9 * 46.0, far_apart)
     assert (proof.state, proof.seeds, trials) == ("unclear", 3, 9)

@@ -53,18 +53,22 @@ class Confirmation:
         }
 
 
-def confirm(lab: Lab, search: Search) -> Confirmation | None:
+def confirm(lab: Lab, search: Search, fresh: Sequence[Trial] = ()) -> Confirmation | None:
     """Interleaved fresh trials of both: three each, five where the gain is small and the budget
     allows, two where it does not allow three; how many is settled before the first.
 
-    None where there is no ladder.
+    `fresh` are those that were made in turn since the search ended, for the proof. None where there
+    is no ladder.
     """
     fixes = search.fixes
     if not fixes:
         return None
-    made: dict[Fixes, list[Trial]] = {(): [], fixes: []}
+    known = {turn: [one for one in fresh if one.ask.fixes == turn] for turn in ((), fixes)}
+    pairs = min(map(len, known.values()))
+    count = _count(lab, search, pairs)
+    made = {turn: trials[: min(count, pairs)] for turn, trials in known.items()}
     try:
-        for turn in _turns(_count(lab, search), fixes):
+        for turn in _turns(count, fixes)[2 * pairs :]:
             trial = lab.fresh(turn)
             if not (trial.ok and trial.step_ms):
                 whose = "the ladder" if turn else "the program as it is"
@@ -75,9 +79,9 @@ def confirm(lab: Lab, search: Search) -> Confirmation | None:
     return _ended(lab, fixes, made, None)
 
 
-def _count(lab: Lab, search: Search) -> int:
+def _count(lab: Lab, search: Search, known: int) -> int:
     clear = search.rungs[-1].cumulative.low >= _CLEAR
-    pairs = lab.budget.left / (lab.cost_s(()) + lab.cost_s(search.fixes))
+    pairs = known + lab.budget.left / (lab.cost_s(()) + lab.cost_s(search.fixes))
     if pairs >= _MANY and not clear:
         return _MANY
     return _FEW if pairs >= _FEW else _FEWEST

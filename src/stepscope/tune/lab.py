@@ -12,7 +12,8 @@ from stepscope.tune.trial import Trial
 
 Fixes = tuple[str, ...]
 _AGAIN: Final = 0.25  # of what compiling takes: later processes find most of it in a cache
-_CONFIRM: Final = 3  # processes of the baseline and of the ladder that the end needs
+CONFIRM: Final = 3
+"""Processes of the baseline and of the ladder that the end needs."""
 
 
 class Lab:
@@ -85,7 +86,7 @@ class Lab:
 
     def confirming_s(self, fixes: Fixes) -> float:
         """What fresh trials of these and of the program as it is take at the end."""
-        return _CONFIRM * (self.cost_s(()) + self.cost_s(fixes))
+        return CONFIRM * (self.cost_s(()) + self.cost_s(fixes))
 
     def patching_s(self, fixes: Fixes, count: int) -> float:
         """What so many trials of the program with these in its source take: the first compiles

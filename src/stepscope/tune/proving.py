@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from stepscope.tune.budget import Budget
-from stepscope.tune.lab import Fixes, Lab
+from stepscope.tune.lab import CONFIRM, Fixes, Lab
 from stepscope.tune.proof import DIFFERS, UNCLEAR, Proof
+from stepscope.tune.proof_draws import draws_otherwise
 from stepscope.tune.proof_outputs import Outputs, read_outputs
 from stepscope.tune.proof_rounding import rounding_of
 from stepscope.tune.proof_steps import proof_seeds, proof_steps
@@ -43,6 +44,7 @@ class Prover:
         self._own = own
         self._epoch = epoch
         self._made: list[Trial] = []  # besides those of the search
+        self._before: int | None = None  # so many of them were made during the search
 
     def rung(self, fixes: Fixes, kind: str, trials: Sequence[Trial]) -> Proof:
         """One seed, by trials that were made for speed where they serve: it may reject."""
@@ -51,26 +53,54 @@ class Prover:
     def ladder(self, fixes: Fixes, kind: str) -> Proof:
         """All seeds, and steps past the first epoch's end, as far as the budget allows; some more
         seeds where these leave it unclear."""
-        base, lab, wanted = self._lab.trials(())[0], self._lab, self._request.seeds
-        compiling = wanted * max(0.0, lab.cost_s(fixes) - lab.cost_s(()))
-        left = self._budget.left - lab.confirming_s(fixes) - compiling
-        seeds = proof_seeds(base, left, wanted)
+        if self._before is None:
+            self._before = len(self._made)
+        lab, wanted = self._lab, self._request.seeds
+        later_s = wanted * max(0.0, lab.cost_s(fixes) - lab.cost_s(()))  # what compiling takes
+        steps, seeds = self._extent(later_s)
+        if not self._confirms(fixes, kind, steps, seeds):
+            steps, seeds = self._extent(later_s + lab.confirming_s(fixes))
         if seeds == 1:
-            proof = self.rung(fixes, kind, self._lab.trials(fixes))
+            proof = self.rung(fixes, kind, lab.trials(fixes))
             words = f"{proof.words} (the budget held no more)"
             return replace(proof, words=words) if proof.state == UNCLEAR else proof
-        steps = proof_steps(base, self._epoch, left, seeds)
         proof = self._prove(fixes, kind, steps, seeds, lab.trials(fixes))
         while proof.state == UNCLEAR and seeds < wanted + _MORE and self._holds_another(fixes):
             seeds += 1
             proof = self._prove(fixes, kind, steps, seeds, lab.trials(fixes))
         return proof
 
+    def fresh(self, fixes: Fixes) -> list[Trial]:
+        """Trials of these and of the program as it is that were made since the search ended, in
+        turn, and tell of its speed."""
+        return [
+            one
+            for one in self._made[self._before :]
+            if one.step_ms
+            and one.ask.fixes in ((), fixes)
+            and not (one.ask.perturb or one.ask.held)
+            and one.steps >= self._lab.steps_of(fixes)
+        ]
+
+    def _extent(self, later_s: float) -> tuple[int, int]:
+        """Steps and seeds, where so much of the budget is for something else."""
+        base, left = self._lab.trials(())[0], self._budget.left - later_s
+        seeds = proof_seeds(base, left, self._request.seeds)
+        return proof_steps(base, self._epoch, left, seeds), seeds
+
+    def _confirms(self, fixes: Fixes, kind: str, steps: int, seeds: int) -> bool:
+        """Whether the proof makes all the trials that a confirmation needs."""
+        paired = kind == "numeric" and self._lab.trials(())[0].what != "inference"
+        paired = paired and not any(map(draws_otherwise, self._lab.trials(fixes)))
+        return paired and seeds >= CONFIRM and steps > self._lab.steps_of(fixes)
+
     def _holds_another(self, fixes: Fixes) -> bool:
         """Whether the budget has room for one more seed, as the last one was."""
         seed = max((one.ask.seed for one in self._made), default=0)
         last = [one.seconds for one in self._made if one.ask.seed == seed]
-        return sum(last) <= self._budget.left - self._lab.confirming_s(fixes)
+        pairs = len(self.fresh(fixes)) // 2
+        later_s = 0.0 if pairs >= CONFIRM else self._lab.confirming_s(fixes)
+        return sum(last) <= self._budget.left - later_s
 
     def _prove(
         self, fixes: Fixes, kind: str, steps: int, seeds: int, trials: Sequence[Trial]

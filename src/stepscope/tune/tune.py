@@ -158,7 +158,8 @@ class Tuning:
             proof = settle(standing, prover)
         except KeyboardInterrupt:
             standing.search.stopped, proof = "interrupted", None
-        return confirm(standing.lab, standing.search), proof
+        fresh = prover.fresh(standing.fixes)
+        return confirm(standing.lab, standing.search, fresh), proof
 
     def _patched(
         self, result: Search, final: Confirmation | None, lab: Lab, seen: dict[str, Any]
