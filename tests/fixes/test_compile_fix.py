@@ -109,6 +109,16 @@ def test_state_pickles_and_copies_are_those_of_the_model(tmp_path, eager):
             torch.testing.assert_close(other(x), model(x))
 
 
+@pytest.mark.parametrize("model", [nn.Linear(6, 3), nn.Sequential(nn.Linear(6, 3), nn.ReLU())])
+def test_models_of_torch_nn_are_compiled_too(tmp_path, eager, model):
+    with fixed(tmp_path, "compile") as run:
+        train(model)
+        frames = torch._dynamo.utils.counters["frames"]["ok"]
+    assert frames >= 1
+    assert pickle.loads(pickle.dumps(model))._compiled_call_impl is None
+    assert "(a class of torch.nn)" in run.fixes()["compile"]["where"][0]
+
+
 def test_two_models_are_compiled_each(tmp_path, eager):
     with fixed(tmp_path, "compile") as run:
         one, other = Net(), nn.Sequential(nn.Linear(3, 6), nn.Tanh())

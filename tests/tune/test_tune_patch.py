@@ -39,6 +39,14 @@ def test_arguments_of_several_fixes_meet_in_one_call(tmp_path):
     assert patch.by_hand == ()
 
 
+def test_places_in_a_remark_are_not_where_the_fix_took_hold(tmp_path):
+    made = project(tmp_path, LOADER)
+    remark = "(other random draws: `torch.rand` at data.py:7)"
+    patch = made.patch("workers=4", workers=f"the {AT}: 0 → 4 workers {remark}")
+    assert [(edit.file, edit.line) for edit in patch.edits] == [("train.py", 5)]
+    assert patch.by_hand == ()
+
+
 def test_an_argument_that_is_there_is_replaced_and_all_else_stays(tmp_path):
     made = project(
         tmp_path,

@@ -33,6 +33,13 @@ def test_a_model_is_compiled_and_rearranged_after_it_is_made(tmp_path):
     assert patch.by_hand == ()
 
 
+def test_a_model_of_torch_nn_is_left_to_the_user_since_its_own_method_compiles_nothing(tmp_path):
+    made = project(tmp_path, PLAIN)
+    patch = made.patch("compile", compile="Linear, called at train.py:8 (a class of torch.nn)")
+    assert patch.text is None
+    assert "model = torch.compile(model, …)" in patch.by_hand[0][1]
+
+
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [

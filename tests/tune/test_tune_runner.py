@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,7 @@ def test_being_told_to_end_is_no_trial(make_runner):
 
 DRIVER = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 from stepscope.launch.program import Program
 from stepscope.tune.ask import Ask
@@ -314,13 +316,32 @@ def test_trials_after_the_first_start_with_torch_imported_and_lose_nothing(make_
     assert len({trial.losses for trial in made}) == 1
 
 
-@pytest.mark.parametrize(
-    "fix", ["expandable_segments", pytest.param("compile", marks=pytest.mark.slow)]
-)
-def test_a_fix_of_the_environment_or_of_the_compiler_starts_by_itself(make_runner, fix):
+def test_a_fix_of_the_environment_starts_by_itself(make_runner):
     runner, _ = make_runner(SEES_TORCH)
     with runner:
-        said, _ = _starts(runner, [Ask(steps=30), Ask((fix,), steps=12)])
+        said, _ = _starts(runner, [Ask(steps=30), Ask(("expandable_segments",), steps=12)])
+    assert said == ["cold", "cold"]
+
+
+@pytest.mark.slow
+def test_what_is_compiled_starts_with_torch_imported_and_loses_nothing(make_runner):
+    runner, _ = make_runner(SEES_TORCH)
+    with runner:
+        runner.forking = False
+        cold, first = _starts(runner, [Ask(steps=30), Ask(("compile",), steps=30)])
+        runner.forking = True
+        warm, again = _starts(runner, [Ask(("compile",), steps=30)])
+    assert (cold, warm) == (["cold", "cold"], ["warm"])
+    assert all(trial.ok and trial.compile_s for trial in (first[1], *again))
+    assert first[1].losses == again[0].losses
+
+
+def test_a_program_that_compiles_by_itself_starts_so(make_runner):
+    runner, _ = make_runner(SEES_TORCH)
+    with runner:
+        said, made = _starts(runner, [Ask(steps=30)])
+        runner.baseline = replace(made[0], compile_s=3.0)
+        said += _starts(runner, [Ask(steps=30)])[0]
     assert said == ["cold", "cold"]
 
 

@@ -4,7 +4,7 @@ from typing import Any
 from weakref import WeakSet
 
 from stepscope.fixes.base import Edit, Fix, Hands, Kind
-from stepscope.fixes.compile_tools import missing_tools, unfit_model
+from stepscope.fixes.compile_tools import OF_TORCH, compile_in_place, missing_tools, unfit_model
 
 _MODES = ("default", "reduce-overhead", "max-autotune")
 _REPLAYED = ("reduce-overhead", "max-autotune")
@@ -38,10 +38,10 @@ class Compile(Fix):
             if reason is not None:
                 hands.unfit(f"{name}: {reason}")
                 return
-            options = {"backend": _backend} if _backend else {"mode": mode}
-            module.compile(**options, dynamic=True if dynamic else None)
+            options: dict[str, Any] = {"backend": _backend} if _backend else {"mode": mode}
+            own = compile_in_place(module, **options, dynamic=True if dynamic else None)
             compiled.add(module)
-            hands.applied(name)
+            hands.applied(name if own else f"{name} ({OF_TORCH})")
 
         hands.seams.root_found(found)
         if mode in _REPLAYED:

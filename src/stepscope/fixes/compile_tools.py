@@ -14,6 +14,24 @@ def missing_tools(kind: str) -> str | None:
     return None
 
 
+OF_TORCH = "a class of torch.nn"
+
+
+def compile_in_place(module: Any, **options: Any) -> bool:
+    """As `module.compile`, which compiles nothing of a class of torch.nn, such as Sequential:
+    Dynamo leaves the code of torch.nn alone unless a function of another file calls it. Whether
+    the class is the program's or a library's own."""
+    import torch
+    from torch._dynamo.external_utils import wrap_inline
+    from torch._dynamo.trace_rules import check
+
+    if not check(module.forward):
+        module.compile(**options)
+        return True
+    module._compiled_call_impl = torch.compile(wrap_inline(module._call_impl), **options)
+    return False
+
+
 def unfit_model(module: Any) -> str | None:
     """Why a model is not to be compiled; None if it is."""
     import torch

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepscope.fixes.base import Fix
+from stepscope.fixes.compile_tools import OF_TORCH
 from stepscope.tune import patch_calls
 from stepscope.tune.patch_amp import under_autocast
 from stepscope.tune.patch_calls import Arguments
@@ -121,6 +122,10 @@ def _at_the_model(fix: Fix, value: Any, where: list[str], files: Files) -> Found
     edit = fix.edit(value, "")
     compiles = _COMPILE.search(edit.words)
     lines = edit.before or ((compiles[0],) if compiles else ())
+    of_torch = [text for text in where if compiles and OF_TORCH in text]
+    for _, name, line in _models(of_torch):
+        yield Left(f"{name}:{line}", f"{OF_TORCH}, which needs model = torch.compile(model, …)")
+    where = [text for text in where if text not in of_torch]
     for kind, name, line in dict.fromkeys(_models(where)):
 
         def make(kind: str = kind, name: str = name, line: int = line) -> list[Change]:

@@ -73,7 +73,7 @@ class Runner:
         self._number += 1
         folder = self.folder_of(self._number)
         try:
-            alone = not self.forking or ask.window or self._compiles(ask)
+            alone = not self.forking or ask.window or self._compiles()
             warm = not alone and self._may_be_warm()
             trial = self._trial(ask, folder, warm)
             if warm and self._warm is None and not trial.ok:
@@ -86,10 +86,9 @@ class Runner:
             where = f" {problem.filename}" if problem.filename else ""
             raise UsageError(f"no further trials: {problem.strerror}{where}") from None
 
-    def _compiles(self, ask: Ask) -> bool:
-        """What compiles is left to import the compiler after the probe is in place."""
-        own = self.baseline is not None and self.baseline.compile_s is not None
-        return own or any(fix.partition("=")[0] == "compile" for fix in ask.fixes)
+    def _compiles(self) -> bool:
+        """A program that compiles may set up the compiler before it imports it."""
+        return self.baseline is not None and self.baseline.compile_s is not None
 
     def _may_be_warm(self) -> bool:
         """Once a trial that started by itself has told what the program does before it imports

@@ -1,6 +1,7 @@
 """torch.compile called, a compiled function called, graphs captured."""
 
 import functools
+import sys
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch.compiler import is_compiling
 from stepscope.probe.core import Core
 from stepscope.probe.log import COMPILE
 from stepscope.probe.patches import Patches
+from stepscope.probe.points.dynamo import leave_alone
 from stepscope.probe.points.module import compiler_in_use, timed_call
 
 
@@ -48,10 +50,18 @@ def install(core: Core, patches: Patches) -> None:
 
 
 def watch_dynamo(core: Core, callback: Any) -> None:
-    """Time what Dynamo and its backends compile; `callback` is torch._dynamo.callback."""
+    """Time what Dynamo and its backends compile; `callback` is torch._dynamo.callback.
+
+    Where Dynamo was imported before the probe, not all of our functions were there to be skipped.
+    """
     open_: list[int] = []
+    late = True
 
     def begin(_: Any) -> None:
+        nonlocal late
+        if late:
+            late = False
+            leave_alone(sys.modules["torch._dynamo.eval_frame"])
         if begun := core.log.enter(COMPILE):
             open_.append(begun)
 
