@@ -27,6 +27,7 @@ def _summary(name: str, case: dict[str, Any]) -> str:
     else:
         worth = f"{final['speedup']:.2f}× ({final['low']:.2f}–{final['high']:.2f})"
         worth += "" if final["confirmed"] else ", not confirmed"
+        base = final["measured"]["baseline"].get("step_ms") or base
         ladder_ms = final["measured"]["ladder"].get("step_ms")
         ms = f"{ladder_ms:.2f}" if ladder_ms else ""
         proof = (final["proof"] or {}).get("words", "not proven")
