@@ -172,6 +172,15 @@ def test_without_loaders_nothing_is_tried_on_them():
         assert out[name] == "no DataLoader is used here"
 
 
+@pytest.mark.parametrize(
+    ("dims", "idle"),
+    [([], {"channels_last", "cudnn_benchmark"}), ([1], {"channels_last"}), ([2], {})],
+)
+def test_models_without_convolutions_have_no_use_for_what_is_done_to_them(dims, idle):
+    said = left(scout(model={"convolved_dims": dims}))
+    assert {name for name in said if "convolutions" in said[name]} == set(idle)
+
+
 def test_steps_that_hardly_wait_for_data_need_no_workers():
     assert "workers" in left(scout(phases_ms={"data_wait": 0.2}))
     busy = scout(phases_ms={"data_wait": 0.2}, loaders=[loader(num_workers=4)])

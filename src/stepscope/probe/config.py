@@ -5,6 +5,7 @@ from typing import Any
 from weakref import ref
 
 import torch
+from torch.nn.modules.conv import _ConvNd
 
 from stepscope.probe.core import NEVER, Core
 
@@ -122,6 +123,7 @@ def describe_model(module: Any) -> dict[str, Any]:
         "dtypes": dtypes,
         "devices": sorted(devices),
         "memory_format": "channels_last" if channels_last > convolutions / 2 else "contiguous",
+        "convolved_dims": sorted(_convolved_dims(module)),
         "training": bool(module.training),
         "compiled": _is_compiled(module),
         "ddp": any(
@@ -129,6 +131,12 @@ def describe_model(module: Any) -> dict[str, Any]:
             for m in module.modules()
         ),
     }
+
+
+def _convolved_dims(module: Any) -> set[int]:
+    """1, 2, 3: over how many dimensions its layers convolve."""
+    layers = (part for part in module.modules() if isinstance(part, _ConvNd))
+    return {len(layer.kernel_size) for layer in layers}
 
 
 def describe_optimizer(optimizer: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Fixes for which the scout run shows that there is nothing to do."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from stepscope.fixes.base import Fix
@@ -8,6 +8,7 @@ from stepscope.fixes.base import Fix
 Document = Mapping[str, Any]
 _LITTLE: Final = 0.01  # of the step waits for data: workers could not take more from it
 _HALVES: Final = {"float16", "bfloat16"}
+_DESCRIBED: Final = 4  # models at most: there may be more
 
 
 def nothing_to_do(fix: Fix, scout: Document) -> str | None:
@@ -77,6 +78,8 @@ def _tf32(scout: Document) -> str | None:
 
 
 def _cudnn_benchmark(scout: Document) -> str | None:
+    if not _convolved(scout):
+        return "no model has convolutions"
     switches = config(scout).get("switches") or {}
     if switches.get("cudnn_benchmark"):
         return "cuDNN measures its algorithms already"
@@ -92,7 +95,17 @@ def _amp(scout: Document) -> str | None:
     return "the model is in half precision already" if dtypes and dtypes <= _HALVES else None
 
 
+def _convolved(scout: Document) -> set[int]:
+    """Over how many dimensions the models convolve; of any number where that is not known."""
+    models: Sequence[Document] = config(scout).get("models") or ({},)
+    if len(models) >= _DESCRIBED:
+        return {1, 2, 3}
+    return {dims for model in models for dims in model.get("convolved_dims", (1, 2, 3))}
+
+
 def _channels_last(scout: Document) -> str | None:
+    if not _convolved(scout) & {2, 3}:
+        return "no model has 2d or 3d convolutions"
     models = config(scout).get("models") or ()
     so = models and all(model["memory_format"] == "channels_last" for model in models)
     return "the model is channels-last already" if so else None
