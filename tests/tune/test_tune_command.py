@@ -190,3 +190,45 @@ def test_a_journal_of_another_program_is_refused(tune, tmp_path, whole):
     code, said = tune(*OPTIONS, "--resume", whole.folder, "train.py")
     assert code == 2
     assert "train.py changed" in said
+
+
+AUGMENTED = """
+import time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Noisy(Dataset):
+    x = torch.randn(160, 8, generator=torch.Generator().manual_seed(0))
+    def __len__(self):
+        return 160
+    def __getitem__(self, index):
+        time.sleep(0.002)
+        return self.x[index] + 0.1 * torch.randn(8), self.x[index].sum()
+
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for _ in range(100):
+    for x, y in DataLoader(Noisy(), batch_size=8, shuffle=True):
+        loss = (model(x)[:, 0] - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_workers_beside_random_augmentation_are_proven_with_its_draws_held(tmp_path):
+    (tmp_path / "train.py").write_text(AUGMENTED)
+    done = subprocess.run(
+        command("--only", "workers=4", "--budget", "10m", "--json", "train.py"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    final = json.loads(done.stdout)["final"]
+    assert final["speedup"] > 1.5
+    assert final["proof"]["words"].endswith("(each batch's random draws held)")
+    assert final["proof"]["state"] == "identical"
+    assert "as it is, draws held" in done.stderr

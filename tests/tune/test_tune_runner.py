@@ -288,6 +288,7 @@ if os.path.exists("only-cold") and early:
     raise RuntimeError("torch is there already")
 if os.path.exists("changes-environment"):
     os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = os.environ["HF_HOME"] = "1"  # as libraries do
 import torch
 print("warm" if early else "cold")
 model = torch.nn.Linear(4, 1)

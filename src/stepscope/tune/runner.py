@@ -28,8 +28,11 @@ from stepscope.tune.writes import check_denied, check_writes
 
 TRIALS, SCRATCH = "trials", "scratch"
 _WINDOW, _STACKS = 6, 2  # steps
-_HARMLESS = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TOKENIZERS_PARALLELISM"}
-"""Variables that are not read when torch is imported."""
+_HARMLESS = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_", "PL_", "LIGHTNING_",
+)  # fmt: skip
+"""How variables begin that are not read when torch is imported."""
 
 
 class Runner:
@@ -98,7 +101,8 @@ class Runner:
         facts = read_facts(self.folder_of(1) / "facts.jsonl")
         changed = {name for fact in facts["environ"] for name in fact["changed_before_torch"]}
         script = self._program.module or self._program.target.endswith(".py")
-        return self._number > 1 and bool(facts["process"]) and script and changed <= _HARMLESS
+        harmless = all(name.startswith(_HARMLESS) for name in changed)
+        return self._number > 1 and bool(facts["process"]) and script and harmless
 
     def _trial(self, ask: Ask, folder: Path, warm: bool) -> Trial:
         shutil.rmtree(folder, ignore_errors=True)
