@@ -1,21 +1,19 @@
 """Runs `stepscope` as a user would, each case once however many tests and workers ask for it."""
 
 import fcntl
-import io
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from showing import shown
 
 PROGRAMS = Path(__file__).parent / "programs"
 SOURCE = Path(__file__).parent.parent.parent / "src"
@@ -138,19 +136,8 @@ class Bench:
         return Observed(ended, self.show(str(out)), self.show(str(out), "--json"), str(out))
 
     def show(self, *arguments: str) -> Ended:
-        """`stepscope show` in this very process, which is many times faster than in a new one."""
-        from stepscope.cli.main import main
-
-        stdout, stderr, code = io.StringIO(), io.StringIO(), 0
-        with redirect_stdout(stdout), redirect_stderr(stderr):
-            try:
-                main(["show", *arguments])
-            except SystemExit as end:
-                code = int(end.code or 0)
-            except Exception:
-                traceback.print_exc()
-                code = 1
-        return Ended(code, stdout.getvalue(), stderr.getvalue())
+        """`stepscope show`."""
+        return Ended(*shown(*arguments))
 
 
 @pytest.fixture

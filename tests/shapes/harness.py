@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from showing import shown
 
 TESTS = Path(__file__).parent.parent
 PROGRAMS = TESTS / "programs"
@@ -150,7 +151,7 @@ def run_observed(shape: Shape, out: Path, *options: str) -> Ended:
 
 
 def show(run: Path) -> Ended:
-    return execute([*STEPSCOPE, "show", str(run), "--json"], TESTS)
+    return Ended(*shown(str(run), "--json"))
 
 
 def parse_shown(shown: Ended) -> dict[str, Any]:

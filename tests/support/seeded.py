@@ -1,6 +1,9 @@
-"""A program written by a test, run once as a trial is: observed, under an imposed seed."""
+"""A program written by a test, run once as a trial is: observed, under an imposed seed, forked."""
 
+import atexit
+import functools
 import math
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,7 +13,8 @@ from time import monotonic_ns
 from typing import Any
 
 from stepscope.analyze.steps import assemble
-from stepscope.launch.program import environment
+from stepscope.launch.nursery import Nursery
+from stepscope.launch.program import Program
 from stepscope.record.options import ProbeOptions
 from stepscope.store.facts import read_facts
 from stepscope.store.table import read_table
@@ -22,6 +26,7 @@ class Seeded:
 
     folder: Path
     out: str
+    """With what it wrote to stderr."""
     losses: list[float | None]
     """One a step, None where none was seen."""
     facts: dict[str, list[dict[str, Any]]]
@@ -37,22 +42,29 @@ def trial(folder: Path, source: str, **options: Any) -> Seeded:
     program = folder / "program.py"
     program.write_text(dedent(source))
     asked = ProbeOptions(str(folder), monotonic_ns(), window=0, stacks=0, **options)
-    variables = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-    done = subprocess.run(
-        [sys.executable, str(program)],
-        env=environment(asked.to_json(), variables),
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "stepscope:" not in done.stderr, done.stderr
+    with (folder / "output.txt").open("w+b") as output:
+        to_run = Program(str(program), (), module=False)
+        running = _nursery().start(to_run, asked.to_json(), output, folder)
+        assert running is not None
+        code = running.wait(120)
+        output.seek(0)
+        said = output.read().decode()
+    assert code == 0, said
+    assert "stepscope:" not in said, said
     rows = read_table(folder / "rows.npy")
     losses = [
         None if math.isnan(loss) else float(loss) for loss in assemble(rows, rows["end_ns"][0]).loss
     ]
-    return Seeded(folder, done.stdout, losses, read_facts(folder / "facts.jsonl"))
+    return Seeded(folder, said, losses, read_facts(folder / "facts.jsonl"))
+
+
+@functools.cache
+def _nursery() -> Nursery:
+    """One for all tests of this process."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+    made = Nursery(environ, Path.cwd())
+    atexit.register(made.close)
+    return made
 
 
 def plain(folder: Path, source: str) -> str:

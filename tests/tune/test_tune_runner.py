@@ -317,6 +317,7 @@ def test_trials_after_the_first_start_with_torch_imported_and_lose_nothing(make_
     assert len({trial.losses for trial in made}) == 1
 
 
+@pytest.mark.slow
 def test_a_fix_of_the_environment_starts_by_itself(make_runner):
     runner, _ = make_runner(SEES_TORCH)
     with runner:
@@ -337,6 +338,7 @@ def test_what_is_compiled_starts_with_torch_imported_and_loses_nothing(make_runn
     assert first[1].losses == again[0].losses
 
 
+@pytest.mark.slow
 def test_a_program_that_compiles_by_itself_starts_so(make_runner):
     runner, _ = make_runner(SEES_TORCH)
     with runner:

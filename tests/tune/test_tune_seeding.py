@@ -129,7 +129,8 @@ def test_without_a_key_nothing_is_seeded(tmp_path):
     program = """
         import random
         import torch
-        print(hasattr(random.seed, "__wrapped__"), hasattr(torch.manual_seed, "__wrapped__"))
+        for function in (random.seed, torch.manual_seed):
+            print("probe/seeding" in function.__code__.co_filename)
         print(torch.Generator is torch._C.Generator)
     """
     assert trial(tmp_path / "run", program).out.split() == ["False", "False", "True"]

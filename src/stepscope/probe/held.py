@@ -61,8 +61,8 @@ class HeldDraws:
 @contextmanager
 def drawn_from(seed: int) -> Iterator[None]:
     """random, numpy and torch begin at a seed, and go on afterwards as if nothing was drawn."""
-    module = sys.modules.get("numpy.random")
-    numpy = None if module is None else module.mtrand._rand
+    module = sys.modules.get("numpy")
+    numpy = None if module is None else module.random.mtrand._rand
     before = random.getstate(), torch.default_generator.get_state()
     state = None if numpy is None else numpy.get_state()
     random._inst.seed(seed)
