@@ -1,4 +1,5 @@
 """Train a Wasserstein GAN in a flat loop: the critic always, the generator every fifth time."""
+# slow
 # steps: 25
 # optimizer steps: 25 5
 

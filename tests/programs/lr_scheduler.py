@@ -1,4 +1,5 @@
 """Train with a learning rate that warms up and then decays."""
+# slow
 # steps: 20
 
 import torch

@@ -1,4 +1,5 @@
 """Improve a policy by REINFORCE: many forwards without gradients for each update."""
+# slow
 # steps: 10
 
 import torch
