@@ -1,6 +1,5 @@
 """How many threads torch uses on the CPU."""
 
-import os
 import threading
 
 import pytest
@@ -57,7 +56,6 @@ def test_by_itself_it_leaves_a_core_to_every_worker(tmp_path, monkeypatch):
     torch.set_num_threads(2)
     data = TensorDataset(torch.arange(4))
     with fixed(tmp_path, "threads") as run:
-        os.register_at_fork(after_in_child=run.observer.forked)  # as in an observed program
         assert torch.get_num_threads() == 3
         list(DataLoader(data))
         assert torch.get_num_threads() == 3

@@ -1,6 +1,5 @@
 """Fixes in the test's own process: put in place, looked at, taken out again."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from stepscope.analyze.applied import applied_fixes
 from stepscope.fixes.apply import apply
+from stepscope.probe.forking import watch_forks
 from stepscope.probe.imports import ImportWatch
 from stepscope.probe.observer import Observer
 from stepscope.record.options import ProbeOptions
@@ -38,7 +38,7 @@ def fixed(folder: Path, *asked: str, clocks: bool = True) -> Iterator[Fixed]:
     watch = ImportWatch(monotonic_ns())
     run.observer.install(watch)
     watch.install()
-    os.register_at_fork(after_in_child=run.observer.forked)
+    watch_forks(run.observer.forked)
     try:
         yield run
     finally:

@@ -41,6 +41,7 @@ class Here:
 
     def begin(self) -> None:
         """Put the probe in place."""
+        from stepscope.probe.forking import watch_forks
         from stepscope.probe.imports import ImportWatch
 
         self._lock = folders.lock(self._folder)
@@ -50,7 +51,7 @@ class Here:
         if self._options.steps is not None:
             self._observer.core.on_step.append(self._enough)
         watch.install()
-        os.register_at_fork(after_in_child=self._observer.forked)
+        watch_forks(self._observer.forked)
         self._sampler.start()
 
     def _enough(self, step: int) -> int:

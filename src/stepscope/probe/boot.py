@@ -60,6 +60,7 @@ def _begin(
     try:
         if str(getattr(sys.modules.get("sitecustomize"), "__file__", "")).startswith(_BOOT):
             del sys.modules["sitecustomize"]
+        from stepscope.probe.forking import watch_forks
         from stepscope.probe.observer import Observer
 
         observer = Observer(options)
@@ -68,7 +69,7 @@ def _begin(
         observer.install(watch)
         if changed := sorted(dict(environ.items() ^ os.environ.items())):
             observer.core.facts.write("environ", changed_before_torch=changed)
-        os.register_at_fork(after_in_child=observer.forked)
+        watch_forks(observer.forked)
         atexit.register(_keep_interrupted)  # runs last
         atexit.register(_guarded(observer.end))
     except Exception as problem:

@@ -1,6 +1,5 @@
 """Everything that observes one process, put together. torch has been imported."""
 
-import gc
 import sys
 from pathlib import Path
 from typing import Any
@@ -118,13 +117,8 @@ class Observer:
             self._history.reduce()
 
     def forked(self) -> None:
-        """In a forked child every point is inert.
-
-        What was garbage in the parent is left alone: collecting it here would free CUDA memory,
-        which ends a process that CUDA was not started in.
-        """
+        """In a forked child every point is inert."""
         global current
-        gc.freeze()
         self.core.log.off = True
         self.core.fixing = False
         self.seams.inert = True
@@ -172,5 +166,14 @@ class Observer:
         last = getattr(sys, "last_value", None)
         error = error or (last if last is not self._earlier else None)
         if error is not None:
-            words["error"] = {"type": type(error).__name__, "text": str(error)[:2000]}
+            words["error"] = {"type": type(error).__name__, "text": _with_cause(error)[:2000]}
         core.facts.write("end", **words)
+
+
+def _with_cause(error: BaseException) -> str:
+    """What an error says; of one that was raised from another the first line says both."""
+    first, newline, rest = str(error).partition("\n")
+    if error.__cause__ is not None:
+        cause = str(error.__cause__).strip().partition("\n")[0]
+        first += f" (from {type(error.__cause__).__name__}: {cause})"
+    return first + newline + rest
