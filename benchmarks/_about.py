@@ -42,12 +42,13 @@ def about(
     }
 
 
-def kept(earlier: Path, document: dict[str, Any], *parts: str) -> None:
+def kept(earlier: Path, document: dict[str, Any], *parts: str, commands: bool = True) -> None:
     """Let a result keep these parts of the one it takes the place of, and the commands it had."""
     if earlier.exists():
         found = json.loads(earlier.read_text())
         document |= {part: found[part] for part in parts if part in found}
-        document["command"] = f"{found['command']}; {document['command']}"
+        if commands:
+            document["command"] = f"{found['command']}; {document['command']}"
 
 
 def _without_out(arguments: list[str]) -> list[str]:

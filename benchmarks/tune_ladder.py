@@ -5,7 +5,7 @@ python benchmarks/tune_ladder.py --list
 python benchmarks/tune_ladder.py --table FILE.json       the tables of earlier results
 
 Each case is one tune in a folder of its own. What is known is written after each; what the file has
-of other cases stays.
+of other cases stays, each with the command that made it.
 """
 
 import argparse
@@ -75,9 +75,12 @@ def main() -> None:
         return
     document = about("stepscope.tune-ladder/1", "tune_ladder.py", device=options.device)
     document["cases"] = {}
-    kept(options.out, document, "cases")
+    made = {"date": document["date"], "commit": document["versions"]["commit"]}
+    kept(options.out, document, "cases", commands=False)
     for name in options.cases or list(CASES):
-        document["cases"][name] = tuned(CASES[name], options)
+        command = f"python benchmarks/tune_ladder.py {name} --budget {options.budget}"
+        tune = tuned(CASES[name], options)
+        document["cases"][name] = {"made": {**made, "command": command}, **tune}
         options.out.write_text(json.dumps(document, indent=1) + "\n")
     print(table(document), end="")
 
