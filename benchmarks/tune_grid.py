@@ -171,6 +171,13 @@ def _told(trial: Any) -> dict[str, Any]:
     return {"ms": ms, "seconds": trial.seconds, "status": trial.status}
 
 
+def _asked(ask: Any) -> dict[str, Any]:
+    """What was special about a trial."""
+    told = {"window": ask.window, "perturb": ask.perturb, "seed": ask.seed, "held": ask.held}
+    told["patched"] = ask.patched is not None
+    return {"fixes": list(ask.fixes)} | {name: value for name, value in told.items() if value}
+
+
 def _ahead(fixes: tuple[str, ...]) -> str:
     """How long a trial is: longer where batches are made ahead."""
     loads = any(fix.startswith(("workers", "prefetch", "persistent")) for fix in fixes)
@@ -205,22 +212,26 @@ def _tune(
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """What it found, and how long its trials were, with batches made ahead and without."""
     from stepscope.tune.request import Request
-    from stepscope.tune.tune import open_tune
+    from stepscope.tune.tune import Event, open_tune
 
     with tempfile.TemporaryDirectory() as place:
         cwd = Path(place)
         target = placed(program, cwd)
         request = Request(target, budget_s=3600.0, only=fixes, on=device)
         with open_tune(request, cwd / "tune", False, False, cwd) as tuning:
-            asks = []
-            found = tuning.run(lambda event: asks.append(event.ask))
-    steps = dict.fromkeys(("plain", "ahead"), asks[1].steps)
-    for ask in asks:
-        if _ahead(ask.fixes) == "ahead":
-            steps["ahead"] = max(steps["ahead"], ask.steps)
+            events: list[Event] = []
+            found = tuning.run(events.append)
+    made = [event.trial for event in events if event.trial is not None]
+    steps = dict.fromkeys(("plain", "ahead"), made[1].ask.steps)
+    for trial in made:
+        if _ahead(trial.ask.fixes) == "ahead":
+            steps["ahead"] = max(steps["ahead"], trial.ask.steps)
     kept = ("trials", "seconds", "search", "final")
-    labels = [rung["label"] for rung in found["ladder"]]
-    return {name: found[name] for name in kept} | {"ladder": labels}, steps
+    more = {
+        "ladder": [rung["label"] for rung in found["ladder"]],
+        "made": [{**_asked(trial.ask), **_told(trial)} for trial in made],
+    }
+    return {name: found[name] for name in kept} | more, steps
 
 
 def nulls(device: str) -> dict[str, Any]:

@@ -72,6 +72,26 @@ def test_what_compiles_takes_long_once_only():
     assert lab.cost_s(("amp=bf16", *compiled)) == 50.0  # as the first of those that compile so
 
 
+def test_what_was_not_tried_yet_takes_as_long_as_the_most_of_it_that_was():
+    lab = Machine(slow_program, startup_s=2.0).lab()
+    lab.fresh(())
+    lab.fresh(("workers=12",))
+    lab.fresh(("amp=bf16",))
+    with_workers = lab.cost_s(("workers=12",))
+    assert lab.cost_s(("pin",)) == lab.cost_s(()) > with_workers
+    assert lab.cost_s(("workers=12", "pin")) == with_workers
+    assert lab.cost_s(("workers=12", "pin"), 2) == 2 * with_workers
+
+
+def test_a_budget_that_a_look_and_the_baseline_use_half_of_still_tries_the_most_promising():
+    machine = Machine(slow_program)
+    lab = machine.lab(110.0)
+    lab.budget.spent = 40.0  # a first look
+    found = search(Standing(lab, machine.outlook()), EVERY)
+    assert found.fixes == ("workers=12",)
+    assert lab.budget.left >= lab.confirming_s(found.fixes, 2)
+
+
 def test_a_candidate_that_takes_too_long_does_not_end_the_search_of_others():
     machine = Machine(slow_program, compile_s=300.0)
     lab = machine.lab(400.0, extra_s=lambda fix: 300.0 if fix.startswith("compile") else 0.0)

@@ -90,6 +90,14 @@ def test_what_is_slower_costs_one_trial():
     assert all("not faster" in one.why and one.failed is None for one, _ in found)
 
 
+@pytest.mark.parametrize(("noise", "gain"), [(0.01, 1.024), (0.025, 1.03), (0.05, 1.04)])
+def test_a_gain_that_five_processes_would_not_show_takes_few_trials(noise, gain):
+    found = held(apart(noise), gain, 100)
+    assert sum(one.won for one, _ in found) <= 5
+    assert np.mean([used for _, used in found]) <= 3.3
+    assert any("too little to tell from the noise of processes" in one.why for one, _ in found)
+
+
 def test_large_gains_need_no_more_than_two_processes_and_small_ones_five():
     machine = Machine(lambda fixes: 10 / 1.08 if fixes else 10.0, noise=apart(0.001, 0.01))
     lab = machine.lab()

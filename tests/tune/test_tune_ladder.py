@@ -55,8 +55,8 @@ class Said:
 
 @pytest.mark.parametrize(("truth", "fixes"), GRIDS.values(), ids=GRIDS)
 def test_a_fifth_of_the_grids_time_finds_97_percent_of_its_best(truth, fixes):
-    """Predictions err by 10%, processes by 1%. Over 30 seeds, with the confirmation: 19% of the
-    time for the slow program, 18% where launches bound it, 18% where arithmetic does."""
+    """Predictions err by 10%, processes by 1%. Over 30 seeds, with the confirmation: 18% of the
+    time for the slow program, 18% where launches bound it, 17% where arithmetic does."""
     shares, times = [], []
     for seed in range(8):
         machine = Machine(truth, seed=seed)
@@ -361,7 +361,7 @@ def test_what_the_budget_ends_in_the_middle_is_told_with_its_gain():
     assert whole.fixes == ("pin",)
     machine = Machine(lambda fixes: 10.0 - 0.4 * ("pin" in fixes), noise=apart(0.01))
     kept_back = 6 * machine.cost_s(frozenset(), 40)
-    found = search(Standing(machine.lab(0.8 * whole.seconds + kept_back)), some(["pin"]))
+    found = search(Standing(machine.lab(0.7 * whole.seconds + kept_back)), some(["pin"]))
     assert (found.fixes, found.stopped, found.untried) == ((), "budget", [])
     (one,) = found.rejected
     assert (one.fix, one.state) == ("pin", "unsettled")

@@ -92,19 +92,27 @@ def _welch(ours: Floats, theirs: Floats) -> float:
 def noise_floor(groups: Sequence[Processes]) -> float | None:
     """The difference, as a share, that two processes of one thing stay within 19 times of 20.
 
-    Each group is the processes of one thing. Of three groups or more the usual one counts, so that
-    a noisy one does not blind the rest. None where no group has two processes.
+    Each group is the processes of one thing. None where no group has two processes.
     """
+    spread = process_spread(groups)
+    if spread is None:
+        return None
+    degrees = sum(len(group) - 1 for group in groups if len(group) > 1)
+    return float(np.expm1(student(degrees) * sqrt(2) * spread))
+
+
+def process_spread(groups: Sequence[Processes]) -> float | None:
+    """The standard deviation between processes of one thing, as a logarithm; groups and None as
+    above. Of three groups or more the usual one counts, so that a noisy one does not blind the
+    rest."""
     logs = [log_means(group) for group in groups if len(group) > 1]
     if not logs:
         return None
     degrees = [len(one) - 1 for one in logs]
     variances = [float(one.var(ddof=1)) for one in logs]
     if len(logs) < 3:
-        variance = float(np.average(variances, weights=degrees))
-    else:
-        variance = float(np.median([*map(_typical, variances, degrees)]))
-    return float(np.expm1(student(sum(degrees)) * sqrt(2 * variance)))
+        return sqrt(np.average(variances, weights=degrees))
+    return sqrt(np.median([*map(_typical, variances, degrees)]))
 
 
 def _typical(variance: float, degrees: int) -> float:

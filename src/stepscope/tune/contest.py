@@ -1,9 +1,11 @@
 """Two sets of fixes against each other: trials in turn, until one may be called better or not."""
 
 from dataclasses import dataclass
+from math import exp, sqrt
 from statistics import fmean
 from typing import Final
 
+from stepscope.stats.intervals import student
 from stepscope.stats.verdict import LEAST, Comparison, Verdict
 from stepscope.tune.gain import costs, keeps_speed
 from stepscope.tune.lab import Fixes, Lab
@@ -76,6 +78,9 @@ def contest(
         since, found = started, lab.compare(base, other, started) or found
     if not _promising(found, hoped, lab.floor()):
         return Contest(False, f"not {_better(lab)} in one trial: {found.ratio:.2f}×", found)
+    if (hoped or 0.0) < _HOPED and not _winnable(lab, base, other, found, since):
+        words = f"too little to tell from the noise of processes: {found.ratio:.2f}×"
+        return Contest(False, words, found)
     if small_later and found.ratio < _SMALL and lab.objective != "memory":
         return Contest(False, None, found, put_off=True)
     for look in _MEMORY if lab.objective == "memory" else LOOKS:
@@ -85,10 +90,10 @@ def contest(
             return ended
         found = lab.compare(base, other, since)
         assert found is not None
-        if found.ratio < 1 + LEAST or (look.processes > 2 and _hopeless(found)):
-            break
         if found.ratio >= look.least and _clears(lab, base, other, found, look, since):
             return _judged(lab, base, other, found)
+        if found.ratio < 1 + LEAST or not _winnable(lab, base, other, found, since):
+            break
     return Contest(False, _not_better(found, lab), found)
 
 
@@ -115,9 +120,16 @@ def _low(found: Comparison, wider: float) -> float:
     return float(found.ratio * (found.low / found.ratio) ** wider)
 
 
-def _hopeless(found: Comparison) -> bool:
-    """Two more processes would hardly make it clear."""
-    return found.low < 1 and found.ratio < 1 + 1.5 * LEAST
+def _winnable(lab: Lab, base: Fixes, other: Fixes, found: Comparison, since: int) -> bool:
+    """Whether the last look could still show the gain, were it larger than seen by as much as
+    chance takes away or adds."""
+    spread = lab.spread()
+    if spread is None:
+        return True
+    sides = len(lab.trials(base)) - since, len(lab.trials(other))
+    luck = spread * sqrt(sum(1 / side for side in sides))
+    reach = student(2 * _MANY - 2) * spread * sqrt(2 / _MANY)
+    return found.ratio * exp(luck - _APART * reach) > 1 + LEAST
 
 
 def _fill(lab: Lab, base: Fixes, other: Fixes, of_base: int, of_other: int) -> Contest | None:

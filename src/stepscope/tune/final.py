@@ -6,13 +6,11 @@ from typing import Any, Final
 
 from stepscope.stats.verdict import Comparison, Verdict
 from stepscope.tune.gain import compared, floor_of
-from stepscope.tune.lab import Fixes, Lab
+from stepscope.tune.lab import CONFIRM, FEWEST, Fixes, Lab
 from stepscope.tune.payoff import payoff
 from stepscope.tune.rungs import Search
 from stepscope.tune.trial import Trial
 
-_FEWEST: Final = 2
-_FEW: Final = 3
 _MANY: Final = 5
 _CLEAR: Final = 1.15  # what the search saw at least: few processes will do
 
@@ -84,7 +82,7 @@ def _count(lab: Lab, search: Search, known: int) -> int:
     pairs = known + lab.budget.left / (lab.cost_s(()) + lab.cost_s(search.fixes))
     if pairs >= _MANY and not clear:
         return _MANY
-    return _FEW if pairs >= _FEW else _FEWEST
+    return CONFIRM if pairs >= CONFIRM else FEWEST
 
 
 def _turns(count: int, fixes: Fixes) -> list[Fixes]:

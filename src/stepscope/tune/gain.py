@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stepscope.stats.intervals import Processes
-from stepscope.stats.verdict import LEAST, Comparison, Verdict, compare, noise_floor
+from stepscope.stats.verdict import LEAST, Comparison, Verdict, compare, noise_floor, process_spread
 from stepscope.tune.trial import Trial
 
 Trials = Sequence[Trial]
@@ -44,6 +44,13 @@ def floor_of(groups: Sequence[Trials], objective: str) -> float | None:
     if objective == "memory":
         return None
     return noise_floor([costs(group, (), objective)[0] for group in groups])
+
+
+def spread_of(groups: Sequence[Trials], objective: str) -> float | None:
+    """The standard deviation between processes, as a logarithm, from such groups."""
+    if objective == "memory":
+        return None
+    return process_spread([costs(group, (), objective)[0] for group in groups])
 
 
 def keeps_speed(base: Trials, other: Trials) -> float | None:

@@ -7,13 +7,14 @@ from typing import Final
 from stepscope.stats.verdict import Comparison
 from stepscope.tune.ask import Ask
 from stepscope.tune.budget import Budget, usual_seconds
-from stepscope.tune.gain import compared, floor_of
+from stepscope.tune.gain import compared, floor_of, spread_of
 from stepscope.tune.trial import Trial
 
 Fixes = tuple[str, ...]
 _AGAIN: Final = 0.25  # of what compiling takes: later processes find most of it in a cache
 CONFIRM: Final = 3
-"""Processes of the baseline and of the ladder that the end needs."""
+FEWEST: Final = 2
+"""Processes of the baseline and of the ladder that the end needs, and with which it makes do."""
 
 
 class Lab:
@@ -36,6 +37,8 @@ class Lab:
         """Every trial is one, with fixes, and has as many steps or more."""
         self.steps_of = steps_of or (lambda fixes: ask.steps)
         """How many a trial of these has."""
+        self.begun_s = 0.0
+        """What was spent when there was nothing to find yet: on a look, and on the baseline."""
         self._reserve_s = reserve_s
         self._extra_s = extra_s
         self._made: dict[frozenset[str], list[Trial]] = {}
@@ -59,7 +62,7 @@ class Lab:
     def cost_s(self, fixes: Fixes, count: int = 1) -> float:
         """What so many more trials of these should take: each as the last one did. Of what compiles
         the first takes longest."""
-        known, plain = self.trials(fixes), usual_seconds(self.trials(()))
+        known, plain = self.trials(fixes), self._plain_s(fixes)
         long = {one for one in fixes if self._extra_s(one) > 0}
         if len(known) > 1 or (known and not long):
             return count * known[-1].seconds
@@ -67,9 +70,18 @@ class Lab:
         again = plain + _AGAIN * max(0.0, first - plain)
         return count * again if known else first + (count - 1) * again
 
+    def _plain_s(self, fixes: Fixes) -> float:
+        """Without compiling: as the most of these that were tried and do not compile."""
+        tried = [
+            made
+            for fixes_made, made in self._made.items()
+            if fixes_made <= set(fixes) and not any(self._extra_s(one) > 0 for one in fixes_made)
+        ]
+        return usual_seconds(max(tried, key=lambda made: len(made[0].ask.fixes), default=[]))
+
     def _first_s(self, long: set[str], plain: float) -> float:
-        """As others with the same fixes that take long; else as the baseline's, and what is thought
-        to come on top."""
+        """As others with the same fixes that take long; else as without, and what is thought to
+        come on top."""
         alike = [trial for made in self._made.values() for trial in made]
         alike = [trial for trial in alike if long and long <= set(trial.ask.fixes)]
         return usual_seconds(alike) or plain + sum(map(self._extra_s, long))
@@ -80,13 +92,15 @@ class Lab:
 
     @property
     def reserve_s(self) -> float:
-        """For the confirmation, and for whatever else was asked to be kept back; half of the whole
-        budget at most, so that a small one still tries something."""
-        return min(self._reserve_s + self.confirming_s(self.best), self.budget.seconds / 2)
+        """For the confirmation, and for whatever else was asked to be kept back; half of what there
+        was to search with at most, or a small budget would try nothing, but enough to confirm."""
+        wanted = self._reserve_s + self.confirming_s(self.best)
+        half = (self.budget.seconds - self.begun_s) / 2
+        return min(wanted, max(half, self.confirming_s(self.best, FEWEST)))
 
-    def confirming_s(self, fixes: Fixes) -> float:
+    def confirming_s(self, fixes: Fixes, pairs: int = CONFIRM) -> float:
         """What fresh trials of these and of the program as it is take at the end."""
-        return CONFIRM * (self.cost_s(()) + self.cost_s(fixes))
+        return pairs * (self.cost_s(()) + self.cost_s(fixes))
 
     def patching_s(self, fixes: Fixes, count: int) -> float:
         """What so many trials of the program with these in its source take: the first compiles
@@ -104,3 +118,7 @@ class Lab:
     def floor(self) -> float | None:
         """The noise between processes of one kind, over all kinds so far; None: not known."""
         return floor_of([*self._made.values()], self.objective)
+
+    def spread(self) -> float | None:
+        """The same as a standard deviation, a logarithm."""
+        return spread_of([*self._made.values()], self.objective)

@@ -30,6 +30,7 @@ def search(
     result.untried = [*dict.fromkeys(one.fix for one in found)]
     try:
         _baseline(standing.lab)
+        standing.lab.begun_s = standing.lab.budget.spent
         climb(standing, found)
         prune(standing)
         refine(standing, others, extra_s)
