@@ -166,7 +166,7 @@ def test_a_proof_that_differs_rejects_however_fast():
     found = search(Standing(machine.lab(), prove=prove), some(GRIDS["slow program"][1]))
     rejected = next(one for one in found.rejected if one.fix == "amp=bf16")
     assert (rejected.state, rejected.why) == ("differs", "losses part at step 3")
-    assert rejected.comparison.ratio > 1.1
+    assert rejected.comparison.low > 1.02
     assert "tf32=on" in found.fixes
     assert all(rung.proof.state == "identical" for rung in found.rungs)
 
@@ -356,10 +356,10 @@ def test_a_set_that_lost_is_tried_again_where_the_ladder_has_grown():
 
 
 def test_what_the_budget_ends_in_the_middle_is_told_with_its_gain():
-    machine = Machine(lambda fixes: 10.0 - 0.4 * ("pin" in fixes), noise=apart(0.01))
+    machine = Machine(lambda fixes: 10.0 - 0.6 * ("pin" in fixes), noise=apart(0.01))
     whole = search(Standing(machine.lab()), some(["pin"]))
     assert whole.fixes == ("pin",)
-    machine = Machine(lambda fixes: 10.0 - 0.4 * ("pin" in fixes), noise=apart(0.01))
+    machine = Machine(lambda fixes: 10.0 - 0.6 * ("pin" in fixes), noise=apart(0.01))
     kept_back = 6 * machine.cost_s(frozenset(), 40)
     found = search(Standing(machine.lab(0.7 * whole.seconds + kept_back)), some(["pin"]))
     assert (found.fixes, found.stopped, found.untried) == ((), "budget", [])

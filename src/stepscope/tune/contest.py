@@ -81,8 +81,17 @@ def contest(
     if (hoped or 0.0) < _HOPED and not _winnable(lab, base, other, found, since):
         words = f"too little to tell from the noise of processes: {found.ratio:.2f}×"
         return Contest(False, words, found)
-    if small_later and found.ratio < _SMALL and lab.objective != "memory":
+    small = 1 + LEAST <= found.ratio < LOOKS[0].least and lab.objective != "memory"
+    if small_later and small and found.ratio < _SMALL:
         return Contest(False, None, found, put_off=True)
+    if small and since < started:
+        ended = _one(lab, base)  # what looks like a small gain may be the machine's
+        if ended is not None:
+            return ended
+        for earlier in (since, started):
+            found = lab.compare(base, other, earlier) or found
+            if found.ratio < 1 or not _winnable(lab, base, other, found, earlier):
+                return Contest(False, _not_better(found, lab), found)
     for look in _MEMORY if lab.objective == "memory" else LOOKS:
         of_base = max(since + look.processes, started + look.fresh)
         ended = _fill(lab, base, other, of_base, look.processes)
