@@ -269,12 +269,15 @@ def table(document: dict[str, Any]) -> str:
             lines.append(f"| {name} | not measured yet | | | | | |")
             continue
         best = f"{grid['best_ms']:.2f} ms ({' '.join(grid['best']) or 'none'})"
-        if tune is None or tune["final"] is None:
+        if tune is None:
             lines.append(f"| {name} | {best} | | | {grid['processes']} | | |")
             continue
-        ms = tune["final"]["measured"]["ladder"]["step_ms"]
+        ms = _tuned_ms(tune, grid)
+        if ms is None:
+            lines.append(f"| {name} | {best} | nothing kept | | | | |")
+            continue
         lines.append(
-            f"| {name} | {best} | {ms:.2f} ms ({' '.join(tune['ladder'])}) | "
+            f"| {name} | {best} | {ms:.2f} ms ({' '.join(tune['ladder']) or 'nothing kept'}) | "
             f"{grid['best_ms'] / ms:.1%} | {tune['trials']} of {grid['processes']} | "
             f"{tune['search']['seconds'] / grid['seconds']:.0%} | "
             f"{tune['seconds'] / grid['seconds']:.0%} |"
@@ -285,6 +288,13 @@ def table(document: dict[str, Any]) -> str:
         fix = document["null"]["fix"]
         lines += ["", f"`{fix}`, which changes nothing: accepted in {won} of {len(contests)}."]
     return "\n".join(lines) + "\n"
+
+
+def _tuned_ms(tune: dict[str, Any], grid: dict[str, Any]) -> float | None:
+    """What the program takes after the tune: as it is, in the grid, where nothing was kept."""
+    if tune["final"] is not None:
+        return float(tune["final"]["measured"]["ladder"]["step_ms"])
+    return next((point["ms"] for point in grid["points"] if not point["fixes"]), None)
 
 
 if __name__ == "__main__":

@@ -68,3 +68,11 @@ def test_a_grid_that_is_done_is_made_anew(asked):
     again = next(tune_grid.against_grid("small", "cpu", last))
     assert again["grid"]["processes"] == 0
     assert "not measured yet" in tune_grid.table({"grids": {"small": again}})
+
+
+def test_a_tune_that_kept_nothing_leaves_the_program_as_it_is(asked, monkeypatch):
+    nothing = {**TUNE, "final": None, "ladder": []}
+    monkeypatch.setattr(tune_grid, "_tune", lambda *_: (nothing, {"plain": 20, "ahead": 90}))
+    *_, last = tune_grid.against_grid("small", "cpu")
+    table = tune_grid.table({"grids": {"small": last}})
+    assert "| small | 4.00 ms (pin) | 8.00 ms (nothing kept) | 50.0% | 9 of 10 |" in table

@@ -1,6 +1,8 @@
 """The next batch, moved early."""
 
+import gc
 import random
+from weakref import ref
 
 import pytest
 import torch
@@ -218,6 +220,19 @@ def test_what_is_fetched_ahead_comes_in_order():
     for _ in range(2):
         with pytest.raises(StopIteration):
             ahead.next(lambda: next(source), prepared.append)
+
+
+def test_what_held_the_last_batch_leaves_no_garbage_behind():
+    gc.collect()
+    gc.disable()
+    try:
+        ahead, batches = Ahead(), iter([torch.ones(1)])
+        held = ref(ahead)
+        ahead.next(lambda: next(batches), lambda batch: None)
+        del ahead
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

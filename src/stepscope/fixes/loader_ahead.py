@@ -24,7 +24,9 @@ class Ahead:
             prepare(batch)
         try:
             self._batch = fetch()
-        except Exception as problem:  # StopIteration too
+        except StopIteration as end:
+            self._error = end.with_traceback(None)  # which refers to this very object
+        except Exception as problem:
             self._error = problem
         else:
             prepare(self._batch)
