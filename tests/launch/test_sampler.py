@@ -85,6 +85,59 @@ def test_counters_never_go_backwards_when_processes_end(program):
     assert second["write_bytes"] >= first["write_bytes"]
 
 
+FORKING = """
+import os, sys
+held = bytearray(os.urandom(1 << 20) * 100)
+sys.stdin.readline()
+for own in range(3):
+    if os.fork() == 0:
+        mine = bytearray(os.urandom(1 << 20) * 10)
+        print('ready', flush=True)
+        sys.stdin.read()
+        os._exit(0)
+print('ready', flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def forking():
+    """A process of more than 100 MB that forks three of 10 MB of their own once it is told to."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    yield child
+    child.communicate()
+
+
+def forked(child):
+    child.stdin.write("go\n")
+    child.stdin.flush()
+    assert [child.stdout.readline() for _ in range(4)] == ["ready\n"] * 4
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="not told here")
+def test_what_forked_workers_have_of_their_parent_counts_once(forking):
+    forked(forking)
+    tree = ProcessTree(forking.pid, {})
+    tree.refresh()
+    found = tree.sample()
+    assert found["processes"] == 4
+    assert 130 < found["rss_bytes"] / (1 << 20) < 190
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/thread-self/children"), reason="not told here")
+def test_workers_are_seen_before_the_process_table_is_read_again(forking, tmp_path, monkeypatch):
+    monkeypatch.setattr(sampler_module, "_REFRESH_S", 1e9)
+    sampler = Sampler(forking.pid, tmp_path / "samples.npy", interval_s=0.02)
+    sampler.start()
+    wait_until(lambda: sampler.rows >= 2)
+    forked(forking)
+    wait_until(lambda: sampler.latest["processes"] == 4)
+    sampler.stop()
+    assert sampler.problem is None
+
+
 def test_processor_time_of_a_busy_process():
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:

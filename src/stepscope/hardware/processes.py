@@ -7,6 +7,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 _LONGEST: Final = 60
+_LOOKS_S: Final = (1.0, 5.0, 60.0)
+"""Until what a descendant shares is looked at again, which takes some ms: most of what a worker
+will ever write to it writes to at first."""
+_PRIVATE: Final = ("Private_Clean:", "Private_Dirty:", "Private_Hugetlb:")
 
 
 def short_command(argv: Sequence[str]) -> str:
@@ -43,6 +47,9 @@ class _Member:
         self.read_bytes = 0
         self.write_bytes = 0
         self.sightings = 0
+        self.shared_bytes: int | None = None
+        self.looks = 0
+        self.look_at_s = -math.inf
 
 
 class ProcessTree:
@@ -59,11 +66,18 @@ class ProcessTree:
         self._ended_write_bytes = 0
         self._counts_io = False
         self._sampled_s = math.nan
+        self._children: set[int] | None = None
 
     @property
     def pids(self) -> set[int]:
         """Those alive when last looked at."""
         return set(self._members)
+
+    def has_changed(self) -> bool:
+        """Whether the process has other children than when this was last asked; cheap. False where
+        the system does not tell."""
+        before, self._children = self._children, _children(self._pid)
+        return self._children is not None and self._children != before
 
     def refresh(self) -> None:
         """Look for new processes and forget those that ended."""
@@ -85,8 +99,8 @@ class ProcessTree:
     def sample(self) -> dict[str, float]:
         """The values of a machine sample that speak of processes; NaN where not known.
 
-        `rss_bytes` leaves out a descendant's pages shared with files or other processes (libraries,
-        shared tensors); pages a forked worker has not yet written still count in both.
+        `rss_bytes` leaves out what a descendant shares with files or other processes: libraries,
+        shared tensors, and the pages of its parent that a forked worker has not written to.
         """
         now_s = time.monotonic()
         used_s, rss_bytes = 0.0, 0
@@ -117,7 +131,7 @@ class ProcessTree:
         memory = process.memory_info()
         if not memory.rss:
             raise ProcessLookupError("a zombie holds no memory")
-        shared = 0 if process.pid == self._pid else getattr(memory, "shared", 0)
+        shared = 0 if process.pid == self._pid else _shared(member, memory)
         spent_s = times.user + times.system - member.cpu_s
         member.cpu_s = times.user + times.system
         self._read_io(member)
@@ -150,3 +164,37 @@ class ProcessTree:
         member = self._members.pop(pid)
         self._ended_read_bytes += member.read_bytes
         self._ended_write_bytes += member.write_bytes
+
+
+def _shared(member: _Member, memory: Any) -> int:
+    """Bytes that a descendant and others hold, as they were when last looked at."""
+    now_s = time.monotonic()
+    if now_s >= member.look_at_s:
+        member.shared_bytes = _not_private(member.process.pid)
+        member.look_at_s = now_s + _LOOKS_S[min(member.looks, len(_LOOKS_S) - 1)]
+        member.looks += 1
+    return max(member.shared_bytes or 0, getattr(memory, "shared", 0))
+
+
+def _not_private(pid: int) -> int | None:
+    """Resident bytes of a process that are not its own alone; None where that is not told."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:
+            found = {words[0]: int(words[1]) for words in map(str.split, lines) if len(words) == 3}
+    except (OSError, ValueError):
+        return None
+    if "Rss:" not in found:
+        return None
+    return 1024 * (found["Rss:"] - sum(found.get(name, 0) for name in _PRIVATE))
+
+
+def _children(pid: int) -> set[int] | None:
+    """The numbers of a process's children; None where the system does not tell."""
+    found: set[int] = set()
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", encoding="ascii") as numbers:
+                found.update(map(int, numbers.read().split()))
+    except OSError:
+        return None
+    return found

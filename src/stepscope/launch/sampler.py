@@ -1,6 +1,7 @@
 """Samples the program and the machine while it runs: a thread of the parent, never of the child.
 
-Measured cost for ten processes: about 1% of one core. A GPU adds what its driver takes: 7% of a
+Measured cost for ten forked processes: 2.5% of one core, 1.5% of it the readings themselves, the
+rest what they share and whether there are new ones. A GPU adds what its driver takes: 7% of a
 core on a virtual machine with an H200, most of it the 4 ms of reading the energy counter.
 """
 
@@ -69,7 +70,7 @@ class Sampler(threading.Thread):
         refreshed = -math.inf
         while not self._stopped.is_set():
             began = time.monotonic()
-            if began - refreshed >= _REFRESH_S:
+            if tree.has_changed() or began - refreshed >= _REFRESH_S:
                 tree.refresh()
                 refreshed = began
             sample = self._sample(tree, gpu)
