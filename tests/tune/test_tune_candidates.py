@@ -181,6 +181,18 @@ def test_models_without_convolutions_have_no_use_for_what_is_done_to_them(dims, 
     assert {name for name in said if "convolutions" in said[name]} == set(idle)
 
 
+def test_models_without_attention_are_not_tried_with_another_unless_a_finding_knows_better():
+    without = {"model": {"attends": False}}
+    assert left(scout(**without))["sdpa"] == "no model has layers of attention"
+    assert "sdpa" in tried(scout(model={"attends": True}))
+    assert "sdpa" in tried(scout(**without, findings=[finding("sdpa", kind="numeric")]))
+
+
+def test_waits_of_other_kinds_leave_nothing_to_do_for_a_fix():
+    out = left(scout(syncs=[{"what": "Event.synchronize"}, {"what": "to('cpu')"}]))
+    assert {"nosync", "lazyitem"} <= set(out)
+
+
 def test_steps_that_hardly_wait_for_data_need_no_workers():
     assert "workers" in left(scout(phases_ms={"data_wait": 0.2}))
     busy = scout(phases_ms={"data_wait": 0.2}, loaders=[loader(num_workers=4)])

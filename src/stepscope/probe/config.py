@@ -124,6 +124,7 @@ def describe_model(module: Any) -> dict[str, Any]:
         "devices": sorted(devices),
         "memory_format": "channels_last" if channels_last > convolutions / 2 else "contiguous",
         "convolved_dims": sorted(_convolved_dims(module)),
+        "attends": any("attention" in type(part).__name__.lower() for part in module.modules()),
         "training": bool(module.training),
         "compiled": _is_compiled(module),
         "ddp": any(

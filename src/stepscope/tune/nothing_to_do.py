@@ -66,7 +66,7 @@ def _drop_last(scout: Document) -> str | None:
 
 def _waits(word: str, reason: str) -> Callable[[Document], str | None]:
     def seen(scout: Document) -> str | None:
-        return None if any(word in one["what"] for one in scout.get("syncs") or ()) else reason
+        return None if any(word == one["what"] for one in scout.get("syncs") or ()) else reason
 
     return seen
 
@@ -95,12 +95,24 @@ def _amp(scout: Document) -> str | None:
     return "the model is in half precision already" if dtypes and dtypes <= _HALVES else None
 
 
+def _models(scout: Document) -> Sequence[Document]:
+    """Those that are described; one of which nothing is known where there may be others."""
+    models: Sequence[Document] = config(scout).get("models") or ()
+    return models if 0 < len(models) < _DESCRIBED else ({},)
+
+
 def _convolved(scout: Document) -> set[int]:
     """Over how many dimensions the models convolve; of any number where that is not known."""
-    models: Sequence[Document] = config(scout).get("models") or ({},)
-    if len(models) >= _DESCRIBED:
-        return {1, 2, 3}
-    return {dims for model in models for dims in model.get("convolved_dims", (1, 2, 3))}
+    return {dims for model in _models(scout) for dims in model.get("convolved_dims", (1, 2, 3))}
+
+
+def _sdpa(scout: Document) -> str | None:
+    """A finding may know of attention outside of layers that are called so."""
+    found = (*scout.get("findings", ()), *scout.get("minor", ()))
+    if any((one.get("fix") or {}).get("name") == "sdpa" for one in found):
+        return None
+    attends = any(model.get("attends", True) for model in _models(scout))
+    return None if attends else "no model has layers of attention"
 
 
 def _channels_last(scout: Document) -> str | None:
@@ -149,6 +161,7 @@ _REASONS: Final[Mapping[str, Callable[[Document], str | None]]] = {
     "cudnn_benchmark": _cudnn_benchmark,
     "amp": _amp,
     "channels_last": _channels_last,
+    "sdpa": _sdpa,
     "compile": _compile,
     "cuda_graph": _cuda_graph,
     "fused_optimizer": _fused_optimizer,
