@@ -61,7 +61,8 @@ def contest(
     `hoped`: the low end of what was predicted; None: nothing was. One process may end it where it
     shows no gain; to win it takes two of a gain of a fifth, three of a tenth, five of less.
     Where a gain was predicted and the first process shows none, the base has another one at once,
-    and its earlier ones no longer count.
+    and its earlier ones no longer count. So it has where the gain is small, which may be the
+    machine's. What five processes could not show any more ends at once.
     `small_later`: leave it open after one process where that shows a small gain.
     """
     started, since = len(lab.trials(base)), 0
@@ -84,14 +85,8 @@ def contest(
     small = 1 + LEAST <= found.ratio < LOOKS[0].least and lab.objective != "memory"
     if small_later and small and found.ratio < _SMALL:
         return Contest(False, None, found, put_off=True)
-    if small and since < started:
-        ended = _one(lab, base)  # what looks like a small gain may be the machine's
-        if ended is not None:
-            return ended
-        for earlier in (since, started):
-            found = lab.compare(base, other, earlier) or found
-            if found.ratio < 1 or not _winnable(lab, base, other, found, earlier):
-                return Contest(False, _not_better(found, lab), found)
+    if small and since < started and (ended := _refuted(lab, base, other, since, started)):
+        return ended
     for look in _MEMORY if lab.objective == "memory" else LOOKS:
         of_base = max(since + look.processes, started + look.fresh)
         ended = _fill(lab, base, other, of_base, look.processes)
@@ -104,6 +99,20 @@ def contest(
         if found.ratio < 1 + LEAST or not _winnable(lab, base, other, found, since):
             break
     return Contest(False, _not_better(found, lab), found)
+
+
+def _refuted(lab: Lab, base: Fixes, other: Fixes, since: int, started: int) -> Contest | None:
+    """One more process of the base, beside what looks like a small gain: the end, where that is
+    none against all of the base's or against this one."""
+    ended = _one(lab, base)
+    if ended is not None:
+        return ended
+    for earlier in (since, started):
+        found = lab.compare(base, other, earlier)
+        assert found is not None
+        if found.ratio < 1 or not _winnable(lab, base, other, found, earlier):
+            return Contest(False, _not_better(found, lab), found)
+    return None
 
 
 def _promising(found: Comparison, hoped: float | None, floor: float | None) -> bool:
