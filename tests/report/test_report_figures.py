@@ -23,6 +23,13 @@ def test_a_step_is_one_bar_across_made_of_its_phases() -> None:
     assert made["layout"]["height"] < 200
 
 
+def test_one_thing_with_several_bars_is_named_and_one_bar_of_parts_is_not() -> None:
+    several = tuple(Series(name, ["pin"], [2.0]) for name in ("predicted", "measured"))
+    named = figure(Chart("p", "bars", "", several, across=True))
+    assert named["layout"]["yaxis"]["showticklabels"] is True
+    assert figure(STEP)["layout"]["yaxis"]["showticklabels"] is False
+
+
 def test_a_phase_has_the_same_colour_wherever_it_stands() -> None:
     assert colour("backward", 0) == colour("Backward", 5)
     assert colour("kernel", 0) != colour("kernel", 1)

@@ -41,16 +41,17 @@ def costs(base: Trials, other: Trials, objective: str) -> tuple[Processes, Proce
 
 def floor_of(groups: Sequence[Trials], objective: str) -> float | None:
     """The noise between processes, from groups of trials of one set of fixes each."""
-    if objective == "memory":
-        return None
-    return noise_floor([costs(group, (), objective)[0] for group in groups])
+    return noise_floor(_each(groups, objective))
 
 
 def spread_of(groups: Sequence[Trials], objective: str) -> float | None:
     """The standard deviation between processes, as a logarithm, from such groups."""
-    if objective == "memory":
-        return None
-    return process_spread([costs(group, (), objective)[0] for group in groups])
+    return process_spread(_each(groups, objective))
+
+
+def _each(groups: Sequence[Trials], objective: str) -> list[Processes]:
+    """The numbers of each group; none of memory, whose peaks repeat."""
+    return [] if objective == "memory" else [costs(group, (), objective)[0] for group in groups]
 
 
 def keeps_speed(base: Trials, other: Trials) -> float | None:

@@ -43,7 +43,7 @@ def figure(chart: Chart) -> dict[str, Any]:
     values |= {} if chart.y.log else {"rangemode": "tozero"}
     if chart.across:
         places |= {"autorange": "reversed", "showgrid": False}
-        places["showticklabels"] = len(_places(chart)) > 1
+        places["showticklabels"] = chart.kind != "stacked" or len(_places(chart)) > 1
         layout |= {"xaxis": values, "yaxis": places}
     else:
         layout |= {"xaxis": places, "yaxis": values}
