@@ -92,10 +92,10 @@ sys.stdin.readline()
 for own in range(3):
     if os.fork() == 0:
         mine = bytearray(os.urandom(1 << 20) * 10)
-        print('ready', flush=True)
+        os.write(1, b'.')
         sys.stdin.read()
         os._exit(0)
-print('ready', flush=True)
+os.write(1, b'.')
 sys.stdin.read()
 """
 
@@ -113,7 +113,7 @@ def forking():
 def forked(child):
     child.stdin.write("go\n")
     child.stdin.flush()
-    assert [child.stdout.readline() for _ in range(4)] == ["ready\n"] * 4
+    assert child.stdout.read(4) == "...."
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="not told here")
