@@ -72,6 +72,18 @@ def test_what_compiles_takes_long_once_only():
     assert lab.cost_s(("amp=bf16", *compiled)) == 50.0  # as the first of those that compile so
 
 
+@pytest.mark.parametrize(("compile_s", "other_s"), [(20.0, 110.0), (80.0, 410.0), (0.0, 70.0)])
+def test_another_way_to_compile_is_thought_to_take_as_long_as_the_first_did_here(
+    compile_s, other_s
+):
+    machine = Machine(lambda fixes: 100.0, startup_s=6.0, compile_s=compile_s)
+    thought = {"compile=default": 40.0, "compile=max-autotune": 200.0}
+    lab = machine.lab(extra_s=lambda fix: thought.get(fix, 0.0))
+    lab.fresh(())
+    lab.fresh(("amp=bf16", "compile=default"))
+    assert lab.cost_s(("amp=bf16", "compile=max-autotune")) == pytest.approx(other_s)
+
+
 def test_what_was_not_tried_yet_takes_as_long_as_the_most_of_it_that_was():
     lab = Machine(slow_program, startup_s=2.0).lab()
     lab.fresh(())

@@ -12,6 +12,7 @@ from stepscope.tune.trial import Trial
 
 Fixes = tuple[str, ...]
 _AGAIN: Final = 0.25  # of what compiling takes: later processes find most of it in a cache
+_LEAST_PACE: Final = 0.3  # a mode may have been in the cache already, which another is not
 CONFIRM: Final = 3
 FEWEST: Final = 2
 """Processes of the baseline and of the ladder that the end needs, and with which it makes do."""
@@ -81,10 +82,20 @@ class Lab:
 
     def _first_s(self, long: set[str], plain: float) -> float:
         """As others with the same fixes that take long; else as without, and what is thought to
-        come on top."""
+        come on top, by how long others took here."""
         alike = [trial for made in self._made.values() for trial in made]
         alike = [trial for trial in alike if long and long <= set(trial.ask.fixes)]
-        return usual_seconds(alike) or plain + sum(map(self._extra_s, long))
+        return usual_seconds(alike) or plain + self._pace() * sum(map(self._extra_s, long))
+
+    def _pace(self) -> float:
+        """How many times as long as thought compiling has taken here at the most, in the first of
+        a kind; 1 where nothing was compiled yet."""
+        taken = [
+            (made[0].seconds - self._plain_s(made[0].ask.fixes)) / thought
+            for made in self._made.values()
+            if (thought := sum(map(self._extra_s, made[0].ask.fixes)))
+        ]
+        return max(_LEAST_PACE, *taken) if taken else 1.0
 
     def affords(self, fixes: Fixes, count: int) -> bool:
         """Whether so many trials of these are within the budget."""
