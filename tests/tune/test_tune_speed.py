@@ -190,6 +190,8 @@ def scout(step_ms, count=20, first=4):
         (scout(100), Feed(epoch=20, start_ms=90), {}, 61),  # three epochs
         (scout(100), Feed(epoch=20), {"buffer": 1}, 61),
         (scout(100), Feed(epoch=50, start_ms=90), {}, 59),  # three are too many: one start is seen
+        (scout(100), Feed(epoch=100), {"buffer": 16, "waiting": 0.2}, 109),
+        (scout(100), Feed(epoch=100), {"buffer": 16, "waiting": 0.8}, 301),  # workers speed it up
         (scout(100), Feed(epoch=500, start_ms=900), {}, 24),
         (scout(100), Feed(epoch=20, start_ms=2), {}, 24),  # starts that take no time
         (scout(1), Feed(), {"made": 90}, 90),

@@ -21,9 +21,8 @@ def attempt(
     """
     present = standing.fixes
     one = replace(one, predicted=standing.see(present, fixes) or one.predicted)
-    hoped = None if one.predicted is None else one.predicted.low
     try:
-        found = contest(standing.lab, present, fixes, hoped, small_later)
+        found = contest(standing.lab, present, fixes, one.predicted, small_later)
     except BudgetSpent:
         _left_open(standing, one, fixes)
         raise

@@ -9,6 +9,7 @@ from stepscope.stats.intervals import student
 from stepscope.stats.verdict import LEAST, Comparison, Verdict
 from stepscope.tune.gain import costs, keeps_speed
 from stepscope.tune.lab import Fixes, Lab
+from stepscope.tune.outlook import Prediction
 from stepscope.tune.trial import Trial
 
 
@@ -28,8 +29,13 @@ class Look:
     so are candidates."""
 
 
-LOOKS: Final = (Look(2, 1.2, 0, 1.5), Look(3, 1.1, 1, 1.9), Look(5, 1.0, 2, 1.6))
-"""A fix that does nothing wins at most 2 of 1,000 times under nine kinds of noise, and less than
+LOOKS: Final = (
+    Look(2, 1.2, 0, 1.5),
+    Look(2, 1.5, 1, 1.5),
+    Look(3, 1.1, 1, 1.9),
+    Look(5, 1.0, 2, 1.6),
+)
+"""A fix that does nothing wins at most 2 of 1,000 times under ten kinds of noise, and less than
 once in 5,000 where processes differ by 1%: tests/tune/test_tune_contest.py simulates it. Three
 processes are too few for a gain under a tenth: where half of all processes are 5% slower by
 chance, it would be 16 of 1,000."""
@@ -38,6 +44,9 @@ _MANY: Final = 5
 _APART: Final = 1.35  # how much wider the interval may be where the sides do not overlap
 _SMALL: Final = 1.1  # gains under it take five processes
 _HOPED: Final = 1.1  # a predicted gain that one slow process does not speak against
+_SURPRISING: Final = 0.87  # so much slower is no fix by itself; a machine may be
+_FAR: Final = 1.5  # how many times as fast the slowest is as the fastest of the other side
+_BEYOND: Final = 2.5  # and how many times the noise of processes that must be
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +63,22 @@ class Contest:
 
 
 def contest(
-    lab: Lab, base: Fixes, other: Fixes, hoped: float | None = None, small_later: bool = False
+    lab: Lab,
+    base: Fixes,
+    other: Fixes,
+    predicted: Prediction | None = None,
+    small_later: bool = False,
 ) -> Contest:
     """Whether `other` is better than `base`, which has trials already.
 
-    `hoped`: the low end of what was predicted; None: nothing was. One process may end it where it
-    shows no gain; to win it takes two of a gain of a fifth, three of a tenth, five of less.
-    Where a gain was predicted and the first process shows none, the base has another one at once,
-    and its earlier ones no longer count. So it has where the gain is small, which may be the
-    machine's. What five processes could not show any more ends at once.
+    One process may end it where it shows no gain; to win it takes two of a gain of a fifth, three
+    of a tenth, five of less. The base has another process at once, and its earlier ones no longer
+    count, where the first one of the other is far slower than it, or shows no gain where one was
+    predicted: that may be the machine. So may a small gain, and one larger than predicted: beside
+    these too the base has another process. What five processes could not show any more ends.
     `small_later`: leave it open after one process where that shows a small gain.
     """
+    hoped = 0.0 if predicted is None else predicted.low
     started, since = len(lab.trials(base)), 0
     first = _one(lab, other)
     if first is not None:
@@ -72,21 +86,24 @@ def contest(
     found = lab.compare(base, other)
     if found is None:
         return Contest(False, f"trials do not tell about {lab.objective}")
-    if not _promising(found, hoped, lab.floor()) and hoped is not None and hoped >= _HOPED:
+    if _doubtful(found, hoped, lab):
         ended = _one(lab, base)  # the machine may have become slower since
         if ended is not None:
             return ended
         since, found = started, lab.compare(base, other, started) or found
     if not _promising(found, hoped, lab.floor()):
         return Contest(False, f"not {_better(lab)} in one trial: {found.ratio:.2f}×", found)
-    if (hoped or 0.0) < _HOPED and not _winnable(lab, base, other, found, since):
+    if hoped < _HOPED and not _winnable(lab, base, other, found, since):
         words = f"too little to tell from the noise of processes: {found.ratio:.2f}×"
         return Contest(False, words, found)
     small = 1 + LEAST <= found.ratio < LOOKS[0].least and lab.objective != "memory"
     if small_later and small and found.ratio < _SMALL:
         return Contest(False, None, found, put_off=True)
-    if small and since < started and (ended := _refuted(lab, base, other, since, started)):
-        return ended
+    unforeseen = lab.objective != "memory" and found.ratio > (predicted.high if predicted else 1)
+    if (small or unforeseen) and since < started:
+        ended = _refuted(lab, base, other, since, started)
+        if ended is not None:
+            return ended
     for look in _MEMORY if lab.objective == "memory" else LOOKS:
         of_base = max(since + look.processes, started + look.fresh)
         ended = _fill(lab, base, other, of_base, look.processes)
@@ -101,8 +118,15 @@ def contest(
     return Contest(False, _not_better(found, lab), found)
 
 
+def _doubtful(found: Comparison, hoped: float, lab: Lab) -> bool:
+    """Whether one process that shows no gain may be the machine's doing."""
+    if lab.objective == "memory" or _promising(found, hoped, lab.floor()):
+        return False
+    return hoped >= _HOPED or found.ratio < _SURPRISING
+
+
 def _refuted(lab: Lab, base: Fixes, other: Fixes, since: int, started: int) -> Contest | None:
-    """One more process of the base, beside what looks like a small gain: the end, where that is
+    """One more process of the base, beside a gain that may be the machine's: the end, where it is
     none against all of the base's or against this one."""
     ended = _one(lab, base)
     if ended is not None:
@@ -115,23 +139,25 @@ def _refuted(lab: Lab, base: Fixes, other: Fixes, since: int, started: int) -> C
     return None
 
 
-def _promising(found: Comparison, hoped: float | None, floor: float | None) -> bool:
+def _promising(found: Comparison, hoped: float, floor: float | None) -> bool:
     """A gain of less than 2% is never claimed; one slow process does not refute a prediction."""
     if found.ratio >= 1 + LEAST:
         return True
-    return hoped is not None and hoped >= _HOPED and found.ratio * (1 + (floor or 0.0)) >= hoped
+    return hoped >= _HOPED and found.ratio * (1 + (floor or 0.0)) >= hoped
 
 
 def _clears(lab: Lab, base: Fixes, other: Fixes, found: Comparison, look: Look, since: int) -> bool:
-    """FASTER, and so were the interval wider; or, of many processes, every one is better than
-    every one of the other side: of five, chance does that once in 252 times."""
+    """FASTER, and so were the interval wider; or every process is better than every one of the
+    other side: far better, one of them fresh, or one of many, as chance does once in 252 times."""
     if found.verdict is not Verdict.FASTER:
         return False
     if _low(found, look.wider) > 1 + LEAST:
         return True
     ours, theirs = costs(lab.trials(base)[since:], lab.trials(other), lab.objective)
-    apart = min(map(fmean, ours)) > max(map(fmean, theirs))
-    return look.processes >= _MANY and apart and _low(found, _APART) > 1 + LEAST
+    apart = min(map(fmean, ours)) / max(map(fmean, theirs))
+    if look.fresh and apart >= max(_FAR, exp(_BEYOND * (lab.spread() or 0.0))):
+        return True
+    return look.processes >= _MANY and apart > 1 and _low(found, _APART) > 1 + LEAST
 
 
 def _low(found: Comparison, wider: float) -> float:

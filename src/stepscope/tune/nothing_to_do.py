@@ -39,12 +39,17 @@ def config(scout: Document) -> Document:
     return scout.get("config") or {}
 
 
-def _workers(scout: Document) -> str | None:
+def waiting(scout: Document) -> float | None:
+    """The share of a step in which it waits for data; None: not known."""
     step_ms = (scout.get("steps") or {}).get("mean_ms")
     waits = (scout.get("phases_ms") or {}).get("data_wait")
-    if any(one.get("num_workers") for one in loaders(scout)) or not step_ms or waits is None:
+    return None if not step_ms or waits is None else float(waits / step_ms)
+
+
+def _workers(scout: Document) -> str | None:
+    share = waiting(scout)
+    if any(one.get("num_workers") for one in loaders(scout)) or share is None:
         return None
-    share = waits / step_ms
     return f"steps hardly wait for data ({share:.1%} of the time)" if share < _LITTLE else None
 
 

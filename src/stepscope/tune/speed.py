@@ -26,6 +26,7 @@ _ROUNDS = 2  # of full buffers: a loader half as fast as the rest drains them in
 FEWEST, MOST = 24, 400
 _EPOCHS = 3  # the first is left out, and two more show what their starts take
 _SLIGHT = 0.005  # of an epoch: starts that take less need not be seen
+_LEAST_PACE = 0.1  # of a step's time, however much of it is waiting
 _DEAR = 4.5  # times the seconds wanted, for an epoch's start to be waited for
 
 
@@ -112,14 +113,20 @@ def _whole_cycles(series: Floats, feed: Feed) -> int:
 
 
 def steps_needed(
-    scouted: Speed, feed: Feed, made: int | None = None, buffer: int = 0, target_s: float = 2.0
+    scouted: Speed,
+    feed: Feed,
+    made: int | None = None,
+    buffer: int = 0,
+    waiting: float = 0.0,
+    target_s: float = 2.0,
 ) -> int:
     """How many steps a trial should make, from a first look at the program.
 
     Enough for `target_s` seconds at its pace, for four rounds of full buffers (`buffer`: of the
     largest number of workers to be tried, in steps), and for the starts of epochs where those are
-    short and starts take time, as of workers. `made`: how many the program makes by itself, where
-    it ended before it was told to.
+    short and starts take time, as of workers. `waiting`: the share of a step in which it waits for
+    data, which workers make ready. `made`: how many the program makes by itself, where it ended
+    before it was told to.
     """
     wanted = [FEWEST, 2 * _ROUNDS * max(feed.buffer, buffer)]
     if scouted.step_ms:
@@ -127,7 +134,8 @@ def steps_needed(
         wanted.append(scouted.first + round(target_s / each_s))
         dear = feed.start_ms > _SLIGHT * feed.epoch * each_s * 1e3
         if buffer or feed.buffer or dear:
-            wanted.append(_to_epoch_starts(feed.epoch, _DEAR * target_s / each_s))
+            pace_s = each_s * max(1 - waiting, _LEAST_PACE)
+            wanted.append(_to_epoch_starts(feed.epoch, _DEAR * target_s / pace_s))
     most = MOST if made is None else min(MOST, made)
     return min(most, max(wanted))
 

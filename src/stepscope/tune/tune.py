@@ -18,7 +18,7 @@ from stepscope.tune.home import open_home
 from stepscope.tune.identity import identity
 from stepscope.tune.journal import Journal, journaled, open_journal
 from stepscope.tune.lab import Lab
-from stepscope.tune.nothing_to_do import device
+from stepscope.tune.nothing_to_do import device, waiting
 from stepscope.tune.outlook import outlook
 from stepscope.tune.patching import Patching, patched
 from stepscope.tune.places import place_named
@@ -128,7 +128,7 @@ class Tuning:
         buffer = _PREFETCH * most_workers(seen)
         given = self._request.steps
         steps = given or steps_needed(speed, feed, made)
-        buffered = given or steps_needed(speed, feed, made, buffer)
+        buffered = given or steps_needed(speed, feed, made, buffer, waiting(seen) or 0.0)
         return Lab(
             budget,
             Ask(steps=steps, proof=True),
