@@ -211,6 +211,34 @@ def test_two_calls_before_backward_do_not_share_activations(tmp_path, stand):
     assert Replayed.count
 
 
+class WithLoss(Net):
+    """Computes its own loss, given a number to divide by."""
+
+    def forward(self, x, count):
+        return {"loss": super().forward(x)["out"].square().sum() / count}
+
+
+def test_a_loss_that_the_program_scales_in_place_is_one_that_gets_gradients(tmp_path, stand):
+    def losses():
+        torch.manual_seed(0)
+        model = WithLoss()
+
+        def loss(_):
+            found = model(torch.randn(8, 6), torch.tensor(24.0))["loss"]
+            found *= 0.5
+            return found
+
+        return stepped(model.parameters(), 10, loss)
+
+    plain = losses()
+    with fixed(tmp_path, "cuda_graph") as run:
+        assert torch.equal(losses(), plain)
+    assert Replayed.count
+    told = run.fixes()["cuda_graph"]
+    assert told["state"] == "applied"
+    assert told["where"][0].endswith("for inputs of 8×6 and a number")
+
+
 def test_inputs_that_need_gradients_get_them(tmp_path, stand):
     def losses():
         torch.manual_seed(0)

@@ -8,6 +8,7 @@ from stepscope.fixes.base import Hands
 from stepscope.fixes.graph_checks import unfit_for_graph
 from stepscope.fixes.graph_inputs import Taken, take_apart
 from stepscope.fixes.graph_model import PICKED, GraphedModel
+from stepscope.fixes.graph_noted import noted
 from stepscope.fixes.graph_record import Recorder
 from stepscope.fixes.graph_state import attributes, changed, host_randomness, kept
 from stepscope.fixes.places import raised_at
@@ -103,11 +104,9 @@ class Root:
         if taken.strange is not None:
             self._close(f"it returns a {taken.strange}, which a graph cannot")
             return result
-        handles = [tensor.view_as(tensor) for tensor in taken.tensors]
-        for place, handle in enumerate(handles):
-            if handle.requires_grad:
-                handle.register_hook(lambda _, place=place: self._used.add(place))
-        return taken.together(handles)
+        return taken.together(
+            [noted(tensor, self._used, place) for place, tensor in enumerate(taken.tensors)]
+        )
 
     def _record(self, call: Any, given: Taken, key: Any) -> None:
         reason = unfit_for_graph(self.module, given.tensors, self._recorder.kind)
@@ -138,7 +137,7 @@ class Root:
             return
         self._graphed, self._key, self._attributes = graphed, key, before
         self._recordings += 1
-        shapes = " and ".join("×".join(map(str, t.shape)) for t in given.tensors)
+        shapes = " and ".join("×".join(map(str, t.shape)) or "a number" for t in given.tensors)
         self._hands.applied(f"forward and backward of {self._name}, for inputs of {shapes}")
 
     def _close(self, reason: str) -> None:
