@@ -277,6 +277,16 @@ def test_half_precision_is_tried_with_channels_last_as_one_and_each_alone():
     assert all(not one.along for one in without)
 
 
+@pytest.mark.parametrize(("samples", "as_one"), [(3200, True), (32000, False), (None, False)])
+def test_workers_are_tried_with_being_kept_where_epochs_are_short(samples, as_one):
+    document = scout(loaders=[loader(samples=samples)])
+    gain = Prediction(3.0, 2.5, 3.5)
+    found, _ = candidates(document, see=lambda _, other: gain if len(other) == 1 else None)
+    pairs = [one for one in found if one.whole == ("workers=12", "persistent")]
+    assert [one.predicted for one in pairs] == [gain] * as_one
+    assert "workers=12" in [one.fix for one in found if not one.along]
+
+
 def test_on_a_gpu_both_are_tried_with_the_compiler_too():
     all_three = ("amp=bf16", "channels_last", "compile=reduce-overhead")
     found, _ = candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))

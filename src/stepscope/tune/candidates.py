@@ -26,6 +26,9 @@ _TOGETHER: Final = (("amp", "channels_last"), ("amp", "channels_last", "compile"
 """Fixes that may each be of no use without the others: convolutions in 16 bits want their channels
 last, and transpose what is not; and a GPU that waits for its launches gains by neither, until
 those are compiled away."""
+_KEPT: Final = ("workers", "persistent")
+"""The same where epochs are short: starting workers anew takes much of what they gain."""
+_SHORT: Final = 130  # steps of an epoch, three of which a trial can have
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +116,7 @@ def candidates(
     for one in [one for one in found if one.after is not None and one.after not in names]:
         found.remove(one)
         left.append(LeftOut(one.fix, f"nothing to do without {one.after}"))
-    return ordered([*_together(found, device(scout), see), *found], base_s=1.0), left
+    return ordered([*_together(found, scout, see), *found], base_s=1.0), left
 
 
 def ordered(found: Iterable[Candidate], base_s: float) -> list[Candidate]:
@@ -150,21 +153,28 @@ def beside(fixes: Fixes, one: Candidate) -> Fixes:
     return fixes
 
 
-def _together(found: Sequence[Candidate], on: str, see: Outlook) -> list[Candidate]:
+def _together(found: Sequence[Candidate], scout: Document, see: Outlook) -> list[Candidate]:
     """Those of the candidates that are worth a trial as one."""
-    named = {one.name: one for one in found}
-    sets = [[named[name] for name in names] for names in _TOGETHER if named.keys() >= {*names}]
+    named, on = {one.name: one for one in found}, device(scout)
+    wanted = [*_TOGETHER, _KEPT] if _short_epochs(scout) else _TOGETHER
+    sets = [[named[name] for name in names] for names in wanted if named.keys() >= {*names}]
     return [
         replace(
             first,
             kind=max((one.kind for one in (first, *others)), key=KINDS.index),
-            predicted=see((), (first.fix, *(one.fix for one in others))),
+            predicted=see((), (first.fix, *(one.fix for one in others)))
+            or (first.predicted if first.name in _KEPT else None),
             extra_s=sum(one.extra_s for one in (first, *others)),
             along=tuple(one.fix for one in others),
         )
         for first, *others in sets
         if on == "cuda" or not any(one.name == "compile" for one in others)
     ]
+
+
+def _short_epochs(scout: Document) -> bool:
+    sizes = [(one.get("samples"), one.get("batch_size")) for one in loaders(scout)]
+    return bool(sizes) and all(count and size and count / size <= _SHORT for count, size in sizes)
 
 
 def _candidate(fix: Fix, text: str, kind: str, scout: Document, see: Outlook) -> Candidate:

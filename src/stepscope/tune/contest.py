@@ -1,6 +1,6 @@
 """Two sets of fixes against each other: trials in turn, until one may be called better or not."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, sqrt
 from statistics import fmean
 from typing import Final
@@ -76,6 +76,7 @@ def contest(
     count, where the first one of the other is far slower than it, or shows no gain where one was
     predicted: that may be the machine. So may a small gain, and one larger than predicted: beside
     these too the base has another process. What five processes could not show any more ends.
+    A gain that was predicted needs no wider margin than its interval: it is not one of many.
     `small_later`: leave it open after one process where that shows a small gain.
     """
     hoped = 0.0 if predicted is None else predicted.low
@@ -111,9 +112,11 @@ def contest(
             return ended
         found = lab.compare(base, other, since)
         assert found is not None
+        if hoped >= _HOPED:
+            look = replace(look, wider=1.0)
         if found.ratio >= look.least and _clears(lab, base, other, found, look, since):
             return _judged(lab, base, other, found)
-        if found.ratio < 1 + LEAST or not _winnable(lab, base, other, found, since):
+        if found.ratio < 1 + LEAST or not _winnable(lab, base, other, found, since, hoped):
             break
     return Contest(False, _not_better(found, lab), found)
 
@@ -164,7 +167,9 @@ def _low(found: Comparison, wider: float) -> float:
     return float(found.ratio * (found.low / found.ratio) ** wider)
 
 
-def _winnable(lab: Lab, base: Fixes, other: Fixes, found: Comparison, since: int) -> bool:
+def _winnable(
+    lab: Lab, base: Fixes, other: Fixes, found: Comparison, since: int, hoped: float = 0.0
+) -> bool:
     """Whether the last look could still show the gain, were it larger than seen by as much as
     chance takes away or adds."""
     spread = lab.spread()
@@ -173,7 +178,8 @@ def _winnable(lab: Lab, base: Fixes, other: Fixes, found: Comparison, since: int
     sides = len(lab.trials(base)) - since, len(lab.trials(other))
     luck = spread * sqrt(sum(1 / side for side in sides))
     reach = student(2 * _MANY - 2) * spread * sqrt(2 / _MANY)
-    return found.ratio * exp(luck - _APART * reach) > 1 + LEAST
+    wider = 1.0 if hoped >= _HOPED else _APART
+    return found.ratio * exp(luck - wider * reach) > 1 + LEAST
 
 
 def _fill(lab: Lab, base: Fixes, other: Fixes, of_base: int, of_other: int) -> Contest | None:
