@@ -27,6 +27,17 @@ def merged(earlier: Mapping[str, Any], found: Sequence[Any]) -> dict[str, Any]:
     return _numbered(told, earlier["run"] + len(new))
 
 
+def without_stale(earlier: Mapping[str, Any], at_once: Sequence[Fixes]) -> dict[str, Any]:
+    """A program's cells but for those of many fixes that are not asked for any more."""
+    whys, asked = earlier["whys"], {"+".join(fixes) for fixes in at_once}
+    told = {
+        text: (state, held, whys[why])
+        for text, (state, held, why) in earlier["cells"].items()
+        if text.count("+") < 2 or text in asked
+    }
+    return _numbered(told, earlier["run"])
+
+
 def lacking(
     earlier: Mapping[str, Any], sets: Sequence[Fixes], judged_by: Callable[[Fixes], Fixes]
 ) -> list[Fixes]:

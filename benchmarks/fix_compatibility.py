@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from _about import about
-from _fix_cells import FAULTS, LATE, kept, lacking, merged
+from _fix_cells import FAULTS, LATE, kept, lacking, merged, without_stale
 from _fix_table import placed, table
 
 HERE = Path(__file__).resolve().parent
@@ -55,7 +55,8 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     document = described(options)
     if (options.programs or options.missing) and out.exists():
         earlier = json.loads(out.read_text())
-        document["programs"] = earlier["programs"]
+        known = earlier["programs"]
+        document["programs"] = {p: without_stale(known[p], cells.together()) for p in known}
         document["command"] = f"{earlier['command']}; {document['command']}"
     sets = [*cells.singles(), *cells.variants(options.device), *cells.together()]
     sets += cells.pairs(options.device) if options.pairs else []
@@ -64,6 +65,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
         known = document["programs"]
         asked = {p: lacking(known.get(p, {}), sets, cells.judged_by) for p in asked}
         asked = {program: fixes for program, fixes in asked.items() if fixes}
+    out.write_text(json.dumps(document) + "\n")
     for program, found in ran(cells, asked, options):
         before = document["programs"].get(program) if options.missing else None
         document["programs"][program] = merged(before, found) if before else kept(found)

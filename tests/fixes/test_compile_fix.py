@@ -91,6 +91,39 @@ def test_the_other_modes_train_too(tmp_path, eager, value):
     assert run.fixes()["compile"]["value"] == value
 
 
+def accumulate(device="cpu", none=True):
+    """Losses of a training with two batches to a step, and where gradients lay after the first
+    one's backward and at the second one's."""
+    torch.manual_seed(0)
+    model = Net().to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    first = next(model.parameters())
+    losses, places, before = [], [], 0
+    for number, x in enumerate(torch.randn(16, 4, 6, device=device)):
+        loss = model(x).square().mean()
+        if number % 2:
+            places.append((before, first.grad.data_ptr()))
+        loss.backward()
+        before = first.grad.data_ptr()
+        losses.append(loss.detach())
+        if number % 2:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=none)
+    return torch.stack(losses), places
+
+
+@pytest.mark.parametrize("none", [True, False])
+def test_gradients_that_are_added_to_are_put_where_no_replay_writes(tmp_path, eager, none):
+    losses, places = accumulate(none=none)
+    assert all(before == after for before, after in places)
+    with fixed(tmp_path, "compile=reduce-overhead"):
+        again, places = accumulate(none=none)
+    torch.testing.assert_close(again, losses)
+    moved = [before != after for before, after in places]
+    assert moved[0]
+    assert all(moved) is none  # else they stay where they were put
+
+
 def test_mode_and_dynamic_reach_torch(tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr(nn.Module, "compile", lambda self, **options: given.append(options))
@@ -191,6 +224,17 @@ def test_inductor_trains_on_the_cpu(tmp_path):
         _, again, same = train()
     torch.testing.assert_close(again, losses)
     torch.testing.assert_close(same, outputs)
+    assert run.fixes()["compile"]["state"] == "applied"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("none", [True, False])
+def test_accumulated_gradients_survive_replays_on_the_gpu(tmp_path, none):
+    losses, _ = accumulate("cuda", none)
+    with fixed(tmp_path, "compile=reduce-overhead") as run:
+        again, _ = accumulate("cuda", none)
+    torch.testing.assert_close(again, losses, rtol=1e-3, atol=1e-5)
     assert run.fixes()["compile"]["state"] == "applied"
 
 

@@ -70,7 +70,7 @@ def test_the_environment_it_asks_for_is_text(one: Fix) -> None:
 
 
 def test_the_names_are_those_of_the_files() -> None:
-    assert len(set(NAMES)) == len(NAMES) == 23
+    assert len(set(NAMES)) == len(NAMES) == 24
     assert [one.name for one in every()] == list(NAMES)
 
 

@@ -163,12 +163,14 @@ def test_what_is_in_place_already_is_left_out():
     ):  # fmt: skip
         assert name in out, name
     assert out["amp"] == "the program uses autocast already (bfloat16)"
-    assert set(tried(document)) == {"pin", "prefetch", "sdpa"}
+    assert set(tried(document)) == {"pin", "prefetch", "recycle", "sdpa"}
 
 
 def test_without_loaders_nothing_is_tried_on_them():
     out = left(scout(loaders=[]), allow="semantic")
-    for name in ("workers", "persistent", "pin", "prefetch", "cache", "batch", "drop_last"):
+    for name in (
+        "workers", "persistent", "pin", "prefetch", "recycle", "cache", "batch", "drop_last",
+    ):  # fmt: skip
         assert out[name] == "no DataLoader is used here"
 
 
@@ -206,12 +208,20 @@ def test_inference_has_no_optimizer_to_fuse_and_nothing_to_capture():
     assert "compile=reduce-overhead" in tried(document)
 
 
-def test_keeping_workers_waits_for_workers():
+@pytest.mark.parametrize("name", ["persistent", "recycle"])
+def test_what_is_of_workers_waits_for_workers(name):
     found = {one.name: one for one in candidates(scout())[0]}
-    assert found["persistent"].after == "workers"
+    assert found[name].after == "workers"
     have = {one.name: one for one in candidates(scout(loaders=[loader(num_workers=2)]))[0]}
-    assert have["persistent"].after is None
-    assert left(scout(), skip=("workers",))["persistent"] == "nothing to do without workers"
+    assert have[name].after is None
+    assert left(scout(), skip=("workers",))[name] == "nothing to do without workers"
+
+
+def test_memory_of_small_batches_is_not_recycled():
+    steps = {"mean_ms": 50.0, "what": "training"}
+    out = left(scout(steps=steps | {"batch_bytes": 98_304}))
+    assert out["recycle"] == "batches are small (96.0 KiB)"
+    assert "recycle" in tried(scout(steps=steps | {"batch_bytes": 19_267_584}))
 
 
 def test_some_fixes_are_tried_only_where_a_finding_names_them():

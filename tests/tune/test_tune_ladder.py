@@ -127,6 +127,18 @@ def test_of_two_that_exclude_each_other_the_better_one_stays():
     assert not any({"cuda_graph", "compile=default"} <= set(ask.fixes) for ask in machine.asks)
 
 
+@pytest.mark.parametrize(("status", "kept"), [("broke", True), ("not_applicable", False)])
+def test_a_value_that_breaks_the_program_makes_room_for_another(status, kept):
+    machine = Machine(
+        lambda fixes: 10.0 / (1.5 if fixes else 1),
+        ends={"compile=reduce-overhead": (status, "gradients are accumulated")},
+    )
+    one = Candidate("compile=reduce-overhead", "numeric", instead=("compile=default",))
+    found = search(Standing(machine.lab()), [one])
+    assert found.fixes == (("compile=default",) if kept else ())
+    assert found.rejected[0].why == "gradients are accumulated"
+
+
 @pytest.mark.parametrize(
     "status", ["not_applicable", "broke", "out_of_memory", "failed", "timed_out"]
 )

@@ -3,11 +3,13 @@
 import pytest
 from whatif_tasks import FETCH, host, launch, make, wait
 
+from stepscope.analyze.whatif import changes
 from stepscope.analyze.whatif.priors import (
     BETWEEN_NS,
     GRAPH_BETWEEN_NS,
     HAND_OVER_MS_PER_MB,
     LATENCY_NS,
+    RECYCLED,
     WORKER_MS_PER_MB,
 )
 from stepscope.analyze.whatif.replay import host_times, replay, run_tiles
@@ -162,6 +164,19 @@ def test_batches_of_first_workers_have_to_be_carried_over():
     assert step(16, 0, 10.0) >= 1.2 + 10 * HAND_OVER_MS_PER_MB
     assert step(2, 1, 10.0) == pytest.approx(4.0), "what was measured with workers has it in it"
     assert step(0, 0, 10.0) == pytest.approx(9.0)
+
+
+def test_memory_that_was_used_before_costs_less_to_hand_over():
+    def step(workers, measured, recycled=True):
+        loader = Loader(20.0, workers, cores=4, hand_over_ms=4.0, batch_mb=10.0, measured=measured)
+        made = make(host(0, "data_wait"), FETCH, host(9000), loader=loader)
+        return replay(changes.recycled()(made) if recycled else made).step_ms
+
+    assert step(1, 0) == pytest.approx(20.0 + RECYCLED * 10 * WORKER_MS_PER_MB)
+    assert step(1, 1) == pytest.approx(20.0 - (1 - RECYCLED) * 10 * WORKER_MS_PER_MB)
+    gained = step(4, 4, recycled=False) - step(4, 4)
+    assert gained == pytest.approx((1 - RECYCLED) * 10 * HAND_OVER_MS_PER_MB)
+    assert step(0, 0) == step(0, 0, recycled=False), "without workers nothing is handed over"
 
 
 def test_workers_take_processor_time_from_a_host_that_computes():

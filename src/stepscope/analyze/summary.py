@@ -142,6 +142,7 @@ def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
         "std_ms": float(times.std()) if known else None,
         "samples_per_s": samples / total_s if samples and total_s else None,
         "samples_per_step": samples / len(times) if samples else None,
+        "batch_bytes": max((fact["bytes"] for fact in facts["batch"]), default=None),
         "warmup_steps": first,
         "window_steps": int(steps.in_window.sum()),
         "measured_steps": int(use.sum()) if known else 0,

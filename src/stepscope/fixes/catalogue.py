@@ -18,6 +18,7 @@ NAMES = (
     "persistent",
     "pin",
     "prefetch",
+    "recycle",
     "nosync",
     "lazyitem",
     "tf32",

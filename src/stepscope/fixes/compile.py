@@ -4,11 +4,11 @@ from typing import Any
 from weakref import WeakSet
 
 from stepscope.fixes.base import Edit, Fix, Hands, Kind
+from stepscope.fixes.compile_replays import guard_replays
 from stepscope.fixes.compile_tools import OF_TORCH, compile_in_place, missing_tools, unfit_model
 
 _MODES = ("default", "reduce-overhead", "max-autotune")
 _REPLAYED = ("reduce-overhead", "max-autotune")
-_SMALL = 16 << 20  # bytes of an output that is worth a copy
 _backend: str | None = None  # tests put another compiler here, which needs no tools
 
 
@@ -45,7 +45,7 @@ class Compile(Fix):
 
         hands.seams.root_found(found)
         if mode in _REPLAYED:
-            _guard_outputs(hands, compiled)
+            guard_replays(hands, compiled)
 
     def explain(self, error: BaseException, line: str) -> str | None:
         text = str(error)
@@ -65,43 +65,6 @@ class Compile(Fix):
         arguments = [f'mode="{mode}"'] if mode != "default" else []
         text = ", ".join([*arguments, *(["dynamic=True"] if dynamic else [])])
         return Edit(f"call model.compile({text}) once the model is on its device")
-
-
-def _guard_outputs(hands: Hands, compiled: WeakSet[Any]) -> None:
-    """Modes that replay CUDA graphs: say where a step begins, and hand out copies of outputs.
-
-    A replay overwrites what the one before returned, which a program may have kept.
-    """
-    import torch
-    from torch.utils._pytree import tree_map_only
-
-    fresh = False  # whether an optimizer has stepped since the last call
-
-    def stepped(call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal fresh
-        fresh = True
-        return call(optimizer, *args, **kwargs)
-
-    def called(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal fresh
-        if module not in compiled:
-            return call(module, *args, **kwargs)
-        if fresh and torch.is_grad_enabled():
-            fresh = False
-            torch.compiler.cudagraph_mark_step_begin()
-        result = call(module, *args, **kwargs)
-        if type(result) is torch.Tensor:
-            return _copied(result)
-        return tree_map_only(torch.Tensor, _copied, result)
-
-    hands.seams.optimizer_stepped(stepped)
-    hands.seams.root_called(called)
-
-
-def _copied(tensor: Any) -> Any:
-    if not tensor.is_cuda or tensor.numel() * tensor.element_size() > _SMALL:
-        return tensor
-    return tensor.clone()
 
 
 FIX = Compile()

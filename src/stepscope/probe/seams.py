@@ -44,6 +44,10 @@ class Seams:
             self._patches.set(owner, name, _woven(getattr(owner, name), mark))
         chain.append(handler)
 
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Have another value at `owner.name`, in forked children too."""
+        self._patches.set(owner, name, value)
+
     def unseen(self, call: Handler, *args: Any, **kwargs: Any) -> Any:
         """A call in which no root model is looked for, as of layers computed anew in backward."""
         roots = self.core.roots

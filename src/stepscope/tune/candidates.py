@@ -26,6 +26,7 @@ _TOGETHER: Final = (("amp", "channels_last"), ("amp", "channels_last", "compile"
 """Fixes that may each be of no use without the others: convolutions in 16 bits want their channels
 last, and transpose what is not; and a GPU that waits for its launches gains by neither, until
 those are compiled away."""
+_OF_WORKERS: Final = ("persistent", "recycle")
 _KEPT: Final = ("workers", "persistent")
 """The same where epochs are short: starting workers anew takes much of what they gain."""
 _SHORT: Final = 130  # steps of an epoch, three of which a trial can have
@@ -49,6 +50,8 @@ class Candidate:
     """The fix without which it has nothing to do; None: it stands alone."""
     along: tuple[str, ...] = ()
     """Fixes that are tried with it, as one."""
+    instead: tuple[str, ...] = ()
+    """The same fix with other values, to be tried where the program breaks with this one."""
 
     @property
     def name(self) -> str:
@@ -107,11 +110,7 @@ def candidates(
             left.append(LeftOut(fix.name, why))
             continue
         each = [_candidate(fix, text, kind, scout, see) for text in texts]
-        found += (
-            each
-            if chosen
-            else [max(each, key=lambda one: one.predicted is not None and one.predicted.speedup)]
-        )
+        found += each if chosen else [_likeliest(each)]
     names = {one.name for one in found}
     for one in [one for one in found if one.after is not None and one.after not in names]:
         found.remove(one)
@@ -153,6 +152,12 @@ def beside(fixes: Fixes, one: Candidate) -> Fixes:
     return fixes
 
 
+def _likeliest(each: Sequence[Candidate]) -> Candidate:
+    """The one with the largest predicted gain, the others in its stead."""
+    best = max(each, key=lambda one: one.predicted is not None and one.predicted.speedup)
+    return replace(best, instead=tuple(one.fix for one in each if one is not best))
+
+
 def _together(found: Sequence[Candidate], scout: Document, see: Outlook) -> list[Candidate]:
     """Those of the candidates that are worth a trial as one."""
     named, on = {one.name: one for one in found}, device(scout)
@@ -166,6 +171,7 @@ def _together(found: Sequence[Candidate], scout: Document, see: Outlook) -> list
             or (first.predicted if first.name in _KEPT else None),
             extra_s=sum(one.extra_s for one in (first, *others)),
             along=tuple(one.fix for one in others),
+            instead=(),
         )
         for first, *others in sets
         if on == "cuda" or not any(one.name == "compile" for one in others)
@@ -178,7 +184,7 @@ def _short_epochs(scout: Document) -> bool:
 
 
 def _candidate(fix: Fix, text: str, kind: str, scout: Document, see: Outlook) -> Candidate:
-    alone = fix.name == "persistent" and not any(one.get("num_workers") for one in loaders(scout))
+    alone = fix.name in _OF_WORKERS and not any(one.get("num_workers") for one in loaders(scout))
     return Candidate(
         fix=text,
         kind=kind,

@@ -49,8 +49,16 @@ def _each(standing: Standing, found: Sequence[Candidate], small_later: bool) -> 
             _leave(standing, one)
         elif attempt(standing, one, fixes, small_later and bool(left or later)) is None:
             later.append(one)
+        elif _broke(standing, one):
+            left += [replace(one, fix=text, instead=()) for text in one.instead]
     search.untried = too_long
     return trimmed([*later, *left], standing.fixes)
+
+
+def _broke(standing: Standing, one: Candidate) -> bool:
+    """Whether the program could not go on with it."""
+    broken = (other.fix for other in standing.search.rejected if other.state == "broke")
+    return one.fix in broken
 
 
 def _again(standing: Standing) -> None:

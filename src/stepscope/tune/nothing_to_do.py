@@ -7,6 +7,7 @@ from stepscope.fixes.base import Fix
 
 Document = Mapping[str, Any]
 _LITTLE: Final = 0.01  # of the step waits for data: workers could not take more from it
+_WORTH_RECYCLING: Final = 1 << 18  # bytes of a batch
 _HALVES: Final = {"float16", "bfloat16"}
 _DESCRIBED: Final = 4  # models at most: there may be more
 
@@ -62,6 +63,13 @@ def _cache(scout: Document) -> str | None:
 def _persistent(scout: Document) -> str | None:
     kept = all(one.get("persistent_workers") for one in loaders(scout))
     return "workers are kept already" if kept else None
+
+
+def _recycle(scout: Document) -> str | None:
+    size = (scout.get("steps") or {}).get("batch_bytes")
+    if size is None or size >= _WORTH_RECYCLING:
+        return None
+    return f"batches are small ({size / 1024:.1f} KiB)"
 
 
 def _drop_last(scout: Document) -> str | None:
@@ -153,12 +161,15 @@ def _foreach(scout: Document) -> str | None:
     return "the optimizer updates many parameters at once already"
 
 
-_OF_LOADERS: Final = ("workers", "persistent", "pin", "prefetch", "cache", "batch", "drop_last")
+_OF_LOADERS: Final = (
+    "workers", "persistent", "pin", "prefetch", "recycle", "cache", "batch", "drop_last",
+)  # fmt: skip
 _OF_OPTIMIZERS: Final = ("foreach", "fused_optimizer", "accumulate")
 _REASONS: Final[Mapping[str, Callable[[Document], str | None]]] = {
     "workers": _workers,
     "cache": _cache,
     "persistent": _persistent,
+    "recycle": _recycle,
     "drop_last": _drop_last,
     "nosync": _waits("synchronize", "the program never calls torch.cuda.synchronize"),
     "lazyitem": _waits("item", "nothing reads a CUDA scalar with .item()"),

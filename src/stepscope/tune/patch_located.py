@@ -178,7 +178,7 @@ _FINDERS: dict[str, Callable[[Fix, Any, list[str], Files], Found]] = {
     **dict.fromkeys(("tf32", "cudnn_benchmark", "threads", "expandable_segments"), _at_the_top),
     **dict.fromkeys(("channels_last", "compile"), _at_the_model),
     **dict.fromkeys(("nosync", "lazyitem"), _in_the_loop),
-    **dict.fromkeys(("affinity", "cache", "prefetch", "cuda_graph"), _by_hand),
+    **dict.fromkeys(("affinity", "cache", "prefetch", "recycle", "cuda_graph"), _by_hand),
     **dict.fromkeys(("accumulate", "checkpointing"), _by_hand),
     "amp": _autocast,
 }

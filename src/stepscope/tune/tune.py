@@ -36,7 +36,7 @@ from stepscope.tune.values import most_workers, other_values
 SCOUT: Final = 48
 """Steps of the first look, those recorded at kernel level among them."""
 _PREFETCH: Final = 2  # batches ahead of each worker, as loaders have it
-_LOADING: Final = {"workers", "prefetch", "persistent"}
+_LOADING: Final = {"workers", "prefetch", "persistent", "recycle"}
 """Fixes under which batches are ready before they are asked for: many steps show their pace."""
 _FOR_PROOF: Final = 0.25  # of the budget, kept back for the proof
 _OF_OUTPUTS: Final = 3  # trials that the proof of an inference program takes

@@ -1,4 +1,5 @@
-"""Two batches per step, clipped gradients, two groups of parameters, a schedule, two workers."""
+"""Two batches per step, clipped gradients, two groups of parameters, a schedule, two workers
+with batches of 281 KiB."""
 
 import sys
 
@@ -11,10 +12,10 @@ DEVICE = sys.argv[1] if len(sys.argv) > 1 else "cpu"
 EVERY = 2
 
 torch.manual_seed(0)
-inputs = torch.randn(46, 12)
+inputs = torch.randn(46, 9000)
 targets = inputs[:, :4].sum(dim=1, keepdim=True)
 loader = DataLoader(TensorDataset(inputs, targets), batch_size=8, shuffle=True, num_workers=2)
-model = nn.Sequential(nn.Linear(12, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 1)).to(DEVICE)
+model = nn.Sequential(nn.Linear(9000, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 1)).to(DEVICE)
 matrices = [p for p in model.parameters() if p.dim() > 1]
 vectors = [p for p in model.parameters() if p.dim() == 1]
 optimizer = torch.optim.AdamW(

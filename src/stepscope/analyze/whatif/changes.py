@@ -22,7 +22,7 @@ from stepscope.analyze.whatif.changes_host import (
     scale_host,
     unblock_copies,
 )
-from stepscope.analyze.whatif.changes_loader import batch_time, prefetch, workers
+from stepscope.analyze.whatif.changes_loader import batch_time, prefetch, recycled, workers
 from stepscope.analyze.whatif.changes_phase import fused_optimizer, remove_phase, scale_phase
 from stepscope.analyze.whatif.tasks import Tasks
 
@@ -39,6 +39,7 @@ __all__ = [
     "no_launch_cost",
     "overlap_copies",
     "prefetch",
+    "recycled",
     "remove_host",
     "remove_phase",
     "scale_copies",

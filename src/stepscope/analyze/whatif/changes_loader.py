@@ -42,3 +42,13 @@ def batch_time(factor: float) -> Callable[[Tasks], Tasks]:
         return replace(tasks, loader=replace(loader, batch_ms=loader.batch_ms * factor))
 
     return change
+
+
+def recycled() -> Callable[[Tasks], Tasks]:
+    """Workers hand batches over in memory that was used before."""
+
+    def change(tasks: Tasks) -> Tasks:
+        loader = tasks.loader
+        return tasks if loader is None else replace(tasks, loader=replace(loader, recycled=True))
+
+    return change

@@ -19,6 +19,7 @@ GAINS: Final[Mapping[str, Gain]] = {
     "workers": data.more_workers,
     "pin": data.pin,
     "prefetch": data.prefetch,
+    "recycle": data.recycle,
     "nosync": data.nosync,
     "lazyitem": data.lazyitem,
     "tf32": tf32,

@@ -7,6 +7,7 @@ from stepscope.analyze.whatif.changes import (
     batch_time,
     drop_waits,
     overlap_copies,
+    recycled,
     scale_host,
     scale_phase,
     unblock_copies,
@@ -47,6 +48,11 @@ def prefetch(value: str | None, known: Known) -> list[Change] | None:
     if known.device != "cuda":
         return None
     return [unblock_copies(pinned_speedup(known)), overlap_copies()]
+
+
+def recycle(value: str | None, known: Known) -> list[Change] | None:
+    """Batches of workers no longer come in fresh memory."""
+    return [recycled()] if _loaders(known) else None
 
 
 def nosync(value: str | None, known: Known) -> list[Change] | None:

@@ -5,7 +5,7 @@ being steady, the queue's slope is a worker's time for a batch over their number
 smooths. So it needs no simulation; the step is no shorter than that slope.
 """
 
-from stepscope.analyze.whatif.priors import HAND_OVER_MS_PER_MB, WORKER_MS_PER_MB
+from stepscope.analyze.whatif.priors import HAND_OVER_MS_PER_MB, RECYCLED, WORKER_MS_PER_MB
 from stepscope.analyze.whatif.tasks import Loader, Tasks
 
 _SHARED = 0.95  # of the cores' time, where host and workers fill them: they also wait in turn
@@ -15,19 +15,21 @@ def batch_cost_ns(loader: Loader) -> float:
     """What one batch costs the host: making it, or taking it from a worker."""
     if not loader.workers:
         return loader.batch_ms * 1e6
-    carried = loader.batch_mb * HAND_OVER_MS_PER_MB if _first_workers(loader) else 0.0
-    return (loader.hand_over_ms + carried) * 1e6 + late_ns(loader)
+    carried = loader.hand_over_ms + _carrying(loader, HAND_OVER_MS_PER_MB)
+    return max(0.0, carried) * 1e6 + late_ns(loader)
 
 
 def made_ns(loader: Loader) -> float:
     """What a worker takes for a batch while no other work is in its way."""
-    carried = loader.batch_mb * WORKER_MS_PER_MB if _first_workers(loader) else 0.0
-    return (loader.batch_ms + carried) * 1e6
+    return max(0.0, loader.batch_ms + _carrying(loader, WORKER_MS_PER_MB)) * 1e6
 
 
-def _first_workers(loader: Loader) -> bool:
-    """Whether there are workers now and were none when times were measured."""
-    return loader.measured == 0 < loader.workers
+def _carrying(loader: Loader, ms_per_mb: float) -> float:
+    """Ms of getting a batch from a worker to the host beyond what was measured, which had none of
+    it where there were no workers, and all of it where there were."""
+    now = (RECYCLED if loader.recycled else 1.0) if loader.workers else 0.0
+    before = 0.0 if loader.measured == 0 else 1.0
+    return loader.batch_mb * ms_per_mb * (now - before) if loader.workers else 0.0
 
 
 def late_ns(loader: Loader) -> float:

@@ -121,6 +121,8 @@ class Loader:
     """Megabytes of a batch, which has to get from a worker to the host; 0 where not known."""
     measured: int | None = None
     """With how many workers the times were measured; None: as many as `workers`."""
+    recycled: bool = False
+    """Whether workers hand batches over in memory that was used before, which was not measured."""
 
 
 @dataclass(frozen=True, slots=True)
