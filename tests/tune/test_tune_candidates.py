@@ -287,13 +287,23 @@ def test_half_precision_is_tried_with_channels_last_as_one_and_each_alone():
     assert all(not one.along for one in without)
 
 
-@pytest.mark.parametrize(("samples", "as_one"), [(3200, True), (32000, False), (None, False)])
-def test_workers_are_tried_with_being_kept_where_epochs_are_short(samples, as_one):
-    document = scout(loaders=[loader(samples=samples)])
-    gain = Prediction(3.0, 2.5, 3.5)
-    found, _ = candidates(document, see=lambda _, other: gain if len(other) == 1 else None)
-    pairs = [one for one in found if one.whole == ("workers=12", "persistent")]
-    assert [one.predicted for one in pairs] == [gain] * as_one
+@pytest.mark.parametrize(
+    ("samples", "size", "along"),
+    [
+        (3200, 98_304, ["persistent"]),
+        (32000, 19_267_584, ["recycle"]),
+        (3200, 19_267_584, ["persistent", "recycle"]),
+        (32000, 98_304, []),
+        (None, None, []),
+    ],
+)
+def test_workers_are_tried_with_what_they_need(samples, size, along):
+    steps = {"mean_ms": 50.0, "what": "training", "batch_bytes": size}
+    document = scout(loaders=[loader(samples=samples)], steps=steps)
+    found, _ = candidates(document, see=lambda _, other: Prediction(len(other), 1.0, 9.0))
+    sets = [one for one in found if one.fix == "workers=12" and one.along]
+    assert [[*one.along] for one in sets] == ([along] if along else [])
+    assert [one.predicted.speedup for one in sets] == [1 + len(along)] * bool(along)
     assert "workers=12" in [one.fix for one in found if not one.along]
 
 

@@ -27,9 +27,10 @@ _TOGETHER: Final = (("amp", "channels_last"), ("amp", "channels_last", "compile"
 last, and transpose what is not; and a GPU that waits for its launches gains by neither, until
 those are compiled away."""
 _OF_WORKERS: Final = ("persistent", "recycle")
-_KEPT: Final = ("workers", "persistent")
-"""The same where epochs are short: starting workers anew takes much of what they gain."""
+"""Tried with workers, as one, where epochs are short and where batches are large: starting workers
+anew, or carrying batches over in fresh memory, takes much of what they gain."""
 _SHORT: Final = 130  # steps of an epoch, three of which a trial can have
+_LARGE: Final = 1 << 20  # bytes of a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +162,14 @@ def _likeliest(each: Sequence[Candidate]) -> Candidate:
 def _together(found: Sequence[Candidate], scout: Document, see: Outlook) -> list[Candidate]:
     """Those of the candidates that are worth a trial as one."""
     named, on = {one.name: one for one in found}, device(scout)
-    wanted = [*_TOGETHER, _KEPT] if _short_epochs(scout) else _TOGETHER
-    sets = [[named[name] for name in names] for names in wanted if named.keys() >= {*names}]
+    sets = [[named[name] for name in names] for names in _TOGETHER if named.keys() >= {*names}]
+    if alone := [one for one in found if one.after is not None and _matters(one, scout)]:
+        sets.append([named["workers"], *alone])
     return [
         replace(
             first,
             kind=max((one.kind for one in (first, *others)), key=KINDS.index),
-            predicted=see((), (first.fix, *(one.fix for one in others)))
-            or (first.predicted if first.name in _KEPT else None),
+            predicted=see((), (first.fix, *(one.fix for one in others))),
             extra_s=sum(one.extra_s for one in (first, *others)),
             along=tuple(one.fix for one in others),
             instead=(),
@@ -178,9 +179,12 @@ def _together(found: Sequence[Candidate], scout: Document, see: Outlook) -> list
     ]
 
 
-def _short_epochs(scout: Document) -> bool:
-    sizes = [(one.get("samples"), one.get("batch_size")) for one in loaders(scout)]
-    return bool(sizes) and all(count and size and count / size <= _SHORT for count, size in sizes)
+def _matters(one: Candidate, scout: Document) -> bool:
+    """Whether workers are likely to need it."""
+    if one.name == "recycle":
+        return int((scout.get("steps") or {}).get("batch_bytes") or 0) >= _LARGE
+    sizes = [(each.get("samples"), each.get("batch_size")) for each in loaders(scout)]
+    return all(count and size and count / size <= _SHORT for count, size in sizes)
 
 
 def _candidate(fix: Fix, text: str, kind: str, scout: Document, see: Outlook) -> Candidate:

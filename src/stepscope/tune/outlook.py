@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepscope.analyze.whatif.gains import change_for
+from stepscope.analyze.whatif.gains import NOT_IN_A_STEP, change_for
 from stepscope.diagnose.case import Case, Replayable, case_of_run, ranged
 
 Fixes = tuple[str, ...]
@@ -37,7 +37,8 @@ def outlook(document: Mapping[str, Any], folder: Path) -> Outlook:
 
     def seen(base: Fixes, other: Fixes) -> Prediction | None:
         new = tuple(one for one in other if one not in base)
-        if case is not None and all(_changes(case, one) is not None for one in new):
+        acting = [one for one in new if one.partition("=")[0] not in NOT_IN_A_STEP]
+        if case is not None and acting and all(_changes(case, one) is not None for one in acting):
             before, after = (_replayed(case, fixes, memory) for fixes in (base, other))
             if before and after:
                 error = case.model.error if case.model is not None else 0.0
