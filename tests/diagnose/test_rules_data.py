@@ -11,7 +11,8 @@ from stepscope.diagnose.rules import look
 from stepscope.record.finding import Place
 
 RULES = (
-    "loader_bound", "few_workers", "many_workers", "no_persistent_workers", "no_prefetch",
+    "loader_bound", "few_workers", "fresh_memory", "many_workers", "no_persistent_workers",
+    "no_prefetch",
     "tiny_samples", "slow_storage", "gpu_augmentation", "oversubscribed", "no_pinning",
     "pageable_copies", "unoverlapped_copies", "repeated_copies", "device_to_host", "reads_values",
     "reads_tensors", "prints_tensors", "synchronizes", "sized_results", "waits_together",
@@ -267,6 +268,37 @@ def test_taking_over_batches_that_are_there_is_no_lateness():
 def test_short_epochs_explain_late_batches_better():
     document = waiting(2.0, batch=20.0, loaders=[loader()], account_s={"epoch_start": 20.0})
     assert "data.no_prefetch" not in found(document)
+
+
+def large(workers=4, mb=19.0, fixes=(), **more):
+    """A run whose workers hand over large batches."""
+    steps = {"mean_ms": 30.0, "batch_bytes": mb * 1e6}
+    return waiting(10.0, workers=workers, batch=80.0, steps=steps, fixes=list(fixes), **more)
+
+
+def test_large_batches_in_fresh_memory_are_told_with_what_it_takes():
+    one = found(large(), after=24.0, rules=["fresh_memory"])["data.fresh_memory"]
+    assert one.title == "Each batch of 19 MB is handed over in fresh memory"
+    assert "about 17.1 ms for new shared memory" in one.why
+    assert "75% of both can be saved" in one.why
+    assert str(one.fix) == "recycle"
+    assert one.predicted.speedup == pytest.approx(30 / 24)
+    assert one.share == pytest.approx(0.2)
+    assert one.where == (Place(PROGRAM, 40),)
+
+
+@pytest.mark.parametrize(
+    ("document", "after"),
+    [
+        (large(workers=0), 24.0),
+        (large(mb=0.5), 24.0),
+        (large(), 29.7),  # too little
+        (large(), None),  # nothing tells what it would gain
+        (large(fixes=[{"name": "recycle", "state": "applied"}]), 24.0),
+    ],
+)
+def test_fresh_memory_is_not_told_where_it_does_not_matter(document, after):
+    assert found(document, after=after, rules=["fresh_memory"]) == {}
 
 
 def test_tiny_samples_are_not_a_matter_of_workers():

@@ -81,7 +81,7 @@ def test_copies_that_nothing_hides():
     window = trace(copies=[copies("HtoD", "pinned", 24.0, overlapped=0.25)])
 
     def replayed(*changes):
-        return 15.0 if len(changes) > 1 else 19.0  # a batch ahead, or only not waited for
+        return 15.0 if len(changes) > 2 else 19.0  # a batch ahead, or only not waited for
 
     result = found(show(), replayed, window=window)
     assert set(result) == {"transfer.not_overlapped"}

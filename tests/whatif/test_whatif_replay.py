@@ -9,6 +9,7 @@ from stepscope.analyze.whatif.priors import (
     GRAPH_BETWEEN_NS,
     HAND_OVER_MS_PER_MB,
     LATENCY_NS,
+    PINNING_MS_PER_MB,
     RECYCLED,
     WORKER_MS_PER_MB,
 )
@@ -177,6 +178,22 @@ def test_memory_that_was_used_before_costs_less_to_hand_over():
     gained = step(4, 4, recycled=False) - step(4, 4)
     assert gained == pytest.approx((1 - RECYCLED) * 10 * HAND_OVER_MS_PER_MB)
     assert step(0, 0) == step(0, 0, recycled=False), "without workers nothing is handed over"
+
+
+def test_a_thread_that_pins_batches_takes_them_over_beside_the_step():
+    def step(*made_so, host_us=9000):
+        loader = Loader(20.0, 16, cores=64, hand_over_ms=0.3, batch_mb=20.0, measured=0)
+        tasks = make(host(0, "data_wait"), FETCH, host(host_us), loader=loader)
+        for change in made_so:
+            tasks = change(tasks)
+        return replay(tasks).step_ms
+
+    carried = 20 * HAND_OVER_MS_PER_MB
+    assert step() == pytest.approx(9.3 + carried)
+    assert step(changes.pinned()) == pytest.approx(9.3)
+    alone = step(changes.pinned(), host_us=100)
+    assert alone == pytest.approx(carried + 20 * PINNING_MS_PER_MB), "one thread does it all"
+    assert step(changes.pinned(), changes.recycled(), host_us=100) < 0.5 * alone
 
 
 def test_workers_take_processor_time_from_a_host_that_computes():

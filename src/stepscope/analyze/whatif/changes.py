@@ -22,7 +22,7 @@ from stepscope.analyze.whatif.changes_host import (
     scale_host,
     unblock_copies,
 )
-from stepscope.analyze.whatif.changes_loader import batch_time, prefetch, recycled, workers
+from stepscope.analyze.whatif.changes_loader import batch_time, pinned, prefetch, recycled, workers
 from stepscope.analyze.whatif.changes_phase import fused_optimizer, remove_phase, scale_phase
 from stepscope.analyze.whatif.tasks import Tasks
 
@@ -38,6 +38,7 @@ __all__ = [
     "merge_kernels",
     "no_launch_cost",
     "overlap_copies",
+    "pinned",
     "prefetch",
     "recycled",
     "remove_host",

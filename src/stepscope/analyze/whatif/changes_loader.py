@@ -52,3 +52,13 @@ def recycled() -> Callable[[Tasks], Tasks]:
         return tasks if loader is None else replace(tasks, loader=replace(loader, recycled=True))
 
     return change
+
+
+def pinned() -> Callable[[Tasks], Tasks]:
+    """A thread takes batches over from workers and pins them."""
+
+    def change(tasks: Tasks) -> Tasks:
+        loader = tasks.loader
+        return tasks if loader is None else replace(tasks, loader=replace(loader, pinned=True))
+
+    return change

@@ -7,6 +7,7 @@ from stepscope.analyze.whatif.changes import (
     batch_time,
     drop_waits,
     overlap_copies,
+    pinned,
     recycled,
     scale_host,
     scale_phase,
@@ -39,15 +40,18 @@ def cache(value: str | None, known: Known) -> list[Change] | None:
 
 
 def pin(value: str | None, known: Known) -> list[Change] | None:
-    """Copies to the device no longer block, at the rate measured for pinned memory."""
-    return [unblock_copies(pinned_speedup(known))] if known.device == "cuda" else None
+    """Copies to the device no longer block, at the rate measured for pinned memory, and a thread
+    takes batches over from workers."""
+    if known.device != "cuda":
+        return None
+    return [unblock_copies(pinned_speedup(known)), pinned()]
 
 
 def prefetch(value: str | None, known: Known) -> list[Change] | None:
     """The same, and they run beside compute."""
     if known.device != "cuda":
         return None
-    return [unblock_copies(pinned_speedup(known)), overlap_copies()]
+    return [unblock_copies(pinned_speedup(known)), pinned(), overlap_copies()]
 
 
 def recycle(value: str | None, known: Known) -> list[Change] | None:

@@ -26,6 +26,8 @@ HAND_OVER_MS_PER_MB = 0.35
 """What a megabyte of a worker's batch costs the host: mapping it, touching it first, unmapping."""
 RECYCLED = 0.25
 """What is left of both where that memory was used before: benchmarks/worker_memory.py."""
+PINNING_MS_PER_MB = 0.05
+"""What a megabyte costs the thread that pins batches, besides taking it over: a copy."""
 BARE_HOST = 0.45
 """Bare over recorded host time, where the clocks cannot tell for waiting at a full queue: between
 0.35 and 0.55 in programs whose clocks could tell."""

@@ -123,6 +123,8 @@ class Loader:
     """With how many workers the times were measured; None: as many as `workers`."""
     recycled: bool = False
     """Whether workers hand batches over in memory that was used before, which was not measured."""
+    pinned: bool = False
+    """Whether a thread takes batches over and pins them, which was not measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from stepscope.record.finding import Finding
 
 RULES: tuple[str, ...] = (
     "few_workers",
+    "fresh_memory",
     "gpu_augmentation",
     "loader_bound",
     "many_workers",

@@ -1,0 +1,56 @@
+"""Workers hand large batches over in fresh memory, and making it takes much of their time."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from stepscope.analyze.whatif.gains import change_for
+from stepscope.analyze.whatif.priors import HAND_OVER_MS_PER_MB, RECYCLED, WORKER_MS_PER_MB
+from stepscope.diagnose.case import Case
+from stepscope.diagnose.rank import LEAST
+from stepscope.diagnose.rules._loading import evidence, loading, places
+from stepscope.diagnose.rules._text import ms
+from stepscope.record.finding import Evidence, Finding, FixRef
+
+ID = "data.fresh_memory"
+_LARGE_MB = 1.0
+
+
+def look(case: Case) -> Iterable[Finding]:
+    """Where workers with large batches set the pace, or the step waits for what they hand over."""
+    how, show = loading(case), case.show or {}
+    mb = ((show.get("steps") or {}).get("batch_bytes") or 0) / 1e6
+    if how is None or not how.workers or mb < _LARGE_MB or _recycled(show):
+        return
+    predicted = case.predict(
+        *(change_for("recycle", None, case) or ()),
+        words="workers write batches into memory that was used before",
+        doubt=0.5,
+    )
+    if predicted is None or 1 - 1 / predicted.speedup < LEAST:
+        return
+    yield Finding(
+        id=ID,
+        title=f"Each batch of {mb:.3g} MB is handed over in fresh memory",
+        why=(
+            f"A worker needs about {ms(mb * WORKER_MS_PER_MB)} ms for new shared memory to put a"
+            f" batch in, and the training process {ms(mb * HAND_OVER_MS_PER_MB)} ms to take it over"
+            f" and to give it back; {1 - RECYCLED:.0%} of both can be saved."
+        ),
+        advice=(
+            "Run it with --fix recycle, or give the DataLoader a collate_fn that stacks samples"
+            " into shared tensors which are used again."
+        ),
+        share=1 - 1 / predicted.speedup,
+        evidence=(*evidence(how), Evidence("a batch", mb, "MB")),
+        where=places(how),
+        predicted=predicted,
+        fix=FixRef("recycle"),
+        effort="a collate function with buffers of its own",
+        kind="exact",
+        confidence="medium",
+    )
+
+
+def _recycled(show: Mapping[str, Any]) -> bool:
+    fixes = show.get("fixes") or ()
+    return any(one["name"] == "recycle" and one["state"] == "applied" for one in fixes)
