@@ -9,9 +9,9 @@ import torch
 from fixing import fixed
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from stepscope.fixes import recycle
+from stepscope.fixes import recycle, recycle_slots
 from stepscope.fixes.catalogue import fix
-from stepscope.fixes.recycle_slots import FREE, SENT, TAKEN, Received, Slots, foot_of
+from stepscope.fixes.recycle_slots import FREE, GONE, SENT, TAKEN, Received, Slots, foot_of
 from stepscope.record.errors import UsageError
 
 SIZE = 10_000  # floats of a sample: seven of them are more than 256 KiB
@@ -151,7 +151,10 @@ def handed_over():
 
 def other(received):
     """Something else arrives, which is when memory is looked at."""
-    received.came(Slots(7).take(1 << 19))
+    slots = Slots(7)
+    storage = slots.take(1 << 19)
+    slots.sent(storage)
+    received.came(storage)
 
 
 def test_memory_is_free_once_nothing_refers_to_it(handed_over):
@@ -180,16 +183,48 @@ def test_a_worker_uses_again_what_is_free_and_fits(handed_over):
     slots.sent(first)
     del first
     assert slots.take(1 << 20).data_ptr() != address  # and there
-    foot.state = FREE
     assert slots.take(1 << 19).data_ptr() != address
+    foot.state = FREE
     assert slots.take(1 << 20).data_ptr() == address
     assert foot.state == TAKEN
+
+
+def test_a_worker_gives_back_memory_of_sizes_that_do_not_come_again(handed_over):
+    slots, _, _ = handed_over
+    for number in range(200):
+        storage = slots.take((1 << 20) + 4096 * number)
+        slots.sent(storage)
+        foot_of(storage, 7).state = FREE
+        del storage
+        assert len(slots._slots) == 1
+
+
+def test_the_program_gives_back_what_its_worker_has_no_use_for(handed_over):
+    _, received, hand_over = handed_over
+    gone, kept = (hand_over() for _ in range(2))
+    addresses = gone.data_ptr(), kept.data_ptr()
+    foot_of(gone, 7).state = GONE
+    del gone, kept
+    other(received)
+    assert set(received._slots[os.getpid()]) & set(addresses) == {addresses[1]}
 
 
 def test_what_a_worker_did_not_send_is_used_again_at_once(handed_over):
     slots, _, _ = handed_over
     assert len({slots.take(1 << 20).data_ptr() for _ in range(9)}) == 1
     assert slots.take(1 << 10) is None
+
+
+def test_a_slot_that_is_sent_while_it_is_looked_at_is_not_free(handed_over, monkeypatch):
+    slots, _, _ = handed_over
+    slots.take(1 << 20)
+
+    def unused(*_):
+        slots.sent(slots._slots[0])  # another thread does so, and lets go of it
+        return True
+
+    monkeypatch.setattr(recycle_slots, "_unused", unused)
+    assert not slots._is_free(0)
 
 
 def test_workers_keep_a_few_slots_only(handed_over):
@@ -208,11 +243,20 @@ def test_memory_that_goes_to_another_process_is_not_used_again(handed_over, way)
     addresses = kept.data_ptr(), gone.data_ptr()
     other(received)
     received.forked() if way == "forked" else received.shared(gone)
+    left = {addresses[0]} if way == "shared" else set()
+    assert set(received._slots[os.getpid()]) & set(addresses) == left
     del kept, gone
-    slots._slots.clear()
-    other(received)
-    left = set(received._slots[os.getpid()])
-    assert left & set(addresses) == ({addresses[0]} if way == "shared" else set())
+    slots.take(1 << 20)
+    assert len(slots._slots) == 1 + len(left)
+
+
+def test_memory_that_comes_back_from_elsewhere_is_not_used_again(handed_over):
+    slots, received, hand_over = handed_over
+    storage = hand_over()
+    received.shared(storage)
+    received.came(storage)
+    assert not received._busy
+    assert not slots._is_free(0)
 
 
 def test_a_batch_sent_on_by_the_program_is_noticed(tmp_path):

@@ -16,10 +16,13 @@ from typing import Any, Final
 _FOOT: Final = 64  # bytes behind a batch
 _LEAST: Final = 1 << 18  # bytes of a batch, below which it is not worth it
 _MOST: Final = 64  # slots of a worker
+_NONE: Final[dict[int, Any]] = {}
 FREE: Final = 0
 TAKEN: Final = 1
 SENT: Final = 2
-"""A slot's states: in a worker until it is sent, in the program's process until it is free."""
+GONE: Final = 3
+"""A slot's states: in a worker until it is sent, in the program's process until it is free; and
+gone where the worker wants memory of another size, or a process beside these two may use it."""
 
 
 class _Foot(ctypes.Structure):
@@ -64,13 +67,14 @@ class Slots:
             return None
         if self._pid != os.getpid():
             self._pid, self._slots = os.getpid(), []
-        for place in range(len(self._slots)):
-            if self._fits(place, size) and _unused(self._slots, place):
-                self._slots.append(self._slots.pop(place))
-                break
+        self._slots = [one for one in self._slots if self._state(one) != GONE]
+        free = [place for place in range(len(self._slots)) if self._is_free(place)]
+        fitting = [place for place in free if self._slots[place].nbytes() == size + _FOOT]
+        if fitting:
+            self._slots.append(self._slots.pop(fitting[0]))
         else:
-            new = UntypedStorage._new_shared(size + _FOOT)
-            self._slots = [*self._slots[1 - _MOST :], new]
+            self._make_room(free)
+            self._slots.append(UntypedStorage._new_shared(size + _FOOT))
         storage = self._slots[-1]
         foot = _Foot.from_address(storage.data_ptr() + size)
         foot.state, foot.pid, foot.mark = TAKEN, self._pid, self._mark
@@ -82,10 +86,23 @@ class Slots:
         if foot is not None:
             foot.state = SENT
 
-    def _fits(self, place: int, size: int) -> bool:
-        storage = self._slots[place]
+    def _state(self, storage: Any) -> int:
         foot = foot_of(storage, self._mark)
-        return storage.nbytes() == size + _FOOT and foot is not None and foot.state != SENT
+        return GONE if foot is None else int(foot.state)
+
+    def _is_free(self, place: int) -> bool:
+        """In this order: what nobody has any more has been marked by whoever sent it."""
+        return _unused(self._slots, place) and self._state(self._slots[place]) in (FREE, TAKEN)
+
+    def _make_room(self, free: list[int]) -> None:
+        """One of another size goes, the oldest: so there are no more than are on their way."""
+        if free:
+            storage = self._slots.pop(free[0])  # mapped as long as it has a name
+            foot = foot_of(storage, self._mark)
+            if foot is not None:
+                foot.state = GONE
+        elif len(self._slots) == _MOST:
+            del self._slots[0]
 
 
 class Received:
@@ -100,12 +117,14 @@ class Received:
     def came(self, storage: Any) -> None:
         """A storage has arrived. Kept mapped, it is found there when it comes again."""
         foot = foot_of(storage, self._mark)
-        if foot is None:
+        if foot is None or foot.state != SENT:  # it has been elsewhere
             return
         with self._lock:
             self._release()
             pid, address = foot.pid, storage.data_ptr()
             slots = self._slots.setdefault(pid, OrderedDict())
+            for other in [other for other in slots if _foot_at(slots, other).state == GONE]:
+                del slots[other]
             slots[address] = storage
             slots.move_to_end(address)
             self._busy.add((pid, address))
@@ -128,22 +147,33 @@ class Received:
         used again."""
         with self._lock:
             address = storage.data_ptr()
-            for pid, slots in self._slots.items():
-                if slots.pop(address, None) is not None:
-                    self._busy.discard((pid, address))
+            for pid in [pid for pid, slots in self._slots.items() if address in slots]:
+                self._let_go(pid, address)
 
     def forked(self) -> None:
         """Another process may go on reading what is in use here now."""
         with self._lock:
-            for pid, address in self._busy:
-                self._slots[pid].pop(address, None)
-            self._busy.clear()
+            for pid, address in [*self._busy]:
+                self._let_go(pid, address)
+
+    def _let_go(self, pid: int, address: int) -> None:
+        slots = self._slots.get(pid, _NONE)
+        if address in slots:
+            _foot_at(slots, address).state = GONE
+            del slots[address]
+        self._busy.discard((pid, address))
 
     def _release(self) -> None:
         """Tell workers of what is not in use any more."""
         for pid, address in [*self._busy]:
-            if _unused(self._slots[pid], address):
-                _Foot.from_address(
-                    self._slots[pid][address].nbytes() + address - _FOOT
-                ).state = FREE
-                self._busy.discard((pid, address))
+            slots = self._slots.get(pid, _NONE)
+            known = address in slots
+            if known and not _unused(slots, address):
+                continue
+            if known:
+                _foot_at(slots, address).state = FREE
+            self._busy.discard((pid, address))
+
+
+def _foot_at(slots: Any, address: int) -> _Foot:
+    return _Foot.from_address(address + slots[address].nbytes() - _FOOT)
