@@ -279,7 +279,7 @@ def large(workers=4, mb=19.0, fixes=(), **more):
 def test_large_batches_in_fresh_memory_are_told_with_what_it_takes():
     one = found(large(), after=24.0, rules=["fresh_memory"])["data.fresh_memory"]
     assert one.title == "Each batch of 19 MB is handed over in fresh memory"
-    assert "about 17.1 ms for new shared memory" in one.why
+    assert "By what other machines took, a worker needs about 17.1 ms for new" in one.why
     assert "75% of both can be saved" in one.why
     assert str(one.fix) == "recycle"
     assert one.predicted.speedup == pytest.approx(30 / 24)

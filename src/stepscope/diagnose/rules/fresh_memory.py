@@ -32,9 +32,10 @@ def look(case: Case) -> Iterable[Finding]:
         id=ID,
         title=f"Each batch of {mb:.3g} MB is handed over in fresh memory",
         why=(
-            f"A worker needs about {ms(mb * WORKER_MS_PER_MB)} ms for new shared memory to put a"
-            f" batch in, and the training process {ms(mb * HAND_OVER_MS_PER_MB)} ms to take it over"
-            f" and to give it back; {1 - RECYCLED:.0%} of both can be saved."
+            f"By what other machines took, a worker needs about {ms(mb * WORKER_MS_PER_MB)} ms for"
+            " new shared memory to put a batch in, and the training process"
+            f" {ms(mb * HAND_OVER_MS_PER_MB)} ms to take it over and to give it back;"
+            f" {1 - RECYCLED:.0%} of both can be saved."
         ),
         advice=(
             "Run it with --fix recycle, or give the DataLoader a collate_fn that stacks samples"
