@@ -283,8 +283,8 @@ def test_half_precision_is_tried_with_channels_last_as_one_and_each_alone():
     ways = [one.whole for one in found if {"amp", "channels_last"} & set(map(name_of, one.whole))]
     assert ("amp=bf16", "channels_last") in ways
     assert {("amp=bf16",), ("channels_last",)} < set(ways)
-    without, _ = candidates(scout(), skip=("channels_last",))
-    assert all(not one.along for one in without)
+    on_cpu, _ = candidates(scout("cpu"), skip=("channels_last",))
+    assert all(not one.along for one in on_cpu)
 
 
 @pytest.mark.parametrize(
@@ -307,11 +307,27 @@ def test_workers_are_tried_with_what_they_need(samples, size, along):
     assert "workers=12" in [one.fix for one in found if not one.along]
 
 
-def test_on_a_gpu_both_are_tried_with_the_compiler_too():
-    all_three = ("amp=bf16", "channels_last", "compile=reduce-overhead")
+@pytest.mark.parametrize("launches", ["cuda_graph", "compile=reduce-overhead"])
+def test_on_a_gpu_both_are_tried_with_what_takes_launches_away_too(launches):
+    all_three = ("amp=bf16", "channels_last", launches)
     found, _ = candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))
     (one,) = [one for one in found if one.whole == all_three]
     assert (one.kind, one.predicted.speedup) == ("numeric", 3)
-    assert one.extra_s == extra_s("compile=reduce-overhead", "cuda")
+    assert one.extra_s == extra_s(launches, "cuda")
+
+
+def test_what_needs_no_compiler_is_tried_first_and_models_without_convolutions_need_two():
+    found, _ = candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))
+    sets = [one.along for one in found if one.fix == "amp=bf16" and one.along]
+    assert sets == [
+        ("channels_last", "cuda_graph"),
+        ("channels_last",),
+        ("channels_last", "compile=reduce-overhead"),
+    ]
+    found, _ = candidates(scout(), skip=("channels_last",))
+    assert [one.along for one in found if one.along] == [("cuda_graph",)]
+
+
+def test_without_a_gpu_no_set_takes_launches_away():
     on_cpu, _ = candidates(scout("cpu"))
     assert {len(one.along) for one in on_cpu} == {0, 1}

@@ -18,6 +18,7 @@ from tune_machine import (
 from stepscope.record.errors import UsageError
 from stepscope.tune.candidates import Candidate, LeftOut, clash, extra_s
 from stepscope.tune.final import confirm
+from stepscope.tune.outlook import Prediction
 from stepscope.tune.rungs import Rejected
 from stepscope.tune.search import search
 from stepscope.tune.standing import Standing
@@ -347,6 +348,33 @@ def test_fixes_that_are_hidden_by_launches_are_found_with_the_compiler():
     assert set(found.fixes) == {"amp=bf16", "channels_last", "compile=reduce-overhead"}
     assert len(found.rungs) == 1
     assert (found.rejected, found.untried) == ([], [])
+
+
+GRAPHED = [
+    *TOGETHER,
+    Candidate("amp=bf16", "numeric", along=("channels_last", "cuda_graph")),
+    Candidate("cuda_graph", "numeric"),
+]
+
+
+def test_a_part_that_has_nothing_to_do_is_tried_once_and_the_set_without_it():
+    machine = Machine(only_both, ends={"cuda_graph": ("not_applicable", "called in a thread")})
+    wide = [replace(one, predicted=Prediction(2.0 + len(one.along), 1.0, 9.0)) for one in GRAPHED]
+    found = search(Standing(machine.lab()), wide)
+    assert [rung.candidate.whole for rung in found.rungs] == [("amp=bf16", "channels_last")]
+    assert [ask.fixes for ask in machine.asks if "cuda_graph" in ask.fixes] == [
+        ("amp=bf16", "channels_last", "cuda_graph")
+    ]
+    (one,) = found.rejected
+    assert (one.fix, one.state, one.why) == ("cuda_graph", "not_applicable", "called in a thread")
+
+
+def test_what_is_left_of_a_set_without_its_idle_part_has_its_chance():
+    ends = {"channels_last": ("not_applicable", "no convolutions")}
+    machine = Machine(lambda fixes: 10.0 if len(fixes) < 2 else 6.0, ends=ends)
+    found = search(Standing(machine.lab()), GRAPHED[3:])
+    assert set(found.fixes) == {"amp=bf16", "cuda_graph"}
+    assert [one.fix for one in found.rejected] == ["channels_last"]
 
 
 def test_what_is_kept_of_a_set_already_is_no_part_of_its_rung():

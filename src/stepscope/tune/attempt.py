@@ -5,7 +5,7 @@ from dataclasses import replace
 from stepscope.stats.verdict import LEAST
 from stepscope.tune.budget import BudgetSpent
 from stepscope.tune.candidates import KINDS, Candidate, name_of
-from stepscope.tune.contest import contest
+from stepscope.tune.contest import Contest, contest
 from stepscope.tune.lab import Fixes
 from stepscope.tune.rungs import UNSETTLED, Rejected
 from stepscope.tune.standing import Standing
@@ -17,7 +17,8 @@ def attempt(
     """The set with a candidate against what is kept; whether it took its place.
 
     None: it looks like a small gain and is to be settled later, which was asked for. Of fixes that
-    were tried as one and did not win nothing is said: each has its own chance.
+    were tried as one and did not win nothing is said, but of one that has nothing to do here: each
+    has its own chance.
     """
     present = standing.fixes
     one = replace(one, predicted=standing.see(present, fixes) or one.predicted)
@@ -32,8 +33,7 @@ def attempt(
             without = tuple(other for other in fixes if other != idle)
             return attempt(standing, one, without, small_later)
     if one.along and not found.won:
-        if found.failed is None:
-            standing.beaten[one.label] = (one, standing.speed)
+        _lost_together(standing, one, found)
         return False
     if found.put_off:
         return None
@@ -54,6 +54,14 @@ def attempt(
             return False
     standing.keep(one, fixes, found.comparison, proof)
     return True
+
+
+def _lost_together(standing: Standing, one: Candidate, found: Contest) -> None:
+    failed = found.failed
+    if failed is None:
+        standing.beaten[one.label] = (one, standing.speed)
+    elif failed.status == "not_applicable" and failed.blame in one.whole:
+        standing.reject(Rejected(failed.blame, str(found.why), failed.status))
 
 
 def _left_open(standing: Standing, one: Candidate, fixes: Fixes) -> None:

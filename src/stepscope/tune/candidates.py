@@ -22,10 +22,15 @@ _IF_FOUND: Final = ("affinity", "cache", "threads", "expandable_segments", "drop
 _COMPILING_S: Final = {"cuda": 35.0, "cpu": 20.0}
 _AUTOTUNING: Final = 5.0  # times as long
 _LEAST: Final = 1.02
-_TOGETHER: Final = (("amp", "channels_last"), ("amp", "channels_last", "compile"))
+_TOGETHER: Final = (
+    ("amp", "channels_last"),
+    ("amp", "channels_last", "cuda_graph"),
+    ("amp", "channels_last", "compile"),
+)
 """Fixes that may each be of no use without the others: convolutions in 16 bits want their channels
 last, and transpose what is not; and a GPU that waits for its launches gains by neither, until
-those are compiled away."""
+those are recorded or compiled away."""
+_WITHOUT_CONVOLUTIONS: Final = (("amp", "cuda_graph"),)
 _OF_WORKERS: Final = ("persistent", "recycle")
 """Tried with workers, as one, where epochs are short and where batches are large: starting workers
 anew, or carrying batches over in fresh memory, takes much of what they gain."""
@@ -162,7 +167,8 @@ def _likeliest(each: Sequence[Candidate]) -> Candidate:
 def _together(found: Sequence[Candidate], scout: Document, see: Outlook) -> list[Candidate]:
     """Those of the candidates that are worth a trial as one."""
     named, on = {one.name: one for one in found}, device(scout)
-    sets = [[named[name] for name in names] for names in _TOGETHER if named.keys() >= {*names}]
+    known = _TOGETHER if "channels_last" in named else _WITHOUT_CONVOLUTIONS
+    sets = [[named[name] for name in names] for names in known if named.keys() >= {*names}]
     if alone := [one for one in found if one.after is not None and _matters(one, scout)]:
         sets.append([named["workers"], *alone])
     return [

@@ -1,6 +1,6 @@
 """Fixes added one by one while they help."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
@@ -34,7 +34,7 @@ def _each(standing: Standing, found: Sequence[Candidate], small_later: bool) -> 
     search = standing.search
     too_long = search.untried if search.stopped == BUDGET else []
     while left:
-        left = trimmed(left, standing.fixes)
+        left = trimmed(left, standing.fixes, _unfit(standing))
         one = _next(standing, left)
         if one is None:
             break
@@ -49,16 +49,26 @@ def _each(standing: Standing, found: Sequence[Candidate], small_later: bool) -> 
             _leave(standing, one)
         elif attempt(standing, one, fixes, small_later and bool(left or later)) is None:
             later.append(one)
-        elif _broke(standing, one):
-            left += [replace(one, fix=text, instead=()) for text in one.instead]
+        else:
+            left += _rest(standing, one)
     search.untried = too_long
-    return trimmed([*later, *left], standing.fixes)
+    return trimmed([*later, *left], standing.fixes, _unfit(standing))
 
 
-def _broke(standing: Standing, one: Candidate) -> bool:
-    """Whether the program could not go on with it."""
-    broken = (other.fix for other in standing.search.rejected if other.state == "broke")
-    return one.fix in broken
+def _rest(standing: Standing, one: Candidate) -> list[Candidate]:
+    """What was not tried of it: its other values where the program broke, the set without the part
+    that has nothing to do."""
+    if one.fix in _ended_as(standing, "broke"):
+        return [replace(one, fix=text, instead=()) for text in one.instead]
+    return [one] if one.along and _unfit(standing) & {*one.whole} else []
+
+
+def _unfit(standing: Standing) -> set[str]:
+    return _ended_as(standing, "not_applicable")
+
+
+def _ended_as(standing: Standing, state: str) -> set[str]:
+    return {one.fix for one in standing.search.rejected if one.state == state}
 
 
 def _again(standing: Standing) -> None:
@@ -66,11 +76,11 @@ def _again(standing: Standing) -> None:
     while True:
         now = standing.speed
         slow = [one for one, speed in standing.beaten.values() if now / speed >= _MOVED]
-        one = _next(standing, trimmed(slow, standing.fixes))
+        one = _next(standing, trimmed(slow, standing.fixes, _unfit(standing)))
         if one is None:
             break
         for other in slow:
-            if _new(other, standing.fixes) == one.whole:
+            if _new(other, {*standing.fixes, *_unfit(standing)}) == one.whole:
                 standing.beaten[other.label] = (other, now)
         fixes = beside(standing.fixes, one)
         gains = one.predicted is None or one.predicted.high >= 1
@@ -78,17 +88,19 @@ def _again(standing: Standing) -> None:
             attempt(standing, one, fixes)
 
 
-def trimmed(left: Sequence[Candidate], present: Fixes) -> list[Candidate]:
-    """Without what is kept already; each set of fixes once."""
+def trimmed(
+    left: Sequence[Candidate], present: Iterable[str], unfit: Iterable[str] = ()
+) -> list[Candidate]:
+    """Without what is kept already and what has nothing to do here; each set of fixes once."""
     found: dict[Fixes, Candidate] = {}
     for one in sorted(left, key=lambda one: len(one.along)):
-        if new := _new(one, present):
+        if new := _new(one, {*present, *unfit}):
             found.setdefault(new, replace(one, fix=new[0], along=new[1:]))
     return list(found.values())
 
 
-def _new(one: Candidate, present: Fixes) -> Fixes:
-    return tuple(fix for fix in one.whole if fix not in present)
+def _new(one: Candidate, settled: Set[str]) -> Fixes:
+    return tuple(fix for fix in one.whole if fix not in settled)
 
 
 def _next(standing: Standing, left: Sequence[Candidate]) -> Candidate | None:
