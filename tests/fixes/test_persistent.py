@@ -114,6 +114,32 @@ def test_an_epoch_broken_off_is_followed_by_a_whole_one(tmp_path):
         assert torch.equal(torch.cat([batch for batch, _ in loader]), Numbers().data)
 
 
+def test_workers_that_live_to_the_end_of_the_program_are_told_to_end(tmp_path, monkeypatch):
+    ends = []
+    monkeypatch.setattr("atexit.register", ends.append)
+    with fixed(tmp_path, "persistent"):
+        loader = DataLoader(Numbers(), batch_size=4, num_workers=2)
+        list(loader)
+        workers = loader._iterator._workers
+        assert all(worker.is_alive() for worker in workers)
+        for end in ends:
+            end()
+        assert [worker.exitcode for worker in workers] == [0, 0]
+
+
+def test_a_process_forked_by_the_program_leaves_its_workers_alone(tmp_path, monkeypatch):
+    ends = []
+    monkeypatch.setattr("atexit.register", ends.append)
+    with fixed(tmp_path, "persistent"):
+        loader = DataLoader(Numbers(), batch_size=4, num_workers=1)
+        before = processes(loader)
+        monkeypatch.setattr("os.getpid", lambda: -1)
+        for end in ends:
+            end()
+        monkeypatch.undo()
+        assert processes(loader) == before
+
+
 def test_a_loader_without_workers_is_told_so(tmp_path):
     with fixed(tmp_path, "persistent") as run:
         list(DataLoader(Numbers(), batch_size=4))

@@ -2,6 +2,7 @@
 
 import gc
 import random
+from contextlib import suppress
 from weakref import ref
 
 import pytest
@@ -231,6 +232,22 @@ def test_what_held_the_last_batch_leaves_no_garbage_behind():
         ahead.next(lambda: next(batches), lambda batch: None)
         del ahead
         assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_the_end_of_an_epoch_leaves_no_garbage_behind():
+    def ended():
+        ahead, batches = Ahead(), iter([torch.ones(1)])
+        ahead.next(lambda: next(batches), lambda batch: None)
+        with suppress(StopIteration):
+            ahead.next(lambda: next(batches), lambda batch: None)
+        return ref(ahead)
+
+    gc.collect()
+    gc.disable()
+    try:
+        assert ended()() is None
     finally:
         gc.enable()
 

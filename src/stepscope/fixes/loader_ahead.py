@@ -18,7 +18,10 @@ class Ahead:
         batch, error = self._batch, self._error
         self._batch, self._error = _NOTHING, None
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame, which would keep the iterator alive
         if batch is _NOTHING:
             batch = fetch()
             prepare(batch)

@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 
 from stepscope.fixes.base import Edit, Fix, Hands, Kind
 from stepscope.fixes.data_look import Changes, look
+from stepscope.fixes.loader_end import end_in_time
 from stepscope.fixes.loader_marks import Marks
 from stepscope.fixes.source import with_arguments
 
@@ -49,7 +50,8 @@ class Persistent(Fix):
                 text = marks.where(loader)
                 kind = Kind.NUMERIC if other else None
                 hands.applied(f"{text} ({other})" if other else text, kind)
-                return make(loader)
+                end_in_time(iterator := make(loader))
+                return iterator
             if _in_use(loader):  # two iterators at a time: the second gets workers of its own
                 return loader._get_iterator()
             if changes[loader].any():

@@ -7,6 +7,7 @@ from weakref import WeakSet, ref
 from stepscope.fixes.base import Edit, Fix, Hands, Kind
 from stepscope.fixes.data_look import look
 from stepscope.fixes.data_moves import aimed, storage, tensors, version, waits
+from stepscope.fixes.loader_end import end_in_time
 from stepscope.fixes.loader_marks import Marks
 from stepscope.fixes.source import with_arguments
 
@@ -51,6 +52,8 @@ class Pin(Fix):
             if loader in marks.chosen:
                 hands.applied(marks.where(loader))
                 copies.follow(iterator)
+                if loader.persistent_workers:
+                    end_in_time(iterator)
             return iterator
 
         marks.watch(lambda arguments: pinned(arguments, hands))

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 from stepscope.fixes.base import Edit, Fix, Hands, Kind
 from stepscope.fixes.data_look import look
 from stepscope.fixes.loader_ahead import Ahead
+from stepscope.fixes.loader_end import end_in_time
 from stepscope.fixes.loader_marks import Marks
 from stepscope.fixes.loader_moves import Copied, Plan
 from stepscope.fixes.loader_samplers import draws_as_it_goes, has_generator
@@ -78,6 +79,8 @@ class _Iterators:
     def iterated(self, make: Any, loader: Any) -> Any:
         """Around the start of an epoch."""
         iterator = make(loader)
+        if loader.persistent_workers:
+            end_in_time(iterator)
         self._ahead.pop(iterator, None)  # kept workers come with the iterator of the last epoch
         self._loaders.pop(iterator, None)
         where = self._marks.where(loader)
