@@ -89,7 +89,7 @@ def test_without_a_cuda_device_what_needs_one_is_left_out():
 
 
 def test_larger_predicted_gains_per_second_come_first_and_unknown_ones_last():
-    gains = {"amp=bf16": 1.5, "compile=reduce-overhead": 1.6, "pin": 1.04, "tf32=on": 1.0}
+    gains = {"amp=bf16": 1.5, "compile=reduce-overhead": 1.6, "pin": 1.1, "tf32=on": 1.0}
 
     def see(base, other):
         speedup = gains.get(other[-1])
@@ -108,6 +108,13 @@ def test_compiling_costs_more_than_other_trials():
     plain = Candidate("amp=bf16", "numeric", Prediction(1.2, 1.1, 1.3))
     assert ordered([compiled, plain], base_s=5.0) == [plain, compiled]
     assert ordered([compiled, plain], base_s=500.0) == [compiled, plain]
+
+
+def test_small_gains_which_take_many_trials_to_settle_come_after_one_that_compiles():
+    small = Candidate("pin", "exact", Prediction(1.05, 1.0, 1.1))
+    compiled = Candidate("compile=default", "numeric", Prediction(1.2, 1.1, 1.3), extra_s=35.0)
+    assert ordered([small, compiled], base_s=8.0) == [compiled, small]
+    assert ordered([small, compiled], base_s=1.0) == [small, compiled]
 
 
 @pytest.mark.parametrize(

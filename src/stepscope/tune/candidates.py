@@ -7,6 +7,7 @@ from typing import Any, Final
 from stepscope.fixes.base import Fix, Kind
 from stepscope.fixes.catalogue import every
 from stepscope.fixes.catalogue import fix as fix_named
+from stepscope.tune.lab import AGAIN
 from stepscope.tune.nothing_to_do import device, loaders, nothing_to_do
 from stepscope.tune.outlook import Fixes, Outlook, Prediction, no_outlook
 from stepscope.tune.values import first_values
@@ -22,6 +23,8 @@ _IF_FOUND: Final = ("affinity", "cache", "threads", "expandable_segments", "drop
 _COMPILING_S: Final = {"cuda": 35.0, "cpu": 20.0}
 _AUTOTUNING: Final = 5.0  # times as long
 _LEAST: Final = 1.02
+_SETTLING: Final = ((1.2, 2), (1.1, 4), (0.0, 7))
+"""How many trials it takes for a gain of so much, those of what it stands beside included."""
 _TOGETHER: Final = (
     ("amp", "channels_last"),
     ("amp", "channels_last", "cuda_graph"),
@@ -125,14 +128,17 @@ def candidates(
 
 
 def ordered(found: Iterable[Candidate], base_s: float) -> list[Candidate]:
-    """Predicted gains first, by gain per second of a trial; then unknown ones, then none.
+    """Predicted gains first, by gain per second of the trials that settle it; then unknown ones,
+    then none.
 
-    `base_s` is what a trial of the program as it is takes.
+    `base_s` is what a trial without anything of theirs takes.
     """
 
     def place(one: Candidate) -> tuple[int, float, str]:
         expected = one.prior if one.predicted is None else one.predicted.speedup
-        rate = (1 - 1 / max(expected, 0.01)) / (base_s + one.extra_s)
+        trials = next(count for least, count in _SETTLING if expected >= least)
+        seconds = trials * base_s + (1 + AGAIN * (trials - 1)) * one.extra_s
+        rate = (1 - 1 / max(expected, 0.01)) / seconds
         if one.predicted is None:
             return 1, -rate, one.fix
         return (0 if expected >= _LEAST else 2), -rate, one.fix

@@ -11,7 +11,7 @@ from stepscope.tune.gain import compared, floor_of, spread_of
 from stepscope.tune.trial import Trial
 
 Fixes = tuple[str, ...]
-_AGAIN: Final = 0.25  # of what compiling takes: later processes find most of it in a cache
+AGAIN: Final = 0.25  # of what compiling takes: later processes find most of it in a cache
 _LEAST_PACE: Final = 0.3  # a mode may have been in the cache already, which another is not
 CONFIRM: Final = 3
 FEWEST: Final = 2
@@ -68,7 +68,7 @@ class Lab:
         if len(known) > 1 or (known and not long):
             return count * known[-1].seconds
         first = known[0].seconds if known else self._first_s(long, plain)
-        again = plain + _AGAIN * max(0.0, first - plain)
+        again = plain + AGAIN * max(0.0, first - plain)
         return count * again if known else first + (count - 1) * again
 
     def _plain_s(self, fixes: Fixes) -> float:
