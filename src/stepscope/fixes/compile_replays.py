@@ -42,19 +42,29 @@ def guard_replays(hands: Hands, compiled: WeakSet[Any]) -> None:
 
 def _keep_gradients(module: Any, own: dict[int, int]) -> None:
     """Gradients are all there or, as usual before a forward, none. `own` has where those lie that
-    were put aside: later ones are added to them."""
+    were put aside: later ones are added to them. Many programs take them away only after the
+    forward, so this is done in every step, and all of them are copied at once."""
+    import torch
+
     trained = (parameter for parameter in module.parameters() if parameter.requires_grad)
     first = next(trained, None)
     if first is None or first.grad is None:
         own.clear()
         return
-    for parameter in (first, *trained):
-        grad = parameter.grad
-        if grad is None or grad.is_sparse:
-            continue
-        if own.get(id(parameter)) != grad.data_ptr():
-            parameter.grad = grad.clone()
-            own[id(parameter)] = parameter.grad.data_ptr()
+    moved = [parameter for parameter in (first, *trained) if _lies_elsewhere(parameter, own)]
+    if not moved:
+        return
+    with torch.no_grad():
+        copies = [torch.empty_like(parameter.grad) for parameter in moved]
+        torch._foreach_copy_(copies, [parameter.grad for parameter in moved])
+    for parameter, copy in zip(moved, copies, strict=True):
+        parameter.grad = copy
+        own[id(parameter)] = copy.data_ptr()
+
+
+def _lies_elsewhere(parameter: Any, own: dict[int, int]) -> bool:
+    grad = parameter.grad
+    return not (grad is None or grad.is_sparse or own.get(id(parameter)) == grad.data_ptr())
 
 
 def _copied(tensor: Any) -> Any:
