@@ -350,6 +350,7 @@ def test_fixes_that_are_hidden_by_launches_are_found_with_the_compiler():
     assert (found.rejected, found.untried) == ([], [])
 
 
+COMPILED = "compile=reduce-overhead"
 GRAPHED = [
     *TOGETHER,
     Candidate("amp=bf16", "numeric", along=("channels_last", "cuda_graph")),
@@ -375,6 +376,42 @@ def test_what_is_left_of_a_set_without_its_idle_part_has_its_chance():
     found = search(Standing(machine.lab()), GRAPHED[3:])
     assert set(found.fixes) == {"amp=bf16", "cuda_graph"}
     assert [one.fix for one in found.rejected] == ["channels_last"]
+
+
+def test_a_part_of_a_set_that_another_fix_replaces_is_told():
+    def step_ms(fixes):
+        step = only_both(fixes) - 2.0 * ("cuda_graph" in fixes) - 4.0 * (COMPILED in fixes)
+        return step * (0.88 if "pin" in fixes else 1.0)
+
+    machine = Machine(step_ms)
+    graphed = [replace(one, prior=1.5 + len(one.along)) for one in GRAPHED]
+    compiled = Candidate(COMPILED, "numeric", prior=1.02, extra_s=35.0)
+    found = search(Standing(machine.lab()), [*graphed, compiled, Candidate("pin", "exact")])
+    assert [(rung.candidate.whole, rung.replaces) for rung in found.rungs] == [
+        (("amp=bf16", "channels_last", "cuda_graph"), None),
+        ((COMPILED,), "cuda_graph"),
+        (("pin",), None),
+    ]
+    assert found.fixes == ("amp=bf16", "channels_last", COMPILED, "pin")
+    (one,) = found.rejected
+    assert (one.fix, one.state) == ("cuda_graph", "replaced")
+    assert one.why.startswith(f"{COMPILED} is better in its place: 2.0")
+
+
+def test_what_was_kept_with_a_value_stays_with_the_one_in_its_place():
+    """More workers, which are kept and recycle their memory as those before."""
+
+    def step_ms(fixes):
+        return 20.0 if not fixes else 5.0 if "workers=16" in fixes else 8.0
+
+    machine = Machine(step_ms)
+    one = Candidate("workers=8", "exact", along=("persistent", "recycle"))
+    more = {"8": ("16",)}
+    found = search(Standing(machine.lab()), [one], others=lambda _, value: more.get(value, ()))
+    (rung,) = found.rungs
+    assert rung.candidate.whole == ("workers=16", "persistent", "recycle")
+    assert set(rung.fixes) == {"workers=16", "persistent", "recycle"}
+    assert (rung.replaces, rung.comparison.ratio) == ("workers=8", pytest.approx(4.0, rel=0.05))
 
 
 def test_what_is_kept_of_a_set_already_is_no_part_of_its_rung():

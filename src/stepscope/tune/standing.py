@@ -59,13 +59,23 @@ class Standing:
     def keep(
         self, one: Candidate, fixes: Fixes, found: Comparison, proof: Proven | None = None
     ) -> None:
-        """A candidate's set takes the place of the present one."""
+        """A candidate's set takes the place of the present one. What stood with a fix that goes
+        now stands with the one in its place."""
         search, lab, below = self.search, self.lab, self.fixes
         gone = [rung for rung in search.rungs if rung.candidate.fix not in fixes]
+        out = [
+            replace(rung.candidate, fix=fix, along=())
+            for rung in search.rungs
+            for fix in rung.candidate.whole
+            if fix in below and fix not in fixes
+        ]
         for rung in gone:
             search.rungs.remove(rung)
+            left = [fix for fix in rung.candidate.along if fix in fixes and fix not in one.whole]
+            one = replace(one, along=(*one.along, *left))
+        for each in out:
             words = f"{one.fix} is better in its place: {found.ratio:.2f}×"
-            self.reject(Rejected(rung.candidate.fix, words, "replaced", found))
+            self.reject(Rejected(each.fix, words, "replaced", found))
         if gone and gone[-1].fixes == below:
             below = self.fixes
             found = lab.compare(below, fixes) or found
@@ -78,13 +88,13 @@ class Standing:
                 comparison=found,
                 cumulative=lab.compare((), fixes) or found,
                 proof=proof,
-                replaces=gone[-1].candidate.fix if gone else None,
+                replaces=out[-1].fix if out else None,
                 compile_s=compile_s,
                 pays_after_steps=pays,
             )
         )
-        for rung in gone:
-            self.beaten[rung.candidate.label] = (rung.candidate, self.speed)
+        for each in out:
+            self.beaten[each.label] = (each, self.speed)
         search.rejected = [other for other in search.rejected if other.fix not in one.whole]
         lab.best = fixes
 
