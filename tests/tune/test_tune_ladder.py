@@ -300,7 +300,7 @@ def test_a_withdrawn_rung_leaves_the_set_without_it():
     rung = next(one for one in found.rungs if one.candidate.name == "amp")
     from stepscope.tune.rungs import Rejected
 
-    standing.withdraw(rung, Rejected("amp=bf16", "differs", "differs"))
+    standing.withdraw(rung.candidate, Rejected("amp=bf16", "differs", "differs"))
     assert found.fixes == ("workers=12", "nosync", "pin")
     assert found.rejected[-1].fix == "amp=bf16"
     assert standing.lab.best == found.fixes
@@ -398,11 +398,40 @@ def test_a_part_of_a_set_that_another_fix_replaces_is_told():
     assert one.why.startswith(f"{COMPILED} is better in its place: 2.0")
 
 
+def test_a_part_of_a_set_that_does_nothing_is_taken_out():
+    machine = Machine(lambda fixes: 6.0 if "amp=bf16" in fixes else 10.0)
+    found = search(Standing(machine.lab(), machine.outlook(blind=("channels_last",))), TOGETHER)
+    (rung,) = found.rungs
+    assert (rung.candidate.whole, rung.fixes) == (("amp=bf16",), ("amp=bf16",))
+    assert {trial.ask.fixes for trial in rung.trials} == {("amp=bf16",)}
+    assert [(one.fix, one.state) for one in found.rejected] == [("channels_last", "dropped")]
+
+
+def test_a_part_whose_loss_is_predicted_costs_no_trial_and_one_that_is_needed_stays():
+    together = Candidate("workers=8", "exact", along=("persistent",))
+    machine = Machine(lambda fixes: 20.0 - 10.0 * bool(fixes) - 3.0 * ("persistent" in fixes))
+    found = search(Standing(machine.lab(), machine.outlook()), [together])
+    assert found.rungs[0].candidate.whole == ("workers=8", "persistent")
+    assert {ask.fixes for ask in machine.asks} == {(), ("workers=8", "persistent")}
+
+
+def test_a_part_stays_where_training_differs_without_it():
+    machine = Machine(lambda fixes: 6.0 if "amp=bf16" in fixes else 10.0)
+
+    def proven(fixes, kind, trials):
+        return Said() if "channels_last" in fixes else Said("differs", "off")
+
+    found = search(Standing(machine.lab(), prove=proven), TOGETHER[:1])
+    assert found.fixes == ("amp=bf16", "channels_last")
+    assert found.rungs[0].candidate.along == ("channels_last",)
+
+
 def test_what_was_kept_with_a_value_stays_with_the_one_in_its_place():
     """More workers, which are kept and recycle their memory as those before."""
 
     def step_ms(fixes):
-        return 20.0 if not fixes else 5.0 if "workers=16" in fixes else 8.0
+        step = 5.0 if "workers=16" in fixes else 8.0
+        return step + 2.0 * len({"persistent", "recycle"} - fixes) if fixes else 20.0
 
     machine = Machine(step_ms)
     one = Candidate("workers=8", "exact", along=("persistent", "recycle"))
@@ -461,5 +490,5 @@ def test_a_pair_of_which_the_proof_differs_goes_as_one():
     assert found.fixes == ()
     standing = Standing(Machine(only_both).lab())
     kept = search(standing, TOGETHER)
-    standing.withdraw(kept.rungs[0], Rejected("amp=bf16", "off", "differs"))
+    standing.withdraw(kept.rungs[0].candidate, Rejected("amp=bf16", "off", "differs"))
     assert standing.fixes == ()

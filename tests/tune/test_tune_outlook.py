@@ -44,6 +44,12 @@ def test_one_fix_in_place_of_another_may_be_a_loss(seeing):
     assert see(("cuda_graph",), ("amp=bf16",)).speedup == pytest.approx(80 / 85)
 
 
+def test_what_a_fix_that_goes_takes_with_it_is_predicted(seeing):
+    see = seeing(launches=20.0, products=15.0, rest=65.0)
+    assert see(("cuda_graph", "amp=bf16"), ("amp=bf16",)).speedup == pytest.approx(65 / 85)
+    assert see(("cuda_graph", "persistent"), ("cuda_graph",)) is None
+
+
 def test_findings_speak_where_nothing_can_be_replayed(seeing):
     told = {
         "fix": {"name": "persistent", "value": None},

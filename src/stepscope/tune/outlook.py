@@ -37,14 +37,15 @@ def outlook(document: Mapping[str, Any], folder: Path) -> Outlook:
 
     def seen(base: Fixes, other: Fixes) -> Prediction | None:
         new = tuple(one for one in other if one not in base)
-        acting = [one for one in new if one.partition("=")[0] not in NOT_IN_A_STEP]
+        gone = tuple(one for one in base if one not in other)
+        acting = [one for one in (*new, *gone) if one.partition("=")[0] not in NOT_IN_A_STEP]
         if case is not None and acting and all(_changes(case, one) is not None for one in acting):
             before, after = (_replayed(case, fixes, memory) for fixes in (base, other))
             if before and after:
                 error = case.model.error if case.model is not None else 0.0
                 return Prediction(before / after, *ranged(before / after, error=error))
         known = [told[one] for one in new if one in told]
-        return known[0] if len(known) == len(new) == 1 else None
+        return known[0] if len(known) == len(new) == 1 and not gone else None
 
     return seen
 

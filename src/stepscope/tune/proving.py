@@ -145,7 +145,8 @@ def settle(standing: Standing, prover: Prover) -> Proof | None:
             ),
         )
         standing.withdraw(
-            rung, Rejected(rung.candidate.fix, proof.words, "differs", rung.comparison, proof)
+            rung.candidate,
+            Rejected(rung.candidate.fix, proof.words, "differs", rung.comparison, proof),
         )
     return None
 

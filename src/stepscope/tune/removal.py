@@ -1,8 +1,10 @@
 """Rungs that the later ones have made useless are taken out again."""
 
+from dataclasses import replace
 from typing import Final
 
 from stepscope.stats.verdict import Comparison
+from stepscope.tune.candidates import Candidate
 from stepscope.tune.lab import Fixes, Lab
 from stepscope.tune.rungs import Rung
 from stepscope.tune.standing import Standing
@@ -15,34 +17,54 @@ _CLEARLY_LESS: Final = 0.96  # of one process
 
 def prune(standing: Standing) -> None:
     """Every rung but the last two, which were measured beside nearly all others; the one with the
-    smallest gain first. What needs a fix that goes is not parted from it."""
+    smallest gain first. Then each part of what was tried as one, and never apart. What needs a fix
+    that goes is not parted from it."""
     for rung in sorted(standing.search.rungs[:-2], key=lambda one: one.comparison.ratio):
-        if _needed(rung, standing.fixes):
-            continue
-        without = tuple(one for one in standing.fixes if one not in rung.candidate.whole)
-        if _surely_of_use(standing, rung, without):
-            continue
-        found = _not_missed(standing.lab, standing.fixes, without)
-        if found is None:
-            continue
-        proof = None
-        if standing.prove is not None:
-            trials = standing.lab.trials(without)
-            proof = standing.prove(without, standing.kind(without), trials)
-            if proof.state == "differs":
-                continue
-        standing.drop(rung, found, proof)
+        if not _surely_of_use(standing, rung):
+            _take_out(standing, rung.candidate)
+    for rung in [*standing.search.rungs]:
+        for part in rung.candidate.whole if rung.candidate.along else ():
+            if part in standing.fixes and not _predicted_loss(standing, (part,)):
+                _take_out(standing, replace(rung.candidate, fix=part, along=()))
 
 
-def _needed(rung: Rung, fixes: Fixes) -> bool:
-    """Kept workers need workers."""
-    return rung.candidate.name == "workers" and "persistent" in fixes
+def _take_out(standing: Standing, one: Candidate) -> None:
+    """Where all is as good without it, and training still does the same."""
+    without = _without(standing.fixes, one.whole)
+    if not without or _needed(one, without):
+        return
+    found = _not_missed(standing.lab, standing.fixes, without)
+    if found is None:
+        return
+    proof = None
+    if standing.prove is not None:
+        trials = standing.lab.trials(without)
+        proof = standing.prove(without, standing.kind(without), trials)
+        if proof.state == "differs":
+            return
+    standing.drop(one, found, proof)
 
 
-def _surely_of_use(standing: Standing, rung: Rung, without: Fixes) -> bool:
+def _without(fixes: Fixes, gone: Fixes) -> Fixes:
+    return tuple(one for one in fixes if one not in gone)
+
+
+def _needed(one: Candidate, without: Fixes) -> bool:
+    """Kept workers need workers, and so does memory that they use again."""
+    return one.name == "workers" and not {"persistent", "recycle"}.isdisjoint(without)
+
+
+def _surely_of_use(standing: Standing, rung: Rung) -> bool:
     """No trial is spent where a loss is predicted or, without a prediction, the gain was large."""
-    seen = standing.see(standing.fixes, without) if rung.candidate.predicted is not None else None
+    if rung.candidate.predicted is None:
+        return rung.comparison.ratio >= _LARGE
+    seen = standing.see(standing.fixes, _without(standing.fixes, rung.candidate.whole))
     return rung.comparison.ratio >= _LARGE if seen is None else seen.high < 1
+
+
+def _predicted_loss(standing: Standing, gone: Fixes) -> bool:
+    seen = standing.see(standing.fixes, _without(standing.fixes, gone))
+    return seen is not None and seen.high < 1
 
 
 def _not_missed(lab: Lab, present: Fixes, without: Fixes) -> Comparison | None:

@@ -49,7 +49,7 @@ class Standing:
         """The coarsest of a set, as its trials say too; `new` are not kept yet."""
         known = (*new, *(rung.candidate for rung in self.search.rungs))
         said = (fix.get("kind") for trial in self.lab.trials(fixes) for fix in trial.fixes)
-        kinds = [one.kind for one in known if one.fix in fixes]
+        kinds = [one.kind for one in known if not {*one.whole}.isdisjoint(fixes)]
         return max(["exact", *kinds, *map(str, filter(None, said))], key=KINDS.index)
 
     def kinds(self) -> str:
@@ -98,24 +98,26 @@ class Standing:
         search.rejected = [other for other in search.rejected if other.fix not in one.whole]
         lab.best = fixes
 
-    def drop(self, rung: Rung, found: Comparison, proof: Proven | None) -> None:
-        """A rung that is of no use any more."""
+    def drop(self, one: Candidate, found: Comparison, proof: Proven | None) -> None:
+        """A rung, or a part of one, that is of no use any more."""
         words = f"no longer of use beside the others: {found.ratio:.2f}× without it"
-        self.withdraw(rung, Rejected(rung.candidate.fix, words, "dropped", found), proof)
+        self.withdraw(one, Rejected(one.fix, words, "dropped", found), proof)
 
-    def withdraw(self, rung: Rung, why: Rejected, proof: Proven | None = None) -> None:
-        """A rung goes; the last one then stands for the set without it, of which there may be no
-        trials yet."""
+    def withdraw(self, one: Candidate, why: Rejected, proof: Proven | None = None) -> None:
+        """What is kept goes; the last rung then stands for the set without it, of which there may
+        be no trials yet."""
         search, lab = self.search, self.lab
-        fixes = tuple(one for one in self.fixes if one not in rung.candidate.whole)
-        search.rungs.remove(rung)
+        fixes = tuple(fix for fix in self.fixes if fix not in one.whole)
+        search.rungs = [rung for rung in search.rungs if {*rung.candidate.whole} & {*fixes}]
         self.reject(why)
         lab.best = fixes
         if not search.rungs or search.fixes == fixes:
             return
         last = search.rungs[-1]
+        left = [fix for fix in last.candidate.whole if fix in fixes]
         search.rungs[-1] = replace(
             last,
+            candidate=replace(last.candidate, fix=left[0], along=tuple(left[1:])),
             fixes=fixes,
             trials=tuple(lab.trials(fixes)),
             cumulative=lab.compare((), fixes) or last.cumulative,
