@@ -5,9 +5,11 @@ python benchmarks/tune_grid.py null [--device cpu]       20 contests of a fix th
 python benchmarks/tune_grid.py --table FILE.json
 
 The tune comes first; the grid measures every combination in as many processes as a claim takes,
-with trials as long as those of the tune. Shares are of the time of trials: until the ladder stands,
-and with proof, confirmation and patch, which a grid does not give. What the file has of other cases
-stays; a grid that was ended before its end is gone on with.
+with trials as long as those of the tune. Then the grid's best and what the tune kept are measured
+in turn: the best of many has had luck, and machines become slower and faster. Shares are of the
+time of trials: until the ladder stands, and with proof, confirmation and patch, which a grid does
+not give. What the file has of other cases stays; a grid that was ended before its end is gone on
+with.
 """
 
 import argparse
@@ -15,7 +17,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
@@ -34,6 +36,7 @@ HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
 BUNDLED = SOURCE / "stepscope" / "workloads"
 ROUNDS = 3
+PAIRS = 5
 NULLS = 20
 
 GRIDS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -140,17 +143,40 @@ def against_grid(
 
     program, fixes = GRIDS[name]
     sets = combined(fixes)
-    if earlier is None or "steps" not in earlier or not _lacking(sets, _points(earlier)):
+    if earlier is None or "steps" not in earlier or "beside" in earlier:
         tune, steps = _tune(program, fixes, device)
         earlier = {"tune": tune, "steps": steps, "grid": {"points": []}}
         yield {"fixes": list(fixes), **earlier, "grid": _grid(sets, {})}
     points = _points(earlier)
     with trials_of(program, device) as runner:
+
+        def measured(chosen: tuple[str, ...]) -> dict[str, Any]:
+            return _told(runner(Ask(fixes=chosen, steps=earlier["steps"][_ahead(chosen)])))
+
         while lacking := _lacking(sets, points):
             chosen = min(lacking, key=lambda one: len(points.get(one, ())))
-            ask = Ask(fixes=chosen, steps=earlier["steps"][_ahead(chosen)])
-            points.setdefault(chosen, []).append(_told(runner(ask)))
+            points.setdefault(chosen, []).append(measured(chosen))
             yield {"fixes": list(fixes), **earlier, "grid": _grid(sets, points)}
+        grid = _grid(sets, points)
+        beside = _beside(tuple(grid["best"]), _kept_by(earlier["tune"]), measured)
+        yield {"fixes": list(fixes), **earlier, "grid": grid, "beside": beside}
+
+
+def _kept_by(tune: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(tune["final"]["fixes"]) if tune["final"] is not None else ()
+
+
+def _beside(
+    best: tuple[str, ...], kept: tuple[str, ...], measured: Callable[[tuple[str, ...]], Any]
+) -> dict[str, list[dict[str, Any]]]:
+    """Trials of both in turn; none where they are the same set."""
+    found: dict[str, list[dict[str, Any]]] = {"best": [], "tune": []}
+    if {*best} != {*kept}:
+        for number in range(PAIRS):
+            pair = [("best", best), ("tune", kept)]
+            for side, fixes in pair if number % 2 else reversed(pair):
+                found[side].append(measured(fixes))
+    return found
 
 
 def _points(found: dict[str, Any]) -> Points:
@@ -278,7 +304,7 @@ def table(document: dict[str, Any]) -> str:
             continue
         lines.append(
             f"| {name} | {best} | {ms:.2f} ms ({' '.join(tune['ladder']) or 'nothing kept'}) | "
-            f"{grid['best_ms'] / ms:.1%} | {tune['trials']} of {grid['processes']} | "
+            f"{_share(one, ms):.1%} | {tune['trials']} of {grid['processes']} | "
             f"{tune['search']['seconds'] / grid['seconds']:.0%} | "
             f"{tune['seconds'] / grid['seconds']:.0%} |"
         )
@@ -288,6 +314,17 @@ def table(document: dict[str, Any]) -> str:
         fix = document["null"]["fix"]
         lines += ["", f"`{fix}`, which changes nothing: accepted in {won} of {len(contests)}."]
     return "\n".join(lines) + "\n"
+
+
+def _share(one: dict[str, Any], tuned_ms: float) -> float:
+    """Of the best throughput: 1 where both are the same set; by the grid until it is done."""
+    sides = one.get("beside")
+    if sides is None:
+        return float(one["grid"]["best_ms"] / tuned_ms)
+    if not sides["best"]:
+        return 1.0
+    best, tuned = (fmean(trial["ms"] for trial in sides[side]) for side in ("best", "tune"))
+    return float(best / tuned)
 
 
 def _tuned_ms(tune: dict[str, Any], grid: dict[str, Any]) -> float | None:

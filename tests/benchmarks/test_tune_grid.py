@@ -14,7 +14,7 @@ TUNE = {
     "trials": 9,
     "seconds": 30.0,
     "search": {"trials": 5, "seconds": 12.0},
-    "final": {"measured": {"ladder": {"step_ms": 4.0}}},
+    "final": {"fixes": ["pin"], "measured": {"ladder": {"step_ms": 4.0}}},
     "ladder": ["pin"],
 }
 
@@ -76,3 +76,14 @@ def test_a_tune_that_kept_nothing_leaves_the_program_as_it_is(asked, monkeypatch
     *_, last = tune_grid.against_grid("small", "cpu")
     table = tune_grid.table({"grids": {"small": last}})
     assert "| small | 4.00 ms (pin) | 8.00 ms (nothing kept) | 50.0% | 9 of 10 |" in table
+
+
+def test_the_best_of_the_grid_and_what_was_kept_are_measured_in_turn(asked, monkeypatch):
+    other = {**TUNE, "final": {**TUNE["final"], "fixes": ["workers=2"]}}
+    monkeypatch.setattr(tune_grid, "_tune", lambda *_: (other, {"plain": 20, "ahead": 90}))
+    *_, last = tune_grid.against_grid("small", "cpu")
+    turns = [ask.fixes for ask in asked[10:]]
+    assert turns[:4] == [("workers=2",), ("pin",), ("pin",), ("workers=2",)]
+    assert [len(last["beside"][side]) for side in ("best", "tune")] == [5, 5]
+    assert "| 50.0% |" in tune_grid.table({"grids": {"small": last}})
+    assert last["grid"]["seconds"] == 20.0
