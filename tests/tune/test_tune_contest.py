@@ -75,12 +75,16 @@ NOISES = {
 }
 
 
-def held(noise, gain, count, seed=3, predicted=None):
+ENOUGH, MUCH = 500.0, 1e6
+"""Seconds: what a contest may need, and more than it would mind."""
+
+
+def held(noise, gain, count, seed=3, predicted=None, seconds=MUCH):
     """So many contests of a fix with a true gain; and the trials they took."""
     machine = Machine(lambda fixes: 10 / gain if fixes else 10.0, noise=noise, seed=seed)
     found = []
     for _ in range(count):
-        lab = machine.lab()
+        lab = machine.lab(seconds)
         lab.more(()), lab.more(())
         found.append((contest(lab, (), FIX, predicted), lab.budget.asked - 2))
         machine.trials.clear()
@@ -143,10 +147,27 @@ def test_what_is_slower_costs_one_trial():
 
 @pytest.mark.parametrize(("noise", "gain"), [(0.01, 1.024), (0.025, 1.03), (0.05, 1.04)])
 def test_a_gain_that_five_processes_would_not_show_takes_few_trials(noise, gain):
-    found = held(apart(noise), gain, 100)
+    found = held(apart(noise), gain, 100, seconds=ENOUGH)
     assert sum(one.won for one, _ in found) <= 5
     assert np.mean([used for _, used in found]) <= 3.3
     assert any("too little to tell from the noise of processes" in one.why for one, _ in found)
+
+
+@pytest.mark.parametrize(("seconds", "least", "most"), [(ENOUGH, 0.1, 0.4), (MUCH, 0.5, 0.8)])
+def test_a_gain_of_a_fifth_among_processes_a_tenth_apart_is_found_where_the_budget_has_room(
+    seconds, least, most
+):
+    found = held(apart(0.1), 1.2, 200, seconds=seconds)
+    assert least <= np.mean([one.won for one, _ in found]) <= most
+    assert max(used for _, used in found) <= (10 if seconds == ENOUGH else 20)
+
+
+def test_patience_is_for_gains_of_a_tenth():
+    few, many = (
+        [used for _, used in held(apart(0.02), 1.04, 100, seconds=seconds)]
+        for seconds in (ENOUGH, MUCH)
+    )
+    assert few == many
 
 
 def test_a_machine_that_has_become_faster_since_the_base_was_measured_costs_two_trials():

@@ -39,6 +39,9 @@ LOOKS: Final = (
 once in 5,000 where processes differ by 1%: tests/tune/test_tune_contest.py simulates it. Three
 processes are too few for a gain under a tenth: where half of all processes are 5% slower by
 chance, it would be 16 of 1,000."""
+_PATIENT: Final = Look(10, 1.1, 5, 1.35)
+"""Where processes differ by a tenth, five cannot show a gain of a fifth. So many are made only
+where the budget has far more."""
 _MEMORY: Final = (Look(2, 1.0, 0, 1.0),)  # peaks repeat
 _MANY: Final = 5
 _APART: Final = 1.35  # how much wider the interval may be where the sides do not overlap
@@ -72,10 +75,11 @@ def contest(
     """Whether `other` is better than `base`, which has trials already.
 
     One process may end it where it shows no gain; to win it takes two of a gain of a fifth, three
-    of a tenth, five of less. The base has another process at once, and its earlier ones no longer
-    count, where the first one of the other is far slower than it, or shows no gain where one was
-    predicted: that may be the machine. So may a small gain, and one larger than predicted: beside
-    these too the base has another process. What five processes could not show any more ends.
+    of a tenth, five of less; up to ten where processes differ much and the budget has room. The
+    base has another process at once, and its earlier ones no longer count, where the first one of
+    the other is far slower than it, or shows no gain where one was predicted: that may be the
+    machine. So may a small gain, and one larger than predicted: beside these too the base has
+    another process. What so many could not show any more ends.
     A gain that was predicted needs no wider margin than its interval: it is not one of many.
     `small_later`: leave it open after one process where that shows a small gain.
     """
@@ -105,7 +109,9 @@ def contest(
         ended = _refuted(lab, base, other, since, started)
         if ended is not None:
             return ended
-    for look in _MEMORY if lab.objective == "memory" else LOOKS:
+    for look in _MEMORY if lab.objective == "memory" else _looks(lab, base, other):
+        if look is _PATIENT and found.ratio < look.least:
+            break
         of_base = max(since + look.processes, started + look.fresh)
         ended = _fill(lab, base, other, of_base, look.processes)
         if ended is not None:
@@ -119,6 +125,15 @@ def contest(
         if found.ratio < 1 + LEAST or not _winnable(lab, base, other, found, since, hoped):
             break
     return Contest(False, _not_better(found, lab), found)
+
+
+def _looks(lab: Lab, base: Fixes, other: Fixes) -> tuple[Look, ...]:
+    return (*LOOKS, _PATIENT) if _patient(lab, base, other) else LOOKS
+
+
+def _patient(lab: Lab, base: Fixes, other: Fixes) -> bool:
+    each = _PATIENT.processes
+    return lab.spares(lab.cost_s(base, each) + lab.cost_s(other, each))
 
 
 def _doubtful(found: Comparison, hoped: float, lab: Lab) -> bool:
@@ -176,10 +191,18 @@ def _winnable(
     if spread is None:
         return True
     sides = len(lab.trials(base)) - since, len(lab.trials(other))
-    luck = spread * sqrt(sum(1 / side for side in sides))
-    reach = student(2 * _MANY - 2) * spread * sqrt(2 / _MANY)
+    likely = found.ratio * exp(spread * sqrt(sum(1 / side for side in sides)))
     wider = 1.0 if hoped >= _HOPED else _APART
-    return found.ratio * exp(luck - wider * reach) > 1 + LEAST
+    if likely * exp(-wider * _reach(_MANY, spread)) > 1 + LEAST:
+        return True
+    many = _PATIENT.processes
+    large = found.ratio >= _PATIENT.least and _patient(lab, base, other)
+    return large and likely * exp(-wider * _reach(many, spread)) > 1 + LEAST
+
+
+def _reach(processes: int, spread: float) -> float:
+    """How far from the truth a ratio may be, a logarithm, with so many on either side."""
+    return float(student(2 * processes - 2) * spread * sqrt(2 / processes))
 
 
 def _fill(lab: Lab, base: Fixes, other: Fixes, of_base: int, of_other: int) -> Contest | None:

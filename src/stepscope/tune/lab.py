@@ -13,6 +13,7 @@ from stepscope.tune.trial import Trial
 Fixes = tuple[str, ...]
 AGAIN: Final = 0.25  # of what compiling takes: later processes find most of it in a cache
 _LEAST_PACE: Final = 0.3  # a mode may have been in the cache already, which another is not
+_SPARED: Final = 0.15  # of what there is to search with, for one small question
 CONFIRM: Final = 3
 FEWEST: Final = 2
 """Processes of the baseline and of the ladder that the end needs, and with which it makes do."""
@@ -100,6 +101,10 @@ class Lab:
     def affords(self, fixes: Fixes, count: int) -> bool:
         """Whether so many trials of these are within the budget."""
         return self.cost_s(fixes, count) + self.reserve_s <= self.budget.left
+
+    def spares(self, seconds: float) -> bool:
+        """Whether the budget has many times as much."""
+        return seconds <= _SPARED * (self.budget.left - self.reserve_s)
 
     @property
     def reserve_s(self) -> float:
