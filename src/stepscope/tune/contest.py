@@ -35,7 +35,7 @@ LOOKS: Final = (
     Look(3, 1.1, 1, 1.9),
     Look(5, 1.0, 2, 1.6),
 )
-"""A fix that does nothing wins at most 2 of 1,000 times under ten kinds of noise, and less than
+"""A fix that does nothing wins at most 3 of 1,000 times under ten kinds of noise, and less than
 once in 5,000 where processes differ by 1%: tests/tune/test_tune_contest.py simulates it. Three
 processes are too few for a gain under a tenth: where half of all processes are 5% slower by
 chance, it would be 16 of 1,000."""
@@ -109,8 +109,8 @@ def contest(
         ended = _refuted(lab, base, other, since, started)
         if ended is not None:
             return ended
-    for look in _MEMORY if lab.objective == "memory" else _looks(lab, base, other):
-        if look is _PATIENT and found.ratio < look.least:
+    for look in _MEMORY if lab.objective == "memory" else (*LOOKS, _PATIENT):
+        if look is _PATIENT and not _worth_patience(lab, base, other, found):
             break
         of_base = max(since + look.processes, started + look.fresh)
         ended = _fill(lab, base, other, of_base, look.processes)
@@ -127,13 +127,11 @@ def contest(
     return Contest(False, _not_better(found, lab), found)
 
 
-def _looks(lab: Lab, base: Fixes, other: Fixes) -> tuple[Look, ...]:
-    return (*LOOKS, _PATIENT) if _patient(lab, base, other) else LOOKS
-
-
-def _patient(lab: Lab, base: Fixes, other: Fixes) -> bool:
-    each = _PATIENT.processes
-    return lab.spares(lab.cost_s(base, each) + lab.cost_s(other, each))
+def _worth_patience(lab: Lab, base: Fixes, other: Fixes, found: Comparison) -> bool:
+    """Whether it looks like enough, and what it still takes is little beside the budget."""
+    lack = {side: max(0, _PATIENT.processes - len(lab.trials(side))) for side in (base, other)}
+    seconds = sum(lab.cost_s(side, count) for side, count in lack.items())
+    return found.ratio >= _PATIENT.least and lab.spares(seconds)
 
 
 def _doubtful(found: Comparison, hoped: float, lab: Lab) -> bool:
@@ -195,9 +193,9 @@ def _winnable(
     wider = 1.0 if hoped >= _HOPED else _APART
     if likely * exp(-wider * _reach(_MANY, spread)) > 1 + LEAST:
         return True
-    many = _PATIENT.processes
-    large = found.ratio >= _PATIENT.least and _patient(lab, base, other)
-    return large and likely * exp(-wider * _reach(many, spread)) > 1 + LEAST
+    if not _worth_patience(lab, base, other, found):
+        return False
+    return likely * exp(-wider * _reach(_PATIENT.processes, spread)) > 1 + LEAST
 
 
 def _reach(processes: int, spread: float) -> float:
