@@ -33,7 +33,9 @@ _TOGETHER: Final = (
 """Fixes that may each be of no use without the others: convolutions in 16 bits want their channels
 last, and transpose what is not; and a GPU that waits for its launches gains by neither, until
 those are recorded or compiled away."""
-_WITHOUT_CONVOLUTIONS: Final = (("amp", "cuda_graph"),)
+_OTHERWISE: Final = (("amp", "cuda_graph"),)
+"""Where there is nothing to do for channels-last. Half precision alone then shows what it gains,
+and does not wait for a trial that compiles."""
 _OF_WORKERS: Final = ("persistent", "recycle")
 """Tried with workers, as one, where epochs are short and where batches are large: starting workers
 anew, or carrying batches over in fresh memory, takes much of what they gain."""
@@ -173,7 +175,7 @@ def _likeliest(each: Sequence[Candidate]) -> Candidate:
 def _together(found: Sequence[Candidate], scout: Document, see: Outlook) -> list[Candidate]:
     """Those of the candidates that are worth a trial as one."""
     named, on = {one.name: one for one in found}, device(scout)
-    known = _TOGETHER if "channels_last" in named else _WITHOUT_CONVOLUTIONS
+    known = _TOGETHER if "channels_last" in named else _OTHERWISE
     sets = [[named[name] for name in names] for names in known if named.keys() >= {*names}]
     if alone := [one for one in found if one.after is not None and _matters(one, scout)]:
         sets.append([named["workers"], *alone])

@@ -56,15 +56,15 @@ def _needed(one: Candidate, without: Fixes) -> bool:
 
 def _surely_of_use(standing: Standing, rung: Rung) -> bool:
     """No trial is spent where a loss is predicted or, without a prediction, the gain was large."""
-    if rung.candidate.predicted is None:
-        return rung.comparison.ratio >= _LARGE
-    seen = standing.see(standing.fixes, _without(standing.fixes, rung.candidate.whole))
-    return rung.comparison.ratio >= _LARGE if seen is None else seen.high < 1
+    one = rung.candidate
+    loss = None if one.predicted is None else _predicted_loss(standing, one.whole)
+    return rung.comparison.ratio >= _LARGE if loss is None else loss
 
 
-def _predicted_loss(standing: Standing, gone: Fixes) -> bool:
+def _predicted_loss(standing: Standing, gone: Fixes) -> bool | None:
+    """None where nothing is predicted."""
     seen = standing.see(standing.fixes, _without(standing.fixes, gone))
-    return seen is not None and seen.high < 1
+    return None if seen is None else seen.high < 1
 
 
 def _not_missed(lab: Lab, present: Fixes, without: Fixes) -> Comparison | None:
