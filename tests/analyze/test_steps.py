@@ -150,8 +150,38 @@ def test_what_the_device_still_took_after_the_last_step_belongs_to_the_steps():
     assert ms(steps.duration) == [10] * 4
     assert ms(steps.behind) == 20
     assert ms(steps.account["shutdown"]) == 5
-    assert ms(steps.mean(np.array([False, True, True, True]))) == round((30 + 20) / 3, 6)
-    assert ms(steps.mean(np.array([True, True, True, False]))) == 10
+    assert ms(steps.mean(np.full(4, True))) == (40 + 20) / 4
+
+
+def launched(**more):
+    """4 ms of launching what takes the device 10 ms."""
+    device = {"device": (0, 10, 0, 0, 0)}
+    return step(data_wait=0, forward=2, backward=1, optimizer=1, other=0, **(device | more))
+
+
+def after(first, count):
+    return np.arange(count) >= first
+
+
+def test_what_the_device_had_left_of_warming_up_is_no_part_of_the_steps_after_it():
+    steps = assembled(SETUP, [launched()] * 60, row(Kind.END, wait=360))
+    assert ms(steps.mean(after(0, 60))) == 10
+    assert ms(steps.mean(after(20, 60))) == pytest.approx(10)
+    assert ms(steps.fell_behind(after(20, 60))) == pytest.approx(240)
+
+
+def test_what_is_left_to_the_device_where_a_recording_begins_belongs_to_the_steps_before():
+    window = [launched(flags=PROFILED, observer=100)] * 5
+    steps = assembled(
+        SETUP, [launched()] * 20, window, [launched()] * 20, row(Kind.END, wait=20 * 6)
+    )
+    assert ms(steps.mean(~steps.in_window)) == pytest.approx(10)
+
+
+def test_a_host_that_falls_back_to_the_device_is_not_made_faster():
+    """It is ahead while it warms up, and then takes longer than the device."""
+    steps = assembled(SETUP, [launched()] * 10, [step(device=(0, 5, 0, 0, 0))] * 30, END)
+    assert ms(steps.mean(after(10, 40))) == 10
 
 
 def test_a_wait_after_evaluation_says_nothing_of_the_steps():

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.analyze.steps import Bools, Rows, Steps
+from stepscope.analyze.steps import Rows, Steps
 from stepscope.hardware.nvml import throttle_reasons
+from stepscope.stats.series import Bools
 
 
 def gpu(
@@ -70,7 +71,7 @@ def _during(samples: Rows, steps: Steps, use: Bools) -> Rows:
     if not samples.size or not use.any():
         return samples
     begin = steps.end[use][0] - steps.duration[use][0]
-    end = steps.end[use][-1] + steps.behind_of(use)
+    end = steps.end[use][-1] + (steps.behind if use[-1] else 0.0)
     chosen = samples[(samples["t_ns"] >= begin) & (samples["t_ns"] <= end)]
     return chosen if len(chosen) >= 3 else samples
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from stepscope.analyze.steps import DEVICE, HOST, Bools, Steps
+from stepscope.analyze.steps import DEVICE, HOST, Steps
 from stepscope.record.rows import STEP_PHASES
+from stepscope.stats.series import Bools
 
 _COMPUTED = ("h2d", "forward", "backward", "optimizer")
 
@@ -11,7 +12,7 @@ _COMPUTED = ("h2d", "forward", "backward", "optimizer")
 def host_means(steps: Steps, use: Bools) -> dict[str, float]:
     """Mean host time per phase in ms, waits for the device apart."""
     means = {name: float(steps.host[name][use].mean()) / 1e6 for name in HOST}
-    means["wait"] += steps.behind_of(use) / int(use.sum()) / 1e6
+    means["wait"] += steps.fell_behind(use) / int(use.sum()) / 1e6
     return means
 
 

@@ -6,14 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stepscope.analyze.ahead import ahead_after, done_times
 from stepscope.probe.steprule import step_ends
 from stepscope.record.rows import PROFILED, Kind
+from stepscope.stats.series import Bools, Floats
 
 Rows = npt.NDArray[Any]
 """Structured: the columns of a table."""
-
-Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 HOST = ("data_wait", "h2d", "forward", "backward", "optimizer", "wait", "other")
 DEVICE = ("h2d", "forward", "backward", "optimizer", "other")
@@ -46,11 +45,19 @@ class Steps:
 
     def mean(self, use: Bools) -> float:
         """How long one of these steps took: wall time over steps, until the device was done."""
-        return (float(self.duration[use].sum()) + self.behind_of(use)) / int(use.sum())
+        return (float(self.duration[use].sum()) + self.fell_behind(use)) / int(use.sum())
 
-    def behind_of(self, use: Bools) -> float:
-        """What the device still took after these steps, where the last one is among them."""
-        return self.behind if use[-1] else 0.0
+    def fell_behind(self, use: Bools) -> float:
+        """By how much more the device was behind the host after these steps than before them."""
+        return max(0.0, float((self.done() - self.duration)[use].sum()))
+
+    def done(self) -> Floats:
+        """How long each step took until the device had finished it too."""
+        if not len(self):
+            return self.duration
+        device: Floats = np.sum([*self.device.values()], axis=0)
+        ahead = ahead_after(self.duration, device, self.in_window, self.behind)
+        return done_times(self.duration, ahead)
 
 
 def durations(rows: Rows, start_ns: float) -> Floats:

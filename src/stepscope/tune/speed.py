@@ -12,10 +12,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.analyze.steps import Floats, Steps
+from stepscope.analyze.steps import Steps
 from stepscope.stats.cycles import cycle
-from stepscope.stats.series import warmup
-from stepscope.tune.ahead import done_times
+from stepscope.stats.series import Floats, warmup
 from stepscope.tune.feed import Feed
 
 Places = npt.NDArray[np.intp]
@@ -46,7 +45,7 @@ def speed(steps: Steps, feed: Feed) -> Speed:
     """The steady steps of a run."""
     if not len(steps):
         return Speed((), None, 0)
-    times = done_times(steps) / 1e6
+    times = steps.done() / 1e6
     usual = ~steps.in_window
     settled = warmup(times[usual])
     first = max(settled, _compiled(steps) + _ROUNDS * feed.buffer)

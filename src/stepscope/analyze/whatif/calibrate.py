@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.analyze.steps import Bools, Floats, Rows, Steps, assemble
+from stepscope.analyze.steps import Rows, Steps, assemble
 from stepscope.analyze.whatif.forward import Clocks
 from stepscope.analyze.whatif.priors import BARE_HOST
 from stepscope.record.rows import STEP_PHASES, Kind
-from stepscope.stats.series import warmup
+from stepscope.stats.series import Bools, Floats, warmup
 
 _BLOCKS = 8
 _NOTABLE = 0.01

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from stepscope.analyze.steps import Bools, Floats
 from stepscope.record.timeline import Column
+from stepscope.stats.series import Bools, Floats
 
 _LEAST_LEFT = 0.5  # of the time of what recording stretches, whatever it leaves alone
 
