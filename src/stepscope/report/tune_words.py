@@ -4,12 +4,13 @@ import os
 import shlex
 from typing import Any
 
-from stepscope.report.text import milliseconds, plural, safe, seconds
+from stepscope.report.text import plural, safe, seconds
 from stepscope.report.tune_cells import times
 
 Document = dict[str, Any]
 _NAME = 20
 _LEFT_OUT = "left_out"
+_NOT_MEASURED = "not measured"
 
 
 def rejected(found: list[Document]) -> list[str]:
@@ -80,11 +81,14 @@ def keep(document: Document) -> list[str]:
     """How to run it so today, and how to keep it."""
     lines = []
     if document["command"]:
-        lines.append(f"Run it so:   {safe(document['command'])}")
+        faster = (document["final"] or {}).get("verdict") == "faster"
+        label = "Run it so:  " if faster else "To try it:  "
+        lines.append(f"{label} {safe(document['command'])}")
     patch = document["patch"]
     if patch is not None and patch.get("path"):
         path = shlex.quote(safe(patch["path"]))
-        lines.append(f"Keep it so:  git apply {path}    {_patch(patch)}")
+        label = "Keep it so:  git apply" if _worth_keeping(patch) else "As a patch: "
+        lines.append(f"{label} {path}    {_patch(patch)}")
     for one in (patch or {}).get("by_hand", []):
         lines.append(f"By hand:     {safe(one['fix'])}: {safe(one['words'])}")
     folder = document["run"]["folder"]
@@ -93,10 +97,21 @@ def keep(document: Document) -> list[str]:
     return lines
 
 
+def _worth_keeping(patch: Document) -> bool:
+    """Whether a patch was measured to be faster, or may be: nobody had the time."""
+    if patch.get("speedup") is None:
+        return (patch.get("why") or "").startswith(_NOT_MEASURED)
+    return bool(patch["verdict"] == "faster")
+
+
 def _patch(patch: Document) -> str:
     edits = plural(len(patch["edits"]), "edit")
     files = sorted({edit["file"] for edit in patch["edits"]})
     shown = ", ".join(map(safe, files[:2])) + (" …" if len(files) > 2 else "")
     if patch.get("speedup") is None:
-        return f"({edits} in {shown}, {safe(patch.get('why') or 'not measured')})"
-    return f"({edits} in {shown}, checked: {milliseconds(patch['speedup'])}×)"
+        return f"({edits} in {shown}, {safe(patch.get('why') or _NOT_MEASURED)})"
+    if patch["verdict"] == "faster":
+        return f"({edits} in {shown}, checked: {times(patch['speedup'])})"
+    words = {"same": "the same speed", "slower": "slower", "unclear": "not shown to be faster"}
+    interval = f"{times(patch['speedup'])}, {patch['low']:.2f}–{patch['high']:.2f}"
+    return f"({edits} in {shown}, by itself {words[patch['verdict']]}: {interval})"

@@ -66,8 +66,10 @@ def check_workers(wanted: Iterable[Arguments]) -> None:
         together.setdefault(one.call, set()).update(one.values)
     for call, names in together.items():
         given = {keyword.arg for keyword in call.keywords}
-        if "persistent_workers" in names and not (names | given) & {"num_workers", None}:
-            raise PatchError("no num_workers is written there")
+        for prefix in ("", "dataloader_"):
+            kept, workers = f"{prefix}persistent_workers", f"{prefix}num_workers"
+            if kept in names and not (names | given) & {workers, None}:
+                raise PatchError(f"no {workers} is written there")
 
 
 def _calls(statement: ast.stmt) -> list[ast.Call]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.fixes.base import Fix
 from stepscope.fixes.compile_tools import OF_TORCH
-from stepscope.tune import patch_calls
+from stepscope.tune import patch_calls, patch_trainers
 from stepscope.tune.patch_amp import under_autocast
 from stepscope.tune.patch_calls import Arguments
 from stepscope.tune.patch_files import Files
@@ -48,7 +48,33 @@ def located(fix: Fix, value: Any, applied: Mapping[str, Any], files: Files) -> l
     """The parts that write a fix into the source; nothing where it is only words."""
     where = [str(text) for text in applied.get("where", ())]
     find = _FINDERS.get(fix.name, _by_arguments)
-    return list(find(fix, value, where, files))
+    setting = _setting(fix, value, where, files)
+    if isinstance(setting, Part):
+        return [setting]
+    found = list(find(fix, value, where, files))
+    return found if setting is None or any(isinstance(one, Part) for one in found) else [setting]
+
+
+def _setting(fix: Fix, value: Any, where: list[str], files: Files) -> Part | Left | None:
+    """A setting of the trainer under which a fix took hold; None where there is no trainer, or it
+    has no such setting."""
+    cast = _CAST.search(" ".join(where))
+    if cast and cast[2] == "cpu":
+        return None  # the trainers take half precision on other devices only
+    values = patch_trainers.values(fix, cast[1] if cast else value)
+    for name, line in _places(where) or files.sites("forward"):
+        if not values:
+            return None
+        try:
+            source = files.source(name)
+            if not patch_trainers.runs_there(source, line):
+                continue
+            found = patch_trainers.setting(source, values)
+        except PatchError as problem:
+            return Left(f"{name}:{line}", str(problem))
+        words = patch_trainers.told(found)
+        return Part(fix.name, name, found.call.lineno, words, arguments=(found,))
+    return None
 
 
 Found = Iterator[Part | Left]

@@ -1,0 +1,126 @@
+"""Under Hugging Face's Trainer fixes are written into its settings."""
+
+import pytest
+from patching import project
+
+TRAINER = """
+    import torch
+    from transformers import Trainer, TrainingArguments
+
+    def main():
+        arguments = TrainingArguments(
+            "out",
+            max_steps=10,
+            dataloader_num_workers=0,
+        )
+        trainer = Trainer(build(), arguments, train_dataset=data)
+        trainer.train()
+"""
+LOADER = "DataLoader at train.py:11"
+MODEL = "Bert, called at train.py:11"
+HALF = "Bert in bf16 on cuda"
+
+
+def test_what_the_trainer_makes_its_loader_from_is_set(tmp_path):
+    made = project(tmp_path, TRAINER, forward=11)
+    patch = made.patch(
+        "workers=4", "persistent", "batch=16", workers=f"{LOADER}: 0 → 4 workers",
+        persistent=LOADER, batch=f"{LOADER}: 8 → 16",
+    )  # fmt: skip
+    after = made.patched(patch)
+    assert "        dataloader_num_workers=4,\n" in after
+    assert "        dataloader_persistent_workers=True,\n" in after
+    assert "        per_device_train_batch_size=16,\n" in after
+    words = {one.fix: (one.line, one.words) for one in patch.edits}
+    assert words["workers"] == (5, "pass dataloader_num_workers=4 to TrainingArguments")
+    assert words.keys() == {"workers", "persistent", "batch"}
+    assert patch.by_hand == ()
+
+
+@pytest.mark.parametrize(
+    ("fix", "where", "expected"),
+    [
+        ("amp=bf16", HALF, "bf16=True,"),
+        ("amp=fp16", "Bert in fp16 on cuda", "fp16=True,"),
+        ("compile", MODEL, "torch_compile=True,"),
+        ("compile=max-autotune", MODEL, 'torch_compile_mode="max-autotune",'),
+    ],
+)
+def test_precision_and_compiling_are_the_trainers_too(tmp_path, fix, where, expected):
+    made = project(tmp_path, TRAINER, forward=11)
+    patch = made.patch(fix, **{fix.partition("=")[0]: where})
+    after = made.patched(patch)
+    assert f"        {expected}\n" in after
+    assert "autocast" not in after
+    assert patch.by_hand == ()
+
+
+def test_half_precision_on_the_cpu_stays_autocast(tmp_path):
+    made = project(tmp_path, TRAINER, forward=11)
+    after = made.patched(made.patch("amp=bf16", amp="Bert in bf16 on cpu"))
+    assert 'with torch.autocast("cpu", dtype=torch.bfloat16):\n        trainer.train()' in after
+
+
+def test_settings_made_elsewhere_are_named_to_the_user(tmp_path):
+    made = project(
+        tmp_path,
+        """
+        import torch
+        from transformers import HfArgumentParser, Trainer, TrainingArguments
+        arguments = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()[0]
+        trainer = Trainer(build(), arguments)
+        trainer.train()
+        """,
+        forward=5,
+    )
+    patch = made.patch("workers=4", "amp=bf16", workers="DataLoader at train.py:5", amp=HALF)
+    (by_hand,) = patch.by_hand
+    assert by_hand[0] == "workers"
+    assert "train.py:5: set dataloader_num_workers=4 in the trainer's settings" in by_hand[1]
+    assert "with torch.autocast" in made.patched(patch)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("other = TrainingArguments('more')", "made several times"),
+        ("def of(given): return TrainingArguments(**given)", "made several times"),
+    ],
+)
+def test_of_several_settings_none_is_guessed(tmp_path, more, why):
+    text = TRAINER.replace("    def main", f"    {more}\n    def main")
+    made = project(tmp_path, text)
+    patch = made.patch("workers=4", workers="DataLoader at train.py:12")
+    assert patch.text is None
+    assert why in patch.by_hand[0][1]
+
+
+def test_settings_passed_on_as_a_whole_are_left_alone(tmp_path):
+    made = project(tmp_path, TRAINER.replace("max_steps=10", "**given"))
+    patch = made.patch("workers=4", workers=LOADER)
+    assert patch.text is None
+    assert "set dataloader_num_workers=4" in patch.by_hand[0][1]
+
+
+def test_persistent_workers_are_not_written_where_the_trainer_has_none(tmp_path):
+    text = TRAINER.replace("            dataloader_num_workers=0,\n", "")
+    made = project(tmp_path, text)
+    patch = made.patch("persistent", persistent="DataLoader at train.py:10")
+    assert patch.text is None
+    assert "no dataloader_num_workers is written there" in patch.by_hand[0][1]
+
+
+def test_a_loop_of_ones_own_that_trains_is_no_trainer(tmp_path):
+    made = project(
+        tmp_path,
+        """
+        import torch
+        from torch.utils.data import DataLoader
+        from transformers import AutoModel
+
+        def main():
+            model.train(); loader = DataLoader(data)
+        """,
+    )
+    patch = made.patch("workers=4", workers="DataLoader at train.py:6")
+    assert "DataLoader(data, num_workers=4)" in made.patched(patch)
