@@ -71,6 +71,23 @@ def test_frames_of_libraries_are_passed_over(recorded, tmp_path):
     assert fact["file"] == __file__
 
 
+@pytest.mark.parametrize(
+    ("module", "through"), [("trainer.fit", "trainer"), ("torch.utils.data", None)]
+)
+def test_the_library_that_a_line_goes_through_is_told_unless_it_is_torch(
+    recorded, tmp_path, module, through
+):
+    namespace = {"__name__": module}
+    inner = str(tmp_path / "site-packages" / "other" / "loop.py")
+    exec(code_of(inner, "def loop(here):\n    return here('loader', 1)\n"), {}, namespace)
+    library = str(tmp_path / "site-packages" / "trainer" / "fit.py")
+    exec(code_of(library, "def fit(here):\n    return loop(here)\n"), namespace)
+    namespace["fit"](recorded.sites.here)
+    [fact] = recorded.facts
+    assert fact["file"] == __file__
+    assert fact["through"] == through
+
+
 def test_equal_code_in_two_files_is_two_sites(recorded):
     source = "def step(here):\n    return here()\n"
     numbers = set()

@@ -33,18 +33,26 @@ class Project:
         return (self.cwd / name).read_bytes().decode()
 
 
-def project(tmp_path: Path, *texts: str, program: str = "train.py", **sites: int) -> Project:
-    """One file `train.py` (and `more1.py` …); `sites`: lines of it by what they do."""
+def project(
+    tmp_path: Path,
+    *texts: str,
+    program: str = "train.py",
+    through: str | None = None,
+    **sites: int,
+) -> Project:
+    """One file `train.py` (and `more1.py` …); `sites`: lines of it by what they do, all of them
+    `through` a library."""
     cwd, folder = tmp_path / "project", tmp_path / "run"
     cwd.mkdir()
     folder.mkdir()
-    facts = []
+    facts: list[dict[str, Any]] = []
     for number, text in enumerate(texts):
         name = f"more{number}.py" if number else "train.py"
         (cwd / name).write_bytes(dedent(text).lstrip("\n").encode())
         facts.append({"what": "optimizer", "file": str(cwd / name), "line": 1})
     for what, line in sites.items():
-        facts.append({"what": what, "file": str(cwd / "train.py"), "line": line})
+        file = str(cwd / "train.py")
+        facts.append({"what": what, "file": file, "line": line, "through": through})
     lines = [{"fact": "site", "id": n, "function": "", **fact} for n, fact in enumerate(facts)]
     (folder / "facts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     started = (datetime.now(UTC) + timedelta(seconds=1)).isoformat(timespec="seconds")

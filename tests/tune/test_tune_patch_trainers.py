@@ -22,7 +22,7 @@ HALF = "Bert in bf16 on cuda"
 
 
 def test_what_the_trainer_makes_its_loader_from_is_set(tmp_path):
-    made = project(tmp_path, TRAINER, forward=11)
+    made = project(tmp_path, TRAINER, forward=11, through="transformers")
     patch = made.patch(
         "workers=4", "persistent", "batch=16", workers=f"{LOADER}: 0 → 4 workers",
         persistent=LOADER, batch=f"{LOADER}: 8 → 16",
@@ -47,7 +47,7 @@ def test_what_the_trainer_makes_its_loader_from_is_set(tmp_path):
     ],
 )
 def test_precision_and_compiling_are_the_trainers_too(tmp_path, fix, where, expected):
-    made = project(tmp_path, TRAINER, forward=11)
+    made = project(tmp_path, TRAINER, forward=11, through="transformers")
     patch = made.patch(fix, **{fix.partition("=")[0]: where})
     after = made.patched(patch)
     assert f"        {expected}\n" in after
@@ -56,7 +56,7 @@ def test_precision_and_compiling_are_the_trainers_too(tmp_path, fix, where, expe
 
 
 def test_half_precision_on_the_cpu_stays_autocast(tmp_path):
-    made = project(tmp_path, TRAINER, forward=11)
+    made = project(tmp_path, TRAINER, forward=11, through="transformers")
     after = made.patched(made.patch("amp=bf16", amp="Bert in bf16 on cpu"))
     assert 'with torch.autocast("cpu", dtype=torch.bfloat16):\n        trainer.train()' in after
 
@@ -72,6 +72,7 @@ def test_settings_made_elsewhere_are_named_to_the_user(tmp_path):
         trainer.train()
         """,
         forward=5,
+        through="transformers",
     )
     patch = made.patch("workers=4", "amp=bf16", workers="DataLoader at train.py:5", amp=HALF)
     (by_hand,) = patch.by_hand
@@ -89,14 +90,14 @@ def test_settings_made_elsewhere_are_named_to_the_user(tmp_path):
 )
 def test_of_several_settings_none_is_guessed(tmp_path, more, why):
     text = TRAINER.replace("    def main", f"    {more}\n    def main")
-    made = project(tmp_path, text)
+    made = project(tmp_path, text, loader=12, through="transformers")
     patch = made.patch("workers=4", workers="DataLoader at train.py:12")
     assert patch.text is None
     assert why in patch.by_hand[0][1]
 
 
 def test_settings_passed_on_as_a_whole_are_left_alone(tmp_path):
-    made = project(tmp_path, TRAINER.replace("max_steps=10", "**given"))
+    made = project(tmp_path, TRAINER.replace("max_steps=10", "**given"), loader=11, through="trl")
     patch = made.patch("workers=4", workers=LOADER)
     assert patch.text is None
     assert "set dataloader_num_workers=4" in patch.by_hand[0][1]
@@ -104,23 +105,15 @@ def test_settings_passed_on_as_a_whole_are_left_alone(tmp_path):
 
 def test_persistent_workers_are_not_written_where_the_trainer_has_none(tmp_path):
     text = TRAINER.replace("            dataloader_num_workers=0,\n", "")
-    made = project(tmp_path, text)
+    made = project(tmp_path, text, loader=10, through="transformers")
     patch = made.patch("persistent", persistent="DataLoader at train.py:10")
     assert patch.text is None
     assert "no dataloader_num_workers is written there" in patch.by_hand[0][1]
 
 
-def test_a_loop_of_ones_own_that_trains_is_no_trainer(tmp_path):
-    made = project(
-        tmp_path,
-        """
-        import torch
-        from torch.utils.data import DataLoader
-        from transformers import AutoModel
-
-        def main():
-            model.train(); loader = DataLoader(data)
-        """,
-    )
-    patch = made.patch("workers=4", workers="DataLoader at train.py:6")
-    assert "DataLoader(data, num_workers=4)" in made.patched(patch)
+@pytest.mark.parametrize("through", [None, "ultralytics"])
+def test_other_trainers_are_left_to_the_user(tmp_path, through):
+    made = project(tmp_path, TRAINER, loader=11, through=through)
+    patch = made.patch("workers=4", workers=LOADER)
+    assert patch.text is None
+    assert "the call is not written there" in patch.by_hand[0][1]

@@ -53,6 +53,8 @@ class Case:
     """The user's source line as it was at run time; None where it was not kept."""
     optimizers: tuple[Place, ...] = ()
     """Where the program makes its optimizers."""
+    through: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    """The libraries that lines of the program call to do what they do, torch apart."""
     problems: tuple[str, ...] = ()
     """What could not be made ready for the rules, a line each."""
 
@@ -109,12 +111,14 @@ def in_times(speedup: float) -> str:
 def case_of_run(document: Document, folder: Path) -> Case | None:
     """A run as `summarize` tells of it, and its folder; None where it had no steps."""
     from stepscope.analyze.whatif.ofrun import model_of_run
+    from stepscope.store.facts import read_facts
     from stepscope.store.source import read_sources
 
     step_ms = document["steps"]["mean_ms"]
     if not step_ms:
         return None
     lines = read_sources(folder)
+    facts = read_facts(folder / "facts.jsonl")
     cpu = (document["config"].get("machine") or {}).get("cpu") or {}
     cores = float(cpu.get("usable_cores") or 0)
     window = document["timeline"]
@@ -128,7 +132,8 @@ def case_of_run(document: Document, folder: Path) -> Case | None:
         trace=window,
         model=model,
         source=lambda file, line: lines.get(file, {}).get(line),
-        optimizers=_optimizers(folder),
+        optimizers=_optimizers(facts),
+        through=_through(facts),
         problems=problem,
     )
 
@@ -151,12 +156,13 @@ def case_of_trace(document: Document, timeline: Timeline) -> Case | None:
     )
 
 
-def _optimizers(folder: Path) -> tuple[Place, ...]:
-    from stepscope.store.facts import read_facts
-
-    facts = read_facts(folder / "facts.jsonl")
+def _optimizers(facts: Document) -> tuple[Place, ...]:
     made = {fact["site"] for fact in facts["optimizer_made"]}
     return tuple(Place(s["file"], s["line"]) for s in facts["site"] if s["id"] in made)
+
+
+def _through(facts: Document) -> dict[tuple[str, int], str]:
+    return {(s["file"], s["line"]): s["through"] for s in facts["site"] if s.get("through")}
 
 
 def _modelled(build: Callable[[], Replayable | None]) -> tuple[Replayable | None, tuple[str, ...]]:

@@ -12,6 +12,7 @@ from stepscope.diagnose.headroom import Headroom, headroom
 from stepscope.diagnose.merge import merged
 from stepscope.diagnose.rank import is_bottleneck, ranked
 from stepscope.diagnose.rules import RULES, look
+from stepscope.diagnose.trainers import in_settings
 from stepscope.record.finding import Finding
 from stepscope.record.timeline import Timeline
 
@@ -54,7 +55,10 @@ def diagnose(case: Case, rules: Iterable[str] = RULES) -> Diagnosis:
             problems.append(f"the rule {name} failed: {problem!r}")
     causes = [one for one in found if not one.id.startswith(_HEALTHY)]
     ordered = ranked(merged(causes, case))
-    written = [with_edit(one, case.source, case.optimizers) for one in ordered]
+    written = [
+        in_settings(with_edit(one, case.source, case.optimizers), case.through, case.device)
+        for one in ordered
+    ]
     findings = tuple(one for one in written if is_bottleneck(one))
     could = headroom(findings, case)
     return Diagnosis(

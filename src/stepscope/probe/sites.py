@@ -47,12 +47,13 @@ class Sites:
             if known[1]:
                 break
             outermost, frame = frame, frame.f_back
+        called = outermost
         frame = frame or outermost
         if frame is None:
-            return self._new((what, 0, 0), None)
+            return self._new((what, 0, 0), None, None)
         key = (what, id(frame.f_code), frame.f_lasti)
         site = self._ids.get(key)
-        return self._new(key, frame) if site is None else site
+        return self._new(key, frame, called) if site is None else site
 
     def add(self, site: int, elapsed_ns: int, nbytes: int = 0) -> None:
         """One more occurrence at a site."""
@@ -68,7 +69,10 @@ class Sites:
         self._cells = memoryview(b"").cast("d")
         self._table.close(len(self._lines))
 
-    def _new(self, key: tuple[str, int, int], frame: FrameType | None) -> int:
+    def _new(
+        self, key: tuple[str, int, int], frame: FrameType | None, called: FrameType | None
+    ) -> int:
+        """`called` is what the user's line calls, on the way to what happens."""
         file = frame.f_code.co_filename if frame else ""
         line = frame.f_lineno if frame else 0
         site = self._lines.get((key[0], file, line))
@@ -78,6 +82,15 @@ class Sites:
                 self._cells = self._table.grow()
             self._lines[(key[0], file, line)] = site
             function = frame.f_code.co_name if frame else ""
-            self._facts.write("site", id=site, what=key[0], file=file, line=line, function=function)
+            self._facts.write(
+                "site", id=site, what=key[0], file=file, line=line, function=function,
+                through=_package(called),
+            )  # fmt: skip
         self._ids[key] = site
         return site
+
+
+def _package(frame: FrameType | None) -> str | None:
+    """The library a frame is of; None for torch, which is in between always, and for ourselves."""
+    name = str(frame.f_globals.get("__name__") or "").partition(".")[0] if frame else ""
+    return None if name in ("", "__main__", "torch", "stepscope") else name

@@ -42,6 +42,11 @@ class Files:
         found = [(self._name(f["file"]), f["line"]) for f in self._facts if f["what"] in kinds]
         return list(dict.fromkeys(found))
 
+    def through(self, name: str, line: int) -> str | None:
+        """The library that a line calls to do what it does; None where that is torch."""
+        there = (f for f in self._facts if f["line"] == line and self._name(f["file"]) == name)
+        return next((f["through"] for f in there if f.get("through")), None)
+
     def beginnings(self) -> list[str]:
         """Files in which the program may begin, the likeliest first."""
         program = str(self._seen["program"])

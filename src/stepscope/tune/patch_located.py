@@ -8,6 +8,7 @@ from typing import Any
 
 from stepscope.fixes.base import Fix
 from stepscope.fixes.compile_tools import OF_TORCH
+from stepscope.fixes.trainer_settings import LIBRARIES, trainer_settings
 from stepscope.tune import patch_calls, patch_trainers
 from stepscope.tune.patch_amp import under_autocast
 from stepscope.tune.patch_calls import Arguments
@@ -61,15 +62,14 @@ def _setting(fix: Fix, value: Any, where: list[str], files: Files) -> Part | Lef
     cast = _CAST.search(" ".join(where))
     if cast and cast[2] == "cpu":
         return None  # the trainers take half precision on other devices only
-    values = patch_trainers.values(fix, cast[1] if cast else value)
+    values = trainer_settings(fix.name, cast[1] if cast else value)
     for name, line in _places(where) or files.sites("forward"):
         if not values:
             return None
+        if files.through(name, line) not in LIBRARIES:
+            continue
         try:
-            source = files.source(name)
-            if not patch_trainers.runs_there(source, line):
-                continue
-            found = patch_trainers.setting(source, values)
+            found = patch_trainers.setting(files.source(name), values)
         except PatchError as problem:
             return Left(f"{name}:{line}", str(problem))
         words = patch_trainers.told(found)
