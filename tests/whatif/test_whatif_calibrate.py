@@ -169,6 +169,15 @@ def test_a_host_beside_an_idle_device_is_taken_as_its_clocks_say():
     assert found.bare_ms["forward"] == pytest.approx(6, rel=0.1)
 
 
+def test_some_steps_that_took_far_longer_do_not_hide_a_device_that_sets_the_pace():
+    rows = held_up()
+    rows["end_ns"][-1] += 60 * MS
+    rows["wait_ns"][-1] += 60 * MS
+    found = calibration(rows, START, first=20)
+    assert found.step_ms > found.usual_ms / 0.95
+    assert found.beside(found.usual_ms).held
+
+
 def test_a_held_up_host_that_is_never_free_is_scaled_by_a_prior():
     found = calibration(held_up(free=1), START, first=20)
     held = found.beside(found.step_ms)

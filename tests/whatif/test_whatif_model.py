@@ -178,7 +178,8 @@ SLOWER = dict(zip(STEP_PHASES, (1.0, 1.2, 1.8, 1.3, 2.2, 1.4), strict=True))
 def clocks_say(factors, step_ms):
     return Calibration(
         factors=factors, uncertainty=dict.fromkeys(factors, 0.01),
-        bare_ms=dict.fromkeys(factors, 0.0), window_ms={}, step_ms=step_ms, steps=100,
+        bare_ms=dict.fromkeys(factors, 0.0), window_ms={}, step_ms=step_ms, usual_ms=step_ms,
+        steps=100,
     )  # fmt: skip
 
 

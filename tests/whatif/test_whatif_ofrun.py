@@ -81,9 +81,10 @@ RUN = {"machine": {"cpu": {"usable_cores": 16}}}
 
 
 def clocks_of(**bare_ms):
+    step_ms = sum(bare_ms.values())
     return Calibration(
         factors={}, uncertainty={}, bare_ms={"data_wait": 0.0} | bare_ms, window_ms={},
-        step_ms=sum(bare_ms.values()), steps=100, data_wait_low_ms=0.1,
+        step_ms=step_ms, usual_ms=step_ms, steps=100, data_wait_low_ms=0.1,
     )  # fmt: skip
 
 

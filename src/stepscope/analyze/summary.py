@@ -88,7 +88,7 @@ def _warmup(facts: Any, steps: Steps, run: Any) -> int:
     return (
         min(int(asked), len(steps))
         if asked is not None
-        else warmup(steps.duration[~steps.in_window])
+        else warmup(steps.done()[~steps.in_window])
     )
 
 
@@ -126,7 +126,7 @@ def _out_of_memory(run: dict[str, Any], facts: Any, error: Any) -> Document | No
 def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
     import numpy as np
 
-    times = steps.duration[use] / 1e6
+    times = steps.done()[use] / 1e6
     names = {fact["id"]: fact["name"] for fact in facts["optimizer"]}
     samples = float(steps.samples[use].sum())
     known = len(times) > 0

@@ -22,6 +22,7 @@ _COMPUTES = [STEP_PHASES.index(phase) for phase in _COMPUTED]
 _IS_OTHER = np.arange(len(STEP_PHASES)) == _OTHER
 _FREE = 3  # steps after the last window: the device's queue is empty, and fills again
 _FULL = 0.95  # of the bare step: a device that works for so much of it is what sets its pace
+_ODD = 0.05  # of bare steps, at either end
 _HELD = 0.85  # of the usual host time: a host that needs no more when free is else held up
 
 
@@ -38,6 +39,8 @@ class Calibration:
     """The same of a step in the window."""
     step_ms: float
     """The bare step itself; the replay does not use it, only its error is told by it."""
+    usual_ms: float
+    """The same without the few that took longest or shortest."""
     steps: int
     """Bare steps that went into it."""
     window: int = 0
@@ -60,7 +63,7 @@ class Calibration:
         One that works for all of the bare step holds the host up, in the clocks too: then the
         steps tell in which it did not, and where there are none, a prior.
         """
-        if busy_ms < _FULL * self.step_ms:
+        if busy_ms < _FULL * self.usual_ms:
             return self
         bare, factors = dict(self.bare_ms), dict(self.factors)
         free = {p: min(bare[p], ms) for p, ms in self.free_ms.items()}
@@ -117,7 +120,7 @@ def calibration(
     if not window.any():
         return None
     if first is None:
-        first = warmup(steps.duration[~steps.in_window])
+        first = warmup(steps.done()[~steps.in_window])
     bare = (np.arange(len(steps)) >= first) & ~steps.in_window
     if use is not None:
         bare[np.flatnonzero(bare)] = use(int(bare.sum()))
@@ -171,6 +174,7 @@ def _calibration(steps: Steps, window: Bools, bare: Bools, outside: float) -> Ca
         bare_ms=means,
         window_ms=slowed,
         step_ms=steps.mean(bare) / 1e6,
+        usual_ms=_usual(steps.done()[bare]) / 1e6,
         steps=int(bare.sum()),
         window=int(window.sum()),
         outside=outside,
@@ -178,6 +182,13 @@ def _calibration(steps: Steps, window: Bools, bare: Bools, outside: float) -> Ca
         clocks=Clocks(steps.host["forward"][window], steps.host["backward"][window]),
         data_wait_low_ms=float(np.percentile(steps.host["data_wait"][bare], 10)) / 1e6,
     )
+
+
+def _usual(times: Floats) -> float:
+    """The mean of all but the twentieth at either end."""
+    ordered = np.sort(times)
+    left_out = round(_ODD * len(times))
+    return float(ordered[left_out : len(times) - left_out].mean())
 
 
 def _free(steps: Steps) -> dict[str, float]:

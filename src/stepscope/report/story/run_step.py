@@ -53,7 +53,7 @@ def phases_chart(document: Document) -> Chart:
 
 def _times(document: Document, tables: Tables) -> list[Block]:
     steps, word = tables.steps, noun(document)
-    times = steps.duration / 1e6
+    times = steps.done() / 1e6
     early = (np.arange(len(times)) < tables.warmup) & ~steps.in_window
     measured = ~early & ~steps.in_window
     parts = {"measured": measured, "warm-up": early, "recorded": steps.in_window}
