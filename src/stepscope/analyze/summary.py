@@ -86,9 +86,7 @@ def _first_start(facts: dict[str, list[dict[str, Any]]]) -> float:
 def _warmup(facts: Any, steps: Steps, run: Any) -> int:
     asked = run.get("options", {}).get("warmup")
     return (
-        min(int(asked), len(steps))
-        if asked is not None
-        else warmup(steps.done()[~steps.in_window])
+        min(int(asked), len(steps)) if asked is not None else warmup(steps.done()[~steps.in_window])
     )
 
 
