@@ -50,6 +50,14 @@ def test_what_a_fix_that_goes_takes_with_it_is_predicted(seeing):
     assert see(("cuda_graph", "persistent"), ("cuda_graph",)) is None
 
 
+def test_of_fixes_tried_as_one_those_with_nothing_to_change_change_nothing(seeing):
+    see = seeing(launches=20.0, products=15.0, rest=65.0)
+    together = see((), ("amp=bf16", "channels_last", "cuda_graph"))
+    assert together.speedup == pytest.approx(100 / 65)
+    assert see((), ("channels_last", "sdpa")) is None
+    assert see(("sdpa",), ("amp=bf16", "cuda_graph")) is None
+
+
 def test_findings_speak_where_nothing_can_be_replayed(seeing):
     told = {
         "fix": {"name": "persistent", "value": None},

@@ -30,7 +30,10 @@ def no_outlook(base: Fixes, other: Fixes) -> Prediction | None:
 
 
 def outlook(document: Mapping[str, Any], folder: Path) -> Outlook:
-    """From a run with its findings and its folder. A finding speaks where no replay can."""
+    """From a run with its findings and its folder. A finding speaks where no replay can.
+
+    Of several fixes tried as one, those that find nothing to change in the window change nothing.
+    """
     case = case_of_run(document, folder)
     told = told_by_findings(document)
     memory: dict[Fixes, float | None] = {}
@@ -38,8 +41,7 @@ def outlook(document: Mapping[str, Any], folder: Path) -> Outlook:
     def seen(base: Fixes, other: Fixes) -> Prediction | None:
         new = tuple(one for one in other if one not in base)
         gone = tuple(one for one in base if one not in other)
-        acting = [one for one in (*new, *gone) if one.partition("=")[0] not in NOT_IN_A_STEP]
-        if case is not None and acting and all(_changes(case, one) is not None for one in acting):
+        if case is not None and _can_tell(case, new, gone):
             before, after = (_replayed(case, fixes, memory) for fixes in (base, other))
             if before and after:
                 error = case.model.error if case.model is not None else 0.0
@@ -62,6 +64,13 @@ def told_by_findings(document: Mapping[str, Any]) -> dict[str, Prediction]:
         if text not in found or one.speedup > found[text].speedup:
             found[text] = one
     return found
+
+
+def _can_tell(case: Case, new: Fixes, gone: Fixes) -> bool:
+    """Whether the window shows what this change does."""
+    acting = [one for one in (*new, *gone) if one.partition("=")[0] not in NOT_IN_A_STEP]
+    unseen = [one for one in acting if _changes(case, one) is None]
+    return len(acting) > len(unseen) and (not unseen or (len(new) > 1 and set(unseen) <= set(new)))
 
 
 def _replayed(case: Case, fixes: Fixes, memory: dict[Fixes, float | None]) -> float | None:
