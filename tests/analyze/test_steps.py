@@ -176,6 +176,7 @@ def test_what_is_left_to_the_device_where_a_recording_begins_belongs_to_the_step
         SETUP, [launched()] * 20, window, [launched()] * 20, row(Kind.END, wait=20 * 6)
     )
     assert ms(steps.mean(~steps.in_window)) == pytest.approx(10)
+    assert ms(steps.done()[steps.in_window]) == [4] * 5
 
 
 def test_a_host_that_falls_back_to_the_device_is_not_made_faster():

@@ -52,12 +52,13 @@ class Steps:
         return max(0.0, float((self.done() - self.duration)[use].sum()))
 
     def done(self) -> Floats:
-        """How long each step took until the device had finished it too."""
+        """How long each step took until the device had finished it too; recorded ones as the host
+        saw them, since it waits for the device around the window."""
         if not len(self):
             return self.duration
         device: Floats = np.sum([*self.device.values()], axis=0)
         ahead = ahead_after(self.duration, device, self.in_window, self.behind)
-        return done_times(self.duration, ahead)
+        return np.where(self.in_window, self.duration, done_times(self.duration, ahead))
 
 
 def durations(rows: Rows, start_ns: float) -> Floats:

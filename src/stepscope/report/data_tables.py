@@ -19,7 +19,7 @@ def steps_table(subject: Subject) -> Table | None:
         Column("samples", number=True), Column("loss", number=True), Column("recorded"),
         Column("warm-up"),
     )  # fmt: skip
-    times = [steps.duration / 1e6, *(steps.host[name] / 1e6 for name in names)]
+    times = [steps.done() / 1e6, *(steps.host[name] / 1e6 for name in names)]
     rows = tuple(
         (
             at + 1, *(float(one[at]) for one in times), float(steps.samples[at]),

@@ -4,7 +4,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from stepscope.record.errors import UsageError
@@ -77,7 +76,8 @@ class Result:
     def steps(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays with one entry a step of a run; empty for what has no steps.
 
-        `duration_ms`, `samples`, `loss`, `in_window`, and `<phase>_ms` as the host saw it.
+        `duration_ms` until the device was done, `samples`, `loss`, `in_window`, and `<phase>_ms`
+        as the host saw it.
         """
         tables = self.subject.tables()
         if tables is None or tables.steps is None:
@@ -85,7 +85,7 @@ class Result:
         steps = tables.steps
         phases = {f"{phase}_ms": values / 1e6 for phase, values in steps.host.items()}
         return {
-            "duration_ms": np.asarray(steps.duration) / 1e6,
+            "duration_ms": steps.done() / 1e6,
             "samples": steps.samples,
             "loss": steps.loss,
             "in_window": steps.in_window,

@@ -88,8 +88,9 @@ def _run(subject: Subject) -> Iterator[Scalar]:
     if tables is None:
         return
     steps = tables.steps
-    for at in range(0 if steps is None else len(steps)):
-        yield Scalar("step/time_ms", at + 1, steps.duration[at] / 1e6)
+    times = [] if steps is None else steps.done() / 1e6
+    for at, took in enumerate(times):
+        yield Scalar("step/time_ms", at + 1, took)
         yield Scalar("loss", at + 1, steps.loss[at])
         for name, values in steps.host.items():
             label = PHASES.get(name, name).replace(" ", "_")
