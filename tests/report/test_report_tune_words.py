@@ -11,7 +11,7 @@ def said(final="faster", **patch):
     patch = {"path": "tune/stepscope.patch", "edits": [EDIT], "by_hand": []} | patch
     document = {
         "command": "stepscope run --fix amp train.py",
-        "final": {"verdict": final},
+        "final": {"verdict": final, "speedup": 3.0},
         "patch": patch,
         "run": {"folder": "tune"},
     }
@@ -44,6 +44,14 @@ def test_a_patch_that_is_not_faster_by_itself_says_so(verdict, words):
         "As a patch:  tune/stepscope.patch    "
         f"(1 edit in train.py, by itself {words}: 0.83×, 0.69–1.01)"
     )
+
+
+def test_two_processes_that_leave_it_unclear_are_believed_where_they_have_the_gain():
+    _, kept = said(**measured("unclear", 2.5))
+    assert kept.startswith("Keep it so:")
+    assert kept.endswith("checked: 2.50×)")
+    _, tried = said("unclear", **measured("unclear", 2.5))
+    assert tried.startswith("As a patch:")
 
 
 @pytest.mark.parametrize(

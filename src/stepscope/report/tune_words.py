@@ -87,8 +87,9 @@ def keep(document: Document) -> list[str]:
     patch = document["patch"]
     if patch is not None and patch.get("path"):
         path = shlex.quote(safe(patch["path"]))
-        label = "Keep it so:  git apply" if _worth_keeping(patch) else "As a patch: "
-        lines.append(f"{label} {path}    {_patch(patch)}")
+        worth = _worth_keeping(patch, document["final"] or {})
+        label = "Keep it so:  git apply" if worth else "As a patch: "
+        lines.append(f"{label} {path}    {_patch(patch, worth)}")
     for one in (patch or {}).get("by_hand", []):
         lines.append(f"By hand:     {safe(one['fix'])}: {safe(one['words'])}")
     folder = document["run"]["folder"]
@@ -97,20 +98,23 @@ def keep(document: Document) -> list[str]:
     return lines
 
 
-def _worth_keeping(patch: Document) -> bool:
-    """Whether a patch was measured to be faster, or may be: nobody had the time."""
+def _worth_keeping(patch: Document, final: Document) -> bool:
+    """Whether a patch was measured to be faster, or nobody had the time. Two processes alone often
+    leave it unclear: then it is one that has half of the gain that was confirmed."""
     if patch.get("speedup") is None:
         return (patch.get("why") or "").startswith(_NOT_MEASURED)
-    return bool(patch["verdict"] == "faster")
+    confirmed = final["speedup"] - 1 if final.get("verdict") == "faster" else float("inf")
+    unclear = patch["verdict"] == "unclear"
+    return bool(patch["verdict"] == "faster" or (unclear and patch["speedup"] - 1 > confirmed / 2))
 
 
-def _patch(patch: Document) -> str:
+def _patch(patch: Document, worth: bool) -> str:
     edits = plural(len(patch["edits"]), "edit")
     files = sorted({edit["file"] for edit in patch["edits"]})
     shown = ", ".join(map(safe, files[:2])) + (" …" if len(files) > 2 else "")
     if patch.get("speedup") is None:
         return f"({edits} in {shown}, {safe(patch.get('why') or _NOT_MEASURED)})"
-    if patch["verdict"] == "faster":
+    if worth:
         return f"({edits} in {shown}, checked: {times(patch['speedup'])})"
     words = {"same": "the same speed", "slower": "slower", "unclear": "not shown to be faster"}
     interval = f"{times(patch['speedup'])}, {patch['low']:.2f}–{patch['high']:.2f}"
