@@ -2,6 +2,7 @@
 # steps: 12
 # losses: mean
 # needs: accelerate
+# slow
 
 import torch
 from accelerate import Accelerator

@@ -3,6 +3,7 @@
 # optimizer steps: any
 # inferred: any
 # compile: graphs
+# slow
 
 import _counters  # noqa: F401
 import torch

@@ -1,6 +1,7 @@
 """Fit a small network with LBFGS, which calls its closure many times in one step."""
 # steps: 10
 # losses: mean
+# slow
 
 import torch
 from torch import nn

@@ -1,5 +1,6 @@
 """Load batches in worker processes started by spawn."""
 # steps: 12
+# slow
 
 import torch
 from torch import nn

@@ -245,6 +245,7 @@ def limited(once: "Once") -> "Observed":
     )
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_grow_leave_the_program_as_it_is(
     limited: "Observed", bench: "Bench"
 ) -> None:
@@ -255,6 +256,7 @@ def test_rows_that_cannot_grow_leave_the_program_as_it_is(
     assert limited.ended.exit_code == 4
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_grow_are_said_in_one_line(limited: "Observed") -> None:
     (problem,) = limited.document["problems"]
     assert "observing stopped" in problem
@@ -263,6 +265,7 @@ def test_rows_that_cannot_grow_are_said_in_one_line(limited: "Observed") -> None
     assert limited.document["steps"]["count"] == 3
 
 
+@pytest.mark.slow
 def test_what_a_failed_window_leaves_is_whole(limited: "Observed") -> None:
     folder = Path(limited.folder)
     assert [path.name for path in folder.iterdir() if path.suffix in (".part", ".tmp")] == []

@@ -52,11 +52,13 @@ def ranks(once: "Once") -> "Observed":
     return once("ranks", make)
 
 
+@pytest.mark.slow
 def test_torchs_launcher_runs_as_it_is(ranks: "Observed") -> None:
     assert ranks.ended.exit_code == 0, ranks.ended.stderr
     assert ranks.ended.stdout.splitlines() == ["sum of ranks 1.0"] * 2
 
 
+@pytest.mark.slow
 def test_ranks_are_said_not_to_be_observed(ranks: "Observed") -> None:
     problems = ranks.document["problems"]
     assert len(problems) <= 2

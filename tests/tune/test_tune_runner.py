@@ -348,6 +348,7 @@ def test_a_program_that_compiles_by_itself_starts_so(make_runner):
     assert said == ["cold", "cold"]
 
 
+@pytest.mark.slow
 def test_a_program_that_changes_its_environment_before_torch_starts_by_itself(make_runner):
     runner, cwd = make_runner(SEES_TORCH)
     (cwd / "changes-environment").touch()
@@ -366,6 +367,7 @@ def test_a_program_that_fails_with_torch_imported_starts_by_itself(make_runner):
     assert runner._warm is False
 
 
+@pytest.mark.slow
 def test_a_relative_search_path_leads_into_the_scratch_copy_also_when_forked(
     make_runner, monkeypatch
 ):
