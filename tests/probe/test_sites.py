@@ -40,6 +40,7 @@ def test_a_site_is_the_line_that_made_it_happen(recorded):
     assert fact["file"] == __file__
     assert fact["function"] == "test_a_site_is_the_line_that_made_it_happen"
     assert fact["what"] == "forward"
+    assert fact["through"] is None
     assert "recorded.here()" in Path(__file__).read_text().splitlines()[fact["line"] - 1]
 
 

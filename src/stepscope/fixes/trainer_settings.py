@@ -16,7 +16,7 @@ def trainer_settings(name: str, value: Any) -> dict[str, str]:
     if name == "amp":
         return {value: "True"} if value in ("bf16", "fp16") else {}
     if name == "compile":
-        mode, _, dynamic = value.partition(",")
+        mode, _, dynamic = (value or "default").partition(",")
         own_mode = {"torch_compile_mode": f'"{mode}"'} if mode != "default" else {}
         return {} if dynamic else {"torch_compile": "True"} | own_mode
     of_loaders = {

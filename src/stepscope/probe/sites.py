@@ -37,7 +37,7 @@ class Sites:
     def here(self, what: str, depth: int = 2) -> int:
         """The site of the nearest user's line above the caller; `depth` frames are passed over."""
         frame: FrameType | None = sys._getframe(depth)
-        outermost = frame
+        called = None
         users = self._users
         while frame is not None:
             code = frame.f_code
@@ -46,9 +46,8 @@ class Sites:
                 known = users[id(code)] = (code, is_users(code))
             if known[1]:
                 break
-            outermost, frame = frame, frame.f_back
-        called = outermost
-        frame = frame or outermost
+            called, frame = frame, frame.f_back
+        frame = frame or called
         if frame is None:
             return self._new((what, 0, 0), None, None)
         key = (what, id(frame.f_code), frame.f_lasti)
