@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rowmaking import MS, PHASES, START, row, table
 
 from stepscope.analyze.steps import HOST, assemble
+from stepscope.analyze.summary import outstanding
 from stepscope.record.rows import PROFILED, Kind
 
 
@@ -177,6 +178,13 @@ def test_what_is_left_to_the_device_where_a_recording_begins_belongs_to_the_step
     )
     assert ms(steps.mean(~steps.in_window)) == pytest.approx(10)
     assert ms(steps.done()[steps.in_window]) == [4] * 5
+
+
+def test_a_step_that_stands_out_is_told_unless_it_follows_a_recording():
+    window = [step(flags=PROFILED)] * 3
+    slow = step(other=90)
+    steps = assembled(SETUP, [step()] * 12, slow, [step()] * 5, window, slow, [step()] * 12, END)
+    assert outstanding(steps, ~steps.in_window) == [{"step": 13, "ms": pytest.approx(99)}]
 
 
 def test_a_host_that_falls_back_to_the_device_is_not_made_faster():

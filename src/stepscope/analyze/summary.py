@@ -20,6 +20,7 @@ from stepscope.store.table import read_table
 
 SCHEMA = "stepscope.show/1"
 _DEVICE_DECIDES = 0.9  # busy that much, the device sets the pace
+_DISTURBED = 3  # steps after a recording
 Document = dict[str, Any]
 
 
@@ -130,6 +131,7 @@ def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
     known = len(times) > 0
     mean_ms = steps.mean(use) / 1e6 if known else None
     total_s = mean_ms * len(times) / 1e3 if mean_ms else 0.0
+    jumps = outstanding(steps, use)
     return {
         "count": len(steps),
         "what": steps.what,
@@ -145,13 +147,23 @@ def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
         "window_steps": int(steps.in_window.sum()),
         "measured_steps": int(use.sum()) if known else 0,
         "by_optimizer": _by_optimizer(steps, names),
-        "spikes": [
-            {"step": int(np.flatnonzero(use)[s.index]) + 1, "ms": s.value}
-            for s in spikes(times)[:5]
-        ],
-        "spike_count": len(spikes(times)),
+        "spikes": jumps[:5],
+        "spike_count": len(jumps),
         "drift": drift(times),
     }
+
+
+def outstanding(steps: Steps, use: Any) -> list[Document]:
+    """Steps that took far longer than their neighbours, the longest first; one that follows a
+    recording is that one's doing."""
+    import numpy as np
+
+    at = np.flatnonzero(use)
+    return [
+        {"step": step + 1, "ms": jump.value}
+        for jump in spikes(steps.done()[use] / 1e6)
+        if not steps.in_window[max(0, (step := int(at[jump.index])) - _DISTURBED) : step].any()
+    ]
 
 
 def _by_optimizer(steps: Steps, names: dict[int, str]) -> list[Document]:
