@@ -111,6 +111,13 @@ def test_persistent_workers_are_not_written_where_the_trainer_has_none(tmp_path)
     assert "no dataloader_num_workers is written there" in patch.by_hand[0][1]
 
 
+def test_a_fix_that_took_no_hold_is_not_written(tmp_path):
+    made = project(tmp_path, TRAINER, forward=11, through="transformers")
+    patch = made.patch("workers=4")
+    assert patch.text is None
+    assert patch.by_hand[0][0] == "workers"
+
+
 @pytest.mark.parametrize("through", [None, "ultralytics"])
 def test_other_trainers_are_left_to_the_user(tmp_path, through):
     made = project(tmp_path, TRAINER, loader=11, through=through)

@@ -63,9 +63,8 @@ def _setting(fix: Fix, value: Any, where: list[str], files: Files) -> Part | Lef
     if cast and cast[2] == "cpu":
         return None  # the trainers take half precision on other devices only
     values = trainer_settings(fix.name, cast[1] if cast else value)
-    for name, line in _places(where) or files.sites("forward"):
-        if not values:
-            return None
+    places = files.sites("forward") if cast else _places(where)
+    for name, line in places if values else ():
         if files.through(name, line) not in LIBRARIES:
             continue
         try:
