@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test quick test-all lint browser clean
+.PHONY: help demo test test-all lint browser clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,9 +35,7 @@ lint: $(VENV)/test.ok ## ruff, mypy --strict, import-linter
 browser: $(VENV)/test.ok ## find a Chromium for the browser tests, or install Playwright's
 	@$(BIN)/python tests/support/find_browser.py
 
-test: lint quick ## lint, then the tests that take minutes
-
-quick: browser ## the tests alone
+test: lint browser ## lint, then the tests that take minutes
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-all: lint browser ## the long tests too

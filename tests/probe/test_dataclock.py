@@ -73,7 +73,7 @@ class Reading(Dataset):
         return x + 1
 
     def read(self, i):
-        time.sleep(0.004)  # slow read
+        time.sleep(0.02)  # slow read
         return torch.tensor(i)
 
 
@@ -96,7 +96,7 @@ class Broken(Items):
 
 
 def slow_collate(batch):
-    time.sleep(0.006)  # slow collate
+    time.sleep(0.03)  # slow collate
     return torch.stack(batch)
 
 
@@ -288,10 +288,10 @@ def test_nested_transforms_count_once(clock, tmp_path):
             self.inner = inner
 
         def __call__(self, x):
-            time.sleep(0.002)
+            time.sleep(0.02)
             return self.inner(x)
 
-    inner = Sleeper(4)
+    inner = Sleeper(40)
     dataset = Items(8, Outer(inner))
     dataset.augment = [inner]
     drain(dataset, batch_size=2)
