@@ -241,6 +241,7 @@ def test_error_of_the_dataset_arrives_unchanged(tmp_path, workers, monkeypatch):
         raise AssertionError("the loader swallowed the error")
 
     bare = failure()
+    gc.collect()  # else the workers of the next loader collect this one's iterator
     clock = DataClock(tmp_path)
     clock.install()
     assert failure() == bare
