@@ -4,22 +4,21 @@ from typing import Any
 
 import pytest
 from cases import PROGRAM, Document, case, kernel, loader, show, trace
-from rulings import of_recording, only
+from rulings import findings_of, of_recording, only
 
 from stepscope.diagnose.case import Case
-from stepscope.diagnose.rules import look
 
 COMPUTE = (
-    "low_precision",
-    "odd_sizes",
-    "layout_changes",
-    "naive_attention",
-    "unfused_pointwise",
-    "cudnn_benchmark_off",
-    "small_batch",
-    "debug_modes",
-    "scaler_collapse",
-    "few_threads",
+    "compute.low_precision",
+    "compute.odd_sizes",
+    "compute.layout_changes",
+    "compute.naive_attention",
+    "compute.unfused_pointwise",
+    "compute.cudnn_benchmark_off",
+    "compute.small_batch",
+    "compute.debug_modes",
+    "compute.scaler_collapse",
+    "compute.few_threads",
 )
 MS = 1_000_000
 H200 = {"fp32": 50e12, "tf32": 400e12, "bf16": 700e12, "fp16": 700e12}
@@ -56,7 +55,7 @@ def on_host(*rows: tuple[str, int, float]) -> Document:
 
 def test_a_resnet50_recording_is_fp32_with_idle_tensor_cores_and_host_and_device_close():
     one = of_recording("resnet50_b64_h200")
-    finding = only("low_precision", one)
+    finding = only("compute.low_precision", one)
     assert "fp32" in finding.title
     assert "tensor cores" in finding.title
     assert "close together" in finding.why
@@ -70,23 +69,23 @@ def test_a_resnet50_recording_is_fp32_with_idle_tensor_cores_and_host_and_device
 
 
 def test_a_launch_bound_recording_gains_nothing_from_precision():
-    assert look("low_precision", of_recording("resnet18_b32_h200")) == []
+    assert findings_of("compute.low_precision", of_recording("resnet18_b32_h200")) == []
 
 
 def test_a_bf16_recording_has_nothing_in_fp32_to_speak_of():
     one = of_recording("gpt_b4x1024_bf16_h200")
-    assert [look(name, one) for name in COMPUTE] == [[]] * len(COMPUTE)
+    assert [findings_of(name, one) for name in COMPUTE] == [[]] * len(COMPUTE)
 
 
 def test_on_a_device_without_bf16_units_fp16_is_proposed():
-    finding = only("low_precision", of_recording("v100_ns_timestamps.pt.trace"))
+    finding = only("compute.low_precision", of_recording("v100_ns_timestamps.pt.trace"))
     assert str(finding.fix) == "amp=fp16"
 
 
 def test_fp32_products_may_use_tf32_where_that_brings_as_much():
     window = with_rows(row("aten::mm", "[[4096,4096],[4096,4096]]", "fp32", 15.0, 0.9))
     one = case(show=show(config={"autocast": None}), trace=window, after=8.0)
-    finding = only("low_precision", one)
+    finding = only("compute.low_precision", one)
     assert str(finding.fix) == "tf32=on"
     assert "set_float32_matmul_precision" in finding.advice
     assert "autocast" in finding.advice
@@ -94,19 +93,22 @@ def test_fp32_products_may_use_tf32_where_that_brings_as_much():
 
 def test_autocast_is_not_proposed_twice():
     window = with_rows(row("aten::mm", "[[4096,4096],[4096,4096]]", "fp32", 15.0, 0.9))
-    assert look("low_precision", case(show=show(), trace=window, after=8.0)) == []
+    assert findings_of("compute.low_precision", case(show=show(), trace=window, after=8.0)) == []
 
 
 def test_bf16_is_not_promised_on_a_processor_nobody_measured(monkeypatch, tmp_path):
     monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path))
     window = on_host(("aten::addmm", 10, 1500.0))
-    assert look("low_precision", case("cpu", show=show("cpu"), trace=window, after=9.0)) == []
+    assert (
+        findings_of("compute.low_precision", case("cpu", show=show("cpu"), trace=window, after=9.0))
+        == []
+    )
 
 
 def test_sizes_off_by_one_are_slower_than_the_others():
     odd = row("aten::mm", "[[4096,768],[768,50257]]", "bf16", 8.0, 0.2)
     even = row("aten::mm", "[[4096,768],[768,3072]]", "bf16", 6.0, 0.7)
-    finding = only("odd_sizes", case(show=show(), trace=with_rows(odd, even), after=15.0))
+    finding = only("compute.odd_sizes", case(show=show(), trace=with_rows(odd, even), after=15.0))
     assert "50257" in finding.title
     assert finding.share == pytest.approx(8 / 20)
 
@@ -122,7 +124,10 @@ def test_sizes_off_by_one_are_slower_than_the_others():
     ids=["multiples", "fast all the same", "a few classes", "unreadable"],
 )
 def test_sizes_that_cost_nothing(rows):
-    assert look("odd_sizes", case(show=show(), trace=with_rows(*rows), after=15.0)) == []
+    assert (
+        findings_of("compute.odd_sizes", case(show=show(), trace=with_rows(*rows), after=15.0))
+        == []
+    )
 
 
 def turned(ms: float) -> Document:
@@ -135,7 +140,7 @@ def turned(ms: float) -> Document:
 
 
 def test_layout_changes_around_convolutions():
-    finding = only("layout_changes", case(show=show(), trace=turned(3.0), after=18.0))
+    finding = only("compute.layout_changes", case(show=show(), trace=turned(3.0), after=18.0))
     assert str(finding.fix) == "channels_last"
     assert finding.share == pytest.approx(3 / 20)
     assert finding.where[-1].kernel == "nchwToNhwcKernel"
@@ -144,13 +149,16 @@ def test_layout_changes_around_convolutions():
 def test_layout_changes_of_a_model_in_channels_last_come_from_its_inputs():
     models = [{"name": "Net", "memory_format": "channels_last", "trainable": 1}]
     run = show(config={"models": models})
-    finding = only("layout_changes", case(show=run, trace=turned(3.0), after=18.0))
+    finding = only("compute.layout_changes", case(show=run, trace=turned(3.0), after=18.0))
     assert finding.fix is None
     assert "already" in finding.advice
 
 
 def test_few_layout_changes_are_no_matter():
-    assert look("layout_changes", case(show=show(), trace=turned(0.3), after=18.0)) == []
+    assert (
+        findings_of("compute.layout_changes", case(show=show(), trace=turned(0.3), after=18.0))
+        == []
+    )
 
 
 def test_attention_written_out_on_the_gpu():
@@ -160,7 +168,7 @@ def test_attention_written_out_on_the_gpu():
         row("aten::mul", "[[4,12,1024,1024],[]]", "bf16", 2.0, 0.9, category="pointwise"),
         row("aten::mul", "[[4,64,1024,1024],[]]", "bf16", 3.0, 0.9, category="pointwise"),
     ]
-    finding = only("naive_attention", case(show=show(), trace=with_rows(*rows), after=13.0))
+    finding = only("compute.naive_attention", case(show=show(), trace=with_rows(*rows), after=13.0))
     assert finding.share == pytest.approx(8 / 20)
     assert str(finding.fix) == "sdpa"
 
@@ -168,12 +176,17 @@ def test_attention_written_out_on_the_gpu():
 def test_attention_written_out_on_the_processor():
     window = on_host(("aten::bmm", 12, 500.0), ("aten::_softmax", 2, 900.0))
     one = case("cpu", show=show("cpu"), trace=window, after=15.0)
-    assert only("naive_attention", one).share == pytest.approx(7.8 / 24)
+    assert only("compute.naive_attention", one).share == pytest.approx(7.8 / 24)
 
 
 def test_a_classifiers_softmax_is_no_attention():
     window = on_host(("aten::addmm", 12, 500.0), ("aten::_softmax", 2, 900.0))
-    assert look("naive_attention", case("cpu", show=show("cpu"), trace=window, after=15.0)) == []
+    assert (
+        findings_of(
+            "compute.naive_attention", case("cpu", show=show("cpu"), trace=window, after=15.0)
+        )
+        == []
+    )
 
 
 def test_long_pointwise_chains_on_either_device():
@@ -183,20 +196,27 @@ def test_long_pointwise_chains_on_either_device():
             kernel("elementwise", 60 * MS, count=1200, category="pointwise"),
         ]
     )
-    finding = only("unfused_pointwise", case(show=show(), trace=window, after=13.0))
+    finding = only("compute.unfused_pointwise", case(show=show(), trace=window, after=13.0))
     assert str(finding.fix) == "compile=default"
     assert finding.share == pytest.approx(0.5)
     host = on_host(("aten::mul", 60, 150.0), ("aten::addmm", 8, 300.0))
     one = case("cpu", show=show("cpu"), trace=host, after=13.0)
-    assert only("unfused_pointwise", one).share == pytest.approx(9 / 24)
+    assert only("compute.unfused_pointwise", one).share == pytest.approx(9 / 24)
 
 
 def test_the_optimizers_own_operators_and_compiled_models_are_no_chains():
     adam = on_host(("aten::sqrt", 99, 50.0), ("aten::div", 99, 50.0), ("aten::addcdiv_", 99, 50.0))
-    assert look("unfused_pointwise", case("cpu", show=show("cpu"), trace=adam, after=9.0)) == []
+    assert (
+        findings_of(
+            "compute.unfused_pointwise", case("cpu", show=show("cpu"), trace=adam, after=9.0)
+        )
+        == []
+    )
     host = on_host(("aten::mul", 60, 150.0))
     run = show("cpu", config={"compile": [{"what": "Net"}]})
-    assert look("unfused_pointwise", case("cpu", show=run, trace=host, after=9.0)) == []
+    assert (
+        findings_of("compute.unfused_pointwise", case("cpu", show=run, trace=host, after=9.0)) == []
+    )
 
 
 def convolving(calls: int = 60) -> Document:
@@ -211,7 +231,7 @@ def convolving(calls: int = 60) -> Document:
 
 def test_cudnn_may_look_for_faster_algorithms():
     run = show(config={"switches": {"cudnn_benchmark": False}})
-    finding = only("cudnn_benchmark_off", case(show=run, trace=convolving(), after=19.0))
+    finding = only("compute.cudnn_benchmark_off", case(show=run, trace=convolving(), after=19.0))
     assert finding.confidence == "low"
     assert str(finding.fix) == "cudnn_benchmark"
 
@@ -224,7 +244,10 @@ def test_not_where_it_does_or_may_not_or_meets_new_shapes_all_the_time():
         (off, convolving(calls=1)),
     ):
         run = show(config={"switches": switches})
-        assert look("cudnn_benchmark_off", case(show=run, trace=window, after=19.0)) == []
+        assert (
+            findings_of("compute.cudnn_benchmark_off", case(show=run, trace=window, after=19.0))
+            == []
+        )
 
 
 def test_two_samples_a_step_are_few_for_a_gpu():
@@ -233,14 +256,14 @@ def test_two_samples_a_step_are_few_for_a_gpu():
         breakdown_ns={"compute": 12 * MS, "idle": 132 * MS, "exposed_copy": 0},
         idle_ns={"host": 132 * MS, "between_kernels": 0},
     )
-    finding = only("small_batch", case(show=run, trace=window, after=18.0))
+    finding = only("compute.small_batch", case(show=run, trace=window, after=18.0))
     assert finding.kind == "semantic"
     assert str(finding.fix) == "batch=16"
     assert finding.predicted is not None
     assert finding.predicted.speedup == pytest.approx(8, rel=0.1)
     assert finding.where[0].file == PROGRAM
     usual = show(steps={"samples_per_step": 32.0})
-    assert look("small_batch", case(show=usual, trace=window, after=18.0)) == []
+    assert findings_of("compute.small_batch", case(show=usual, trace=window, after=18.0)) == []
 
 
 def test_kernels_too_short_to_grow_with_the_batch_count_as_fixed():
@@ -254,7 +277,7 @@ def test_kernels_too_short_to_grow_with_the_batch_count_as_fixed():
         kernel = {"name": "k", "category": "pointwise", "total_ns": 36 * MS,
                   "count": int(36e3 / mean_us)}  # fmt: skip
         one = case(show=run, trace=window | {"kernels": [kernel]}, after=18.0)
-        return str(only("small_batch", one).fix)
+        return str(only("compute.small_batch", one).fix)
 
     assert times(4.0) == "batch=16"
     assert times(14.0) == "batch=8"
@@ -263,7 +286,7 @@ def test_kernels_too_short_to_grow_with_the_batch_count_as_fixed():
 def test_anomaly_detection_left_on():
     window = on_host(("aten::addmm", 20, 300.0), ("aten::ne", 40, 30.0), ("aten::any", 40, 30.0))
     run = show("cpu", config={"switches": {"anomaly_detection": True}})
-    finding = only("debug_modes", case("cpu", show=run, trace=window, after=14.0))
+    finding = only("compute.debug_modes", case("cpu", show=run, trace=window, after=14.0))
     assert finding.title == "Anomaly detection is on"
     assert finding.share == pytest.approx(2.4 / 24 + 40 * 0.08 / 20)
     assert finding.where[0].line == 58
@@ -272,7 +295,7 @@ def test_anomaly_detection_left_on():
 def test_deterministic_algorithms_fill_memory():
     window = on_host(("aten::fill_", 100, 40.0), ("aten::addmm", 20, 300.0))
     run = show("cpu", config={"switches": {"deterministic": True}})
-    finding = only("debug_modes", case("cpu", show=run, trace=window, after=18.0))
+    finding = only("compute.debug_modes", case("cpu", show=run, trace=window, after=18.0))
     assert finding.share == pytest.approx(4 / 24)
     assert "filled" in finding.why
 
@@ -284,7 +307,7 @@ def test_deterministic_algorithms_fill_memory():
 )  # fmt: skip
 def test_a_gradient_scaler_that_throws_updates_away(scales, skipped, found):
     run = show(config={"scaler": {"scales": scales, "skipped_updates": skipped}})
-    findings = look("scaler_collapse", case(show=run))
+    findings = findings_of("compute.scaler_collapse", case(show=run))
     assert len(findings) == found
     if found:
         assert str(findings[0].fix) == "amp=bf16"
@@ -294,7 +317,7 @@ def test_a_gradient_scaler_that_throws_updates_away(scales, skipped, found):
 def test_one_thread_on_a_machine_of_sixteen_cores():
     run = show("cpu", config={"switches": {"threads": 1}})
     window = on_host(("aten::addmm", 20, 900.0))
-    finding = only("few_threads", case("cpu", show=run, trace=window, after=6.0))
+    finding = only("compute.few_threads", case("cpu", show=run, trace=window, after=6.0))
     assert str(finding.fix) == "threads=12"  # four cores are the loader's workers'
     assert finding.share == pytest.approx(18 / 24)
 
@@ -310,19 +333,19 @@ def test_one_thread_on_a_machine_of_sixteen_cores():
 )
 def test_threads_that_are_enough(run):
     window = on_host(("aten::addmm", 20, 900.0))
-    assert look("few_threads", case("cpu", show=run, trace=window, after=6.0)) == []
+    assert findings_of("compute.few_threads", case("cpu", show=run, trace=window, after=6.0)) == []
 
 
 @pytest.mark.parametrize("name", COMPUTE)
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_healthy_runs_have_none_of_these(name, device):
-    assert look(name, case(device, show=show(device), trace=trace(device), after=20.0)) == []
-    assert look(name, case(device, show=show(device))) == []
+    assert findings_of(name, case(device, show=show(device), trace=trace(device), after=20.0)) == []
+    assert findings_of(name, case(device, show=show(device))) == []
 
 
 @pytest.mark.parametrize("name", COMPUTE)
 def test_documents_with_nothing_in_them_raise_nothing(name):
     for device in ("cuda", "cpu"):
-        assert look(name, case(device)) == []
-        assert look(name, case(device, show={}, trace={})) == []
-        assert look(name, Case(step_ms=0.0, device=device, cores=0, show={}, trace={})) == []
+        assert findings_of(name, case(device)) == []
+        assert findings_of(name, case(device, show={}, trace={})) == []
+        assert findings_of(name, Case(step_ms=0.0, device=device, cores=0, show={}, trace={})) == []

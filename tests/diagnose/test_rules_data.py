@@ -5,19 +5,35 @@ from types import SimpleNamespace
 
 import pytest
 from cases import PROGRAM, case, dataset, loader, merged, part, show, site, sound, trace
+from rulings import findings_of
 
 from stepscope.diagnose.case import Case
-from stepscope.diagnose.rules import look
 from stepscope.record.finding import Place
 
 RULES = (
-    "loader_bound", "few_workers", "fresh_memory", "many_workers", "no_persistent_workers",
-    "no_prefetch",
-    "tiny_samples", "slow_storage", "gpu_augmentation", "oversubscribed", "no_pinning",
-    "pageable_copies", "unoverlapped_copies", "repeated_copies", "device_to_host", "reads_values",
-    "reads_tensors", "prints_tensors", "synchronizes", "sized_results", "waits_together",
-    "empty_cache",
-)  # fmt: skip
+    "data.loader_bound",
+    "data.too_few_workers",
+    "data.fresh_memory",
+    "data.too_many_workers",
+    "data.no_persistent_workers",
+    "data.no_prefetch",
+    "data.tiny_samples",
+    "data.slow_storage",
+    "data.gpu_augmentation",
+    "data.cpu_oversubscribed",
+    "data.no_pinning",
+    "transfer.blocking_copies",
+    "transfer.not_overlapped",
+    "transfer.repeated_copies",
+    "transfer.device_to_host",
+    "sync.item",
+    "sync.cpu",
+    "sync.print",
+    "sync.synchronize",
+    "sync.nonzero",
+    "sync.together",
+    "sync.empty_cache",
+)
 
 
 def waiting(wait_ms, *, device="cuda", workers=0, batch=None, **changes):
@@ -35,7 +51,7 @@ def waiting(wait_ms, *, device="cuda", workers=0, batch=None, **changes):
 def found(document, device="cuda", after=None, source=None, rules=RULES):
     """What the rules find, by id."""
     given = case(device, document, document and document.get("timeline"), after, source)
-    return sound(one for name in rules for one in look(name, given))
+    return sound(one for name in rules for one in findings_of(name, given))
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
@@ -60,7 +76,7 @@ def test_no_rule_fails_where_nothing_is_known(name, device):
           for key in trace(device)),
     ]  # fmt: skip
     for one in cases:
-        assert look(name, one) == []
+        assert findings_of(name, one) == []
 
 
 def test_batches_made_by_the_host_take_what_bare_steps_wait_not_what_recorded_ones_do():
@@ -100,7 +116,7 @@ def test_a_wait_below_two_percent_is_no_bottleneck():
 def test_the_fewest_workers_that_do_as_well_are_recommended():
     """The replay gains from 3 workers what it gains from 16, and says how much."""
     given = case("cuda", waiting(40.0), None, after=24.0)
-    (one,) = look("loader_bound", given)
+    (one,) = findings_of("data.loader_bound", given)
     assert str(one.fix) == "workers=3"
     assert one.predicted.step_ms == pytest.approx(24.0)
     assert len(given.model.asked) == 3  # 3, 6 and 16 workers were tried
@@ -109,7 +125,7 @@ def test_the_fewest_workers_that_do_as_well_are_recommended():
 def test_more_workers_are_recommended_where_the_replay_gains_from_them():
     steps = iter([40.0, 30.0, 22.0])
     given = case("cuda", waiting(40.0), None, after=lambda *changes: next(steps))
-    assert str(look("loader_bound", given)[0].fix) == "workers=16"
+    assert str(findings_of("data.loader_bound", given)[0].fix) == "workers=16"
 
 
 def test_random_transforms_make_workers_numeric():
@@ -138,7 +154,7 @@ def test_samples_that_come_again_can_be_kept():
         return 30.0 if "batch_time" in change.__qualname__ else 60.0
 
     given = case("cuda", document, None, after=replayed)
-    (one,) = look("loader_bound", given)
+    (one,) = findings_of("data.loader_bound", given)
     assert str(one.fix) == "cache"
     assert "first of 4 epochs" in one.predicted.how
 
@@ -261,8 +277,8 @@ def test_taking_over_batches_that_are_there_is_no_lateness():
     given = case("cuda", document, None, None, None)
     tasks = SimpleNamespace(loader=SimpleNamespace(hand_over_ms=1.9))
     steady = replace(given, model=SimpleNamespace(tasks=tasks))
-    assert [one.id for one in look("no_prefetch", given)] == ["data.no_prefetch"]
-    assert list(look("no_prefetch", steady)) == []
+    assert [one.id for one in findings_of("data.no_prefetch", given)] == ["data.no_prefetch"]
+    assert list(findings_of("data.no_prefetch", steady)) == []
 
 
 def test_short_epochs_explain_late_batches_better():
@@ -277,7 +293,7 @@ def large(workers=4, mb=19.0, fixes=(), **more):
 
 
 def test_large_batches_in_fresh_memory_are_told_with_what_it_takes():
-    one = found(large(), after=24.0, rules=["fresh_memory"])["data.fresh_memory"]
+    one = found(large(), after=24.0, rules=["data.fresh_memory"])["data.fresh_memory"]
     assert one.title == "Each batch of 19 MB is handed over in fresh memory"
     assert "By what other machines took, a worker needs about 17.1 ms for new" in one.why
     assert "75% of both can be saved" in one.why
@@ -298,7 +314,7 @@ def test_large_batches_in_fresh_memory_are_told_with_what_it_takes():
     ],
 )
 def test_fresh_memory_is_not_told_where_it_does_not_matter(document, after):
-    assert found(document, after=after, rules=["fresh_memory"]) == {}
+    assert found(document, after=after, rules=["data.fresh_memory"]) == {}
 
 
 def test_tiny_samples_are_not_a_matter_of_workers():
@@ -354,7 +370,7 @@ def test_a_trace_alone_tells_that_it_waits_for_data(device):
         "cpu": {"critical_path": {"by_category": [{"category": "data loading", "ns": 72_000_000}]}},
     }
     given = case(device, None, trace(device, **waits[device]))
-    (one,) = look("loader_bound", given)
+    (one,) = findings_of("data.loader_bound", given)
     assert one.share == pytest.approx(0.5)
     assert one.predicted.step_ms == pytest.approx(12.0)
     assert one.confidence == "medium"

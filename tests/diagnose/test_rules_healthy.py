@@ -2,13 +2,16 @@
 
 import pytest
 from cases import case, dataset, kernel, show, sound, trace
-
-from stepscope.diagnose.rules import look
+from rulings import findings_of
 
 
 def found(document, window=None, device="cuda"):
     """What the rule finds, by id."""
-    return sound(look("healthy", case(device, document, window)))
+    return sound(
+        one
+        for rule_id in ("healthy.fine", "healthy.limit")
+        for one in findings_of(rule_id, case(device, document, window))
+    )
 
 
 def roofline(least_ns, time_ns=100_000_000):

@@ -5,19 +5,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cases import Document, case, show, trace
-from rulings import of_recording, only
+from rulings import findings_of, of_recording, only
 
 from stepscope.diagnose.case import Case
-from stepscope.diagnose.rules import look
 from stepscope.record.rows import STEP_PHASES
 
 LAUNCH = (
-    "launch_bound",
-    "python_loops",
-    "python_heavy_forward",
-    "unfused_optimizer",
-    "recompiles",
-    "graph_breaks",
+    "launch.launch_bound",
+    "launch.python_loops",
+    "launch.python_heavy_forward",
+    "launch.unfused_optimizer",
+    "launch.recompiles",
+    "launch.graph_breaks",
 )
 MS = 1_000_000
 
@@ -51,7 +50,7 @@ def host_of(*rows: tuple[str, int, float], python_ms: float = 1.0) -> Document:
 
 def test_a_resnet18_recording_is_launch_bound():
     one = of_recording("resnet18_b32_h200")
-    finding = only("launch_bound", one)
+    finding = only("launch.launch_bound", one)
     assert finding.share > 0.8
     assert finding.fix is not None
     assert finding.fix.name == "cuda_graph"
@@ -62,12 +61,12 @@ def test_a_resnet18_recording_is_launch_bound():
 
 def test_where_host_and_device_are_close_together_launches_are_not_blamed():
     one = of_recording("resnet50_b64_h200")
-    assert look("launch_bound", one) == []
+    assert findings_of("launch.launch_bound", one) == []
 
 
 def test_a_run_whose_device_idles_for_launches_says_how_much_of_the_bare_step():
     one = case(show=show(), trace=idle_for_host(6.0), after=8.0)
-    finding = only("launch_bound", one)
+    finding = only("launch.launch_bound", one)
     assert finding.share == pytest.approx((20 - 6 - 0.1) / 20)
     assert finding.predicted is not None
     assert finding.predicted.step_ms == 8.0
@@ -77,7 +76,7 @@ def test_a_run_whose_device_idles_for_launches_says_how_much_of_the_bare_step():
 def test_kernels_from_cuda_graphs_are_not_launch_bound():
     window = idle_for_host(6.0)
     window["launch"]["graph_kernels"] = 2000
-    assert look("launch_bound", case(show=show(), trace=window, after=8.0)) == []
+    assert findings_of("launch.launch_bound", case(show=show(), trace=window, after=8.0)) == []
 
 
 def test_launches_of_an_optimizer_that_could_be_fused_are_its_own_rules():
@@ -88,20 +87,23 @@ def test_launches_of_an_optimizer_that_could_be_fused_are_its_own_rules():
         trace=idle_for_host(6.0),
         after=8.0,
     )
-    assert look("launch_bound", one) == []
+    assert findings_of("launch.launch_bound", one) == []
     fused = show(phases_ms=spent, config={"optimizers": [adam | {"fused": True}]})
-    assert only("launch_bound", case(show=fused, trace=idle_for_host(6.0), after=8.0)).share > 0.1
+    assert (
+        only("launch.launch_bound", case(show=fused, trace=idle_for_host(6.0), after=8.0)).share
+        > 0.1
+    )
 
 
 def test_a_compiled_model_is_not_told_to_compile():
     run = show(config={"compile": [{"what": "Net"}]})
     one = case(show=run, trace=idle_for_host(6.0), after=8.0)
-    assert str(only("launch_bound", one).fix) == "cuda_graph"
+    assert str(only("launch.launch_bound", one).fix) == "cuda_graph"
 
 
 def test_indexing_a_tensor_element_by_element_is_a_loop():
     window = host_of(("aten::select", 200, 20.0), ("aten::mul", 100, 20.0), ("aten::mm", 3, 900.0))
-    finding = only("python_loops", case("cpu", show=show("cpu"), trace=window, after=10.0))
+    finding = only("launch.python_loops", case("cpu", show=show("cpu"), trace=window, after=10.0))
     assert "200 rounds" in finding.why
     assert finding.share > 0.2
     assert finding.where[0].line == 56
@@ -111,7 +113,7 @@ def test_a_loop_takes_no_part_of_the_step_that_is_the_optimizers():
     window = host_of(("aten::select", 200, 20.0), ("aten::addcdiv_", 200, 50.0))
     phases = {"forward": 3.0, "backward": 5.0, "optimizer": 12.0}
     one = case("cpu", show=show("cpu", phases_ms=phases), trace=window, after=10.0)
-    assert only("python_loops", one).share <= 0.4
+    assert only("launch.python_loops", one).share <= 0.4
 
 
 def stretches(**counts: int) -> SimpleNamespace:
@@ -124,11 +126,11 @@ def stretches(**counts: int) -> SimpleNamespace:
 def test_what_the_loader_and_the_optimizer_index_is_no_loop_of_the_programs():
     window = host_of(("aten::select", 200, 20.0), ("aten::mm", 3, 900.0))
     one = case("cpu", show=show("cpu"), trace=window, after=10.0)
-    assert "200 rounds" in only("python_loops", one).why
+    assert "200 rounds" in only("launch.python_loops", one).why
     one.model.tasks = stretches(data_wait=8, optimizer=8)
-    assert look("python_loops", one) == []
+    assert findings_of("launch.python_loops", one) == []
     one.model.tasks = stretches(data_wait=4, optimizer=4, forward=8)
-    assert "100 rounds" in only("python_loops", one).why
+    assert "100 rounds" in only("launch.python_loops", one).why
 
 
 def test_lines_that_launch_very_many_short_kernels_are_where_the_loop_is():
@@ -139,7 +141,7 @@ def test_lines_that_launch_very_many_short_kernels_are_where_the_loop_is():
         {"name": "train.py(40): step", "count": 20, "total_ns": 10**7, "mean_ns": 5e5},
     ]
     run = show(timeline_stacks={"steps": 2, "by": {"module": [], "line": lines}, "idle_places": {}})
-    finding = only("python_loops", case(show=run, trace=window, after=12.0))
+    finding = only("launch.python_loops", case(show=run, trace=window, after=12.0))
     assert [(p.file, p.line) for p in finding.where] == [("train.py", 33)]
 
 
@@ -159,25 +161,25 @@ def with_own_time(**own_ms: float) -> Document:
 def test_without_a_device_the_loop_is_in_the_function_with_most_python_of_its_own():
     window = host_of(("aten::select", 200, 20.0), ("aten::mul", 100, 20.0), ("aten::mm", 3, 900.0))
     run = with_own_time(main=1.0, roughness=30.0, idle=0.0)
-    finding = only("python_loops", case("cpu", show=run, trace=window, after=10.0))
+    finding = only("launch.python_loops", case("cpu", show=run, trace=window, after=10.0))
     assert [(p.file, p.line) for p in finding.where] == [("train.py", 20)]
 
 
 def test_heavy_python_names_the_functions_it_passes_in():
     window = host_of(("aten::addmm", 20, 300.0), python_ms=8.0)
     run = with_own_time(main=1.0, tables=30.0, idle=0.0)
-    finding = only("python_heavy_forward", case("cpu", show=run, trace=window, after=12.0))
+    finding = only("launch.python_heavy_forward", case("cpu", show=run, trace=window, after=12.0))
     assert [p.line for p in finding.where] == [20, 10]
 
 
 def test_the_operators_of_a_transformer_are_no_loop():
-    assert look("python_loops", of_recording("gpt_b4x1024_bf16_h200")) == []
+    assert findings_of("launch.python_loops", of_recording("gpt_b4x1024_bf16_h200")) == []
 
 
 def test_python_between_few_operators_is_heavy():
     window = host_of(("aten::addmm", 20, 300.0), python_ms=8.0)
     run = show("cpu", phases_host_ms={"forward": 12.0, "backward": 5.0, "optimizer": 1.0})
-    finding = only("python_heavy_forward", case("cpu", show=run, trace=window, after=12.0))
+    finding = only("launch.python_heavy_forward", case("cpu", show=run, trace=window, after=12.0))
     assert finding.share == pytest.approx((1 - 12 / 20) / 0.9)
     assert finding.where[0].line == 56
 
@@ -185,7 +187,10 @@ def test_python_between_few_operators_is_heavy():
 def test_python_that_only_calls_operators_is_not():
     window = host_of(("aten::add", 900, 5.0), python_ms=4.0)
     run = show("cpu", phases_host_ms={"forward": 12.0, "backward": 5.0, "optimizer": 1.0})
-    assert look("python_heavy_forward", case("cpu", show=run, trace=window, after=15.0)) == []
+    assert (
+        findings_of("launch.python_heavy_forward", case("cpu", show=run, trace=window, after=15.0))
+        == []
+    )
 
 
 def slow_optimizer(device: str, name: str = "AdamW", **flags: object) -> Document:
@@ -197,7 +202,7 @@ def slow_optimizer(device: str, name: str = "AdamW", **flags: object) -> Documen
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_an_optimizer_that_is_not_fused(device):
     one = case(device, show=slow_optimizer(device), trace=trace(device), after=16.0)
-    finding = only("unfused_optimizer", one)
+    finding = only("launch.unfused_optimizer", one)
     assert str(finding.fix) == "fused_optimizer"
     assert finding.share == pytest.approx(5.9 / 20)
     assert finding.where[0].line == 59
@@ -215,18 +220,21 @@ def test_an_optimizer_that_is_not_fused(device):
     ids=["fused", "no fused version", "plain SGD"],
 )  # fmt: skip
 def test_an_optimizer_that_cannot_be_fused_further(run):
-    assert look("unfused_optimizer", case(run["run"]["device"], show=run, after=16.0)) == []
+    assert (
+        findings_of("launch.unfused_optimizer", case(run["run"]["device"], show=run, after=16.0))
+        == []
+    )
 
 
 def test_what_gains_nothing_in_the_replay_is_no_cause():
     one = case(show=slow_optimizer("cuda"), trace=trace(), after=20.0)
-    assert look("unfused_optimizer", one) == []
+    assert findings_of("launch.unfused_optimizer", one) == []
 
 
 def test_recompilations_take_their_part_of_the_run():
     counted = {"graphs": 8, "graph_breaks": 0, "break_reasons": [], "recompiles": 7}
     run = show(compile=counted, account_s={"compile": 40.0, "training": 60.0})
-    finding = only("recompiles", case(show=run))
+    finding = only("launch.recompiles", case(show=run))
     assert finding.scope == "run"
     assert str(finding.fix) == "compile=default,dynamic"
     assert finding.share == pytest.approx(35.0 / (66.45 - 2.0 + 40.0), rel=0.05)
@@ -234,14 +242,19 @@ def test_recompilations_take_their_part_of_the_run():
 
 def test_one_recompilation_for_changing_shapes_is_fine():
     counted = {"graphs": 2, "graph_breaks": 0, "break_reasons": [], "recompiles": 1}
-    assert look("recompiles", case(show=show(compile=counted, account_s={"compile": 40.0}))) == []
+    assert (
+        findings_of(
+            "launch.recompiles", case(show=show(compile=counted, account_s={"compile": 40.0}))
+        )
+        == []
+    )
 
 
 def test_graph_breaks_name_their_reason():
     counted = {"graphs": 4, "graph_breaks": 3, "break_reasons": ["Tensor.item() call"]}
     window = host_of(("aten::addmm", 20, 300.0), python_ms=6.0)
     one = case("cpu", show=show("cpu", compile=counted), trace=window, after=15.0)
-    finding = only("graph_breaks", one)
+    finding = only("launch.graph_breaks", one)
     assert "Tensor.item() call" in finding.why
     assert "4 pieces" in finding.title
     assert finding.share == pytest.approx(0.25 / 0.8)
@@ -250,25 +263,25 @@ def test_graph_breaks_name_their_reason():
 def test_a_whole_graph_has_no_breaks():
     counted = {"graphs": 1, "graph_breaks": 0, "break_reasons": [], "recompiles": 0}
     one = case("cpu", show=show("cpu", compile=counted), trace=trace("cpu"), after=15.0)
-    assert look("graph_breaks", one) == []
+    assert findings_of("launch.graph_breaks", one) == []
 
 
 @pytest.mark.parametrize("name", LAUNCH)
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_healthy_runs_have_none_of_these(name, device):
-    assert look(name, case(device, show=show(device), trace=trace(device), after=20.0)) == []
-    assert look(name, case(device, show=show(device))) == []
+    assert findings_of(name, case(device, show=show(device), trace=trace(device), after=20.0)) == []
+    assert findings_of(name, case(device, show=show(device))) == []
 
 
 @pytest.mark.parametrize("name", LAUNCH)
 def test_documents_with_nothing_in_them_raise_nothing(name):
     for device in ("cuda", "cpu"):
-        assert look(name, case(device)) == []
-        assert look(name, case(device, show={}, trace={})) == []
-        assert look(name, Case(step_ms=0.0, device=device, cores=0, show={}, trace={})) == []
+        assert findings_of(name, case(device)) == []
+        assert findings_of(name, case(device, show={}, trace={})) == []
+        assert findings_of(name, Case(step_ms=0.0, device=device, cores=0, show={}, trace={})) == []
 
 
 def test_the_same_recording_gives_the_same_findings():
     one = of_recording("gpt_b4x1024_bf16_h200")
-    found = [look(name, one) for name in LAUNCH]
-    assert found == [look(name, one) for name in LAUNCH]
+    found = [findings_of(name, one) for name in LAUNCH]
+    assert found == [findings_of(name, one) for name in LAUNCH]

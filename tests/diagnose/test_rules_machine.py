@@ -2,18 +2,23 @@
 
 import pytest
 from cases import case, copies, gpu_facts, show, sound, trace
-
-from stepscope.diagnose.rules import look
+from rulings import findings_of
 
 RULES = (
-    "throttled", "power_cap", "other_process", "slow_link", "numa_remote", "few_cores", "governor",
-)  # fmt: skip
+    "machine.throttled",
+    "machine.power_cap",
+    "machine.other_process",
+    "machine.slow_link",
+    "machine.numa_remote",
+    "machine.few_cores",
+    "machine.governor",
+)
 WAITING = {"idle_ns": {"host": 50_000_000}}
 
 
 def found(document, window=None, device="cuda"):
     """What the rules find, by id."""
-    return sound(one for name in RULES for one in look(name, case(device, document, window)))
+    return sound(one for name in RULES for one in findings_of(name, case(device, document, window)))
 
 
 def machine(cpu=None, **gpu):

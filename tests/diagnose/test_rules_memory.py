@@ -2,20 +2,22 @@
 
 import pytest
 from cases import case, loader, runtime, show, sound, trace
-
-from stepscope.diagnose.rules import look
+from rulings import findings_of
 
 RULES = (
-    "memory_near_limit", "allocator_retries", "activations_dominate", "optimizer_state_dominates",
-    "batch_could_grow",
-)  # fmt: skip
+    "memory.near_limit",
+    "memory.allocator_retries",
+    "memory.activations_dominate",
+    "memory.optimizer_state_dominates",
+    "memory.batch_could_grow",
+)
 TOTAL = 150_754_820_096
 
 
 def found(document, window=None, after=None, device="cuda"):
     """What the rules find, by id."""
     given = case(device, document, window, after)
-    return sound(one for name in RULES for one in look(name, given))
+    return sound(one for name in RULES for one in findings_of(name, given))
 
 
 def full(share, owners=None):

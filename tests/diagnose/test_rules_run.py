@@ -2,16 +2,16 @@
 
 import pytest
 from cases import PROGRAM, case, show, site, sound, trace
+from rulings import findings_of
 
-from stepscope.diagnose.rules import look
 from stepscope.record.finding import Place
 
-RULES = ("checkpoint_saving", "evaluation_share", "startup_share", "compile_share")
+RULES = ("run.checkpoint_saving", "run.evaluation_share", "run.startup_share", "run.compile_share")
 
 
 def found(document, window=None, device="cuda"):
     """What the rules find, by id."""
-    return sound(one for name in RULES for one in look(name, case(device, document, window)))
+    return sound(one for name in RULES for one in findings_of(name, case(device, document, window)))
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])

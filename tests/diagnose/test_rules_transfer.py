@@ -2,14 +2,19 @@
 
 import pytest
 from cases import PROGRAM, case, copies, loader, show, site, sound, sync, trace
+from rulings import findings_of
 
-from stepscope.diagnose.rules import look
 from stepscope.record.finding import Place
 
 RULES = (
-    "no_pinning", "pageable_copies", "unoverlapped_copies", "repeated_copies", "device_to_host",
-    "reads_tensors", "waits_together",
-)  # fmt: skip
+    "data.no_pinning",
+    "transfer.blocking_copies",
+    "transfer.not_overlapped",
+    "transfer.repeated_copies",
+    "transfer.device_to_host",
+    "sync.cpu",
+    "sync.together",
+)
 LOOP = {
     50: "for images, labels in loader:",
     51: "    images = images.to(device)",
@@ -22,7 +27,7 @@ PAGEABLE = sync("pageable copy", 600.0, count=400, line=51, bytes=10**9)
 def found(document, after=None, source=None, window=None, device="cuda"):
     """What the rules find, by id."""
     given = case(device, document, window, after, source)
-    return sound(one for name in RULES for one in look(name, given))
+    return sound(one for name in RULES for one in findings_of(name, given))
 
 
 def test_batches_of_a_loader_that_does_not_pin():

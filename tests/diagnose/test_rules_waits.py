@@ -2,20 +2,27 @@
 
 import pytest
 from cases import PROGRAM, case, loader, runtime, show, site, sound, sync, trace
+from rulings import findings_of
 
-from stepscope.diagnose.rules import look
 from stepscope.record.finding import Place
 
 RULES = (
-    "reads_values", "reads_tensors", "prints_tensors", "synchronizes", "sized_results",
-    "waits_together", "empty_cache", "device_to_host", "no_pinning",
-)  # fmt: skip
+    "sync.item",
+    "sync.cpu",
+    "sync.print",
+    "sync.synchronize",
+    "sync.nonzero",
+    "sync.together",
+    "sync.empty_cache",
+    "transfer.device_to_host",
+    "data.no_pinning",
+)
 
 
 def found(document, after=None, source=None, window=None, device="cuda"):
     """What the rules find, by id."""
     given = case(device, document, window, after, source)
-    return sound(one for name in RULES for one in look(name, given))
+    return sound(one for name in RULES for one in findings_of(name, given))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from recordings import recorded
 
 from stepscope.analyze.timeline.document import analyse
 from stepscope.diagnose.case import Case, case_of_trace
-from stepscope.diagnose.rules import look
+from stepscope.diagnose.rules import RULES
 from stepscope.record.finding import Finding
 
 
@@ -19,9 +19,15 @@ def of_recording(name: str) -> Case:
     return found
 
 
-def only(name: str, one: Case) -> Finding:
+def findings_of(rule_id: str, one: Case) -> list[Finding]:
+    """What one rule finds."""
+    (rule,) = (rule for rule in RULES if rule.id == rule_id)
+    return list(rule.find(one))
+
+
+def only(rule_id: str, one: Case) -> Finding:
     """The one finding of a rule, which must be readable."""
-    found = look(name, one)
+    found = findings_of(rule_id, one)
     assert len(found) == 1
     assert len(found[0].title) <= 60
     assert 0 < found[0].share <= 1

@@ -1,12 +1,12 @@
-"""What a rule may look at."""
+"""What a rule is, and the case it looks at."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from stepscope.record.finding import Place, Predicted
+from stepscope.record.finding import Finding, Place, Predicted
 from stepscope.record.timeline import Timeline
 
 Document = Mapping[str, Any]
@@ -83,6 +83,25 @@ class Case:
             high=high,
             how=f"{in_ms(self.step_ms)} → {in_ms(step_ms)} ms: {words}",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Everything known about one cause: how it is found, and which other findings belong to it."""
+
+    id: str
+    """Group and name, as in `data.loader_bound`; its findings carry it."""
+    cause: str
+    """What is wrong, in one sentence."""
+    find: Callable[[Case], Iterable[Finding]]
+    """The findings in a case. Its docstring says when there are any."""
+    symptoms: tuple[str, ...] = ()
+    """Rules, by id, whose findings follow from this cause or go away with its fix: they are merged
+    into this rule's finding where both were found."""
+    family: str | None = None
+    """Rules of one family share one cause: their findings are merged into the costliest."""
+    healthy: bool = False
+    """Whether its findings say what is fine instead of what is slow."""
 
 
 def ranged(speedup: float, doubt: float = _DOUBT, error: float = 0.0) -> tuple[float, float]:

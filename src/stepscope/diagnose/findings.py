@@ -1,23 +1,22 @@
 """From a run or a trace to its findings: rules asked, symptoms merged, causes ranked."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stepscope.diagnose.baseline import Answer, baseline
-from stepscope.diagnose.case import Case, case_of_run, case_of_trace
+from stepscope.diagnose.case import Case, Rule, case_of_run, case_of_trace
 from stepscope.diagnose.edits import with_edit
 from stepscope.diagnose.headroom import Headroom, headroom
 from stepscope.diagnose.merge import merged
 from stepscope.diagnose.rank import is_bottleneck, ranked
-from stepscope.diagnose.rules import RULES, look
+from stepscope.diagnose.rules import RULES
 from stepscope.diagnose.trainers import in_settings
 from stepscope.record.finding import Finding
 from stepscope.record.timeline import Timeline
 
 Document = dict[str, Any]
-_HEALTHY = "healthy."
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +43,19 @@ class Diagnosis:
         }
 
 
-def diagnose(case: Case, rules: Iterable[str] = RULES) -> Diagnosis:
+def diagnose(case: Case, rules: Sequence[Rule] = RULES) -> Diagnosis:
     """All findings of a case. A rule that fails costs its own findings and is a problem."""
-    found: list[Finding] = []
+    causes: list[Finding] = []
+    healthy: list[Finding] = []
     problems = list(case.problems)
-    for name in rules:
+    for rule in rules:
         try:
-            found += look(name, case)
+            found = list(rule.find(case))
         except Exception as problem:
-            problems.append(f"the rule {name} failed: {problem!r}")
-    causes = [one for one in found if not one.id.startswith(_HEALTHY)]
-    ordered = ranked(merged(causes, case))
+            problems.append(f"the rule {rule.id} failed: {problem!r}")
+        else:
+            (healthy if rule.healthy else causes).extend(found)
+    ordered = ranked(merged(causes, case, rules))
     written = [
         in_settings(with_edit(one, case.source, case.optimizers), case.through, case.device)
         for one in ordered
@@ -64,7 +65,7 @@ def diagnose(case: Case, rules: Iterable[str] = RULES) -> Diagnosis:
     return Diagnosis(
         findings=findings,
         minor=tuple(one for one in written if not is_bottleneck(one)),
-        healthy=tuple(one for one in found if one.id.startswith(_HEALTHY)),
+        healthy=tuple(healthy),
         headroom=could,
         baseline=baseline(case, findings, could),
         problems=tuple(problems),

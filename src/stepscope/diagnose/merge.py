@@ -1,33 +1,24 @@
 """Symptoms of one cause become one finding."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import ranked, worth
 from stepscope.record.finding import Finding, Predicted
 
-SYMPTOMS: Mapping[str, tuple[str, ...]] = {
-    "data.loader_bound": ("machine.few_cores",),
-    "data.slow_storage": ("machine.few_cores",),
-    "data.no_pinning": ("transfer.blocking_copies", "transfer.not_overlapped"),
-    "transfer.blocking_copies": ("transfer.not_overlapped",),
-    "compute.small_batch": ("memory.batch_could_grow",),
-}
-"""A cause, and what only follows from it or goes with its edit, where both were found."""
-WAITS = ("sync.item", "sync.cpu", "sync.print", "sync.synchronize", "sync.together")
-"""One cause however many there are: whichever wait goes, the next one absorbs it."""
 _MOST_PLACES = 6
 _MOST_EVIDENCE = 8
 
 
-def merged(findings: Iterable[Finding], case: Case) -> list[Finding]:
-    """One finding a cause: those of a rule, of a fix in a group, all waits, a cause's symptoms."""
+def merged(findings: Iterable[Finding], case: Case, rules: Sequence[Rule]) -> list[Finding]:
+    """One finding a cause: merged by rule, by fix within a group, by family, and under causes."""
+    family = {rule.id: rule.family for rule in rules}
     found = _by(ranked(findings), lambda one: one.id, case)
     found = _by(ranked(found), _remedy, case)
-    found = _by(ranked(found), lambda one: "wait" if one.id in WAITS else None, case)
-    return _under_causes(found, case)
+    found = _by(ranked(found), lambda one: family.get(one.id), case)
+    return _under_causes(found, case, rules)
 
 
 def _by(findings: list[Finding], key: Callable[[Finding], str | None], case: Case) -> list[Finding]:
@@ -52,12 +43,12 @@ def _remedy(finding: Finding) -> str | None:
     return f"{finding.id.partition('.')[0]} {finding.fix.name}"
 
 
-def _under_causes(findings: list[Finding], case: Case) -> list[Finding]:
+def _under_causes(findings: list[Finding], case: Case, rules: Sequence[Rule]) -> list[Finding]:
     found = {one.id: one for one in findings}
-    for cause, symptoms in SYMPTOMS.items():
-        for symptom in symptoms:
-            if cause in found and symptom in found:
-                found[cause] = _taken_in(found[cause], found.pop(symptom), case)
+    for rule in rules:
+        for symptom in rule.symptoms:
+            if rule.id in found and symptom in found:
+                found[rule.id] = _taken_in(found[rule.id], found.pop(symptom), case)
     return list(found.values())
 
 

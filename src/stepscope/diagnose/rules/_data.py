@@ -1,7 +1,8 @@
-"""Which rule explains a wait for data: one of them does."""
+"""Why a step waits for data: one cause, so that one rule reports it."""
 
 import re
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
 from stepscope.diagnose.case import Case
@@ -19,19 +20,30 @@ _MANY = 256  # where a batch has so many: fewer are fast for another reason
 _MOSTLY = 0.4
 
 
-def verdict(case: Case, how: Loading | None) -> str | None:
-    """The rule that explains the wait for data, by its file; None where it is too short for one."""
+class DataWait(Enum):
+    """Why a step waits for data; each has its rule."""
+
+    RESTARTED_WORKERS = "most steps start new workers"
+    TINY_SAMPLES = "samples are fetched one by one"
+    SLOW_STORAGE = "samples are read slowly"
+    LATE_BATCHES = "workers keep up, but single batches are late"
+    FEW_WORKERS = "there are cores for more workers"
+    SLOW_SAMPLES = "samples are expensive to make"
+
+
+def data_wait(case: Case, how: Loading | None) -> DataWait | None:
+    """Why the step waits for data; None where the wait is too short to matter."""
     if how is None or how.share < LEAST:
         return None
     if how.workers and restarted(case):
-        return "no_persistent_workers"
+        return DataWait.RESTARTED_WORKERS
     if is_tiny(how):
-        return "tiny_samples"
+        return DataWait.TINY_SAMPLES
     if how.limits and reading_share(case, how) >= _MOSTLY:
-        return "slow_storage"
+        return DataWait.SLOW_STORAGE
     if not how.limits:
-        return None if starts_matter(case) else "no_prefetch"
-    return "few_workers" if 0 < how.workers < how.most else "loader_bound"
+        return None if starts_matter(case) else DataWait.LATE_BATCHES
+    return DataWait.FEW_WORKERS if 0 < how.workers < how.most else DataWait.SLOW_SAMPLES
 
 
 def restarted(case: Case) -> bool:

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._memory import SCARCE, amount, memory
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "memory.activations_dominate"
 _MOST = 0.5
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _activations_dominate(case: Case) -> Iterable[Finding]:
     """Where activations are over half of the peak and the device is over 80% full."""
     known = memory(case)
     if known is None or known.device != "cuda" or known.full < SCARCE:
@@ -20,7 +19,7 @@ def look(case: Case) -> Iterable[Finding]:
         return
     kept = known.owners["activations"]
     yield Finding(
-        id=ID,
+        id=ACTIVATIONS_DOMINATE.id,
         title=f"Activations fill {part:.0%} of the memory in use",
         why=(
             f"{amount(kept)} of {amount(known.allocated)} are kept from forward for backward, and "
@@ -42,3 +41,10 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="high",
         scope="run",
     )
+
+
+ACTIVATIONS_DOMINATE = Rule(
+    id="memory.activations_dominate",
+    cause="What is kept for backward fills most of a scarce memory.",
+    find=_activations_dominate,
+)

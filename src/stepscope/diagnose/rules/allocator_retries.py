@@ -3,15 +3,14 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.changes import drop_host
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._memory import amount, memory
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "memory.allocator_retries"
 _ASKED = ("cudaMalloc", "cudaFree")
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _allocator_retries(case: Case) -> Iterable[Finding]:
     """At any retry: each waits for the device, frees all cached blocks and asks the driver anew."""
     gpu = (case.show or {}).get("gpu") or {}
     retries = int(gpu.get("allocator_retries") or 0)
@@ -26,7 +25,7 @@ def look(case: Case) -> Iterable[Finding]:
         words=f"{ms:.1f} ms a step of asking the driver for memory disappear",
     )
     yield Finding(
-        id=ID,
+        id=ALLOCATOR_RETRIES.id,
         title=f"The allocator started over {retries:,} times",
         why=(
             "Free memory lay in pieces too small for what was asked, so the allocator waited for "
@@ -51,6 +50,13 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="high" if lost and known and lost > 0.1 * known.peak else "medium",
         scope="step",
     )
+
+
+ALLOCATOR_RETRIES = Rule(
+    id="memory.allocator_retries",
+    cause="CUDA's allocator had to give memory back and start over.",
+    find=_allocator_retries,
+)
 
 
 def _asking(case: Case) -> tuple[float, float]:

@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._memory import amount, memory
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "memory.batch_could_grow"
 _IDLE = 0.3
 _EMPTY = 0.5
 _ROOM = 0.8  # of the memory: what the larger batch may fill
 _MOST = 8
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _batch_could_grow(case: Case) -> Iterable[Finding]:
     """Where the GPU idles for want of launches, and a batch at least twice as large would fit.
 
     A step of it would take as long, so samples per second grow; the step itself does not shrink.
@@ -38,7 +37,7 @@ def look(case: Case) -> Iterable[Finding]:
     batch = _batch(case)
     now = (case.show or {}).get("steps", {}).get("samples_per_s")
     yield Finding(
-        id=ID,
+        id=BATCH_COULD_GROW.id,
         title=f"A batch {times} times as large would fit",
         why=(
             f"The GPU works {busy:.0%} of the time and uses {amount(known.peak)} of "
@@ -61,6 +60,13 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="medium",
         scope="run",
     )
+
+
+BATCH_COULD_GROW = Rule(
+    id="memory.batch_could_grow",
+    cause="The GPU waits for the host while most of its memory lies empty.",
+    find=_batch_could_grow,
+)
 
 
 def _waits_for_host(case: Case) -> float:

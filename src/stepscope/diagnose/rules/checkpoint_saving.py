@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._run import places, seconds, spent, steps, times
 from stepscope.record.finding import Evidence, Finding
 
-ID = "run.checkpoint_saving"
 _MUCH = 0.05  # of the loop
 _AIM = 0.01  # of the loop: often enough to lose little, seldom enough not to show
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _checkpoint_saving(case: Case) -> Iterable[Finding]:
     """Where it is more than 5% of the loop and not only the one save at its end."""
     saving, saved = spent(case, "checkpoint"), times(case, "save")
     if saving is None or saving.share < LEAST or saving.of_loop < _MUCH or saved < 2:
@@ -22,7 +21,7 @@ def look(case: Case) -> Iterable[Finding]:
     seldom = max(2, round(every * saving.seconds / (_AIM * max(rest, 1e-9))))
     left = saving.seconds * every / seldom
     yield Finding(
-        id=ID,
+        id=CHECKPOINT_SAVING.id,
         title=f"Saving checkpoints takes {saving.share:.0%} of the run",
         why=(
             f"{saved} saves took {seconds(saving.seconds)} of {seconds(saving.run_s)}, about one "
@@ -46,3 +45,10 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         scope="run",
     )
+
+
+CHECKPOINT_SAVING = Rule(
+    id="run.checkpoint_saving",
+    cause="Saving checkpoints takes a good part of the run.",
+    find=_checkpoint_saving,
+)

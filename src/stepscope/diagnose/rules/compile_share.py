@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._run import places, seconds, spent
 from stepscope.record.finding import Evidence, Finding
 
-ID = "run.compile_share"
 _LARGE = 0.1
 _FEW = 2  # recompilations: one for dynamic shapes and one for evaluation are usual
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _compile_share(case: Case) -> Iterable[Finding]:
     """Where it is more than 10% of the run, and not for compiling the same again and again."""
     told = spent(case, "compile")
     counted = (case.show or {}).get("compile") or {}
@@ -20,7 +19,7 @@ def look(case: Case) -> Iterable[Finding]:
         return
     graphs = counted.get("graphs")
     yield Finding(
-        id=ID,
+        id=COMPILE_SHARE.id,
         title=f"Compiling takes {told.share:.0%} of the run",
         why=(
             f"torch.compile worked for {seconds(told.seconds)} of {seconds(told.run_s)}; a run of "
@@ -44,3 +43,10 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="medium",
         scope="run",
     )
+
+
+COMPILE_SHARE = Rule(
+    id="run.compile_share",
+    cause="torch.compile takes a good part of the run.",
+    find=_compile_share,
+)

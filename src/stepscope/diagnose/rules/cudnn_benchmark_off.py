@@ -3,18 +3,17 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
-from stepscope.diagnose.case import Case, in_ms
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._kernels import category_ms, gain, in_vain, operators_of, shapes
 from stepscope.diagnose.rules._step import part, sites, steps, switches
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "compute.cudnn_benchmark_off"
 _LEAST = 0.2
 _MANY_SHAPES = 4  # every new one would be tried first
 _FAR = 0.5  # of the ceiling: convolutions that reach it need no other algorithm
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
     """Where convolutions of constant shapes take a fifth of the step, far from the ceiling."""
     if switches(case).get("cudnn_benchmark") is not False:
         return
@@ -34,7 +33,7 @@ def look(case: Case) -> Iterable[Finding]:
     if in_vain(case, changes, predicted):
         return
     yield Finding(
-        id=ID,
+        id=CUDNN_BENCHMARK_OFF.id,
         title="cuDNN does not look for the fastest algorithms",
         why=(
             f"Convolutions take {part(case, spent):.0%} of the step at {reached:.0%} of what the "
@@ -53,6 +52,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="low",
     )
+
+
+CUDNN_BENCHMARK_OFF = Rule(
+    id="compute.cudnn_benchmark_off",
+    cause="cuDNN guesses the algorithm of each convolution instead of trying them.",
+    find=_cudnn_benchmark_off,
+)
 
 
 def _changing(case: Case) -> bool:

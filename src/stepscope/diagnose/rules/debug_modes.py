@@ -5,12 +5,11 @@ from collections.abc import Iterable
 from stepscope.analyze.whatif.changes import drop_waits, remove_host, scale_kernels
 from stepscope.analyze.whatif.select import host, kernels
 from stepscope.analyze.whatif.tasks import Did
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import category_ms, gain
 from stepscope.diagnose.rules._step import named_ms, operators, part, sites, steps, switches
 from stepscope.record.finding import Evidence, Finding
 
-ID = "compute.debug_modes"
 _CHECKS = r"^aten::(isnan|ne|any|_is_any_true|is_nonzero|item|_local_scalar_dense)$"
 _TRACE_US = 80.0  # to keep a stack trace, for each gradient that is looked at: a prior
 _TRACES = 0.2  # of forward, where these were not counted
@@ -20,7 +19,7 @@ _FILLS = r"^aten::fill_$"
 _SLOWER = 0.1  # of convolutions: what deterministic algorithms cost, a prior
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _debug_modes(case: Case) -> Iterable[Finding]:
     """Where one of the switches is on."""
     known = switches(case)
     if known.get("anomaly_detection"):
@@ -29,6 +28,13 @@ def look(case: Case) -> Iterable[Finding]:
         found = _deterministic(case)
         if found is not None:
             yield found
+
+
+DEBUG_MODES = Rule(
+    id="compute.debug_modes",
+    cause="Debugging aids left on: anomaly detection, deterministic algorithms.",
+    find=_debug_modes,
+)
 
 
 def _anomaly(case: Case) -> Finding:
@@ -46,7 +52,7 @@ def _anomaly(case: Case) -> Finding:
         checked = kernels(operator=_CHECKS, phase="backward")
         changes.append(scale_kernels(checked, 0.0))
     return Finding(
-        id=ID,
+        id=DEBUG_MODES.id,
         title="Anomaly detection is on",
         why=(
             "Autograd keeps a stack trace of every operator and looks for NaN after each step of "
@@ -87,7 +93,7 @@ def _deterministic(case: Case) -> Finding | None:
         changes.append(remove_host(host(operator=_FILLS)))
         changes.append(scale_kernels(kernels(operator=_FILLS), 0.0))
     return Finding(
-        id=ID,
+        id=DEBUG_MODES.id,
         title="Deterministic algorithms are asked for",
         why=(
             "Convolutions and sums may not take their fastest algorithms"

@@ -4,21 +4,20 @@ import re
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif import changes
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._source import lines_around
 from stepscope.diagnose.rules._step import part, per_step, steps
 from stepscope.diagnose.rules._text import ms, times
 from stepscope.diagnose.rules._waitgain import matters, share
 from stepscope.record.finding import Evidence, Finding, Place
 
-ID = "sync.empty_cache"
 _FREES = re.compile(r"^(cuda|hip)Free(_v\d+)?$|^cuMem(Unmap|Release|Free)(_v\d+)?$")
 _CALLS = r"^((cuda|hip)(Free|Malloc)|cuMem(Unmap|Release|Free|Create|Map|SetAccess|Alloc))(_v\d+)?$"
 _RARE = 0.5  # times a step
 _NEAR = (3, 12)  # source lines kept before and after each line a run points at
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _sync_empty_cache(case: Case) -> Iterable[Finding]:
     """Where steps in mid-training free device memory, though the allocator was not short of it."""
     calls = ((case.trace or {}).get("host") or {}).get("runtime") or []
     freed = sum(one["count"] for one in calls if _FREES.search(one["name"]))
@@ -37,7 +36,7 @@ def look(case: Case) -> Iterable[Finding]:
     where = _lines(case)
     a_step = freed / steps(case)
     yield Finding(
-        id=ID,
+        id=SYNC_EMPTY_CACHE.id,
         title="GPU memory is given back and fetched anew in the loop",
         why=(
             f"The driver frees memory {times(a_step)} times a step, waiting for all work each"
@@ -58,6 +57,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="high" if where else "medium",
     )
+
+
+SYNC_EMPTY_CACHE = Rule(
+    id="sync.empty_cache",
+    cause="Memory is given back to the driver in the loop, and asked for again.",
+    find=_sync_empty_cache,
+)
 
 
 def _lines(case: Case) -> tuple[Place, ...]:

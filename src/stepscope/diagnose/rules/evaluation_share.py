@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._run import places, seconds, spent, times
 from stepscope.record.finding import Evidence, Finding
 
-ID = "run.evaluation_share"
 _MUCH = 0.2  # of the loop: looking at a tenth of the data after each epoch takes about 5%
 _LEAST = 0.05  # of the run
 _AIM = 0.05
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _evaluation_share(case: Case) -> Iterable[Finding]:
     """Where it is more than a fifth of the loop; a run without training is inference."""
     told = spent(case, "evaluation")
     if told is None or told.share < _LEAST or told.of_loop < _MUCH or not _trains(case):
@@ -22,7 +21,7 @@ def look(case: Case) -> Iterable[Finding]:
     after = told.run_s - told.seconds * (1 - 1 / seldom)
     calls = times(case, "evaluation")
     yield Finding(
-        id=ID,
+        id=EVALUATION_SHARE.id,
         title=f"Evaluation takes {told.share:.0%} of the run",
         why=(
             f"The model is evaluated for {seconds(told.seconds)}, against {seconds(rest)} of "
@@ -46,6 +45,13 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="medium",
         scope="run",
     )
+
+
+EVALUATION_SHARE = Rule(
+    id="run.evaluation_share",
+    cause="Evaluation takes a good part of the run.",
+    find=_evaluation_share,
+)
 
 
 def _trains(case: Case) -> bool:

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._machine import cpu_facts, data_wait_share, waiting_for_host
 from stepscope.record.finding import Evidence, Finding
 
-ID = "machine.few_cores"
 _BUSY = 0.85
 _MATTERS = 0.1
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _few_cores(case: Case) -> Iterable[Finding]:
     """Where all usable cores are busy and the GPU waits for data all the same."""
     cpu = cpu_facts(case)
     usable = float(cpu.get("usable_cores") or 0)
@@ -24,7 +23,7 @@ def look(case: Case) -> Iterable[Finding]:
     logical = float(cpu.get("logical_cores") or usable)
     limited = logical > usable
     yield Finding(
-        id=ID,
+        id=FEW_CORES.id,
         title=f"All {usable:g} usable cores are busy making data",
         why=(
             f"The program and its workers use {percent / 100:.1f} of {usable:g} cores, and the GPU "
@@ -48,3 +47,10 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="medium",
         scope="machine",
     )
+
+
+FEW_CORES = Rule(
+    id="machine.few_cores",
+    cause="The processor cores this program may use cannot feed its GPU.",
+    find=_few_cores,
+)

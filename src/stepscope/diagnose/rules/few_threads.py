@@ -3,19 +3,18 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import gain, in_vain
 from stepscope.diagnose.rules._step import config, operators, part, sites, switches
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "compute.few_threads"
 _HALF = 0.5
 _LEAST = 0.3
 _LARGE_NS = 100_000
 _BUSY = 0.8
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _few_threads(case: Case) -> Iterable[Finding]:
     """Where a CPU program's large operators run on half of the free cores or fewer."""
     now = switches(case).get("threads")
     if case.device != "cpu" or not now:
@@ -36,7 +35,7 @@ def look(case: Case) -> Iterable[Finding]:
     if in_vain(case, changes, predicted):
         return
     yield Finding(
-        id=ID,
+        id=FEW_THREADS.id,
         title=f"torch uses {now} of {free:.0f} free cores"[:60],
         why=(
             f"{large:.0%} of the step are operators large enough to be shared out, and they run on "
@@ -59,6 +58,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="medium",
     )
+
+
+FEW_THREADS = Rule(
+    id="compute.few_threads",
+    cause="torch uses few of the processor's cores.",
+    find=_few_threads,
+)
 
 
 def _free(case: Case) -> float:

@@ -2,26 +2,24 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
-from stepscope.diagnose.rules._data import by_chance, verdict
+from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.rules._data import DataWait, by_chance, data_wait
 from stepscope.diagnose.rules._loading import evidence, loading, places
 from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._workers import more_workers
 from stepscope.record.finding import Finding, FixRef
 
-ID = "data.too_few_workers"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _too_few_workers(case: Case) -> Iterable[Finding]:
     """Where the workers there are set the pace, and there are cores for more."""
     how = loading(case)
-    if how is None or verdict(case, how) != "few_workers":
+    if how is None or data_wait(case, how) is not DataWait.FEW_WORKERS:
         return
     count, predicted = more_workers(case, how)
     count = max(count, how.workers + 1)
     one = how.workers == 1
     yield Finding(
-        id=ID,
+        id=TOO_FEW_WORKERS.id,
         title=f"{how.workers} worker{' is' if one else 's are'} too few for this step",
         why=(
             f"A worker takes {ms(how.batch_ms)} ms for a batch and the rest of the step "
@@ -40,3 +38,10 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric" if by_chance(case, how) else "exact",
         confidence="high" if predicted is not None else "medium",
     )
+
+
+TOO_FEW_WORKERS = Rule(
+    id="data.too_few_workers",
+    cause="Workers make the batches, but too few of them.",
+    find=_too_few_workers,
+)

@@ -1,21 +1,20 @@
-"""Workers hand large batches over in fresh memory, and making it takes much of their time."""
+"""Workers allocate fresh shared memory for every large batch."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepscope.analyze.whatif.gains import change_for
 from stepscope.analyze.whatif.priors import HAND_OVER_MS_PER_MB, RECYCLED, WORKER_MS_PER_MB
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._loading import evidence, loading, places
 from stepscope.diagnose.rules._text import ms
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "data.fresh_memory"
 _LARGE_MB = 1.0
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _fresh_memory(case: Case) -> Iterable[Finding]:
     """Where workers with large batches set the pace, or the step waits for what they hand over."""
     how, show = loading(case), case.show or {}
     mb = ((show.get("steps") or {}).get("batch_bytes") or 0) / 1e6
@@ -29,7 +28,7 @@ def look(case: Case) -> Iterable[Finding]:
     if predicted is None or 1 - 1 / predicted.speedup < LEAST:
         return
     yield Finding(
-        id=ID,
+        id=FRESH_MEMORY.id,
         title=f"Each batch of {mb:.3g} MB is handed over in fresh memory",
         why=(
             f"By what other machines took, a worker needs about {ms(mb * WORKER_MS_PER_MB)} ms for"
@@ -50,6 +49,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="medium",
     )
+
+
+FRESH_MEMORY = Rule(
+    id="data.fresh_memory",
+    cause="Workers allocate fresh shared memory for every large batch.",
+    find=_fresh_memory,
+)
 
 
 def _recycled(show: Mapping[str, Any]) -> bool:

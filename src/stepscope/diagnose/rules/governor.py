@@ -2,23 +2,22 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._machine import cpu_facts, waiting_for_host
 from stepscope.record.finding import Evidence, Finding
 
-ID = "machine.governor"
 _SAVING = ("powersave", "conservative")
 _MATTERS = 0.1
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _cpu_governor(case: Case) -> Iterable[Finding]:
     """Where a saving governor rules and the host decides a tenth of the step or more."""
     governor = cpu_facts(case).get("governor")
     share = waiting_for_host(case)
     if governor not in _SAVING or share < _MATTERS:
         return
     yield Finding(
-        id=ID,
+        id=CPU_GOVERNOR.id,
         title=f"The CPU governor is {governor}",
         why=(
             f"The host decides {share:.0%} of the step, and its cores raise their clocks late or "
@@ -35,3 +34,10 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="low",
         scope="machine",
     )
+
+
+CPU_GOVERNOR = Rule(
+    id="machine.governor",
+    cause="The processor is set to save power while the step waits for it.",
+    find=_cpu_governor,
+)

@@ -3,14 +3,13 @@
 import re
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._loading import evidence, loading, places
 from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._workers import cheaper
 from stepscope.record.finding import Evidence, Finding
 
-ID = "data.gpu_augmentation"
 _ON_TENSORS = re.compile(
     r"(?i)resize|normali[sz]e|flip|crop|rotat|affine|perspective|jitter|blur|erasing|gr[ae]yscale|"
     r"noise|cutmix|mixup|color|solarize|equalize|posterize|sharpness|contrast|brightness|elastic|"
@@ -19,7 +18,7 @@ _ON_TENSORS = re.compile(
 _MUCH = 0.3
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _gpu_augmentation(case: Case) -> Iterable[Finding]:
     """Where not even a worker for each core hides loading, and tensor work is much of it."""
     how = loading(case)
     if how is None or case.device != "cuda" or how.share < LEAST or not how.limits:
@@ -30,7 +29,7 @@ def look(case: Case) -> Iterable[Finding]:
         return
     names = " and ".join(part["name"] for part in parts[:2])
     yield Finding(
-        id=ID,
+        id=GPU_AUGMENTATION.id,
         title=f"{share:.0%} of loading could be done on the GPU",
         why=(
             f"Even with a worker for each of {how.cores} cores a batch comes every"
@@ -54,3 +53,10 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="medium",
     )
+
+
+GPU_AUGMENTATION = Rule(
+    id="data.gpu_augmentation",
+    cause="Transforms that the GPU could do keep the processor from delivering in time.",
+    find=_gpu_augmentation,
+)

@@ -5,12 +5,11 @@ from collections.abc import Iterable
 from stepscope.analyze.whatif.changes import remove_host
 from stepscope.analyze.whatif.select import host
 from stepscope.analyze.whatif.tasks import Did
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import gain
 from stepscope.diagnose.rules._step import python_ms, sites
 from stepscope.record.finding import Evidence, Finding
 
-ID = "launch.graph_breaks"
 _LEAST = 0.02
 _REMOVED = 0.8
 _DYNAMO = r"^(Torch-Compiled Region|TorchDynamo Cache Lookup|Pregraph bytecode)"
@@ -20,7 +19,7 @@ _CHANGES = (
 )
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _graph_breaks(case: Case) -> Iterable[Finding]:
     """Where Dynamo counted breaks, and its guards and Python take 2% of the step or more."""
     counted = (case.show or {}).get("compile") or {}
     breaks = int(counted.get("graph_breaks") or 0)
@@ -33,7 +32,7 @@ def look(case: Case) -> Iterable[Finding]:
     reasons = [str(reason) for reason in counted.get("break_reasons") or []]
     first = reasons[0].splitlines()[0][:90].rstrip(". ") if reasons else ""
     yield Finding(
-        id=ID,
+        id=GRAPH_BREAKS.id,
         title=f"The compiled model breaks into {breaks + 1} pieces",
         why=(
             f"Dynamo could not follow {breaks} place{'s' if breaks > 1 else ''}"
@@ -57,6 +56,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="low" if case.model is None else "medium",
     )
+
+
+GRAPH_BREAKS = Rule(
+    id="launch.graph_breaks",
+    cause="torch.compile falls back to Python in the middle of the model.",
+    find=_graph_breaks,
+)
 
 
 def _recorded_share(case: Case) -> float:

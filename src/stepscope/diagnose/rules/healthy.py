@@ -2,23 +2,21 @@
 
 from collections.abc import Iterable, Iterator
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.record.finding import Evidence, Finding
 
-ID = "healthy.fine"
-LIMIT_ID = "healthy.limit"
 _SMALL = 0.02  # of the step
 _BUSY = 0.9
 _TENSOR_CORES = 0.9
 _KNOWN = 0.5  # of the device's time must have a known least time to speak of a limit
 
 
-def look(case: Case) -> Iterable[Finding]:
-    """One finding with all that is fine, one with the device's limit; neither costs anything."""
+def _healthy(case: Case) -> Iterable[Finding]:
+    """Where at least one part of the step costs next to nothing; one finding names them all."""
     fine = list(_fine(case))
     if fine:
         yield Finding(
-            id=ID,
+            id=HEALTHY.id,
             title="Fine: " + ", ".join(word for word, _ in fine[:3]),
             why="; ".join(f"{one.what} {one.value:.3g} {one.unit}".strip() for _, one in fine)
             + ".",
@@ -28,11 +26,23 @@ def look(case: Case) -> Iterable[Finding]:
             effort="none",
             kind="none",
         )
+
+
+HEALTHY = Rule(
+    id="healthy.fine",
+    cause="What is fine.",
+    find=_healthy,
+    healthy=True,
+)
+
+
+def _device_limit(case: Case) -> Iterable[Finding]:
+    """Where the least time of most kernels is known, from measured or published ceilings."""
     limit_ms = device_limit_ms(case)
     if limit_ms is not None and case.step_ms:
         reached = min(1.0, limit_ms / case.step_ms)
         yield Finding(
-            id=LIMIT_ID,
+            id=DEVICE_LIMIT.id,
             title=f"The step reaches {reached:.0%} of the device's limit",
             why=(
                 f"Its kernels, at the present shapes and precision, would take {limit_ms:.3g} ms "
@@ -48,6 +58,14 @@ def look(case: Case) -> Iterable[Finding]:
             kind="none",
             confidence="medium",
         )
+
+
+DEVICE_LIMIT = Rule(
+    id="healthy.limit",
+    cause="How far the step is from what its device can do.",
+    find=_device_limit,
+    healthy=True,
+)
 
 
 def device_limit_ms(case: Case) -> float | None:

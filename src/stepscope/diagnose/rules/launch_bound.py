@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
 from stepscope.analyze.whatif.gains_launch import fusible
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import gain, more
 from stepscope.diagnose.rules._step import (
     busy_ms,
@@ -18,7 +18,6 @@ from stepscope.diagnose.rules._step import (
 )
 from stepscope.record.finding import Evidence, Finding, FixRef, Predicted
 
-ID = "launch.launch_bound"
 _LEAST = 0.1
 _FEW = 20
 _MOSTLY = 0.5
@@ -26,7 +25,7 @@ _GRAPH = FixRef("cuda_graph")
 _COMPILE = FixRef("compile", "reduce-overhead")
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _launch_bound(case: Case) -> Iterable[Finding]:
     """Where the device waits for launches in a tenth of the step, graphs not being used already.
 
     Nothing where host and device take about as long: a launch less then gains little; nor where
@@ -41,7 +40,7 @@ def look(case: Case) -> Iterable[Finding]:
     launch = (case.trace or {}).get("launch") or {}
     short = launch.get("shorter_than_5us")
     yield Finding(
-        id=ID,
+        id=LAUNCH_BOUND.id,
         title="The GPU waits for the host to launch kernels",
         why=(
             f"A step is {count:,.0f} kernels of {1e3 * busy / count:.0f} µs each, and the host "
@@ -67,6 +66,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="high" if part(case, unfed) >= 0.3 else "medium",
     )
+
+
+LAUNCH_BOUND = Rule(
+    id="launch.launch_bound",
+    cause="The device idles because the host launches its kernels too slowly.",
+    find=_launch_bound,
+)
 
 
 def _optimizers_own(case: Case) -> bool:

@@ -3,16 +3,15 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
-from stepscope.diagnose.case import Case, in_ms
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._kernels import category_ms, count_of, gain, heaviest, in_vain
 from stepscope.diagnose.rules._step import busy_ms, config, part, sites
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "compute.layout_changes"
 _LEAST = 0.03
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _layout_changes(case: Case) -> Iterable[Finding]:
     """Where they take 3% of the step or more, around convolutions."""
     spent, busy = category_ms(case, "layout change"), busy_ms(case)
     if busy is None or part(case, spent) < _LEAST or not category_ms(case, "convolution"):
@@ -24,7 +23,7 @@ def look(case: Case) -> Iterable[Finding]:
     if in_vain(case, changes, predicted):
         return
     yield Finding(
-        id=ID,
+        id=LAYOUT_CHANGES.id,
         title="Tensors are turned around for every convolution",
         why=(
             f"Tensor cores convolve in NHWC, the tensors lie in NCHW: "
@@ -53,3 +52,10 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="medium",
     )
+
+
+LAYOUT_CHANGES = Rule(
+    id="compute.layout_changes",
+    cause="Kernels that only turn tensors from NCHW to NHWC and back.",
+    find=_layout_changes,
+)

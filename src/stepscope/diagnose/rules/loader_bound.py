@@ -4,25 +4,32 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepscope.analyze.whatif import changes
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import LEAST
-from stepscope.diagnose.rules._data import verdict
+from stepscope.diagnose.rules._data import DataWait, data_wait
 from stepscope.diagnose.rules._loading import Loading, evidence, loading, parts_of, places
 from stepscope.diagnose.rules._text import at, line_of, ms
 from stepscope.diagnose.rules._workers import halved, remedy
 from stepscope.record.finding import Evidence, Finding
 
-ID = "data.loader_bound"
 _NAMED = 0.2  # of making a batch: a part that takes less is not the one to blame
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _loader_bound(case: Case) -> Iterable[Finding]:
     """Where batches are made by the training process itself, or by as many workers as cores."""
     how = loading(case)
-    if how is not None and verdict(case, how) == "loader_bound":
+    if how is not None and data_wait(case, how) is DataWait.SLOW_SAMPLES:
         yield _of_run(case, how)
     elif case.show is None:
         yield from _of_trace(case)
+
+
+LOADER_BOUND = Rule(
+    id="data.loader_bound",
+    cause="The step waits for batches, and what makes them is to blame.",
+    find=_loader_bound,
+    symptoms=("machine.few_cores",),
+)
 
 
 def _of_run(case: Case, how: Loading) -> Finding:
@@ -38,7 +45,7 @@ def _of_run(case: Case, how: Loading) -> Finding:
     alone = "in the training process itself, while nothing is computed"
     many = f"in each of {how.workers} workers, which cannot keep up"
     return Finding(
-        id=ID,
+        id=LOADER_BOUND.id,
         title=f"{how.share:.0%} of the step is waiting for the data loader",
         why=f"A batch takes {ms(how.batch_ms)} ms to make, {many if how.workers else alone}.{most}",
         advice=_advice(workers, part),
@@ -81,7 +88,7 @@ def _of_trace(case: Case) -> Iterable[Finding]:
     if predicted is None and case.model is None:
         predicted = case.reach(case.step_ms * (1 - share), words=words, doubt=0.4)
     yield Finding(
-        id=ID,
+        id=LOADER_BOUND.id,
         title=f"{share:.0%} of the step is waiting for the data loader",
         why="The loader is asked for a batch and nothing is computed until it comes.",
         advice=(

@@ -1,21 +1,20 @@
-"""Products in fp32 or TF32 where bf16 would do: the matrix units idle or run at half rate."""
+"""Matrix products run in fp32 or TF32, where bf16 would be faster."""
 
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
 from stepscope.analyze.whatif.gains_precision import ON_CPU
-from stepscope.diagnose.case import Case, in_ms
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._kernels import gain, in_vain
 from stepscope.diagnose.rules._precision import advice, best, lower_dtype, together, wide_ms
 from stepscope.diagnose.rules._step import busy_ms, config, named_ms, neck_and_neck, part, sites
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "compute.low_precision"
 _LEAST = 0.03
 _LEAST_ON_CPU = 0.3
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _low_precision(case: Case) -> Iterable[Finding]:
     """Where products and convolutions in fp32 or TF32 take 3% of the step or more.
 
     On a processor only where `doctor` measured that bf16 is surely faster there.
@@ -35,7 +34,7 @@ def look(case: Case) -> Iterable[Finding]:
     step = ((case.trace or {}).get("roofline") or {}).get("step") or {}
     close = neck_and_neck(case)
     yield Finding(
-        id=ID,
+        id=LOW_PRECISION.id,
         title="fp32 arithmetic leaves the tensor cores idle",
         why=(
             f"Models and data are in fp32: tensor cores work in {on or 0:.0%} of the GPU's time, "
@@ -64,6 +63,13 @@ def look(case: Case) -> Iterable[Finding]:
     )
 
 
+LOW_PRECISION = Rule(
+    id="compute.low_precision",
+    cause="Matrix products run in fp32 or TF32, where bf16 would be faster.",
+    find=_low_precision,
+)
+
+
 def _on_cpu(case: Case) -> Iterable[Finding]:
     changes = change_for("amp", "bf16", case)
     recorded = ((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0
@@ -72,7 +78,7 @@ def _on_cpu(case: Case) -> Iterable[Finding]:
         return
     words = "matrix products run in bf16, as fast as measured on this processor"
     yield Finding(
-        id=ID,
+        id=LOW_PRECISION.id,
         title="fp32 products where this processor has fast bf16",
         why=(
             f"{products / recorded:.0%} of the step are matrix products in fp32; this processor "

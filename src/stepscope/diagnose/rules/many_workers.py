@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._loading import Loading, evidence, loading, places
 from stepscope.diagnose.rules._run import seconds, spent
 from stepscope.diagnose.rules._text import ms
 from stepscope.record.finding import Evidence, Finding
 
-ID = "data.too_many_workers"
 _TOO_MANY = 1.5  # workers a core: below, waiting for storage can be worth it
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _too_many_workers(case: Case) -> Iterable[Finding]:
     """Where workers outnumber the cores, and they, their start or the wait for them cost time."""
     how = loading(case)
     if how is None or case.cores <= 0 or how.workers <= max(_TOO_MANY * case.cores, how.most):
@@ -26,7 +25,7 @@ def look(case: Case) -> Iterable[Finding]:
     count = how.needed
     start_s = starts.seconds if starts is not None else 0.0
     yield Finding(
-        id=ID,
+        id=TOO_MANY_WORKERS.id,
         title=f"{how.workers} workers share {how.cores} core{'s' if how.cores > 1 else ''}",
         why=(
             f"A batch takes a worker {ms(how.batch_ms)} ms of a processor that others need too"
@@ -41,6 +40,13 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="high" if how.workers >= 2 * _TOO_MANY * case.cores else "medium",
         scope="step" if taken >= started else "run",
     )
+
+
+TOO_MANY_WORKERS = Rule(
+    id="data.too_many_workers",
+    cause="There are more workers than cores for them.",
+    find=_too_many_workers,
+)
 
 
 def _taken(case: Case, how: Loading) -> float:

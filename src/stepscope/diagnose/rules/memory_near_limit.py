@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._memory import Memory, amount, memory
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "memory.near_limit"
 _FULL = 0.92  # batches of other lengths, evaluation and the CUDA context want the rest
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _memory_near_limit(case: Case) -> Iterable[Finding]:
     """From 92% on, or when the program ran out of memory. It costs no time, but may end the run."""
     known = memory(case)
     failed = ((case.show or {}).get("run") or {}).get("out_of_memory")
@@ -18,7 +17,7 @@ def look(case: Case) -> Iterable[Finding]:
         return
     where = "The GPU" if known.device == "cuda" else "The host"
     yield Finding(
-        id=ID,
+        id=MEMORY_NEAR_LIMIT.id,
         title=f"{where} ran out of memory"
         if failed
         else f"{where}'s memory is {known.full:.0%} full",
@@ -39,6 +38,13 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="high",
         scope="run",
     )
+
+
+MEMORY_NEAR_LIMIT = Rule(
+    id="memory.near_limit",
+    cause="The device's memory is all but full, or was not enough.",
+    find=_memory_near_limit,
+)
 
 
 def _largest(known: Memory) -> list[tuple[str, float]]:

@@ -4,17 +4,16 @@ from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
 from stepscope.analyze.whatif.gains_attention import score_rows, written_out
-from stepscope.diagnose.case import Case, in_ms
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._kernels import gain, in_vain, operators_of, rows_ms, shapes
 from stepscope.diagnose.rules._step import named_ms, part, sites
 from stepscope.record.finding import Evidence, Finding, FixRef, Place
 
-ID = "compute.naive_attention"
 _LEAST = 0.05
 _ON_CPU = r"^aten::(bmm|baddbmm|_softmax|_softmax_backward_data|masked_fill_?)$"
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _naive_attention(case: Case) -> Iterable[Finding]:
     """Where a softmax over square scores stands between two products, for 5% of the step."""
     if case.device == "cpu":
         recorded = ((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0
@@ -34,7 +33,7 @@ def look(case: Case) -> Iterable[Finding]:
     if in_vain(case, changes, predicted):
         return
     yield Finding(
-        id=ID,
+        id=NAIVE_ATTENTION.id,
         title="Attention is written out instead of fused",
         why=(
             "Scores, mask, softmax and product each read and write a matrix as large as the "
@@ -53,3 +52,10 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="high" if case.device == "cuda" else "medium",
     )
+
+
+NAIVE_ATTENTION = Rule(
+    id="compute.naive_attention",
+    cause="Attention written out: the scores go through memory several times.",
+    find=_naive_attention,
+)

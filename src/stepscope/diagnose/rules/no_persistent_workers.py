@@ -2,24 +2,22 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import LEAST
-from stepscope.diagnose.rules._data import epochs, verdict
+from stepscope.diagnose.rules._data import DataWait, data_wait, epochs
 from stepscope.diagnose.rules._loading import Loading, evidence, loading, places
 from stepscope.diagnose.rules._run import places as lines
 from stepscope.diagnose.rules._run import seconds, spent
 from stepscope.diagnose.rules._text import ms
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "data.no_persistent_workers"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _no_persistent_workers(case: Case) -> Iterable[Finding]:
     """Where starting workers takes time from the run, or from every step."""
     how = loading(case)
     if how is None or not how.workers or how.loader.get("persistent_workers"):
         return
-    if verdict(case, how) == ID.partition(".")[2]:
+    if data_wait(case, how) is DataWait.RESTARTED_WORKERS:
         yield _in_steps(case, how)
         return
     starts, rounds = spent(case, "epoch_start"), epochs(case)
@@ -30,7 +28,7 @@ def look(case: Case) -> Iterable[Finding]:
     if saved / starts.run_s < LEAST:
         return
     yield Finding(
-        id=ID,
+        id=NO_PERSISTENT_WORKERS.id,
         title=f"Each of {rounds} epochs starts its workers anew",
         why=(
             f"Training stands still for {ms(1e3 * starts.seconds / rounds)} ms at the start of each"
@@ -56,9 +54,16 @@ def look(case: Case) -> Iterable[Finding]:
     )
 
 
+NO_PERSISTENT_WORKERS = Rule(
+    id="data.no_persistent_workers",
+    cause="Workers are started anew for every epoch, and training stands still meanwhile.",
+    find=_no_persistent_workers,
+)
+
+
 def _in_steps(case: Case, how: Loading) -> Finding:
     return Finding(
-        id=ID,
+        id=NO_PERSISTENT_WORKERS.id,
         title="Every step makes a new iterator, and new workers with it",
         why=(
             f"The loader is iterated anew in most steps: each starts {how.workers}"

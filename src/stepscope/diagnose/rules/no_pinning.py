@@ -3,17 +3,15 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._copies import of_batches
 from stepscope.diagnose.rules._loading import loading, places
 from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._waitgain import evidence, matters, share
 from stepscope.record.finding import Finding, FixRef
 
-ID = "data.no_pinning"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _no_pinning(case: Case) -> Iterable[Finding]:
     """Where a loader does not pin its batches and copying them holds the host up."""
     how, copies = loading(case), of_batches(case)
     if how is None or how.loader.get("pin_memory") or not copies:
@@ -26,7 +24,7 @@ def look(case: Case) -> Iterable[Finding]:
     if not matters(case, predicted, lost_ms):
         return
     yield Finding(
-        id=ID,
+        id=NO_PINNING.id,
         title="Batches are copied from memory that is not pinned",
         why=(
             f"The host waits {ms(lost_ms)} ms in each step for its batch to be copied, because"
@@ -42,3 +40,11 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="high" if case.model is not None else "medium",
     )
+
+
+NO_PINNING = Rule(
+    id="data.no_pinning",
+    cause="Batches come from a loader in pageable memory, and each copy makes the host wait.",
+    find=_no_pinning,
+    symptoms=("transfer.blocking_copies", "transfer.not_overlapped"),
+)

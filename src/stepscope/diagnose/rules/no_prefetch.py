@@ -2,29 +2,28 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import LEAST
-from stepscope.diagnose.rules._data import verdict
+from stepscope.diagnose.rules._data import DataWait, data_wait
 from stepscope.diagnose.rules._loading import evidence, loading, places
 from stepscope.diagnose.rules._text import ms
 from stepscope.record.finding import Evidence, Finding
 
-ID = "data.no_prefetch"
 _USUAL = 2  # batches a worker, torch's default
 _AHEAD = 4
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _no_prefetch(case: Case) -> Iterable[Finding]:
     """Where the step waits for data though its workers could make more than it takes."""
     how = loading(case)
-    if how is None or verdict(case, how) != "no_prefetch":
+    if how is None or data_wait(case, how) is not DataWait.LATE_BATCHES:
         return
     ahead = int(how.loader.get("prefetch_factor") or _USUAL)
     late_ms = how.wait_ms - _hand_over_ms(case)
     if ahead > _USUAL or not how.batch_ms or late_ms < LEAST * case.step_ms:
         return
     yield Finding(
-        id=ID,
+        id=NO_PREFETCH.id,
         title=f"Too few batches are kept ready: {ahead} a worker",
         why=(
             f"{how.workers} worker{'s' if how.workers > 1 else ''} could deliver a batch every"
@@ -44,6 +43,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="medium" if ahead < _USUAL else "low",
     )
+
+
+NO_PREFETCH = Rule(
+    id="data.no_prefetch",
+    cause="Workers keep up on average, but too few batches are ready when one is late.",
+    find=_no_prefetch,
+)
 
 
 def _hand_over_ms(case: Case) -> float:

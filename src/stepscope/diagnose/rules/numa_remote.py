@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._machine import copies_share, cpu_facts, gpu_facts, waiting_for_host
 from stepscope.hardware.cpu import cpu_list
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "machine.numa_remote"
 _MATTERS = 0.05  # of the step that host or copies decide
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _numa_remote(case: Case) -> Iterable[Finding]:
     """Where there are several nodes, the GPU's is known, and the program may leave its cores."""
     gpu, cpu = gpu_facts(case), cpu_facts(case)
     nodes, node = int(cpu.get("numa_nodes") or 1), gpu.get("numa_node")
@@ -23,7 +22,7 @@ def look(case: Case) -> Iterable[Finding]:
     if share < _MATTERS:
         return
     yield Finding(
-        id=ID,
+        id=NUMA_REMOTE.id,
         title=f"The program is not held on the GPU's NUMA node {node}",
         why=(
             f"It may use {usable:.0f} cores on {nodes} nodes, and only {near} are next to the GPU: "
@@ -43,3 +42,10 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="low",
         scope="machine",
     )
+
+
+NUMA_REMOTE = Rule(
+    id="machine.numa_remote",
+    cause="The program may run on cores far from its GPU.",
+    find=_numa_remote,
+)

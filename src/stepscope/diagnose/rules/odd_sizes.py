@@ -4,12 +4,11 @@ from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains_attention import tensors
 from stepscope.analyze.whatif.gains_factors import REACHED, by_operator, scaled
-from stepscope.diagnose.case import Case, in_ms
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._kernels import Row, gain, in_vain, operators_of, rows_ms, shapes
 from stepscope.diagnose.rules._step import part, sites
 from stepscope.record.finding import Evidence, Finding
 
-ID = "compute.odd_sizes"
 _LEAST = 0.03
 _LOW = ("bf16", "fp16", "tf32")
 _USUAL = 0.5  # of the ceiling: what well-shaped products reach where none is there to compare with
@@ -17,7 +16,7 @@ _SLOW = 0.8  # of what the others reach: an odd one that does as well is no loss
 _SMALL = 16
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _odd_sizes(case: Case) -> Iterable[Finding]:
     """Where such products are slower than the program's others and take 3% of the step or more."""
     rows = [row for row in shapes(case) if _counts(row)]
     odd = [row for row in rows if odd_dimensions(row)]
@@ -42,7 +41,7 @@ def look(case: Case) -> Iterable[Finding]:
     heavy = max(slow, key=lambda row: row["time_ns"])
     sizes = ", ".join(str(n) for n in odd_dimensions(heavy)[:3])
     yield Finding(
-        id=ID,
+        id=ODD_SIZES.id,
         title=f"Sizes that are no multiple of 8: {sizes}"[:60],
         why=(
             f"Tensor cores load rows of 8 numbers: products with a side of {sizes} take slower "
@@ -62,6 +61,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="semantic",
         confidence="medium",
     )
+
+
+ODD_SIZES = Rule(
+    id="compute.odd_sizes",
+    cause="Sizes that are no multiple of 8 keep products from the fast kernels.",
+    find=_odd_sizes,
+)
 
 
 def odd_dimensions(row: Row) -> list[int]:

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._memory import SCARCE, amount, memory
 from stepscope.record.finding import Evidence, Finding
 
-ID = "memory.optimizer_state_dominates"
 _MOST = 0.4  # Adam's two moments are half of weights, gradients and moments together
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _optimizer_state_dominates(case: Case) -> Iterable[Finding]:
     """Where the state is over 40% of the peak and the device is over 80% full."""
     known = memory(case)
     if known is None or known.device != "cuda" or known.full < SCARCE:
@@ -22,7 +21,7 @@ def look(case: Case) -> Iterable[Finding]:
     optimizers = ((case.show or {}).get("config") or {}).get("optimizers") or []
     name = optimizers[0]["name"] if optimizers else "the optimizer"
     yield Finding(
-        id=ID,
+        id=OPTIMIZER_STATE_DOMINATES.id,
         title=f"Optimizer state fills {part:.0%} of the memory in use",
         why=(
             f"{name} keeps {amount(kept)} beside the weights, and the GPU is {known.full:.0%} full."
@@ -42,3 +41,10 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="high",
         scope="run",
     )
+
+
+OPTIMIZER_STATE_DOMINATES = Rule(
+    id="memory.optimizer_state_dominates",
+    cause="The optimizer's state fills most of a scarce memory.",
+    find=_optimizer_state_dominates,
+)

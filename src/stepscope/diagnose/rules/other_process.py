@@ -2,14 +2,12 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._machine import gpu_used
 from stepscope.record.finding import Evidence, Finding
 
-ID = "machine.other_process"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _other_gpu_process(case: Case) -> Iterable[Finding]:
     """At any that was seen while steps ran."""
     gpu = gpu_used(case)
     others = int(gpu.get("other_processes") or 0)
@@ -17,7 +15,7 @@ def look(case: Case) -> Iterable[Finding]:
         return
     many = f"{others} other processes use" if others > 1 else "Another process uses"
     yield Finding(
-        id=ID,
+        id=OTHER_GPU_PROCESS.id,
         title=f"{many} this GPU",
         why=(
             "They take turns with this program's kernels and share its memory, so steps are longer "
@@ -31,3 +29,10 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="high",
         scope="machine",
     )
+
+
+OTHER_GPU_PROCESS = Rule(
+    id="machine.other_process",
+    cause="Another process computes on the same GPU.",
+    find=_other_gpu_process,
+)

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._loading import loading
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "data.cpu_oversubscribed"
 _TOO_MANY = 1.25  # threads a core
 _COMPUTED = ("forward", "backward", "optimizer")
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _cpu_oversubscribed(case: Case) -> Iterable[Finding]:
     """Where torch has more threads than cores, and the processor does the work of the step."""
     switches = ((case.show or {}).get("config") or {}).get("switches") or {}
     threads, cores = int(switches.get("threads") or 0), max(1, int(case.cores))
@@ -28,7 +27,7 @@ def look(case: Case) -> Iterable[Finding]:
     workers = how.workers if how is not None else 0
     count = max(1, cores - workers)
     yield Finding(
-        id=ID,
+        id=CPU_OVERSUBSCRIBED.id,
         title=f"{threads} threads share {cores} core{'s' if cores > 1 else ''}",
         why=(
             "Each operator is divided among all threads and ends with the slowest of them, which"
@@ -50,3 +49,10 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="high" if threads >= 2 * cores else "medium",
     )
+
+
+CPU_OVERSUBSCRIBED = Rule(
+    id="data.cpu_oversubscribed",
+    cause="More threads compute than there are cores for them.",
+    find=_cpu_oversubscribed,
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._copies import (
     does_not_block,
     of_batches,
@@ -16,10 +16,8 @@ from stepscope.diagnose.rules._waitgain import evidence, matters, share
 from stepscope.diagnose.rules._waits import Wait
 from stepscope.record.finding import Finding, FixRef
 
-ID = "transfer.blocking_copies"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _blocking_copies(case: Case) -> Iterable[Finding]:
     """Where tensors made on the host are copied as they are, or pinned ones with a wait."""
     how = loading(case)
     if how is not None and not how.loader.get("pin_memory") and of_batches(case):
@@ -37,7 +35,7 @@ def look(case: Case) -> Iterable[Finding]:
     )
     if matters(case, predicted, lost_ms):
         yield Finding(
-            id=ID,
+            id=BLOCKING_COPIES.id,
             title="The host waits for copies to the GPU",
             why=_why(lost_ms, bool(pageable)),
             advice=_advice(bool(pageable)),
@@ -50,6 +48,14 @@ def look(case: Case) -> Iterable[Finding]:
             kind="exact",
             confidence="high" if case.model is not None else "medium",
         )
+
+
+BLOCKING_COPIES = Rule(
+    id="transfer.blocking_copies",
+    cause="Copies to the device that the host waits for, other than those of an unpinned loader.",
+    find=_blocking_copies,
+    symptoms=("transfer.not_overlapped",),
+)
 
 
 def _why(lost_ms: float, pageable: bool) -> str:

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._machine import gpu_facts, gpu_used
 from stepscope.record.finding import Evidence, Finding
 
-ID = "machine.power_cap"
 _AT_IT = 0.85  # of the limit: a cap met only for moments says little of the step
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _power_cap(case: Case) -> Iterable[Finding]:
     """Where the cap was met and the mean power lies close to it."""
     gpu, limit = gpu_used(case), gpu_facts(case).get("power_limit_w")
     power = gpu.get("power_w")
@@ -19,7 +18,7 @@ def look(case: Case) -> Iterable[Finding]:
     if power < _AT_IT * limit:
         return
     yield Finding(
-        id=ID,
+        id=POWER_CAP.id,
         title=f"The GPU runs into its power limit of {limit:.0f} W",
         why=(
             f"It drew {power:.0f} W on average and lowered its clocks to stay within "
@@ -40,3 +39,10 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="medium",
         scope="machine",
     )
+
+
+POWER_CAP = Rule(
+    id="machine.power_cap",
+    cause="The GPU's power limit holds its clocks down.",
+    find=_power_cap,
+)

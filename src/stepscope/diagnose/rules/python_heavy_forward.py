@@ -5,26 +5,25 @@ from collections.abc import Iterable
 from stepscope.analyze.whatif.changes import remove_host
 from stepscope.analyze.whatif.select import host
 from stepscope.analyze.whatif.tasks import Did
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import gain
 from stepscope.diagnose.rules._step import functions, operator_calls, python_ms, sites
 from stepscope.record.finding import Evidence, Finding, Predicted
 
-ID = "launch.python_heavy_forward"
 _LEAST = 0.1
 _FORWARD = 0.3  # of the host's time must be in forward
 _PER_CALL_US = 10.0  # of Python for each operator; an eager layer's own takes 2 to 6
 _REMOVED = 0.9
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _python_heavy_forward(case: Case) -> Iterable[Finding]:
     """Where Python alone takes a tenth of the step, far more than calling operators needs."""
     share, predicted = _weighed(case)
     python, calls = share * case.step_ms, max(operator_calls(case), 1.0)
     if share < _LEAST or 1e3 * python < _PER_CALL_US * calls or not _in_forward(case):
         return
     yield Finding(
-        id=ID,
+        id=PYTHON_HEAVY_FORWARD.id,
         title="Python in forward keeps the step waiting",
         why=(
             f"{share:.0%} of the step passes in Python code between {calls:,.0f} operators: the "
@@ -46,6 +45,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="medium",
     )
+
+
+PYTHON_HEAVY_FORWARD = Rule(
+    id="launch.python_heavy_forward",
+    cause="Python in the forward pass keeps the step waiting, between its operators.",
+    find=_python_heavy_forward,
+)
 
 
 def _weighed(case: Case) -> tuple[float, Predicted | None]:

@@ -9,7 +9,7 @@ from stepscope.analyze.whatif.gains_factors import any_of
 from stepscope.analyze.whatif.gains_launch import is_pointwise
 from stepscope.analyze.whatif.select import host, kernels
 from stepscope.analyze.whatif.tasks import Did
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import gain
 from stepscope.diagnose.rules._loops import LOOPS, own_operators
 from stepscope.diagnose.rules._step import (
@@ -24,7 +24,6 @@ from stepscope.diagnose.rules._step import (
 )
 from stepscope.record.finding import Evidence, Finding, Place
 
-ID = "launch.python_loops"
 _INDEXING = re.compile(r"^aten::(select|slice|narrow|unbind|index)$")
 _LEAST_INDEXING = 50
 _INDEXING_SHARE = 0.04  # of all operators called
@@ -36,7 +35,7 @@ _LEAST = 0.05
 _REMOVED = 0.9
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _python_loops(case: Case) -> Iterable[Finding]:
     """Where tensors are indexed, or the same small operator called, hundreds of times a step."""
     rounds = _rounds(case)
     if not rounds:
@@ -53,7 +52,7 @@ def look(case: Case) -> Iterable[Finding]:
     names = [o["name"] for o in tiny]
     predicted = gain(case, _changes(names, share_of_calls), _words(calls), 0.4)
     yield Finding(
-        id=ID,
+        id=PYTHON_LOOPS.id,
         title="A Python loop works through a tensor piece by piece",
         why=(
             f"{calls:,.0f} tiny operators a step, in a loop of about {rounds:,.0f} rounds: each "
@@ -75,6 +74,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="medium",
     )
+
+
+PYTHON_LOOPS = Rule(
+    id="launch.python_loops",
+    cause="Loops over a tensor's elements: many tiny operators instead of a few large ones.",
+    find=_python_loops,
+)
 
 
 def _rounds(case: Case) -> float:

@@ -3,17 +3,16 @@
 import re
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._waitfinding import often, waits_of
 from stepscope.diagnose.rules._waitgain import lost
 from stepscope.diagnose.rules._waits import grouped
 from stepscope.record.finding import Finding, FixRef
 
-ID = "sync.item"
 _SUMMED = re.compile(r"\+=.*\.item\(\)")
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _sync_item(case: Case) -> Iterable[Finding]:
     """Where reading numbers off the device holds the host up."""
     some = grouped(case).get("item", [])
     lines = [case.source(w.place.file, w.place.line) for w in some if w.place.file and w.place.line]
@@ -21,7 +20,7 @@ def look(case: Case) -> Iterable[Finding]:
     return waits_of(
         case,
         "item",
-        name=ID,
+        name=SYNC_ITEM.id,
         title="Reading a number off the GPU makes the host wait",
         why=(
             f"The program reads values with .item(), float() or a comparison{often(some)};"
@@ -35,3 +34,11 @@ def look(case: Case) -> Iterable[Finding]:
         fix=FixRef("lazyitem") if summed else None,
         effort="one line" if len(some) == 1 else "some lines",
     )
+
+
+SYNC_ITEM = Rule(
+    id="sync.item",
+    cause="`.item()` and the like: the host waits until the device has computed a number.",
+    find=_sync_item,
+    family="wait",
+)

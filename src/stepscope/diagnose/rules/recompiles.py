@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._run import account, seconds, spent
 from stepscope.diagnose.rules._step import sites
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "launch.recompiles"
 _SOME = 2
 _LIMIT = 8  # after as many of one function, Dynamo runs it uncompiled
 _LEAST = 0.02
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _recompiles(case: Case) -> Iterable[Finding]:
     """Where code was compiled again twice or more, for 2% of the run or up to Dynamo's limit."""
     counted = (case.show or {}).get("compile") or {}
     again = int(counted.get("recompiles") or 0)
@@ -27,7 +26,7 @@ def look(case: Case) -> Iterable[Finding]:
     if share < _LEAST and again < _LIMIT:
         return
     yield Finding(
-        id=ID,
+        id=RECOMPILES.id,
         title=f"torch.compile compiled again {again} times",
         why=(
             f"Shapes, numbers or flags that change from call to call made it compile {again} times "
@@ -51,3 +50,10 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="medium",
         scope="run",
     )
+
+
+RECOMPILES = Rule(
+    id="launch.recompiles",
+    cause="torch.compile compiles the same code again and again.",
+    find=_recompiles,
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif import changes
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._copies import repeated
 from stepscope.diagnose.rules._step import part
@@ -11,10 +11,8 @@ from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._waitgain import evidence
 from stepscope.record.finding import Finding, Predicted
 
-ID = "transfer.repeated_copies"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _repeated_copies(case: Case) -> Iterable[Finding]:
     """Where a line of the loop copies what no line of the loop changes."""
     found = repeated(case)
     some = [wait for wait, _ in found]
@@ -26,7 +24,7 @@ def look(case: Case) -> Iterable[Finding]:
         return
     names = ", ".join(dict.fromkeys(f"`{name}`" for _, name in found))
     yield Finding(
-        id=ID,
+        id=REPEATED_COPIES.id,
         title="The same data is copied to the GPU in every step",
         why=(
             f"{names} {'is' if len(found) == 1 else 'are'} moved to the device anew for"
@@ -44,6 +42,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="medium",
     )
+
+
+REPEATED_COPIES = Rule(
+    id="transfer.repeated_copies",
+    cause="The same data is copied to the device in every step.",
+    find=_repeated_copies,
+)
 
 
 def _without(case: Case, lost_ms: float) -> Predicted | None:

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._step import config, sites
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "compute.scaler_collapse"
 _SEARCH = 16  # updates: from 65536 down to 1, which finding a scale may take
 _LEAST = 0.05
 _TOO_LOW = 1.0
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _scaler_collapse(case: Case) -> Iterable[Finding]:
     """Where more updates were skipped than finding a scale takes, or the scale fell below 1."""
     scaler = config(case).get("scaler") or {}
     scales = [float(scale) for scale in scaler.get("scales") or []]
@@ -25,7 +24,7 @@ def look(case: Case) -> Iterable[Finding]:
     share = min(0.95, skipped / count) if count else 0.0
     words = f"{skipped} of {count} steps are no longer for nothing"
     yield Finding(
-        id=ID,
+        id=SCALER_COLLAPSE.id,
         title="The gradient scaler throws updates away",
         why=(
             f"{skipped} of {count} updates were skipped because gradients overflowed in fp16"
@@ -48,3 +47,10 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="high",
     )
+
+
+SCALER_COLLAPSE = Rule(
+    id="compute.scaler_collapse",
+    cause="The gradient scaler throws updates away, again and again.",
+    find=_scaler_collapse,
+)

@@ -1,23 +1,21 @@
-"""Operations whose result has a size that only the device knows: nonzero, boolean masks, unique."""
+"""nonzero, boolean masks and unique: the host waits to learn the size of the result."""
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._waitfinding import often, waits_of
 from stepscope.diagnose.rules._waitgain import lost
 from stepscope.diagnose.rules._waits import grouped
 from stepscope.record.finding import Finding
 
-ID = "sync.nonzero"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _sync_nonzero(case: Case) -> Iterable[Finding]:
     """Where the host has to learn how large a result is before it can go on."""
     some = grouped(case).get("nonzero", [])
     return waits_of(
         case,
         "nonzero",
-        name=ID,
+        name=SYNC_NONZERO.id,
         title="Masks and nonzero make the host wait for a size",
         why=(
             "Indexing by a boolean mask, nonzero and unique give results whose size the host has"
@@ -29,3 +27,10 @@ def look(case: Case) -> Iterable[Finding]:
         ),
         words="shapes are known without asking the device",
     )
+
+
+SYNC_NONZERO = Rule(
+    id="sync.nonzero",
+    cause="nonzero, boolean masks and unique: the host waits to learn the size of the result.",
+    find=_sync_nonzero,
+)

@@ -2,18 +2,17 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._machine import copies_share, gpu_facts
 from stepscope.record.finding import Evidence, Finding
 
-ID = "machine.slow_link"
 # GB/s a lane, by generation, after the line code's own bits.
 _LANE_GB = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 _SLOW = 0.5  # of the card's link: a pinned copy reaches 80 to 90%
 _LARGE = 1 << 20
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _slow_pcie_link(case: Case) -> Iterable[Finding]:
     """Where lanes are missing, or a lower generation shows in the copies.
 
     A generation alone says nothing: an idle GPU lowers it and raises it again under load.
@@ -30,7 +29,7 @@ def look(case: Case) -> Iterable[Finding]:
     share = copies_share(case)
     faster = width / most if narrow else (copied or best) / best
     yield Finding(
-        id=ID,
+        id=SLOW_PCIE_LINK.id,
         title=(
             f"The GPU is connected by {width} of {most} PCIe lanes"
             if narrow
@@ -60,6 +59,13 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="medium",
         scope="machine",
     )
+
+
+SLOW_PCIE_LINK = Rule(
+    id="machine.slow_link",
+    cause="The GPU's PCIe link is narrower or slower than the card allows.",
+    find=_slow_pcie_link,
+)
 
 
 def _rate(generation: int | None, width: int | None) -> float | None:

@@ -3,20 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from stepscope.diagnose.case import Case
-from stepscope.diagnose.rules._data import reading_parts, reading_share, verdict
+from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.rules._data import DataWait, data_wait, reading_parts, reading_share
 from stepscope.diagnose.rules._loading import evidence, loading, places
 from stepscope.diagnose.rules._text import at, line_of, ms
 from stepscope.diagnose.rules._workers import remedy
 from stepscope.record.finding import Evidence, Finding
 
-ID = "data.slow_storage"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _slow_storage(case: Case) -> Iterable[Finding]:
     """Where the step waits for data, and lines that read hold a good part of making it."""
     how = loading(case)
-    if how is None or verdict(case, how) != "slow_storage":
+    if how is None or data_wait(case, how) is not DataWait.SLOW_STORAGE:
         return
     parts, share = reading_parts(case, how), reading_share(case, how)
     fix, predicted, kind = remedy(case, how)
@@ -27,7 +25,7 @@ def look(case: Case) -> Iterable[Finding]:
     each = share * float(how.source.get("ms_per_sample") or 0.0)
     read = ((case.show or {}).get("host") or {}).get("read_bytes")
     yield Finding(
-        id=ID,
+        id=SLOW_STORAGE.id,
         title=f"Reading takes {share:.0%} of making a batch",
         why=(
             f"Each sample is read for {ms(each)} ms{at(line_of(parts[0]))}, and the step waits"
@@ -51,3 +49,11 @@ def look(case: Case) -> Iterable[Finding]:
         kind=kind,
         confidence="medium",
     )
+
+
+SLOW_STORAGE = Rule(
+    id="data.slow_storage",
+    cause="Reading samples takes most of the time to make a batch.",
+    find=_slow_storage,
+    symptoms=("machine.few_cores",),
+)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains_factors import LATENCY_STAYS, SHORT_NS
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import kernels
 from stepscope.diagnose.rules._step import (
     busy_ms,
@@ -16,7 +16,6 @@ from stepscope.diagnose.rules._step import (
 )
 from stepscope.record.finding import Evidence, Finding, FixRef, Place
 
-ID = "compute.small_batch"
 _IDLE = 0.3
 _SHORT_US = 15.0
 _FEW = 8
@@ -25,7 +24,7 @@ _CALL_US = 3.0  # what calling an operator costs on a processor, whatever its si
 _OVERHEAD = 0.4
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _small_batch(case: Case) -> Iterable[Finding]:
     """Where 8 samples or fewer make a step, and kernels are short while the GPU idles for launches;
     on a processor, where calling operators takes 40% of the step."""
     samples = ((case.show or {}).get("steps") or {}).get("samples_per_step")
@@ -42,7 +41,7 @@ def look(case: Case) -> Iterable[Finding]:
     larger = max(grows, case.step_ms) if case.device == "cuda" else fixed + grows
     words = f"for as many samples, {times} times as many of them in a step"
     yield Finding(
-        id=ID,
+        id=SMALL_BATCH.id,
         title=f"Batches of {samples:.0f} are too small for this device",
         why=(
             f"{part(case, fixed):.0%} of the step does not depend on the batch's size: a larger "
@@ -64,6 +63,14 @@ def look(case: Case) -> Iterable[Finding]:
         kind="semantic",
         confidence="medium",
     )
+
+
+SMALL_BATCH = Rule(
+    id="compute.small_batch",
+    cause="Batches so small that starting the work takes longer than doing it.",
+    find=_small_batch,
+    symptoms=("memory.batch_could_grow",),
+)
 
 
 def _fixed_ms(case: Case) -> float | None:

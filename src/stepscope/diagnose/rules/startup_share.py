@@ -3,17 +3,16 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._run import seconds, spent
 from stepscope.record.finding import Evidence, Finding
 
-ID = "run.startup_share"
 _LARGE = 0.2
 # Importing torch and waking the GPU take so long in any program, and nobody can mend that.
 _USUAL_S = {"cpu": 1.0, "cuda": 4.0}
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _startup_share(case: Case) -> Iterable[Finding]:
     """Where the program's own preparation is a fifth of the run and longer than seconds.
 
     The slowest import counts as its own where it is not torch's.
@@ -28,7 +27,7 @@ def look(case: Case) -> Iterable[Finding]:
     if share < _LARGE or own < _USUAL_S[case.device]:
         return
     yield Finding(
-        id=ID,
+        id=STARTUP_SHARE.id,
         title=f"Getting ready takes {share:.0%} of the run",
         why=(
             f"{seconds(own)} of {seconds(whole.run_s)} go by before the first step, in the "
@@ -55,6 +54,13 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="medium",
         scope="run",
     )
+
+
+STARTUP_SHARE = Rule(
+    id="run.startup_share",
+    cause="What comes before the first step takes a good part of the run.",
+    find=_startup_share,
+)
 
 
 def _importing(module: Mapping[str, Any]) -> str:

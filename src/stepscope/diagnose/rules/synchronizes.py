@@ -2,23 +2,21 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._waitfinding import often, waits_of
 from stepscope.diagnose.rules._waitgain import lost
 from stepscope.diagnose.rules._waits import grouped
 from stepscope.record.finding import Finding, FixRef
 
-ID = "sync.synchronize"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _sync_synchronize(case: Case) -> Iterable[Finding]:
     """Where the program asks to wait for the device."""
     some = grouped(case).get("synchronize", [])
     whole = any(wait.what == "synchronize" for wait in some) and case.show is not None
     return waits_of(
         case,
         "synchronize",
-        name=ID,
+        name=SYNC_SYNCHRONIZE.id,
         title="The program waits for the GPU on purpose",
         why=(
             f"The loop synchronises with the device{often(some)}: the host waits {lost(some)} and"
@@ -32,3 +30,11 @@ def look(case: Case) -> Iterable[Finding]:
         fix=FixRef("nosync") if whole else None,
         effort="one line",
     )
+
+
+SYNC_SYNCHRONIZE = Rule(
+    id="sync.synchronize",
+    cause="`torch.cuda.synchronize()` in the loop.",
+    find=_sync_synchronize,
+    family="wait",
+)

@@ -2,16 +2,15 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._machine import gpu_used
 from stepscope.record.finding import Evidence, Finding
 
-ID = "machine.throttled"
 _POWER = "power cap"  # a rule of its own
 _HEAT = ("thermal", "hardware slowdown")
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _gpu_throttled(case: Case) -> Iterable[Finding]:
     """At any reason but the power cap. How much it cost is not known: no clock to compare with."""
     gpu = gpu_used(case)
     reasons = [reason for reason in gpu.get("throttled_by") or [] if reason != _POWER]
@@ -19,7 +18,7 @@ def look(case: Case) -> Iterable[Finding]:
         return
     hot = any(reason.startswith(_HEAT) or "thermal" in reason for reason in reasons)
     yield Finding(
-        id=ID,
+        id=GPU_THROTTLED.id,
         title=f"The GPU was slowed down: {', '.join(reasons)}"[:60],
         why="The GPU lowered its clocks while steps ran: all numbers here are of a slower device.",
         advice=(
@@ -37,6 +36,13 @@ def look(case: Case) -> Iterable[Finding]:
         confidence="high",
         scope="machine",
     )
+
+
+GPU_THROTTLED = Rule(
+    id="machine.throttled",
+    cause="The GPU held its clocks down during the run.",
+    find=_gpu_throttled,
+)
 
 
 def _known(gpu: dict[str, object], *wanted: tuple[str, str, str]) -> list[Evidence]:

@@ -2,27 +2,26 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case
-from stepscope.diagnose.rules._data import verdict
+from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.rules._data import DataWait, data_wait
 from stepscope.diagnose.rules._loading import evidence, loading, places
 from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._workers import cheaper
 from stepscope.record.finding import Evidence, Finding
 
-ID = "data.tiny_samples"
 _AT_ONCE = 0.15  # of the time one by one: 0.07 to 0.27 for samples of 16 to 512 bytes
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _tiny_samples(case: Case) -> Iterable[Finding]:
     """Where the step waits for batches of samples that take microseconds each."""
     how = loading(case)
-    if how is None or verdict(case, how) != "tiny_samples":
+    if how is None or data_wait(case, how) is not DataWait.TINY_SAMPLES:
         return
     source = how.source
     batch = round(source["ms_per_batch"] / source["ms_per_sample"])
     collate = source["collate_share"]
     yield Finding(
-        id=ID,
+        id=TINY_SAMPLES.id,
         title=f"Batches of {batch:,} small samples are put together in Python",
         why=(
             f"A sample takes {1e3 * source['ms_per_sample']:.0f} µs: calls and copies per sample,"
@@ -47,3 +46,10 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="high" if collate >= 0.3 else "medium",
     )
+
+
+TINY_SAMPLES = Rule(
+    id="data.tiny_samples",
+    cause="Samples are so small that fetching them one by one is what takes the time.",
+    find=_tiny_samples,
+)

@@ -4,16 +4,15 @@ from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
 from stepscope.analyze.whatif.gains_launch import fusible, optimizer_ms
-from stepscope.diagnose.case import Case, in_ms
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._kernels import gain, in_vain
 from stepscope.diagnose.rules._step import compiled, part, sites
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "launch.unfused_optimizer"
 _LEAST = 0.03
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _unfused_optimizer(case: Case) -> Iterable[Finding]:
     """Where an optimizer with a fused version steps without it for 3% of the step or more."""
     name = fusible(case)
     if name is None:
@@ -30,7 +29,7 @@ def look(case: Case) -> Iterable[Finding]:
         return
     one_by_one = case.device == "cpu" or _setting(case, "foreach") is False
     yield Finding(
-        id=ID,
+        id=UNFUSED_OPTIMIZER.id,
         title=f"{name} updates parameters in many passes",
         why=(
             f"The optimizer takes {part(case, spent):.0%} of the step"
@@ -50,6 +49,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="high" if predicted is not None and case.device == "cuda" else "medium",
     )
+
+
+UNFUSED_OPTIMIZER = Rule(
+    id="launch.unfused_optimizer",
+    cause="The optimizer updates parameters in many passes where one would do.",
+    find=_unfused_optimizer,
+)
 
 
 def _setting(case: Case, flag: str) -> object:

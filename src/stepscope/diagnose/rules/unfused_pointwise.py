@@ -6,19 +6,18 @@ from typing import Any
 from stepscope.analyze.whatif.changes import fuse_pointwise
 from stepscope.analyze.whatif.gains import change_for
 from stepscope.analyze.whatif.gains_launch import is_pointwise
-from stepscope.diagnose.case import Case, in_ms
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._kernels import MATRIX, category_ms, count_of, gain, heaviest, in_vain
 from stepscope.diagnose.rules._step import compiled, operators, part, per_step, sites, steps
 from stepscope.record.finding import Evidence, Finding, FixRef, Place
 
-ID = "compute.unfused_pointwise"
 _LEAST = 0.15
 _CHAIN = 3.0  # pointwise operators to each product: layers have one or two
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
 _OF_ADAM = ("aten::sqrt", "aten::div")
 
 
-def look(case: Case) -> Iterable[Finding]:
+def _unfused_pointwise(case: Case) -> Iterable[Finding]:
     """Where they take 15% of the step, three or more to each product, and nothing is compiled."""
     if compiled(case):
         return
@@ -31,7 +30,7 @@ def look(case: Case) -> Iterable[Finding]:
     if in_vain(case, changes, predicted):
         return
     yield Finding(
-        id=ID,
+        id=UNFUSED_POINTWISE.id,
         title="Chains of pointwise operators are not fused",
         why=(
             f"{count:,.0f} pointwise operators a step take {part(case, spent):.0%} of it: each "
@@ -51,6 +50,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="numeric",
         confidence="medium",
     )
+
+
+UNFUSED_POINTWISE = Rule(
+    id="compute.unfused_pointwise",
+    cause="Chains of pointwise operators, each a pass over memory of its own.",
+    find=_unfused_pointwise,
+)
 
 
 def _on_gpu(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._copies import of_batches, pinned, recorded, repeated
 from stepscope.diagnose.rules._loading import loading
@@ -11,10 +11,8 @@ from stepscope.diagnose.rules._step import part, per_step
 from stepscope.diagnose.rules._text import ms
 from stepscope.record.finding import Evidence, Finding, FixRef
 
-ID = "transfer.not_overlapped"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _copies_not_overlapped(case: Case) -> Iterable[Finding]:
     """Where copies ahead, beside compute, gain more than copies that do not wait."""
     copies = recorded(case, "HtoD")
     exposed_ms = sum(per_step(case, one["total_ns"] * (1 - one["overlapped"])) for one in copies)
@@ -34,7 +32,7 @@ def look(case: Case) -> Iterable[Finding]:
     rate = moved / max(1, sum(one["total_ns"] for one in copies))  # bytes a ns: GB a second
     lines = (*of_batches(case), *pinned(case))
     yield Finding(
-        id=ID,
+        id=COPIES_NOT_OVERLAPPED.id,
         title="The GPU computes nothing while batches are copied",
         why=(
             f"Copies to the device take {ms(total_ms)} ms of each step, and for"
@@ -57,6 +55,13 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="high" if case.model is not None else "medium",
     )
+
+
+COPIES_NOT_OVERLAPPED = Rule(
+    id="transfer.not_overlapped",
+    cause="Batches are copied to the device while it computes nothing.",
+    find=_copies_not_overlapped,
+)
 
 
 def _only_repeated(case: Case) -> bool:

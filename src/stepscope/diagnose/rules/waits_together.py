@@ -3,16 +3,14 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif import changes
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._copies import uploads
 from stepscope.diagnose.rules._waitgain import evidence, gain, matters, share
 from stepscope.diagnose.rules._waits import grouped
 from stepscope.record.finding import Finding
 
-ID = "sync.together"
 
-
-def look(case: Case) -> Iterable[Finding]:
+def _sync_together(case: Case) -> Iterable[Finding]:
     """Where dropping all waits gains, and dropping those of any one kind does not."""
     groups, copied = grouped(case), uploads(case)
     if case.model is None or len(groups) + bool(copied) < 2:
@@ -30,7 +28,7 @@ def look(case: Case) -> Iterable[Finding]:
     if not matters(case, predicted, 0.0):
         return
     yield Finding(
-        id=ID,
+        id=SYNC_TOGETHER.id,
         title=f"The host waits for the GPU at {len(all_)} lines of the loop",
         why=(
             "Removing any one of these waits gains nothing, because the next one waits for the"
@@ -48,3 +46,11 @@ def look(case: Case) -> Iterable[Finding]:
         kind="exact",
         confidence="medium",
     )
+
+
+SYNC_TOGETHER = Rule(
+    id="sync.together",
+    cause="Several waits, none of which alone costs anything: the next one absorbs it.",
+    find=_sync_together,
+    family="wait",
+)
