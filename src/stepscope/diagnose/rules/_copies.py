@@ -7,6 +7,7 @@ from typing import Any
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules._run import steps
 from stepscope.diagnose.rules._source import same_each_time
+from stepscope.diagnose.rules._text import line_of
 from stepscope.diagnose.rules._waits import Wait, synced
 from stepscope.record.finding import Place
 
@@ -38,7 +39,7 @@ def pinned(case: Case) -> list[Wait]:
     if case.device != "cuda" or not count:
         return []
     return [
-        Wait("h2d", one["total_ms"] / count, one["count"] / count, _line(one))
+        Wait("h2d", one["total_ms"] / count, one["count"] / count, line_of(one))
         for one in (case.show or {}).get("sites") or ()
         if one["what"] == "h2d" and one["count"] >= _RARE * count
     ]
@@ -54,7 +55,3 @@ def does_not_block(case: Case, place: Place) -> bool:
     """Whether the line already asks not to wait."""
     line = case.source(place.file, place.line) if place.file and place.line else None
     return line is not None and re.search(r"non_blocking\s*=\s*True", line) is not None
-
-
-def _line(one: Mapping[str, Any]) -> Place:
-    return Place(one.get("file"), one.get("line"))

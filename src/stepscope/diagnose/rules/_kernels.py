@@ -8,7 +8,7 @@ from stepscope.analyze.whatif.changes import scale_host
 from stepscope.analyze.whatif.priors import BARE_HOST
 from stepscope.analyze.whatif.select import host
 from stepscope.diagnose.case import Case
-from stepscope.diagnose.rules._step import per_step
+from stepscope.diagnose.rules._step import per_step, steps
 from stepscope.record.finding import Place, Predicted
 from stepscope.record.timeline import DeviceInfo
 
@@ -30,8 +30,7 @@ def category_ms(case: Case, *categories: str) -> float:
 def count_of(case: Case, *categories: str) -> float:
     """Kernels of these categories in a step."""
     counted = sum(k["count"] for k in kernels(case) if k["category"] in categories)
-    steps = int(((case.trace or {}).get("steps") or {}).get("count") or 0)
-    return counted / steps if steps else 0.0
+    return counted / steps(case) if steps(case) else 0.0
 
 
 def shapes(case: Case) -> list[Row]:

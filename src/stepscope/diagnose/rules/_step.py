@@ -25,6 +25,24 @@ def per_step(case: Case, ns: float | None) -> float:
     return (ns or 0.0) / count / 1e6 if count else 0.0
 
 
+def recorded_step_ms(case: Case) -> float:
+    """The mean step in the window, slowed by recording; 0 without one."""
+    return float(((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0)
+
+
+def recorded_part(case: Case, ms: float) -> float:
+    """As a share of the recorded step, at most 1; 0 without a window."""
+    recorded = recorded_step_ms(case)
+    return min(1.0, ms / recorded) if recorded else 0.0
+
+
+def batch_size(case: Case) -> int | None:
+    """Of the program's first loader; None where it has none or batches itself."""
+    loaders = (case.show or {}).get("loaders") or []
+    size = loaders[0].get("batch_size") if loaders else None
+    return int(size) if size else None
+
+
 def part(case: Case, ms: float) -> float:
     """As a share of the step, at most 1."""
     return min(1.0, max(0.0, ms / case.step_ms)) if case.step_ms > 0 else 0.0

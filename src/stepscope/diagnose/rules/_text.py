@@ -8,11 +8,6 @@ from typing import Any
 from stepscope.record.finding import Place, Predicted
 
 
-def ms(value: float) -> str:
-    """Milliseconds in three digits: "46.1", "0.85", "314"."""
-    return f"{value:,.0f}" if value >= 99.95 else f"{value:.{1 if value >= 9.995 else 2}f}"
-
-
 def times(value: float) -> str:
     """How often a step: "1", "2.5", "40"."""
     return f"{value:.0f}" if value >= 9.5 or abs(value - round(value)) < 0.05 else f"{value:.1f}"

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from stepscope.analyze.whatif import changes
 from stepscope.analyze.whatif.changes_host import waited_kind
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.rank import LEAST
-from stepscope.diagnose.rules._text import ms, told
+from stepscope.diagnose.rules._text import told
 from stepscope.diagnose.rules._waits import Wait, waits
 from stepscope.record.finding import Evidence, Predicted
 
@@ -58,4 +58,4 @@ def evidence(some: Iterable[Wait]) -> tuple[Evidence, ...]:
 
 def lost(some: Iterable[Wait]) -> str:
     """What is lost at some lines, as a sentence has it."""
-    return f"{ms(sum(wait.ms for wait in some))} ms of each step"
+    return f"{in_ms(sum(wait.ms for wait in some))} ms of each step"

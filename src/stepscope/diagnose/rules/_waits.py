@@ -8,6 +8,7 @@ from typing import Any
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.rules._run import steps
 from stepscope.diagnose.rules._step import per_step, place_of
+from stepscope.diagnose.rules._text import line_of
 from stepscope.record.finding import Place
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -57,7 +58,7 @@ def synced(case: Case) -> list[Wait]:
     """What the run counted."""
     count = steps(case)
     return [
-        Wait(one["what"], one["lost_ms"] / count, one["count"] / count, _line(one))
+        Wait(one["what"], one["lost_ms"] / count, one["count"] / count, line_of(one))
         for one in (case.show or {}).get("syncs") or ()
         if count
     ]
@@ -99,10 +100,6 @@ def _judged(case: Case, one: Mapping[str, Any]) -> Wait:
 
 def _is_often(wait: Wait) -> bool:
     return wait.count is None or wait.count >= _RARE
-
-
-def _line(one: Mapping[str, Any]) -> Place:
-    return Place(one.get("file"), one.get("line"))
 
 
 def _source(case: Case, place: Place) -> str:

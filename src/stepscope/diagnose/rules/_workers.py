@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from stepscope.analyze.whatif import changes
-from stepscope.diagnose.case import Case
+from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.rules._data import by_chance, epochs
 from stepscope.diagnose.rules._loading import Loading
-from stepscope.diagnose.rules._text import ms, told
+from stepscope.diagnose.rules._text import told
 from stepscope.record.finding import FixRef, Predicted
 
 _ENOUGH = 1.03  # of the shortest step there is: fewer workers do as well
@@ -36,7 +36,7 @@ def with_workers(case: Case, how: Loading, count: int) -> Predicted | None:
     if found is None:
         return None
     some = "a worker" if count == 1 else f"{count} workers"
-    gain = ms(case.step_ms - found.step_ms)
+    gain = in_ms(case.step_ms - found.step_ms)
     return told(found, f"{gain} ms of data wait disappears behind compute with {some}")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._memory import amount, memory
+from stepscope.diagnose.rules._step import batch_size
 from stepscope.record.finding import Evidence, Finding, FixRef
 
 _IDLE = 0.3
@@ -34,7 +35,7 @@ def _batch_could_grow(case: Case) -> Iterable[Finding]:
         times *= 2
     if times < 2:
         return
-    batch = _batch(case)
+    batch = batch_size(case)
     now = (case.show or {}).get("steps", {}).get("samples_per_s")
     yield Finding(
         id=BATCH_COULD_GROW.id,
@@ -74,9 +75,3 @@ def _waits_for_host(case: Case) -> float:
     trace = case.trace or {}
     wall = (trace.get("breakdown_ns") or {}).get("wall") or 0
     return ((trace.get("idle_ns") or {}).get("host") or 0) / wall if wall else 0.0
-
-
-def _batch(case: Case) -> int | None:
-    loaders = (case.show or {}).get("loaders") or []
-    size = loaders[0].get("batch_size") if loaders else None
-    return int(size) if size else None

@@ -7,7 +7,15 @@ from stepscope.analyze.whatif.select import host, kernels
 from stepscope.analyze.whatif.tasks import Did
 from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import category_ms, gain
-from stepscope.diagnose.rules._step import named_ms, operators, part, sites, steps, switches
+from stepscope.diagnose.rules._step import (
+    named_ms,
+    operators,
+    part,
+    recorded_part,
+    sites,
+    steps,
+    switches,
+)
 from stepscope.record.finding import Evidence, Finding
 
 _CHECKS = r"^aten::(isnan|ne|any|_is_any_true|is_nonzero|item|_local_scalar_dense)$"
@@ -38,7 +46,7 @@ DEBUG_MODES = Rule(
 
 
 def _anomaly(case: Case) -> Finding:
-    checks = _recorded_share(case, _CHECKS)
+    checks = recorded_part(case, named_ms(case, _CHECKS))
     traces = _traces(case)
     share = min(1.0, checks + traces * part(case, case.phases.get("forward", 0.0)))
     changes = [
@@ -83,7 +91,9 @@ def _traces(case: Case) -> float:
 
 
 def _deterministic(case: Case) -> Finding | None:
-    fills = _recorded_share(case, _FILLS) if switches(case).get("deterministic") else 0.0
+    fills = (
+        recorded_part(case, named_ms(case, _FILLS)) if switches(case).get("deterministic") else 0.0
+    )
     slower = _SLOWER * part(case, category_ms(case, "convolution"))
     share = min(1.0, fills + slower)
     if share <= 0:
@@ -115,8 +125,3 @@ def _deterministic(case: Case) -> Finding | None:
         kind="numeric",
         confidence="low",
     )
-
-
-def _recorded_share(case: Case, pattern: str) -> float:
-    recorded = ((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0
-    return min(1.0, named_ms(case, pattern) / recorded) if recorded else 0.0

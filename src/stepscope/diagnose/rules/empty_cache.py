@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif import changes
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._source import lines_around
 from stepscope.diagnose.rules._step import part, per_step, steps
-from stepscope.diagnose.rules._text import ms, times
+from stepscope.diagnose.rules._text import times
 from stepscope.diagnose.rules._waitgain import matters, share
 from stepscope.record.finding import Evidence, Finding, Place
 
@@ -40,7 +40,7 @@ def _sync_empty_cache(case: Case) -> Iterable[Finding]:
         title="GPU memory is given back and fetched anew in the loop",
         why=(
             f"The driver frees memory {times(a_step)} times a step, waiting for all work each"
-            f" time, and then has to provide it again: {ms(lost_ms)} ms of each recorded step."
+            f" time, and then has to provide it again: {in_ms(lost_ms)} ms of each recorded step."
         ),
         advice=(
             "Delete torch.cuda.empty_cache() from the loop: the allocator hands memory on by"

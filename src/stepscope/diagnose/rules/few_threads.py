@@ -5,7 +5,15 @@ from collections.abc import Iterable
 from stepscope.analyze.whatif.gains import change_for
 from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import gain, in_vain
-from stepscope.diagnose.rules._step import config, operators, part, sites, switches
+from stepscope.diagnose.rules._step import (
+    config,
+    operators,
+    part,
+    recorded_step_ms,
+    sites,
+    steps,
+    switches,
+)
 from stepscope.record.finding import Evidence, Finding, FixRef
 
 _HALF = 0.5
@@ -78,10 +86,8 @@ def _free(case: Case) -> float:
 def _large(case: Case) -> float:
     """The share of the step in operators that take at least 0.1 ms each; without a window that
     of the phases that compute."""
-    recorded = ((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0
-    if not recorded:
+    if not recorded_step_ms(case):
         computing = (case.phases.get(p, 0.0) for p in ("forward", "backward", "optimizer"))
         return part(case, sum(computing))
-    count = int((case.trace or {})["steps"]["count"])
     spent = sum(o["self_ns"] for o in operators(case) if o["self_ns"] >= _LARGE_NS * o["count"])
-    return float(min(1.0, spent / 1e6 / max(1, count) / recorded))
+    return float(min(1.0, spent / 1e6 / max(1, steps(case)) / recorded_step_ms(case)))

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._data import DataWait, by_chance, data_wait
 from stepscope.diagnose.rules._loading import evidence, loading, places
-from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._workers import more_workers
 from stepscope.record.finding import Finding, FixRef
 
@@ -22,8 +21,8 @@ def _too_few_workers(case: Case) -> Iterable[Finding]:
         id=TOO_FEW_WORKERS.id,
         title=f"{how.workers} worker{' is' if one else 's are'} too few for this step",
         why=(
-            f"A worker takes {ms(how.batch_ms)} ms for a batch and the rest of the step "
-            f"{ms(how.compute_ms)} ms: {how.workers} {'does' if one else 'do'} not keep up."
+            f"A worker takes {in_ms(how.batch_ms)} ms for a batch and the rest of the step "
+            f"{in_ms(how.compute_ms)} ms: {how.workers} {'does' if one else 'do'} not keep up."
         ),
         advice=(
             f"Pass num_workers={count} to the DataLoader"

@@ -5,10 +5,9 @@ from typing import Any
 
 from stepscope.analyze.whatif.gains import change_for
 from stepscope.analyze.whatif.priors import HAND_OVER_MS_PER_MB, RECYCLED, WORKER_MS_PER_MB
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._loading import evidence, loading, places
-from stepscope.diagnose.rules._text import ms
 from stepscope.record.finding import Evidence, Finding, FixRef
 
 _LARGE_MB = 1.0
@@ -31,9 +30,9 @@ def _fresh_memory(case: Case) -> Iterable[Finding]:
         id=FRESH_MEMORY.id,
         title=f"Each batch of {mb:.3g} MB is handed over in fresh memory",
         why=(
-            f"By what other machines took, a worker needs about {ms(mb * WORKER_MS_PER_MB)} ms for"
-            " new shared memory to put a batch in, and the training process"
-            f" {ms(mb * HAND_OVER_MS_PER_MB)} ms to take it over and to give it back;"
+            f"By what other machines took, a worker needs about {in_ms(mb * WORKER_MS_PER_MB)} ms"
+            " for new shared memory to put a batch in, and the training process"
+            f" {in_ms(mb * HAND_OVER_MS_PER_MB)} ms to take it over and to give it back;"
             f" {1 - RECYCLED:.0%} of both can be saved."
         ),
         advice=(

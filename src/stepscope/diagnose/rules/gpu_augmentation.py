@@ -3,10 +3,9 @@
 import re
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._loading import evidence, loading, places
-from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._workers import cheaper
 from stepscope.record.finding import Evidence, Finding
 
@@ -33,8 +32,8 @@ def _gpu_augmentation(case: Case) -> Iterable[Finding]:
         title=f"{share:.0%} of loading could be done on the GPU",
         why=(
             f"Even with a worker for each of {how.cores} cores a batch comes every"
-            f" {ms(how.batch_ms / how.cores)} ms, while the rest of the step takes"
-            f" {ms(how.compute_ms)} ms. {names} work on tensors, a batch at a time on the GPU."
+            f" {in_ms(how.batch_ms / how.cores)} ms, while the rest of the step takes"
+            f" {in_ms(how.compute_ms)} ms. {names} work on tensors, a batch at a time on the GPU."
         ),
         advice=(
             f"Leave decoding and cropping to the dataset; apply {names} to the whole batch after"

@@ -7,7 +7,7 @@ from stepscope.analyze.whatif.select import host
 from stepscope.analyze.whatif.tasks import Did
 from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import gain
-from stepscope.diagnose.rules._step import python_ms, sites
+from stepscope.diagnose.rules._step import python_ms, recorded_part, sites
 from stepscope.record.finding import Evidence, Finding
 
 _LEAST = 0.02
@@ -26,7 +26,11 @@ def _graph_breaks(case: Case) -> Iterable[Finding]:
     if not breaks:
         return
     predicted = gain(case, _CHANGES, "forward runs as one graph, without Python between", 0.5)
-    share = (1 - 1 / predicted.speedup) / _REMOVED if predicted else _recorded_share(case)
+    share = (
+        (1 - 1 / predicted.speedup) / _REMOVED
+        if predicted
+        else recorded_part(case, python_ms(case))
+    )
     if share < _LEAST:
         return
     reasons = [str(reason) for reason in counted.get("break_reasons") or []]
@@ -63,8 +67,3 @@ GRAPH_BREAKS = Rule(
     cause="torch.compile falls back to Python in the middle of the model.",
     find=_graph_breaks,
 )
-
-
-def _recorded_share(case: Case) -> float:
-    recorded = ((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0
-    return min(1.0, python_ms(case) / recorded) if recorded else 0.0

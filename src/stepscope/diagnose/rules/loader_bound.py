@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepscope.analyze.whatif import changes
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._data import DataWait, data_wait
 from stepscope.diagnose.rules._loading import Loading, evidence, loading, parts_of, places
-from stepscope.diagnose.rules._text import at, line_of, ms
+from stepscope.diagnose.rules._text import at, line_of
 from stepscope.diagnose.rules._workers import halved, remedy
 from stepscope.record.finding import Evidence, Finding
 
@@ -47,7 +47,10 @@ def _of_run(case: Case, how: Loading) -> Finding:
     return Finding(
         id=LOADER_BOUND.id,
         title=f"{how.share:.0%} of the step is waiting for the data loader",
-        why=f"A batch takes {ms(how.batch_ms)} ms to make, {many if how.workers else alone}.{most}",
+        why=(
+            f"A batch takes {in_ms(how.batch_ms)} ms to make, "
+            f"{many if how.workers else alone}.{most}"
+        ),
         advice=_advice(workers, part),
         share=how.share,
         evidence=(*evidence(how), *parts_of(how)),

@@ -7,7 +7,15 @@ from stepscope.analyze.whatif.gains_precision import ON_CPU
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._kernels import gain, in_vain
 from stepscope.diagnose.rules._precision import advice, best, lower_dtype, together, wide_ms
-from stepscope.diagnose.rules._step import busy_ms, config, named_ms, neck_and_neck, part, sites
+from stepscope.diagnose.rules._step import (
+    busy_ms,
+    config,
+    named_ms,
+    neck_and_neck,
+    part,
+    recorded_step_ms,
+    sites,
+)
 from stepscope.record.finding import Evidence, Finding, FixRef
 
 _LEAST = 0.03
@@ -72,7 +80,7 @@ LOW_PRECISION = Rule(
 
 def _on_cpu(case: Case) -> Iterable[Finding]:
     changes = change_for("amp", "bf16", case)
-    recorded = ((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0
+    recorded = recorded_step_ms(case)
     products = named_ms(case, ON_CPU)
     if changes is None or not recorded or products < _LEAST_ON_CPU * recorded:
         return

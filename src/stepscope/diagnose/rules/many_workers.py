@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._loading import Loading, evidence, loading, places
 from stepscope.diagnose.rules._run import seconds, spent
-from stepscope.diagnose.rules._text import ms
 from stepscope.record.finding import Evidence, Finding
 
 _TOO_MANY = 1.5  # workers a core: below, waiting for storage can be worth it
@@ -28,7 +27,7 @@ def _too_many_workers(case: Case) -> Iterable[Finding]:
         id=TOO_MANY_WORKERS.id,
         title=f"{how.workers} workers share {how.cores} core{'s' if how.cores > 1 else ''}",
         why=(
-            f"A batch takes a worker {ms(how.batch_ms)} ms of a processor that others need too"
+            f"A batch takes a worker {in_ms(how.batch_ms)} ms of a processor that others need too"
             + (f", and starting them took {seconds(start_s)}." if started >= LEAST else ".")
         ),
         advice=f"Pass num_workers={count} to the DataLoader: more only take turns.",

@@ -6,7 +6,7 @@ from stepscope.analyze.whatif.gains import change_for
 from stepscope.analyze.whatif.gains_attention import score_rows, written_out
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._kernels import gain, in_vain, operators_of, rows_ms, shapes
-from stepscope.diagnose.rules._step import named_ms, part, sites
+from stepscope.diagnose.rules._step import named_ms, part, recorded_part, sites
 from stepscope.record.finding import Evidence, Finding, FixRef, Place
 
 _LEAST = 0.05
@@ -16,9 +16,8 @@ _ON_CPU = r"^aten::(bmm|baddbmm|_softmax|_softmax_backward_data|masked_fill_?)$"
 def _naive_attention(case: Case) -> Iterable[Finding]:
     """Where a softmax over square scores stands between two products, for 5% of the step."""
     if case.device == "cpu":
-        recorded = ((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0
         found = named_ms(case, _ON_CPU) if written_out(case) else 0.0
-        share = min(1.0, found / recorded) if recorded else 0.0
+        share = recorded_part(case, found)
         spent = share * case.step_ms
         where: tuple[Place, ...] = (Place(operator="aten::_softmax"),)
     else:

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._data import DataWait, data_wait, epochs
 from stepscope.diagnose.rules._loading import Loading, evidence, loading, places
 from stepscope.diagnose.rules._run import places as lines
 from stepscope.diagnose.rules._run import seconds, spent
-from stepscope.diagnose.rules._text import ms
 from stepscope.record.finding import Evidence, Finding, FixRef
 
 
@@ -31,8 +30,8 @@ def _no_persistent_workers(case: Case) -> Iterable[Finding]:
         id=NO_PERSISTENT_WORKERS.id,
         title=f"Each of {rounds} epochs starts its workers anew",
         why=(
-            f"Training stands still for {ms(1e3 * starts.seconds / rounds)} ms at the start of each"
-            f" epoch, {seconds(starts.seconds)} of the run."
+            f"Training stands still for {in_ms(1e3 * starts.seconds / rounds)} ms at the start of"
+            f" each epoch, {seconds(starts.seconds)} of the run."
         ),
         advice=(
             "Pass persistent_workers=True to the DataLoader; the run would be"
@@ -67,7 +66,8 @@ def _in_steps(case: Case, how: Loading) -> Finding:
         title="Every step makes a new iterator, and new workers with it",
         why=(
             f"The loader is iterated anew in most steps: each starts {how.workers}"
-            f" worker{'s' if how.workers > 1 else ''} for one batch and waits {ms(how.wait_ms)} ms."
+            f" worker{'s' if how.workers > 1 else ''} for one batch and waits"
+            f" {in_ms(how.wait_ms)} ms."
         ),
         advice=(
             "Make one iterator before the loop (`batches = iter(loader)`) and take `next(batches)`"

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._copies import of_batches
 from stepscope.diagnose.rules._loading import loading, places
-from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._waitgain import evidence, matters, share
 from stepscope.record.finding import Finding, FixRef
 
@@ -27,7 +26,7 @@ def _no_pinning(case: Case) -> Iterable[Finding]:
         id=NO_PINNING.id,
         title="Batches are copied from memory that is not pinned",
         why=(
-            f"The host waits {ms(lost_ms)} ms in each step for its batch to be copied, because"
+            f"The host waits {in_ms(lost_ms)} ms in each step for its batch to be copied, because"
             " pageable memory has to pass through a buffer of the driver."
         ),
         advice=("Pass pin_memory=True to the DataLoader and non_blocking=True to `.to(device)`."),

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._data import DataWait, data_wait
 from stepscope.diagnose.rules._loading import evidence, loading, places
-from stepscope.diagnose.rules._text import ms
 from stepscope.record.finding import Evidence, Finding
 
 _USUAL = 2  # batches a worker, torch's default
@@ -27,7 +26,7 @@ def _no_prefetch(case: Case) -> Iterable[Finding]:
         title=f"Too few batches are kept ready: {ahead} a worker",
         why=(
             f"{how.workers} worker{'s' if how.workers > 1 else ''} could deliver a batch every"
-            f" {ms(how.batch_ms / how.workers)} ms, yet the step waits {ms(late_ms)} ms:"
+            f" {in_ms(how.batch_ms / how.workers)} ms, yet the step waits {in_ms(late_ms)} ms:"
             " batches do not take equally long, and few are in store."
         ),
         advice=f"Pass prefetch_factor={_AHEAD} to the DataLoader, if there is memory for it.",

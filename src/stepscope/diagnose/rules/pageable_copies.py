@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._copies import (
     does_not_block,
     of_batches,
@@ -11,7 +11,6 @@ from stepscope.diagnose.rules._copies import (
     repeated,
 )
 from stepscope.diagnose.rules._loading import loading
-from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._waitgain import evidence, matters, share
 from stepscope.diagnose.rules._waits import Wait
 from stepscope.record.finding import Finding, FixRef
@@ -64,7 +63,7 @@ def _why(lost_ms: float, pageable: bool) -> str:
         if pageable
         else "copies that could go on by themselves: the memory is pinned, but they are waited for"
     )
-    return f"The host spends {ms(lost_ms)} ms of each step on {what}."
+    return f"The host spends {in_ms(lost_ms)} ms of each step on {what}."
 
 
 def _advice(pageable: bool) -> str:

@@ -7,7 +7,13 @@ from stepscope.analyze.whatif.select import host
 from stepscope.analyze.whatif.tasks import Did
 from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import gain
-from stepscope.diagnose.rules._step import functions, operator_calls, python_ms, sites
+from stepscope.diagnose.rules._step import (
+    functions,
+    operator_calls,
+    python_ms,
+    recorded_part,
+    sites,
+)
 from stepscope.record.finding import Evidence, Finding, Predicted
 
 _LEAST = 0.1
@@ -57,8 +63,7 @@ PYTHON_HEAVY_FORWARD = Rule(
 def _weighed(case: Case) -> tuple[float, Predicted | None]:
     """The share of the bare step, by replay; without a model as recorded."""
     if case.model is None:
-        recorded = ((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0
-        return (min(1.0, python_ms(case) / recorded) if recorded else 0.0), None
+        return recorded_part(case, python_ms(case)), None
     change = remove_host(host(Did.GAP, Did.PYTHON, Did.ANNOTATION, phase="forward"), _REMOVED)
     predicted = gain(case, [change], "the Python between forward's operators goes away", 0.4)
     return (min(1.0, (1 - 1 / predicted.speedup) / _REMOVED) if predicted else 0.0), predicted

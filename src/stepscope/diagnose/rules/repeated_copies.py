@@ -3,11 +3,10 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif import changes
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._copies import repeated
 from stepscope.diagnose.rules._step import part
-from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._waitgain import evidence
 from stepscope.record.finding import Finding, Predicted
 
@@ -28,7 +27,7 @@ def _repeated_copies(case: Case) -> Iterable[Finding]:
         title="The same data is copied to the GPU in every step",
         why=(
             f"{names} {'is' if len(found) == 1 else 'are'} moved to the device anew for"
-            f" {ms(lost_ms)} ms of each step, though nothing in the loop changes it."
+            f" {in_ms(lost_ms)} ms of each step, though nothing in the loop changes it."
         ),
         advice=(
             "Move it once, before the loop; in a module, register it as a buffer"

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._data import DataWait, data_wait, reading_parts, reading_share
 from stepscope.diagnose.rules._loading import evidence, loading, places
-from stepscope.diagnose.rules._text import at, line_of, ms
+from stepscope.diagnose.rules._text import at, line_of
 from stepscope.diagnose.rules._workers import remedy
 from stepscope.record.finding import Evidence, Finding
 
@@ -28,8 +28,8 @@ def _slow_storage(case: Case) -> Iterable[Finding]:
         id=SLOW_STORAGE.id,
         title=f"Reading takes {share:.0%} of making a batch",
         why=(
-            f"Each sample is read for {ms(each)} ms{at(line_of(parts[0]))}, and the step waits"
-            f" {ms(how.wait_ms)} ms for its batch."
+            f"Each sample is read for {in_ms(each)} ms{at(line_of(parts[0]))}, and the step waits"
+            f" {in_ms(how.wait_ms)} ms for its batch."
         ),
         advice=(
             "Keep samples in memory after the first epoch, or copy the data to a local disk or"

@@ -6,6 +6,7 @@ from stepscope.analyze.whatif.gains_factors import LATENCY_STAYS, SHORT_NS
 from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules._kernels import kernels
 from stepscope.diagnose.rules._step import (
+    batch_size,
     busy_ms,
     kernels_per_step,
     operator_calls,
@@ -36,7 +37,7 @@ def _small_batch(case: Case) -> Iterable[Finding]:
     times = 2  # doubled as long as what grows with the batch is not the whole step yet
     while times < _MOST and times * (case.step_ms - fixed) < case.step_ms:
         times *= 2
-    batch = _batch(case)
+    batch = batch_size(case)
     grows = times * (case.step_ms - fixed)
     larger = max(grows, case.step_ms) if case.device == "cuda" else fixed + grows
     words = f"for as many samples, {times} times as many of them in a step"
@@ -83,12 +84,6 @@ def _fixed_ms(case: Case) -> float | None:
         return None
     short = sum(k["total_ns"] for k in kernels(case) if k["total_ns"] < SHORT_NS * k["count"])
     return unfed + min(busy, LATENCY_STAYS * per_step(case, short))
-
-
-def _batch(case: Case) -> int | None:
-    loaders = (case.show or {}).get("loaders") or []
-    size = loaders[0].get("batch_size") if loaders else None
-    return int(size) if size else None
 
 
 def _places(case: Case) -> tuple[Place, ...]:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._data import DataWait, data_wait
 from stepscope.diagnose.rules._loading import evidence, loading, places
-from stepscope.diagnose.rules._text import ms
 from stepscope.diagnose.rules._workers import cheaper
 from stepscope.record.finding import Evidence, Finding
 
@@ -25,7 +24,7 @@ def _tiny_samples(case: Case) -> Iterable[Finding]:
         title=f"Batches of {batch:,} small samples are put together in Python",
         why=(
             f"A sample takes {1e3 * source['ms_per_sample']:.0f} µs: calls and copies per sample,"
-            f" hardly any work. {collate:.0%} of a batch's {ms(how.batch_ms)} ms is collating."
+            f" hardly any work. {collate:.0%} of a batch's {in_ms(how.batch_ms)} ms is collating."
         ),
         advice=(
             "Fetch whole batches: keep the data in tensors and index them with a batch of indices,"

@@ -8,7 +8,15 @@ from stepscope.analyze.whatif.gains import change_for
 from stepscope.analyze.whatif.gains_launch import is_pointwise
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules._kernels import MATRIX, category_ms, count_of, gain, heaviest, in_vain
-from stepscope.diagnose.rules._step import compiled, operators, part, per_step, sites, steps
+from stepscope.diagnose.rules._step import (
+    compiled,
+    operators,
+    part,
+    per_step,
+    recorded_step_ms,
+    sites,
+    steps,
+)
 from stepscope.record.finding import Evidence, Finding, FixRef, Place
 
 _LEAST = 0.15
@@ -74,7 +82,7 @@ def _on_cpu(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:
     known = operators(case)
     adam = any(o["name"] == "aten::addcdiv_" for o in known)
     ours = [o for o in known if is_pointwise(o["name"]) and not _optimizers(o, adam)]
-    recorded = ((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0
+    recorded = recorded_step_ms(case)
     share = per_step(case, sum(o["self_ns"] for o in ours)) / recorded if recorded else 0.0
     count = max(1, steps(case))
     products = sum(o["count"] for o in known if o["name"] in _PRODUCTS) / count

@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.whatif.gains import change_for
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rank import LEAST
 from stepscope.diagnose.rules._copies import of_batches, pinned, recorded, repeated
 from stepscope.diagnose.rules._loading import loading
 from stepscope.diagnose.rules._step import part, per_step
-from stepscope.diagnose.rules._text import ms
 from stepscope.record.finding import Evidence, Finding, FixRef
 
 
@@ -21,7 +20,7 @@ def _copies_not_overlapped(case: Case) -> Iterable[Finding]:
         return
     predicted = case.predict(
         *(change_for("prefetch", None, case) or ()),
-        words=f"{ms(exposed_ms)} ms of copying go on while the step before computes",
+        words=f"{in_ms(exposed_ms)} ms of copying go on while the step before computes",
     )
     first = case.predict(*(change_for("pin", None, case) or ()), words="")
     reached = first.step_ms if first is not None else case.step_ms
@@ -35,8 +34,8 @@ def _copies_not_overlapped(case: Case) -> Iterable[Finding]:
         id=COPIES_NOT_OVERLAPPED.id,
         title="The GPU computes nothing while batches are copied",
         why=(
-            f"Copies to the device take {ms(total_ms)} ms of each step, and for"
-            f" {ms(exposed_ms)} ms of that nothing else goes on."
+            f"Copies to the device take {in_ms(total_ms)} ms of each step, and for"
+            f" {in_ms(exposed_ms)} ms of that nothing else goes on."
         ),
         advice=(
             "Copy the next batch on a stream of its own while the present one is worked on, from"
