@@ -1,38 +1,40 @@
 """The fixes there are, in the order in which they take hold: the first is outermost."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 from stepscope.fixes.base import Fix
 from stepscope.record.errors import UsageError
 
-NAMES = (
-    "expandable_segments",
-    "affinity",
-    "threads",
-    "batch",
-    "drop_last",
-    "cache",
-    "workers",
-    "persistent",
-    "pin",
-    "prefetch",
-    "recycle",
-    "nosync",
-    "lazyitem",
-    "tf32",
-    "cudnn_benchmark",
-    "cuda_graph",
-    "accumulate",
-    "amp",
-    "sdpa",
-    "channels_last",
-    "checkpointing",
-    "compile",
-    "foreach",
-    "fused_optimizer",
-)
+_MODULES: Final[Mapping[str, str]] = {
+    "expandable_segments": "stepscope.fixes.expandable_segments",
+    "affinity": "stepscope.fixes.affinity",
+    "threads": "stepscope.fixes.threads",
+    "batch": "stepscope.fixes.batch",
+    "drop_last": "stepscope.fixes.drop_last",
+    "cache": "stepscope.fixes.cache",
+    "workers": "stepscope.fixes.workers",
+    "persistent": "stepscope.fixes.persistent",
+    "pin": "stepscope.fixes.pin",
+    "prefetch": "stepscope.fixes.prefetch",
+    "recycle": "stepscope.fixes.recycle",
+    "nosync": "stepscope.fixes.nosync",
+    "lazyitem": "stepscope.fixes.lazyitem",
+    "tf32": "stepscope.fixes.tf32",
+    "cudnn_benchmark": "stepscope.fixes.cudnn_benchmark",
+    "cuda_graph": "stepscope.fixes.cuda_graph",
+    "accumulate": "stepscope.fixes.accumulate",
+    "amp": "stepscope.fixes.amp",
+    "sdpa": "stepscope.fixes.sdpa",
+    "channels_last": "stepscope.fixes.channels_last",
+    "checkpointing": "stepscope.fixes.checkpointing",
+    "compile": "stepscope.fixes.compile",
+    "foreach": "stepscope.fixes.foreach",
+    "fused_optimizer": "stepscope.fixes.fused_optimizer",
+}
+"""Where each fix is: the one list a new one is added to. Imported when first asked for."""
+NAMES: Final = tuple(_MODULES)
 
 
 def fix(name: str) -> Fix:
@@ -41,7 +43,7 @@ def fix(name: str) -> Fix:
         near = _nearest(name)
         hint = f"did you mean {near}?" if near else "stepscope fixes lists them"
         raise UsageError(f"no fix named {name}: {hint}")
-    found: Fix = import_module(f"stepscope.fixes.{name}").FIX
+    found: Fix = import_module(_MODULES[name]).FIX
     return found
 
 

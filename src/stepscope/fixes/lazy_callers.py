@@ -4,10 +4,12 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+import stepscope
 from stepscope.probe.sites import is_users
 
-_OURS = str(Path(__file__).parent.parent)
-_WRAPPERS = tuple(str(Path(_OURS) / "probe" / part) for part in ("seams.py", "points"))
+PACKAGE_FOLDER = str(Path(stepscope.__path__[0]))
+"""The folder of stepscope itself."""
+_WRAPPERS = tuple(str(Path(PACKAGE_FOLDER) / "probe" / part) for part in ("seams.py", "points"))
 
 
 def caller(own: str) -> FrameType | None:
@@ -22,7 +24,7 @@ def caller(own: str) -> FrameType | None:
         frame = frame.f_back
     if frame is None or is_users(frame.f_code):
         return frame
-    return None if frame.f_code.co_filename.startswith(_OURS) else frame
+    return None if frame.f_code.co_filename.startswith(PACKAGE_FOLDER) else frame
 
 
 def users_caller(own: str) -> FrameType | None:

@@ -2,15 +2,14 @@
 
 import ast
 import sys
-from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
 from stepscope.fixes.base import Hands
+from stepscope.fixes.lazy_callers import PACKAGE_FOLDER
 from stepscope.fixes.lazy_source import Tree, call_made_by
 from stepscope.fixes.lazy_uses import mentions
 
-_OURS = str(Path(__file__).parent.parent)
 _NEED_WEIGHTS = 3  # its place among the arguments that may follow the query
 
 
@@ -19,7 +18,7 @@ def drop_unused(hands: Hands) -> None:
     import torch
 
     known: dict[tuple[CodeType, int], bool] = {}
-    passed = (torch.__path__[0], _OURS)
+    passed = (torch.__path__[0], PACKAGE_FOLDER)
 
     def forward(call: Any, module: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
         given = args[_NEED_WEIGHTS] if len(args) > _NEED_WEIGHTS else kwargs.get("need_weights")

@@ -5,14 +5,14 @@ They make loaders and call the model themselves: a program that uses them has no
 
 from typing import Any
 
-from stepscope.fixes.workers import usual_workers
-
 LIBRARIES = ("transformers", "trl", "sentence_transformers")
 """Packages with such a trainer."""
 
 
 def trainer_settings(name: str, value: Any) -> dict[str, str]:
     """The settings that do what a fix does, as they are written; empty where there are none."""
+    from stepscope.fixes.workers import usual_workers
+
     if name == "amp":
         return {value: "True"} if value in ("bf16", "fp16") else {}
     if name == "compile":

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from stepscope.probe.boot import boot
-
 
 def begin(options: str) -> None:
     """Called once, before the program's first line. Never raises."""
+    from stepscope.probe.boot import boot
+
     boot(options, _apply)
 
 

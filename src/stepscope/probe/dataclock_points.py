@@ -10,20 +10,29 @@ from functools import partial
 from threading import get_ident
 from time import perf_counter_ns
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import ref
-
-if TYPE_CHECKING:
-    from stepscope.probe.dataclock import DataClock
-
 
 _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 _super: Any = super  # of classes no type checker can know
 
 
+class Clock(Protocol):
+    """What the points ask of the data clock."""
+
+    watch: Any
+    skip: int
+
+    def begin(self, fetcher: Any) -> list[int] | None: ...
+    def collate(self, fetcher: Any, data: Any, index: Any) -> None: ...
+    def end(self, stack: list[int]) -> None: ...
+    def failed_at_end(self, problem: BaseException) -> None: ...
+    def switch_off(self) -> None: ...
+
+
 class _TimedFetch(partial):  # type: ignore[type-arg]
     __slots__ = ("clock", "stack")
-    clock: "DataClock"
+    clock: Clock
     stack: list[int]
 
     def __del__(self) -> None:
@@ -56,7 +65,7 @@ class _TimedCall(partial):  # type: ignore[type-arg]
 class FetchPoint:
     """In place of a fetcher class's `fetch`."""
 
-    def __init__(self, clock: "DataClock", original: Any) -> None:
+    def __init__(self, clock: Clock, original: Any) -> None:
         self._clock = clock
         self.original = original
 
@@ -81,7 +90,7 @@ class CollatePoint:
     Collate is the last thing a fetch does: it ends with it.
     """
 
-    def __init__(self, clock: "DataClock") -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def __get__(self, fetcher: Any, owner: type | None = None) -> Any:
@@ -114,7 +123,7 @@ class CallPoint:
 
     __slots__ = ("_base", "_cls", "clock", "own", "watch")
 
-    def __init__(self, clock: "DataClock", cls: type, own: FunctionType | None) -> None:
+    def __init__(self, clock: Clock, cls: type, own: FunctionType | None) -> None:
         self.clock = clock
         self.watch = clock.watch
         self._cls = cls

@@ -14,9 +14,11 @@ from stepscope.probe.memory import MemoryHistory
 from stepscope.probe.nvtx import mark_phases
 from stepscope.probe.out_of_memory import watch_out_of_memory
 from stepscope.probe.patches import Patches
-from stepscope.probe.points import compiler, dynamo, install, saving
-from stepscope.probe.points.dynamo import compile_counters
+from stepscope.probe.points import install
+from stepscope.probe.points.compiler import watch_dynamo
+from stepscope.probe.points.dynamo import compile_counters, leave_alone
 from stepscope.probe.points.module import compiler_in_use
+from stepscope.probe.points.saving import install_safetensors
 from stepscope.probe.seams import Seams
 from stepscope.probe.usage import MemoryReader
 from stepscope.record.options import ProbeOptions
@@ -53,14 +55,12 @@ class Observer:
         self._serve_proofs()  # first: its hook at an optimizer's end runs before a step is over
         install(core, self._patches)
         self._clock.install()
-        watch.when_imported("torch._dynamo.eval_frame", dynamo.leave_alone)
+        watch.when_imported("torch._dynamo.eval_frame", leave_alone)
         watch.when_imported("torch.export._trace", lambda _: compiler_in_use())
-        watch.when_imported(
-            "torch._dynamo.callback", lambda module: compiler.watch_dynamo(core, module)
-        )
+        watch.when_imported("torch._dynamo.callback", lambda module: watch_dynamo(core, module))
         watch.when_imported(
             "safetensors.torch",
-            lambda module: saving.install_safetensors(core, self._patches, module),
+            lambda module: install_safetensors(core, self._patches, module),
         )
         if self._history is not None and core.options.memory is not None:
             self._history.start(core.options.memory, Path(core.options.folder))
