@@ -66,11 +66,11 @@ def _program(name: str, several: Processes) -> dict[str, Any]:
 
 
 def _verdicts(rest: Processes, floor: float, known: float) -> Iterator[dict[str, Any]]:
-    from stepscope.hardware.noise_cache import Floor
+    from stepscope.hardware.noise_floors import NoiseFloor
 
     for side in (size for size in SIDES if 2 * size <= len(rest)):
         # Three processes a side bring their own floor: nothing stored is asked for.
-        for stored in (Floor(known, EARLIER, True), None) if side < 3 else (None,):
+        for stored in (NoiseFloor(known, EARLIER, True), None) if side < 3 else (None,):
             counts = {times: Counter[str]() for times in (0.0, *TIMES)}
             for split in splits(len(rest), side):
                 base, other = ([rest[place] for place in group] for group in split)
@@ -88,12 +88,12 @@ def _verdicts(rest: Processes, floor: float, known: float) -> Iterator[dict[str,
 
 def compared(base: Processes, other: Processes, stored: Any) -> dict[str, Any]:
     """As `stepscope compare` judges it."""
-    from stepscope.compare.sides import Item
-    from stepscope.compare.verdicts import Pair, judged
+    from stepscope.compare.items import Item
+    from stepscope.compare.verdicts import Pair, judge_pair
 
     sides = (tuple(tuple(one.tolist()) for one in side) for side in (base, other))
     pair = Pair(*(Item("", "", series, None, "training") for series in sides))
-    return judged(pair, lambda item: stored, recorded=False)
+    return judge_pair(pair, lambda item: stored, recorded=False)
 
 
 def sums(document: Mapping[str, Any]) -> dict[tuple[int, bool, float], Counter[str]]:

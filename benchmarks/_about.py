@@ -21,10 +21,10 @@ def about(
 ) -> dict[str, Any]:
     """The head of a result; `spelt` writes an argument of the command without what is private."""
     import stepscope
-    from stepscope.hardware.machine import describe
-    from stepscope.store.git import commit
+    from stepscope.hardware.machine import describe_machine
+    from stepscope.store.source import git_commit
 
-    machine = describe()
+    machine = describe_machine()
     gpus = [{k: v for k, v in gpu.items() if k != "uuid"} for gpu in machine["gpus"]]
     words = ["python", f"benchmarks/{program}", *map(spelt, _without_out(sys.argv[1:]))]
     return {
@@ -37,7 +37,7 @@ def about(
             "python": platform.python_version(),
             "torch": (machine["torch"] or {}).get("version"),
             "stepscope": stepscope.__version__,
-            "commit": commit(SOURCE),
+            "commit": git_commit(SOURCE),
         },
     }
 

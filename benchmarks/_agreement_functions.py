@@ -59,11 +59,10 @@ def _in_a_row(action: Action, device: str, seconds: float) -> float:
     """As `stepscope bench` times steps: the ends of calls are marked, none is waited for."""
     import torch
 
-    from stepscope.workloads.measure import Limits, Meter
-    from stepscope.workloads.measure_clock import clock_for
-    from stepscope.workloads.measure_warmup import Rule
+    from stepscope.workloads.measure.clock import clock_for
+    from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
 
-    meter = Meter(clock_for(torch.device(device)), Limits(seconds=seconds), Rule())
+    meter = Meter(clock_for(torch.device(device)), Limits(seconds=seconds), WarmupRule())
     meter.begin()
     action()
     while meter.call(1):
@@ -74,7 +73,7 @@ def _in_a_row(action: Action, device: str, seconds: float) -> float:
 
 def _alone(action: Action, device: str, seconds: float) -> float:
     """As `stepscope doctor` times its ceilings: each call is waited for."""
-    from stepscope.hardware.timing import time_repeats
+    from stepscope.hardware.ceiling_measurements import time_repeats
 
     return median(time_repeats(action, device, seconds).steady_s)
 

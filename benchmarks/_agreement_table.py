@@ -14,7 +14,7 @@ which stepscope claims no difference; noise beyond {most:.0%} leaves it open.
 
 def agreement(rounds_s: Mapping[str, Sequence[float]], against: str) -> dict[str, Any]:
     """Medians of each clock's rounds, their differences from one of them, and the noise."""
-    from stepscope.stats.verdict import LEAST, noise_floor
+    from stepscope.stats.verdict import MIN_DIFFERENCE, noise_floor
 
     noise = noise_floor([[[seconds] for seconds in rounds] for rounds in rounds_s.values()])
     if noise is None:
@@ -23,7 +23,7 @@ def agreement(rounds_s: Mapping[str, Sequence[float]], against: str) -> dict[str
     clocks = {}
     for name, rounds in rounds_s.items():
         ratio = median(rounds) / base
-        agrees = _agrees(max(ratio, 1 / ratio) - 1, max(LEAST, noise))
+        agrees = _agrees(max(ratio, 1 / ratio) - 1, max(MIN_DIFFERENCE, noise))
         clocks[name] = {
             "median_s": ratio * base,
             "difference": ratio - 1,
@@ -34,11 +34,11 @@ def agreement(rounds_s: Mapping[str, Sequence[float]], against: str) -> dict[str
 
 
 def _agrees(difference: float, noise: float) -> str:
-    from stepscope.stats.verdict import MOST
+    from stepscope.stats.verdict import MAX_SAME_DIFFERENCE
 
     if difference > noise:
         return "no"
-    return "yes" if noise <= MOST else "unclear"
+    return "yes" if noise <= MAX_SAME_DIFFERENCE else "unclear"
 
 
 def table(document: Mapping[str, Any]) -> str:

@@ -120,7 +120,7 @@ def process(setting: Setting, variant: str) -> dict[str, Any]:
 
 
 def _seen(folder: Path, shape: Shape) -> dict[str, Any]:
-    from stepscope.store.facts import read_facts
+    from stepscope.store.json_lines import read_facts
 
     facts = read_facts(folder / "facts.jsonl")
     steps = [fact["steps"] for fact in facts["end"]]

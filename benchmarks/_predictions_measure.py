@@ -50,15 +50,15 @@ def step_times(folder: Path) -> tuple[list[float], float | None]:
 
     None where samples were not counted.
     """
-    from stepscope.analyze.steps import assemble
-    from stepscope.stats.series import warmup
+    from stepscope.analyze.run.steps import assemble_steps
+    from stepscope.stats.series import warmup_length
     from stepscope.store.folder import read_run
     from stepscope.store.table import read_table
 
     started = float(read_run(folder)["run"].get("started_ns") or 0)
-    steps = assemble(read_table(folder / "rows.npy"), started)
+    steps = assemble_steps(read_table(folder / "rows.npy"), started)
     bare = steps.duration[~steps.in_window] / 1e6
-    first = warmup(bare)
+    first = warmup_length(bare)
     counted = steps.samples[~steps.in_window][first:]
     samples = float(counted.mean()) if len(counted) else 0.0
     return bare[first:].tolist(), samples if samples > 0 else None
@@ -109,9 +109,9 @@ def _clocks() -> tuple[float, float, float]:
 
 def unfit(folder: Path) -> list[str]:
     """Why the fix of a run did not take hold, empty where it did."""
-    from stepscope.analyze.applied import applied_fixes
-    from stepscope.store.facts import read_facts
+    from stepscope.analyze.run.summary import applied_fixes
     from stepscope.store.folder import read_run
+    from stepscope.store.json_lines import read_facts
 
     options = read_run(folder).get("options", {})
     fixes = applied_fixes(read_facts(folder / "facts.jsonl")["fix"], options.get("fixes", ()))
@@ -123,7 +123,7 @@ def promises(folder: Path, fixes: list[str]) -> dict[str, dict[str, Any] | None]
 
     A finding that proposes the very fix speaks for it; else the fix's own change is replayed.
     """
-    from stepscope.analyze.summary import summarize
+    from stepscope.analyze.run.summary import summarize
     from stepscope.diagnose.case import case_of_run
     from stepscope.diagnose.findings import diagnose
 
@@ -136,13 +136,13 @@ def promises(folder: Path, fixes: list[str]) -> dict[str, dict[str, Any] | None]
 
 
 def _promise(case: Any, fix: str, finding: Any) -> dict[str, Any] | None:
-    from stepscope.diagnose.expected import expected
+    from stepscope.diagnose.headroom import predict_fix
     from stepscope.record.finding import FixRef
 
     name, _, value = fix.partition("=")
     one, by = (finding.predicted, finding.id) if finding else (None, "")
     if one is None:
-        one, by = expected(case, FixRef(name, value or None)), "replay"
+        one, by = predict_fix(case, FixRef(name, value or None)), "replay"
     if one is None:
         return None
     kept = {key: getattr(one, key) for key in ("speedup", "low", "high", "step_ms")}

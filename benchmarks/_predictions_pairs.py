@@ -15,13 +15,13 @@ def judged(pair: Pair) -> dict[str, Any]:
 
     A pair has `base` and `fixed` (the steady steps of each process, ms), `promise` and `unfit`.
     """
-    from stepscope.stats.verdict import compare
+    from stepscope.stats.verdict import compare_processes
 
     kept = {key: value for key, value in pair.items() if key not in ("base", "fixed", "unfit")}
     if pair["unfit"] or not pair["fixed"] or not pair["base"]:
         reasons = list(pair["unfit"]) or ["no run ended well"]
         return kept | {"status": "not applicable", "reasons": reasons}
-    found = compare(pair["base"], pair["fixed"])
+    found = compare_processes(pair["base"], pair["fixed"])
     kept |= {
         "base_ms": [_mean(one) for one in pair["base"]],
         "fixed_ms": [_mean(one) for one in pair["fixed"]],

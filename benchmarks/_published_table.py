@@ -88,7 +88,7 @@ def batches(found: Record) -> list[str]:
 
 def _knees(points: list[Record]) -> list[str]:
     """Where a larger batch stops being worth it, for each variant."""
-    from stepscope.bench.knee import knee
+    from stepscope.bench.speed import knee_batch
 
     lines = []
     for variant in dict.fromkeys(point["variant"] for point in points):
@@ -97,7 +97,7 @@ def _knees(points: list[Record]) -> list[str]:
             for point in points
             if point["variant"] == variant and point["status"] == "ok"
         ]
-        found = knee(rates)
+        found = knee_batch(rates)
         words = f"at batch {found}" if found else "not reached"
         lines.append(f"Knee of {variant} (beyond it no doubling gains 10%): {words}.")
     return lines
@@ -105,7 +105,7 @@ def _knees(points: list[Record]) -> list[str]:
 
 def study(found: Record) -> list[str]:
     """The study as the report writes it."""
-    from stepscope.report.bench_study import markdown_study
+    from stepscope.report.render.terminal.bench import markdown_study
 
     return markdown_study({"study": found["study"]}).splitlines()
 

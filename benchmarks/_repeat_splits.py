@@ -39,12 +39,12 @@ def independent(processes: int, side: int = INDEPENDENT) -> list[Split]:
 
 def verdicts(series: Sequence[Sequence[float]], splits: Sequence[Split]) -> dict[str, int]:
     """How often each verdict is given, with the noise floor that such a benchmark would know."""
-    from stepscope.stats.verdict import compare, noise_floor
+    from stepscope.stats.verdict import compare_processes, noise_floor
 
     counts: Counter[str] = Counter()
     for split in splits:
         base, other = ([series[place] for place in side] for side in split)
-        counts[compare(base, other, noise_floor([base, other])).verdict.name] += 1
+        counts[compare_processes(base, other, noise_floor([base, other])).verdict.name] += 1
     return dict(counts)
 
 

@@ -13,13 +13,12 @@ _BLOCKS = 10  # of bare steps; every other one calibrates, the others test
 
 def measured(folder: Path) -> dict[str, Any]:
     """The replay of a run folder's window, and of lesser models, beside its bare step."""
+    from stepscope.analyze.replay import changes
+    from stepscope.analyze.replay.calibration import read_calibration
+    from stepscope.analyze.replay.model import build_model, model_of_run
     from stepscope.analyze.timeline.steps import find_steps
-    from stepscope.analyze.whatif import changes
-    from stepscope.analyze.whatif.calibrate import read_calibration
-    from stepscope.analyze.whatif.model import build
-    from stepscope.analyze.whatif.ofrun import model_of_run
     from stepscope.store.folder import read_run
-    from stepscope.trace.kineto import read_kineto
+    from stepscope.trace.kineto.read import read_kineto
 
     timeline = read_kineto(folder / "window.pt.trace.json.gz", processes=1)
     clocks = read_calibration(folder, read_run(folder))
@@ -27,7 +26,7 @@ def measured(folder: Path) -> dict[str, Any]:
     model = model_of_run(folder, timeline)
     built = time.perf_counter() - begun
     steps = find_steps(timeline).steps
-    plain = build(timeline, steps)
+    plain = build_model(timeline, steps)
     if model is None or clocks is None or plain is None:
         raise RuntimeError("no window, or no steps outside it")
     begun = time.perf_counter()
@@ -35,7 +34,7 @@ def measured(folder: Path) -> dict[str, Any]:
     spent = time.perf_counter() - begun
     bare = clocks.step_ms
     tasks = model.tasks
-    no_edges = model.replay(changes.drop_waits(), changes.remove_phase("data_wait"))
+    no_edges = model.replay(changes.drop_waits(), changes._remove_phase("data_wait"))
     return {
         "steps": clocks.steps,
         "window_steps": tasks.steps,
@@ -63,8 +62,8 @@ def held_out(folder: Path, timeline: Any) -> dict[str, float]:
 
     `between` is how far those two halves lie apart by themselves.
     """
-    from stepscope.analyze.whatif.calibrate import read_calibration
-    from stepscope.analyze.whatif.ofrun import model_of_run
+    from stepscope.analyze.replay.calibration import read_calibration
+    from stepscope.analyze.replay.model import model_of_run
     from stepscope.store.folder import read_run
 
     run = read_run(folder)

@@ -15,7 +15,7 @@ from stepscope.record.timeline import (
     SyncEvents,
     Thread,
     Timeline,
-    events,
+    make_events,
 )
 
 _OPERATORS = 40
@@ -56,14 +56,14 @@ def made_up(size: int, seed: int = 0) -> Timeline:
         devices=[],
         host=host,
         device=device,
-        memory=events(
+        memory=make_events(
             MemoryEvents,
             time=time,
             device=np.zeros(count),
             bytes=np.full(count, 1024),
             allocated=(1 << 30) + (np.arange(count) % _PER_STEP) * 1_000_000,
         ),
-        syncs=events(SyncEvents),
+        syncs=make_events(SyncEvents),
         span=(0, end),
         rank=None,
         world_size=None,
@@ -96,7 +96,7 @@ def _host(
     place[order] = np.arange(len(order))
     place[-1] = -1
     parents = np.concatenate((np.full(steps, -1), np.where(parent < 0, -1, parent + steps)))
-    return events(
+    return make_events(
         HostEvents,
         kind=np.concatenate((np.full(steps, HostKind.ANNOTATION), np.tile(kinds, count)))[order],
         name=np.concatenate((launch + 1 + np.arange(steps), name.ravel()))[order],
@@ -119,7 +119,7 @@ def _device(
     room = np.append(np.diff(begin), 40_000)
     duration = (room * rng.uniform(0.1, 0.95, count)).astype(np.int64)
     copy = np.arange(count) % 10 == 9
-    return events(
+    return make_events(
         DeviceEvents,
         kind=np.where(copy, DeviceKind.COPY, DeviceKind.KERNEL),
         name=which + 3 * _OPERATORS,

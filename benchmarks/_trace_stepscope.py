@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.analyze.timeline.attribution import attribute
-from stepscope.analyze.timeline.breakdown import break_down
-from stepscope.analyze.timeline.devicework import device_work
 from stepscope.analyze.timeline.idle import explain_idle
+from stepscope.analyze.timeline.intervals import device_work
 from stepscope.analyze.timeline.kernels import kernel_table
-from stepscope.analyze.timeline.steps import find_steps
+from stepscope.analyze.timeline.steps import break_down, find_steps
 from stepscope.record.timeline import Timeline
-from stepscope.trace.kineto import read_kineto
+from stepscope.trace.kineto.read import read_kineto
 
 
 class Stepscope:

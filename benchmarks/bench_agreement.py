@@ -29,7 +29,7 @@ def main() -> None:
         return
     import torch
 
-    from stepscope.stats.verdict import LEAST, MOST
+    from stepscope.stats.verdict import MAX_SAME_DIFFERENCE, MIN_DIFFERENCE
 
     if options.device == "cuda" and not torch.cuda.is_available():
         raise RuntimeError("torch does not see a CUDA device: --device cpu")
@@ -37,7 +37,12 @@ def main() -> None:
     out = options.out or RESULTS / f"bench-agreement-{device}.json"
     document = about("stepscope.agreement/1", "bench_agreement.py", device=options.device)
     known, notes = clocks(options.device, options.seconds)
-    document |= {"least": LEAST, "most": MOST, "notes": notes, "results": []}
+    document |= {
+        "least": MIN_DIFFERENCE,
+        "most": MAX_SAME_DIFFERENCE,
+        "notes": notes,
+        "results": [],
+    }
     for name, action in functions(options.device).items():
         print(f"{name} …", file=sys.stderr, flush=True)
         document["results"].append({"function": name} | timed(action, known, options.rounds))

@@ -83,8 +83,8 @@ def arguments() -> argparse.Namespace:
 
 def measured(options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
     """What is known of all points, after each process."""
-    from stepscope.bench.child import measure
-    from stepscope.bench.point import Point
+    from stepscope.bench.grid import Point
+    from stepscope.bench.measure_point import measure
 
     records: dict[str, list[dict[str, Any]]] = {name: [] for name in options.points}
     for number in range(1, options.processes + 1):
@@ -105,7 +105,7 @@ def summed_up(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Spread and noise floor of one point's processes; without them where fewer than two ended
     well."""
     from stepscope.stats.intervals import estimate
-    from stepscope.stats.steady import unstable
+    from stepscope.stats.stability import why_unstable
     from stepscope.stats.verdict import noise_floor
 
     series = _series(records)
@@ -126,7 +126,7 @@ def summed_up(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "deviation": known.spread,
         "spread": max(means) / min(means) - 1,
         "noise_floor": noise_floor([series]),
-        "unstable": unstable(series),
+        "unstable": why_unstable(series),
     }
 
 

@@ -148,11 +148,11 @@ def arguments() -> argparse.Namespace:
 
 def described(options: argparse.Namespace) -> dict[str, Any]:
     """The head of the results."""
-    from stepscope.fixes.catalogue import NAMES
+    from stepscope.fixes.registry import FIX_NAMES
 
     schema = "stepscope.fix_compatibility/1"
     head = about(schema, "fix_compatibility.py", device=options.device)
-    return head | {"fixes": list(NAMES), "programs": {}}
+    return head | {"fixes": list(FIX_NAMES), "programs": {}}
 
 
 if __name__ == "__main__":

@@ -55,23 +55,22 @@ def written(size: int, file: Path) -> dict[str, Any]:
     """A window of that many events as a page, and what its making took."""
     from _report_timeline import made_up
 
-    from stepscope.analyze.timeline.document import analyse
+    from stepscope.analyze.timeline.document import analyze_timeline
     from stepscope.diagnose.findings import with_trace_findings
-    from stepscope.report.html.page import render
-    from stepscope.report.html.timeline_data import encode
-    from stepscope.report.html.timeline_pack import unpacked
-    from stepscope.report.story.of import story_of
-    from stepscope.report.subject import Subject
+    from stepscope.report.render.html.page import render_page
+    from stepscope.report.render.html.timeline import encode_timeline, unpacked
+    from stepscope.report.story.narrator import story_of
+    from stepscope.results.load import LoadedResult
 
     timeline = made_up(size)
-    document = with_trace_findings(analyse(timeline), timeline)
+    document = with_trace_findings(analyze_timeline(timeline), timeline)
     name = timeline.source
-    subject = Subject("trace", name, document, None, None, lambda: timeline, lambda: None)
+    subject = LoadedResult("trace", name, document, None, None, lambda: timeline, lambda: None)
     story = story_of(subject)
     began = time.perf_counter()
-    payload = encode(timeline)
+    payload = encode_timeline(timeline)
     encoded = time.perf_counter()
-    file.write_text(render(story, payload), encoding="utf-8")
+    file.write_text(render_page(story, payload), encoding="utf-8")
     return {
         "events": len(timeline.host) + len(timeline.device),
         "merged": unpacked(payload)[0]["merged"],

@@ -52,17 +52,17 @@ def arguments() -> argparse.Namespace:
 
 def compared(model: str, kernels: str | None) -> dict[str, Any]:
     """One model's step, from a recording and from counters."""
-    from stepscope.bench.kernels_count import counters_command
-    from stepscope.bench.kernels_roofline import against
-    from stepscope.trace.kineto import read_kineto
-    from stepscope.trace.ncu import read_ncu
+    from stepscope.bench.kernel_recording import counters_command
+    from stepscope.bench.kernel_study import compare_with_ceilings
+    from stepscope.trace.kineto.read import read_kineto
+    from stepscope.trace.nsight.counters import read_ncu
 
     with tempfile.TemporaryDirectory() as folder:
         trace, counters = Path(folder) / "trace.json", Path(folder) / "counters.csv"
         run([sys.executable, str(PROGRAM), model, "--record", str(trace)])
         run([*counters_command(counters, kernels), sys.executable, str(PROGRAM), model])
         timeline = read_kineto(trace)
-        found = against(timeline, read_ncu(counters))
+        found = compare_with_ceilings(timeline, read_ncu(counters))
     joined = found.joined
     rows = sorted(found.counted.shapes, key=lambda row: -row.time_ns)[:HEAVIEST]
     join_counts = {k: v for k, v in asdict(joined).items() if k != "counters"}

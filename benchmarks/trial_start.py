@@ -46,9 +46,9 @@ def main() -> None:
 
 def measured(program: str, device: str, pairs: int) -> list[dict[str, Any]]:
     """Trials both ways in turn; the first of each, which finds cold caches, is left out."""
-    from stepscope.tune.ask import Ask
+    from stepscope.measure.trial import TrialRequest
 
-    ask = Ask(steps=STEPS[device], proof=True)
+    ask = TrialRequest(steps=STEPS[device], proof=True)
     made = []
     with trials_of(program, device) as runner:
         for _ in range(pairs + 1):

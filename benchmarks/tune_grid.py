@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from _about import SOURCE, about, kept
 
 if TYPE_CHECKING:
-    from stepscope.tune.runner import Runner
+    from stepscope.measure.runner import TrialRunner
 
 Points = dict[tuple[str, ...], list[dict[str, Any]]]
 
@@ -96,16 +96,16 @@ def arguments() -> argparse.Namespace:
 
 
 @contextmanager
-def trials_of(program: str, device: str) -> Iterator["Runner"]:
+def trials_of(program: str, device: str) -> Iterator["TrialRunner"]:
     """A runner of an example's trials, in a folder of their own."""
-    from stepscope.tune.places import place_named
-    from stepscope.tune.runner import Runner
+    from stepscope.measure.runner import TrialRunner
+    from stepscope.measure.trial_host import host_named
 
     with tempfile.TemporaryDirectory() as place:
         cwd = Path(place) / "work"
         cwd.mkdir()
         target = placed(program, cwd)
-        with Runner(target, Path(place) / "tune", cwd, place_named(device)) as runner:
+        with TrialRunner(target, Path(place) / "tune", cwd, host_named(device)) as runner:
             yield runner
 
 
@@ -121,14 +121,14 @@ def placed(program: str, cwd: Path) -> Any:
 
 def combined(fixes: tuple[str, ...]) -> list[tuple[str, ...]]:
     """Every set of them that may be had together."""
-    from stepscope.fixes.catalogue import parse
+    from stepscope.fixes.registry import parse_fixes
     from stepscope.record.errors import UsageError
 
     found = []
     for count in range(len(fixes) + 1):
         for chosen in combinations(fixes, count):
             try:
-                parse(chosen)
+                parse_fixes(chosen)
             except UsageError:
                 continue
             found.append(chosen)
@@ -139,7 +139,7 @@ def against_grid(
     name: str, device: str, earlier: dict[str, Any] | None = None
 ) -> Iterator[dict[str, Any]]:
     """The tune, and the grid as far as it is measured."""
-    from stepscope.tune.ask import Ask
+    from stepscope.measure.trial import TrialRequest
 
     program, fixes = GRIDS[name]
     sets = combined(fixes)
@@ -151,7 +151,7 @@ def against_grid(
     with trials_of(program, device) as runner:
 
         def measured(chosen: tuple[str, ...]) -> dict[str, Any]:
-            return _told(runner(Ask(fixes=chosen, steps=earlier["steps"][_ahead(chosen)])))
+            return _told(runner(TrialRequest(fixes=chosen, steps=earlier["steps"][_ahead(chosen)])))
 
         while lacking := _lacking(sets, points):
             chosen = min(lacking, key=lambda one: len(points.get(one, ())))
@@ -237,15 +237,15 @@ def _tune(
     program: str, fixes: tuple[str, ...], device: str
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """What it found, and how long its trials were, with batches made ahead and without."""
-    from stepscope.tune.request import Request
-    from stepscope.tune.tune import Event, open_tune
+    from stepscope.tune.request import TuneRequest
+    from stepscope.tune.session import TrialEvent, open_tune
 
     with tempfile.TemporaryDirectory() as place:
         cwd = Path(place)
         target = placed(program, cwd)
-        request = Request(target, budget_s=3600.0, only=fixes, on=device)
+        request = TuneRequest(target, budget_s=3600.0, only=fixes, on=device)
         with open_tune(request, cwd / "tune", False, False, cwd) as tuning:
-            events: list[Event] = []
+            events: list[TrialEvent] = []
             found = tuning.run(events.append)
     made = [event.trial for event in events if event.trial is not None]
     steps = dict.fromkeys(("plain", "ahead"), made[1].ask.steps)
@@ -262,10 +262,9 @@ def _tune(
 
 def nulls(device: str) -> dict[str, Any]:
     """A fix that sets what is set already, against the program as it is, many times."""
-    from stepscope.tune.ask import Ask
-    from stepscope.tune.budget import Budget
-    from stepscope.tune.contest import contest
-    from stepscope.tune.lab import Lab
+    from stepscope.measure.contest import hold_contest
+    from stepscope.measure.trial import TrialRequest
+    from stepscope.measure.trial_pool import Budget, TrialPool
 
     asked = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
     nothing = (f"threads={subprocess.check_output(asked, text=True).strip()}",)
@@ -273,10 +272,10 @@ def nulls(device: str) -> dict[str, Any]:
     with trials_of(program, device) as runner:
         results = []
         for _ in range(NULLS):
-            lab = Lab(Budget(runner, 1e9), Ask(steps=40))
+            lab = TrialPool(Budget(runner, 1e9), TrialRequest(steps=40))
             for _ in range(2):
                 lab.fresh(())
-            found = contest(lab, (), nothing)
+            found = hold_contest(lab, (), nothing)
             ratio = None if found.comparison is None else found.comparison.ratio
             results.append({"accepted": found.won, "ratio": ratio, "why": found.why})
     return {"fix": nothing[0], "contests": results}

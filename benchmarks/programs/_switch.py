@@ -14,10 +14,9 @@ from torch.optim import optimizer as optimizers
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch, worker
 
-from stepscope.probe.imports import ImportWatch
 from stepscope.probe.observer import Observer
-from stepscope.probe.patches import _ABSENT
-from stepscope.record.options import ProbeOptions
+from stepscope.probe.patches import _ABSENT, ImportWatch
+from stepscope.record.probe_options import ProbeOptions
 
 _HOOKS = (optimizers._global_optimizer_pre_hooks, optimizers._global_optimizer_post_hooks)
 _PATCHED = (

@@ -20,11 +20,11 @@ from _training import PLANS, Training, settle, waiter
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch
 
-from stepscope.probe.imports import ImportWatch
-from stepscope.probe.log import FORWARD
 from stepscope.probe.observer import Observer
-from stepscope.record.options import ProbeOptions
-from stepscope.record.rows import Kind
+from stepscope.probe.patches import ImportWatch
+from stepscope.probe.row_log import FORWARD
+from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.row_log import RowKind
 
 CYCLES = {"warm_us": 3000, "cold_us": 300}
 Action = Callable[[], Any]
@@ -92,14 +92,14 @@ def pieces(observer: Observer, device: str) -> dict[str, Action]:
 
     def row_with_loss() -> None:
         clock.loss(loss)
-        clock.end_row(log.end_row(Kind.STEP))
+        clock.end_row(log.end_row(RowKind.STEP))
 
     def mark() -> None:
         clock._pool.append(clock._record())
 
     found: dict[str, Action] = {
         "log.enter + leave": lambda: (log.enter(FORWARD), log.leave()),
-        "log.end_row": lambda: log.end_row(Kind.STEP),
+        "log.end_row": lambda: log.end_row(RowKind.STEP),
         "sites.here": lambda: sites.here("forward", 1),
         "sites.add": lambda: sites.add(0, 1),
         "a row and its loss, with the device's clock": row_with_loss,

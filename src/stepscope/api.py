@@ -8,8 +8,7 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stepscope.report.batch_sizes import BatchSizes
-    from stepscope.report.result import Result
+    from stepscope.report.render.notebook.objects import BatchSizes, Result
 
 
 def step() -> None:
@@ -65,20 +64,20 @@ def observe(
     """
     import torch  # noqa: F401
 
-    from stepscope.analyze.summary import summarize
+    from stepscope.analyze.run.summary import summarize
     from stepscope.diagnose.findings import with_findings
-    from stepscope.launch.here import Here, refuse_second
+    from stepscope.launch.observed_run import InProcessRun, refuse_nested
     from stepscope.probe.core import StopProgram
-    from stepscope.record.options import ProbeOptions
-    from stepscope.store.folder import create
+    from stepscope.record.probe_options import ProbeOptions
+    from stepscope.store.folder import create_folder
 
-    refuse_second()
-    folder = create(None if out is None else Path(out), force, Path.cwd())
+    refuse_nested()
+    folder = create_folder(None if out is None else Path(out), force, Path.cwd())
     observed = Observed(folder)
     options = ProbeOptions(
         folder=str(folder.absolute()), launched_ns=monotonic_ns(), window=window, steps=steps
     )
-    here = Here(options, program)
+    here = InProcessRun(options, program)
     here.begin()
     error: BaseException | None = None
     try:
@@ -98,16 +97,16 @@ def load(what: str | Path | None = None, *, redact: bool = False) -> "Result":
 
     None: the last run here. `redact` replaces names, paths, arguments and source lines.
     """
-    from stepscope.report.result import Result
-    from stepscope.report.subject import open_subject
-    from stepscope.store.folder import find
+    from stepscope.report.render.notebook.objects import Result
+    from stepscope.results.load import load_result
+    from stepscope.store.folder import find_run
 
     cwd = Path.cwd()
-    subject = open_subject(str(find(None, cwd) if what is None else what), cwd)
+    subject = load_result(str(find_run(None, cwd) if what is None else what), cwd)
     if redact:
-        from stepscope.report.redact import redacted
+        from stepscope.results.redact import redact_result
 
-        subject = redacted(subject)
+        subject = redact_result(subject)
     return Result(subject)
 
 
@@ -128,7 +127,7 @@ def find_batch_size(
     not work: then it is called in this one, memory is freed after each size, and what `fn` changes
     (weights, counters) stays changed.
     """
-    from stepscope.report.batch_sizes import BatchSizes
-    from stepscope.tune.batch_function import search_function
+    from stepscope.batch.find_batch_size import search_function
+    from stepscope.report.render.notebook.objects import BatchSizes
 
     return BatchSizes(search_function(fn, start, max, headroom, within, device, seconds))

@@ -47,7 +47,7 @@ def _observed(shell: Any, line: str, cell: str) -> Any:
         raise
     finally:
         if observed is not None:
-            _hand_over(shell, asked, observed)
+            _display_result(shell, asked, observed)
     return None if cell.rstrip().endswith(";") else value
 
 
@@ -67,7 +67,7 @@ def _compiled(shell: Any, first: str, cell: str, name: str) -> tuple[CodeType, C
     return compile(tree, name, "exec", dont_inherit=True), ending
 
 
-def _hand_over(shell: Any, asked: Namespace, observed: Observed) -> None:
+def _display_result(shell: Any, asked: Namespace, observed: Observed) -> None:
     """The run under the name that was asked for, and its report on the screen."""
     from IPython.display import display
 

@@ -1,15 +1,123 @@
-"""`run_quick_profile`: a built-in model profiled, its best batch size, a dashboard."""
+"""`run_quick_profile`: profile a built-in model, find its best batch size, write a dashboard."""
 
 import os
 import sys
 import tempfile
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from stepscope.api import load
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.report.quick import QuickProfile
+from stepscope.report.render.html.page import result_page
+from stepscope.report.render.notebook.objects import (
+    BatchSizes,
+    Inline,
+    Result,
+    compact_html,
+    inline_page,
+)
+from stepscope.report.story.batch import batch_section
+from stepscope.report.story.blocks import Missing, Section, Story
+from stepscope.report.story.findings import gain_text
 from stepscope.report.text import plural, safe
+
+_MOST = 3
+_LABEL = 17
+
+
+class QuickProfile:
+    """`run` is the profile, `batch` the search; None, with `problem`, where nothing was found."""
+
+    def __init__(
+        self, title: str, run: Result, batch: BatchSizes | None, problem: str | None = None
+    ) -> None:
+        self.title = title
+        self.run = run
+        self.batch = batch
+        self.problem = problem
+        self.report_file: Path | None = None
+        """The dashboard; None as long as it is not written."""
+
+    @property
+    def optimal_batch(self) -> int | None:
+        """The smallest size near the best throughput that leaves memory free."""
+        return None if self.batch is None else self.batch.knee
+
+    @property
+    def peak_samples_per_s(self) -> float | None:
+        """Of the fastest size that was tried, or of the profile."""
+        row = self._fastest()
+        rate = row["samples_per_s"] if row else self.run.document["steps"]["samples_per_s"]
+        return None if rate is None else float(rate)
+
+    @property
+    def gpu_use(self) -> float | None:
+        """Share of the time in which the GPU was busy; None without one."""
+        gpu = self.run.document["gpu"]
+        return None if gpu is None else gpu["busy_fraction"]
+
+    @property
+    def bottlenecks(self) -> list[str]:
+        """What makes the step slow, the largest first, with what each would save."""
+        document = self.run.document
+        mean = document["steps"]["mean_ms"]
+        told = [(one["title"], gain_text(one, mean)) for one in document["findings"]]
+        return [f"{title} ({saved})" if saved else title for title, saved in told]
+
+    @property
+    def batch_table(self) -> list[dict[str, Any]]:
+        """A row for each size that was tried; see `stepscope batch`."""
+        return [] if self.batch is None else self.batch.curve
+
+    @cached_property
+    def story(self) -> Story:
+        """The run's story with a section about batch sizes, second from the top."""
+        first, *rest = self.run.story.sections
+        if self.batch is not None:
+            section = batch_section(self.batch.document)
+        else:
+            missing = Missing("No batch size was found.", self.problem or "")
+            section = Section("batch", "Batch size", (missing,))
+        return replace(self.run.story, title=self.title, sections=(first, section, *rest))
+
+    def html(self) -> str:
+        """The dashboard as one HTML file's text."""
+        return result_page([self.run.subject], self.story)
+
+    def report(self) -> Inline:
+        """The dashboard, shown inside a notebook."""
+        return Inline(inline_page(self.run.subject, self.story), repr(self))
+
+    def __repr__(self) -> str:
+        lines = [safe(self.title), "", *self._figures(), ""]
+        if self.batch is not None:
+            lines += repr(self.batch).splitlines()
+        return "\n".join([*lines, *([f"\nreport: {self.report_file}"] if self.report_file else [])])
+
+    def _repr_html_(self) -> str:
+        return compact_html(self.story)
+
+    def _fastest(self) -> dict[str, Any] | None:
+        ran = [row for row in self.batch_table if row["samples_per_s"]]
+        return max(ran, key=lambda row: float(row["samples_per_s"]), default=None)
+
+    def _figures(self) -> list[str]:
+        row, rate = self._fastest(), self.peak_samples_per_s
+        at = f" at batch {row['batch']:,}" if row else ""
+        best = self.optimal_batch
+        use = self.gpu_use
+        busy = "not known" if use is None else f"{use:.0%} busy"
+        found = [safe(one) for one in self.bottlenecks[:_MOST]] or ["none found"]
+        pairs = [
+            ("optimal batch", f"{best:,}" if best is not None else self.problem or "none found"),
+            ("peak throughput", f"{rate:,.0f} samples/s{at}" if rate else "not known"),
+            ("GPU use", busy if self.run.document["gpu"] else "no GPU: computed on the CPU"),
+            *zip(("bottlenecks", *[""] * _MOST), found, strict=False),
+        ]
+        return [f"  {name:<{_LABEL}}{safe(value)}" for name, value in pairs]
+
 
 _PROGRAM = "stepscope.workloads.train"
 _DATA = ("cifar10", "synthetic")
@@ -36,11 +144,11 @@ def run_quick_profile(
     `samples` of an epoch (None: all). Each batch size takes about `seconds` of steps, all of them
     at most `budget_s`. `show`: print the summary, and the dashboard in a notebook.
     """
-    from stepscope.store.folder import create
+    from stepscope.store.folder import create_folder
 
     arguments = _arguments(model_name, dataset, batch_size, device, samples)
     _check("epochs", epochs)
-    folder = create(None if out is None else Path(out), False, Path.cwd(), prefix="quick-")
+    folder = create_folder(None if out is None else Path(out), False, Path.cwd(), prefix="quick-")
     title = f"{model_name} on {dataset}, batch {batch_size}"
     _say(show, f"profiling {title}: {plural(epochs, 'epoch')}")
     _profile((*arguments, "--epochs", str(epochs)), folder / "run")
@@ -53,7 +161,7 @@ def run_quick_profile(
     except StepscopeError as error:
         problem = str(error)
     profile = QuickProfile(title, load(folder / "run"), batch, problem)
-    _hand_over(profile, folder, show)
+    _show_profile(profile, folder, show)
     return profile
 
 
@@ -61,9 +169,9 @@ def _arguments(
     model: str, dataset: str, batch: int, device: str | None, samples: int | None
 ) -> tuple[str, ...]:
     """What every process of this profile is given. Raises UsageError."""
-    from stepscope.workloads.catalogue import find
+    from stepscope.workloads.catalogue import find_workload
 
-    find(model)
+    find_workload(model)
     if dataset not in _DATA:
         raise UsageError(f"dataset={dataset!r}: use {' or '.join(map(repr, _DATA))}")
     if device not in (None, "cpu", "cuda"):
@@ -83,20 +191,20 @@ def _check(name: str, value: int) -> None:
 
 def _profile(arguments: tuple[str, ...], folder: Path) -> None:
     """Observe the training. Raises StepscopeError with what it said last where it fails."""
-    from stepscope.launch.observed import Request, observe
-    from stepscope.launch.program import Program, check
-    from stepscope.record.options import ProbeOptions
-    from stepscope.tune.folder import OUTPUT, last_line
+    from stepscope.launch.observed_run import RunRequest, observe_program
+    from stepscope.launch.program import Program, check_program
+    from stepscope.measure.trial_folder import OUTPUT_FILE, last_output_line
+    from stepscope.record.probe_options import ProbeOptions
 
     folder.mkdir()
     program = Program(_PROGRAM, arguments, module=True)
-    check(program, Path.cwd())
+    check_program(program, Path.cwd())
     options = ProbeOptions(folder=str(folder.absolute()), launched_ns=0, window=6, stacks=2)
-    outcome = observe(Request(program, output=folder / OUTPUT), options)
+    outcome = observe_program(RunRequest(program, output=folder / OUTPUT_FILE), options)
     if outcome.told is not None:
         raise KeyboardInterrupt
     if outcome.exit_code != 0:
-        said = safe(last_line(folder).removeprefix("train: "))
+        said = safe(last_output_line(folder).removeprefix("train: "))
         raise StepscopeError(said or f"the training ended with exit code {outcome.exit_code}")
 
 
@@ -108,21 +216,20 @@ def _search(
     budget_s: float,
     show: bool,
 ) -> Any:
+    from stepscope.batch.program import BatchRequest
+    from stepscope.batch.session import BatchSession
     from stepscope.launch.program import Program
-    from stepscope.report.batch_sizes import BatchSizes
-    from stepscope.tune.batch_program import Wanted
-    from stepscope.tune.batching import Batching
 
-    wanted = Wanted(largest=largest, seconds=seconds, budget_s=budget_s)
+    wanted = BatchRequest(largest=largest, seconds=seconds, budget_s=budget_s)
     with tempfile.TemporaryDirectory(prefix="stepscope-") as nothing:
-        session = Batching(Program(_PROGRAM, arguments, module=True), folder, Path(nothing))
-        document, interrupted = session.run(wanted, lambda size, got: _heard(show, size, got))
+        session = BatchSession(Program(_PROGRAM, arguments, module=True), folder, Path(nothing))
+        document, interrupted = session.run(wanted, lambda size, got: _print_trial(show, size, got))
     if interrupted:
         raise KeyboardInterrupt
     return BatchSizes(document)
 
 
-def _heard(show: bool, size: int | None, got: Any) -> None:
+def _print_trial(show: bool, size: int | None, got: Any) -> None:
     if got is None:
         return
     told = got.status.replace("_", " ")
@@ -131,7 +238,7 @@ def _heard(show: bool, size: int | None, got: Any) -> None:
     _say(show, f"  batch {got.batch:,}: {told}")
 
 
-def _hand_over(profile: QuickProfile, folder: Path, show: bool) -> None:
+def _show_profile(profile: QuickProfile, folder: Path, show: bool) -> None:
     """Write the dashboard, say the summary, and show the dashboard where there is a notebook."""
     try:
         (folder / "report.html").write_text(profile.html(), encoding="utf-8")

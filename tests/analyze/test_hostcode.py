@@ -1,7 +1,6 @@
 import pytest
 
-from stepscope.analyze.hostcode import host_code
-from stepscope.analyze.stacks import read_stacks
+from stepscope.analyze.run.host_code import host_code, read_stacks
 from stepscope.record.frames import Frame
 
 STDLIB = "/usr/lib/python3.12"

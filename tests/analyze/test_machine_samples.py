@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from stepscope.analyze.machine import gpu, host, memory
-from stepscope.analyze.steps import DEVICE, HOST, Steps
-from stepscope.record.rows import SAMPLE_COLUMNS
-from stepscope.store.facts import read_facts
+from stepscope.analyze.run.steps import DEVICE_PHASES, HOST_PHASES, Steps
+from stepscope.analyze.run.totals import gpu_totals, host_totals, memory_totals
+from stepscope.record.row_log import SAMPLE_COLUMNS
+from stepscope.store.json_lines import read_facts
 
 GIB = 1 << 30
 S = 1e9
@@ -18,8 +18,9 @@ def steps(count=100, ms=10.0, start=10 * S):
     duration = np.full(count, ms * 1e6)
     nothing = np.zeros(count)
     return Steps(
-        duration, start + np.cumsum(duration), dict.fromkeys(HOST, nothing),
-        dict.fromkeys(DEVICE, nothing), nothing, nothing, nothing > 0, False, "training", {}, {},
+        duration, start + np.cumsum(duration), dict.fromkeys(HOST_PHASES, nothing),
+        dict.fromkeys(DEVICE_PHASES, nothing),
+        nothing, nothing, nothing > 0, False, "training", {}, {},
     )  # fmt: skip
 
 
@@ -54,7 +55,7 @@ def on_gpu(facts):
 def told(facts, taken, made=None, window=None, use=None):
     made = steps() if made is None else made
     use = np.ones(len(made), bool) if use is None else use
-    return gpu(RUN, facts, taken, made, use, window)
+    return gpu_totals(RUN, facts, taken, made, use, window)
 
 
 def test_a_program_on_the_cpu_has_no_gpu(facts):
@@ -146,7 +147,7 @@ def test_a_run_without_steps_still_has_a_gpu(on_gpu):
 
 
 def test_a_machine_that_tells_nothing_of_its_gpu(on_gpu):
-    found = gpu({}, on_gpu, samples(), steps(), np.ones(100, bool), None)
+    found = gpu_totals({}, on_gpu, samples(), steps(), np.ones(100, bool), None)
     assert found["name"] is None
     assert found["total_bytes"] is None
 
@@ -154,7 +155,7 @@ def test_a_machine_that_tells_nothing_of_its_gpu(on_gpu):
 def test_the_host_is_its_average_and_its_peaks():
     taken = samples(4, cpu_percent=[100, 200, 300, 200], rss_bytes=[1, 5, 3, 2], processes=3)
     taken["read_bytes"] = [0, 10, 20, 30]
-    assert host(taken) == {
+    assert host_totals(taken) == {
         "cpu_percent": 200,
         "peak_rss_bytes": 5,
         "processes": 3,
@@ -164,11 +165,11 @@ def test_the_host_is_its_average_and_its_peaks():
 
 
 def test_a_host_never_sampled_is_not_known():
-    assert host(np.zeros(0)) is None
+    assert host_totals(np.zeros(0)) is None
 
 
 def test_gpu_memory_adds_up_to_its_peak(on_gpu):
-    found = memory(on_gpu, samples(rss_bytes=5))
+    found = memory_totals(on_gpu, samples(rss_bytes=5))
     assert found["device"] == "cuda"
     assert found["peak_bytes"] == 9 * GIB
     assert found["owners"] == {
@@ -179,20 +180,20 @@ def test_gpu_memory_adds_up_to_its_peak(on_gpu):
 
 def test_owners_that_exceed_the_peak_leave_no_negative_rest(on_gpu):
     on_gpu["memory"][-1]["activations_bytes"] = 30 * GIB
-    assert memory(on_gpu, samples())["owners"]["rest"] == 0
+    assert memory_totals(on_gpu, samples())["owners"]["rest"] == 0
 
 
 def test_cpu_memory_is_the_processs_own(facts):
     facts["memory"].append({"state": {"cpu": {"parameters": 7}}, "activations_bytes": None})
-    found = memory(facts, samples(rss_bytes=500))
+    found = memory_totals(facts, samples(rss_bytes=500))
     assert (found["device"], found["peak_bytes"]) == ("cpu", 500)
     assert found["owners"] == {"parameters": 7, "activations": None}
 
 
 def test_the_last_reading_of_memory_stands(on_gpu):
     on_gpu["memory"].append(on_gpu["memory"][0] | {"peak_allocated_bytes": 11 * GIB})
-    assert memory(on_gpu, samples())["peak_bytes"] == 11 * GIB
+    assert memory_totals(on_gpu, samples())["peak_bytes"] == 11 * GIB
 
 
 def test_memory_of_a_run_that_told_nothing(facts):
-    assert memory(facts, np.zeros(0))["peak_bytes"] is None
+    assert memory_totals(facts, np.zeros(0))["peak_bytes"] is None

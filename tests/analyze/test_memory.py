@@ -5,12 +5,18 @@ import sys
 
 import pytest
 
-from stepscope.analyze.memory import owners
+from stepscope.analyze.run.totals import memory_owners
 from stepscope.record.errors import BrokenRun
-from stepscope.record.frames import Frame, owner
-from stepscope.record.memory import CPU_LINES, CPU_RAW, CUDA_LINES, LineBytes, MemoryLines
-from stepscope.stats.allocations import replay
-from stepscope.store.memray_lines import reduce_memray
+from stepscope.record.frames import Frame, find_owner
+from stepscope.store.memory_lines import (
+    CPU_LINES,
+    CPU_RAW,
+    CUDA_LINES,
+    LineBytes,
+    MemoryLines,
+    reduce_memray,
+    replay_cuda_history,
+)
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"
 
@@ -39,7 +45,7 @@ def lines(rows):
 
 
 def test_the_peak_is_owned_by_the_lines_alive_then():
-    result = replay(
+    result = replay_cuda_history(
         [
             {"action": "segment_alloc", "addr": 1, "size": 2 << 20, "stream": 0},
             alloc(1, 100, 10),
@@ -62,12 +68,12 @@ def test_the_peak_is_owned_by_the_lines_alive_then():
 
 def test_memory_counts_until_its_free_is_requested_not_completed():
     requested, completed = free(1, 100)
-    result = replay([alloc(1, 100, 10), requested, alloc(2, 100, 11), completed])
+    result = replay_cuda_history([alloc(1, 100, 10), requested, alloc(2, 100, 11), completed])
     assert result.peak_bytes == 100
 
 
 def test_an_address_used_again_belongs_to_its_last_owner():
-    result = replay([alloc(1, 100, 10), *free(1, 100), alloc(1, 120, 11)])
+    result = replay_cuda_history([alloc(1, 100, 10), *free(1, 100), alloc(1, 120, 11)])
     assert (result.peak_bytes, lines(result.at_peak)) == (120, [(11, 120, 1)])
 
 
@@ -80,7 +86,7 @@ def test_a_history_that_lost_its_beginning_is_completed_from_frees_and_live_bloc
         {"address": 2, "size": 512, "requested_size": 300, "state": "active_allocated",
          "frames": frames(6)},
     ]  # fmt: skip
-    result = replay([*free(1, 400), alloc(2, 300, 6)], blocks)
+    result = replay_cuda_history([*free(1, 400), alloc(2, 300, 6)], blocks)
     assert result.peak_bytes == 900
     assert lines(result.at_peak) == [(5, 500, 1), (0, 400, 1)]
     assert result.at_peak[1].file == ""
@@ -100,19 +106,19 @@ def test_growth_is_net_per_line_between_the_marks():
         *free(4, 40, at=11),
         *free(5, 40, at=11),
     ]
-    grown = replay(entries, first_us=5, last_us=10).growth
+    grown = replay_cuda_history(entries, first_us=5, last_us=10).growth
     assert lines(grown) == [(20, 80, 2)]
 
 
 def test_a_failed_allocation_and_unknown_actions_change_nothing():
     oom = {"action": "oom", "size": 10**12, "device_free": 5, "stream": 0, "frames": frames(3)}
     unmapped = {"action": "segment_unmap", "addr": 4, "size": 9, "stream": 0}
-    result = replay([alloc(1, 100, 10), oom, unmapped])
+    result = replay_cuda_history([alloc(1, 100, 10), oom, unmapped])
     assert (result.peak_bytes, lines(result.growth)) == (100, [(10, 100, 1)])
 
 
 def test_an_empty_history_owns_nothing():
-    assert replay([]) == MemoryLines("cuda", 0, [], [])
+    assert replay_cuda_history([]) == MemoryLines("cuda", 0, [], [])
 
 
 def test_the_owner_is_the_innermost_frame_of_the_program():
@@ -122,9 +128,9 @@ def test_the_owner_is_the_innermost_frame_of_the_program():
         Frame("helper", "/p/my/optim.py", 7),
         Frame("<module>", "/p/train.py", 9),
     ]
-    assert owner(stack) == ("/p/my/optim.py", 7, "helper", "adam._init_group")
-    assert owner(stack[:2]) == ("", 0, "", "adam._init_group")
-    assert owner([]) == ("", 0, "", "")
+    assert find_owner(stack) == ("/p/my/optim.py", 7, "helper", "adam._init_group")
+    assert find_owner(stack[:2]) == ("", 0, "", "adam._init_group")
+    assert find_owner([]) == ("", 0, "", "")
 
 
 def test_what_an_import_allocates_names_the_package_not_the_machinery_of_import():
@@ -133,31 +139,31 @@ def test_what_an_import_allocates_names_the_package_not_the_machinery_of_import(
         Frame("<module>", f"{TORCH}/__init__.py", 40),
         Frame("<module>", "/p/train.py", 1),
     ]
-    assert owner(stack) == ("/p/train.py", 1, "<module>", "torch.<module>")
+    assert find_owner(stack) == ("/p/train.py", 1, "<module>", "torch.<module>")
 
 
 def test_owners_prefer_the_device_and_read_back_what_was_written(tmp_path):
-    assert owners(tmp_path) is None
+    assert memory_owners(tmp_path) is None
     cpu = MemoryLines("cpu", 5, [LineBytes("/p/a.py", 1, "f", "", 5, 1)], [])
     (tmp_path / CPU_LINES).write_text(json.dumps(cpu.to_json()))
-    assert owners(tmp_path) == cpu
+    assert memory_owners(tmp_path) == cpu
     cuda = MemoryLines("cuda:0", 7, [], [LineBytes("", 0, "", "x.y", 7, 2)], 8, 1, True)
     (tmp_path / CUDA_LINES).write_text(json.dumps(cuda.to_json()))
-    assert owners(tmp_path) == cuda
-    assert owners(tmp_path, "cpu") == cpu
+    assert memory_owners(tmp_path) == cuda
+    assert memory_owners(tmp_path, "cpu") == cpu
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"at_peak": 3, "growth": []}', '{"device": "cpu"}'])
 def test_a_broken_file_is_one_clear_error(tmp_path, text):
     (tmp_path / CPU_LINES).write_text(text)
     with pytest.raises(BrokenRun, match="cannot be read"):
-        owners(tmp_path)
+        memory_owners(tmp_path)
 
 
 PROGRAM = """
 import os, signal, sys, time, torch
 from pathlib import Path
-from stepscope.probe.memory import MemoryHistory
+from stepscope.probe.memory_history import MemoryHistory
 history = MemoryHistory()
 history.start("cpu", Path(sys.argv[1]))
 kept = []
@@ -187,7 +193,7 @@ def test_memray_names_the_planted_lines_however_the_program_ends(tmp_path, end):
     result = reduce_memray(tmp_path)
     assert result is not None
     assert not (tmp_path / CPU_RAW).exists()
-    assert owners(tmp_path) == result
+    assert memory_owners(tmp_path) == result
     source = program.read_text().splitlines()
     top = result.at_peak[0]
     assert (top.file, top.function) == (str(program), "peak")

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from stepscope.analyze.pipeline import pipelines, read_pipeline
-from stepscope.record.rows import CLOCK_COLUMNS
-from stepscope.store.facts import Facts
+from stepscope.analyze.run.data_pipeline import pipelines, read_pipeline
+from stepscope.record.row_log import CLOCK_COLUMNS
+from stepscope.store.json_lines import FactLog
 from stepscope.store.table import Table
 
 ABOUT = {"loader": "Photos", "loader_file": "data.py", "loader_line": 30, "worker": 0}
@@ -141,7 +141,7 @@ def test_nothing_fetched_and_missing_tables_give_no_source():
 
 def test_run_folder_is_read_while_the_worker_still_writes(tmp_path):
     assert read_pipeline(tmp_path) == []
-    facts = Facts(tmp_path / "facts.jsonl")
+    facts = FactLog(tmp_path / "facts.jsonl")
     for slot, what in enumerate(("fetch", "samples", "rest")):
         facts.write("clock", pid=7, slot=slot, what=what, transforms=[], **ABOUT)
     table = Table(tmp_path / "clock-7.npy", CLOCK_COLUMNS, chunk_rows=16)

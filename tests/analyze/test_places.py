@@ -2,9 +2,16 @@
 
 import pytest
 
-from stepscope.analyze.places import Site, hottest, loaders, own_children, read_sites, syncs
-from stepscope.record.rows import SITE_COLUMNS
-from stepscope.store.facts import Facts, read_facts
+from stepscope.analyze.run.sites import (
+    Site,
+    hot_sites,
+    loader_sites,
+    read_sites,
+    sync_sites,
+    unobserved_children,
+)
+from stepscope.record.row_log import SITE_COLUMNS
+from stepscope.store.json_lines import FactLog, read_facts
 from stepscope.store.table import Table
 
 
@@ -19,7 +26,7 @@ def facts(tmp_path):
 
 
 def test_counters_meet_their_lines(tmp_path):
-    written = Facts(tmp_path / "facts.jsonl")
+    written = FactLog(tmp_path / "facts.jsonl")
     about = {"file": "/home/me/train.py", "function": "train"}
     written.write("site", id=0, what="forward", line=10, **about)
     written.write("site", id=1, what="sync:item", line=12, **about)
@@ -34,7 +41,7 @@ def test_counters_meet_their_lines(tmp_path):
 
 
 def test_a_line_whose_counters_were_lost_counts_nothing(tmp_path):
-    written = Facts(tmp_path / "facts.jsonl")
+    written = FactLog(tmp_path / "facts.jsonl")
     written.write("site", id=3, what="forward", file="a.py", line=1, function="f")
     [found] = read_sites(tmp_path, read_facts(tmp_path / "facts.jsonl")).values()
     assert (found.count, found.total_ms, found.nbytes) == (0, 0, 0)
@@ -47,7 +54,7 @@ def test_waits_for_the_device_come_costliest_first():
         2: site("forward", 12, 5, 100.0),
         3: site("sync:cpu", 13, 0, 0.0),
     }
-    first, second = syncs(sites)
+    first, second = sync_sites(sites)
     assert first == {
         "what": "pageable copy", "count": 7, "lost_ms": 9.0, "bytes": 4096,
         "file": "/home/me/train.py", "line": 11,
@@ -63,14 +70,14 @@ def test_hot_lines_leave_waits_and_what_never_happened_to_others():
         3: site("setup:item", 13, 5, 99.0),
         4: site("loader", 14, 0, 0.0),
     }
-    assert [(found["what"], found["line"]) for found in hottest(sites)] == [
+    assert [(found["what"], found["line"]) for found in hot_sites(sites)] == [
         ("backward", 11),
         ("forward", 10),
     ]
 
 
 def test_waits_of_the_preparation_are_not_waits_of_the_loop():
-    assert syncs({0: site("setup:item", 12, 5, 99.0)}) == []
+    assert sync_sites({0: site("setup:item", 12, 5, 99.0)}) == []
 
 
 def test_a_loader_knows_the_line_that_made_it(facts):
@@ -79,7 +86,7 @@ def test_a_loader_knows_the_line_that_made_it(facts):
         {"id": 1, "site": None, "num_workers": 0, "batch_size": 4},
         {"id": 2, "site": 99, "num_workers": 0, "batch_size": 4},
     ]
-    found = loaders(facts, {4: site("loader", 31)})
+    found = loader_sites(facts, {4: site("loader", 31)})
     assert found[0] == {
         "id": 0, "num_workers": 2, "batch_size": 8, "file": "/home/me/train.py", "line": 31,
     }  # fmt: skip
@@ -97,14 +104,14 @@ def test_processes_the_program_started_itself_are_told_from_workers(facts):
         "16": "nvidia-smi",
         "17": "sh -c true",
     }
-    assert own_children(processes, facts) == {"15": "/usr/bin/python3 rank.py --rank 1"}
+    assert unobserved_children(processes, facts) == {"15": "/usr/bin/python3 rank.py --rank 1"}
 
 
 def test_compiling_starts_no_children_of_the_program(facts):
     facts["compile"].append({"site": 0})
     helper = "python /env/site-packages/torch/_inductor/compile_worker/__main__.py --pickler=x"
-    assert own_children({"20": helper, "21": "/env/bin/python -c"}, facts) == {}
+    assert unobserved_children({"20": helper, "21": "/env/bin/python -c"}, facts) == {}
 
 
 def test_a_program_alone_has_no_children(facts):
-    assert own_children({}, facts) == {}
+    assert unobserved_children({}, facts) == {}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepscope.analyze.sinks import sinks
+from stepscope.analyze.run.sites import largest_sinks
 
 PHASES = {
     "data_wait": 50.0, "h2d": 5.0, "forward": 20.0, "backward": 20.5, "optimizer": 4.0,
@@ -44,39 +44,39 @@ def part(name, share, what="transform", file="/home/me/data.py", line=41):
 
 
 def test_the_three_largest_phases_come_first():
-    found = sinks(document())
+    found = largest_sinks(document())
     assert [sink["phase"] for sink in found] == ["data_wait", "backward", "forward"]
     assert [sink["ms"] for sink in found] == [50.0, 20.5, 20.0]
     assert [sink["share"] for sink in found] == pytest.approx([0.5, 0.205, 0.2])
 
 
 def test_phases_too_small_to_matter_are_left_out():
-    assert [sink["phase"] for sink in sinks(document(only("forward")))] == ["forward"]
+    assert [sink["phase"] for sink in largest_sinks(document(only("forward")))] == ["forward"]
 
 
 @pytest.mark.parametrize("mean", [None, 0.0])
 def test_without_steps_there_are_no_sinks(mean):
     made = document()
     made["steps"]["mean_ms"] = mean
-    assert sinks(made) == []
+    assert largest_sinks(made) == []
 
 
 def test_a_sink_names_the_hottest_line_of_its_phase():
     sites = [site("backward", 7), site("forward", 31), site("forward", 99)]
-    [sink] = sinks(document(only("forward"), sites=sites))
+    [sink] = largest_sinks(document(only("forward"), sites=sites))
     assert (sink["file"], sink["line"]) == ("/home/me/train.py", 31)
 
 
 def test_a_phase_without_a_known_line_has_no_place():
-    [sink] = sinks(document(only("optimizer")))
+    [sink] = largest_sinks(document(only("optimizer")))
     assert (sink["file"], sink["line"], sink["detail"]) == (None, None, None)
 
 
 def test_in_inference_a_call_without_gradients_is_the_forward():
     sites = [site("evaluation", 12)]
-    [sink] = sinks(document(only("forward"), what="inference", sites=sites))
+    [sink] = largest_sinks(document(only("forward"), what="inference", sites=sites))
     assert sink["line"] == 12
-    [sink] = sinks(document(only("forward"), sites=sites))
+    [sink] = largest_sinks(document(only("forward"), sites=sites))
     assert sink["line"] is None
 
 
@@ -87,7 +87,7 @@ def test_a_slow_loader_names_its_workers_and_its_slowest_part():
         loaders=[{"num_workers": 2}],
         pipeline=[{"parts": [part("rest", 0.9, "rest"), part("Resize", 0.61)]}],
     )
-    [sink] = sinks(made)
+    [sink] = largest_sinks(made)
     assert sink["line"] == 50
     assert sink["detail"] == "num_workers=2; Resize, data.py:41 is 61% of it"
 
@@ -95,39 +95,39 @@ def test_a_slow_loader_names_its_workers_and_its_slowest_part():
 def test_a_pipeline_without_a_part_that_stands_out_says_nothing_of_parts():
     pipeline = [{"parts": [part("Resize", 0.1)]}, {"parts": []}]
     made = document(only("data_wait"), loaders=[{"num_workers": 0}], pipeline=pipeline)
-    assert sinks(made)[0]["detail"] == "num_workers=0"
+    assert largest_sinks(made)[0]["detail"] == "num_workers=0"
 
 
 def test_a_part_without_a_place_is_named_all_the_same():
     pipeline = [{"parts": [part("collate", 0.5, "collate", file=None, line=None)]}]
     made = document(only("data_wait"), loaders=[{"num_workers": 0}], pipeline=pipeline)
-    assert sinks(made)[0]["detail"] == "num_workers=0; collate is 50% of it"
+    assert largest_sinks(made)[0]["detail"] == "num_workers=0; collate is 50% of it"
 
 
 def test_copies_from_pageable_memory_are_named():
     made = document(only("h2d"), syncs=[sync("item", 3), sync("pageable copy", 44)])
-    [sink] = sinks(made)
+    [sink] = largest_sinks(made)
     assert sink["line"] == 44
     assert "pageable" in sink["detail"]
 
 
 def test_copies_from_pinned_memory_name_their_line_only():
-    [sink] = sinks(document(only("h2d"), sites=[site("h2d", 45)]))
+    [sink] = largest_sinks(document(only("h2d"), sites=[site("h2d", 45)]))
     assert (sink["line"], sink["detail"]) == (45, None)
 
 
 def test_other_is_explained_by_the_line_that_waits_most():
-    [sink] = sinks(document(only("other"), syncs=[sync("item", 58), sync("cpu", 60, 5.0)]))
+    [sink] = largest_sinks(document(only("other"), syncs=[sync("item", 58), sync("cpu", 60, 5.0)]))
     assert sink["line"] == 58
     assert "item" in sink["detail"]
 
 
 def test_waits_that_are_only_a_little_of_other_do_not_explain_it():
-    [sink] = sinks(document(only("other"), syncs=[sync("item", 58, lost_ms=10.0)]))
+    [sink] = largest_sinks(document(only("other"), syncs=[sync("item", 58, lost_ms=10.0)]))
     assert sink["detail"] is None
 
 
 def test_every_sink_has_the_same_fields():
     made = document(sites=[site("forward", 1)], loaders=[{"num_workers": 0}])
     fields = {"phase", "title", "ms", "share", "file", "line", "detail"}
-    assert all(set(sink) == fields for sink in sinks(made))
+    assert all(set(sink) == fields for sink in largest_sinks(made))

@@ -8,28 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rowmaking import MS, PHASES, START, row, table
 
-from stepscope.analyze.steps import HOST, assemble
-from stepscope.analyze.summary import outstanding
-from stepscope.record.rows import PROFILED, Kind
+from stepscope.analyze.run.steps import HOST_PHASES, assemble_steps
+from stepscope.analyze.run.summary import outlier_steps
+from stepscope.record.row_log import FLAG_PROFILED, RowKind
 
 
 def step(**more):
     """A plain training step of 10 ms."""
     plain = {"data_wait": 1, "forward": 3, "backward": 4, "optimizer": 1, "other": 1}
     counted = {"forwards": 1, "backwards": 1, "batches": 1, "samples": 8, "loss": 0.5}
-    return row(Kind.STEP, **(plain | counted | more))
+    return row(RowKind.STEP, **(plain | counted | more))
 
 
 def evaluation(ms=2, **more):
-    return row(Kind.EVAL, **({"forward": ms, "forwards": 1, "batches": 1, "samples": 8} | more))
+    return row(RowKind.EVAL, **({"forward": ms, "forwards": 1, "batches": 1, "samples": 8} | more))
 
 
 def epoch(ms=3, **more):
-    return row(Kind.EPOCH, **({"epoch_start": ms} | more))
+    return row(RowKind.EPOCH, **({"epoch_start": ms} | more))
 
 
-SETUP = row(Kind.EPOCH, other=100)
-END = row(Kind.END, other=5)
+SETUP = row(RowKind.EPOCH, other=100)
+END = row(RowKind.END, other=5)
 
 
 def wall(rows):
@@ -38,7 +38,7 @@ def wall(rows):
 
 def check(steps, rows):
     """What holds for every run: phases add up to steps, steps and account to the wall time."""
-    sums = sum(steps.host[name] for name in HOST)
+    sums = sum(steps.host[name] for name in HOST_PHASES)
     np.testing.assert_allclose(sums, steps.duration, rtol=1e-12)
     assert (steps.duration >= 0).all()
     assert all(value >= 0 for value in steps.account.values())
@@ -49,7 +49,7 @@ def check(steps, rows):
 
 def assembled(*rows):
     made = table(*rows)
-    steps = assemble(made, START)
+    steps = assemble_steps(made, START)
     check(steps, made)
     return steps
 
@@ -61,7 +61,7 @@ def ms(values):
 def test_a_plain_loop():
     steps = assembled(SETUP, [step()] * 4, END)
     assert ms(steps.duration) == [10] * 4
-    assert {name: ms(steps.host[name])[2] for name in HOST} == {
+    assert {name: ms(steps.host[name])[2] for name in HOST_PHASES} == {
         "data_wait": 1, "h2d": 0, "forward": 3, "backward": 4, "optimizer": 1, "wait": 0,
         "other": 1,
     }  # fmt: skip
@@ -86,13 +86,15 @@ def test_only_what_computes_in_the_first_row_belongs_to_a_step():
 
 def test_a_step_ends_where_its_optimizer_has_stepped():
     rows = table(SETUP, [step()] * 3)
-    assert assemble(rows, START).end.tolist() == rows["end_ns"][1:].tolist()
+    assert assemble_steps(rows, START).end.tolist() == rows["end_ns"][1:].tolist()
 
 
 def test_accumulation_is_one_step_from_the_first():
-    micro = row(Kind.BACKWARD, forward=3, backward=4, backwards=1, samples=8, loss=0.2)
-    last = row(Kind.STEP, optimizer=2)
-    later = row(Kind.STEP, forward=12, backward=16, optimizer=2, backwards=4, samples=32, loss=0.4)
+    micro = row(RowKind.BACKWARD, forward=3, backward=4, backwards=1, samples=8, loss=0.2)
+    last = row(RowKind.STEP, optimizer=2)
+    later = row(
+        RowKind.STEP, forward=12, backward=16, optimizer=2, backwards=4, samples=32, loss=0.4
+    )
     steps = assembled(SETUP, [micro] * 4, last, [later] * 3, END)
     assert ms(steps.duration) == [30] * 4
     assert steps.samples.tolist() == [32] * 4
@@ -107,8 +109,8 @@ def test_a_gans_step_holds_both_optimizers():
 
 
 def test_a_skewed_number_of_backwards_weighs_the_loss():
-    first = row(Kind.BACKWARD, backward=1, backwards=3, loss=1.0)
-    steps = assembled(SETUP, first, row(Kind.STEP, optimizer=1, backwards=1, loss=5.0), END)
+    first = row(RowKind.BACKWARD, backward=1, backwards=3, loss=1.0)
+    steps = assembled(SETUP, first, row(RowKind.STEP, optimizer=1, backwards=1, loss=5.0), END)
     assert steps.loss.tolist() == [2.0]
 
 
@@ -147,7 +149,7 @@ def test_evaluation_after_the_last_step_is_not_shutdown():
 
 
 def test_what_the_device_still_took_after_the_last_step_belongs_to_the_steps():
-    steps = assembled(SETUP, [step()] * 4, row(Kind.END, wait=20, other=5))
+    steps = assembled(SETUP, [step()] * 4, row(RowKind.END, wait=20, other=5))
     assert ms(steps.duration) == [10] * 4
     assert ms(steps.behind) == 20
     assert ms(steps.account["shutdown"]) == 5
@@ -165,26 +167,26 @@ def after(first, count):
 
 
 def test_what_the_device_had_left_of_warming_up_is_no_part_of_the_steps_after_it():
-    steps = assembled(SETUP, [launched()] * 60, row(Kind.END, wait=360))
+    steps = assembled(SETUP, [launched()] * 60, row(RowKind.END, wait=360))
     assert ms(steps.mean(after(0, 60))) == 10
     assert ms(steps.mean(after(20, 60))) == pytest.approx(10)
     assert ms(steps.fell_behind(after(20, 60))) == pytest.approx(240)
 
 
 def test_what_is_left_to_the_device_where_a_recording_begins_belongs_to_the_steps_before():
-    window = [launched(flags=PROFILED, observer=100)] * 5
+    window = [launched(flags=FLAG_PROFILED, observer=100)] * 5
     steps = assembled(
-        SETUP, [launched()] * 20, window, [launched()] * 20, row(Kind.END, wait=20 * 6)
+        SETUP, [launched()] * 20, window, [launched()] * 20, row(RowKind.END, wait=20 * 6)
     )
     assert ms(steps.mean(~steps.in_window)) == pytest.approx(10)
     assert ms(steps.done()[steps.in_window]) == [4] * 5
 
 
 def test_a_step_that_stands_out_is_told_unless_it_follows_a_recording():
-    window = [step(flags=PROFILED)] * 3
+    window = [step(flags=FLAG_PROFILED)] * 3
     slow = step(other=90)
     steps = assembled(SETUP, [step()] * 12, slow, [step()] * 5, window, slow, [step()] * 12, END)
-    assert outstanding(steps, ~steps.in_window) == [{"step": 13, "ms": pytest.approx(99)}]
+    assert outlier_steps(steps, ~steps.in_window) == [{"step": 13, "ms": pytest.approx(99)}]
 
 
 def test_a_host_that_falls_back_to_the_device_is_not_made_faster():
@@ -194,7 +196,7 @@ def test_a_host_that_falls_back_to_the_device_is_not_made_faster():
 
 
 def test_a_wait_after_evaluation_says_nothing_of_the_steps():
-    steps = assembled(SETUP, [step()] * 4, evaluation(2), row(Kind.END, wait=20, other=5))
+    steps = assembled(SETUP, [step()] * 4, evaluation(2), row(RowKind.END, wait=20, other=5))
     assert steps.behind == 0
 
 
@@ -219,7 +221,7 @@ def test_what_leads_up_to_an_evaluation_is_evaluation():
 
 
 def test_calls_without_gradients_in_each_step_are_part_of_it():
-    act = row(Kind.EVAL, forward=2, other=1, forwards=1)
+    act = row(RowKind.EVAL, forward=2, other=1, forwards=1)
     steps = assembled(SETUP, [*[act] * 5, step()] * 6, END)
     assert ms(steps.duration) == [25] * 6
     assert ms(steps.host["forward"]) == [13] * 6
@@ -247,15 +249,15 @@ def test_the_wait_for_fresh_workers_is_the_epochs_not_the_steps():
 
 
 def test_checkpoints_are_no_part_of_a_step():
-    save = row(Kind.SAVE, save=70, other=3)
+    save = row(RowKind.SAVE, save=70, other=3)
     steps = assembled(SETUP, [step()] * 3, save, [step()] * 3, END)
     assert ms(steps.duration) == [10] * 6
     assert ms(steps.account["checkpoint"]) == 73
 
 
 def test_a_checkpoint_within_a_step_leaves_the_step_its_own_time():
-    save = row(Kind.SAVE, save=70, forward=3, forwards=1)
-    rest = row(Kind.STEP, backward=4, optimizer=1, data_wait=1, other=1)
+    save = row(RowKind.SAVE, save=70, forward=3, forwards=1)
+    rest = row(RowKind.STEP, backward=4, optimizer=1, data_wait=1, other=1)
     steps = assembled(SETUP, [step()] * 3, save, rest, [step()] * 3, END)
     assert ms(steps.duration) == [10] * 7
     assert ms(steps.account["checkpoint"]) == 70
@@ -274,9 +276,9 @@ def test_compiling_in_the_very_first_row_is_not_setup():
 
 
 def test_steps_of_the_window_are_flagged_and_the_recorders_own_work_is_not_theirs():
-    begin = row(Kind.WINDOW, observer=300)
-    stop = row(Kind.WINDOW, observer=900, flags=PROFILED)
-    recorded, after = step(flags=PROFILED, forward=5), step(flags=PROFILED)
+    begin = row(RowKind.WINDOW, observer=300)
+    stop = row(RowKind.WINDOW, observer=900, flags=FLAG_PROFILED)
+    recorded, after = step(flags=FLAG_PROFILED, forward=5), step(flags=FLAG_PROFILED)
     steps = assembled(SETUP, [step()] * 3, begin, [recorded] * 2, stop, after, [step()] * 2, END)
     assert ms(steps.account["window"]) == 1200
     assert ms(steps.duration) == [10, 10, 10, 12, 12, 10, 10, 10]
@@ -284,7 +286,7 @@ def test_steps_of_the_window_are_flagged_and_the_recorders_own_work_is_not_their
 
 
 def test_marks_of_the_program_decide_alone():
-    mark = row(Kind.MARK, other=1)
+    mark = row(RowKind.MARK, other=1)
     steps = assembled(SETUP, [step(), step(), mark] * 3, END)
     assert ms(steps.duration) == [21] * 3
     assert (steps.what, steps.inferred) == ("training", False)
@@ -292,19 +294,19 @@ def test_marks_of_the_program_decide_alone():
 
 
 def test_marks_without_any_backward_are_inference():
-    mark = row(Kind.MARK, forward=2, forwards=1)
+    mark = row(RowKind.MARK, forward=2, forwards=1)
     steps = assembled(SETUP, [mark] * 3, END)
     assert (steps.what, len(steps)) == ("inference", 3)
 
 
 def test_backwards_alone_are_inferred_steps():
-    manual = row(Kind.BACKWARD, forward=2, backward=3, backwards=1, loss=0.5)
+    manual = row(RowKind.BACKWARD, forward=2, backward=3, backwards=1, loss=0.5)
     steps = assembled(SETUP, [manual] * 5, END)
     assert (len(steps), steps.what, steps.inferred) == (5, "training", True)
     assert ms(steps.duration) == [5] * 5
 
 
-@pytest.mark.parametrize("kind", [Kind.CALL, Kind.EVAL])
+@pytest.mark.parametrize("kind", [RowKind.CALL, RowKind.EVAL])
 def test_calls_alone_are_inference(kind):
     call = row(kind, data_wait=1, forward=2, forwards=1, samples=4)
     steps = assembled(SETUP, [call] * 5, END)
@@ -315,13 +317,13 @@ def test_calls_alone_are_inference(kind):
 
 
 def test_of_two_models_called_in_turn_the_busier_one_counts():
-    encode, decode = row(Kind.EVAL, forward=2, who=0), row(Kind.EVAL, forward=1, who=1)
+    encode, decode = row(RowKind.EVAL, forward=2, who=0), row(RowKind.EVAL, forward=1, who=1)
     steps = assembled(SETUP, [encode, decode, decode] * 3, END)
     assert len(steps) == 6
 
 
 def test_batches_alone():
-    batch = row(Kind.BATCH, data_wait=4, other=1, batches=1, samples=16)
+    batch = row(RowKind.BATCH, data_wait=4, other=1, batches=1, samples=16)
     steps = assembled(SETUP, [batch] * 4, END)
     assert (len(steps), steps.what, steps.inferred) == (4, "batches", True)
     assert steps.samples.tolist() == [16] * 4
@@ -334,7 +336,7 @@ def test_without_a_loader_samples_are_those_the_model_received():
 
 def test_no_rows_at_all():
     for rows in (np.zeros(0), table()):
-        steps = assemble(rows, START)
+        steps = assemble_steps(rows, START)
         assert (len(steps), steps.what) == (0, "nothing")
         assert steps.account == {}
 
@@ -342,18 +344,18 @@ def test_no_rows_at_all():
 def test_rows_never_written_do_not_count():
     rows = table(SETUP, [step()] * 3)
     padded = np.concatenate([rows, np.zeros(5, rows.dtype)])
-    assert len(assemble(padded, START)) == 3
+    assert len(assemble_steps(padded, START)) == 3
 
 
 def test_a_program_without_a_step_only_prepared():
-    rows = table(epoch(), row(Kind.SAVE, save=5), END)
-    steps = assemble(rows, START)
+    rows = table(epoch(), row(RowKind.SAVE, save=5), END)
+    steps = assemble_steps(rows, START)
     assert (len(steps), steps.what) == (0, "nothing")
     assert sum(steps.account.values()) == wall(rows)
 
 
 def test_a_run_cut_short_keeps_its_whole_steps():
-    steps = assembled(SETUP, [step()] * 3, row(Kind.BACKWARD, forward=3, backward=4))
+    steps = assembled(SETUP, [step()] * 3, row(RowKind.BACKWARD, forward=3, backward=4))
     assert ms(steps.duration) == [10] * 3
 
 
@@ -363,8 +365,8 @@ def test_one_step_alone():
 
 
 def test_device_times_add_up_over_the_rows_of_a_step():
-    first = row(Kind.BACKWARD, forward=1, backward=1, device=(0, 2, 3, 0, 1))
-    last = row(Kind.STEP, optimizer=1, device=(0, 0, 0, 4, 1))
+    first = row(RowKind.BACKWARD, forward=1, backward=1, device=(0, 2, 3, 0, 1))
+    last = row(RowKind.STEP, optimizer=1, device=(0, 0, 0, 4, 1))
     later = step(device=(1, 2, 3, 4, 5))
     steps = assembled(SETUP, step(), first, last, [later] * 2, END)
     assert {name: ms(values[1:]) for name, values in steps.device.items()} == {
@@ -390,11 +392,11 @@ def test_the_devices_work_in_an_evaluation_is_not_a_steps():
 
 @st.composite
 def any_row(draw):
-    kind = draw(st.sampled_from(sorted(Kind)))
+    kind = draw(st.sampled_from(sorted(RowKind)))
     phases = {name: draw(st.sampled_from([0, 0, 1, 7, 1000])) for name in PHASES}
     lead = draw(st.integers(0, phases["other"]))
     counters = {name: draw(st.integers(0, 2)) for name in ("forwards", "backwards", "batches")}
-    flags = draw(st.sampled_from([0, 0, PROFILED]))
+    flags = draw(st.sampled_from([0, 0, FLAG_PROFILED]))
     return row(kind, lead=lead, who=draw(st.integers(0, 2)), flags=flags, **phases, **counters)
 
 
@@ -403,4 +405,4 @@ def any_row(draw):
 def test_whatever_the_rows_every_nanosecond_is_accounted_for_once(rows):
     made = table(*rows)
     if made["end_ns"][0] > START:
-        check(assemble(made, START), made)
+        check(assemble_steps(made, START), made)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from stepscope.analyze.steps import assemble
-from stepscope.analyze.whole import ORDER, account, places
-from stepscope.record.rows import PROFILED, ROW_COLUMNS, Kind
-from stepscope.store.facts import read_facts
+from stepscope.analyze.run.steps import assemble_steps
+from stepscope.analyze.run.totals import CATEGORIES_IN_ORDER, category_places, wall_time_by_category
+from stepscope.record.row_log import FLAG_PROFILED, ROW_COLUMNS, RowKind
+from stepscope.store.json_lines import read_facts
 
 S = 10**9
 BEGIN = 100 * S
@@ -44,9 +44,9 @@ def started(facts):
 def plain(steps=6):
     step = {"data_wait": 0.25, "forward": 0.5, "backward": 0.25}
     return rows(
-        (Kind.EPOCH, {"other": 5, "epoch_start": 1}),
-        *[(Kind.STEP, dict(step)) for _ in range(steps)],
-        (Kind.END, {"other": 0.5}),
+        (RowKind.EPOCH, {"other": 5, "epoch_start": 1}),
+        *[(RowKind.STEP, dict(step)) for _ in range(steps)],
+        (RowKind.END, {"other": 0.5}),
     )
 
 
@@ -55,9 +55,9 @@ def run(ended=None):
 
 
 def told(table, facts, *, ended=None, warmup=1):
-    steps = assemble(table, BEGIN)
+    steps = assemble_steps(table, BEGIN)
     end = table["end_ns"].max() + S if ended is None else ended
-    found = account(run(end), facts, steps, warmup, table)
+    found = wall_time_by_category(run(end), facts, steps, warmup, table)
     assert sum(found.values()) == pytest.approx((end - BEGIN) / S, rel=1e-12)
     assert all(seconds >= 0 for seconds in found.values())
     return found
@@ -75,12 +75,12 @@ def test_a_plain_run(started):
 
 
 def test_categories_come_in_the_order_of_a_run(started):
-    assert tuple(told(plain(), started)) == ORDER
+    assert tuple(told(plain(), started)) == CATEGORIES_IN_ORDER
 
 
 def test_the_steps_of_the_window_count_as_the_window(started):
     table = plain(6)
-    table["flags"][3:5] = PROFILED
+    table["flags"][3:5] = FLAG_PROFILED
     found = told(table, started)
     assert found["window"] == pytest.approx(2)
     assert found["training"] == pytest.approx(3)
@@ -88,7 +88,7 @@ def test_the_steps_of_the_window_count_as_the_window(started):
 
 def test_a_window_among_the_warmup_counts_once(started):
     table = plain(6)
-    table["flags"][1:3] = PROFILED
+    table["flags"][1:3] = FLAG_PROFILED
     found = told(table, started, warmup=3)
     assert found["window"] == pytest.approx(2)
     assert found["warmup"] == pytest.approx(1)
@@ -97,11 +97,11 @@ def test_a_window_among_the_warmup_counts_once(started):
 def test_evaluation_and_checkpoints_have_their_own_places(started):
     step = {"forward": 0.5, "backward": 0.5}
     table = rows(
-        (Kind.EPOCH, {"other": 5}),
-        *[(Kind.STEP, dict(step)) for _ in range(4)],
-        *[(Kind.EVAL, {"forward": 2}) for _ in range(3)],
-        (Kind.SAVE, {"save": 4}),
-        *[(Kind.STEP, dict(step)) for _ in range(4)],
+        (RowKind.EPOCH, {"other": 5}),
+        *[(RowKind.STEP, dict(step)) for _ in range(4)],
+        *[(RowKind.EVAL, {"forward": 2}) for _ in range(3)],
+        (RowKind.SAVE, {"save": 4}),
+        *[(RowKind.STEP, dict(step)) for _ in range(4)],
     )
     found = told(table, started)
     assert found["evaluation"] == pytest.approx(6)
@@ -110,8 +110,8 @@ def test_evaluation_and_checkpoints_have_their_own_places(started):
 
 
 def test_inference_is_called_so(started):
-    calls = [(Kind.EVAL, {"forward": 1}) for _ in range(5)]
-    found = told(rows((Kind.EPOCH, {"other": 3}), *calls), started)
+    calls = [(RowKind.EVAL, {"forward": 1}) for _ in range(5)]
+    found = told(rows((RowKind.EPOCH, {"other": 3}), *calls), started)
     assert found["inference"] == pytest.approx(4)
     assert "training" not in found
 
@@ -123,7 +123,7 @@ def test_imports_during_training_are_not_counted_twice(started):
 
 def test_a_run_under_way_is_told_up_to_its_last_row(started):
     table = plain()
-    found = account(run(None), started, assemble(table, BEGIN), 1, table)
+    found = wall_time_by_category(run(None), started, assemble_steps(table, BEGIN), 1, table)
     assert sum(found.values()) == pytest.approx((table["end_ns"].max() - BEGIN) / S)
 
 
@@ -134,7 +134,7 @@ def test_a_run_killed_late_has_the_rest_as_its_end(started):
 
 
 def test_a_program_that_never_stepped_was_being_set_up(started):
-    table = rows((Kind.EPOCH, {"other": 8}), (Kind.END, {"other": 1}))
+    table = rows((RowKind.EPOCH, {"other": 8}), (RowKind.END, {"other": 1}))
     found = told(table, started, ended=table["end_ns"].max())
     assert found["startup"] == pytest.approx(0.25)
     assert found["imports"] == pytest.approx(1.5)
@@ -143,19 +143,23 @@ def test_a_program_that_never_stepped_was_being_set_up(started):
 
 def test_a_program_killed_before_its_first_row_was_being_set_up(started):
     empty = np.zeros(0)
-    found = account(run(BEGIN + 10 * S), started, assemble(empty, BEGIN), 0, empty)
+    found = wall_time_by_category(
+        run(BEGIN + 10 * S), started, assemble_steps(empty, BEGIN), 0, empty
+    )
     assert sum(found.values()) == pytest.approx(10)
     assert found["shutdown"] < 1
     assert found["imports"] == pytest.approx(1.5)
 
 
 def test_a_program_without_torch_is_accounted_for_too(facts):
-    found = account(run(BEGIN + 3 * S), facts, assemble(np.zeros(0), BEGIN), 0, np.zeros(0))
+    found = wall_time_by_category(
+        run(BEGIN + 3 * S), facts, assemble_steps(np.zeros(0), BEGIN), 0, np.zeros(0)
+    )
     assert sum(found.values()) == pytest.approx(3)
 
 
 def test_without_any_time_known_there_is_nothing_to_tell(facts):
-    assert account({}, facts, assemble(np.zeros(0), 0), 0, np.zeros(0)) == {}
+    assert wall_time_by_category({}, facts, assemble_steps(np.zeros(0), 0), 0, np.zeros(0)) == {}
 
 
 def site(what, line):
@@ -164,7 +168,7 @@ def site(what, line):
 
 def test_categories_have_the_line_that_costs_most_in_them(started):
     sites = [site("save", 9), site("save", 10), site("evaluation", 20), site("backward", 30)]
-    found = places(sites, started)
+    found = category_places(sites, started)
     assert found["checkpoint"] == {"file": "train.py", "line": 9}
     assert found["evaluation"] == {"file": "train.py", "line": 20}
     assert "compile" not in found
@@ -172,8 +176,8 @@ def test_categories_have_the_line_that_costs_most_in_them(started):
 
 def test_imports_name_the_slowest_module(started):
     started["import"].append({"name": "numpy", "begun_ns": BEGIN, "elapsed_ns": S // 10})
-    assert places([], started) == {"imports": {"module": "torch", "seconds": 1.5}}
+    assert category_places([], started) == {"imports": {"module": "torch", "seconds": 1.5}}
 
 
 def test_a_program_that_told_nothing_has_no_places(facts):
-    assert places([], facts) == {}
+    assert category_places([], facts) == {}

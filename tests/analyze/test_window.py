@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from stepscope.analyze.window import CACHE, device_use, read_windows
+from stepscope.analyze.run.summary import WINDOW_CACHE, device_use, read_windows
 
 TRACE = "window.pt.trace.json.gz"
 
@@ -66,20 +66,20 @@ def test_the_answer_is_kept_beside_the_trace(write):
     folder = write([mark(1, 0), event("kernel", 0, 100)])
     first = read_windows(folder)
     (folder / TRACE).unlink()
-    assert json.loads((folder / CACHE).read_text()) == json.loads(json.dumps(first))
+    assert json.loads((folder / WINDOW_CACHE).read_text()) == json.loads(json.dumps(first))
     assert used(folder)["kernels"] == 1
 
 
 @pytest.mark.parametrize("text", ['{"steps": 1', "[]", '{"schema": "of another version"}'])
 def test_a_cache_that_cannot_be_used_is_made_again(write, text):
     folder = write([mark(1, 0), event("kernel", 0, 100)])
-    (folder / CACHE).write_text(text)
+    (folder / WINDOW_CACHE).write_text(text)
     assert used(folder)["kernels"] == 1
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(write):
     folder = write([mark(1, 0), event("kernel", 0, 100)])
-    (folder / CACHE).mkdir()
+    (folder / WINDOW_CACHE).mkdir()
     assert used(folder)["kernels"] == 1
 
 
@@ -101,7 +101,7 @@ def test_lines_and_modules_come_from_the_window_with_stacks(write, tmp_path):
 def test_without_a_window_there_is_nothing(tmp_path):
     assert read_windows(tmp_path)["timeline"] is None
     assert device_use(None) is None
-    assert not (tmp_path / CACHE).exists()
+    assert not (tmp_path / WINDOW_CACHE).exists()
 
 
 def damaged(data, at=40):
@@ -136,4 +136,4 @@ def test_a_broken_trace_tells_nothing(write, breaking):
     trace = folder / TRACE
     trace.write_bytes(breaking(trace.read_bytes()))
     assert read_windows(folder)["timeline"] is None
-    assert not (folder / CACHE).exists()
+    assert not (folder / WINDOW_CACHE).exists()

@@ -10,13 +10,12 @@ import time
 import numpy as np
 import pytest
 
-from stepscope.bench import child
-from stepscope.bench.gauges import Gauges
-from stepscope.bench.machine import machine, spent, unknown
-from stepscope.bench.point import Point
-from stepscope.hardware.rapl import Rapl
+from stepscope.bench import measure_point
+from stepscope.bench.grid import Point
+from stepscope.bench.machine import Gauges, machine_during, machine_unknown, rise_within
+from stepscope.hardware.processor import RaplCounter
 from stepscope.launch.child import Outcome
-from stepscope.record.rows import SAMPLE_COLUMNS
+from stepscope.record.row_log import SAMPLE_COLUMNS
 
 _PROGRAM = """
 import json, os, sys, time
@@ -74,7 +73,7 @@ def measure(tmp_path, monkeypatch):
 
     def measure(way, timeout_s=20.0, fixes=()):
         point = Made(way, "infer", 4, "cpu", fixes)
-        return child.measure(point, tmp_path / "process", timeout_s)
+        return measure_point.measure(point, tmp_path / "process", timeout_s)
 
     return measure
 
@@ -89,7 +88,7 @@ def test_a_process_that_works_is_measured_with_its_machine(measure, tmp_path):
     assert 0.1 < record["machine"]["own_cores"] < 2
     assert 0 < record["machine"]["host_busy"] <= 1
     assert record["machine"]["gpu_busy"] is None
-    assert "this was said" in (tmp_path / "process" / child.OUTPUT).read_text()
+    assert "this was said" in (tmp_path / "process" / measure_point.OUTPUT).read_text()
     json.dumps(record, allow_nan=False)
 
 
@@ -156,14 +155,17 @@ def test_a_fix_that_broke_the_program_is_the_reason():
     outcome = Outcome(1, None, False, 0, 10**9, 1)
     fixes = [{"name": "channels_last", "state": "broke", "reasons": ["`view` needs more"]}]
     error = {"error": {"kind": "failed", "text": "RuntimeError: view"}}
-    found = child.verdict(outcome, error, fixes, False, "RuntimeError: view")
+    found = measure_point.process_status(outcome, error, fixes, False, "RuntimeError: view")
     assert found == ("failed", "channels_last: `view` needs more")
 
 
 def test_a_process_ended_by_the_kernel_for_memory_is_out_of_memory():
     outcome = Outcome(137, 9, False, 0, 10**9, 1)
-    assert child.verdict(outcome, None, [], True, "")[0] == "out_of_memory"
-    assert child.verdict(outcome, None, [], False, "") == ("failed", "ended by signal 9")
+    assert measure_point.process_status(outcome, None, [], True, "")[0] == "out_of_memory"
+    assert measure_point.process_status(outcome, None, [], False, "") == (
+        "failed",
+        "ended by signal 9",
+    )
 
 
 def samples(**columns):
@@ -183,7 +185,7 @@ def test_only_samples_within_the_section_count():
         gpu_other_processes=[9, 0, 1, 0, 0, 0, 0, 0, 0, 9],
         gpu_sm_mhz=1980,
     )
-    found = machine(table, Gauges(), "cuda", 1.15e9, 1.65e9)
+    found = machine_during(table, Gauges(), "cuda", 1.15e9, 1.65e9)
     assert found["gpu_busy"] == pytest.approx(0.88)
     assert found["power_w"] == 500
     assert found["sm_mhz"] == 1980
@@ -195,31 +197,33 @@ def test_only_samples_within_the_section_count():
 def test_energy_is_the_rise_of_the_counter_between_the_ends_of_the_section():
     # 500 W: 50 J each tenth of a second, and a counter that is renewed every other sample
     stale = np.repeat(np.arange(5) * 100e3, 2)
-    found = machine(samples(gpu_energy_mj=stale), Gauges(), "cuda", 1.15e9, 1.75e9)
+    found = machine_during(samples(gpu_energy_mj=stale), Gauges(), "cuda", 1.15e9, 1.75e9)
     assert found["energy_j"] == pytest.approx(300)
 
 
 def test_too_few_samples_say_nothing():
-    found = machine(samples(gpu_percent=50, gpu_energy_mj=1), Gauges(), "cuda", 1.1e9, 1.25e9)
+    found = machine_during(
+        samples(gpu_percent=50, gpu_energy_mj=1), Gauges(), "cuda", 1.1e9, 1.25e9
+    )
     assert found["gpu_busy"] is None
     assert found["energy_j"] is None
-    assert unknown()["host_busy"] is None
+    assert machine_unknown()["host_busy"] is None
 
 
 def test_a_total_read_for_too_little_of_a_section_is_not_known():
     times, totals = np.array([1.0, 2.0, 3.0]), np.array([0.0, 10.0, 20.0])
-    assert spent(times, totals, 1.5, 2.5) == pytest.approx(10)
-    assert spent(times, totals, 1.0, 3.2) == pytest.approx(22)
-    assert spent(times, totals, 2.0, 6.0) is None
-    assert spent(times, totals, 5.0, 6.0) is None
-    assert spent(times[:1], totals[:1], 1.0, 1.5) is None
+    assert rise_within(times, totals, 1.5, 2.5) == pytest.approx(10)
+    assert rise_within(times, totals, 1.0, 3.2) == pytest.approx(22)
+    assert rise_within(times, totals, 2.0, 6.0) is None
+    assert rise_within(times, totals, 5.0, 6.0) is None
+    assert rise_within(times[:1], totals[:1], 1.0, 1.5) is None
 
 
 def test_processor_energy_and_neighbours_come_from_the_gauges():
     gauges = Gauges(
         t_ns=[10**9, 2 * 10**9, 3 * 10**9], busy_s=[5.0, 7.0, 9.0], host_j=[0.0, 30.0, 60.0]
     )
-    found = machine(samples(cpu_percent=150), gauges, "cpu", 1.1e9, 1.9e9)
+    found = machine_during(samples(cpu_percent=150), gauges, "cpu", 1.1e9, 1.9e9)
     assert found["energy_j"] == found["host_energy_j"] == pytest.approx(24)
     assert found["own_cores"] == pytest.approx(1.5)
     assert found["other_cores"] == pytest.approx(0.5)
@@ -235,7 +239,7 @@ def test_rapl_adds_packages_up_and_survives_a_full_counter(tmp_path):
     write("0", 9_000_000)
     write("1", 0)
     write("0:0", 0)  # within package 0: counted there
-    rapl = Rapl(tmp_path)
+    rapl = RaplCounter(tmp_path)
     assert rapl.joules() == 0
     write("0", 1_000_000)
     write("1", 3_000_000)
@@ -246,12 +250,12 @@ def test_rapl_adds_packages_up_and_survives_a_full_counter(tmp_path):
 
 
 def test_without_rapl_there_is_no_energy(tmp_path):
-    assert Rapl(tmp_path).joules() is None
-    assert not Rapl(tmp_path).readable
+    assert RaplCounter(tmp_path).joules() is None
+    assert not RaplCounter(tmp_path).readable
 
 
 def test_operations_counted_once_are_told_to_later_processes(measure, monkeypatch):
-    monkeypatch.setattr(child, "_flops", {})
+    monkeypatch.setattr(measure_point, "_flops", {})
     first, second = measure("counts"), measure("counts")
     assert first["measured"]["more"] == []
     assert second["measured"]["more"] == ["--flops", "1500000000.0"]

@@ -2,8 +2,14 @@
 
 import pytest
 
-from stepscope.bench.grid import ablate, points, split_fixes, variants
-from stepscope.bench.request import Request, Variant
+from stepscope.bench.grid import (
+    BenchRequest,
+    Variant,
+    ablation_variants,
+    fix_variants,
+    grid_points,
+    split_fixes,
+)
 from stepscope.record.errors import UsageError
 
 
@@ -46,17 +52,19 @@ def test_what_is_no_variant_is_refused_in_one_line(text, says):
 
 
 def test_variants_stand_once_each_in_the_order_asked_for():
-    found = variants(["tf32=off", "none", "amp=bf16,tf32", "tf32,amp=bf16"])
+    found = fix_variants(["tf32=off", "none", "amp=bf16,tf32", "tf32,amp=bf16"])
     assert [variant.label for variant in found] == ["tf32=off", "none", "tf32,amp=bf16"]
     assert found[2].fixes == ("tf32", "amp=bf16")
 
 
 def test_without_fixes_there_is_one_variant():
-    assert variants([]) == (Variant("none"),)
+    assert fix_variants([]) == (Variant("none"),)
 
 
 def test_an_ablation_has_each_alone_adding_up_and_left_out():
-    found = {variant.fixes: variant.roles for variant in ablate("channels_last,amp=bf16,tf32")}
+    found = {
+        variant.fixes: variant.roles for variant in ablation_variants("channels_last,amp=bf16,tf32")
+    }
     assert found == {
         (): ("none",),
         ("channels_last",): ("alone", "cumulative"),
@@ -70,33 +78,36 @@ def test_an_ablation_has_each_alone_adding_up_and_left_out():
 
 
 def test_an_ablation_of_two_measures_nothing_twice():
-    found = ablate("compile=default,dynamic,amp=bf16")
+    found = ablation_variants("compile=default,dynamic,amp=bf16")
     assert len({variant.fixes for variant in found}) == len(found) == 4
     assert found[0].fixes == ()
 
 
 def test_an_ablation_needs_two_fixes():
     with pytest.raises(UsageError, match="two fixes"):
-        ablate("tf32")
+        ablation_variants("tf32")
 
 
 def test_a_grid_is_every_combination_once():
-    request = Request(
+    request = BenchRequest(
         models=("mlp", "lstm"),
         modes=("train", "infer"),
         devices=("cpu",),
         batches=(4, 8),
-        variants=variants(["none", "amp=bf16"]),
+        variants=fix_variants(["none", "amp=bf16"]),
         settings=(("test_samples", 9),),
     )
-    found = points(request)
+    found = grid_points(request)
     assert len({point.key() for point in found}) == len(found) == 16
     assert {dict(p.settings).get("test_samples") for p in found if p.mode == "infer"} == {None}
     assert [point.fixes for point in found[:2]] == [(), ("amp=bf16",)]
 
 
 def test_without_a_batch_each_model_has_its_own():
-    from stepscope.workloads.catalogue import find
+    from stepscope.workloads.catalogue import find_workload
 
-    found = points(Request(models=("mlp", "unet"), modes=("infer",), devices=("cpu",)))
-    assert [point.batch for point in found] == [find("mlp").batch, find("unet").batch]
+    found = grid_points(BenchRequest(models=("mlp", "unet"), modes=("infer",), devices=("cpu",)))
+    assert [point.batch for point in found] == [
+        find_workload("mlp").batch,
+        find_workload("unet").batch,
+    ]

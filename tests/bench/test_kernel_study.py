@@ -14,19 +14,29 @@ from plain import TRACES
 from recordings import recorded
 
 import stepscope
-from stepscope.analyze.timeline.roofline_ceilings import Ceilings
-from stepscope.bench.fixed import environment_with
-from stepscope.bench.kernels import study
-from stepscope.bench.kernels_count import count, counters_command, pattern
-from stepscope.bench.kernels_document import document, notes
-from stepscope.bench.kernels_host import host_rows
-from stepscope.bench.kernels_record import Subject, counted, record
-from stepscope.bench.kernels_roofline import against, heaviest_names
+from stepscope.analyze.timeline.roofline.ceilings import Ceilings
+from stepscope.bench.kernel_recording import (
+    KernelSubject,
+    count_kernels,
+    counters_command,
+    kernels_document,
+    kernels_notes,
+    pattern,
+    record_kernels,
+    run_ncu,
+)
+from stepscope.bench.kernel_study import (
+    compare_with_ceilings,
+    heaviest_kernels,
+    host_rows,
+    study_kernels,
+)
+from stepscope.bench.measure_point import environment_with
 from stepscope.cli.main import main
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import DeviceKind
-from stepscope.trace.ncu import METRICS, Counters
-from stepscope.trace.ncu_names import base_name
+from stepscope.trace.nsight.counter_join import kernel_base_name
+from stepscope.trace.nsight.counters import METRICS, KernelCounters
 
 RESNET50, STEPS = "resnet50_b64_h200", 6
 OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
@@ -34,12 +44,12 @@ OP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 
 @cache
 def found():
-    return against(recorded(RESNET50), steps=STEPS)
+    return compare_with_ceilings(recorded(RESNET50), steps=STEPS)
 
 
 @cache
 def studied():
-    return study(found(), STEPS, 10)
+    return study_kernels(found(), STEPS, 10)
 
 
 def row(rows, name):
@@ -47,7 +57,7 @@ def row(rows, name):
 
 
 def test_operators_are_per_step_and_add_up_to_the_devices_time():
-    whole = study(found(), STEPS, 1000)
+    whole = study_kernels(found(), STEPS, 1000)
     device = recorded(RESNET50).device
     assert whole["work_ms"] == pytest.approx(device.duration.sum() / STEPS / 1e6)
     assert sum(one["share"] for one in whole["operators"]) == pytest.approx(1)
@@ -84,17 +94,17 @@ def test_kernels_name_the_operator_that_launched_them():
 
 
 def test_the_names_to_count_are_those_of_the_heaviest_calls_and_kernels():
-    names = heaviest_names(found(), 4)
+    names = heaviest_kernels(found(), 4)
     assert {"bn_bw_1C11_kernel_new", "vectorized_elementwise_kernel"} <= names
-    assert len(names) < len(heaviest_names(found(), 40))
-    assert not heaviest_names(against(recorded("cpu_only_rank34.pt.trace")), 4)
+    assert len(names) < len(heaviest_kernels(found(), 40))
+    assert not heaviest_kernels(compare_with_ceilings(recorded("cpu_only_rank34.pt.trace")), 4)
 
 
 @cache
 def with_counters():
     """As if ncu had counted one step: two million bytes and 3·10⁹ operations in each kernel."""
     timeline = recorded(RESNET50)
-    device, names = timeline.device, heaviest_names(found(), 8)
+    device, names = timeline.device, heaviest_kernels(found(), 8)
     counters = []
     metrics = {"dram__bytes_read.sum": 1.5e6, "dram__bytes_write.sum": 0.5e6}
     metrics |= {OP.format("fadd"): 1e9, OP.format("fmul"): 0.0, OP.format("ffma"): 0.0}
@@ -102,16 +112,16 @@ def with_counters():
     launched = timeline.host.start[device.launch]
     for event in np.argsort(launched, kind="stable").tolist():
         name = timeline.name_of(int(device.name[event]))
-        if device.kind[event] == DeviceKind.KERNEL and base_name(name) in names:
+        if device.kind[event] == DeviceKind.KERNEL and kernel_base_name(name) in names:
             size = timeline.geometries[device.geometry[event]]
-            one = Counters(name, len(counters), "7", size.grid, size.block, None, metrics)
+            one = KernelCounters(name, len(counters), "7", size.grid, size.block, None, metrics)
             counters.append(one)
     first = counters[: len(counters) // STEPS]
-    return against(timeline, first, steps=STEPS)
+    return compare_with_ceilings(timeline, first, steps=STEPS)
 
 
 def test_counters_stand_beside_the_model_of_the_same_calls():
-    rows = study(with_counters(), STEPS, 10)["operators"]
+    rows = study_kernels(with_counters(), STEPS, 10)["operators"]
     add = row(rows, "aten::add_")
     told = add["counted"]
     assert told["time_share"] == pytest.approx(1)
@@ -124,7 +134,7 @@ def test_counters_stand_beside_the_model_of_the_same_calls():
 
 
 def test_kernels_that_were_counted_have_rates_of_their_own():
-    kernels = study(with_counters(), STEPS, 10)["kernels"]
+    kernels = study_kernels(with_counters(), STEPS, 10)["kernels"]
     told = kernels[0]["counted"]
     assert told["bytes"] == 2e6
     each_s = kernels[0]["time_ms"] / kernels[0]["runs"] / 1e3
@@ -133,7 +143,7 @@ def test_kernels_that_were_counted_have_rates_of_their_own():
 
 
 def test_a_study_is_json_and_says_how_much_was_counted():
-    whole = study(with_counters(), STEPS, 10)
+    whole = study_kernels(with_counters(), STEPS, 10)
     json.dumps(whole, allow_nan=False)
     assert 0 < whole["counted"] < whole["launched"]
     assert whole["join"]["kernels_without"] > 0
@@ -172,7 +182,7 @@ def ncu(tmp_path, monkeypatch):
 
 
 def counting(tmp_path, timeout_s=20.0):
-    return count(["true"], dict(os.environ), ["Kernel2"], tmp_path, timeout_s)
+    return run_ncu(["true"], dict(os.environ), ["Kernel2"], tmp_path, timeout_s)
 
 
 def test_counters_are_read_from_what_ncu_wrote(tmp_path, ncu):
@@ -204,32 +214,37 @@ def test_without_counters_it_is_said_why(tmp_path, ncu, script, why):
 
 
 def test_ncu_is_only_run_where_it_is_and_there_are_kernels(tmp_path, monkeypatch):
-    subject = Subject("mlp", "train", 4, "cuda")
+    subject = KernelSubject("mlp", "train", 4, "cuda")
     said = []
-    assert counted(subject, [], tmp_path, 1.0, said.append).why == "there are no kernels on a CPU"
+    assert (
+        count_kernels(subject, [], tmp_path, 1.0, said.append).why
+        == "there are no kernels on a CPU"
+    )
     monkeypatch.setenv("PATH", "")
-    assert counted(subject, ["k"], tmp_path, 1.0, said.append).why == "ncu is not on the PATH"
+    assert count_kernels(subject, ["k"], tmp_path, 1.0, said.append).why == "ncu is not on the PATH"
     assert said == []
 
 
 def test_notes_say_where_the_numbers_come_from():
     base = {**studied(), "ncu": {"used": False, "why_not": "ncu is not on the PATH"}, "applied": []}
-    assert notes(base) == [
+    assert kernels_notes(base) == [
         "FLOPs and bytes are by the model alone: ncu is not on the PATH",
         "ceilings are the maker's: stepscope doctor measures those of this device",
     ]
     fix = {"name": "pin", "state": "not applicable", "reasons": ["there is no DataLoader"]}
-    others = notes({**base, "ncu": {"used": True, "seconds": 31.0}, "applied": [fix]})
+    others = kernels_notes({**base, "ncu": {"used": True, "seconds": 31.0}, "applied": [fix]})
     assert others[0].startswith("counted: 0 of 737 kernels a step, in 31 s")
     assert others[-1] == "fix pin: not applicable: there is no DataLoader"
-    assert "a CPU runs no kernels" in notes({**base, "on": "host", "ceilings": None})[0]
+    assert "a CPU runs no kernels" in kernels_notes({**base, "on": "host", "ceilings": None})[0]
 
 
 def test_the_document_has_the_shape_of_all_benchmarks():
-    from stepscope.bench.kernels_count import Count
+    from stepscope.bench.kernel_recording import NcuCount
 
-    subject = Subject("resnet50", "train", 64, "cuda", ("tf32",), {"size": 224})
-    whole = document(subject, studied(), Count([], "no ncu", 0.0), [], "command", "started")
+    subject = KernelSubject("resnet50", "train", 64, "cuda", ("tf32",), {"size": 224})
+    whole = kernels_document(
+        subject, studied(), NcuCount([], "no ncu", 0.0), [], "command", "started"
+    )
     assert whole["schema"] == "stepscope.bench/1"
     assert whole["points"] == []
     assert whole["request"]["models"] == ["resnet50"]
@@ -239,7 +254,7 @@ def test_the_document_has_the_shape_of_all_benchmarks():
 
 
 def test_a_subject_is_a_command_line_and_fixes_bring_the_probe(tmp_path):
-    subject = Subject("gpt:tiny", "infer", 2, "cpu", (), {"length": 16})
+    subject = KernelSubject("gpt:tiny", "infer", 2, "cpu", (), {"length": 16})
     words = " ".join(subject.command("--steps", "3"))
     assert "-m stepscope.workloads.one_step --model gpt:tiny --mode infer --batch 2" in words
     assert words.endswith("--device cpu --length 16 --steps 3")
@@ -249,15 +264,17 @@ def test_a_subject_is_a_command_line_and_fixes_bring_the_probe(tmp_path):
 
 
 def test_a_program_that_refuses_or_fails_is_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(Subject, "command", lambda *_: ["sh", "-c", "echo no model >&2; exit 2"])
+    monkeypatch.setattr(
+        KernelSubject, "command", lambda *_: ["sh", "-c", "echo no model >&2; exit 2"]
+    )
     with pytest.raises(UsageError, match=r"^no model$"):
-        record(Subject("x", "train", 1, "cpu"), tmp_path / "a", 20.0)
-    monkeypatch.setattr(Subject, "command", lambda *_: ["sh", "-c", "echo Boom: x; exit 1"])
+        record_kernels(KernelSubject("x", "train", 1, "cpu"), tmp_path / "a", 20.0)
+    monkeypatch.setattr(KernelSubject, "command", lambda *_: ["sh", "-c", "echo Boom: x; exit 1"])
     with pytest.raises(StepscopeError, match=r"^Boom: x$"):
-        record(Subject("x", "train", 1, "cpu"), tmp_path / "b", 20.0)
-    monkeypatch.setattr(Subject, "command", lambda *_: ["sleep", "20"])
+        record_kernels(KernelSubject("x", "train", 1, "cpu"), tmp_path / "b", 20.0)
+    monkeypatch.setattr(KernelSubject, "command", lambda *_: ["sleep", "20"])
     with pytest.raises(StepscopeError, match="not recorded within 0 s"):
-        record(Subject("x", "train", 1, "cpu"), tmp_path / "c", 0.2)
+        record_kernels(KernelSubject("x", "train", 1, "cpu"), tmp_path / "c", 0.2)
 
 
 def test_operators_of_a_cpu_own_the_time_of_what_they_call():

@@ -7,11 +7,18 @@ from pathlib import Path
 import pytest
 
 import stepscope
-from stepscope.bench.loader import Setting, ask, grid, usual_workers
-from stepscope.bench.loader_summary import conclude, line, points
+from stepscope.bench.loader_grid import (
+    LoaderSetting,
+    choose_setting,
+    dataloader_line,
+    loader_request,
+    setting_points,
+    setting_records,
+    worker_counts,
+)
 from stepscope.cli.main import main
 from stepscope.record.errors import UsageError
-from stepscope.workloads.load_measure import deliver, per_round
+from stepscope.workloads.measure.loader import deliver, ms_per_round
 
 DATA = """
 import torch
@@ -70,7 +77,7 @@ def request(**asked):
         "timeout_s": 60.0,
         "seconds": 0.5,
     }
-    return ask(**{**usual, **asked})
+    return loader_request(**{**usual, **asked})
 
 
 @pytest.mark.parametrize(
@@ -85,32 +92,32 @@ def request(**asked):
     ],
 )
 def test_workers_tried_follow_the_cores_that_may_be_used(cores, workers):
-    assert usual_workers(cores) == workers
+    assert worker_counts(cores) == workers
 
 
 def test_a_grid_on_a_gpu_is_the_product_of_its_lists():
     asked = request(device="cuda", batches=(8, 16), pins=(False, True), prefetches=(2, 4))
-    settings, notes = grid(asked)
+    settings, notes = setting_points(asked)
     assert len(settings) == 2 * (2 + 2 * 2)
-    assert Setting(16, 2, True, 4) in settings
+    assert LoaderSetting(16, 2, True, 4) in settings
     assert notes == ["prefetch is left out for 0 workers: nothing is fetched ahead there"]
 
 
 def test_pinning_without_a_gpu_is_left_out_and_said():
-    settings, notes = grid(request(pins=(False, True)))
-    assert list(settings) == [Setting(8), Setting(8, 2, False, 2)]
+    settings, notes = setting_points(request(pins=(False, True)))
+    assert list(settings) == [LoaderSetting(8), LoaderSetting(8, 2, False, 2)]
     assert notes == ["pinning is left out: it is for copies to a GPU"]
 
 
 def test_the_default_loader_is_measured_even_where_it_was_not_asked_for():
-    settings, notes = grid(request(device="cuda", workers=(4,), pins=(True,)))
-    assert list(settings) == [Setting(8), Setting(8, 4, True, 2)]
+    settings, notes = setting_points(request(device="cuda", workers=(4,), pins=(True,)))
+    assert list(settings) == [LoaderSetting(8), LoaderSetting(8, 4, True, 2)]
     assert notes == ["the default loader (0 workers, not pinned) is measured too, to compare with"]
 
 
 def test_a_point_is_the_command_line_of_its_child(tmp_path):
-    settings, _ = grid(request(device="cuda", pins=(True,), decode_ms=1.5, resize=None))
-    command = settings[Setting(8, 2, True, 2)].command(tmp_path / "m.json")
+    settings, _ = setting_points(request(device="cuda", pins=(True,), decode_ms=1.5, resize=None))
+    command = settings[LoaderSetting(8, 2, True, 2)].command(tmp_path / "m.json")
     assert command[0] == "stepscope.workloads.load"
     words = " ".join(command)
     for part in ("--model resnet18", "--batch 8", "--device cuda", "--workers 2", "--pin on"):
@@ -118,7 +125,7 @@ def test_a_point_is_the_command_line_of_its_child(tmp_path):
     assert "--prefetch 2" in words
     assert "--decode-ms 1.5" in words
     assert "--resize" not in words
-    assert "--prefetch" not in settings[Setting(8)].command(tmp_path / "m.json")
+    assert "--prefetch" not in settings[LoaderSetting(8)].command(tmp_path / "m.json")
 
 
 class Bursts:
@@ -180,9 +187,9 @@ def test_a_slow_loader_is_measured_until_patience_ends():
 
 
 def test_the_series_is_of_rounds_and_never_long():
-    assert per_round([0.0, 0.2, 0.0, 0.4], workers=2) == pytest.approx([100, 200])
-    assert per_round([0.1] * 5, workers=0) == pytest.approx([100] * 5)
-    assert len(per_round([0.1] * 4000, workers=2, most=100)) <= 100
+    assert ms_per_round([0.0, 0.2, 0.0, 0.4], workers=2) == pytest.approx([100, 200])
+    assert ms_per_round([0.1] * 5, workers=0) == pytest.approx([100] * 5)
+    assert len(ms_per_round([0.1] * 4000, workers=2, most=100)) <= 100
 
 
 def record(setting, point, rate, status="ok", number=1):
@@ -202,14 +209,14 @@ def record(setting, point, rate, status="ok", number=1):
 
 
 def summed(rates, **asked):
-    settings, _ = grid(request(**asked))
+    settings, _ = setting_points(request(**asked))
     records = []
     for (setting, point), rate in zip(settings.items(), rates, strict=True):
         if rate is not None:
             status = rate if isinstance(rate, str) else "ok"
             records.append(record(setting, point, 0 if status != "ok" else rate, status))
-    found = points(settings, records)
-    return found, conclude(found, records)
+    found = setting_records(settings, records)
+    return found, choose_setting(found, records)
 
 
 def test_the_simplest_within_five_percent_is_named_beside_the_best():
@@ -244,10 +251,10 @@ def test_failures_and_what_is_missing_are_points_with_nulls():
 
 
 def test_rounds_that_differ_make_a_setting_unstable():
-    settings, _ = grid(request(workers=(0,)))
+    settings, _ = setting_points(request(workers=(0,)))
     ((setting, point),) = settings.items()
     records = [record(setting, point, 100), record(setting, point, 140, number=2)]
-    (found,) = points(settings, records)
+    (found,) = setting_records(settings, records)
     assert found["samples_per_s"] == 120
     assert (found["samples_per_s_low"], found["samples_per_s_high"]) == (100, 140)
     assert found["unstable_why"] == "rounds differ by 33%"
@@ -259,7 +266,7 @@ def test_nothing_that_worked_gives_no_advice():
 
 
 def test_a_line_says_what_is_not_the_default():
-    assert line(Setting(4, 3, True, 8)) == (
+    assert dataloader_line(LoaderSetting(4, 3, True, 8)) == (
         "DataLoader(dataset, batch_size=4, shuffle=True, num_workers=3, pin_memory=True, "
         "prefetch_factor=8, persistent_workers=True)"
     )
@@ -333,15 +340,15 @@ def test_a_sample_that_fails_later_fails_this_setting(load):
 
 
 def test_what_a_worker_raised_is_told_with_its_place():
-    from stepscope.workloads.load_source import told
+    from stepscope.workloads.measure.loader import one_line_error
 
     text = (
         "Caught KeyError in DataLoader worker process 1.\nOriginal Traceback (most recent call"
         ' last):\n  File "/home/me/data.py", line 12, in __getitem__\n  File "/x/site-packages/'
         "torch/y.py\", line 3, in get\nKeyError: 'a.png'\n"
     )
-    assert told(KeyError(text.replace("'", ""))).startswith("KeyError")
-    assert told(RuntimeError(text)) == "KeyError: 'a.png' (data.py:12)"
+    assert one_line_error(KeyError(text.replace("'", ""))).startswith("KeyError")
+    assert one_line_error(RuntimeError(text)) == "KeyError: 'a.png' (data.py:12)"
 
 
 @pytest.fixture
@@ -404,10 +411,10 @@ def test_a_grid_of_ones_own_dataset_runs_and_is_not_measured_twice(run, folder):
 
 def test_a_source_that_refuses_is_not_tried_with_every_setting(folder, monkeypatch):
     from stepscope.bench import run as grids
-    from stepscope.bench.results import open_results
+    from stepscope.bench.run import open_bench_folder
 
     asked = request(workers=(0, 2, 4))
-    settings, _ = grid(asked)
+    settings, _ = setting_points(asked)
     tried = []
 
     def measure(point, *_):
@@ -415,8 +422,8 @@ def test_a_source_that_refuses_is_not_tried_with_every_setting(folder, monkeypat
         return {**record(None, point, 0, "failed"), "exit_code": 2, "why": "a int is no Dataset"}
 
     with (
-        open_results(folder / "out", asked, {}, False, folder) as results,
+        open_bench_folder(folder / "out", asked, {}, False, folder) as results,
         pytest.raises(UsageError, match="a int is no Dataset"),
     ):
-        grids.run(asked, results, lambda _: None, measure, list(settings.values()))
+        grids.run_grid(asked, results, lambda _: None, measure, list(settings.values()))
     assert len(tried) == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.bench.point import MODES, SETTINGS, Point
+from stepscope.bench.grid import MODES, SETTINGS, Point
 from stepscope.workloads import arguments
 
 
@@ -63,6 +63,6 @@ def test_the_command_names_program_and_options():
 def test_the_programs_know_every_setting(mode):
     values = dict.fromkeys(SETTINGS[mode], 1) | {"data": "synthetic"}
     point = Point.of("gpt:tiny", mode, 4, "cpu", **{n: values[n] for n in SETTINGS[mode]})
-    asked = arguments.parse(mode, "", point.command(Path("m.json"))[1:])
+    asked = arguments.parse_arguments(mode, "", point.command(Path("m.json"))[1:])
     for name, value in point.settings:
         assert getattr(asked, name) == value, name

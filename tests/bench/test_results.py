@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 from measured import record
 
-from stepscope.bench.point import Point
-from stepscope.bench.request import Request
-from stepscope.bench.results import RECORDS, REQUEST, open_results, read_records
+from stepscope.bench.grid import BenchRequest, Point
+from stepscope.bench.run import RECORDS, REQUEST, open_bench_folder, read_records
 from stepscope.record.errors import UsageError
 
-REQUESTED = Request(models=("mlp",), modes=("train",), devices=("cpu",), batches=(4,))
+REQUESTED = BenchRequest(models=("mlp",), modes=("train",), devices=("cpu",), batches=(4,))
 MADE_WITH = {"torch": "2.13.0"}
 POINT = Point.of("mlp", "train", 4, "cpu")
 
@@ -21,7 +20,7 @@ def opened(tmp_path):
     """Opens the results in `tmp_path / "out"`."""
 
     def opened(request=REQUESTED, made_with=MADE_WITH, force=False, out=tmp_path / "out"):
-        return open_results(out, request, made_with, force, tmp_path)
+        return open_bench_folder(out, request, made_with, force, tmp_path)
 
     return opened
 

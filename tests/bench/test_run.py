@@ -10,14 +10,14 @@ import time
 import pytest
 from measured import failure, record
 
-from stepscope.bench.point import Point
-from stepscope.bench.request import Request
-from stepscope.bench.results import open_results
-from stepscope.bench.run import estimate, run
+from stepscope.bench.grid import BenchRequest, Point
+from stepscope.bench.run import open_bench_folder, remaining_seconds, run_grid
 from stepscope.record.errors import UsageError
 
 BATCHES = (4, 8, 16)
-REQUESTED = Request(models=("mlp",), modes=("infer",), devices=("cpu",), batches=BATCHES, rounds=3)
+REQUESTED = BenchRequest(
+    models=("mlp",), modes=("infer",), devices=("cpu",), batches=BATCHES, rounds=3
+)
 
 
 class Lab:
@@ -38,8 +38,8 @@ class Lab:
 
     def run(self, request=REQUESTED):
         """The records after a run."""
-        with open_results(self.folder, request, {}, False, self.folder.parent) as results:
-            run(request, results, self.heard.append, self.measure)
+        with open_bench_folder(self.folder, request, {}, False, self.folder.parent) as results:
+            run_grid(request, results, self.heard.append, self.measure)
             return results.records
 
 
@@ -85,7 +85,7 @@ def test_a_request_refused_by_the_first_program_is_an_error_and_no_result(lab):
     lab.outcomes[4] = lambda point: failure(point, exit_code=2, why="no CIFAR-10 in data")
     with pytest.raises(UsageError, match=r"^no CIFAR-10 in data$"):
         lab.run()
-    with open_results(lab.folder, REQUESTED, {}, False, lab.folder) as results:
+    with open_bench_folder(lab.folder, REQUESTED, {}, False, lab.folder) as results:
         assert results.records == []
 
 
@@ -109,8 +109,8 @@ def test_progress_tells_what_is_done_and_left(lab):
 def test_the_estimate_takes_each_point_as_long_as_it_took():
     quick, slow, new = (Point.of("mlp", "infer", batch, "cpu") for batch in (1, 2, 4))
     records = [record(quick, seconds=2.0), record(slow, seconds=10.0)]
-    assert estimate([(quick, 2), (slow, 2)], records) == 12.0
-    assert estimate([(new, 1)], records) == 6.0
+    assert remaining_seconds([(quick, 2), (slow, 2)], records) == 12.0
+    assert remaining_seconds([(new, 1)], records) == 6.0
 
 
 _KILLED = """
@@ -118,9 +118,9 @@ import sys
 from pathlib import Path
 
 from stepscope.bench import child, run
-from stepscope.bench.point import Point
-from stepscope.bench.request import Request
-from stepscope.bench.results import open_results
+from stepscope.bench.grid import Point
+from stepscope.bench.grid import Request
+from stepscope.bench.run import open_results
 
 class Tiny(Point):
     __slots__ = ()

@@ -3,14 +3,11 @@
 import pytest
 from handmade import Handmade
 
-from stepscope.bench.request import Request, Variant
+from stepscope.bench.grid import BenchRequest, Variant
 from stepscope.bench.studies import cpu_gpu, memory
-from stepscope.bench.studies.agreement import agreement, curves
-from stepscope.bench.studies.batch_search import largest_batch
-from stepscope.bench.studies.kinds import KindTime, step_times
-from stepscope.bench.studies.techniques import SINGLE, Technique, together
-from stepscope.bench.studies.why import arithmetic, explain
-from stepscope.bench.studies.window import short
+from stepscope.bench.studies.cpu_gpu import loss_curves, losses_agree, shortened
+from stepscope.bench.studies.memory import SINGLE, Technique, all_together, largest_batch
+from stepscope.bench.studies.operator_kinds import KindTime, arithmetic_of, explain, step_times
 from stepscope.record.errors import UsageError
 
 MS = 1_000_000
@@ -23,7 +20,7 @@ def quiet(_):
 def request(study, device="cpu", **more):
     options = {"batches": (8,), "rounds": 1, **more}
     settings = tuple(sorted(options.pop("settings", {}).items()))
-    return Request(("mlp",), ("train",), (device,), settings=settings, study=study, **options)
+    return BenchRequest(("mlp",), ("train",), (device,), settings=settings, study=study, **options)
 
 
 # ---- the CPU against the GPU
@@ -106,7 +103,7 @@ def ceilings(device, tell):
 
 @pytest.fixture
 def _with_gpu(monkeypatch):
-    monkeypatch.setattr(cpu_gpu, "no_cuda", lambda: None)
+    monkeypatch.setattr(cpu_gpu, "why_no_cuda", lambda: None)
 
 
 def studied(tmp_path, measure=None, record=recording, **more):
@@ -197,7 +194,7 @@ def test_an_interrupted_study_does_not_repeat_what_is_finished(tmp_path):
 
 
 def test_without_a_gpu_there_is_no_such_study(tmp_path, monkeypatch):
-    monkeypatch.setattr(cpu_gpu, "no_cuda", lambda: "no GPU is visible")
+    monkeypatch.setattr(cpu_gpu, "why_no_cuda", lambda: "no GPU is visible")
     with pytest.raises(UsageError, match="needs a GPU: no GPU is visible"):
         studied(tmp_path)
 
@@ -217,10 +214,10 @@ def test_what_a_study_cannot_answer_is_refused(tmp_path, change, words):
 
 
 def test_a_study_takes_one_model_and_trains_it(tmp_path):
-    two = Request(("mlp", "lstm"), ("train",), ("cpu",), study="memory")
+    two = BenchRequest(("mlp", "lstm"), ("train",), ("cpu",), study="memory")
     with pytest.raises(UsageError, match="one model, not 2"):
         memory.run(two, tmp_path, quiet)
-    infers = Request(("mlp",), ("infer",), ("cpu",), study="memory")
+    infers = BenchRequest(("mlp",), ("infer",), ("cpu",), study="memory")
     with pytest.raises(UsageError, match="trains its model"):
         memory.run(infers, tmp_path, quiet)
 
@@ -228,15 +225,15 @@ def test_a_study_takes_one_model_and_trains_it(tmp_path):
 def test_losses_that_are_no_numbers_do_not_count():
     ours = {"losses": [[1, None], [2, 0.5]], "final_loss": None, "final_score": None}
     theirs = {"losses": [[1, 1.0], [2, 0.4], [3, 0.3]], "final_loss": 0.3, "final_score": 0.5}
-    found = agreement(ours, theirs)
+    found = losses_agree(ours, theirs)
     assert found["first_loss_relative"] == pytest.approx(0.2)
     assert found["same"] is None
-    assert len(curves(ours, theirs)["losses"]) == 2
+    assert len(loss_curves(ours, theirs)["losses"]) == 2
 
 
 def test_scores_a_point_apart_are_not_the_same():
-    assert agreement({"final_score": 0.90}, {"final_score": 0.92})["same"] is False
-    assert agreement({"final_loss": 1.0}, {"final_loss": 1.005})["same"] is True
+    assert losses_agree({"final_score": 0.90}, {"final_score": 0.92})["same"] is False
+    assert losses_agree({"final_loss": 1.0}, {"final_loss": 1.005})["same"] is True
 
 
 # ---- operators by kind
@@ -319,10 +316,10 @@ def test_unknown_ceilings_promise_nothing():
 
 
 def test_products_compute_in_tf32_only_where_that_was_asked():
-    assert arithmetic("convolution", "tf32", ()) == "tf32"
-    assert arithmetic("matmul", "tf32", ()) == "fp32"
-    assert arithmetic("matmul", "tf32", ("tf32=on",)) == "tf32"
-    assert arithmetic("matmul", "bf16", ()) == "bf16"
+    assert arithmetic_of("convolution", "tf32", ()) == "tf32"
+    assert arithmetic_of("matmul", "tf32", ()) == "fp32"
+    assert arithmetic_of("matmul", "tf32", ("tf32=on",)) == "tf32"
+    assert arithmetic_of("matmul", "bf16", ()) == "bf16"
 
 
 # ---- the largest batch
@@ -510,19 +507,19 @@ def test_the_cpu_needs_a_limit_and_the_batch_room_below_it(tmp_path):
 
 def test_all_together_leaves_out_what_does_not_go_together():
     clash = Technique("graph", ("cuda_graph",))
-    found = together([*SINGLE[:2], clash])
+    found = all_together([*SINGLE[:2], clash])
     assert "amp=bf16" in found.fixes
-    assert together(SINGLE[:1]) is None
+    assert all_together(SINGLE[:1]) is None
 
 
 # ---- the recording
 
 
 def test_a_recording_takes_few_steps_of_samples_on_the_device():
-    from stepscope.bench.point import Point
+    from stepscope.bench.grid import Point
 
     point = Point.of("mlp", "train", 8, "cpu", data="synthetic", epochs=3, samples=500, seed=1)
-    settings = dict(short(point).settings)
+    settings = dict(shortened(point).settings)
     assert settings["data"] == "resident"
     assert settings["seed"] == 1
     assert "epochs" not in settings

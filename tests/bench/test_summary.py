@@ -6,15 +6,13 @@ import pytest
 from measured import MACHINE, failure, measured, record
 
 from stepscope.bench.ceilings import matmul_ceilings
-from stepscope.bench.document import document
-from stepscope.bench.point import Point
-from stepscope.bench.request import Request
-from stepscope.bench.summary import summarize
+from stepscope.bench.grid import BenchRequest, Point
+from stepscope.bench.summary import bench_document, summarize
 from stepscope.record.errors import StepscopeError
 
 TRAIN = Point.of("mlp", "train", 4, "cpu")
 FIXED = Point.of("mlp", "train", 4, "cpu", ("amp=bf16",))
-REQUESTED = Request(models=("mlp",), modes=("train",), devices=("cpu",), batches=(4,))
+REQUESTED = BenchRequest(models=("mlp",), modes=("train",), devices=("cpu",), batches=(4,))
 KEYS = {
     *("key", "model", "mode", "batch", "device", "fixes", "variant", "status", "why"),
     *("not_applied", "rounds", "samples_per_s", "batches_per_s", "mean_ms", "mean_low_ms"),
@@ -158,7 +156,7 @@ def test_mfu_is_the_share_of_what_products_reach_in_the_same_arithmetic():
 
 
 def test_energy_carbon_and_cost_per_sample():
-    asked = Request(
+    asked = BenchRequest(
         models=("mlp",),
         modes=("train",),
         devices=("cuda",),
@@ -206,7 +204,7 @@ def test_fixes_that_took_hold_of_nothing_are_named():
 
 def test_the_document_names_machine_versions_request_and_noise():
     records = [record(TRAIN, 1, 10.0), record(TRAIN, 2, 10.1)]
-    found = document(REQUESTED, records, {}, "stepscope bench mlp", "2026-01-01", ["a note"])
+    found = bench_document(REQUESTED, records, {}, "stepscope bench mlp", "2026-01-01", ["a note"])
     assert found["schema"] == "stepscope.bench/1"
     assert found["machine"]["cpu"]
     assert found["versions"]["stepscope"]
@@ -219,14 +217,14 @@ def test_the_document_names_machine_versions_request_and_noise():
 
 
 def test_a_document_without_points_is_whole():
-    found = document(REQUESTED, [], {}, "", "", study={"name": "memory"})
+    found = bench_document(REQUESTED, [], {}, "", "", study={"name": "memory"})
     assert (found["points"], found["noise_floor"]) == ([], None)
     assert found["study"] == {"name": "memory"}
 
 
 def test_ceilings_known_before_are_not_measured_again(monkeypatch):
     known = {"ceilings": {"matmul_fp32_tflops": {"value": 2.0}, "launch_us": {"value": 3.0}}}
-    monkeypatch.setattr("stepscope.hardware.ceilings.load_ceilings", lambda key: known)
+    monkeypatch.setattr("stepscope.hardware.ceiling_cache.load_ceilings", lambda key: known)
     told = []
     assert matmul_ceilings(["cpu"], told.append) == ({"cpu": {"fp32": 2.0}}, [])
     assert told == []
@@ -235,9 +233,9 @@ def test_ceilings_known_before_are_not_measured_again(monkeypatch):
 def test_ceilings_not_known_are_measured_once_and_kept(monkeypatch):
     made = {"ceilings": {"matmul_bf16_tflops": {"value": 4.0}}}
     kept = []
-    monkeypatch.setattr("stepscope.hardware.ceilings.load_ceilings", lambda key: None)
-    monkeypatch.setattr("stepscope.hardware.ceilings.measure", lambda device, key: made)
-    monkeypatch.setattr("stepscope.hardware.ceilings.save_ceilings", kept.append)
+    monkeypatch.setattr("stepscope.hardware.ceiling_cache.load_ceilings", lambda key: None)
+    monkeypatch.setattr("stepscope.hardware.ceilings.measure_ceilings", lambda device, key: made)
+    monkeypatch.setattr("stepscope.hardware.ceiling_cache.save_ceilings", kept.append)
     told = []
     assert matmul_ceilings(["cpu"], told.append) == ({"cpu": {"bf16": 4.0}}, [])
     assert kept == [made]
@@ -248,8 +246,8 @@ def test_ceilings_that_cannot_be_measured_are_a_note(monkeypatch):
     def broken(device, key):
         raise StepscopeError("the device is gone")
 
-    monkeypatch.setattr("stepscope.hardware.ceilings.load_ceilings", lambda key: None)
-    monkeypatch.setattr("stepscope.hardware.ceilings.measure", broken)
+    monkeypatch.setattr("stepscope.hardware.ceiling_cache.load_ceilings", lambda key: None)
+    monkeypatch.setattr("stepscope.hardware.ceilings.measure_ceilings", broken)
     found, notes = matmul_ceilings(["cpu"], lambda text: None)
     assert found == {"cpu": {}}
     assert notes == ["no MFU on cpu: the device is gone"]

@@ -147,12 +147,12 @@ def test_halves_follow_from_names_alone_and_are_about_equal(load):
 
 
 def test_fixes_and_workloads_are_ones_there_are(load):
-    from stepscope.fixes.catalogue import parse
+    from stepscope.fixes.registry import parse_fixes
 
     programs = load("_predictions_programs")
     for device, known in programs.PROGRAMS.items():
         for name, program in known.items():
-            assert all(parse([fix]) for fix in program.fixes)
+            assert all(parse_fixes([fix]) for fix in program.fixes)
             words = programs.arguments(name, device)
             if words[0] == "-m":
                 assert words[1].startswith("stepscope.workloads.")

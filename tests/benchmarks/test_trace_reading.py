@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from plain import TRACES, read_plain
 
-from stepscope.analyze.timeline.devicework import device_work
-from stepscope.analyze.timeline.intervals import total
+from stepscope.analyze.timeline.intervals import device_work, total
 from stepscope.record.timeline import Timeline
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"

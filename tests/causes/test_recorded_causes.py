@@ -8,7 +8,7 @@ import pytest
 from recorded import ARCHIVES, LARGEST, unpack
 from table import GOAL, LEAST, judged, programs
 
-from stepscope.analyze.summary import summarize
+from stepscope.analyze.run.summary import summarize
 from stepscope.diagnose.findings import with_findings
 
 RECORDED = sorted(path.stem for path in ARCHIVES.glob("*.zip"))

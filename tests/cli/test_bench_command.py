@@ -13,9 +13,9 @@ import psutil
 import pytest
 from measured import failure, record
 
-from stepscope.bench import child
+from stepscope.bench import measure_point
 from stepscope.cli.main import main
-from stepscope.hardware.ceiling_cache import SCHEMA, save_ceilings
+from stepscope.hardware.ceiling_cache import CEILINGS_SCHEMA, save_ceilings
 from stepscope.hardware.ceilings import device_key
 
 STEPSCOPE = [sys.executable, "-m", "stepscope.cli.main"]
@@ -41,7 +41,11 @@ def keep_ceilings():
     """As if they had been measured here before."""
     fp32 = {"value": 2.0, "spread": 0.01}
     save_ceilings(
-        {"schema": SCHEMA, "key": device_key("cpu"), "ceilings": {"matmul_fp32_tflops": fp32}}
+        {
+            "schema": CEILINGS_SCHEMA,
+            "key": device_key("cpu"),
+            "ceilings": {"matmul_fp32_tflops": fp32},
+        }
     )
 
 
@@ -58,7 +62,7 @@ def measured(monkeypatch):
                 raise found
             return found
 
-        monkeypatch.setattr(child, "measure", measure)
+        monkeypatch.setattr(measure_point, "measure", measure)
         return seen
 
     return measured
@@ -66,7 +70,7 @@ def measured(monkeypatch):
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    monkeypatch.setattr("stepscope.bench.ask.no_cuda", lambda: "no GPU is visible")
+    monkeypatch.setattr("stepscope.bench.build_request.why_no_cuda", lambda: "no GPU is visible")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from stepscope.cli.doctor import doctor
 from stepscope.hardware import ceilings, machine
 from stepscope.hardware.ceiling_cache import cache_file
 from stepscope.record.errors import MissingExtra
-from stepscope.report.doctor import render
+from stepscope.report.render.terminal.doctor import doctor_screen
 
 NAMES = {
     "matmul_fp32_tflops": 51.2,
@@ -69,7 +69,7 @@ class Stub:
 def stub(tmp_path, monkeypatch):
     monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
     stub = Stub()
-    monkeypatch.setattr(ceilings, "measure", stub)
+    monkeypatch.setattr(ceilings, "measure_ceilings", stub)
     return stub
 
 
@@ -142,7 +142,7 @@ def test_without_torch_the_rest_is_still_shown(stub, monkeypatch):
     def refuse(*args):
         raise MissingExtra("torch", "torch", "measuring ceilings")
 
-    monkeypatch.setattr(ceilings, "measure", refuse)
+    monkeypatch.setattr(ceilings, "measure_ceilings", refuse)
     monkeypatch.setattr(machine, "torch_build", lambda: None)
     result = run()
     assert result.exit_code == 0
@@ -158,7 +158,7 @@ def test_a_cache_that_cannot_be_written_is_said(stub, tmp_path):
 
 
 def machine_with_gpus():
-    described = machine.describe()
+    described = machine.describe_machine()
     described["gpus"] = [GPU | {"index": index} for index in range(2)]
     described["topology"] = [{"a": 0, "b": 1, "link": "NVLink"}]
     described["driver"] = "580.95"
@@ -181,7 +181,7 @@ def screen_of_gpus(**changes):
         "cautions": ["The CPU governor is powersave: clocks, and step times, may wander."],
         "problem": None,
     }
-    return render(document | changes).plain
+    return doctor_screen(document | changes).plain
 
 
 def test_gpus_links_and_long_names_fit_the_screen():
@@ -209,7 +209,7 @@ def test_outputs_without_unicode_get_ascii():
         "cautions": [],
         "problem": None,
     }
-    assert render(document, ascii_only=True).plain.isascii()
+    assert doctor_screen(document, ascii_only=True).plain.isascii()
 
 
 def test_importing_the_command_is_light():

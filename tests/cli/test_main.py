@@ -4,8 +4,7 @@ import click
 import pytest
 
 from stepscope import __version__
-from stepscope.cli.defaults import defaults
-from stepscope.cli.main import COMMANDS, main, stepscope
+from stepscope.cli.main import COMMANDS, defaults, main, stepscope
 from stepscope.record.errors import BrokenRun, MissingExtra, StepscopeError, UsageError
 
 

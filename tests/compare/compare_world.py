@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import numpy as np
 
-from stepscope.compare.sides import Item, Side
+from stepscope.compare.items import Item, Side
 
 MACHINE = {
     "cpu": {"model": "Some CPU", "usable_cores": 8},

@@ -4,12 +4,19 @@ import pytest
 from bench_documents import document, point
 from compare_world import item, run, times
 
-from stepscope.compare.document import compare
-from stepscope.compare.items import AS_IT_IS, WITH_FIXES, bench_items, run_items, tune_items
-from stepscope.compare.pairing import paired
-from stepscope.compare.series import trace_series
-from stepscope.compare.settings import configuration
-from stepscope.compare.sides import Side, merged
+from stepscope.compare.document import compare_results
+from stepscope.compare.items import (
+    BASELINE_ITEM,
+    FIXED_ITEM,
+    Side,
+    bench_items,
+    merge_items,
+    run_items,
+    trace_series,
+    tune_items,
+)
+from stepscope.compare.settings import setting_differences
+from stepscope.compare.verdicts import pair_items
 from stepscope.record.errors import UsageError
 
 
@@ -67,8 +74,8 @@ def test_a_tune_is_the_program_as_it_is_and_with_its_fixes():
     ]
     found = tune_items({"final": {"trials": [3, 4]}}, trials)
     assert [(one.key, one.series) for one in found] == [
-        (AS_IT_IS, ((11.0,),)),
-        (WITH_FIXES, ((5.0,),)),
+        (BASELINE_ITEM, ((11.0,),)),
+        (FIXED_ITEM, ((5.0,),)),
     ]
 
 
@@ -96,37 +103,41 @@ def test_the_steps_of_a_trace_are_its_series():
 def test_points_are_matched_and_those_of_one_side_named():
     ours = bench(item(times(), key="a", label="A"), item(times(), key="b", label="B"))
     theirs = bench(item(times(), key="b", label="B"), item(times(), key="c", label="C"))
-    pairs, left_out = paired([ours], [theirs])
+    pairs, left_out = pair_items([ours], [theirs])
     assert [pair.base.key for pair in pairs] == ["b"]
     assert left_out == ["A", "C"]
 
 
 def test_single_points_are_compared_whatever_they_are_of():
-    pairs, _ = paired([bench(item(times(), key="a"))], [bench(item(times(), key="b"))])
+    pairs, _ = pair_items([bench(item(times(), key="a"))], [bench(item(times(), key="b"))])
     assert len(pairs) == 1
 
 
 def test_nothing_in_common_is_one_line():
     several = bench(item(times(), key="a"), item(times(), key="b"))
     with pytest.raises(UsageError, match="grid is a bench of 2 points, run is a run"):
-        paired([several], [run()])
+        pair_items([several], [run()])
 
 
 def test_results_of_a_side_bring_their_processes_together():
-    found = merged((bench(item(times(), key="a")), bench(item(times(), key="a", samples=None))))
+    found = merge_items(
+        (bench(item(times(), key="a")), bench(item(times(), key="a", samples=None)))
+    )
     assert len(found["a"].series) == 2
     assert found["a"].samples == 32.0
 
 
 def test_of_a_tune_a_run_meets_what_it_came_to():
-    tuned = Side("tune", "t", {}, (item(times(), key=AS_IT_IS), item(times(5.0), key=WITH_FIXES)))
-    pairs, _ = paired([run()], [tuned])
-    assert [pair.other.key for pair in pairs] == [WITH_FIXES]
+    tuned = Side(
+        "tune", "t", {}, (item(times(), key=BASELINE_ITEM), item(times(5.0), key=FIXED_ITEM))
+    )
+    pairs, _ = pair_items([run()], [tuned])
+    assert [pair.other.key for pair in pairs] == [FIXED_ITEM]
 
 
 def test_of_different_kinds_only_settings_of_both_are_held_against_each_other():
     tuned = Side("tune", "t", {"run": {"program": "/x/train.py", "argv": ["--epochs", "4"]}}, ())
-    assert [row["what"] for row in configuration([run()], [tuned])] == ["arguments"]
+    assert [row["what"] for row in setting_differences([run()], [tuned])] == ["arguments"]
 
 
 def test_a_grid_with_one_slower_point_is_slower():
@@ -134,7 +145,7 @@ def test_a_grid_with_one_slower_point_is_slower():
     theirs = bench(
         *(item(*(times(10 + k, 5 + n + 9 * k) for n in range(3)), key=str(k)) for k in range(3))
     )
-    found = compare([ours], [theirs], max_regression=0.05)
+    found = compare_results([ours], [theirs], max_regression=0.05)
     assert (found["verdict"], found["exit_code"]) == ("SLOWER", 1)
     assert [one["verdict"] for one in found["items"]] == ["SAME", "SLOWER", "SLOWER"]
     assert found["why"] == []

@@ -3,11 +3,18 @@
 import pytest
 from handmade import Handmade
 
-from stepscope.compare.blame import blames
-from stepscope.compare.kernels import compared, rows
-from stepscope.compare.matching import Matched, match
-from stepscope.compare.why import sentences, signed
-from stepscope.compare.work import KERNELS, OPERATORS, Recorded, Work, recorded
+from stepscope.compare.kernels import (
+    KERNELS,
+    OPERATORS,
+    Matched,
+    TypicalStep,
+    Work,
+    compare_kernels,
+    kernel_rows,
+    match_work,
+    typical_step,
+)
+from stepscope.compare.why import operator_changes, signed, why_sentences
 
 
 def work(name, ms=1.0, operator="aten::mm", phase="forward", line=None):
@@ -15,18 +22,18 @@ def work(name, ms=1.0, operator="aten::mm", phase="forward", line=None):
 
 
 def table(base, other, unit=KERNELS):
-    return compared(Recorded(unit, tuple(base)), Recorded(unit, tuple(other)))
+    return compare_kernels(TypicalStep(unit, tuple(base)), TypicalStep(unit, tuple(other)))
 
 
 def test_kernels_are_matched_by_name_and_position():
     base, other = ([work(name) for name in names] for names in ("abcb", "axbcb"))
-    assert match(base, other) == Matched([(0, 0), (1, 2), (2, 3), (3, 4)], [], [1])
+    assert match_work(base, other) == Matched([(0, 0), (1, 2), (2, 3), (3, 4)], [], [1])
 
 
 def test_very_long_steps_are_matched_in_turn(monkeypatch):
-    monkeypatch.setattr("stepscope.compare.matching._MOST", 0)
+    monkeypatch.setattr("stepscope.compare.kernels._MOST", 0)
     base, other = ([work(name) for name in names] for names in ("aab", "aba"))
-    assert match(base, other) == Matched([(0, 0), (1, 2), (2, 1)], [], [])
+    assert match_work(base, other) == Matched([(0, 0), (1, 2), (2, 1)], [], [])
 
 
 def test_changes_add_up_to_that_of_the_step():
@@ -43,20 +50,23 @@ def test_changes_add_up_to_that_of_the_step():
 def test_each_kernel_is_new_gone_slower_faster_more_fewer_or_the_same():
     base = [work(name, ms) for name, ms in [("s", 1), ("f", 2), ("m", 1), ("g", 1), ("e", 1)]]
     other = [work(n, ms) for n, ms in [("s", 2), ("f", 1), ("m", 1), ("m", 1), ("n", 1), ("e", 1)]]
-    changes = {row.name: row.change for row in rows(base, other)}
+    changes = {row.name: row.change for row in kernel_rows(base, other)}
     assert changes == {
         "s": "slower", "f": "faster", "m": "more", "g": "gone", "n": "new", "e": "same"
     }  # fmt: skip
 
 
 def test_a_device_is_not_compared_with_a_host():
-    assert compared(Recorded(KERNELS, (work("a"),)), Recorded(OPERATORS, (work("a"),))) is None
+    assert (
+        compare_kernels(TypicalStep(KERNELS, (work("a"),)), TypicalStep(OPERATORS, (work("a"),)))
+        is None
+    )
 
 
 def test_new_kernels_are_told_with_operator_and_place():
     line = "proj/model.py(88): forward"
     new = [work("gather", 0.3, "aten::index", line=line)] * 12
-    (first, *_) = blames(table([work("a")], [work("a"), *new]))
+    (first, *_) = operator_changes(table([work("a")], [work("a"), *new]))
     assert first.text == "12 new kernels from aten::index in forward (model.py:88)"
     assert first.delta_ms == pytest.approx(3.6)
 
@@ -70,30 +80,30 @@ def test_new_kernels_are_told_with_operator_and_place():
 )
 def test_kernels_that_went_or_were_replaced_are_told(base, other, text):
     found = table([work(name) for name in base], [work(name) for name in other])
-    assert blames(found)[0].text == text
+    assert operator_changes(found)[0].text == text
 
 
 def test_operators_of_a_host_are_told_as_calls():
     found = table([], [work("aten::index", operator="aten::index")] * 3, OPERATORS)
-    assert blames(found)[0].text == "3 new calls of aten::index"
+    assert operator_changes(found)[0].text == "3 new calls of aten::index"
 
 
 def test_other_work_explains_a_phase_before_work_that_only_took_longer():
     kernels = table([work("a", 1.0, "aten::mm")], [work("a", 3.0, "aten::mm"),
                                                    work("n", 1.0, "aten::index")])  # fmt: skip
     phase = {"name": "forward", "base_ms": 5.0, "other_ms": 8.0, "delta_ms": 3.0}
-    assert sentences([phase], kernels, []) == ["forward +3.0 ms: 1 new kernel from aten::index"]
+    assert why_sentences([phase], kernels, []) == ["forward +3.0 ms: 1 new kernel from aten::index"]
 
 
 def test_what_explains_too_little_of_a_phase_is_not_named():
     kernels = table([work("a", 1.0)], [work("a", 1.1)])
     phase = {"name": "forward", "base_ms": 5.0, "other_ms": 8.0, "delta_ms": 3.0}
-    assert sentences([phase], kernels, []) == ["forward +3.0 ms"]
+    assert why_sentences([phase], kernels, []) == ["forward +3.0 ms"]
 
 
 def test_without_phases_the_recorded_work_speaks():
     kernels = table([work("a", 1.0)], [work("a", 2.0)])
-    assert sentences([], kernels, []) == ["forward +1.0 ms: 1 kernel of aten::mm slower"]
+    assert why_sentences([], kernels, []) == ["forward +1.0 ms: 1 kernel of aten::mm slower"]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +129,7 @@ def trained(extra=0):
 
 
 def test_a_typical_step_of_a_timeline_is_compared_with_another():
-    found = compared(recorded(trained(), None), recorded(trained(3), None))
+    found = compare_kernels(typical_step(trained(), None), typical_step(trained(3), None))
     assert (found["base_count"], found["other_count"], found["new"]) == (1, 4, 3)
     assert found["rows"][0]["operator"] == "aten::index"
     assert found["delta_ms"] == pytest.approx(15e-6)
@@ -130,7 +140,7 @@ def test_without_a_device_operators_count_their_own_time():
     made.annotation("ProfilerStep#0", 0, 1000)
     made.operator("aten::linear", 100, 500)
     made.operator("aten::addmm", 200, 400)
-    found = recorded(made.timeline(), None)
+    found = typical_step(made.timeline(), None)
     assert found.unit == OPERATORS
     assert {one.name: one.ms for one in found.works} == {
         "aten::linear": pytest.approx(200e-6), "aten::addmm": pytest.approx(200e-6)
@@ -143,7 +153,7 @@ def test_lines_come_from_the_recording_with_stacks():
     made.python("proj/model.py(88): forward", 5, 500)
     made.operator("aten::index", 100, 200)
     made.work(300, 320, (110, 120), "gather")
-    found = recorded(trained(1), made.timeline())
+    found = typical_step(trained(1), made.timeline())
     assert {one.name: one.line for one in found.works} == {
         "gemm": None, "gather": "proj/model.py(88): forward"
     }  # fmt: skip

@@ -2,8 +2,8 @@
 
 from compare_world import item, run, times
 
-from stepscope.compare.document import compare
-from stepscope.compare.sides import Side
+from stepscope.compare.document import compare_results
+from stepscope.compare.items import Side
 
 
 def trace(how="ProfilerStep"):
@@ -23,36 +23,38 @@ def busy(name, load):
 
 
 def test_the_first_note_counts_processes_and_steps():
-    assert compare([run()], [run()])["notes"][0].startswith(
+    assert compare_results([run()], [run()])["notes"][0].startswith(
         "one process a side, 120 and 120 steps; no noise floor is known for them: 15%"
     )
-    assert compare([run(), run(seed=1)], [run()])["notes"][0].startswith("2 and 1 processes")
+    assert compare_results([run(), run(seed=1)], [run()])["notes"][0].startswith(
+        "2 and 1 processes"
+    )
 
 
 def test_different_batches_are_said():
-    found = compare([run()], [run(samples=64.0)])["notes"]
+    found = compare_results([run()], [run(samples=64.0)])["notes"]
     assert "32 samples a step against 64: times of a sample are compared" in found
 
 
 def test_what_disturbed_a_run_is_said_with_the_runs_it_befell():
     quiet = busy("a", 1.0)
-    found = compare([quiet], [busy(name, 6.0) for name in "bcd"])["notes"]
+    found = compare_results([quiet], [busy(name, 6.0) for name in "bcd"])["notes"]
     assert found[1:] == ["the processor had other work: b, c and 1 more"]
 
 
 def test_throttling_and_other_processes_on_the_gpu_are_said():
     hot = run(name="b", gpu__throttled_by=["power cap"], gpu__other_processes=1.0)
-    found = compare([run()], [hot])["notes"]
+    found = compare_results([run()], [hot])["notes"]
     assert found[1:] == ["clocks were held down by power cap: b", "other processes used the GPU: b"]
 
 
 def test_phases_that_two_clocks_saw_are_said():
-    found = compare([run(phases_seen_by="host")], [run(phases_seen_by="device")])["notes"]
+    found = compare_results([run(phases_seen_by="host")], [run(phases_seen_by="device")])["notes"]
     assert "phases are the host's in some runs and the device's in others" in found
 
 
 def test_recordings_are_said_to_be_some():
-    found = compare([trace()], [trace("whole")])["notes"]
+    found = compare_results([trace()], [trace("whole")])["notes"]
     assert found[1:] == [
         "times are of recorded steps, which recording makes longer",
         "no steps were found in a recording: it counts as a single one",

@@ -3,19 +3,17 @@
 import pytest
 from compare_world import item, run, times
 
-from stepscope.compare.document import compare
-from stepscope.compare.floors import standing
-from stepscope.compare.gate import exit_code, limit
-from stepscope.compare.verdicts import Pair, judged, overall
-from stepscope.hardware.noise_cache import Floor
+from stepscope.compare.document import compare_results, exit_code, parse_limit
+from stepscope.compare.verdicts import Pair, decisive_item, floor_of_pair, judge_pair
+from stepscope.hardware.noise_floors import NoiseFloor
 from stepscope.record.errors import UsageError
 
-QUIET = Floor(0.01, 6, True)
+QUIET = NoiseFloor(0.01, 6, True)
 
 
 def verdict(base, other, stored=QUIET, pairs=1, **more):
     pair = Pair(item(*base, **more), item(*other, **more))
-    return judged(pair, lambda one: stored, False, pairs)
+    return judge_pair(pair, lambda one: stored, False, pairs)
 
 
 def test_a_step_that_takes_longer_is_slower_by_so_much():
@@ -55,27 +53,27 @@ def test_uneven_steps_of_single_processes_are_believed_even_less():
 
 def test_three_processes_a_side_stand_on_their_own_noise():
     base = [times(10.0 + n / 10, seed=n) for n in range(3)]
-    found = standing(base, base, Floor(0.5, 6, True), recorded=False)
+    found = floor_of_pair(base, base, NoiseFloor(0.5, 6, True), recorded=False)
     assert found.share < 0.1
     assert "their noise floor" in found.source
 
 
 def test_a_stored_floor_says_whose_it_is():
     base = [times(10.0)]
-    own = standing(base, base, QUIET, recorded=False).source
-    others = standing(base, base, Floor(0.08, 12, False), recorded=False).source
+    own = floor_of_pair(base, base, QUIET, recorded=False).source
+    others = floor_of_pair(base, base, NoiseFloor(0.08, 12, False), recorded=False).source
     assert own == "this machine's noise floor is taken to be 5.0%, from 6 processes of this"
     assert "8.0%, from 12 processes of other programs" in others
 
 
 def test_recordings_have_a_wide_floor_whatever_is_stored():
     base = [times(10.0)]
-    assert standing(base, base, QUIET, recorded=True).share == 0.15
+    assert floor_of_pair(base, base, QUIET, recorded=True).share == 0.15
 
 
 def test_steps_of_different_batches_are_compared_by_sample():
     pair = Pair(item(times(10.0), samples=32.0), item(times(20.0), samples=64.0))
-    found = judged(pair, lambda one: QUIET, False)
+    found = judge_pair(pair, lambda one: QUIET, False)
     assert found["per"] == "sample"
     assert abs(found["change"]) < 0.01
     assert found["base_samples_per_s"] == pytest.approx(found["other_samples_per_s"], rel=0.01)
@@ -98,18 +96,18 @@ def test_of_many_pairs_each_interval_is_wider():
 )
 def test_the_worst_pair_speaks_for_all(verdicts, expected):
     items = [{"verdict": one, "change": n / 10} for n, one in enumerate(verdicts)]
-    assert overall(items)["verdict"] == expected
+    assert decisive_item(items)["verdict"] == expected
 
 
 @pytest.mark.parametrize(("text", "share"), [("5%", 0.05), ("0.05", 0.05), (" 2.5 %", 0.025)])
 def test_a_limit_is_percent_or_a_share(text, share):
-    assert limit(text) == pytest.approx(share)
+    assert parse_limit(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["5", "much", "-1%", "5%%", "", "nan"])
 def test_a_limit_that_is_no_share_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match=r"5% or 0\.05") as problem:
-        limit(text)
+        parse_limit(text)
     assert "\n" not in str(problem.value)
 
 
@@ -133,7 +131,7 @@ def test_the_exit_code_is_1_only_where_the_near_end_is_beyond_the_limit(
 def test_several_runs_of_a_side_are_its_processes():
     base = [run(10.0, f"a{n}", seed=n) for n in range(3)]
     other = [run(11.0, f"b{n}", seed=n + 5) for n in range(3)]
-    found = compare(base, other, max_regression=0.05)
+    found = compare_results(base, other, max_regression=0.05)
     assert found["verdict"] == "SLOWER"
     assert found["exit_code"] == 1
     assert found["items"][0]["base_processes"] == 3
@@ -142,4 +140,4 @@ def test_several_runs_of_a_side_are_its_processes():
 
 def test_a_training_is_not_compared_with_an_inference():
     with pytest.raises(UsageError, match="a is a training and b an inference"):
-        compare([run(name="a")], [run(name="b", what="inference")])
+        compare_results([run(name="a")], [run(name="b", what="inference")])

@@ -3,8 +3,8 @@
 import pytest
 from diagnosing import case, finding
 
-from stepscope.diagnose.baseline import baseline
 from stepscope.diagnose.headroom import headroom
+from stepscope.diagnose.key_questions import answer_questions
 
 TRACE = {
     "steps": {"count": 2},
@@ -29,7 +29,10 @@ NONE = {
 
 
 def answers(one, findings=()):
-    return {answer.question: answer for answer in baseline(one, findings, headroom(findings, one))}
+    return {
+        answer.question: answer
+        for answer in answer_questions(one, findings, headroom(findings, one))
+    }
 
 
 def on_gpu(busy=0.4, **more):
@@ -109,7 +112,7 @@ def test_nothing_found_is_an_answer():
 
 
 def test_every_question_is_always_there():
-    one = [answer.question for answer in baseline(on_gpu(), (), None)]
-    other = [answer.question for answer in baseline(case(), (), None)]
+    one = [answer.question for answer in answer_questions(on_gpu(), (), None)]
+    other = [answer.question for answer in answer_questions(case(), (), None)]
     assert one == other
     assert len(one) == 10

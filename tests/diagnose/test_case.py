@@ -3,7 +3,7 @@
 import pytest
 from diagnosing import Parts, case
 
-from stepscope.diagnose.case import case_of_run, ranged
+from stepscope.diagnose.case import case_of_run, speedup_range
 
 
 def test_a_replay_is_told_of_the_bare_step():
@@ -34,10 +34,10 @@ def test_ranges_stay_sane_however_much_is_gained_and_however_rough_the_model(lef
 
 
 def test_the_models_error_counts_for_what_changes_only():
-    little, much = ranged(1.02, 0.0, 0.2), ranged(2.0, 0.0, 0.2)
+    little, much = speedup_range(1.02, 0.0, 0.2), speedup_range(2.0, 0.0, 0.2)
     assert little[1] / 1.02 < 1.03
     assert much[1] / 2.0 > 1.1
-    assert ranged(0.5)[0] < 0.5 < ranged(0.5)[1] < 1
+    assert speedup_range(0.5)[0] < 0.5 < speedup_range(0.5)[1] < 1
 
 
 def test_what_gains_nothing_is_not_predicted():

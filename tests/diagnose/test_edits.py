@@ -3,7 +3,7 @@
 import pytest
 from diagnosing import finding
 
-from stepscope.diagnose.edits import statement, with_edit
+from stepscope.diagnose.source_edits import statement, with_edit
 from stepscope.record.finding import FixRef, Place
 
 LINES = {

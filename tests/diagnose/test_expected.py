@@ -3,8 +3,8 @@
 import pytest
 from diagnosing import Parts, case
 
-from stepscope.diagnose import expected as module
-from stepscope.diagnose.expected import expected
+from stepscope.diagnose import headroom as module
+from stepscope.diagnose.headroom import predict_fix
 from stepscope.record.finding import FixRef
 
 FIX = FixRef("workers", "2")
@@ -17,7 +17,7 @@ def changing(monkeypatch, *changes):
 
 def test_a_fix_is_worth_what_its_changes_are(monkeypatch):
     changing(monkeypatch, "a")
-    found = expected(case(200.0, model=Parts(a=10.0, b=40.0)), FIX)
+    found = predict_fix(case(200.0, model=Parts(a=10.0, b=40.0)), FIX)
     assert found.speedup == pytest.approx(1.25)
     assert found.step_ms == pytest.approx(160)
     assert found.low < 1.25 < found.high
@@ -26,13 +26,13 @@ def test_a_fix_is_worth_what_its_changes_are(monkeypatch):
 
 def test_a_loss_is_told_too(monkeypatch):
     changing(monkeypatch, "a")
-    found = expected(case(200.0, model=Parts(a=-10.0, b=40.0)), FIX)
+    found = predict_fix(case(200.0, model=Parts(a=-10.0, b=40.0)), FIX)
     assert found.speedup == pytest.approx(0.75)
     assert found.high < 1
 
 
 def test_nothing_is_told_where_nothing_is_known(monkeypatch):
     changing(monkeypatch, "a")
-    assert expected(case(), FIX) is None
+    assert predict_fix(case(), FIX) is None
     changing(monkeypatch)
-    assert expected(case(model=Parts(a=1.0)), FIX) is None
+    assert predict_fix(case(model=Parts(a=1.0)), FIX) is None

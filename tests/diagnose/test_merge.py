@@ -4,7 +4,7 @@ import pytest
 from diagnosing import Parts, case, finding
 
 from stepscope.diagnose.case import Rule
-from stepscope.diagnose.merge import merged
+from stepscope.diagnose.ranking import merged
 from stepscope.diagnose.rules import RULES
 from stepscope.record.finding import Evidence, FixRef, Place
 

@@ -4,7 +4,7 @@ from itertools import permutations
 
 from diagnosing import finding
 
-from stepscope.diagnose.rank import is_bottleneck, ranked, worth
+from stepscope.diagnose.ranking import gain_share, is_bottleneck, ranked
 
 
 def order(*findings):
@@ -42,7 +42,7 @@ def test_of_the_same_kind_the_surer_comes_first():
 
 def test_an_unpredicted_finding_counts_half_of_what_it_concerns():
     told = finding("a.told", share=0.6)
-    assert worth(told) == 0.3
+    assert gain_share(told) == 0.3
     assert order(told, finding("b.more", 60), finding("c.less", 80)) == [
         "b.more",
         "a.told",
@@ -58,7 +58,7 @@ def test_below_two_percent_nothing_is_a_bottleneck():
 
 
 def test_a_predicted_loss_is_worth_nothing():
-    assert worth(finding("a.b", 110)) == 0
+    assert gain_share(finding("a.b", 110)) == 0
 
 
 def test_the_order_does_not_depend_on_the_order_of_the_rules():

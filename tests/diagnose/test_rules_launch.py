@@ -8,7 +8,7 @@ from cases import Document, case, show, trace
 from rulings import findings_of, of_recording, only
 
 from stepscope.diagnose.case import Case
-from stepscope.record.rows import STEP_PHASES
+from stepscope.record.row_log import STEP_PHASES
 
 LAUNCH = (
     "launch.launch_bound",

@@ -3,7 +3,7 @@
 import pytest
 from diagnosing import finding
 
-from stepscope.diagnose.trainers import in_settings
+from stepscope.diagnose.source_edits import with_trainer_settings
 from stepscope.record.finding import FixRef, Place
 
 HERE = Place("train.py", 46)
@@ -13,7 +13,7 @@ PASS = "Pass num_workers=5 to the DataLoader: batches are then made while the st
 
 def advised(advice, fix=None, through=TRAINER, device="cuda"):
     found = finding("data.a", 50, fix=fix, where=(HERE,), advice=advice, edit={"line": 46})
-    return in_settings(found, through, device)
+    return with_trainer_settings(found, through, device)
 
 
 def test_arguments_of_the_loader_are_settings():

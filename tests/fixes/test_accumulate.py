@@ -5,7 +5,7 @@ import torch
 from fixing import fixed
 from torch import nn
 
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 DATA = torch.randn(8, 4, 6, generator=torch.Generator().manual_seed(0))
@@ -259,8 +259,8 @@ def test_lightning_trains_with_it(tmp_path):
 
 
 def test_its_edit_and_its_values():
-    assert "divide the loss by 4" in fix("accumulate").edit(4, "").words
-    assert fix("accumulate").parse("4") == 4
+    assert "divide the loss by 4" in fix_named("accumulate").edit(4, "").words
+    assert fix_named("accumulate").parse("4") == 4
     for bad in (None, "1", "0", "many"):
         with pytest.raises(UsageError):
-            fix("accumulate").parse(bad)
+            fix_named("accumulate").parse(bad)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from fixing import fixed
 
-from stepscope.fixes.affinity import choose
-from stepscope.fixes.catalogue import fix
-from stepscope.fixes.data_nodes import move_threads
+from stepscope.fixes.data.affinity import cores_near_gpu
+from stepscope.fixes.inspect.cpus import move_threads
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 
@@ -43,13 +43,13 @@ EVERY = set(range(8))
     ],
 )
 def test_the_cores_of_the_gpus_node_are_chosen(machine, environ, cpus):
-    chosen, text = choose(environ, EVERY, machine)
+    chosen, text = cores_near_gpu(environ, EVERY, machine)
     assert chosen == cpus
     assert text.startswith("4 of 8 cores")
 
 
 def test_only_allowed_cores_are_chosen(machine):
-    assert choose({}, {3, 4, 5}, machine)[0] == {4, 5}
+    assert cores_near_gpu({}, {3, 4, 5}, machine)[0] == {4, 5}
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_only_allowed_cores_are_chosen(machine):
     ],
 )
 def test_where_there_is_no_choice_it_says_why(machine, environ, allowed, why):
-    chosen, text = choose(environ, allowed, machine)
+    chosen, text = cores_near_gpu(environ, allowed, machine)
     assert not chosen
     assert why in text
 
 
 def test_a_machine_with_one_node_is_told(tmp_path):
-    assert choose({}, EVERY, tmp_path) == (set(), "this machine has one NUMA node")
+    assert cores_near_gpu({}, EVERY, tmp_path) == (set(), "this machine has one NUMA node")
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux only")
@@ -89,6 +89,6 @@ def test_a_machine_without_a_gpu_is_told(tmp_path):
 
 
 def test_its_edit_and_its_values():
-    assert "numactl" in fix("affinity").edit(None, "x = 1").words
+    assert "numactl" in fix_named("affinity").edit(None, "x = 1").words
     with pytest.raises(UsageError, match="takes no value"):
-        fix("affinity").parse("0")
+        fix_named("affinity").parse("0")

@@ -11,8 +11,8 @@ from fixing import fixed
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
-from stepscope.fixes.amp_scaler import _FIRST
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.arithmetic.loss_scaler import _FIRST
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 
@@ -253,7 +253,7 @@ def test_a_step_that_overflows_is_left_out_and_the_scale_falls(clip, tmp_path):
         assert not torch.equal(before["one.weight"], model.one.weight)
         assert run.observer.core.steps == 2  # the one left out counts
         assert run.observer.core.skipped_updates == 1
-        assert fix("amp")._casting.scaler.scale == _FIRST / 2
+        assert fix_named("amp")._casting.scaler.scale == _FIRST / 2
 
 
 def test_of_two_optimizers_only_the_one_that_overflowed_is_held_back(tmp_path):
@@ -373,13 +373,13 @@ def test_a_model_that_cannot_mix_is_explained(tmp_path):
     with fixed(tmp_path, "amp"):
         with pytest.raises(RuntimeError) as caught:
             Mixed()(torch.randn(2, 4))
-        reason = fix("amp").explain(caught.value, "rows[where] = self.layer(x)")
-        assert fix("amp").explain(ValueError("other"), "x") is None
+        reason = fix_named("amp").explain(caught.value, "rows[where] = self.layer(x)")
+        assert fix_named("amp").explain(ValueError("other"), "x") is None
     assert reason.startswith("`rows[where] = self.layer(x)` cannot work on values in half")
 
 
 def test_its_edit_and_its_values():
-    amp = fix("amp")
+    amp = fix_named("amp")
     assert amp.parse(None) == "bf16"
     edit = amp.edit("bf16", "    out = model(x)")
     assert edit.before == ('with torch.autocast("cuda", dtype=torch.bfloat16):',)

@@ -13,7 +13,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 DATA = TensorDataset(torch.arange(20))
@@ -87,16 +87,16 @@ def test_a_program_that_counts_on_its_size_is_told(tmp_path):
         (batch,) = next(iter(DataLoader(DATA, batch_size=5)))
         with pytest.raises(RuntimeError) as caught:
             batch.view(5, 1)
-    reason = fix("batch").explain(caught.value, "batch.view(5, 1)")
+    reason = fix_named("batch").explain(caught.value, "batch.view(5, 1)")
     assert reason == "the program counts on batches of 5; have it use the batch's own size"
     full = torch.OutOfMemoryError("CUDA out of memory.")
-    assert "a batch of 8 does not fit" in fix("batch").explain(full, "")
-    assert fix("batch").explain(KeyError("x"), "") is None
+    assert "a batch of 8 does not fit" in fix_named("batch").explain(full, "")
+    assert fix_named("batch").explain(KeyError("x"), "") is None
 
 
 def test_its_edit_and_its_values():
-    edit = fix("batch").edit(8, "loader = DataLoader(data, batch_size=4)")
+    edit = fix_named("batch").edit(8, "loader = DataLoader(data, batch_size=4)")
     assert edit.line == "loader = DataLoader(data, batch_size=8)"
     for text in (None, "0", "big"):
         with pytest.raises(UsageError):
-            fix("batch").parse(text)
+            fix_named("batch").parse(text)

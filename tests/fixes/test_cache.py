@@ -13,9 +13,15 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from stepscope.fixes import cache
-from stepscope.fixes.catalogue import fix, parse
-from stepscope.fixes.data_samples import copy_of, free_bytes, parse_size, size_of, size_text
+from stepscope.fixes.data import cache
+from stepscope.fixes.data.cache import (
+    copied_sample,
+    free_bytes,
+    parse_size,
+    sample_bytes,
+    size_in_words,
+)
+from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
 
 MADE = []
@@ -194,22 +200,22 @@ def test_sizes():
         3 << 19,
         2048,
     ]
-    assert [size_text(count) for count in (10, 2048, 3 << 20, 5 << 30)] == [
+    assert [size_in_words(count) for count in (10, 2048, 3 << 20, 5 << 30)] == [
         "10 B",
         "2 KiB",
         "3 MiB",
         "5.0 GiB",
     ]
-    assert size_of({"x": torch.zeros(1000), "y": b"12"}) > 4000
+    assert sample_bytes({"x": torch.zeros(1000), "y": b"12"}) > 4000
     nested = (torch.zeros(2), [{"a": 1}])
-    assert copy_of(nested)[1] == nested[1]
-    assert copy_of(nested)[1][0] is not nested[1][0]
+    assert copied_sample(nested)[1] == nested[1]
+    assert copied_sample(nested)[1][0] is not nested[1][0]
 
 
 def test_its_values_and_its_edit():
     for text in ("", "lots", "-1", "0"):
         with pytest.raises(UsageError, match="a size such as"):
-            fix("cache").parse(text)
+            fix_named("cache").parse(text)
     with pytest.raises(UsageError, match="do not go together"):
-        parse(["workers", "cache"])
-    assert "__getitem__" in fix("cache").edit(None, "x = 1").words
+        parse_fixes(["workers", "cache"])
+    assert "__getitem__" in fix_named("cache").edit(None, "x = 1").words

@@ -7,8 +7,8 @@ import torch
 from fixing import fixed
 from torch import nn
 
-from stepscope.fixes.catalogue import fix
-from stepscope.fixes.layout_nested import changed
+from stepscope.fixes.inspect.tensors import map_tensors
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 LAST = torch.channels_last
@@ -137,7 +137,7 @@ def test_what_a_model_returns_is_contiguous_again(tmp_path):
 
 
 def test_a_view_of_a_weight_ends_the_program_with_a_reason(tmp_path):
-    channels_last = fix("channels_last")
+    channels_last = fix_named("channels_last")
     with fixed(tmp_path, "channels_last"):
         conv = nn.Conv2d(3, 8, 3)
         conv(torch.randn(2, 3, 8, 8))
@@ -202,18 +202,18 @@ def test_several_models_and_inputs_that_want_gradients(tmp_path):
 
 def test_nested_values_change_only_where_a_tensor_does():
     value = {"a": [torch.zeros(1), 2], "b": (3, "x")}
-    assert changed(value, lambda t: t) is value
-    new = changed(value, lambda t: t + 1)
+    assert map_tensors(value, lambda t: t) is value
+    new = map_tensors(value, lambda t: t + 1)
     assert new["a"][0].item() == 1
     assert new["b"] is value["b"]
     assert value["a"][0].item() == 0
 
 
 def test_its_edit_and_its_values():
-    edit = fix("channels_last").edit(None, "model = Net()")
+    edit = fix_named("channels_last").edit(None, "model = Net()")
     assert edit.before == ("model = model.to(memory_format=torch.channels_last)",)
     with pytest.raises(UsageError, match="takes no value"):
-        fix("channels_last").parse("2d")
+        fix_named("channels_last").parse("2d")
 
 
 @pytest.mark.gpu

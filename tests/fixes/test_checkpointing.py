@@ -9,7 +9,7 @@ from fixing import fixed
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
-from stepscope.fixes.catalogue import fix, parse
+from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
 
 
@@ -181,15 +181,15 @@ def test_models_of_transformers_use_their_own_way(tmp_path):
 
 
 def test_its_edit_and_its_bad_pairs():
-    assert "checkpoint(block" in fix("checkpointing").edit(None, "").words
+    assert "checkpoint(block" in fix_named("checkpointing").edit(None, "").words
     with pytest.raises(UsageError, match="do not go together"):
-        parse(["checkpointing", "compile"])
+        parse_fixes(["checkpointing", "compile"])
 
 
 def test_a_block_that_does_something_else_is_explained():
     error = torch.utils.checkpoint.CheckpointError("a different number of tensors")
-    assert "computed again" in fix("checkpointing").explain(error, "loss.backward()")
-    assert fix("checkpointing").explain(RuntimeError("other"), "") is None
+    assert "computed again" in fix_named("checkpointing").explain(error, "loss.backward()")
+    assert fix_named("checkpointing").explain(RuntimeError("other"), "") is None
 
 
 @pytest.mark.gpu

@@ -28,7 +28,7 @@ from compatibility import (
     variants,
 )
 
-from stepscope.fixes.catalogue import NAMES
+from stepscope.fixes.registry import FIX_NAMES
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = 1 if "PYTEST_XDIST_WORKER" in os.environ else 2
@@ -113,10 +113,10 @@ def test_there_are_all_the_shapes_of_programs() -> None:
 
 def test_the_largest_sets_hold_all_but_what_is_declared_bad() -> None:
     sets = together()
-    assert {fix for fixes in sets for fix in fixes} == set(map(asked, NAMES))
+    assert {fix for fixes in sets for fix in fixes} == set(map(asked, FIX_NAMES))
     for fixes in sets:
         assert declared_bad(fixes) is None
-    for left_out in set(map(asked, NAMES)) - set(sets[-1]):
+    for left_out in set(map(asked, FIX_NAMES)) - set(sets[-1]):
         assert declared_bad([*sets[-1], left_out]) is not None
 
 
@@ -332,7 +332,7 @@ def test_the_results_cover_every_fix_program_and_pair(tables: Any) -> None:
     for document in tables.results():
         device = document["device"]
         lacking = NOT_ON_A_GPU_YET if device == "cuda" else set()
-        assert document["fixes"] == [name for name in NAMES if name not in lacking]
+        assert document["fixes"] == [name for name in FIX_NAMES if name not in lacking]
         assert sorted(document["programs"]) == shapes()
         sets = [*singles(), *variants(device), *together(), *pairs(device)]
         sets = [fixes for fixes in sets if not lacking & set(fixes)]

@@ -8,9 +8,8 @@ import torch
 from fixing import fixed
 from torch import nn
 
-from stepscope.fixes import compile as compiling
-from stepscope.fixes import compile_tools
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.launching import compile as compiling
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 
@@ -188,36 +187,36 @@ def test_a_gpu_needs_triton_and_a_compiler(monkeypatch):
     from torch.utils import _triton
 
     monkeypatch.setattr(_triton, "has_triton", lambda: False)
-    assert "no Triton" in compile_tools.missing_tools("cuda")
+    assert "no Triton" in compiling.missing_tools("cuda")
     monkeypatch.setattr(_triton, "has_triton", lambda: True)
-    monkeypatch.setattr(compile_tools.shutil, "which", lambda name: None)
-    assert "no C compiler" in compile_tools.missing_tools("cuda")
-    monkeypatch.setattr(compile_tools.shutil, "which", lambda name: f"/bin/{name}")
-    assert compile_tools.missing_tools("cuda") is None
+    monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
+    assert "no C compiler" in compiling.missing_tools("cuda")
+    monkeypatch.setattr(compiling.shutil, "which", lambda name: f"/bin/{name}")
+    assert compiling.missing_tools("cuda") is None
 
 
 def test_failures_are_explained():
     overwritten = RuntimeError(
         "accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run."
     )
-    assert "compile=default" in fix("compile").explain(overwritten, "loss.backward()")
+    assert "compile=default" in fix_named("compile").explain(overwritten, "loss.backward()")
     broken = torch._dynamo.exc.Unsupported("no such thing\nand more")
-    assert fix("compile").explain(broken, "model(x)").endswith("Unsupported: no such thing")
-    assert fix("compile").explain(ValueError("other"), "model(x)") is None
+    assert fix_named("compile").explain(broken, "model(x)").endswith("Unsupported: no such thing")
+    assert fix_named("compile").explain(ValueError("other"), "model(x)") is None
 
 
 def test_its_edit_and_its_values():
-    assert "model.compile()" in fix("compile").edit("default", "").words
-    words = fix("compile").edit("reduce-overhead,dynamic", "").words
+    assert "model.compile()" in fix_named("compile").edit("default", "").words
+    words = fix_named("compile").edit("reduce-overhead,dynamic", "").words
     assert 'model.compile(mode="reduce-overhead", dynamic=True)' in words
-    assert fix("compile").parse(None) == "default"
+    assert fix_named("compile").parse(None) == "default"
     with pytest.raises(UsageError, match="use default, reduce-overhead"):
-        fix("compile").parse("fast")
+        fix_named("compile").parse("fast")
 
 
 @pytest.mark.slow
 def test_inductor_trains_on_the_cpu(tmp_path):
-    if compile_tools.missing_tools("cpu"):
+    if compiling.missing_tools("cpu"):
         pytest.skip("no C++ compiler")
     _, losses, outputs = train()
     with fixed(tmp_path, "compile") as run:

@@ -12,9 +12,9 @@ import torch
 from fixing import fixed
 from torch import nn
 
-from stepscope.fixes import cuda_graph
-from stepscope.fixes.catalogue import fix, parse
-from stepscope.fixes.graph_inputs import take_apart
+from stepscope.fixes.launching.cuda_graph import fix
+from stepscope.fixes.launching.cuda_graph.model import flatten_tensors
+from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -54,7 +54,7 @@ class Stand:
 @pytest.fixture
 def stand(monkeypatch):
     Replayed.count = 0
-    monkeypatch.setattr(cuda_graph, "Recorder", Stand)
+    monkeypatch.setattr(fix, "GraphRecorder", Stand)
 
 
 class Net(nn.Module):
@@ -432,7 +432,7 @@ def test_single_gradients_asked_for_later_are_refused_and_explained(tmp_path, st
         with pytest.raises(RuntimeError, match="gradients of single parameters") as caught:
             pick(model, loss)
         assert pick(model, model(torch.randn(8, 6))["out"].sum()) is not None
-    assert fix("cuda_graph").explain(caught.value, "") is not None
+    assert fix_named("cuda_graph").explain(caught.value, "") is not None
 
 
 def test_backward_again_after_another_call_is_refused_and_explained(tmp_path, stand):
@@ -443,7 +443,9 @@ def test_backward_again_after_another_call_is_refused_and_explained(tmp_path, st
             loss.backward(retain_graph=True)
         with pytest.raises(RuntimeError, match="used in backward twice") as caught:
             loss.backward()
-    assert "used in backward twice" in fix("cuda_graph").explain(caught.value, "loss.backward()")
+    assert "used in backward twice" in fix_named("cuda_graph").explain(
+        caught.value, "loss.backward()"
+    )
 
 
 def test_a_gradient_for_another_output_is_refused_and_explained(tmp_path, stand):
@@ -455,8 +457,8 @@ def test_a_gradient_for_another_output_is_refused_and_explained(tmp_path, stand)
         result = model(torch.randn(8, 6))
         with pytest.raises(RuntimeError, match="got none in the first steps") as caught:
             (result["out"].sum() + result["hidden"].sum()).backward()
-    assert fix("cuda_graph").explain(caught.value, "") is not None
-    assert fix("cuda_graph").explain(RuntimeError("other"), "") is None
+    assert fix_named("cuda_graph").explain(caught.value, "") is not None
+    assert fix_named("cuda_graph").explain(RuntimeError("other"), "") is None
 
 
 def test_models_can_be_pickled(tmp_path, stand):
@@ -469,15 +471,15 @@ def test_models_can_be_pickled(tmp_path, stand):
 
 def test_nests_of_tensors_are_taken_apart_and_put_together():
     x, y = torch.ones(2), torch.zeros(3)
-    taken = take_apart(((x, [y, 3]), {"flag": None}))
+    taken = flatten_tensors(((x, [y, 3]), {"flag": None}))
     assert taken.tensors == [x, y]
     assert taken.strange is None
     assert taken.together([y, x]) == ((y, [x, 3]), {"flag": None})
-    assert taken.key == take_apart(((x + 1, [y, 3]), {"flag": None})).key
+    assert taken.key == flatten_tensors(((x + 1, [y, 3]), {"flag": None})).key
     for other in (((x, [y, 4]), {"flag": None}), ((y, [y, 3]), {"flag": None}), (x, y)):
-        assert take_apart(other).key != taken.key
-    assert take_apart([torch.eye(2).to_sparse()]).strange == "Tensor"
-    assert take_apart([object()]).strange == "object"
+        assert flatten_tensors(other).key != taken.key
+    assert flatten_tensors([torch.eye(2).to_sparse()]).strange == "Tensor"
+    assert flatten_tensors([object()]).strange == "object"
 
 
 def test_without_cuda_it_is_told_so(tmp_path, monkeypatch):
@@ -488,10 +490,10 @@ def test_without_cuda_it_is_told_so(tmp_path, monkeypatch):
 
 
 def test_its_edit_and_its_bad_pairs():
-    assert "make_graphed_callables" in fix("cuda_graph").edit(None, "").words
+    assert "make_graphed_callables" in fix_named("cuda_graph").edit(None, "").words
     for other in ("compile", "checkpointing"):
         with pytest.raises(UsageError, match="do not go together"):
-            parse(["cuda_graph", other])
+            parse_fixes(["cuda_graph", other])
 
 
 @pytest.mark.gpu

@@ -4,7 +4,7 @@ import pytest
 import torch
 from fixing import fixed
 
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 
@@ -89,10 +89,10 @@ def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
 
 
 def test_its_edit_and_its_values():
-    edit = fix("cudnn_benchmark").edit(None, "import torch")
+    edit = fix_named("cudnn_benchmark").edit(None, "import torch")
     assert edit.before == ("torch.backends.cudnn.benchmark = True",)
     with pytest.raises(UsageError, match="takes no value"):
-        fix("cudnn_benchmark").parse("on")
+        fix_named("cudnn_benchmark").parse("on")
 
 
 @pytest.mark.gpu

@@ -5,7 +5,7 @@ import torch
 from fixing import fixed
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 DATA = TensorDataset(torch.arange(10))
@@ -40,10 +40,10 @@ def test_a_program_without_a_loader_is_told_so(tmp_path):
 
 
 def test_its_edit_changes_the_loaders_line():
-    edit = fix("drop_last").edit(None, "    loader = DataLoader(data, batch_size=4)")
+    edit = fix_named("drop_last").edit(None, "    loader = DataLoader(data, batch_size=4)")
     assert edit.line == "    loader = DataLoader(data, batch_size=4, drop_last=True)"
 
 
 def test_it_takes_no_value():
     with pytest.raises(UsageError, match="takes no value"):
-        fix("drop_last").parse("yes")
+        fix_named("drop_last").parse("yes")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from fixing import fixed
 
-from stepscope.fixes.catalogue import environment, fix, parse
+from stepscope.fixes.registry import fix_named, fix_variables, parse_fixes
 
 NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
@@ -26,14 +26,14 @@ def cuda(monkeypatch):
 
 
 def test_the_program_is_started_with_the_variables():
-    found = environment(parse(["expandable_segments"]))
+    found = fix_variables(parse_fixes(["expandable_segments"]))
     assert found == dict.fromkeys(NAMES, "expandable_segments:True")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_users_own_settings_are_kept(monkeypatch, name):
     monkeypatch.setenv(name, "roundup_power2_divisions:[64:8,>:1], expandable_segments:False")
-    found = fix("expandable_segments").environment(None)
+    found = fix_named("expandable_segments").environment(None)
     both = "roundup_power2_divisions:[64:8,>:1],expandable_segments:True"
     assert found == dict.fromkeys(NAMES, both)
 
@@ -46,7 +46,7 @@ def test_without_cuda_it_is_told_so(tmp_path, monkeypatch):
 
 
 def test_with_cuda_it_applies(tmp_path, monkeypatch, cuda):
-    for name, value in environment(parse(["expandable_segments"])).items():
+    for name, value in fix_variables(parse_fixes(["expandable_segments"])).items():
         monkeypatch.setenv(name, value)
     with fixed(tmp_path, "expandable_segments") as run:
         pass
@@ -66,7 +66,7 @@ def test_a_program_that_sets_the_variable_itself_is_told_so(tmp_path, monkeypatc
 
 
 def test_its_edit():
-    edit = fix("expandable_segments").edit(None, "import torch")
+    edit = fix_named("expandable_segments").edit(None, "import torch")
     assert edit.before[1] == f'os.environ["{NAMES[0]}"] = "expandable_segments:True"'
 
 
@@ -79,7 +79,7 @@ def test_the_allocator_really_uses_them():
     )
     import os
 
-    variables = os.environ | environment(parse(["expandable_segments"]))
+    variables = os.environ | fix_variables(parse_fixes(["expandable_segments"]))
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True)
     assert done.stdout.strip() == b"True"
     assert b"deprecated" not in done.stderr

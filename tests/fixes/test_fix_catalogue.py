@@ -9,13 +9,13 @@ import pytest
 from click.testing import CliRunner
 
 from stepscope.cli.fixes import fixes
-from stepscope.fixes.base import Fix, Kind
-from stepscope.fixes.catalogue import NAMES, environment, every, fix, parse
+from stepscope.fixes.base import Fix, FixKind
+from stepscope.fixes.registry import FIX_NAMES, all_fixes, fix_named, fix_variables, parse_fixes
 from stepscope.record.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 GROUPS = ("data", "waiting", "arithmetic", "launch", "memory", "batch")
-each = pytest.mark.parametrize("one", every(), ids=NAMES)
+each = pytest.mark.parametrize("one", all_fixes(), ids=FIX_NAMES)
 
 
 def value_of(one: Fix) -> object:
@@ -25,15 +25,15 @@ def value_of(one: Fix) -> object:
 
 @each
 def test_a_fix_says_what_it_is(one: Fix) -> None:
-    assert one.name in NAMES
+    assert one.name in FIX_NAMES
     assert one.group in GROUPS
-    assert one.kind in Kind
+    assert one.kind in FixKind
     for text in (one.title, one.effort, one.missing):
         assert text.strip() == text != ""
         assert "\n" not in text
         assert not text.endswith(".")
     assert len(one.title) <= 90
-    assert set(one.bad_with) <= set(NAMES) - {one.name}
+    assert set(one.bad_with) <= set(FIX_NAMES) - {one.name}
 
 
 @each
@@ -64,20 +64,20 @@ def test_a_fix_does_not_explain_what_it_did_not_do(one: Fix) -> None:
 
 @each
 def test_the_environment_it_asks_for_is_text(one: Fix) -> None:
-    for name, text in environment([(one, value_of(one))]).items():
+    for name, text in fix_variables([(one, value_of(one))]).items():
         assert isinstance(name, str)
         assert isinstance(text, str)
 
 
 def test_the_names_are_those_of_the_files() -> None:
-    assert len(set(NAMES)) == len(NAMES) == 24
-    assert [one.name for one in every()] == list(NAMES)
+    assert len(set(FIX_NAMES)) == len(FIX_NAMES) == 24
+    assert [one.name for one in all_fixes()] == list(FIX_NAMES)
 
 
 def test_listing_fixes_does_not_import_torch() -> None:
     script = (
         "import sys\n"
-        "from stepscope.fixes.catalogue import every, environment\n"
+        "from stepscope.fixes.registry import every, environment\n"
         "for one in every():\n"
         "    value = one.parse(one.suggested[0]) if one.suggested else one.parse(None)\n"
         "    one.edit(value, 'x = DataLoader(data)'), one.environment(value)\n"
@@ -91,7 +91,7 @@ def test_listing_fixes_does_not_import_torch() -> None:
 def test_fixes_take_hold_in_their_own_order_whatever_the_order_asked() -> None:
     asked = ["fused_optimizer", "amp=bf16", "drop_last", "tf32"]
     for texts in (asked, asked[::-1]):
-        assert [one.name for one, _ in parse(texts)] == [
+        assert [one.name for one, _ in parse_fixes(texts)] == [
             "drop_last",
             "tf32",
             "amp",
@@ -100,8 +100,8 @@ def test_fixes_take_hold_in_their_own_order_whatever_the_order_asked() -> None:
 
 
 def test_values_are_parsed() -> None:
-    assert [value for _, value in parse(["workers=3", "drop_last"])] == [None, 3]
-    assert parse([]) == []
+    assert [value for _, value in parse_fixes(["workers=3", "drop_last"])] == [None, 3]
+    assert parse_fixes([]) == []
 
 
 @pytest.mark.parametrize(
@@ -129,21 +129,21 @@ def test_values_are_parsed() -> None:
 )
 def test_what_cannot_be_asked_for_is_refused(asked: list[str], says: str) -> None:
     with pytest.raises(UsageError) as refused:
-        parse(asked)
+        parse_fixes(asked)
     assert says in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_pairs_declared_bad_on_one_side_are_refused_in_any_order() -> None:
-    for one in every():
+    for one in all_fixes():
         for other in one.bad_with:
             asked = [
-                f"{name}={s[0]}" if (s := fix(name).suggested) else name
+                f"{name}={s[0]}" if (s := fix_named(name).suggested) else name
                 for name in (one.name, other)
             ]
             for texts in (asked, asked[::-1]):
                 with pytest.raises(UsageError, match="do not go together"):
-                    parse(texts)
+                    parse_fixes(texts)
 
 
 # `stepscope fixes`
@@ -154,7 +154,7 @@ def test_fixes_lists_all_of_them_by_group() -> None:
     assert shown.exit_code == 0
     lines = shown.stdout.splitlines()
     assert [line for line in lines if line in GROUPS] == list(GROUPS)
-    for one in every():
+    for one in all_fixes():
         named = [line for line in lines if line.split()[:1] == [one.name + "=…" * bool(one.values)]]
         assert len(named) == 1, one.name
         assert str(one.kind) in named[0]
@@ -174,7 +174,7 @@ def test_fixes_tells_all_about_one(one: Fix) -> None:
 
 def test_fixes_as_json() -> None:
     documents = json.loads(CliRunner().invoke(fixes, ["--json"]).stdout)
-    assert [document["name"] for document in documents] == list(NAMES)
+    assert [document["name"] for document in documents] == list(FIX_NAMES)
     for document in documents:
         assert set(document) == {
             *("name", "group", "title", "kind", "effort", "needs", "values", "suggested"),
@@ -193,8 +193,8 @@ def test_an_unknown_name_is_refused_in_one_line() -> None:
 
 def test_fixes_that_need_a_gpu_are_those_that_found_nothing_to_do_without_one() -> None:
     results = ROOT / "benchmarks" / "results" / "fix-compatibility-cpu.json"
-    idle = set(NAMES)
+    idle = set(FIX_NAMES)
     for program in json.loads(results.read_text())["programs"].values():
         held = {name for name, cell in program["cells"].items() if cell[1] and "+" not in name}
         idle -= {name.split("=")[0] for name in held}
-    assert {one.name for one in every() if one.needs == "cuda"} == idle
+    assert {one.name for one in all_fixes() if one.needs == "cuda"} == idle

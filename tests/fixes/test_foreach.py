@@ -5,7 +5,7 @@ import torch
 from fixing import fixed
 from torch import nn
 
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.registry import fix_named
 
 
 def train(kind, **options):
@@ -50,7 +50,7 @@ def test_a_learning_rate_that_is_a_tensor_is_told_so(tmp_path):
 
 
 def test_its_edit():
-    edit = fix("foreach").edit(None, "opt = SGD(net.parameters(), lr=0.1)")
+    edit = fix_named("foreach").edit(None, "opt = SGD(net.parameters(), lr=0.1)")
     assert edit.line == "opt = SGD(net.parameters(), lr=0.1, foreach=True)"
 
 

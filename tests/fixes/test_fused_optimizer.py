@@ -7,7 +7,7 @@ import torch
 from fixing import fixed
 from torch import nn
 
-from stepscope.fixes.catalogue import fix, parse
+from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
 
 KINDS = [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad]
@@ -147,19 +147,21 @@ def test_groups_schedulers_and_a_grad_scaler_keep_working(tmp_path):
 
 
 def test_its_edit_and_its_bad_pairs():
-    edit = fix("fused_optimizer").edit(None, "    opt = torch.optim.AdamW(model.parameters())")
+    edit = fix_named("fused_optimizer").edit(
+        None, "    opt = torch.optim.AdamW(model.parameters())"
+    )
     assert edit.line == "    opt = torch.optim.AdamW(model.parameters(), fused=True)"
-    assert fix("fused_optimizer").edit(None, "optimizer.step()").line is None
+    assert fix_named("fused_optimizer").edit(None, "optimizer.step()").line is None
     with pytest.raises(UsageError, match="do not go together"):
-        parse(["fused_optimizer", "foreach"])
+        parse_fixes(["fused_optimizer", "foreach"])
     with pytest.raises(UsageError, match="takes no value"):
-        parse(["fused_optimizer=yes"])
+        parse_fixes(["fused_optimizer=yes"])
 
 
 def test_a_kernel_that_refuses_is_explained():
     error = RuntimeError("params, grads and momentum must have same dtype, device, and layout")
-    assert "laid out" in fix("fused_optimizer").explain(error, "optimizer.step()")
-    assert fix("fused_optimizer").explain(RuntimeError("other"), "") is None
+    assert "laid out" in fix_named("fused_optimizer").explain(error, "optimizer.step()")
+    assert fix_named("fused_optimizer").explain(RuntimeError("other"), "") is None
 
 
 @pytest.mark.gpu

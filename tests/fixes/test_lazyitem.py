@@ -10,16 +10,15 @@ import pytest
 import torch
 from fixing import fixed
 
-from stepscope.fixes.catalogue import fix
-from stepscope.fixes.lazy_number import Late
-from stepscope.fixes.lazy_source import Tree
-from stepscope.fixes.lazy_uses import why_needed
+from stepscope.fixes.inspect.user_code import SourceTree, reason_needed_now
+from stepscope.fixes.registry import fix_named
+from stepscope.fixes.waiting.lazyitem import LateNumber
 
 
 @pytest.fixture
 def on_cpu(monkeypatch):
     """Scalars on the CPU are answered late too."""
-    monkeypatch.setattr(fix("lazyitem"), "devices", ("cpu",))
+    monkeypatch.setattr(fix_named("lazyitem"), "devices", ("cpu",))
 
 
 def late(value):
@@ -29,7 +28,7 @@ def late(value):
         asked.append(value)
         return value
 
-    return Late(get), asked
+    return LateNumber(get), asked
 
 
 def train():
@@ -71,7 +70,8 @@ def test_sums_are_the_same_to_the_last_bit(tmp_path, on_cpu):
 def test_a_sum_waits_only_when_it_is_printed(tmp_path, on_cpu, monkeypatch):
     waited = []
     monkeypatch.setattr(
-        "stepscope.fixes.lazyitem._begin_reading", lambda t: lambda: waited.append(1) or t.tolist()
+        "stepscope.fixes.waiting.lazyitem._begin_reading",
+        lambda t: lambda: waited.append(1) or t.tolist(),
     )
     with fixed(tmp_path, "lazyitem"):
         total = 0.0
@@ -210,9 +210,9 @@ BAD = [
 
 
 def judged(source):
-    tree = Tree(source)
+    tree = SourceTree(source)
     return [
-        why_needed(node, tree)
+        reason_needed_now(node, tree)
         for node in tree._calls.values()
         if getattr(node.func, "attr", "") == "item"
     ]
@@ -229,7 +229,7 @@ def test_values_that_go_elsewhere_may_not(source, reason):
 
 
 def test_its_edit_sums_the_tensor():
-    edit = fix("lazyitem").edit(None, "        total += loss.item()")
+    edit = fix_named("lazyitem").edit(None, "        total += loss.item()")
     assert edit.line == "        total += loss.detach().double()"
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from fixing import fixed
 
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 
@@ -167,9 +167,9 @@ def test_a_program_that_does_not_synchronise_is_told_so(tmp_path, cuda):
 
 
 def test_its_edit_and_its_values():
-    assert "delete" in fix("nosync").edit(None, "torch.cuda.synchronize()").words
+    assert "delete" in fix_named("nosync").edit(None, "torch.cuda.synchronize()").words
     with pytest.raises(UsageError, match="takes no value"):
-        fix("nosync").parse("all")
+        fix_named("nosync").parse("all")
 
 
 @pytest.mark.gpu

@@ -8,7 +8,7 @@ from fixing import fixed
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 
@@ -150,7 +150,7 @@ def test_a_loader_without_workers_is_told_so(tmp_path):
 
 
 def test_its_edit_and_its_values():
-    edit = fix("persistent").edit(None, "loader = DataLoader(data, num_workers=2)")
+    edit = fix_named("persistent").edit(None, "loader = DataLoader(data, num_workers=2)")
     assert edit.line == "loader = DataLoader(data, num_workers=2, persistent_workers=True)"
     with pytest.raises(UsageError, match="takes no value"):
-        fix("persistent").parse("1")
+        fix_named("persistent").parse("1")

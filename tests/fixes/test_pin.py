@@ -8,10 +8,16 @@ from fixing import fixed
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
-from stepscope.fixes.base import Hands
-from stepscope.fixes.catalogue import fix
-from stepscope.fixes.data_moves import Move, aimed, storage, tensors, waits
-from stepscope.fixes.pin import Copies
+from stepscope.fixes.base import FixContext
+from stepscope.fixes.data.pin import NonBlockingCopies
+from stepscope.fixes.inspect.tensors import (
+    Move,
+    cpu_tensors,
+    leaves_blocking_open,
+    requested_move,
+    storage_key,
+)
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 GPU = "cuda:0"
@@ -27,12 +33,12 @@ class Custom:
 def test_the_tensors_of_any_batch_are_found():
     x, y, z = torch.zeros(3).unbind()
     batch = {"a": [x, "text"], "b": Pair(y, Custom(z)), "c": 3}
-    assert {path: tensor is not None for path, tensor in tensors(batch)} == {
+    assert {path: tensor is not None for path, tensor in cpu_tensors(batch)} == {
         ("a", 0): True,
         ("b", 0): True,
         ("b", 1, "x"): True,
     }
-    assert list(tensors("text")) == []
+    assert list(cpu_tensors("text")) == []
 
 
 @pytest.mark.parametrize(
@@ -51,20 +57,20 @@ def test_the_tensors_of_any_batch_are_found():
     ],
 )
 def test_moves_are_understood(name, args, kwargs, move):
-    assert aimed(name, args, kwargs) == move
+    assert requested_move(name, args, kwargs) == move
 
 
 def test_a_move_that_says_whether_it_waits_is_left_so():
-    assert waits((GPU,), {})
-    assert not waits((GPU,), {"non_blocking": False})
-    assert not waits((GPU, True), {})
+    assert leaves_blocking_open((GPU,), {})
+    assert not leaves_blocking_open((GPU,), {"non_blocking": False})
+    assert not leaves_blocking_open((GPU, True), {})
 
 
 class Program:
     """A program without a GPU that takes batches and moves them."""
 
     def __init__(self, run):
-        self.copies = Copies(Hands(fix("pin"), None, run.observer.seams))
+        self.copies = NonBlockingCopies(FixContext(fix_named("pin"), None, run.observer.seams))
         self.asked = []
 
     def batch(self, batch):
@@ -123,8 +129,8 @@ def test_batches_of_inference_are_copied_as_before(tmp_path):
 
 def test_views_share_what_is_known_of_their_tensor():
     x = torch.zeros(4)
-    assert storage(x) == storage(x[1:]) != storage(torch.zeros(4))
-    assert storage(torch.eye(2).to_sparse()) is None
+    assert storage_key(x) == storage_key(x[1:]) != storage_key(torch.zeros(4))
+    assert storage_key(torch.eye(2).to_sparse()) is None
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -136,12 +142,12 @@ def test_a_machine_without_a_gpu_is_told(tmp_path):
 
 def test_batches_that_cannot_be_pinned_are_explained():
     error = RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
-    assert "cannot be pinned" in fix("pin").explain(error, "")
-    assert fix("pin").explain(RuntimeError("x"), "") is None
+    assert "cannot be pinned" in fix_named("pin").explain(error, "")
+    assert fix_named("pin").explain(RuntimeError("x"), "") is None
 
 
 def test_its_edits_and_its_values():
-    pin = fix("pin")
+    pin = fix_named("pin")
     assert pin.edit(None, "x = DataLoader(data)").line == "x = DataLoader(data, pin_memory=True)"
     assert pin.edit(None, "  x = x.to(d)").line == "  x = x.to(d, non_blocking=True)"
     assert pin.edit(None, "x = x.cuda()").line == "x = x.cuda(non_blocking=True)"

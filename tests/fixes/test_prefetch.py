@@ -11,9 +11,9 @@ from fixing import fixed
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from stepscope.fixes.base import Hands
-from stepscope.fixes.catalogue import fix
-from stepscope.fixes.loader_ahead import Ahead
+from stepscope.fixes.base import FixContext
+from stepscope.fixes.data.prefetch import BatchAhead
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]
@@ -62,7 +62,9 @@ def placed(tmp_path):
     side = Side()
     with fixed(tmp_path) as run:
         run.observer.core.facts.write("fix", name="prefetch", state="asked", value=None, text="")
-        fix("prefetch").place(Hands(fix("prefetch"), None, run.observer.seams), side)
+        fix_named("prefetch").place(
+            FixContext(fix_named("prefetch"), None, run.observer.seams), side
+        )
         yield run, side
 
 
@@ -214,7 +216,7 @@ class TestWithoutGpu:
 
 def test_what_is_fetched_ahead_comes_in_order():
     source = iter([1, 2])
-    ahead, prepared = Ahead(), []
+    ahead, prepared = BatchAhead(), []
     assert ahead.next(lambda: next(source), prepared.append) == 1
     assert prepared == [1, 2]
     assert ahead.next(lambda: next(source), prepared.append) == 2
@@ -227,7 +229,7 @@ def test_what_held_the_last_batch_leaves_no_garbage_behind():
     gc.collect()
     gc.disable()
     try:
-        ahead, batches = Ahead(), iter([torch.ones(1)])
+        ahead, batches = BatchAhead(), iter([torch.ones(1)])
         held = ref(ahead)
         ahead.next(lambda: next(batches), lambda batch: None)
         del ahead
@@ -238,7 +240,7 @@ def test_what_held_the_last_batch_leaves_no_garbage_behind():
 
 def test_the_end_of_an_epoch_leaves_no_garbage_behind():
     def ended():
-        ahead, batches = Ahead(), iter([torch.ones(1)])
+        ahead, batches = BatchAhead(), iter([torch.ones(1)])
         ahead.next(lambda: next(batches), lambda batch: None)
         with suppress(StopIteration):
             ahead.next(lambda: next(batches), lambda batch: None)
@@ -260,9 +262,9 @@ def test_a_machine_without_a_gpu_is_told(tmp_path):
 
 
 def test_its_edit_and_its_values():
-    assert "record_stream" in fix("prefetch").edit(None, "x = x.cuda()").words
+    assert "record_stream" in fix_named("prefetch").edit(None, "x = x.cuda()").words
     with pytest.raises(UsageError, match="takes no value"):
-        fix("prefetch").parse("2")
+        fix_named("prefetch").parse("2")
 
 
 def train(workers):

@@ -9,9 +9,17 @@ import torch
 from fixing import fixed
 from torch.utils.data import DataLoader, Dataset, default_collate
 
-from stepscope.fixes import recycle, recycle_slots
-from stepscope.fixes.catalogue import fix
-from stepscope.fixes.recycle_slots import FREE, GONE, SENT, TAKEN, Received, Slots, foot_of
+from stepscope.fixes.data import recycle
+from stepscope.fixes.data.recycle import (
+    FREE,
+    GONE,
+    SENT,
+    TAKEN,
+    ReceivedSlots,
+    WorkerSlots,
+    slot_footer,
+)
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 SIZE = 10_000  # floats of a sample: seven of them are more than 256 KiB
@@ -131,7 +139,7 @@ def test_where_it_has_nothing_to_do_it_says_so(tmp_path, more, reason):
         assert all(map(is_right, small))
     told = run.fixes()["recycle"]
     assert told["state"] == "not applicable"
-    assert reason in (*told["reasons"], fix("recycle").missing)[0]
+    assert reason in (*told["reasons"], fix_named("recycle").missing)[0]
 
 
 def test_another_way_to_share_memory_is_left_alone(tmp_path, monkeypatch):
@@ -144,7 +152,7 @@ def test_another_way_to_share_memory_is_left_alone(tmp_path, monkeypatch):
 @pytest.fixture
 def handed_over():
     """A worker's slots, and what the program has received of them, in one process."""
-    slots, received = Slots(7), Received(7)
+    slots, received = WorkerSlots(7), ReceivedSlots(7)
 
     def hand_over(size=1 << 20):
         storage = slots.take(size)
@@ -157,7 +165,7 @@ def handed_over():
 
 def other(received):
     """Something else arrives, which is when memory is looked at."""
-    slots = Slots(7)
+    slots = WorkerSlots(7)
     storage = slots.take(1 << 19)
     slots.sent(storage)
     received.came(storage)
@@ -167,7 +175,7 @@ def test_memory_is_free_once_nothing_refers_to_it(handed_over):
     slots, received, hand_over = handed_over
     storage = hand_over()
     slots._slots.clear()  # as a worker's are not this process's
-    foot, tensor = foot_of(storage, 7), torch.tensor([]).set_(storage)
+    foot, tensor = slot_footer(storage, 7), torch.tensor([]).set_(storage)
     for holder in ("the storage", "a tensor", "a part of it"):
         other(received)
         assert foot.state == SENT, holder
@@ -184,7 +192,7 @@ def test_memory_is_free_once_nothing_refers_to_it(handed_over):
 def test_a_worker_uses_again_what_is_free_and_fits(handed_over):
     slots, _, _ = handed_over
     first = slots.take(1 << 20)
-    address, foot = first.data_ptr(), foot_of(first, 7)
+    address, foot = first.data_ptr(), slot_footer(first, 7)
     assert slots.take(1 << 20).data_ptr() != address  # it is in use here
     slots.sent(first)
     del first
@@ -200,7 +208,7 @@ def test_a_worker_gives_back_memory_of_sizes_that_do_not_come_again(handed_over)
     for number in range(200):
         storage = slots.take((1 << 20) + 4096 * number)
         slots.sent(storage)
-        foot_of(storage, 7).state = FREE
+        slot_footer(storage, 7).state = FREE
         del storage
         assert len(slots._slots) == 1
 
@@ -209,7 +217,7 @@ def test_the_program_gives_back_what_its_worker_has_no_use_for(handed_over):
     _, received, hand_over = handed_over
     gone, kept = (hand_over() for _ in range(2))
     addresses = gone.data_ptr(), kept.data_ptr()
-    foot_of(gone, 7).state = GONE
+    slot_footer(gone, 7).state = GONE
     del gone, kept
     other(received)
     assert set(received._slots[os.getpid()]) & set(addresses) == {addresses[1]}
@@ -229,7 +237,7 @@ def test_a_slot_that_is_sent_while_it_is_looked_at_is_not_free(handed_over, monk
         slots.sent(slots._slots[0])  # another thread does so, and lets go of it
         return True
 
-    monkeypatch.setattr(recycle_slots, "_unused", unused)
+    monkeypatch.setattr(recycle, "_unused", unused)
     assert not slots._is_free(0)
 
 
@@ -274,7 +282,9 @@ def test_a_batch_sent_on_by_the_program_is_noticed(tmp_path):
 
 def test_workers_that_are_gone_are_forgotten(tmp_path, monkeypatch):
     made = []
-    monkeypatch.setattr(recycle, "Received", lambda mark: made.append(Received(mark)) or made[-1])
+    monkeypatch.setattr(
+        recycle, "ReceivedSlots", lambda mark: made.append(ReceivedSlots(mark)) or made[-1]
+    )
     with fixed(tmp_path, "recycle"):
         batches = iter(loader())
         next(batches)
@@ -286,9 +296,9 @@ def test_workers_that_are_gone_are_forgotten(tmp_path, monkeypatch):
 
 
 def test_its_edit_is_told_in_words_and_it_takes_no_value():
-    assert "collate_fn" in fix("recycle").edit(None, "loader = DataLoader(data)").words
+    assert "collate_fn" in fix_named("recycle").edit(None, "loader = DataLoader(data)").words
     with pytest.raises(UsageError):
-        fix("recycle").parse("2")
+        fix_named("recycle").parse("2")
 
 
 @pytest.mark.gpu

@@ -9,9 +9,9 @@ from fixing import fixed
 from torch import nn
 from torch.nn.attention import SDPBackend
 
-from stepscope.fixes.catalogue import fix
-from stepscope.fixes.lazy_source import Tree
-from stepscope.fixes.sdpa_weights import drops_second
+from stepscope.fixes.arithmetic.sdpa import drops_second
+from stepscope.fixes.inspect.user_code import SourceTree
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 
@@ -116,7 +116,7 @@ def test_attention_whose_weights_are_used_is_left_alone(tmp_path, fused_calls):
     ],
 )
 def test_the_source_shows_whether_weights_are_used(source, dropped):
-    tree = Tree(source)
+    tree = SourceTree(source)
     call = next(node for node in ast.walk(tree.root) if isinstance(node, ast.Call))
     assert drops_second(call, tree) is dropped
 
@@ -215,16 +215,16 @@ def test_a_program_without_attention_is_told_so(tmp_path):
 
 def test_second_derivatives_are_explained():
     error = RuntimeError("derivative for aten::_scaled_dot_product_x_backward is not implemented")
-    assert "second derivatives" in fix("sdpa").explain(error, "penalty.backward()")
-    assert fix("sdpa").explain(RuntimeError("other"), "x") is None
+    assert "second derivatives" in fix_named("sdpa").explain(error, "penalty.backward()")
+    assert fix_named("sdpa").explain(RuntimeError("other"), "x") is None
 
 
 def test_its_edit_and_its_values():
-    edit = fix("sdpa").edit(None, 'model = AutoModel.from_pretrained("gpt2")')
+    edit = fix_named("sdpa").edit(None, 'model = AutoModel.from_pretrained("gpt2")')
     assert edit.line == 'model = AutoModel.from_pretrained("gpt2", attn_implementation="sdpa")'
-    assert "need_weights=False" in fix("sdpa").edit(None, "y, _ = self.attn(x, x, x)").words
+    assert "need_weights=False" in fix_named("sdpa").edit(None, "y, _ = self.attn(x, x, x)").words
     with pytest.raises(UsageError, match="takes no value"):
-        fix("sdpa").parse("flash")
+        fix_named("sdpa").parse("flash")
 
 
 @pytest.mark.gpu

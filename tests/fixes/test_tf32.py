@@ -4,7 +4,7 @@ import pytest
 import torch
 from fixing import fixed
 
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 
@@ -129,7 +129,7 @@ def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
 
 
 def test_its_edit_and_its_values():
-    tf32 = fix("tf32")
+    tf32 = fix_named("tf32")
     assert tf32.parse(None) == "on"
     assert tf32.edit("off", "import torch").before == (
         'torch.set_float32_matmul_precision("highest")',

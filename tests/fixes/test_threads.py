@@ -7,8 +7,9 @@ import torch
 from fixing import fixed
 from torch.utils.data import DataLoader, TensorDataset
 
-from stepscope.fixes import data_cpus, threads
-from stepscope.fixes.catalogue import fix
+from stepscope.fixes.data import threads
+from stepscope.fixes.inspect import cpus
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 
@@ -79,16 +80,16 @@ def test_hyper_threads_count_once(tmp_path, monkeypatch):
         folder = tmp_path / f"cpu{number}/topology"
         folder.mkdir(parents=True)
         (folder / "thread_siblings_list").write_text(f"{number % 2},{number % 2 + 2}\n")
-    monkeypatch.setattr(data_cpus.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
-    monkeypatch.setattr(data_cpus, "limits", lambda: (None, None))
-    assert data_cpus.allowed_cores(tmp_path) == 2
-    assert data_cpus.allowed_cpus() == 4
-    monkeypatch.setattr(data_cpus, "limits", lambda: (1.5, None))
-    assert data_cpus.allowed_cpus() == 2
+    monkeypatch.setattr(cpus.os, "sched_getaffinity", lambda pid: {0, 1, 2, 3})
+    monkeypatch.setattr(cpus, "cgroup_limits", lambda: (None, None))
+    assert cpus.allowed_cores(tmp_path) == 2
+    assert cpus.allowed_cpus() == 4
+    monkeypatch.setattr(cpus, "cgroup_limits", lambda: (1.5, None))
+    assert cpus.allowed_cpus() == 2
 
 
 def test_its_edit_and_its_values():
-    edit = fix("threads").edit(4, "model = Model()")
+    edit = fix_named("threads").edit(4, "model = Model()")
     assert edit.before == ("torch.set_num_threads(4)",)
     with pytest.raises(UsageError, match="a number"):
-        fix("threads").parse("all")
+        fix_named("threads").parse("all")

@@ -20,9 +20,9 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from stepscope.fixes.catalogue import fix
-from stepscope.fixes.data_look import look
-from stepscope.fixes.workers import usual_workers
+from stepscope.fixes.data.workers import default_workers
+from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 
 
@@ -240,7 +240,7 @@ class Opening(Numbers):
     ],
 )
 def test_whether_samples_vary_is_read_from_the_code(things, why):
-    found = look(*things).varies()
+    found = dataset_traits(*things).varies()
     assert found is None if why is None else why in found
 
 
@@ -310,15 +310,17 @@ def test_failures_of_workers_are_explained():
         "Caught RuntimeError in DataLoader worker process 0. Cannot re-initialize CUDA in forked"
         " subprocess."
     )
-    assert "the dataset uses the GPU" in fix("workers").explain(cuda, "")
-    assert fix("workers").explain(ValueError("no"), "") is None
+    assert "the dataset uses the GPU" in fix_named("workers").explain(cuda, "")
+    assert fix_named("workers").explain(ValueError("no"), "") is None
 
 
 def test_its_edit_and_its_values():
-    edit = fix("workers").edit(4, "loader = DataLoader(data, num_workers=0)")
+    edit = fix_named("workers").edit(4, "loader = DataLoader(data, num_workers=0)")
     assert edit.line == "loader = DataLoader(data, num_workers=4)"
-    assert f"num_workers={usual_workers()}" in fix("workers").edit(None, "DataLoader(x)").line
-    assert 1 <= usual_workers() <= 12
+    assert (
+        f"num_workers={default_workers()}" in fix_named("workers").edit(None, "DataLoader(x)").line
+    )
+    assert 1 <= default_workers() <= 12
     for text in ("0", "-1", "many", ""):
         with pytest.raises(UsageError, match="a number"):
-            fix("workers").parse(text)
+            fix_named("workers").parse(text)

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from stepscope.bench.child import measure
-from stepscope.bench.point import Point
+from stepscope.bench.grid import Point
+from stepscope.bench.measure_point import measure
 
 torch = pytest.importorskip("torch")
 pytestmark = [

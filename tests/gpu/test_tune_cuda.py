@@ -7,10 +7,10 @@ import sys
 import pytest
 
 from stepscope.launch.program import Program
-from stepscope.tune.ask import Ask
-from stepscope.tune.places import place_named
-from stepscope.tune.proof_trials import prove
-from stepscope.tune.runner import Runner
+from stepscope.measure.runner import TrialRunner
+from stepscope.measure.trial import TrialRequest
+from stepscope.measure.trial_host import host_named
+from stepscope.tune.proof.prove import prove
 
 torch = pytest.importorskip("torch")
 pytestmark = [
@@ -50,12 +50,12 @@ def runner(tmp_path_factory):
     folder = cwd / ".stepscope" / "tune-x"
     folder.mkdir(parents=True)
     program = Program("train.py", (), module=False)
-    with Runner(program, folder, cwd, place_named("cuda")) as made:
+    with TrialRunner(program, folder, cwd, host_named("cuda")) as made:
         yield made
 
 
 def test_a_guarded_trial_on_the_gpu_tells_speed_memory_losses_and_norms(runner):
-    trial = runner(Ask(steps=60, proof=True))
+    trial = runner(TrialRequest(steps=60, proof=True))
     assert trial.ok, trial.why
     assert len(trial.step_ms) >= 8
     assert trial.peak_memory_bytes > 1 << 20
@@ -66,13 +66,13 @@ def test_a_guarded_trial_on_the_gpu_tells_speed_memory_losses_and_norms(runner):
 
 
 def test_the_same_seed_repeats_every_loss_and_another_does_not(runner):
-    one, again, other = (runner(Ask(steps=30, seed=seed)) for seed in (2, 2, 3))
+    one, again, other = (runner(TrialRequest(steps=30, seed=seed)) for seed in (2, 2, 3))
     assert one.losses == again.losses
     assert one.losses != other.losses
 
 
 def test_a_control_is_near_the_program_and_not_the_same(runner):
-    base, control = (runner(Ask(steps=30, perturb=dtype)) for dtype in (None, "bfloat16"))
+    base, control = (runner(TrialRequest(steps=30, perturb=dtype)) for dtype in (None, "bfloat16"))
     assert control.ok, control.why
     assert control.losses != base.losses
     assert control.losses[0] == pytest.approx(base.losses[0], rel=0.02)

@@ -4,8 +4,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from stepscope.workloads.build import build  # noqa: E402
-from stepscope.workloads.catalogue import find  # noqa: E402
+from stepscope.workloads.catalogue import find_workload  # noqa: E402
+from stepscope.workloads.models.build import build_model  # noqa: E402
 
 pytestmark = pytest.mark.gpu
 
@@ -40,7 +40,7 @@ def unlike_new(model):
 @torch.no_grad()
 def assert_same(name, theirs):
     theirs = unlike_new(theirs).cuda().eval()
-    ours = build(find(name)).model.cuda().eval()
+    ours = build_model(find_workload(name)).model.cuda().eval()
     ours.load_state_dict(theirs.state_dict())
     images = torch.randn(4, 3, 224, 224, device="cuda")
     expected = theirs(images)
@@ -51,7 +51,7 @@ def assert_same(name, theirs):
 @pytest.mark.parametrize("name", ["resnet18", "resnet50", "efficientnet_b0"])
 def test_torchvisions_weights_load_and_give_its_outputs(name):
     models = pytest.importorskip("torchvision.models")
-    classes = find(name).classes
+    classes = find_workload(name).classes
     assert_same(name, models.get_model(name, weights=None, num_classes=classes))
 
 
@@ -71,7 +71,7 @@ def test_timms_weights_load_and_give_its_outputs():
 @torch.no_grad()
 def test_a_librarys_model_is_built_for_its_own_size(spec, size):
     pytest.importorskip(spec.partition(":")[0])
-    built = build(find(spec))
+    built = build_model(find_workload(spec))
     assert built.workload.size == size
     assert built.model.training
     images = torch.randn(2, 3, size, size, device="cuda")
@@ -84,7 +84,7 @@ def test_a_name_the_library_does_not_have_gets_the_nearest(library):
 
     pytest.importorskip(library)
     with pytest.raises(UsageError, match="resnet18"):
-        build(find(f"{library}:resnet_18"))
+        build_model(find_workload(f"{library}:resnet_18"))
 
 
 @torch.no_grad()
@@ -96,7 +96,7 @@ def decoded(model, step, tokens, cache):
 
 @torch.no_grad()
 def test_decoding_can_be_recorded_once_and_replayed():
-    model = build(find("gpt:tiny")).model.cuda().eval()
+    model = build_model(find_workload("gpt:tiny")).model.cuda().eval()
     tokens = torch.randint(0, 256, (2, 12), device="cuda")
     cache = model.generate_cache(2, 16)
     whole = model(tokens)[:, 4:]
@@ -118,7 +118,7 @@ def test_decoding_can_be_recorded_once_and_replayed():
 @pytest.mark.slow
 @torch.no_grad()
 def test_decoding_compiled_with_cuda_graphs_gives_the_same():
-    model = build(find("gpt:tiny")).model.cuda().eval()
+    model = build_model(find_workload("gpt:tiny")).model.cuda().eval()
     tokens = torch.randint(0, 256, (2, 12), device="cuda")
     whole = model(tokens)[:, 4:]
     compiled = torch.compile(model.decode, mode="reduce-overhead", fullgraph=True)

@@ -6,10 +6,15 @@ import os
 import pytest
 
 from stepscope.hardware import ceilings
-from stepscope.hardware.ceiling_cache import cache_file, cache_folder, load_ceilings, save_ceilings
-from stepscope.hardware.ceiling_measures import matrix_size
-from stepscope.hardware.ceiling_names import CEILING_NAMES, quantity
-from stepscope.hardware.timing import Repeats, summarise
+from stepscope.hardware.ceiling_cache import (
+    CEILING_NAMES,
+    cache_file,
+    cache_folder,
+    format_quantity,
+    load_ceilings,
+    save_ceilings,
+)
+from stepscope.hardware.ceiling_measurements import Repeats, matrix_size, summarise
 from stepscope.record.errors import MissingExtra, StepscopeError
 
 KEY = "NVIDIA H200 | 580.95 | torch 2.11.0"
@@ -103,10 +108,10 @@ def test_a_result_is_the_median_with_the_spread_of_the_middle():
 
 
 def test_numbers_read_well():
-    assert quantity(0.1951, "TFLOP/s") == ("195", "GFLOP/s")
-    assert quantity(51.24, "TFLOP/s") == ("51.2", "TFLOP/s")
-    assert quantity(4305, "GB/s") == ("4.30", "TB/s")
-    assert quantity(2.349, "µs") == ("2.35", "µs")
+    assert format_quantity(0.1951, "TFLOP/s") == ("195", "GFLOP/s")
+    assert format_quantity(51.24, "TFLOP/s") == ("51.2", "TFLOP/s")
+    assert format_quantity(4305, "GB/s") == ("4.30", "TB/s")
+    assert format_quantity(2.349, "µs") == ("2.35", "µs")
 
 
 def test_keys_name_device_and_torch():
@@ -117,7 +122,7 @@ def test_keys_name_device_and_torch():
 def test_a_small_real_measurement_on_the_cpu():
     heard = []
     only = ("launch_us", "matmul_fp32_tflops")
-    result = ceilings.measure("cpu", "key", heard.append, only, budget_s=0.01)
+    result = ceilings.measure_ceilings("cpu", "key", heard.append, only, budget_s=0.01)
     assert set(result["ceilings"]) == set(only)
     assert all(entry["value"] > 0 for entry in result["ceilings"].values())
     assert heard[0]["plan"] == ["matmul_fp32_tflops", "launch_us"]
@@ -129,7 +134,7 @@ def test_a_small_real_measurement_on_the_cpu():
 def test_without_torch_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(ceilings, "package_version", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'stepscope\[torch\]'"):
-        ceilings.measure("cpu", "key")
+        ceilings.measure_ceilings("cpu", "key")
 
 
 def child_that(code, monkeypatch, tmp_path):
@@ -142,13 +147,13 @@ def child_that(code, monkeypatch, tmp_path):
 def test_a_child_that_dies_is_one_clear_error(monkeypatch, tmp_path):
     child_that("echo 'first'; echo 'no room' >&2; exit 3", monkeypatch, tmp_path)
     with pytest.raises(StepscopeError, match="exit code 3: no room"):
-        ceilings.measure("cpu", "key")
+        ceilings.measure_ceilings("cpu", "key")
 
 
 def test_a_child_that_says_nothing_is_one_clear_error(monkeypatch, tmp_path):
     child_that("exit 0", monkeypatch, tmp_path)
     with pytest.raises(StepscopeError, match="none of the ceilings"):
-        ceilings.measure("cpu", "key")
+        ceilings.measure_ceilings("cpu", "key")
 
 
 def test_one_failed_measurement_leaves_the_others(monkeypatch, tmp_path):
@@ -159,7 +164,7 @@ def test_one_failed_measurement_leaves_the_others(monkeypatch, tmp_path):
     ]
     code = "\n".join(f"echo '{json.dumps(line)}'" for line in lines)
     child_that(code, monkeypatch, tmp_path)
-    result = ceilings.measure("cpu", "key")
+    result = ceilings.measure_ceilings("cpu", "key")
     assert result["failed"] == {"a": "out of memory"}
     assert list(result["ceilings"]) == ["b"]
     assert result["device"] == "x"
@@ -171,7 +176,7 @@ def test_every_ceiling_of_a_gpu():
 
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
-    result = ceilings.measure("cuda", "key", budget_s=0.1)
+    result = ceilings.measure_ceilings("cuda", "key", budget_s=0.1)
     assert result["failed"] == {}
     assert set(result["ceilings"]) <= set(CEILING_NAMES)
     pinned, pageable = (

@@ -2,7 +2,13 @@
 
 import pytest
 
-from stepscope.hardware.cgroup import cores_v1, cores_v2, group_paths, limits, memory_limit
+from stepscope.hardware.processor import (
+    cgroup_limits,
+    cores_v1,
+    cores_v2,
+    group_paths,
+    memory_limit,
+)
 
 
 def make(root, files):
@@ -48,7 +54,7 @@ def test_the_tightest_group_counts(tmp_path):
             "sys/fs/cgroup/slice/job/memory.max": "3000",
         },
     )
-    assert limits(tmp_path) == (1.0, 3000)
+    assert cgroup_limits(tmp_path) == (1.0, 3000)
 
 
 def test_a_container_that_sees_only_its_own_mount(tmp_path):
@@ -60,7 +66,7 @@ def test_a_container_that_sees_only_its_own_mount(tmp_path):
             "sys/fs/cgroup/memory.max": "max",
         },
     )
-    assert limits(tmp_path) == (2.5, None)
+    assert cgroup_limits(tmp_path) == (2.5, None)
 
 
 def test_version_1_limits(tmp_path):
@@ -73,8 +79,8 @@ def test_version_1_limits(tmp_path):
             "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "7000",
         },
     )
-    assert limits(tmp_path) == (3.0, 7000)
+    assert cgroup_limits(tmp_path) == (3.0, 7000)
 
 
 def test_no_files_no_limits(tmp_path):
-    assert limits(tmp_path) == (None, None)
+    assert cgroup_limits(tmp_path) == (None, None)

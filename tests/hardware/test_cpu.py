@@ -1,6 +1,12 @@
 """Reading /proc and /sys about processors."""
 
-from stepscope.hardware.cpu import cpu_list, cpu_model, is_virtual, load_average, physical_cores
+from stepscope.hardware.processor import (
+    cpu_list,
+    cpu_model,
+    is_virtual,
+    load_average,
+    physical_cores,
+)
 
 TWO_CORES_FOUR_THREADS = "\n\n".join(
     f"processor\t: {i}\nmodel name\t: Some  CPU @ 2.00GHz\nphysical id\t: {i // 4}\n"

@@ -4,14 +4,20 @@ import json
 import subprocess
 import sys
 
-from stepscope.hardware.machine import counters_need_root, describe, describe_cpu
-from stepscope.hardware.pci import pci_place, sysfs_name
-from stepscope.hardware.software import cuda_build, find_tool, package_version, torch_build
-from stepscope.hardware.topology import link_name
+from stepscope.hardware.gpus import link_name, pci_locality, sysfs_name
+from stepscope.hardware.machine import (
+    counters_need_root,
+    cuda_build,
+    describe_cpu,
+    describe_machine,
+    find_tool,
+    package_version,
+    torch_build,
+)
 
 
 def test_description_is_ready_for_json():
-    document = json.loads(json.dumps(describe(), allow_nan=False))
+    document = json.loads(json.dumps(describe_machine(), allow_nan=False))
     assert document["cpu"]["usable_cores"] > 0
     assert document["memory"]["total_bytes"] > 0
     assert set(document["tools"]) == {"nsys", "ncu", "py-spy", "g++"}
@@ -68,16 +74,16 @@ def test_pci_place(tmp_path):
     (folder / "numa_node").write_text("1\n")
     (folder / "local_cpulist").write_text("32-63\n")
     assert folder.name == "0000:c1:00.0"
-    assert pci_place("00000000:C1:00.0", tmp_path) == (1, "32-63")
+    assert pci_locality("00000000:C1:00.0", tmp_path) == (1, "32-63")
 
 
 def test_pci_place_not_known(tmp_path):
     folder = tmp_path / "0000:c1:00.0"
     folder.mkdir()
     (folder / "numa_node").write_text("-1\n")
-    assert pci_place("00000000:C1:00.0", tmp_path) == (None, None)
-    assert pci_place("00000000:C2:00.0", tmp_path) == (None, None)
-    assert pci_place(None, tmp_path) == (None, None)
+    assert pci_locality("00000000:C1:00.0", tmp_path) == (None, None)
+    assert pci_locality("00000000:C2:00.0", tmp_path) == (None, None)
+    assert pci_locality(None, tmp_path) == (None, None)
 
 
 def test_links_between_gpus():

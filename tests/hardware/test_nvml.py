@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from stepscope.hardware import nvml
-from stepscope.hardware.nvml import Gpu, count_others, open_gpu, throttle_reasons
-from stepscope.record.rows import SAMPLE_COLUMNS
+from stepscope.hardware import gpus
+from stepscope.hardware.gpus import Gpu, count_other_processes, open_gpu, throttle_reasons
+from stepscope.record.row_log import SAMPLE_COLUMNS
 
 GPU_COLUMNS = {column for column in SAMPLE_COLUMNS if column.startswith("gpu_")}
 
@@ -89,25 +89,25 @@ def test_facts_speak_plain_units():
 
 
 def test_own_processes_are_not_others():
-    assert count_others([10, 11, 12], {10, 12}, lambda pid: True) == 1
-    assert count_others([], {10}, lambda pid: True) == 0
+    assert count_other_processes([10, 11, 12], {10, 12}, lambda pid: True) == 1
+    assert count_other_processes([], {10}, lambda pid: True) == 0
 
 
 def test_foreign_pid_numbers_leave_the_count_unknown():
-    assert math.isnan(count_others([90001], {10}, lambda pid: False))
-    assert count_others([10, 90001], {10}, lambda pid: False) == 1
+    assert math.isnan(count_other_processes([90001], {10}, lambda pid: False))
+    assert count_other_processes([10, 90001], {10}, lambda pid: False) == 1
 
 
 def test_without_a_driver_there_is_no_gpu(monkeypatch):
-    monkeypatch.setattr(nvml, "open_nvml", lambda: None)
+    monkeypatch.setattr(gpus, "open_nvml", lambda: None)
     assert open_gpu(0) is None
-    assert nvml.open_gpus() == []
-    assert nvml.driver_version() is None
+    assert gpus.open_gpus() == []
+    assert gpus.driver_version() is None
 
 
 def test_without_the_package_there_is_no_nvml(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
-    assert nvml.open_nvml() is None
+    assert gpus.open_nvml() is None
 
 
 @pytest.mark.gpu

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepscope.hardware.visible import first_visible, visible_index
+from stepscope.hardware.gpus import first_visible_gpu, visible_gpu_index
 
 UUIDS = ["GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-bbbb3333-0000"]
 
@@ -25,14 +25,14 @@ UUIDS = ["GPU-aaaa1111-0000", "GPU-aaaa2222-0000", "GPU-bbbb3333-0000"]
     ],
 )
 def test_visible_devices(value, index):
-    assert first_visible({"CUDA_VISIBLE_DEVICES": value}, UUIDS) == index
+    assert first_visible_gpu({"CUDA_VISIBLE_DEVICES": value}, UUIDS) == index
 
 
 def test_unset_means_the_first_gpu():
-    assert first_visible({}, UUIDS) == 0
-    assert first_visible({}, []) is None
+    assert first_visible_gpu({}, UUIDS) == 0
+    assert first_visible_gpu({}, []) is None
 
 
 def test_no_driver_no_gpu(monkeypatch):
-    monkeypatch.setattr("stepscope.hardware.visible.open_gpus", list)
-    assert visible_index({"CUDA_VISIBLE_DEVICES": "0"}) is None
+    monkeypatch.setattr("stepscope.hardware.gpus.open_gpus", list)
+    assert visible_gpu_index({"CUDA_VISIBLE_DEVICES": "0"}) is None

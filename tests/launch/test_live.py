@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from stepscope.launch import live as live_module
-from stepscope.launch.live import LiveLine
-from stepscope.record.rows import ROW_COLUMNS, Kind
+from stepscope.launch import live_line as live_module
+from stepscope.launch.live_line import LiveLine
+from stepscope.record.row_log import ROW_COLUMNS, RowKind
 from stepscope.store.table import HEADER_BYTES, Table
 
 MS = 1e6
@@ -24,7 +24,7 @@ class Child:
         self.rows = 0
         self.now = 1e12
 
-    def write(self, count=1, kind=Kind.STEP, ms=10.0, **values):
+    def write(self, count=1, kind=RowKind.STEP, ms=10.0, **values):
         if self.table is None:
             self.table = Table(self.path, ROW_COLUMNS, chunk_rows=64)
         for _ in range(count):
@@ -119,7 +119,7 @@ def test_nothing_is_drawn_before_there_are_rows(line, child):
 def test_a_row_not_yet_ended_is_left_for_the_next_look(line, child):
     child.write(10)
     base = child.rows * len(ROW_COLUMNS)
-    child.table.cells[base + COLUMN["kind"]] = Kind.STEP
+    child.table.cells[base + COLUMN["kind"]] = RowKind.STEP
     line.tick()
     assert "step 10" in drawn(line)
     child.write(1)
@@ -171,12 +171,14 @@ def test_optimizers_that_ride_along_make_no_steps(line, child):
 
 def test_evaluation_makes_no_steps(line, child):
     child.write(30)
-    child.write(50, kind=Kind.EVAL)
+    child.write(50, kind=RowKind.EVAL)
     line.tick()
     assert "step 30" in drawn(line)
 
 
-@pytest.mark.parametrize("kind", [Kind.EVAL, Kind.CALL, Kind.MARK, Kind.BACKWARD, Kind.BATCH])
+@pytest.mark.parametrize(
+    "kind", [RowKind.EVAL, RowKind.CALL, RowKind.MARK, RowKind.BACKWARD, RowKind.BATCH]
+)
 def test_programs_without_an_optimizer_show_steps_too(line, child, kind):
     child.write(30, kind=kind)
     line.tick()
@@ -185,8 +187,8 @@ def test_programs_without_an_optimizer_show_steps_too(line, child, kind):
 
 def test_marks_of_the_program_decide_alone(line, child):
     for _ in range(20):
-        child.write(2, kind=Kind.STEP)
-        child.write(1, kind=Kind.MARK)
+        child.write(2, kind=RowKind.STEP)
+        child.write(1, kind=RowKind.MARK)
     line.tick()
     assert "step 20 " in drawn(line)
 

@@ -10,11 +10,11 @@ import time
 import pytest
 
 from stepscope.launch.child import run_child, watch_child
-from stepscope.launch.nursery import AVAILABLE, Nursery
-from stepscope.launch.program import Program, environment
-from stepscope.record.options import ProbeOptions
+from stepscope.launch.fork_server import FORK_SERVER_AVAILABLE, ForkServer
+from stepscope.launch.program import Program, child_environment
+from stepscope.record.probe_options import ProbeOptions
 
-pytestmark = pytest.mark.skipif(not AVAILABLE, reason="forks of torch: Linux only")
+pytestmark = pytest.mark.skipif(not FORK_SERVER_AVAILABLE, reason="forks of torch: Linux only")
 
 TELLS = """
 import json, os, sys
@@ -57,7 +57,7 @@ if __name__ == "__main__":
 
 @pytest.fixture(scope="module")
 def nursery(tmp_path_factory):
-    made = Nursery(os.environ, tmp_path_factory.mktemp("cwd"))
+    made = ForkServer(os.environ, tmp_path_factory.mktemp("cwd"))
     assert made.ready
     yield made
     made.close()
@@ -82,7 +82,7 @@ def run(nursery, tmp_path, monkeypatch):
                 process = nursery.start(program, probe, said, tmp_path)
                 ended = watch_child(process, 0, timeout_s, nothing, nothing, ours=True)
             else:
-                environ = environment(probe)
+                environ = child_environment(probe)
                 command = program.command
                 ended = run_child(command, environ, timeout_s, nothing, nothing, said, tmp_path)
         facts = folder / "facts.jsonl"
@@ -159,7 +159,7 @@ def test_a_signal_from_the_terminal_is_for_the_program(run, nursery):
 
 
 def test_without_the_nursery_nothing_is_started(tmp_path):
-    nursery = Nursery(os.environ, tmp_path)
+    nursery = ForkServer(os.environ, tmp_path)
     nursery._process.kill()
     nursery._process.wait()
     with open(tmp_path / "out", "wb") as said:
@@ -172,7 +172,7 @@ def test_without_the_nursery_nothing_is_started(tmp_path):
 def test_a_nursery_that_cannot_import_torch_is_not_ready(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    nursery = Nursery({**os.environ, "PYTHONPATH": path}, tmp_path)
+    nursery = ForkServer({**os.environ, "PYTHONPATH": path}, tmp_path)
     nursery.close()
     assert not nursery.ready
 
@@ -183,9 +183,9 @@ def test_programs_end_with_the_process_that_asked_for_them(tmp_path):
     script.write_text(
         "import os, sys, time\n"
         "from pathlib import Path\n"
-        "from stepscope.launch.nursery import Nursery\n"
+        "from stepscope.launch.fork_server import ForkServer\n"
         "from stepscope.launch.program import Program\n"
-        "nursery = Nursery(os.environ, Path('/'))\n"
+        "nursery = ForkServer(os.environ, Path('/'))\n"
         "out = open(os.devnull, 'wb')\n"
         "started = nursery.start(Program('long.py', (), False), '{}', out, Path(sys.argv[1]))\n"
         "print(started.pid, flush=True)\n"

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from stepscope.launch import program as program_module
-from stepscope.launch.program import Program, check, environment
+from stepscope.launch.program import Program, check_program, child_environment
 from stepscope.record.errors import UsageError
 
 
@@ -46,44 +46,44 @@ def test_a_module_runs_as_python_dash_m():
 
 
 def test_a_script_is_fine(train, tmp_path):
-    check(script(train), tmp_path)
+    check_program(script(train), tmp_path)
 
 
 def test_a_script_is_not_run_by_looking_at_it(tmp_path):
     path = tmp_path / "loud.py"
     path.write_text("open('ran', 'w')\nraise SystemExit(3)\n")
-    check(script(path), tmp_path)
+    check_program(script(path), tmp_path)
     assert not (tmp_path / "ran").exists()
 
 
 def test_a_script_in_another_encoding_is_fine(tmp_path):
     path = tmp_path / "latin.py"
     path.write_bytes("# -*- coding: latin-1 -*-\nname = 'Zoë'\n".encode("latin-1"))
-    check(script(path), tmp_path)
+    check_program(script(path), tmp_path)
 
 
 def test_a_script_with_a_shebang_and_without_an_extension_is_fine(tmp_path):
     path = tmp_path / "train"
     path.write_text("#!/usr/bin/env python\nprint(1)\n")
-    check(script(path), tmp_path)
+    check_program(script(path), tmp_path)
 
 
 def test_an_empty_script_is_fine(tmp_path):
     (tmp_path / "empty.py").touch()
-    check(script(tmp_path / "empty.py"), tmp_path)
+    check_program(script(tmp_path / "empty.py"), tmp_path)
 
 
 def test_a_script_python_warns_about_is_fine_and_warned_about_once_only(tmp_path, recwarn):
     path = tmp_path / "warned.py"
     path.write_text("pattern = '\\d'\nassert (1, 'always true')\nx = 1 is 1\n")
-    check(script(path), tmp_path)
+    check_program(script(path), tmp_path)
     assert [str(warning.message) for warning in recwarn] == []
 
 
 def test_a_folder_with_a_main_is_fine(tmp_path):
     (tmp_path / "app").mkdir()
     (tmp_path / "app/__main__.py").write_text("print(1)\n")
-    check(script(tmp_path / "app"), tmp_path)
+    check_program(script(tmp_path / "app"), tmp_path)
 
 
 def test_a_zip_with_a_main_is_fine(tmp_path):
@@ -91,7 +91,7 @@ def test_a_zip_with_a_main_is_fine(tmp_path):
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("__main__.py", "print(1)")
     (tmp_path / "app.pyz").write_bytes(data.getvalue())
-    check(script(tmp_path / "app.pyz"), tmp_path)
+    check_program(script(tmp_path / "app.pyz"), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -111,14 +111,14 @@ def test_what_cannot_start_is_one_clear_line(tmp_path, content, words):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(UsageError, match=words) as caught:
-        check(script(path), tmp_path)
+        check_program(script(path), tmp_path)
     assert "\n" not in str(caught.value)
     assert "train.py" in str(caught.value)
 
 
 def test_a_folder_without_a_main_is_refused(tmp_path):
     with pytest.raises(UsageError, match="without __main__"):
-        check(script(tmp_path), tmp_path)
+        check_program(script(tmp_path), tmp_path)
 
 
 def test_a_file_that_may_not_be_read_is_refused(train, tmp_path, monkeypatch):
@@ -127,13 +127,13 @@ def test_a_file_that_may_not_be_read_is_refused(train, tmp_path, monkeypatch):
 
     monkeypatch.setattr(type(train), "read_bytes", refuse)
     with pytest.raises(UsageError, match="Permission denied"):
-        check(script(train), tmp_path)
+        check_program(script(train), tmp_path)
 
 
 def test_a_python_without_torch_is_refused(train, tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"no torch .*pip install torch"):
-        check(script(train), tmp_path)
+        check_program(script(train), tmp_path)
 
 
 @pytest.fixture
@@ -148,30 +148,30 @@ def package(tmp_path):
 
 @pytest.mark.parametrize("name", ["single", "pkg.train", "runnable", "json.tool"])
 def test_a_module_here_or_installed_is_fine(package, name):
-    check(module(name), package)
+    check_program(module(name), package)
 
 
 def test_a_module_is_not_imported_by_looking_for_it(package):
-    check(module("pkg.train"), package)
+    check_program(module("pkg.train"), package)
     assert "pkg" not in sys.modules
 
 
 @pytest.mark.parametrize("name", ["nothing", "pkg.nothing", "single.part", "pkg..train", ""])
 def test_a_module_that_does_not_exist_is_one_clear_line(package, name):
     with pytest.raises(UsageError, match="no module named"):
-        check(module(name), package)
+        check_program(module(name), package)
 
 
 @pytest.mark.parametrize("name", ["pkg", "pkg.sub"])
 def test_a_package_without_a_main_is_refused(package, name):
     with pytest.raises(UsageError, match="without __main__"):
-        check(module(name), package)
+        check_program(module(name), package)
 
 
 def test_the_childs_environment_is_ours_with_a_way_in(monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
     monkeypatch.setenv("SC_SOMETHING", "kept")
-    environ = environment('{"folder": "x"}')
+    environ = child_environment('{"folder": "x"}')
     assert environ["STEPSCOPE_PROBE"] == '{"folder": "x"}'
     assert environ["SC_SOMETHING"] == "kept"
     assert os.path.isfile(os.path.join(environ["PYTHONPATH"], "sitecustomize.py"))
@@ -182,7 +182,7 @@ def test_the_childs_environment_is_ours_with_a_way_in(monkeypatch):
 @pytest.mark.parametrize("path", ["/a:/b", ""])
 def test_the_programs_own_pythonpath_is_remembered(monkeypatch, path):
     monkeypatch.setenv("PYTHONPATH", path)
-    environ = environment("{}")
+    environ = child_environment("{}")
     assert environ["STEPSCOPE_PYTHONPATH"] == path
     first, *rest = environ["PYTHONPATH"].split(os.pathsep)
     assert first == os.path.join(os.path.dirname(program_module.__file__), "boot")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.analyze.hostcode import host_code
-from stepscope.launch import pyspy
+from stepscope.analyze.run.host_code import host_code
+from stepscope.launch import sampling
 from stepscope.record.errors import MissingExtra
 
 PROGRAM = """
@@ -27,7 +27,7 @@ hot(time.time() + 1.2)
 @pytest.fixture
 def spy():
     try:
-        return pyspy.PySpy()
+        return sampling.PySpy()
     except MissingExtra:
         pytest.skip("py-spy is not installed")
 
@@ -57,8 +57,8 @@ def test_the_planted_hot_line_comes_first(spy, tmp_path):
     spy.stop()
     assert spy.problem is None
     assert spy.samples > 20
-    text = (tmp_path / pyspy.OUTPUT).read_text()
-    code = host_code(text, pyspy.RATE_HZ, child.pid)
+    text = (tmp_path / sampling.STACKS_FILE).read_text()
+    code = host_code(text, sampling.STACK_RATE_HZ, child.pid)
     first = code.functions[0]
     assert (first.name, first.file) == ("hot", str(path))
     lines = path.read_text().splitlines()
@@ -78,7 +78,7 @@ def test_stop_writes_what_there_is_while_the_program_goes_on(spy, tmp_path):
     assert child.poll() is None
     child.communicate()
     assert spy.problem is None
-    assert "hot" in (tmp_path / pyspy.OUTPUT).read_text()
+    assert "hot" in (tmp_path / sampling.STACKS_FILE).read_text()
 
 
 def test_a_program_that_is_killed_and_not_yet_reaped_does_not_hang_the_end(spy, tmp_path):
@@ -90,7 +90,7 @@ def test_a_program_that_is_killed_and_not_yet_reaped_does_not_hang_the_end(spy, 
     spy.stop()
     assert time.monotonic() - began < 5
     child.communicate()
-    assert "hot" in (tmp_path / pyspy.OUTPUT).read_text()
+    assert "hot" in (tmp_path / sampling.STACKS_FILE).read_text()
 
 
 def test_a_program_already_gone_is_one_clear_line(spy, tmp_path):
@@ -108,7 +108,7 @@ def fake(tmp_path, script):
     path = tmp_path / "py-spy"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    spied = pyspy.PySpy.__new__(pyspy.PySpy)
+    spied = sampling.PySpy.__new__(sampling.PySpy)
     spied.__init__()
     spied._program = str(path)
     return spied
@@ -126,12 +126,12 @@ def test_a_python_that_is_not_up_yet_is_tried_again(spy, tmp_path):
     count = tmp_path / "count"
     spied = fake(tmp_path, f"echo x >> {count}; echo 'Error: no python here'; exit 1")
     spied.start(os.getpid(), tmp_path)
-    assert len(count.read_text().split()) == pyspy._ATTEMPTS
+    assert len(count.read_text().split()) == sampling._ATTEMPTS
     assert spied.problem == "py-spy could not record host code: no python here"
 
 
 def test_one_that_never_ends_is_ended(spy, tmp_path, monkeypatch):
-    monkeypatch.setattr(pyspy, "_FINISH_S", 0.3)
+    monkeypatch.setattr(sampling, "_FINISH_S", 0.3)
     spied = fake(tmp_path, "trap '' INT; echo Sampling process; while :; do sleep 0.1; done")
     spied.start(os.getpid(), tmp_path)
     process = spied._process
@@ -142,10 +142,10 @@ def test_one_that_never_ends_is_ended(spy, tmp_path, monkeypatch):
 
 
 def test_a_missing_py_spy_names_the_extra(monkeypatch, tmp_path):
-    monkeypatch.setattr(pyspy.sysconfig, "get_path", lambda _: str(tmp_path))
-    monkeypatch.setattr(pyspy.shutil, "which", lambda _: None)
+    monkeypatch.setattr(sampling.sysconfig, "get_path", lambda _: str(tmp_path))
+    monkeypatch.setattr(sampling.shutil, "which", lambda _: None)
     with pytest.raises(MissingExtra, match=r"stepscope\[python\]"):
-        pyspy.PySpy()
+        sampling.PySpy()
 
 
 def test_nothing_started_nothing_to_stop(spy):

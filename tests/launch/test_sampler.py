@@ -10,10 +10,10 @@ import time
 import numpy as np
 import pytest
 
-from stepscope.hardware.processes import ProcessTree, short_command
-from stepscope.launch import sampler as sampler_module
-from stepscope.launch.sampler import Sampler
-from stepscope.record.rows import SAMPLE_COLUMNS
+from stepscope.hardware.process_tree import ProcessTree, short_command
+from stepscope.launch import sampling as sampler_module
+from stepscope.launch.sampling import MachineSampler
+from stepscope.record.row_log import SAMPLE_COLUMNS
 from stepscope.store.table import Table, read_table
 
 WORKER = "import sys; open(sys.argv[1], 'wb').write(b'x' * 200_000); sys.stdin.read()"
@@ -53,7 +53,7 @@ def wait_until(condition, seconds=10.0):
 
 
 def test_program_and_children_are_sampled(program, tmp_path):
-    sampler = Sampler(program.pid, tmp_path / "samples.npy", interval_s=0.02)
+    sampler = MachineSampler(program.pid, tmp_path / "samples.npy", interval_s=0.02)
     before = time.monotonic_ns()
     sampler.start()
     wait_until(lambda: sampler.rows >= 5)
@@ -129,7 +129,7 @@ def test_what_forked_workers_have_of_their_parent_counts_once(forking):
 @pytest.mark.skipif(not os.path.exists("/proc/thread-self/children"), reason="not told here")
 def test_workers_are_seen_before_the_process_table_is_read_again(forking, tmp_path, monkeypatch):
     monkeypatch.setattr(sampler_module, "_REFRESH_S", 1e9)
-    sampler = Sampler(forking.pid, tmp_path / "samples.npy", interval_s=0.02)
+    sampler = MachineSampler(forking.pid, tmp_path / "samples.npy", interval_s=0.02)
     sampler.start()
     wait_until(lambda: sampler.rows >= 2)
     forked(forking)
@@ -152,7 +152,7 @@ def test_processor_time_of_a_busy_process():
 
 
 def test_a_killed_program_ends_the_sampler(program, tmp_path):
-    sampler = Sampler(program.pid, tmp_path / "samples.npy", interval_s=0.02)
+    sampler = MachineSampler(program.pid, tmp_path / "samples.npy", interval_s=0.02)
     sampler.start()
     wait_until(lambda: sampler.rows >= 2)
     program.kill()
@@ -166,7 +166,7 @@ def test_a_killed_program_ends_the_sampler(program, tmp_path):
 def test_a_program_that_is_already_gone_gives_an_empty_table(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    sampler = Sampler(child.pid, tmp_path / "samples.npy")
+    sampler = MachineSampler(child.pid, tmp_path / "samples.npy")
     sampler.start()
     sampler.join(5)
     sampler.stop()
@@ -183,7 +183,7 @@ def test_a_full_disk_ends_the_sampler_quietly(program, tmp_path, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(sampler_module, "Table", SmallTable)
-    sampler = Sampler(program.pid, tmp_path / "samples.npy", interval_s=0.01)
+    sampler = MachineSampler(program.pid, tmp_path / "samples.npy", interval_s=0.01)
     sampler.start()
     wait_until(lambda: not sampler.is_alive())
     sampler.stop()
@@ -192,7 +192,7 @@ def test_a_full_disk_ends_the_sampler_quietly(program, tmp_path, monkeypatch):
 
 
 def test_a_folder_that_is_not_there_is_a_problem_not_an_error(program, tmp_path):
-    sampler = Sampler(program.pid, tmp_path / "missing" / "samples.npy")
+    sampler = MachineSampler(program.pid, tmp_path / "missing" / "samples.npy")
     sampler.start()
     sampler.stop()
     assert "not sampled" in sampler.problem
@@ -200,7 +200,7 @@ def test_a_folder_that_is_not_there_is_a_problem_not_an_error(program, tmp_path)
 
 def test_a_table_grows_past_its_first_chunk(program, tmp_path, monkeypatch):
     monkeypatch.setattr(sampler_module, "Table", lambda path, columns: Table(path, columns, 2))
-    sampler = Sampler(program.pid, tmp_path / "samples.npy", interval_s=0.01)
+    sampler = MachineSampler(program.pid, tmp_path / "samples.npy", interval_s=0.01)
     sampler.start()
     wait_until(lambda: sampler.rows >= 5)
     sampler.stop()
@@ -218,7 +218,7 @@ def test_the_gpu_is_sampled_with_the_programs_own_pids(program, tmp_path, monkey
             return {"gpu_percent": 42.0}
 
     monkeypatch.setattr(sampler_module, "open_gpu", lambda index: FakeGpu())
-    sampler = Sampler(program.pid, tmp_path / "samples.npy", gpu_index=0, interval_s=0.02)
+    sampler = MachineSampler(program.pid, tmp_path / "samples.npy", gpu_index=0, interval_s=0.02)
     sampler.start()
     wait_until(lambda: sampler.rows >= 2)
     sampler.stop()
@@ -227,7 +227,7 @@ def test_the_gpu_is_sampled_with_the_programs_own_pids(program, tmp_path, monkey
 
 
 def test_stop_before_start_is_harmless(tmp_path):
-    Sampler(os.getpid(), tmp_path / "samples.npy").stop()
+    MachineSampler(os.getpid(), tmp_path / "samples.npy").stop()
     assert not (tmp_path / "samples.npy").exists()
 
 

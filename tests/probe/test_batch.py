@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from stepscope.probe.batch import batch_axis, batch_bytes, batch_size
+from stepscope.probe.points.loader import batch_axis, batch_bytes, batch_size
 
 Pair = namedtuple("Pair", "image label")
 

@@ -2,7 +2,7 @@
 
 from fixing import fixed
 
-from stepscope.store.facts import read_facts
+from stepscope.store.json_lines import read_facts
 
 
 def told(folder, error):

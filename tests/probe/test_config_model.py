@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from stepscope.probe.config import describe_model
+from stepscope.probe.program_state import describe_model
 
 
 def test_layers_of_attention_and_convolution_are_told():

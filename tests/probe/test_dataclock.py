@@ -15,9 +15,9 @@ import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset
 from torch.utils.data._utils import fetch, worker
 
-from stepscope.analyze.pipeline import PipelinePart, PipelineSource, read_pipeline
-from stepscope.probe.dataclock import DataClock
-from stepscope.probe.dataclock_construct import constructed
+from stepscope.analyze.run.data_pipeline import PipelinePart, PipelineSource, read_pipeline
+from stepscope.probe.dataclock.clock import DataClock
+from stepscope.probe.dataclock.dataset import construction_lines
 
 HERE = str(Path(__file__))
 
@@ -382,7 +382,7 @@ def test_fault_of_our_own_switches_the_clock_off(clock, monkeypatch):
     def fault(*args):
         raise RuntimeError("ours")
 
-    monkeypatch.setattr("stepscope.probe.dataclock_source.Source.fetched", fault)
+    monkeypatch.setattr("stepscope.probe.dataclock.source.FetchSource.fetched", fault)
     assert len(drain(Items(8, Sleeper(0)), batch_size=2)) == 4
     assert not clock.alive
 
@@ -395,7 +395,7 @@ def test_construction_is_told_only_where_it_is_certain(tmp_path):
     )
     files = [str(program), str(tmp_path / "missing.py")]
     place = [(str(program), line) for line in range(6)]
-    assert constructed(["Crop", "Flip", "Scale"], files) == [place[2], place[3], place[4]]
-    assert constructed(["Crop", "Scale"], files) == [place[5], place[5]]
-    assert constructed(["Flip", "Scale"], files) == [place[3], place[4]]
-    assert constructed(["Scale", "Flip"], files) == [None, place[3]]
+    assert construction_lines(["Crop", "Flip", "Scale"], files) == [place[2], place[3], place[4]]
+    assert construction_lines(["Crop", "Scale"], files) == [place[5], place[5]]
+    assert construction_lines(["Flip", "Scale"], files) == [place[3], place[4]]
+    assert construction_lines(["Scale", "Flip"], files) == [None, place[3]]

@@ -6,10 +6,10 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from stepscope.probe import device as device_module
-from stepscope.probe.device import DeviceClock
-from stepscope.probe.log import BACKWARD, FORWARD, H2D, OPTIMIZER, RowLog
-from stepscope.record.rows import Kind
+from stepscope.probe import device_clock as device_module
+from stepscope.probe.device_clock import DeviceClock
+from stepscope.probe.row_log import BACKWARD, FORWARD, H2D, OPTIMIZER, RowLog
+from stepscope.record.row_log import RowKind
 from stepscope.store.table import read_table
 
 COLUMNS = ("h2d", "forward", "backward", "optimizer", "other")
@@ -85,7 +85,7 @@ class Device:
         self.clock = DeviceClock(self.log)
 
     def end_row(self):
-        row = self.log.end_row(Kind.STEP)
+        row = self.log.end_row(RowKind.STEP)
         self.clock.end_row(row)
         return row
 
@@ -288,7 +288,7 @@ def test_nothing_is_recorded_inside_a_graph_capture(device):
 
 def test_on_a_program_without_cuda_there_is_nothing_to_time(tmp_path):
     device = Device(tmp_path)
-    device.clock.end_row(device.log.end_row(Kind.STEP))
+    device.clock.end_row(device.log.end_row(RowKind.STEP))
     device.clock.finish()
     assert device.stream.made == 0
     assert not device.timed(0)

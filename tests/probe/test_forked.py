@@ -41,7 +41,7 @@ def test_garbage_of_the_parent_is_not_collected_in_a_forked_child(tmp_path):
 GARBAGE = """
 import gc, os, sys
 
-from stepscope.probe.forking import watch_forks
+from stepscope.probe.boot import watch_forks
 
 class Cycle:
     def __init__(self):

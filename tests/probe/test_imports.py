@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from stepscope.probe import imports as imports_module
-from stepscope.probe.imports import ImportWatch
+from stepscope.probe import patches as imports_module
+from stepscope.probe.patches import ImportWatch
 
 
 @pytest.fixture

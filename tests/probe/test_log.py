@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from stepscope.probe import log as log_module
-from stepscope.probe.log import (
+from stepscope.probe import row_log as log_module
+from stepscope.probe.row_log import (
     BACKWARD,
     COMPILE,
     DATA_WAIT,
@@ -22,7 +22,7 @@ from stepscope.probe.log import (
     WAIT,
     RowLog,
 )
-from stepscope.record.rows import ROW_COLUMNS, Kind, Phase
+from stepscope.record.row_log import ROW_COLUMNS, Phase, RowKind
 from stepscope.store.table import read_table
 
 START = 1_000
@@ -58,7 +58,7 @@ class Recorder:
         self.wait(ns)
         self.log.leave(depth, tail=tail)
 
-    def end(self, kind=Kind.STEP, who=0):
+    def end(self, kind=RowKind.STEP, who=0):
         return self.log.end_row(kind, who)
 
     def rows(self):
@@ -100,12 +100,12 @@ def test_a_plain_step(recorder):
     recorder.wait(4)
     recorder.phase(BACKWARD, 30)
     recorder.phase(OPTIMIZER, 5)
-    assert recorder.end(Kind.STEP, who=7) == 0
+    assert recorder.end(RowKind.STEP, who=7) == 0
     row = recorder.rows()[0]
     assert recorder.row() == {
         "other": 2, "data_wait": 10, "h2d": 3, "forward": 24, "backward": 30, "optimizer": 5,
     }  # fmt: skip
-    assert (row["kind"], row["who"], row["end_ns"]) == (Kind.STEP, 7, START + 74)
+    assert (row["kind"], row["who"], row["end_ns"]) == (RowKind.STEP, 7, START + 74)
 
 
 def test_nested_phases_are_exclusive(recorder):
@@ -216,7 +216,7 @@ def test_leaving_what_was_closed_already_changes_nothing(recorder):
 def test_an_open_phase_goes_on_in_the_next_row(recorder):
     recorder.log.enter(OPTIMIZER)
     recorder.wait(2)
-    recorder.end(Kind.BACKWARD)
+    recorder.end(RowKind.BACKWARD)
     recorder.wait(3)
     recorder.log.leave(0)
     recorder.end()
@@ -282,14 +282,14 @@ def test_closing_writes_the_last_row_and_cuts_the_file(recorder):
     recorder.wait(4)
     recorder.log.close()
     rows = read_table(recorder.path)
-    assert rows["kind"].tolist() == [Kind.STEP, Kind.END]
+    assert rows["kind"].tolist() == [RowKind.STEP, RowKind.END]
     assert recorder.row() == {"other": 4}
 
 
 def test_more_rows_than_a_chunk_holds(recorder):
     for number in range(9000):
         recorder.wait(number)
-        assert recorder.end(Kind.STEP) == number
+        assert recorder.end(RowKind.STEP) == number
     recorder.log.set_loss(0, 0.25)
     recorder.log.set_loss(8999, 0.75)
     recorder.log.close()
@@ -382,7 +382,7 @@ MOVES = st.lists(
     st.one_of(
         st.tuples(st.just("enter"), st.sampled_from(sorted(Phase)), st.integers(0, 9)),
         st.tuples(st.just("leave"), st.integers(0, 4), st.booleans()),
-        st.tuples(st.just("end"), st.sampled_from(sorted(Kind)), st.integers(0, 9)),
+        st.tuples(st.just("end"), st.sampled_from(sorted(RowKind)), st.integers(0, 9)),
         st.tuples(st.just("wait"), st.integers(1, 9), st.none()),
     ),
     max_size=30,

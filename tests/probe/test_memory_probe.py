@@ -4,13 +4,11 @@ import sys
 
 import pytest
 
-from stepscope.probe import memory
-from stepscope.probe.memory import MemoryHistory
-from stepscope.probe.memory_state import state_bytes
-from stepscope.probe.out_of_memory import is_out_of_memory, watch_out_of_memory
+from stepscope.probe import memory_history
+from stepscope.probe.memory_history import MemoryHistory, is_out_of_memory, watch_out_of_memory
+from stepscope.probe.program_state import state_bytes
 from stepscope.record.errors import MissingExtra, UsageError
-from stepscope.record.memory import CPU_MARKS, CPU_RAW, CUDA_LINES
-from stepscope.store.memray_lines import reduce_memray
+from stepscope.store.memory_lines import CPU_MARKS, CPU_RAW, CUDA_LINES, reduce_memray
 
 torch = pytest.importorskip("torch")
 nn = torch.nn
@@ -106,8 +104,8 @@ def test_watching_cuda_does_not_initialise_it(tmp_path):
     code = """
 import sys, torch
 from pathlib import Path
-from stepscope.probe.memory import MemoryHistory
-from stepscope.probe.out_of_memory import watch_out_of_memory
+from stepscope.probe.memory_history import MemoryHistory
+from stepscope.probe.memory_history import watch_out_of_memory
 watch_out_of_memory(print)
 history = MemoryHistory()
 history.start("cuda", Path(sys.argv[1]))
@@ -122,10 +120,10 @@ assert not torch.cuda.is_initialized()
 
 def test_the_raw_recording_stops_at_its_limit_and_says_so(tmp_path, monkeypatch):
     pytest.importorskip("memray")
-    monkeypatch.setattr(memory, "MAX_RAW_BYTES", 0)
+    monkeypatch.setattr(memory_history, "MAX_RAW_BYTES", 0)
     history = MemoryHistory()
     history.start("cpu", tmp_path)
-    for _ in range(memory._SIZE_CHECK_MARKS + 1):
+    for _ in range(memory_history._SIZE_CHECK_MARKS + 1):
         history.mark()
     assert history._tracker is None
     assert (tmp_path / CPU_MARKS).read_text().endswith(" 1\n")
@@ -169,7 +167,7 @@ def test_the_device_with_the_highest_peak_is_reduced_to_plain_data():
     class Torch:
         cuda = Cuda
 
-    lines = memory._reduce_cuda(Torch, None, None)
+    lines = memory_history._reduce_cuda(Torch, None, None)
     assert (lines["device"], lines["peak_bytes"], lines["retries"]) == ("cuda:1", 99, 4)
     assert lines["allocator_peak_bytes"] == 512
     assert json.loads(json.dumps(lines)) == lines
@@ -197,8 +195,8 @@ def test_cuda_history_names_the_planted_lines_and_oom_is_written(tmp_path):
 CUDA_PROGRAM = """
 import json, sys, torch
 from pathlib import Path
-from stepscope.probe.memory import MemoryHistory
-from stepscope.probe.out_of_memory import is_out_of_memory, watch_out_of_memory
+from stepscope.probe.memory_history import MemoryHistory
+from stepscope.probe.memory_history import is_out_of_memory, watch_out_of_memory
 folder = Path(sys.argv[1])
 facts, kept = [], []
 history = MemoryHistory()

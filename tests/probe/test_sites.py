@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from stepscope.probe import sites as sites_module
-from stepscope.probe.sites import Sites, is_users
-from stepscope.store.facts import Facts, read_facts
+from stepscope.probe.sites import Sites, is_user_code
+from stepscope.store.json_lines import FactLog, read_facts
 from stepscope.store.table import read_table
 
 
 class Recorded:
     def __init__(self, folder):
         self.folder = folder
-        self.sites = Sites(folder, Facts(folder / "facts.jsonl"))
+        self.sites = Sites(folder, FactLog(folder / "facts.jsonl"))
 
     @property
     def facts(self):
@@ -137,7 +137,7 @@ def test_more_sites_than_a_chunk_holds(recorded, tmp_path):
     ],
 )
 def test_the_users_own_code(name):
-    assert is_users(code_of(name))
+    assert is_user_code(code_of(name))
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_the_users_own_code(name):
     ],
 )
 def test_code_of_libraries_and_of_the_observer(name):
-    assert not is_users(code_of(name))
+    assert not is_user_code(code_of(name))
 
 
 def test_the_bundled_programs_count_as_the_users():
     bundled = sites_module.__file__.replace("/probe/sites.py", "/workloads/slow.py")
-    assert is_users(code_of(bundled))
+    assert is_user_code(code_of(bundled))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.probe.steprule import StepRule, step_ends
+from stepscope.probe.step_rule import StepRule, step_ends
 
 PROPERTY = settings(max_examples=50, derandomize=True, deadline=None, database=None)
 EVENTS = st.lists(st.integers(0, 3), max_size=40)

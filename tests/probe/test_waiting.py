@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from stepscope.record.options import ProbeOptions
-from stepscope.store.facts import read_facts
+from stepscope.record.probe_options import ProbeOptions
+from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
 
 pytest.importorskip("torch")
@@ -24,9 +24,9 @@ def core(tmp_path):
 
 @pytest.fixture
 def read(core):
-    from stepscope.probe.points import waiting
+    from stepscope.probe.points import host_waits
 
-    return waiting._reading(core, lambda tensor: tensor.value, "item")
+    return host_waits._reading(core, lambda tensor: tensor.value, "item")
 
 
 def waits(core, tmp_path):
@@ -69,12 +69,12 @@ def test_the_observers_own_waits_are_not_the_programs(core, read, tmp_path):
 
 
 def test_a_wait_that_raises_is_left_and_passes_its_error_on(core, tmp_path):
-    from stepscope.probe.points import waiting
+    from stepscope.probe.points import host_waits
 
     def broken():
         raise RuntimeError("CUDA error")
 
-    wait = waiting._waiting(core, broken, "synchronize")
+    wait = host_waits._waiting(core, broken, "synchronize")
     with pytest.raises(RuntimeError, match="CUDA error"):
         wait()
     assert core.log.depth == 0

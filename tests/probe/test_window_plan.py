@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.probe.log import RowLog
-from stepscope.probe.window import Window, settled
-from stepscope.record.options import ProbeOptions
-from stepscope.record.rows import PROFILED, STACKS, Kind
-from stepscope.store.facts import Facts, read_facts
+from stepscope.probe.row_log import RowLog
+from stepscope.probe.window import Window, is_settled
+from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.row_log import FLAG_PROFILED, FLAG_STACKS, RowKind
+from stepscope.store.json_lines import FactLog, read_facts
 from stepscope.store.table import read_table
 
 MS = 1_000_000
@@ -75,14 +75,14 @@ class Program:
         self.folder = folder
         asked = ProbeOptions(folder=str(folder), launched_ns=0, **options)
         self.log = RowLog(folder / "rows.npy", 0, lambda _: None)
-        self.window = Window(asked, self.log, Facts(folder / "facts.jsonl"))
+        self.window = Window(asked, self.log, FactLog(folder / "facts.jsonl"))
         self.now, self.step = 0, 0
 
     def run(self, *durations_ms):
         for duration in durations_ms:
             self.step += 1
             self.now += int(duration * MS)
-            self.log.end_row(Kind.STEP)
+            self.log.end_row(RowKind.STEP)
             self.window.step_ended(self.step, self.now)
         return self
 
@@ -97,7 +97,7 @@ class Program:
     def flagged(self, flags):
         """The steps whose rows carry exactly these flags."""
         rows = read_table(self.folder / "rows.npy")
-        found = rows["flags"][rows["kind"] == Kind.STEP]
+        found = rows["flags"][rows["kind"] == RowKind.STEP]
         return [index for index, flag in enumerate(found, start=1) if flag == flags]
 
 
@@ -107,30 +107,30 @@ def program(tmp_path):
 
 
 def test_steps_that_take_about_the_same_are_settled():
-    assert settled([100, 101, 99, 100, 100, 102, 100, 98])
+    assert is_settled([100, 101, 99, 100, 100, 102, 100, 98])
 
 
 def test_fewer_than_eight_steps_are_never_settled():
-    assert not settled([100] * 7)
+    assert not is_settled([100] * 7)
 
 
 def test_steps_that_get_shorter_or_longer_are_not_settled():
-    assert not settled([100] * 4 + [50] * 4)
-    assert not settled([50] * 4 + [100] * 4)
+    assert not is_settled([100] * 4 + [50] * 4)
+    assert not is_settled([50] * 4 + [100] * 4)
 
 
 def test_one_spike_does_not_unsettle():
-    assert settled([100, 100, 900, 100, 100, 100, 100, 100])
+    assert is_settled([100, 100, 900, 100, 100, 100, 100, 100])
 
 
 def test_only_the_last_eight_count():
-    assert settled([9000] * 20 + [100] * 8)
+    assert is_settled([9000] * 20 + [100] * 8)
 
 
 @settings(max_examples=30, derandomize=True, deadline=None, database=None)
 @given(st.lists(st.integers(1000, 1100), min_size=8, max_size=20))
 def test_steps_within_a_tenth_of_each_other_are_settled(times):
-    assert settled(times)
+    assert is_settled(times)
 
 
 def test_opens_once_step_times_have_settled(program):
@@ -195,7 +195,7 @@ def test_a_second_window_carries_stacks_after_a_breath(program):
 
 def test_rows_are_flagged_from_the_first_step_recorded_until_its_after_effects_are_over(program):
     run = program(window=3, stacks=2, window_at=4).run(*[10] * 30)
-    light, stacks = run.flagged(PROFILED), run.flagged(PROFILED | STACKS)
+    light, stacks = run.flagged(FLAG_PROFILED), run.flagged(FLAG_PROFILED | FLAG_STACKS)
     between = list(range(7, stacks[0]))
     assert light == [4, 5, 6, *between], "the recorder stays attached until the last window"
     assert stacks[:2] == Profiler.made[1].steps
@@ -212,7 +212,7 @@ def test_the_traces_are_there_whole_under_their_names(program, tmp_path):
 def test_the_recorders_start_and_stop_have_rows_of_their_own(program, tmp_path):
     program(window=3, stacks=0, window_at=4).run(*[10] * 10)
     kinds = read_table(tmp_path / "rows.npy")["kind"][:12].tolist()
-    step, window = Kind.STEP, Kind.WINDOW
+    step, window = RowKind.STEP, RowKind.WINDOW
     assert kinds == [*[step] * 3, window, *[step] * 3, window, *[step] * 4]
 
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from stepscope.record.options import ProbeOptions
+from stepscope.record.probe_options import ProbeOptions
 
 
 def test_options_survive_the_way_to_the_child():

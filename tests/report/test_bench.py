@@ -5,7 +5,7 @@ import io
 import pytest
 from bench_documents import document, failed, point
 
-from stepscope.report.bench import print_bench
+from stepscope.report.render.terminal.bench import print_bench
 
 
 class Terminal(io.StringIO):

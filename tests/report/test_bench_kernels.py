@@ -2,7 +2,7 @@
 
 from io import StringIO
 
-from stepscope.report.bench_kernels import markdown_kernels, print_kernels
+from stepscope.report.render.terminal.bench_kernels import markdown_kernels, print_kernels
 
 
 def operator(name, **more):

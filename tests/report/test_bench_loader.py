@@ -5,7 +5,7 @@ from io import StringIO
 
 import pytest
 
-from stepscope.report.bench_loader import csv_loader, markdown_loader, print_loader
+from stepscope.report.render.terminal.bench_loader import csv_loader, markdown_loader, print_loader
 
 
 def point(batch, workers, rate, pin=False, prefetch=None, status="ok", why=None):

@@ -7,9 +7,8 @@ import itertools
 import pytest
 from bench_documents import document
 
-from stepscope.report.bench import print_bench
-from stepscope.report.bench_study import markdown_study
-from stepscope.report.bench_tables import markdown
+from stepscope.report.render.markdown_tables import bench_markdown
+from stepscope.report.render.terminal.bench import markdown_study, print_bench
 
 SIDE = {
     "status": "ok", "why": None, "processes": 3, "samples_per_s": 100.0, "mean_ms": 160.0,
@@ -168,7 +167,7 @@ def test_every_line_fits_the_screen(study):
 
 @pytest.mark.parametrize("study", [CPU_GPU, MEMORY])
 def test_the_page_is_markdown_with_rectangular_tables(study):
-    page = markdown(document(study=study))
+    page = bench_markdown(document(study=study))
     assert page.startswith("# Benchmark")
     assert markdown_study({"study": study}) in page
     lines = page.splitlines()

@@ -5,11 +5,11 @@ import io
 
 from bench_documents import document, failed, point
 
-from stepscope.report.bench_tables import FIELDS, csv, markdown
+from stepscope.report.render.markdown_tables import FIELDS, bench_csv, bench_markdown
 
 
 def rows(*points):
-    return list(csv_format.DictReader(io.StringIO(csv(document(*points)))))
+    return list(csv_format.DictReader(io.StringIO(bench_csv(document(*points)))))
 
 
 def test_csv_has_a_line_for_each_point_and_every_field():
@@ -39,7 +39,7 @@ def test_csv_says_which_fixes_did_not_apply():
 
 
 def test_markdown_has_the_machine_the_command_and_a_table_per_group():
-    page = markdown(document(point(), point(device="cpu", mean_ms=400.0)))
+    page = bench_markdown(document(point(), point(device="cpu", mean_ms=400.0)))
     assert "NVIDIA H200; AMD EPYC; torch 2.11.0+cu130; driver 580.1" in page
     assert "`stepscope bench resnet18`" in page
     assert "## resnet18 · train · cuda" in page
@@ -47,12 +47,12 @@ def test_markdown_has_the_machine_the_command_and_a_table_per_group():
 
 
 def test_markdown_gives_speedups_with_their_interval_and_verdict():
-    page = markdown(document(point(), point(fixes=["amp=bf16"], mean_ms=10.0, ratio=2.0)))
+    page = bench_markdown(document(point(), point(fixes=["amp=bf16"], mean_ms=10.0, ratio=2.0)))
     assert "2.00× (1.96–2.04) FASTER" in page
 
 
 def test_markdown_tables_are_rectangular():
-    page = markdown(
+    page = bench_markdown(
         document(
             point(score=0.5, score_name="dice", energy_j_per_sample=0.1),
             point(fixes=["pin"], ratio=1.0, verdict="SAME"),
@@ -66,7 +66,7 @@ def test_markdown_tables_are_rectangular():
 
 
 def test_markdown_marks_what_is_unstable_and_what_failed():
-    page = markdown(
+    page = bench_markdown(
         document(
             point(unstable=True, unstable_why="drifted"), failed("timed_out", "60 s", batch=64)
         )
@@ -78,15 +78,17 @@ def test_markdown_marks_what_is_unstable_and_what_failed():
 
 def test_markdown_has_the_knee_and_the_ablation():
     rates = {16: 1000, 32: 1900, 64: 3600, 128: 3700}
-    page = markdown(document(*(point(batch=b, mean_ms=b / r * 1e3) for b, r in rates.items())))
+    page = bench_markdown(
+        document(*(point(batch=b, mean_ms=b / r * 1e3) for b, r in rates.items()))
+    )
     assert "the knee is at 64" in page
     points = [point(), point(fixes=["amp=bf16"], ratio=2.0), point(fixes=["pin"], ratio=1.1)]
-    page = markdown(document(*points, request={"ablate": ["amp=bf16", "pin"]}))
+    page = bench_markdown(document(*points, request={"ablate": ["amp=bf16", "pin"]}))
     assert "| `amp=bf16` | 2.00× | 2.00× | 1.10× |" in page
 
 
 def test_markdown_lets_no_strangers_text_become_a_tag_or_a_column():
-    page = markdown(
+    page = bench_markdown(
         document(failed("failed", "<script>a|b</script> [x](y) `c`"), notes=["<img src=x>"])
     )
     assert "\\<script\\>a\\|b\\</script\\>" in page

@@ -9,11 +9,11 @@ import pytest
 from diagnosing import case, finding
 from test_terminal import CPU, GPU, HOSTILE, fits
 
-from stepscope.diagnose.baseline import baseline
 from stepscope.diagnose.findings import Diagnosis
 from stepscope.diagnose.headroom import headroom
+from stepscope.diagnose.key_questions import answer_questions
 from stepscope.record.finding import Evidence, FixRef, Place
-from stepscope.report.terminal import print_summary
+from stepscope.report.render.terminal.run import print_run
 
 LOADER = finding(
     "data.loader_bound", 17.0, now=63.1,
@@ -44,14 +44,14 @@ def document(*findings, minor=(), healthy=(), base=CPU, now=63.1, **more):
     one = case(now)
     could = headroom(findings, one)
     found = Diagnosis(
-        tuple(findings), tuple(minor), tuple(healthy), could, baseline(one, findings, could)
+        tuple(findings), tuple(minor), tuple(healthy), could, answer_questions(one, findings, could)
     )
     return copy.deepcopy(base) | found.to_json() | more
 
 
 def shown(document, everything=False):
     stream = io.StringIO()
-    print_summary(document, stream, everything)
+    print_run(document, stream, everything)
     return stream.getvalue()
 
 
@@ -201,10 +201,10 @@ def test_strangers_words_cannot_touch_the_screen():
 def test_a_trace_has_its_findings_too(everything):
     from recordings import recorded
 
-    from stepscope.analyze.timeline.document import analyse
-    from stepscope.report.trace import print_trace
+    from stepscope.analyze.timeline.document import analyze_timeline
+    from stepscope.report.render.terminal.trace import print_trace
 
-    given = analyse(recorded("resnet18_b32_h200"))
+    given = analyze_timeline(recorded("resnet18_b32_h200"))
     one = finding("launch.x", 9.0, now=given["steps"]["mean_ms"], title="Short kernels")
     given |= Diagnosis((one,)).to_json() | {"problems": ["a rule failed"]}
     stream = io.StringIO()

@@ -11,7 +11,7 @@ import pytest
 from browser import Seen, opened
 from stories import hostile, kernels, whole, without_charts
 
-from stepscope.report.html import page as html
+from stepscope.report.render.html import page as html
 from stepscope.report.story.blocks import Story
 
 TIMELINE = "function stepscopeTimeline(root, payload) { root.textContent = payload.byteLength; }"
@@ -20,7 +20,7 @@ TIMELINE = "function stepscopeTimeline(root, payload) { root.textContent = paylo
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(html.render(whole()), encoding="utf-8")
+    path.write_text(html.render_page(whole()), encoding="utf-8")
     return path
 
 
@@ -28,7 +28,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Without charts: for what these do not matter to."""
     path = tmp_path_factory.mktemp("page") / "light.html"
-    path.write_text(html.render(without_charts(whole())), encoding="utf-8")
+    path.write_text(html.render_page(without_charts(whole())), encoding="utf-8")
     return path
 
 
@@ -172,7 +172,7 @@ def test_a_story_without_anything_is_still_a_page_and_keeps_its_theme(
     chromium: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "empty.html"
-    file.write_text(html.render(Story("t", "Nothing was recorded.", "", (), "run")), "utf-8")
+    file.write_text(html.render_page(Story("t", "Nothing was recorded.", "", (), "run")), "utf-8")
     with opened(chromium, file) as seen:
         first = seen.page.evaluate("document.documentElement.dataset.theme")
         seen.page.get_by_role("button", name="Dark theme").click()
@@ -199,7 +199,7 @@ def test_a_finding_leads_to_its_place(
     """With a timeline that only says what it was given."""
     monkeypatch.setattr(html, "assets", lambda _, end: [TIMELINE] if end == ".js" else [])
     file = tmp_path / "report.html"
-    page = html.render(without_charts(whole()), gzip.compress(b"0123456789"))
+    page = html.render_page(without_charts(whole()), gzip.compress(b"0123456789"))
     file.write_text(page, encoding="utf-8")
     with opened(chromium, file) as seen:
         given = seen.page.locator("#timeline").inner_text()
@@ -247,7 +247,7 @@ def test_on_paper_it_is_light_and_without_buttons(chromium: Any, file: Path) -> 
 
 def test_a_hostile_story_runs_nothing(chromium: Any, tmp_path: Path) -> None:
     file = tmp_path / "hostile.html"
-    file.write_text(html.render(hostile(whole())), encoding="utf-8")
+    file.write_text(html.render_page(hostile(whole())), encoding="utf-8")
     with opened(chromium, file) as seen:
         drawn(seen)
         title = seen.page.title()

@@ -4,11 +4,11 @@ import io
 
 import pytest
 
+from stepscope.cli.compare import check_files, write_files
 from stepscope.record.errors import UsageError
-from stepscope.report import compare_words as words
-from stepscope.report.compare import print_comparison
-from stepscope.report.compare_files import check_files, write_files
-from stepscope.report.compare_markdown import markdown
+from stepscope.report.render.markdown_tables import comparison_markdown
+from stepscope.report.render.terminal.tune import print_comparison
+from stepscope.report.story import compare as words
 from stepscope.report.story.compare import comparison_story
 
 HOSTILE = "<img src=x onerror=alert(1)>|`x`\x1b[31m"
@@ -66,7 +66,7 @@ def screen(shown):
 def test_several_runs_of_a_side_are_named_by_the_first():
     several = {"kind": "run", "names": ["main/1", "main/2", "main/3"]}
     assert comparison_story(document(base=several)).title == "branch against main/1 and 2 more"
-    assert "`branch` against `main/1 and 2 more`" in markdown(document(base=several))
+    assert "`branch` against `main/1 and 2 more`" in comparison_markdown(document(base=several))
 
 
 def test_the_screen_says_verdict_reason_and_what_is_the_same():
@@ -112,7 +112,10 @@ def test_an_unclear_verdict_says_what_would_tell():
     ],
 )
 def test_the_gate_says_the_exit_code(limit, strict, code, text):
-    assert words.gate(document(max_regression=limit, strict=strict, exit_code=code)) == text
+    assert (
+        words.exit_code_reason(document(max_regression=limit, strict=strict, exit_code=code))
+        == text
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +130,7 @@ def test_the_gate_says_the_exit_code(limit, strict, code, text):
     ],
 )
 def test_intervals_carry_signs_only_where_they_differ(low, high, text):
-    assert words.interval({"low": low, "high": high}) == text
+    assert words.interval_percent({"low": low, "high": high}) == text
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ def test_intervals_carry_signs_only_where_they_differ(low, high, text):
     ],
 )
 def test_losses_in_words(found, text):
-    assert words.losses(found) == text
+    assert words.losses_text(found) == text
 
 
 @pytest.mark.parametrize(
@@ -162,11 +165,11 @@ def test_losses_in_words(found, text):
     ],
 )  # fmt: skip
 def test_amounts_in_words(one, text):
-    assert words.amount(one) == text
+    assert words.amount_change(one) == text
 
 
 def test_markdown_holds_the_figures_and_tables_that_add_up():
-    page = markdown(document())
+    page = comparison_markdown(document())
     assert page.startswith("## 🔴 SLOWER +6.2% per step")
     assert "| forward | 3.00 | 6.90 | +3.9 | 50% → 70% |" in page
     assert "| all others |  |  |  |  | +0.20 |" in page
@@ -177,14 +180,14 @@ def test_markdown_holds_the_figures_and_tables_that_add_up():
 def test_markdown_of_hostile_names_has_no_tags_and_no_further_columns():
     row = ROW | {"name": HOSTILE, "operator": HOSTILE}
     kernels = document()["kernels"] | {"rows": [row]}
-    page = markdown(document(kernels=kernels, base={"kind": "run", "names": [HOSTILE]}))
+    page = comparison_markdown(document(kernels=kernels, base={"kind": "run", "names": [HOSTILE]}))
     (line,) = [line for line in page.splitlines() if line.startswith("|") and "onerror" in line]
     assert line.replace("\\|", "").count("|") == 7
     assert "\x1b" not in page
 
 
 def test_markdown_without_kernels_or_phases_is_whole():
-    page = markdown(document(kernels=None, phases=[], configuration=[], losses=None))
+    page = comparison_markdown(document(kernels=None, phases=[], configuration=[], losses=None))
     assert "SLOWER" in page
     assert "phase" not in page
 
@@ -205,7 +208,7 @@ def test_the_page_escapes_what_strangers_named(tmp_path):
     page = (tmp_path / "c.html").read_text()
     assert "<img" not in page
     assert "Kernel by kernel" in page
-    assert (tmp_path / "c.md").read_text() == markdown(hostile)
+    assert (tmp_path / "c.md").read_text() == comparison_markdown(hostile)
 
 
 @pytest.mark.parametrize("name", ["c.pdf", "nowhere/c.md", "."])

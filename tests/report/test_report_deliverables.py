@@ -6,9 +6,9 @@ from story_reading import run_subject, trace_subject, unpacked, whole
 from subjects import subject
 from tune_documents import tuned
 
-from stepscope.report.deliverables import deliverables, versions_table
-from stepscope.report.job import job
+from stepscope.report.render.files import prepare_report
 from stepscope.report.story.blocks import Missing
+from stepscope.report.story.narrator import deliverables, versions_table
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def test_versions_without_steps_have_no_speedup():
 
 
 def test_two_runs_are_compared_kernel_by_kernel(runs, tmp_path):
-    made = job([str(runs[0]), str(runs[0])], False, tmp_path)
+    made = prepare_report([str(runs[0]), str(runs[0])], False, tmp_path)
     text = deliverables(made.subjects, made.compared)
     assert "Kernels before and after, ms a step" in text
     assert "Versions" in text
@@ -72,7 +72,7 @@ def test_two_runs_are_compared_kernel_by_kernel(runs, tmp_path):
 def test_two_that_cannot_be_compared_still_make_a_report(runs, tmp_path):
     from tune_documents import tune_folder
 
-    made = job([str(runs[0]), str(tune_folder(tmp_path / "tune-1"))], False, tmp_path)
+    made = prepare_report([str(runs[0]), str(tune_folder(tmp_path / "tune-1"))], False, tmp_path)
     assert made.compared is None or made.compared["verdict"]
     assert whole(made.story)
     notes = [one for part in made.story.sections for one in part.blocks if isinstance(one, Missing)]
@@ -80,7 +80,7 @@ def test_two_that_cannot_be_compared_still_make_a_report(runs, tmp_path):
 
 
 def test_three_make_a_report_without_a_comparison(runs, tmp_path):
-    made = job([str(run) for run in (*runs, runs[0])], False, tmp_path)
+    made = prepare_report([str(run) for run in (*runs, runs[0])], False, tmp_path)
     assert made.compared is None
     assert whole(made.story)
     assert len(versions_table(made.subjects).rows) == 3

@@ -8,8 +8,8 @@ import pytest
 from stories import HOSTILE, charts, hostile, whole
 
 from stepscope.record.errors import MissingExtra
-from stepscope.report import images
-from stepscope.report.images_draw import words
+from stepscope.report.render import images
+from stepscope.report.render.images import label_text
 from stepscope.report.story.blocks import Axis, Chart, Section, Series, Story
 
 STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -44,7 +44,7 @@ def test_what_looks_like_a_formula_is_none(tmp_path):
     drawn = (tmp_path / "a.svg").read_text()
     assert r"$x$ \y$" in drawn
     assert r"$\frac{" in drawn
-    assert "$" not in words("no dollars here")
+    assert "$" not in label_text("no dollars here")
 
 
 def test_nothing_but_gaps_is_drawn_too(tmp_path):
@@ -57,8 +57,8 @@ def test_nothing_but_gaps_is_drawn_too(tmp_path):
 def test_empty_charts_are_left_out():
     empty = Chart("e", "line", "t", (Series("", [], []),))
     story = Story("", "", "", (Section("s", "S", (empty, charts()[0])),), "run")
-    assert [chart.id for chart in images.charts(story)] == ["step"]
-    assert len(images.charts(whole())) == 7
+    assert [chart.id for chart in images.drawable_charts(story)] == ["step"]
+    assert len(images.drawable_charts(whole())) == 7
 
 
 def test_names_of_files_are_plain():

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 from stories import hostile, whole
 
-from stepscope.report.frame import framed
-from stepscope.report.html.page import render
+from stepscope.report.render.html.page import render_page
+from stepscope.report.render.notebook.objects import in_iframe
 
 
 def opened(chromium, tmp_path, story):
     """The frame inside a page, what the console said, and what was asked for."""
     file = tmp_path / "notebook.html"
-    file.write_text(f"<!doctype html><title>notebook</title>{framed(render(story), 600)}")
+    file.write_text(f"<!doctype html><title>notebook</title>{in_iframe(render_page(story), 600)}")
     page = chromium.new_context().new_page()
     problems, requests = [], []
     page.on("console", lambda one: problems.append(one.text) if one.type == "error" else None)

@@ -7,10 +7,14 @@ import pytest
 from stories import HOSTILE, hostile, kernels, whole, without_charts
 
 from stepscope.record.errors import UsageError
-from stepscope.report import latex_files
-from stepscope.report.latex import document, part
-from stepscope.report.latex_escape import text, verbatim
-from stepscope.report.latex_table import table
+from stepscope.report.render import latex
+from stepscope.report.render.latex import (
+    escape_latex,
+    latex_document,
+    latex_part,
+    latex_table,
+    verbatim,
+)
 from stepscope.report.story.blocks import Column, Section, Story, Table
 
 PDFLATEX = shutil.which("pdflatex")
@@ -20,30 +24,30 @@ compiles = pytest.mark.skipif(PDFLATEX is None, reason="pdflatex is not installe
 def compiled(story, folder):
     """The log of compiling a document twice, as bytes of the PDF that came out."""
     source = folder / "a report.tex"
-    latex_files.write_tex(story, source)
-    latex_files.compile_tex(str(PDFLATEX), source)
+    latex.write_tex(story, source)
+    latex.compile_tex(str(PDFLATEX), source)
     return source.with_suffix(".pdf").read_bytes()
 
 
 @pytest.mark.parametrize("one", [*string.punctuation, "×", "−", "→", "µ", "ü", "中", "😀", "ﬁ"])
 def test_every_character_is_escaped_or_spelled(one):
-    made = text(one)
+    made = escape_latex(one)
     assert made
     assert made.isascii() or one == "ü"
     assert made != one or one not in "\\{}$&#%_^~"
 
 
 def test_control_characters_do_not_reach_the_file():
-    assert "\x1b" not in text(HOSTILE)
-    assert "\n" not in text("a\nb")
+    assert "\x1b" not in escape_latex(HOSTILE)
+    assert "\n" not in escape_latex("a\nb")
 
 
 def test_two_dashes_do_not_become_one():
-    assert text("--fix") == "-{}-fix"
+    assert escape_latex("--fix") == "-{}-fix"
 
 
 def test_long_names_may_be_broken():
-    assert r"\allowbreak{}" in text("x" * 60)
+    assert r"\allowbreak{}" in escape_latex("x" * 60)
 
 
 def test_code_keeps_its_indentation():
@@ -52,30 +56,30 @@ def test_code_keeps_its_indentation():
 
 def test_wide_tables_are_cut_with_the_first_column_repeated():
     columns = tuple(Column(f"column {n}", number=True) for n in range(30))
-    made = table(Table("t", columns, (tuple(range(30)),)))
+    made = latex_table(Table("t", columns, (tuple(range(30)),)))
     assert made.count(r"\begin{longtable}") > 2
     assert made.count("column 0}") == made.count(r"\begin{longtable}")
 
 
 def test_rows_beyond_those_shown_are_counted():
-    assert "40 rows more" in table(kernels(60))
-    assert table(Table("t", (Column("a"),), ())) == ""
+    assert "40 rows more" in latex_table(kernels(60))
+    assert latex_table(Table("t", (Column("a"),), ())) == ""
 
 
 def test_very_long_names_are_shortened_on_paper_with_their_end_kept():
-    made = table(Table("t", (Column("a"),), (("x" * 900 + "END",),)))
+    made = latex_table(Table("t", (Column("a"),), (("x" * 900 + "END",),)))
     assert len(made) < 2000
     assert r"\ldots{}" in made
     assert "END" in made.replace(r"\allowbreak{}", "")
 
 
 def test_the_part_says_what_it_needs_and_the_document_takes_it_in():
-    assert r"% \usepackage[T1]{fontenc}" in part(without_charts(whole()), {})
-    assert r"\input{report-part}" in document(whole(), "report-part")
+    assert r"% \usepackage[T1]{fontenc}" in latex_part(without_charts(whole()), {})
+    assert r"\input{report-part}" in latex_document(whole(), "report-part")
 
 
 def test_names_of_parts_are_such_that_tex_reads_them(tmp_path):
-    body, folder = latex_files.tex_files(tmp_path / "my {odd} $name.tex")
+    body, folder = latex.tex_files(tmp_path / "my {odd} $name.tex")
     assert (body.name, folder.name) == ("my-odd-name-part.tex", "my-odd-name-figures")
 
 
@@ -103,9 +107,9 @@ def test_nothing_can_be_read_or_run_by_what_is_typeset(tmp_path):
 
 
 def test_a_pdf_without_pdflatex_is_refused_in_one_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(latex_files.shutil, "which", lambda _: None)
+    monkeypatch.setattr(latex.shutil, "which", lambda _: None)
     with pytest.raises(UsageError, match="needs pdflatex"):
-        latex_files.write_pdf(whole(), tmp_path / "a.pdf")
+        latex.write_pdf(whole(), tmp_path / "a.pdf")
 
 
 @compiles
@@ -113,4 +117,4 @@ def test_what_pdflatex_refuses_is_told_in_one_line(tmp_path):
     source = tmp_path / "bad.tex"
     source.write_text(r"\documentclass{article}\begin{document}\nosuch\end{document}")
     with pytest.raises(UsageError, match="Undefined control sequence"):
-        latex_files.compile_tex(str(PDFLATEX), source)
+        latex.compile_tex(str(PDFLATEX), source)

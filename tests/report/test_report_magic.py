@@ -66,7 +66,7 @@ def notebook(tmp_path_factory):
     """Outputs by the cell's name."""
     from nbformat import v4
 
-    from stepscope.report.notebook_run import execute
+    from stepscope.report.render.notebook.ipynb import execute
 
     cells = [v4.new_code_cell(source) for source in CELLS.values()]
     for cell in cells:

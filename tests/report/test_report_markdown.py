@@ -8,10 +8,10 @@ from story_reading import table
 from subjects import subject
 from tune_documents import tuned
 
-from stepscope.report.html.numbers import shown
-from stepscope.report.markdown import markdown, section_text, table_text
+from stepscope.report.render.markdown import markdown, section_text, table_text
 from stepscope.report.story.blocks import Axis, Chart, Code, Column, Section, Series, Table
-from stepscope.report.story.tune import story_of_tune
+from stepscope.report.story.tune.story import story_of_tune
+from stepscope.report.text import format_cell
 
 _CELLS = re.compile(r"(?<!\\)\|")
 
@@ -37,7 +37,7 @@ def test_a_table_read_back_is_what_was_shown():
     block = kernels(12)
     (found,) = read(table_text(block))
     expected = [
-        [shown(value, column) for value, column in zip(row, block.columns, strict=True)]
+        [format_cell(value, column) for value, column in zip(row, block.columns, strict=True)]
         for row in block.rows
     ]
     assert found[1:] == expected

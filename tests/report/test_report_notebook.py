@@ -4,10 +4,9 @@ import pytest
 from story_reading import unpacked
 
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.report.notebook import render
-from stepscope.report.notebook_run import execute
-from stepscope.report.redact import redacted
-from stepscope.report.subject import open_subject
+from stepscope.report.render.notebook.ipynb import execute, notebook_json
+from stepscope.results.load import load_result
+from stepscope.results.redact import redact_result
 
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
@@ -20,12 +19,12 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def subject(folder):
-    return open_subject(str(folder), folder.parent)
+    return load_result(str(folder), folder.parent)
 
 
 @pytest.fixture(scope="module")
 def written(subject, folder):
-    return nbformat.reads(render(subject, str(folder), folder.parent), as_version=4)
+    return nbformat.reads(notebook_json(subject, str(folder), folder.parent), as_version=4)
 
 
 def test_it_is_a_valid_notebook(written):
@@ -58,7 +57,7 @@ def test_the_chart_library_is_not_in_it(written):
 
 
 def test_a_redacted_one_tells_no_path(subject, folder):
-    text = render(redacted(subject), str(folder), folder.parent, redact=True)
+    text = notebook_json(redact_result(subject), str(folder), folder.parent, redact=True)
     assert "redact=True" in text
     assert "/home/me" not in text
     assert str(folder.parent) not in text
@@ -67,7 +66,7 @@ def test_a_redacted_one_tells_no_path(subject, folder):
 def test_what_is_nowhere_gets_one_line(subject, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError):
-        render(subject, "nowhere", tmp_path)
+        notebook_json(subject, "nowhere", tmp_path)
 
 
 @pytest.mark.parametrize(

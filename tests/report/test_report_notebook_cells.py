@@ -5,14 +5,14 @@ import re
 import pytest
 from stories import hostile, whole
 
-from stepscope.report.notebook_cells import cells
-from stepscope.report.notebook_markdown import block, fenced, text
-from stepscope.report.story.blocks import Chart, Code, Missing, Say, Table
+from stepscope.report.render.markdown import fenced, sentence, text_block
+from stepscope.report.render.notebook.ipynb import story_cells
+from stepscope.report.story.blocks import Chart, Code, Missing, Paragraph, Table
 
 
 @pytest.fixture(scope="module")
 def made():
-    return cells(whole(), "result = stepscope.load('run')")
+    return story_cells(whole(), "result = stepscope.load('run')")
 
 
 def test_the_result_is_loaded_first(made):
@@ -38,7 +38,7 @@ def test_no_cell_is_empty(made):
 
 
 def test_every_line_of_code_is_python_whatever_strangers_called_things():
-    code = [cell for cell in cells(hostile(whole()), "result = None") if cell.code]
+    code = [cell for cell in story_cells(hostile(whole()), "result = None") if cell.code]
     for cell in code:
         compile(cell.source, "cell", "exec")
         assert cell.source.startswith(("import stepscope", "result."))
@@ -46,7 +46,7 @@ def test_every_line_of_code_is_python_whatever_strangers_called_things():
 
 
 def test_no_tag_of_strangers_reaches_a_text_cell():
-    for cell in cells(hostile(whole()), "result = None"):
+    for cell in story_cells(hostile(whole()), "result = None"):
         if not cell.code:
             outside = re.sub("`[^`]*`", "", _without_fences(cell.source))
             assert "<" not in outside.replace("\\<", "").replace("<!-- -->", "")
@@ -69,7 +69,7 @@ def test_no_tag_of_strangers_reaches_a_text_cell():
     ],
 )
 def test_text_begins_no_list_heading_formula_or_tag(value, written):
-    assert text(value) == written
+    assert sentence(value) == written
 
 
 def test_nothing_in_code_ends_its_fence():
@@ -81,9 +81,9 @@ def test_nothing_in_code_ends_its_fence():
 
 
 def test_what_is_missing_is_said_with_the_way_to_get_it():
-    assert block(Missing("No window.", "Run it longer.")) == "> **No window.** Run it longer."
-    assert block(Say("So it is.", strong=True)) == "**So it is.**"
-    assert block(Code("ls", "sh")) == "```sh\nls\n```"
+    assert text_block(Missing("No window.", "Run it longer.")) == "> **No window.** Run it longer."
+    assert text_block(Paragraph("So it is.", strong=True)) == "**So it is.**"
+    assert text_block(Code("ls", "sh")) == "```sh\nls\n```"
 
 
 def _without_fences(source):

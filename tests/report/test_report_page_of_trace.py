@@ -9,20 +9,20 @@ from browser import opened
 from plain import TRACES
 from stories import HOSTILE
 
-from stepscope.report.html.page import render
-from stepscope.report.html.timeline_data import encode
-from stepscope.report.story.of import story_of
-from stepscope.report.subject import open_subject
+from stepscope.report.render.html.page import render_page
+from stepscope.report.render.html.timeline import encode_timeline
+from stepscope.report.story.narrator import story_of
+from stepscope.results.load import load_result
 
 RECORDED = TRACES / "resnet18_b32_h200.json.gz"
 HOSTILE_NAME = HOSTILE.encode("utf-8", "replace").decode()
 
 
 def page_of(trace: Path, file: Path) -> Path:
-    subject = open_subject(str(trace), trace.parent)
+    subject = load_result(str(trace), trace.parent)
     timeline = subject.timeline()
     assert timeline is not None
-    file.write_text(render(story_of(subject), encode(timeline)), encoding="utf-8")
+    file.write_text(render_page(story_of(subject), encode_timeline(timeline)), encoding="utf-8")
     return file
 
 

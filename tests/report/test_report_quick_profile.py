@@ -6,22 +6,22 @@ from story_reading import unpacked
 
 import stepscope
 from stepscope import quick
+from stepscope.batch.program import BatchRequest, search_program
+from stepscope.batch.session import batch_document
 from stepscope.launch.child import Outcome
 from stepscope.launch.program import Program
+from stepscope.quick import QuickProfile
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.report.batch_sizes import BatchSizes
-from stepscope.report.quick import QuickProfile
+from stepscope.report.render.notebook.objects import BatchSizes
 from stepscope.report.story.blocks import Chart, Missing, Table
-from stepscope.tune.batch_document import document
-from stepscope.tune.batch_program import Wanted, search_program
 
 
 @pytest.fixture(scope="module")
 def searched():
-    world, wanted = World(), Wanted()
+    world, wanted = World(), BatchRequest()
     found = search_program(wanted, world.run, world.look, lambda size, got: None)
     program = Program("train.py", (), module=False)
-    return BatchSizes(document(found, wanted, program, "2026-11-15T10:00:00+00:00"))
+    return BatchSizes(batch_document(found, wanted, program, "2026-11-15T10:00:00+00:00"))
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ def test_a_training_that_fails_is_told_in_its_own_words(tmp_path, monkeypatch):
         request.output.write_text("starting\ntrain: cifar10 is not in /data: put it there\n")
         return Outcome(2, None, False, 0, 1, 1)
 
-    monkeypatch.setattr("stepscope.launch.observed.observe", observe)
+    monkeypatch.setattr("stepscope.launch.observed_run.observe_program", observe)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StepscopeError, match=r"^cifar10 is not in /data: put it there$"):
         stepscope.run_quick_profile(show=False)

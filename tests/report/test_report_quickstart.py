@@ -26,7 +26,7 @@ def test_it_is_kept_without_outputs_and_paths_of_a_machine(notebook):
 
 @pytest.mark.slow
 def test_it_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
-    from stepscope.report.notebook_run import execute
+    from stepscope.report.render.notebook.ipynb import execute
 
     command = tmp_path / "bin" / "stepscope"
     command.parent.mkdir()

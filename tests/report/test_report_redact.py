@@ -8,11 +8,10 @@ from story_reading import run_subject, trace_subject, unpacked, whole
 from subjects import subject
 from tune_documents import tuned
 
-from stepscope.report.html.page import render
-from stepscope.report.markdown import markdown
-from stepscope.report.redact import redacted, redacted_document
-from stepscope.report.redact_names import Names
-from stepscope.report.story.of import story_of
+from stepscope.report.render.html.page import render_page
+from stepscope.report.render.markdown import markdown
+from stepscope.report.story.narrator import story_of
+from stepscope.results.redact import NameReplacements, redact_document, redact_result
 
 PRIVATE = ("/home/", "me/project", "train.py", "ann")
 
@@ -23,7 +22,7 @@ def run(tmp_path_factory):
 
 
 def test_a_run_keeps_its_figures_and_loses_its_places(run):
-    shown = redacted(run)
+    shown = redact_result(run)
     text = json.dumps(shown.document)
     assert "/home/" not in text
     assert "unfused_optimizer_cuda.py" not in text
@@ -34,16 +33,16 @@ def test_a_run_keeps_its_figures_and_loses_its_places(run):
 
 
 def test_the_story_of_what_is_left_is_whole_and_has_no_source(run):
-    story = story_of(redacted(run))
+    story = story_of(redact_result(run))
     assert whole(story)
-    page = render(story)
+    page = render_page(story)
     assert "/home/me" not in page
     assert "optimizer = torch.optim" not in page
-    assert "optimizer = torch.optim" in render(story_of(run))
+    assert "optimizer = torch.optim" in render_page(story_of(run))
 
 
 def test_the_trace_is_not_handed_on_and_the_timeline_names_no_files(run):
-    shown = redacted(run)
+    shown = redact_result(run)
     assert shown.trace is None
     assert shown.folder is None
     names = " ".join(shown.timeline().names)
@@ -52,16 +51,18 @@ def test_the_trace_is_not_handed_on_and_the_timeline_names_no_files(run):
 
 
 def test_a_tune_loses_arguments_patch_and_folder():
-    shown = redacted(subject("tune", tuned())).document
+    shown = redact_result(subject("tune", tuned())).document
     text = json.dumps(shown)
     assert not [word for word in PRIVATE if word in text]
     assert shown["command"] == "stepscope run --fix workers=8 --fix pin PROGRAM"
     assert shown["patch"]["text"] == ""
-    assert "stepscope run --fix workers=8" in markdown(story_of(redacted(subject("tune", tuned()))))
+    assert "stepscope run --fix workers=8" in markdown(
+        story_of(redact_result(subject("tune", tuned())))
+    )
 
 
 def test_a_trace_loses_its_name():
-    shown = redacted(trace_subject("resnet18_b32_h200"))
+    shown = redact_result(trace_subject("resnet18_b32_h200"))
     assert "resnet18" not in shown.name
     assert "resnet18_b32" not in json.dumps(shown.document["source"])
     assert whole(story_of(shown))
@@ -70,7 +71,7 @@ def test_a_trace_loses_its_name():
 def test_an_error_keeps_its_type_alone(run):
     broken = {**run.document, "run": {**run.document["run"]}}
     broken["run"]["error"] = {"type": "ValueError", "text": "password is hunter2"}
-    shown = redacted(subject("run", broken)).document
+    shown = redact_result(subject("run", broken)).document
     assert shown["run"]["error"] == {"type": "ValueError", "text": ""}
 
 
@@ -91,11 +92,11 @@ def test_an_error_keeps_its_type_alone(run):
     ],
 )
 def test_words_that_tell_of_people_and_machines_are_replaced(text, shown):
-    assert Names([]).text(text) == shown
+    assert NameReplacements([]).text(text) == shown
 
 
 def test_the_same_file_keeps_its_replacement_and_libraries_their_place():
-    names = Names([])
+    names = NameReplacements([])
     assert names.file("/home/ann/train.py") == names.file("train.py") == "file1.py"
     assert names.file("/home/ann/other.py") == "file2.py"
     inside = "/x/lib/python3.12/site-packages/torch/optim/adam.py"
@@ -104,10 +105,10 @@ def test_the_same_file_keeps_its_replacement_and_libraries_their_place():
 
 
 def test_names_of_users_found_in_one_place_go_everywhere():
-    found = redacted_document({"note": "ann's run", "where": ("/home/ann/x.py",), "n": 3})
+    found = redact_document({"note": "ann's run", "where": ("/home/ann/x.py",), "n": 3})
     assert found == {"note": "user's run", "where": ["file1.py"], "n": 3}
 
 
 def test_the_name_of_this_host_goes(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "bluebox7.lab")
-    assert redacted_document({"note": "seen on bluebox7"}) == {"note": "seen on user"}
+    assert redact_document({"note": "seen on bluebox7"}) == {"note": "seen on user"}

@@ -16,10 +16,8 @@ from story_reading import TRACES, unpacked
 
 import stepscope
 from stepscope.record.errors import UsageError
-from stepscope.report.drawing import Drawing, figure_for_paper
-from stepscope.report.frame import framed
-from stepscope.report.inline import compact
-from stepscope.report.result_table import ResultTable
+from stepscope.report.render.notebook.figures import Drawing, ResultTable, standalone_figure
+from stepscope.report.render.notebook.objects import compact_html, in_iframe
 from stepscope.report.story.blocks import Chart, Column, Section, Table
 
 
@@ -137,7 +135,7 @@ def test_pandas_is_asked_for_where_it_is_missing(monkeypatch):
 
 
 def test_a_figure_has_a_title_and_colours_of_its_own(run):
-    made = figure_for_paper(run.chart("phases").chart)
+    made = standalone_figure(run.chart("phases").chart)
     assert made["layout"]["title"]["text"] == "Where a step's time goes"
     assert "var(--" not in str(made)
     assert made["data"][0]["marker"]["color"].startswith("#")
@@ -155,7 +153,7 @@ def test_every_chart_is_a_figure_plotly_accepts():
 def test_a_figure_reads_no_tags_of_strangers():
     story = hostile(whole())
     chart = next(b for part in story.sections for b in part.blocks if isinstance(b, Chart))
-    text = figure_for_paper(chart)["layout"]["title"]["text"]
+    text = standalone_figure(chart)["layout"]["title"]["text"]
     assert "<script" not in text
     assert "<img" not in text
 
@@ -169,7 +167,7 @@ def test_a_table_in_a_notebook_escapes_strangers_text():
 
 
 def test_a_framed_page_is_an_attribute_of_a_frame_that_can_touch_nothing():
-    html = framed('<html><head>\n</head>"><script>alert(1)</script>', 300)
+    html = in_iframe('<html><head>\n</head>"><script>alert(1)</script>', 300)
     assert html.count("<") == 2  # the frame's own two tags
     assert "allow-same-origin" not in html
     assert 'sandbox="allow-scripts' in html
@@ -177,7 +175,7 @@ def test_a_framed_page_is_an_attribute_of_a_frame_that_can_touch_nothing():
 
 def test_the_short_form_keeps_what_tells_most_and_stays_small():
     story = whole()
-    html = compact(story)
+    html = compact_html(story)
     assert len(html) < 150_000
     assert "id=&quot;chart-library" not in html
     assert any(part.id == "findings" for part in story.sections)
@@ -187,7 +185,7 @@ def test_the_short_form_keeps_what_tells_most_and_stays_small():
 def test_a_story_without_any_block_is_shown_too():
     from dataclasses import replace
 
-    html = compact(replace(whole(), sections=(Section("summary", "At a glance", ()),)))
+    html = compact_html(replace(whole(), sections=(Section("summary", "At a glance", ()),)))
     assert "iframe" in html
 
 

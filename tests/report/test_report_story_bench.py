@@ -8,7 +8,7 @@ from test_bench_kernels import document as kernels_document
 from test_bench_loader import document as loader_document
 from test_bench_study import CPU_GPU, MEMORY
 
-from stepscope.report.story.bench import story_of_bench
+from stepscope.report.story.bench.story import story_of_bench
 from stepscope.report.story.blocks import Chart, Code, Missing
 
 

@@ -7,7 +7,7 @@ import pytest
 from story_reading import blocks, run_subject, section, unpacked, whole, words
 
 from stepscope.report.story.blocks import Card, Chart, Missing, TimelineView
-from stepscope.report.story.run import story_of_run
+from stepscope.report.story.run.story import story_of_run
 
 
 @pytest.fixture

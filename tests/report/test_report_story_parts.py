@@ -3,13 +3,17 @@
 import numpy as np
 import pytest
 
-from stepscope.report.story.blocks import Column
-from stepscope.report.story.columns import told_table
-from stepscope.report.story.histogram import step_histogram
-from stepscope.report.story.kernel_names import short_kernel
-from stepscope.report.story.places import command_line, run_again, shown_file, shown_place
-from stepscope.report.story.thin import extremes, thinned
-from stepscope.report.story.units import memory_unit, rate
+from stepscope.report.story.blocks import Column, table_without_empty_columns
+from stepscope.report.story.phrases import (
+    command_line,
+    display_location,
+    display_path,
+    format_rate,
+    memory_unit,
+    rerun_command,
+)
+from stepscope.report.story.series import downsample_note, downsampled_indices, step_histogram
+from stepscope.report.story.trace.kernels import short_kernel
 
 
 @pytest.mark.parametrize(
@@ -35,18 +39,18 @@ def test_kernels_are_called_by_their_function(name, short):
 def test_few_points_are_all_drawn_and_many_keep_their_extremes():
     few, many = np.arange(2000.0), np.sin(np.arange(50_001.0))
     many[123], many[40_000] = -9.0, 9.0
-    assert len(extremes(few)) == 2000
-    at = extremes(many)
+    assert len(downsampled_indices(few)) == 2000
+    at = downsampled_indices(many)
     assert len(at) <= 2000
     assert {0, 123, 40_000, 50_000} <= set(at.tolist())
-    assert thinned(2000, "points") == ""
-    assert thinned(50_001, "points").startswith("Of 50,001 points")
+    assert downsample_note(2000, "points") == ""
+    assert downsample_note(50_001, "points").startswith("Of 50,001 points")
 
 
 def test_gaps_do_not_hide_what_is_beside_them():
     values = np.full(9_000, np.nan)
     values[4_321] = 7.0
-    assert 4_321 in extremes(values)
+    assert 4_321 in downsampled_indices(values)
 
 
 def test_far_steps_are_counted_in_the_last_bar_and_said():
@@ -74,24 +78,24 @@ def test_steps_that_all_take_the_same_still_make_a_histogram():
     ],
 )
 def test_files_are_named_from_the_program_on(file, program, shown):
-    assert shown_file(file, program) == shown
+    assert display_path(file, program) == shown
 
 
 def test_a_place_that_is_not_known_is_nothing():
-    assert shown_place(None, 3) == ""
-    assert shown_place("a.py", None) == "a.py"
+    assert display_location(None, 3) == ""
+    assert display_location("a.py", None) == "a.py"
 
 
 def test_commands_can_be_pasted():
     run = {"program": "-m pkg.train", "argv": ["--name", "two words; rm -rf"]}
     assert command_line(run) == "-m pkg.train --name 'two words; rm -rf'"
-    again = run_again({"run": run | {"argv": []}}, "--memory")
+    again = rerun_command({"run": run | {"argv": []}}, "--memory")
     assert again == "stepscope run --memory -m pkg.train"
 
 
 def test_columns_that_say_nothing_are_left_out():
     columns = (Column("a"), Column("b"), Column("c"))
-    found = told_table("t", columns, ((1, None, ""), (2, None, "x")), "T")
+    found = table_without_empty_columns("t", columns, ((1, None, ""), (2, None, "x")), "T")
     assert [one.name for one in found.columns] == ["a", "c"]
     assert found.rows == ((1, ""), (2, "x"))
 
@@ -99,5 +103,5 @@ def test_columns_that_say_nothing_are_left_out():
 def test_units_fit_the_largest():
     assert memory_unit([3 << 30, None, float("nan")]) == (2.0**30, "GiB")
     assert memory_unit([]) == (1.0, "bytes")
-    assert rate(4.95e14, "FLOP/s") == "495 TFLOP/s"
-    assert rate(12.0, "FLOP/s") == "12 FLOP/s"
+    assert format_rate(4.95e14, "FLOP/s") == "495 TFLOP/s"
+    assert format_rate(12.0, "FLOP/s") == "12 FLOP/s"

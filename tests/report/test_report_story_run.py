@@ -20,7 +20,7 @@ from story_reading import (
 )
 
 from stepscope.report.story.blocks import Card, Missing, TimelineView
-from stepscope.report.story.run import story_of_run
+from stepscope.report.story.run.story import story_of_run
 
 RECORDED = sorted(path.stem for path in (CAUSES / "recorded").glob("*.zip"))
 

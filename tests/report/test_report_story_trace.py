@@ -19,9 +19,9 @@ from story_reading import (
 
 from stepscope.record.errors import UsageError
 from stepscope.report.story.blocks import Card, Chart, Missing, Table, TimelineView
-from stepscope.report.story.run_summary import bottleneck
-from stepscope.report.story.trace import story_of_trace
-from stepscope.report.subject import open_subject
+from stepscope.report.story.summary import bottleneck
+from stepscope.report.story.trace.story import story_of_trace
+from stepscope.results.load import load_result
 
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in TRACES.glob("*.json.gz"))
 MARKUP = "</script><script>alert(1)</script>"
@@ -140,7 +140,7 @@ def test_what_was_not_recorded_is_said_with_how_to_record_it():
 
 def test_a_folder_of_traces_is_refused_in_one_line():
     with pytest.raises(UsageError, match="holds traces: report takes one of them"):
-        open_subject(str(TRACES), TRACES)
+        load_result(str(TRACES), TRACES)
 
 
 def test_headroom_that_rests_on_other_findings_is_a_sentence_of_its_own():

@@ -9,11 +9,10 @@ from stories import HOSTILE, kernels
 from subjects import subject
 from tune_documents import tune_folder, tuned
 
-from stepscope.report.files import write
-from stepscope.report.job import job
+from stepscope.report.render.csv_tables import csv_text, file_name, formula_safe, report_tables
+from stepscope.report.render.files import prepare_report, write_report
 from stepscope.report.story.blocks import Column, Table
-from stepscope.report.story.tune import story_of_tune
-from stepscope.report.tables import csv_text, file_name, guarded, report_tables
+from stepscope.report.story.tune.story import story_of_tune
 
 
 def read(text):
@@ -33,7 +32,7 @@ def test_csv_read_back_has_every_row_and_every_digit():
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "  =", "＝"])
 def test_text_that_a_spreadsheet_would_compute_is_guarded(start):
     value = f"{start}HYPERLINK(1)"
-    assert guarded(value).startswith("'")
+    assert formula_safe(value).startswith("'")
     assert read(csv_text(Table("t", (Column(value),), ((value,),))))[1][0].startswith("'")
 
 
@@ -70,7 +69,9 @@ def test_names_of_files_hold_nothing_but_plain_letters():
 
 def test_a_zip_holds_each_table_once(tmp_path):
     what = str(tune_folder(tmp_path / "tune-1"))
-    (path,) = write(job([what], False, tmp_path), tmp_path / "all.zip", None, None)
+    (path,) = write_report(
+        prepare_report([what], False, tmp_path), tmp_path / "all.zip", None, None
+    )
     with zipfile.ZipFile(path) as packed:
         names = packed.namelist()
         assert read(packed.read("ladder.csv").decode())[1][0] == "as it is"

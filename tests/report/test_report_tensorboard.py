@@ -10,8 +10,8 @@ from subjects import subject
 from tune_documents import tuned
 
 from stepscope.record.errors import MissingExtra
-from stepscope.report.story.of import story_of
-from stepscope.report.tensorboard import scalars, write_log
+from stepscope.report.render.tensorboard_log import scalars, write_log
+from stepscope.report.story.narrator import story_of
 
 
 def read(path):
@@ -68,7 +68,7 @@ def test_the_name_of_the_file_tells_nothing_of_the_host(tmp_path):
 def test_torch_is_not_imported_for_it():
     code = (
         "import sys; from tensorboard.summary.writer.record_writer import RecordWriter;"
-        "import stepscope.report.tensorboard; print('torch' in sys.modules)"
+        "import stepscope.report.render.tensorboard_log; print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from stepscope.record.timeline import HostKind
-from stepscope.report.html.timeline_data import encode
-from stepscope.report.html.timeline_pack import unpacked
+from stepscope.report.render.html.timeline import encode_timeline, unpacked
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
@@ -44,7 +43,7 @@ def test_the_made_up_window_is_a_sound_recording(load):
 
 def test_all_of_it_is_shown_event_by_event(load):
     timeline = load("_report_timeline").made_up(20_000)
-    head, columns = unpacked(encode(timeline))
+    head, columns = unpacked(encode_timeline(timeline))
     assert head["merged"] == head["untold"] == 0
     assert len(columns["gap"]) > len(timeline.host) + len(timeline.device)
 

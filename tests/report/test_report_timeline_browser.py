@@ -11,8 +11,8 @@ from handmade import Handmade
 from stories import HOSTILE
 
 from stepscope.record.timeline import Timeline
-from stepscope.report.html.page import render
-from stepscope.report.html.timeline_data import encode
+from stepscope.report.render.html.page import render_page
+from stepscope.report.render.html.timeline import encode_timeline
 from stepscope.report.story.blocks import Section, Story, TimelineView
 
 MS = 1_000_000
@@ -41,13 +41,13 @@ def page_of(folder: Path, payload: bytes) -> Path:
     view = TimelineView(5, "window.pt.trace.json.gz")
     story = Story("t", "verdict", "", (Section("timeline", "Timeline", (view,)),), "trace")
     file = folder / "report.html"
-    file.write_text(render(story, payload), encoding="utf-8")
+    file.write_text(render_page(story, payload), encoding="utf-8")
     return file
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return page_of(tmp_path_factory.mktemp("timeline"), encode(window()))
+    return page_of(tmp_path_factory.mktemp("timeline"), encode_timeline(window()))
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_the_theme_repaints_it(desk):
 def test_perfetto_gets_the_trace_or_the_reader_its_name(desk, chromium, tmp_path):
     desk.page.get_by_role("button", name="Open in Perfetto").click()
     assert "window.pt.trace.json.gz" in desk.page.locator(".tl-panel").inner_text()
-    with opened(chromium, page_of(tmp_path, encode(window(), trace=b"trace"))) as seen:
+    with opened(chromium, page_of(tmp_path, encode_timeline(window(), trace=b"trace"))) as seen:
         seen.page.evaluate(
             "window.sent = []; window.open = (where) => (sent.push(where),"
             " {postMessage: (what, to) => sent.push([what, to])}); 0"
@@ -303,7 +303,7 @@ def test_hostile_names_are_drawn_as_text_only(chromium, tmp_path):
     made = Handmade()
     made.operator(HOSTILE, 0, 1_000, thread=HOSTILE)
     made.work(100, 900, name=HOSTILE, stream=HOSTILE)
-    with opened(chromium, page_of(tmp_path, encode(made.timeline()))) as seen:
+    with opened(chromium, page_of(tmp_path, encode_timeline(made.timeline()))) as seen:
         title = seen.page.title()
         seen.page.fill(".tl-search", "<img")
         until(seen, "timeline.timeline.state.found !== null")
@@ -327,14 +327,14 @@ def test_a_name_longer_than_is_kept_is_found_by_the_whole_of_it(chromium, tmp_pa
     made = Handmade()
     name = "void " + "kernel<int, " * 100 + ">"
     made.work(0, 100, name=name)
-    with opened(chromium, page_of(tmp_path, encode(made.timeline()))) as seen:
+    with opened(chromium, page_of(tmp_path, encode_timeline(made.timeline()))) as seen:
         seek = "(search) => timeline.timeline.actions.seek({from: null, to: null, search})"
         seen.page.evaluate(seek, name)
         assert seen.page.locator(".tl-count").inner_text() == "1 of 1"
 
 
 def test_merged_events_are_said(chromium, tmp_path):
-    with opened(chromium, page_of(tmp_path, encode(window(), most_events=800))) as seen:
+    with opened(chromium, page_of(tmp_path, encode_timeline(window(), most_events=800))) as seen:
         assert "short ones are merged" in seen.page.locator(".tl-panel").inner_text()
         sums = seen.page.evaluate("timeline.timeline.sums(0, 2e7)")
         total = sum(one["time"] for one in sums["devices"][0]["names"])
@@ -342,7 +342,9 @@ def test_merged_events_are_said(chromium, tmp_path):
         assert seen.problems == []
 
 
-@pytest.mark.parametrize("payload", [encode(Handmade().timeline())], ids=["nothing recorded"])
+@pytest.mark.parametrize(
+    "payload", [encode_timeline(Handmade().timeline())], ids=["nothing recorded"]
+)
 def test_an_empty_recording_is_no_error(chromium, tmp_path, payload):
     with opened(chromium, page_of(tmp_path, payload)) as seen:
         seen.page.locator(".tl-body").focus()

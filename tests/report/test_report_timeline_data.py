@@ -10,15 +10,8 @@ from numpy.typing import NDArray
 
 from stepscope.analyze.timeline.idle import explain_idle
 from stepscope.analyze.timeline.steps import find_steps
-from stepscope.record.timeline import (
-    Geometry,
-    MemoryEvents,
-    Shapes,
-    Timeline,
-    events,
-)
-from stepscope.report.html.timeline_data import encode
-from stepscope.report.html.timeline_pack import Packing, unpacked
+from stepscope.record.timeline import Geometry, MemoryEvents, Shapes, Timeline, make_events
+from stepscope.report.render.html.timeline import Packing, encode_timeline, unpacked
 
 
 class Decoded:
@@ -77,7 +70,7 @@ def training(steps: int = 3) -> Timeline:
 
 def test_every_event_of_the_host_and_of_devices_is_there_with_its_times():
     timeline = training()
-    told = Decoded(encode(timeline))
+    told = Decoded(encode_timeline(timeline))
     shown = told.of_kind("thread")
     recorded = sorted(
         (timeline.names[n], s, d)
@@ -98,7 +91,7 @@ def test_events_lie_below_the_ones_around_them_and_none_overlap_in_a_row():
     for _ in range(400):
         start = int(rng.integers(0, 10_000))
         made.operator(f"op{rng.integers(0, 9)}", start, start + int(rng.integers(0, 800)))
-    told = Decoded(encode(made.timeline()))
+    told = Decoded(encode_timeline(made.timeline()))
     rows = told.lane("main")
     assert sum(map(len, rows)) == 400
     for row in rows:
@@ -109,21 +102,21 @@ def test_an_event_that_outlasts_the_one_around_it_does_not_push_down_what_follow
     made = Handmade()
     for n in range(2_000):  # each begins just before the one before it has ended
         made.annotation(f"range {n}", n * 100, n * 100 + 105)
-    assert len(Decoded(encode(made.timeline())).lane("main")) == 2
+    assert len(Decoded(encode_timeline(made.timeline())).lane("main")) == 2
 
 
 def test_events_that_lie_too_deep_are_counted_and_cost_no_more_than_others():
     made = Handmade()
     for n in range(3_000):  # all of them open at once, none in another
         made.operator("overlapping", n, n + 5_000)
-    told = Decoded(encode(made.timeline()))
+    told = Decoded(encode_timeline(made.timeline()))
     assert len(told.lane("main")) == 96
     assert told.head["untold"] == 3_000 - 96
 
 
 def test_kernels_lead_to_the_calls_that_launched_them():
     timeline = training()
-    told = Decoded(encode(timeline))
+    told = Decoded(encode_timeline(timeline))
     launched = np.cumsum(told.columns["launched"].astype(int))
     calls = np.cumsum(told.columns["launch"].astype(int))
     pairs = {
@@ -141,7 +134,7 @@ def test_kernels_lead_to_the_calls_that_launched_them():
 
 def test_idle_time_by_cause_adds_up_to_what_the_analysis_says():
     timeline = training()
-    told = Decoded(encode(timeline))
+    told = Decoded(encode_timeline(timeline))
     (idle,) = explain_idle(timeline, find_steps(timeline))
     sums: dict[str, float] = {}
     for name, start, end in told.lane("GPU 0 idle")[0]:
@@ -156,7 +149,7 @@ def test_idle_time_by_cause_adds_up_to_what_the_analysis_says():
 
 
 def test_steps_and_phases_stand_above():
-    told = Decoded(encode(training(steps=2)))
+    told = Decoded(encode_timeline(training(steps=2)))
     assert [name for name, *_ in told.lane("steps")[0]] == ["ProfilerStep#0", "ProfilerStep#1"]
     phases = [name for name, *_ in told.lane("phases")[0]]
     assert phases == ["data wait", "forward", "backward", "optimizer"] * 2
@@ -174,7 +167,7 @@ def test_shapes_geometry_and_sizes_are_told():
         host=replace(timeline.host, shapes=shapes),
         device=replace(timeline.device, geometry=geometry),
     )
-    details = Decoded(encode(timeline)).head["details"]
+    details = Decoded(encode_timeline(timeline)).head["details"]
     assert "float 64×3×224" in details
     assert "grid 8×1×1 · block 256×1×1 · 32 registers · 2.0 KiB shared · occupancy 50%" in details
     assert "2.0 KiB" in details
@@ -185,15 +178,15 @@ def test_shapes_that_are_no_list_are_told_as_recorded(dims):
     timeline = training(steps=1)
     shapes = np.zeros(len(timeline.host), np.int32)
     timeline = replace(timeline, shapes=[Shapes(dims)], host=replace(timeline.host, shapes=shapes))
-    assert dims.decode() in ["", *Decoded(encode(timeline)).head["details"]]
+    assert dims.decode() in ["", *Decoded(encode_timeline(timeline)).head["details"]]
 
 
 def test_memory_is_a_level_over_time():
     level = [5_000_000_000, 6_000_000_000, 5_500_000_000]
-    memory = events(
+    memory = make_events(
         MemoryEvents, time=[10, 20_000, 30_000], device=[0, 0, 0], bytes=[1, 2, -1], allocated=level
     )
-    told = Decoded(encode(replace(training(), memory=memory)))
+    told = Decoded(encode_timeline(replace(training(), memory=memory)))
     assert told.head["counters"] == [{"label": "GPU 0 memory allocated", "device": 0}]
     assert told.columns["time0"].tolist() == [10, 20_000, 30_000]
     assert told.columns["level0"].tolist() == level
@@ -203,7 +196,7 @@ def test_a_window_longer_than_four_seconds_keeps_every_nanosecond():
     made = Handmade()
     made.operator("first", 3, 10)
     made.operator("late", 20_000_000_001, 29_000_000_002)
-    assert Decoded(encode(made.timeline(span=(0, 30_000_000_000)))).lane("main")[0] == [
+    assert Decoded(encode_timeline(made.timeline(span=(0, 30_000_000_000)))).lane("main")[0] == [
         ("first", 3, 10),
         ("late", 20_000_000_001, 29_000_000_002),
     ]
@@ -217,7 +210,7 @@ def test_beyond_the_most_events_short_neighbours_are_merged_and_counted():
         made.work(n * 10_000, n * 10_000 + 9_000, name="kernel")
     made.operator("long", 6_000_000, 9_000_000)
     timeline = made.timeline()
-    told = Decoded(encode(timeline, most_events=500))
+    told = Decoded(encode_timeline(timeline, most_events=500))
     hosts = told.of_kind("thread")
     merged = told.columns["merged"]
     counts = dict(zip(merged.tolist(), told.columns["merged_count"].tolist(), strict=True))
@@ -239,7 +232,7 @@ def test_more_bytes_than_allowed_make_it_merge_too():
         at += int(rng.integers(500, 5_000))
         made.operator(f"op{rng.integers(0, 50)}", at - int(rng.integers(100, 400)), at)
     timeline = made.timeline()
-    whole, small = encode(timeline), encode(timeline, most_bytes=8_000)
+    whole, small = encode_timeline(timeline), encode_timeline(timeline, most_bytes=8_000)
     assert len(small) <= 8_000 < len(whole)
     assert Decoded(small).head["merged"] > 0
 
@@ -249,7 +242,7 @@ def test_names_of_events_that_were_merged_away_take_no_room():
     rng = np.random.default_rng(0)
     for n in range(3_000):
         made.operator(f"object at {rng.bytes(40).hex()}", n * 100, n * 100 + 50)
-    payload = encode(made.timeline(), most_bytes=100_000)
+    payload = encode_timeline(made.timeline(), most_bytes=100_000)
     told = Decoded(payload)
     assert len(payload) < 100_000
     assert len(told.head["names"]) < 1_500
@@ -259,13 +252,15 @@ def test_names_of_events_that_were_merged_away_take_no_room():
 def test_strangers_names_are_one_bounded_line_without_control_characters():
     made = Handmade()
     made.operator("a\nb\x1b[31m\u202e\udc80" + "x" * 5_000, 0, 10)
-    (name,) = (n for n in Decoded(encode(made.timeline())).head["names"] if n.startswith("a"))
+    (name,) = (
+        n for n in Decoded(encode_timeline(made.timeline())).head["names"] if n.startswith("a")
+    )
     assert name.startswith("a b·[31m·?x")
     assert len(name) == 500
 
 
 def test_a_thread_without_events_and_a_recording_without_any_are_no_problem():
-    told = Decoded(encode(Handmade().timeline()))
+    told = Decoded(encode_timeline(Handmade().timeline()))
     assert told.head["lanes"] == []
     assert told.head["span"] == 1
     assert len(told.start) == 0
@@ -275,7 +270,7 @@ def test_work_on_an_unknown_stream_is_shown_too():
     timeline = training(steps=1)
     stream = np.full(len(timeline.device), -1, np.int32)
     timeline = replace(timeline, device=replace(timeline.device, stream=stream))
-    labels = [lane["label"] for lane in Decoded(encode(timeline)).head["lanes"]]
+    labels = [lane["label"] for lane in Decoded(encode_timeline(timeline)).head["lanes"]]
     assert "unknown device stream unknown" in labels
 
 
@@ -284,15 +279,15 @@ def test_only_the_busiest_threads_have_a_lane_and_the_rest_is_counted():
     for n in range(80):
         for at in range(3 if n < 64 else 1):
             made.operator("op", at * 10, at * 10 + 5, thread=f"t{n}")
-    told = Decoded(encode(made.timeline()))
+    told = Decoded(encode_timeline(made.timeline()))
     assert sum(lane["kind"] == "thread" for lane in told.head["lanes"]) == 64
     assert told.head["untold"] == 16
 
 
 def test_the_trace_is_carried_when_given():
-    head, _ = unpacked(encode(training(), trace=b"its bytes"))
+    head, _ = unpacked(encode_timeline(training(), trace=b"its bytes"))
     assert head["trace"][1] == len(b"its bytes")
-    assert unpacked(encode(training()))[0]["trace"] is None
+    assert unpacked(encode_timeline(training()))[0]["trace"] is None
 
 
 def test_columns_come_back_as_they_went():

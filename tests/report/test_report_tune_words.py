@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepscope.report.tune_words import keep
+from stepscope.report.story.tune.words import next_step_lines
 
 EDIT = {"fix": "amp", "file": "train.py", "line": 4, "words": "call the model under autocast"}
 
@@ -15,7 +15,7 @@ def said(final="faster", **patch):
         "patch": patch,
         "run": {"folder": "tune"},
     }
-    run, kept, *_ = keep(document)
+    run, kept, *_ = next_step_lines(document)
     return run, kept
 
 

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from stepscope.report.terminal import print_summary
+from stepscope.report.render.terminal.run import print_run
 
 GIB = 1 << 30
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -84,7 +84,7 @@ class Terminal(io.StringIO):
 
 def shown(document, stream=None):
     stream = stream or io.StringIO()
-    print_summary(document, stream)
+    print_run(document, stream)
     return stream.getvalue()
 
 
@@ -414,7 +414,7 @@ def test_a_terminal_gets_colours(on_gpu, monkeypatch):
 def test_an_ascii_stream_is_no_reason_to_fail(on_gpu):
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", errors="strict", write_through=True)
-    print_summary(on_gpu, stream)
+    print_run(on_gpu, stream)
     assert b"63.1 ms per step" in raw.getvalue()
 
 

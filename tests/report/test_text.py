@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.report.text import milliseconds, place, plural, safe, seconds, size
+from stepscope.report.text import (
+    format_bytes,
+    format_duration,
+    format_number,
+    plural,
+    safe,
+    short_location,
+)
 
 PROPERTY = settings(max_examples=60, derandomize=True, deadline=None, database=None)
 
@@ -36,31 +43,31 @@ def test_nothing_safe_can_move_the_cursor(text):
 
 def test_a_file_below_here_is_shown_relative(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert place(str(tmp_path / "train.py"), 31) == "train.py:31"
-    assert place(str(tmp_path / "src/model/net.py"), 7) == "src/model/net.py:7"
-    assert place("train.py", 31) == "train.py:31"
+    assert short_location(str(tmp_path / "train.py"), 31) == "train.py:31"
+    assert short_location(str(tmp_path / "src/model/net.py"), 7) == "src/model/net.py:7"
+    assert short_location("train.py", 31) == "train.py:31"
 
 
 def test_a_file_elsewhere_is_shown_by_its_last_two_parts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert place("/home/someone/project/data/load.py", 5) == "data/load.py:5"
+    assert short_location("/home/someone/project/data/load.py", 5) == "data/load.py:5"
 
 
 def test_a_librarys_file_is_shown_from_its_package_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     library = "/opt/env/lib/python3.12/site-packages/lightning/loops/fit.py"
-    assert place(library, 5) == "lightning/loops/fit.py:5"
+    assert short_location(library, 5) == "lightning/loops/fit.py:5"
 
 
 @pytest.mark.parametrize("file", [None, ""])
 def test_no_file_is_no_place(file):
-    assert place(file, 3) == ""
+    assert short_location(file, 3) == ""
 
 
 def test_a_hostile_file_name_is_made_harmless(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "\x1b" not in place("evil\x1b[2J.py", 1)
-    assert "\n" not in place("/x/y/evil\n.py", 1)
+    assert "\x1b" not in short_location("evil\x1b[2J.py", 1)
+    assert "\n" not in short_location("/x/y/evil\n.py", 1)
 
 
 @pytest.mark.parametrize(
@@ -71,13 +78,13 @@ def test_a_hostile_file_name_is_made_harmless(tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_milliseconds(value, text):
-    assert milliseconds(value) == text
+    assert format_number(value) == text
 
 
 @PROPERTY
 @given(st.floats(0, 999))
 def test_milliseconds_have_three_significant_digits_at_most(value):
-    digits = milliseconds(value).replace(".", "").replace(",", "").lstrip("0")
+    digits = format_number(value).replace(".", "").replace(",", "").lstrip("0")
     assert len(digits) <= 3 or value >= 999.5
 
 
@@ -90,7 +97,7 @@ def test_milliseconds_have_three_significant_digits_at_most(value):
     ],
 )  # fmt: skip
 def test_seconds(value, text):
-    assert seconds(value) == text
+    assert format_duration(value) == text
 
 
 @pytest.mark.parametrize(
@@ -101,7 +108,7 @@ def test_seconds(value, text):
     ],
 )  # fmt: skip
 def test_sizes(value, text):
-    assert size(value) == text
+    assert format_bytes(value) == text
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,12 @@ import io
 import pytest
 from plain import TRACES, read_plain
 
-from stepscope.analyze.timeline.document import analyse
-from stepscope.analyze.timeline.manyranks import analyse_ranks
-from stepscope.report.ranks import print_ranks
-from stepscope.report.trace import print_trace
+from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
+from stepscope.report.render.terminal.trace import print_ranks, print_trace
 
 
 def shown(name, change=None):
-    document = analyse(read_plain(TRACES / name))
+    document = analyze_timeline(read_plain(TRACES / name))
     if change is not None:
         change(document)
     stream = io.StringIO()
@@ -80,7 +78,7 @@ def test_what_was_left_out_is_said():
 def test_ranks_have_a_row_each():
     timeline = read_plain(TRACES / "a100_nccl_rank0.json.gz")
     stream = io.StringIO()
-    print_ranks(analyse_ranks([timeline, timeline]), stream)
+    print_ranks(analyze_ranks([timeline, timeline]), stream)
     screen = stream.getvalue()
     assert "2 ranks of 2" in screen
     assert screen.count("24%") >= 2

@@ -108,7 +108,7 @@ def test_a_fault_before_the_program_starts_leaves_it_as_it_is(bench: "Bench") ->
     own = bench.folder / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text(
-        "import stepscope.probe.imports as imports\nimports.ImportWatch.install = None\n"
+        "import stepscope.probe.patches as imports\nimports.ImportWatch.install = None\n"
     )
     env = {"PYTHONPATH": f"{own}:{bench.source}"}
     run = bench.run("without_torch.py", "9", env=env)

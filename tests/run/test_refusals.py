@@ -142,7 +142,7 @@ def test_a_folder_in_use_is_refused(bench: "Bench", here: Path) -> None:
 
 
 def test_a_python_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from stepscope.launch.program import Program, check
+    from stepscope.launch.program import Program, check_program
     from stepscope.record.errors import UsageError
 
     (tmp_path / PROGRAM).touch()
@@ -151,7 +151,7 @@ def test_a_python_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_
         importlib.util, "find_spec", lambda name: None if name == "torch" else find_spec(name)
     )
     with pytest.raises(UsageError) as refused:
-        check(Program(str(tmp_path / PROGRAM), (), module=False), tmp_path)
+        check_program(Program(str(tmp_path / PROGRAM), (), module=False), tmp_path)
     assert "pip install torch" in str(refused.value)
     assert sys.executable in str(refused.value)
     assert refused.value.exit_code == 2
@@ -231,7 +231,7 @@ def shown(bench: "Bench", kept: Path) -> int:
 
 
 def test_show_counts_the_rows_a_torn_table_has(bench: "Bench", kept: Path) -> None:
-    from stepscope.record.rows import ROW_COLUMNS
+    from stepscope.record.row_log import ROW_COLUMNS
     from stepscope.store.table import HEADER_BYTES
 
     rows = (kept / "rows.npy").read_bytes()

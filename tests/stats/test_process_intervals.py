@@ -5,8 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from stepscope.stats.cycles import cycle
-from stepscope.stats.intervals import blocks, estimate, floor_reach, student, within
+from stepscope.stats.intervals import (
+    block_means,
+    estimate,
+    noise_margin,
+    student_t,
+    within_process_margin,
+)
+from stepscope.stats.series import cycle_length
 
 
 def noisy(length, share=0.05, seed=0):
@@ -31,26 +37,26 @@ def held_by_student(degrees, within_errors):
 
 @pytest.mark.parametrize("degrees", [1, 1.3, 1.7, 2, 2.5, 3, 4.4, 7, 9, 12, 20, 50, 1000])
 def test_students_t_holds_95_of_100_also_between_whole_degrees(degrees):
-    assert held_by_student(degrees, student(degrees)) == pytest.approx(0.95, abs=0.002)
+    assert held_by_student(degrees, student_t(degrees)) == pytest.approx(0.95, abs=0.002)
 
 
 def test_blocks_are_ten_at_most_and_of_16_steps_at_least():
-    assert [len(blocks(noisy(n))) for n in (5000, 160, 100, 64)] == [10, 10, 6, 4]
+    assert [len(block_means(noisy(n))) for n in (5000, 160, 100, 64)] == [10, 10, 6, 4]
 
 
 def test_short_series_still_have_four_blocks_and_shorter_ones_a_block_a_step():
-    assert [len(blocks(noisy(n))) for n in (20, 10, 4, 3, 1, 0)] == [4, 4, 4, 3, 1, 0]
+    assert [len(block_means(noisy(n))) for n in (20, 10, 4, 3, 1, 0)] == [4, 4, 4, 3, 1, 0]
 
 
 def test_no_step_is_left_out_of_blocks():
-    assert blocks([1, 2, 3, 4, 5, 6, 7]) == pytest.approx([1, 2.5, 4.5, 6.5])
+    assert block_means([1, 2, 3, 4, 5, 6, 7]) == pytest.approx([1, 2.5, 4.5, 6.5])
 
 
 @pytest.mark.parametrize("period", [2, 5, 12, 24])
 def test_bursts_of_loader_workers_are_found_and_their_blocks_hold_whole_ones(period):
     values = bursts(240, period)
-    assert cycle(values) == period
-    means = blocks(values)
+    assert cycle_length(values) == period
+    means = block_means(values)
     assert means.std() / means.mean() < 0.05
 
 
@@ -60,7 +66,7 @@ def test_bursts_of_loader_workers_are_found_and_their_blocks_hold_whole_ones(per
     ids=["noise", "all alike", "a drift", "a sum of noise", "too short"],
 )
 def test_what_does_not_return_is_no_cycle(values):
-    assert cycle(values) == 1
+    assert cycle_length(values) == 1
 
 
 def test_an_estimate_lies_between_its_processes_and_says_their_spread():
@@ -119,17 +125,17 @@ def test_an_interval_narrows_with_processes_not_with_steps():
 
 
 def test_a_floor_shrinks_with_the_processes_that_average_it():
-    assert floor_reach(0.06, 3, 3) == pytest.approx(math.log(1.06) / math.sqrt(3))
-    assert floor_reach(0.06, 1, 1) == pytest.approx(math.log(1.06))
+    assert noise_margin(0.06, 3, 3) == pytest.approx(math.log(1.06) / math.sqrt(3))
+    assert noise_margin(0.06, 1, 1) == pytest.approx(math.log(1.06))
 
 
 def test_one_or_two_processes_are_never_believed_to_five_percent():
-    assert floor_reach(0.001, 1, 1) == pytest.approx(math.log(1.05))
-    assert floor_reach(None, 2, 5) > floor_reach(None, 3, 5) == 0
+    assert noise_margin(0.001, 1, 1) == pytest.approx(math.log(1.05))
+    assert noise_margin(None, 2, 5) > noise_margin(None, 3, 5) == 0
 
 
 def test_series_of_one_step_have_no_noise_within():
-    assert within([[3.0], [4.0]]) == 0
+    assert within_process_margin([[3.0], [4.0]]) == 0
 
 
 @pytest.mark.parametrize(

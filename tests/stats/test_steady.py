@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stepscope.stats.steady import unstable
+from stepscope.stats.stability import why_unstable
 
 
 def noisy(length, share=0.03, seed=0):
@@ -24,27 +24,28 @@ def noisy(length, share=0.03, seed=0):
     ids=["noise", "much noise", "few", "all alike", "bursts of a loader", "too few", "none"],
 )
 def test_steady_series_are_not_called_unstable(values):
-    assert unstable(values) is None
+    assert why_unstable(values) is None
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_nor_are_those_of_processes_a_little_apart(seed):
     draw = np.random.default_rng(seed)
     assert (
-        unstable([noisy(60, 0.04, seed + n) * draw.uniform(0.98, 1.02) for n in range(3)]) is None
+        why_unstable([noisy(60, 0.04, seed + n) * draw.uniform(0.98, 1.02) for n in range(3)])
+        is None
     )
 
 
 @pytest.mark.parametrize(("factor", "word"), [(1.12, "slower"), (0.88, "faster")])
 def test_halves_that_differ(factor, word):
     values = noisy(200) * np.repeat([1, factor], 100)
-    assert unstable(values) == f"the second half is 12% {word} than the first"
-    assert unstable(list(values)) == unstable([values])
+    assert why_unstable(values) == f"the second half is 12% {word} than the first"
+    assert why_unstable(list(values)) == why_unstable([values])
 
 
 def test_blocks_that_vary_up_and_down():
     waves = 1 + 0.15 * np.sign(np.sin(np.arange(400) / 20))
-    why = unstable(noisy(400) * waves)
+    why = why_unstable(noisy(400) * waves)
     assert why is not None
     assert why.startswith("blocks vary by ")
 
@@ -52,17 +53,17 @@ def test_blocks_that_vary_up_and_down():
 def test_few_long_steps_are_named():
     values = noisy(200)
     values[120] = 300.0
-    assert unstable(values) == "1 of 200 steps took 30.0 times as long as usual"
+    assert why_unstable(values) == "1 of 200 steps took 30.0 times as long as usual"
     values[30] = 200.0
-    assert unstable(values) == "2 of 200 steps took up to 30.0 times as long as usual"
+    assert why_unstable(values) == "2 of 200 steps took up to 30.0 times as long as usual"
 
 
 def test_processes_that_differ():
-    why = unstable([[10.0] * 50, [10.9] * 50, [10.4] * 50])
+    why = why_unstable([[10.0] * 50, [10.9] * 50, [10.4] * 50])
     assert why == "processes differ by 9%"
 
 
 def test_one_unstable_process_among_others_is_named():
     bad = noisy(200) * np.repeat([0.94, 1.052], 100)
-    why = unstable([noisy(200), bad, noisy(200)])
+    why = why_unstable([noisy(200), bad, noisy(200)])
     assert why == "the second half is 12% slower than the first, in process 2 of 3"

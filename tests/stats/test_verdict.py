@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from stepscope.stats.verdict import Verdict, compare, noise_floor
+from stepscope.stats.verdict import Verdict, compare_processes, noise_floor
 
 TRIALS, STEPS = 120, 40
 CLAIMS = {Verdict.FASTER, Verdict.SLOWER}
@@ -59,7 +59,7 @@ NOISES = {
 
 
 def claimed(ours, theirs, floor=None):
-    found = [compare(a, b, floor).verdict for a, b in zip(ours, theirs, strict=True)]
+    found = [compare_processes(a, b, floor).verdict for a, b in zip(ours, theirs, strict=True)]
     return sum(one in CLAIMS for one in found) / len(found)
 
 
@@ -74,7 +74,9 @@ def test_no_difference_is_claimed_as_one_at_most_once_in_twenty(noise, count):
 def test_nor_with_a_noise_floor_from_the_same_processes(count):
     draw = np.random.default_rng(8)
     ours, theirs = (offset(draw, count, 0.05) for _ in range(2))
-    found = [compare(a, b, noise_floor([a, b])) for a, b in zip(ours, theirs, strict=True)]
+    found = [
+        compare_processes(a, b, noise_floor([a, b])) for a, b in zip(ours, theirs, strict=True)
+    ]
     assert sum(one.verdict in CLAIMS for one in found) <= 0.05 * TRIALS
 
 
@@ -88,7 +90,7 @@ def test_nor_where_only_one_side_is_noisy():
 def test_a_tenth_is_found_with_processes_one_percent_apart(count, least):
     draw = np.random.default_rng(10)
     base, other = offset(draw, count, 0.01), offset(draw, count, 0.01) / 1.1
-    found = [compare(a, b) for a, b in zip(base, other, strict=True)]
+    found = [compare_processes(a, b) for a, b in zip(base, other, strict=True)]
     assert sum(one.verdict is Verdict.FASTER for one in found) >= least * TRIALS
     held = sum(one.low <= 1.1 <= one.high for one in found)
     assert held >= 0.93 * TRIALS
@@ -97,14 +99,14 @@ def test_a_tenth_is_found_with_processes_one_percent_apart(count, least):
 def test_processes_that_are_the_same_are_called_so_once_there_are_enough():
     draw = np.random.default_rng(11)
     pairs = zip(steady(draw, 10), steady(draw, 10), strict=True)
-    assert sum(compare(a, b).verdict is Verdict.SAME for a, b in pairs) > 0.95 * TRIALS
+    assert sum(compare_processes(a, b).verdict is Verdict.SAME for a, b in pairs) > 0.95 * TRIALS
 
 
 def test_a_tenth_of_difference_is_never_called_the_same():
     draw = np.random.default_rng(12)
     base, other = offset(draw, 3, 0.03), offset(draw, 3, 0.03) / 1.1
     pairs = zip(base, other, strict=True)
-    assert not any(compare(a, b, floor=0.2).verdict is Verdict.SAME for a, b in pairs)
+    assert not any(compare_processes(a, b, floor=0.2).verdict is Verdict.SAME for a, b in pairs)
 
 
 def alike(mean, count=3, share=0.001):
@@ -117,7 +119,7 @@ def alike(mean, count=3, share=0.001):
      (9.8, Verdict.UNCLEAR)],
 )  # fmt: skip
 def test_quiet_processes_are_judged_by_what_they_show(other, verdict):
-    found = compare(alike(10.0), alike(other))
+    found = compare_processes(alike(10.0), alike(other))
     assert found.verdict is verdict
     assert found.low <= found.ratio <= found.high
     assert found.ratio == pytest.approx(10 / other)
@@ -126,7 +128,7 @@ def test_quiet_processes_are_judged_by_what_they_show(other, verdict):
 def test_sides_changed_give_the_inverse():
     draw = np.random.default_rng(13)
     a, b = offset(draw, 3, 0.02)[:2]
-    there, back = compare(a, 0.8 * b), compare(0.8 * b, a)
+    there, back = compare_processes(a, 0.8 * b), compare_processes(0.8 * b, a)
     assert (there.ratio, there.low, there.high) == pytest.approx(
         (1 / back.ratio, 1 / back.high, 1 / back.low)
     )
@@ -135,32 +137,35 @@ def test_sides_changed_give_the_inverse():
 
 def test_a_single_process_a_side_claims_only_much():
     one = [[10.0, 10.1] * 50]
-    assert compare(one, [[9.0] * 100]).verdict is Verdict.UNCLEAR
-    assert compare(one, one).verdict is Verdict.UNCLEAR
-    assert compare(one, [[7.5] * 100]).verdict is Verdict.FASTER
+    assert compare_processes(one, [[9.0] * 100]).verdict is Verdict.UNCLEAR
+    assert compare_processes(one, one).verdict is Verdict.UNCLEAR
+    assert compare_processes(one, [[7.5] * 100]).verdict is Verdict.FASTER
 
 
 def test_a_single_process_against_several_is_as_uncertain_as_the_several_show():
     loud = [[8.0] * 20, [10.0] * 20, [12.0] * 20]
-    assert compare([[15.0] * 20], loud).verdict is Verdict.UNCLEAR
-    assert compare([[15.0] * 20], alike(10.0)).verdict is Verdict.FASTER
+    assert compare_processes([[15.0] * 20], loud).verdict is Verdict.UNCLEAR
+    assert compare_processes([[15.0] * 20], alike(10.0)).verdict is Verdict.FASTER
 
 
 def test_no_interval_is_narrower_than_the_noise_floor_implies():
-    narrow, wide = (compare(alike(10.0), alike(9.5), floor) for floor in (None, 0.1))
+    narrow, wide = (compare_processes(alike(10.0), alike(9.5), floor) for floor in (None, 0.1))
     assert narrow.verdict is Verdict.FASTER
     assert wide.verdict is Verdict.UNCLEAR
     assert wide.high / wide.ratio == pytest.approx(1.1 ** (1 / 3**0.5))
 
 
 def test_what_counts_as_the_same_is_two_to_five_percent_with_the_floor():
-    floors = [compare(alike(10.0), alike(10.0), floor).floor for floor in (None, 0.001, 0.03, 0.3)]
+    floors = [
+        compare_processes(alike(10.0), alike(10.0), floor).floor
+        for floor in (None, 0.001, 0.03, 0.3)
+    ]
     assert floors == [0.02, 0.02, 0.03, 0.05]
 
 
 def test_times_without_any_noise_are_judged():
-    assert compare([[1.0]] * 3, [[2.0]] * 3).verdict is Verdict.SLOWER
-    assert compare([[1.0]] * 3, [[1.0]] * 3).verdict is Verdict.SAME
+    assert compare_processes([[1.0]] * 3, [[2.0]] * 3).verdict is Verdict.SLOWER
+    assert compare_processes([[1.0]] * 3, [[1.0]] * 3).verdict is Verdict.SAME
 
 
 def test_the_noise_floor_is_what_pairs_of_processes_stay_within():

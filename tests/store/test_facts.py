@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from stepscope.store.facts import Facts, read_facts
+from stepscope.store.json_lines import FactLog, read_facts
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def path(tmp_path):
 
 
 def test_facts_come_back_by_kind_in_order(path):
-    facts = Facts(path)
+    facts = FactLog(path)
     facts.write("site", id=0, file="a.py")
     facts.write("loader", workers=2)
     facts.write("site", id=1, file="b.py")
@@ -23,7 +23,7 @@ def test_facts_come_back_by_kind_in_order(path):
 
 
 def test_each_fact_is_one_line(path):
-    facts = Facts(path)
+    facts = FactLog(path)
     facts.write("problem", text="two\nlines\r\nand \u2028 more")
     facts.write("end")
     assert path.read_bytes().count(b"\n") == 2
@@ -31,7 +31,7 @@ def test_each_fact_is_one_line(path):
 
 
 def test_a_kind_never_written_is_an_empty_list(path):
-    Facts(path).write("end")
+    FactLog(path).write("end")
     assert read_facts(path)["oom"] == []
 
 
@@ -40,14 +40,14 @@ def test_no_file_means_no_facts(path):
 
 
 def test_several_writers_append_to_one_file(path):
-    first, second = Facts(path), Facts(path)
+    first, second = FactLog(path), FactLog(path)
     for number in range(10):
         (first, second)[number % 2].write("fact", number=number)
     assert [fact["number"] for fact in read_facts(path)["fact"]] == list(range(10))
 
 
 def test_a_torn_last_line_is_passed_over(path):
-    facts = Facts(path)
+    facts = FactLog(path)
     facts.write("site", id=0)
     with open(path, "ab") as file:
         file.write(b'{"fact": "site", "id": 1, "file": "tra')
@@ -63,10 +63,10 @@ def test_a_line_that_is_no_fact_is_passed_over(path, line):
 
 
 def test_values_json_does_not_know_are_written_as_text(path):
-    Facts(path).write("process", folder=Path("/tmp/x"), kind=complex(1, 2))
+    FactLog(path).write("process", folder=Path("/tmp/x"), kind=complex(1, 2))
     assert read_facts(path)["process"] == [{"folder": "/tmp/x", "kind": "(1+2j)"}]
 
 
 def test_text_that_is_not_ascii_survives(path):
-    Facts(path).write("site", file="/home/жаба/тренировка.py", odd="\ud800")
+    FactLog(path).write("site", file="/home/жаба/тренировка.py", odd="\ud800")
     assert read_facts(path)["site"] == [{"file": "/home/жаба/тренировка.py", "odd": "\ud800"}]

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from stepscope.store.source import SOURCES, keep_sources, read_sources
+from stepscope.store.source import SOURCES, read_sources, save_sources
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def now():
 
 def test_lines_around_each_place_are_kept(run, program):
     facts(run, site(program, 50))
-    keep_sources(run, now())
+    save_sources(run, now())
     lines = read_sources(run)[str(program)]
     assert lines[50] == "line_50 = 0"
     assert 47 in lines
@@ -50,7 +50,7 @@ def test_lines_around_each_place_are_kept(run, program):
 def test_lines_of_the_data_pipeline_are_kept(run, program):
     clock = {"fact": "clock", "file": str(program), "line": 5, "loader_file": str(program)}
     facts(run, clock | {"loader_line": 90})
-    keep_sources(run, now())
+    save_sources(run, now())
     lines = read_sources(run)[str(program)]
     assert lines[5] == "line_5 = 0"
     assert lines[90] == "line_90 = 0"
@@ -61,7 +61,7 @@ def test_a_file_changed_after_the_start_is_left_out(run, program):
     later = datetime.fromisoformat(started).timestamp() + 60
     os.utime(program, (later, later))
     facts(run, site(program, 50))
-    keep_sources(run, started)
+    save_sources(run, started)
     assert read_sources(run) == {}
 
 
@@ -70,14 +70,14 @@ def test_libraries_are_left_out(run, tmp_path):
     library.parent.mkdir(parents=True)
     library.write_text("secret = 1\n")
     facts(run, site(library, 1))
-    keep_sources(run, now())
+    save_sources(run, now())
     assert not (run / SOURCES).exists()
 
 
 def test_a_line_that_looks_secret_is_left_out(run, program):
     program.write_text('a = 1\nlogin("hf_abcdefghijklmnop")\nb = 2\n')
     facts(run, site(program, 1))
-    keep_sources(run, now())
+    save_sources(run, now())
     assert sorted(read_sources(run)[str(program)]) == [1, 3]
 
 
@@ -85,20 +85,20 @@ def test_a_line_that_looks_secret_is_left_out(run, program):
 def test_what_is_no_source_is_left_out(run, program, content):
     program.write_bytes(content)
     facts(run, site(program, 1))
-    keep_sources(run, now())
+    save_sources(run, now())
     assert read_sources(run) == {}
 
 
 def test_what_is_no_file_is_left_out(run, tmp_path):
     os.mkfifo(tmp_path / "pipe.py")
     facts(run, site(tmp_path / "pipe.py", 1), site(tmp_path / "gone.py", 1), site(tmp_path, 1))
-    keep_sources(run, now())
+    save_sources(run, now())
     assert read_sources(run) == {}
 
 
 def test_lines_past_the_end_and_nonsense_are_passed_over(run, program):
     facts(run, site(program, 500), {"fact": "site", "file": 3, "line": "x"}, {"fact": "clock"})
-    keep_sources(run, now())
+    save_sources(run, now())
     assert read_sources(run) == {}
 
 
@@ -111,22 +111,22 @@ def test_a_damaged_snapshot_is_none(run, text):
 
 
 def test_the_snapshot_is_taken_when_a_run_ends(run, program):
-    from stepscope.launch.observed import finish
+    from stepscope.launch.observed_run import complete_folder
 
     facts(run, site(program, 50))
-    finish(run, {"run": {"started": now()}})
+    complete_folder(run, {"run": {"started": now()}})
     program.write_text("other = 1\n" * 100)
     assert read_sources(run)[str(program)][50] == "line_50 = 0"
 
 
 def test_a_run_that_cannot_keep_it_says_so(run, program):
-    from stepscope.launch.observed import finish
-    from stepscope.store.folder import FACTS
+    from stepscope.launch.observed_run import complete_folder
+    from stepscope.store.folder import RUN_FILE
 
     facts(run, site(program, 50))
     (run / SOURCES).mkdir()
-    finish(run, {"run": {"started": now()}})
-    (problem,) = json.loads((run / FACTS).read_text())["run"]["problems"]
+    complete_folder(run, {"run": {"started": now()}})
+    (problem,) = json.loads((run / RUN_FILE).read_text())["run"]["problems"]
     assert problem.startswith("no source lines kept")
 
 

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from stepscope.tune.ask import Ask
-from stepscope.tune.batch_seen import Seen
-from stepscope.tune.trial import Trial
+from stepscope.batch.program import ProgramFacts
+from stepscope.measure.trial import Trial, TrialRequest
 
 GIB = 2.0**30
 
@@ -31,13 +30,13 @@ class World:
     """Extra fixes that do not apply, with the reason."""
     optimizers: tuple[tuple[str, float | None], ...] = (("SGD", 0.1),)
     what: str = "training"
-    asks: list[Ask] = field(default_factory=list)
+    asks: list[TrialRequest] = field(default_factory=list)
 
     @property
     def tried(self) -> list[int]:
         return [self._batch(ask) for ask in self.asks]
 
-    def _batch(self, ask: Ask) -> int:
+    def _batch(self, ask: TrialRequest) -> int:
         sizes = [int(fix.removeprefix("batch=")) for fix in ask.fixes if fix.startswith("batch=")]
         return sizes[0] if sizes else self.own
 
@@ -48,7 +47,7 @@ class World:
     def bytes(self, batch: int) -> float:
         return self.fixed + self.each * batch
 
-    def run(self, ask: Ask) -> Trial:
+    def run(self, ask: TrialRequest) -> Trial:
         batch = self._batch(ask)
         again = self.tried.count(batch)
         self.asks.append(ask)
@@ -79,11 +78,11 @@ class World:
             what=self.what,
         )
 
-    def _unfit(self, ask: Ask, why: str) -> Trial:
+    def _unfit(self, ask: TrialRequest, why: str) -> Trial:
         return Trial(ask, len(self.asks), "not_applicable", why, "batch", seconds=self.startup_s)
 
-    def look(self, trial: Trial) -> Seen:
-        return Seen(
+    def look(self, trial: Trial) -> ProgramFacts:
+        return ProgramFacts(
             device=self.device,
             device_name="NVIDIA H200" if self.device == "cuda" else "AMD EPYC",
             memory_bytes=self.memory,

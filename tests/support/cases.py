@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepscope.diagnose.case import Case
-from stepscope.fixes.catalogue import NAMES
+from stepscope.fixes.registry import FIX_NAMES
 from stepscope.record.finding import Finding
 
 PROGRAM = "/home/me/train.py"
@@ -292,7 +292,7 @@ def sound(findings: Iterable[Finding]) -> dict[str, Finding]:
         assert one.evidence
         assert one.kind in ("exact", "numeric", "semantic", "none")
         assert one.confidence in ("high", "medium", "low")
-        assert one.fix is None or one.fix.name in NAMES
+        assert one.fix is None or one.fix.name in FIX_NAMES
         assert one.predicted is None or one.predicted.low <= one.predicted.high
         by_id[one.id] = one
     return by_id

@@ -79,7 +79,7 @@ def preload(programs: list[str], device: str) -> None:
         torch.compile(torch.sin, backend="aot_eager")(zero).backward()
         torch._dynamo.reset()
         torch._dynamo.utils.counters.clear()
-    importlib.import_module("stepscope.launch.inside")
+    importlib.import_module("stepscope.launch.bootstrap")
     importlib.import_module("stepscope.probe.observer")
     for program in programs:
         for node in ast.walk(ast.parse((PROGRAMS / f"{program}.py").read_text())):
@@ -200,18 +200,18 @@ def prepare(fixes: list[str], run: Path, device: str) -> None:
     """What `stepscope run` does for a program before its first line."""
     import torch
 
-    from stepscope.fixes.catalogue import environment, parse
-    from stepscope.launch.inside import begin
-    from stepscope.record.options import ProbeOptions
+    from stepscope.fixes.registry import fix_variables, parse_fixes
+    from stepscope.launch.bootstrap import start_probe
+    from stepscope.record.probe_options import ProbeOptions
 
-    variables = environment(parse(fixes))
+    variables = fix_variables(parse_fixes(fixes))
     os.environ.update(variables)
     if device == "cuda" and (settings := variables.get("PYTORCH_CUDA_ALLOC_CONF")):
         torch.cuda.memory._set_allocator_settings(settings)  # it may have read them by now
     if device == "cpu":  # the real compiler takes many seconds for each graph
-        importlib.import_module("stepscope.fixes.compile")._backend = "aot_eager"
+        importlib.import_module("stepscope.fixes.launching.compile")._backend = "aot_eager"
     options = ProbeOptions(str(run), time.monotonic_ns(), window=0, fixes=tuple(fixes))
-    begin(options.to_json())
+    start_probe(options.to_json())
 
 
 def run(program: str) -> int:
@@ -234,8 +234,8 @@ def run(program: str) -> int:
 
 def outcome(place: Path, code: int | None) -> dict[str, Any]:
     """What a program printed, how it ended (None: it never did) and what became of its fixes."""
-    from stepscope.analyze.applied import applied_fixes
-    from stepscope.store.facts import read_facts
+    from stepscope.analyze.run.summary import applied_fixes
+    from stepscope.store.json_lines import read_facts
 
     printed = [line.partition(" ") for line in (place / "stdout").read_text().splitlines()]
     facts = place / "run" / "facts.jsonl"

@@ -13,7 +13,7 @@ from typing import Any
 from cell_judge import Cell, Table
 from cell_server import HERE, PROGRAMS, idle_alone
 
-from stepscope.fixes import catalogue
+from stepscope.fixes import registry
 from stepscope.record.errors import UsageError
 
 VALUES = {"workers": "2", "threads": "2", "batch": "12", "accumulate": "2"}
@@ -29,7 +29,7 @@ def asked(name: str) -> str:
     """How a fix is asked for here."""
     if name in VALUES:
         return f"{name}={VALUES[name]}"
-    suggested = catalogue.fix(name).suggested
+    suggested = registry.fix_named(name).suggested
     return f"{name}={suggested[0]}" if suggested else name
 
 
@@ -43,31 +43,31 @@ def variants(device: str) -> list[tuple[str, ...]]:
 
 def singles() -> list[tuple[str, ...]]:
     """Every fix alone."""
-    return [(asked(name),) for name in catalogue.NAMES]
+    return [(asked(name),) for name in registry.FIX_NAMES]
 
 
 def pairs(device: str) -> list[tuple[str, ...]]:
     """Every two fixes; on a GPU, of those that do something else there than on the CPU."""
-    names = on_a_gpu() if device == "cuda" else catalogue.NAMES
+    names = on_a_gpu() if device == "cuda" else registry.FIX_NAMES
     return list(combinations(map(asked, names), 2))
 
 
 def on_a_gpu() -> list[str]:
     """The fixes that need a GPU, or compute and launch there otherwise than on the CPU."""
-    fixes = catalogue.every()
+    fixes = registry.all_fixes()
     return [f.name for f in fixes if f.needs == "cuda" or f.group in ("arithmetic", "launch")]
 
 
 def judged_by(fixes: tuple[str, ...]) -> tuple[str, ...]:
     """The part of them that is not exact: with that alone they must give the same losses."""
-    kinds = {text: catalogue.fix(text.split("=")[0]).kind for text in fixes}
+    kinds = {text: registry.fix_named(text.split("=")[0]).kind for text in fixes}
     return tuple(text for text, kind in kinds.items() if kind != "exact")
 
 
 def together() -> list[tuple[str, ...]]:
     """As many fixes at once as go together, of the exact ones and of all, from either end."""
-    names = list(catalogue.NAMES)
-    exact = [name for name in names if catalogue.fix(name).kind == "exact"]
+    names = list(registry.FIX_NAMES)
+    exact = [name for name in names if registry.fix_named(name).kind == "exact"]
     orders = (exact, exact[::-1], names, names[::-1])
     return list(dict.fromkeys(map(_agreeing, orders)))
 
@@ -77,13 +77,13 @@ def _agreeing(names: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if declared_bad([*chosen, asked(name)]) is None:
             chosen.append(asked(name))
-    return tuple(sorted(chosen, key=lambda text: catalogue.NAMES.index(text.split("=")[0])))
+    return tuple(sorted(chosen, key=lambda text: registry.FIX_NAMES.index(text.split("=")[0])))
 
 
 def declared_bad(fixes: Sequence[str]) -> str | None:
     """Why these must not be combined; None if they may be."""
     try:
-        catalogue.parse(fixes)
+        registry.parse_fixes(fixes)
     except UsageError as problem:
         return str(problem)
     return None

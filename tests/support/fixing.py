@@ -6,13 +6,13 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from stepscope.analyze.applied import applied_fixes
-from stepscope.fixes.apply import apply
-from stepscope.probe.forking import watch_forks
-from stepscope.probe.imports import ImportWatch
+from stepscope.analyze.run.summary import applied_fixes
+from stepscope.fixes.apply import apply_fixes
+from stepscope.probe.boot import watch_forks
 from stepscope.probe.observer import Observer
-from stepscope.record.options import ProbeOptions
-from stepscope.store.facts import read_facts
+from stepscope.probe.patches import ImportWatch
+from stepscope.record.probe_options import ProbeOptions
+from stepscope.store.json_lines import read_facts
 
 
 class Fixed:
@@ -34,7 +34,7 @@ def fixed(folder: Path, *asked: str, clocks: bool = True) -> Iterator[Fixed]:
     """`with fixed(tmp_path, "pin", "workers=2") as run:` — and out of torch again at the end."""
     folder.mkdir(parents=True, exist_ok=True)
     run = Fixed(folder, asked, clocks)
-    apply(asked, run.observer.seams)
+    apply_fixes(asked, run.observer.seams)
     watch = ImportWatch(monotonic_ns())
     run.observer.install(watch)
     watch.install()

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from stepscope.launch.program import environment
-from stepscope.record.options import Guard, ProbeOptions
-from stepscope.store.facts import read_facts
-from stepscope.tune.scratch import Scratch, make
-from stepscope.tune.trackers import allowed_places, places_environment, quiet_environment
+from stepscope.launch.program import child_environment
+from stepscope.measure.isolation import cache_environment, trackers_off, writable_folders
+from stepscope.measure.scratch_copy import Scratch, make_scratch
+from stepscope.record.probe_options import ProbeOptions, WriteGuard
+from stepscope.store.json_lines import read_facts
 
 
 @dataclass(frozen=True)
@@ -37,24 +37,24 @@ def guarded(original: Path, place: Path, refuse: bool = True, above: bool = True
 
     `above`: the stand-ins for the folders above it may be written, too.
     """
-    scratch = make(original, place / "scratch")
+    scratch = make_scratch(original, place / "scratch")
     run, tmp, caches = (place / name for name in ("run", "tmp", "caches"))
     for folder in (run, tmp, caches):
         folder.mkdir()
     root = [scratch.root] if above else []
-    allowed = allowed_places((*root, run, tmp, caches), original)
+    allowed = writable_folders((*root, run, tmp, caches), original)
     options = ProbeOptions(
         folder=str(run),
         launched_ns=time.monotonic_ns(),
         window=0,
         stacks=0,
-        guard=Guard(str(scratch.folder), str(original), allowed, refuse),
+        guard=WriteGuard(str(scratch.folder), str(original), allowed, refuse),
     )
-    variables = {**quiet_environment(tmp), **places_environment(tmp, caches)}
+    variables = {**trackers_off(tmp), **cache_environment(tmp, caches)}
     done = subprocess.run(
         [sys.executable, "train.py"],
         cwd=scratch.folder,
-        env=environment(options.to_json(), variables),
+        env=child_environment(options.to_json(), variables),
         capture_output=True,
         text=True,
         timeout=120,

@@ -13,7 +13,7 @@ from stepscope.record.timeline import (
     SyncEvents,
     Thread,
     Timeline,
-    events,
+    make_events,
 )
 
 
@@ -75,7 +75,7 @@ class Handmade:
             geometries=[],
             collectives=[Collective("allreduce")],
             devices=[],
-            host=events(
+            host=make_events(
                 HostEvents,
                 kind=[event[2] for event in host],
                 name=[names.index(event[3]) for event in host],
@@ -84,7 +84,7 @@ class Handmade:
                 thread=[event[4] for event in host],
                 parent=_parents(host),
             ),
-            device=events(
+            device=make_events(
                 DeviceEvents,
                 kind=[event[2] for event in device],
                 name=[names.index(event[3]) for event in device],
@@ -96,8 +96,8 @@ class Handmade:
                 graph=[event[6].get("graph", NOTHING) for event in device],
                 collective=[event[6].get("collective", NOTHING) for event in device],
             ),
-            memory=events(MemoryEvents),
-            syncs=events(SyncEvents),
+            memory=make_events(MemoryEvents),
+            syncs=make_events(SyncEvents),
             span=span or (min(starts, default=0), max(ends, default=0)),
             rank=None,
             world_size=None,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stepscope.bench.point import Point
+from stepscope.bench.grid import Point
 
 MACHINE = {
     "gpu_busy": None,

@@ -7,8 +7,9 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from stepscope.store.source import keep_sources
-from stepscope.tune.patch import Patch, apply_to, write_patch
+from stepscope.measure.source_diff import apply_diff
+from stepscope.store.source import save_sources
+from stepscope.tune.patch.write import Patch, write_patch
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Project:
     def patched(self, patch: Patch, name: str = "train.py") -> str:
         """A file once the patch is applied."""
         assert patch.text is not None, patch.by_hand
-        apply_to(self.cwd, patch.text)
+        apply_diff(self.cwd, patch.text)
         return (self.cwd / name).read_bytes().decode()
 
 
@@ -56,6 +57,6 @@ def project(
     lines = [{"fact": "site", "id": n, "function": "", **fact} for n, fact in enumerate(facts)]
     (folder / "facts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     started = (datetime.now(UTC) + timedelta(seconds=1)).isoformat(timespec="seconds")
-    keep_sources(folder, started)
+    save_sources(folder, started)
     seen = {"run": {"folder": str(folder), "program": program, "started": started}}
     return Project(cwd, seen)

@@ -25,7 +25,7 @@ from stepscope.record.timeline import (
     SyncEvents,
     Thread,
     Timeline,
-    events,
+    make_events,
 )
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
@@ -79,7 +79,7 @@ def read_plain(path: Path) -> Timeline:
         for n, e in enumerate(host)
         if HOST[e["cat"]] == HostKind.RUNTIME and "correlation" in _args(e)
     }
-    host_rows = events(
+    host_rows = make_events(
         HostEvents,
         kind=[HOST[e["cat"]] for e in host],
         name=[names[e["name"]] for e in host],
@@ -93,7 +93,7 @@ def read_plain(path: Path) -> Timeline:
         collective=[_collective(_args(e), collectives) for e in host],
         parent=_parents(host),
     )
-    device_rows = events(
+    device_rows = make_events(
         DeviceEvents,
         kind=[DEVICE[e["cat"]] for e in device],
         name=[names[e["name"]] for e in device],
@@ -112,7 +112,7 @@ def read_plain(path: Path) -> Timeline:
         launch=[launches.get(_args(e).get("correlation"), NOTHING) for e in device],
     )
     moves = sorted((e for e in every if "Bytes" in _args(e)), key=lambda e: _ns(e["ts"]))
-    memory = events(
+    memory = make_events(
         MemoryEvents,
         time=[_ns(e["ts"]) - origin for e in moves],
         device=[_args(e)["Device Id"] if _args(e)["Device Type"] else NOTHING for e in moves],
@@ -138,7 +138,7 @@ def read_plain(path: Path) -> Timeline:
         host=host_rows,
         device=device_rows,
         memory=memory,
-        syncs=events(SyncEvents),
+        syncs=make_events(SyncEvents),
         span=(0, int(max(ends, default=0))),
         rank=about.get("rank"),
         world_size=about.get("world_size"),

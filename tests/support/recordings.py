@@ -5,7 +5,7 @@ from functools import cache
 from plain import TRACES
 
 from stepscope.record.timeline import Timeline
-from stepscope.trace.kineto import read_kineto
+from stepscope.trace.kineto.read import read_kineto
 
 
 @cache

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from stepscope.analyze.steps import DEVICE
-from stepscope.record.rows import ROW_COLUMNS, Kind, Phase
+from stepscope.analyze.run.steps import DEVICE_PHASES
+from stepscope.record.row_log import ROW_COLUMNS, Phase, RowKind
 
 MS = 1e6
 START = 5_000 * MS
@@ -17,7 +17,7 @@ def row(kind, *, lead=0.0, loss=math.nan, device=(), **values):
     made = dict.fromkeys(ROW_COLUMNS, 0.0) | {"kind": float(kind), "lead_ns": lead * MS}
     made["loss"] = loss
     made |= dict.fromkeys((name for name in ROW_COLUMNS if name.startswith("device_")), math.nan)
-    for name, ms in zip(DEVICE, device, strict=False):
+    for name, ms in zip(DEVICE_PHASES, device, strict=False):
         made[f"device_{name}_ns"] = ms * MS
     for name, value in values.items():
         made[f"{name}_ns" if name in PHASES else name] = value * MS if name in PHASES else value
@@ -39,17 +39,17 @@ def table(*rows):
 def step(ms=10.0, **more):
     """A training step that takes so long, a tenth of it waiting for data."""
     counted = {"forwards": 1, "backwards": 1, "batches": 1, "samples": 8, "loss": 0.5}
-    return row(Kind.STEP, **({"data_wait": ms / 10, "forward": ms * 9 / 10} | counted | more))
+    return row(RowKind.STEP, **({"data_wait": ms / 10, "forward": ms * 9 / 10} | counted | more))
 
 
 def epoch(ms=0.0, **more):
     """The start of an epoch."""
-    return row(Kind.EPOCH, **({"epoch_start": ms} | more))
+    return row(RowKind.EPOCH, **({"epoch_start": ms} | more))
 
 
 def evaluation(ms=2.0, **more):
-    return row(Kind.EVAL, **({"forward": ms, "forwards": 1, "batches": 1, "samples": 8} | more))
+    return row(RowKind.EVAL, **({"forward": ms, "forwards": 1, "batches": 1, "samples": 8} | more))
 
 
-SETUP = row(Kind.EPOCH, other=100)
-END = row(Kind.END, other=5)
+SETUP = row(RowKind.EPOCH, other=100)
+END = row(RowKind.END, other=5)

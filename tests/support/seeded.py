@@ -12,11 +12,11 @@ from textwrap import dedent
 from time import monotonic_ns
 from typing import Any
 
-from stepscope.analyze.steps import assemble
-from stepscope.launch.nursery import Nursery
+from stepscope.analyze.run.steps import assemble_steps
+from stepscope.launch.fork_server import ForkServer
 from stepscope.launch.program import Program
-from stepscope.record.options import ProbeOptions
-from stepscope.store.facts import read_facts
+from stepscope.record.probe_options import ProbeOptions
+from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
 
 
@@ -53,16 +53,17 @@ def trial(folder: Path, source: str, **options: Any) -> Seeded:
     assert "stepscope:" not in said, said
     rows = read_table(folder / "rows.npy")
     losses = [
-        None if math.isnan(loss) else float(loss) for loss in assemble(rows, rows["end_ns"][0]).loss
+        None if math.isnan(loss) else float(loss)
+        for loss in assemble_steps(rows, rows["end_ns"][0]).loss
     ]
     return Seeded(folder, said, losses, read_facts(folder / "facts.jsonl"))
 
 
 @functools.cache
-def _nursery() -> Nursery:
+def _nursery() -> ForkServer:
     """One for all tests of this process."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-    made = Nursery(environ, Path.cwd())
+    made = ForkServer(environ, Path.cwd())
     atexit.register(made.close)
     return made
 

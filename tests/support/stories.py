@@ -13,7 +13,7 @@ from stepscope.report.story.blocks import (
     Excerpt,
     Facts,
     Missing,
-    Say,
+    Paragraph,
     Section,
     Series,
     Story,
@@ -202,7 +202,7 @@ def whole() -> Story:
             Section(
                 "step",
                 "The step",
-                (Say("Most of a step is spent waiting for data.", True), step, line, spread),
+                (Paragraph("Most of a step is spent waiting for data.", True), step, line, spread),
             ),
             Section("findings", "Findings", (LOADER, PRECISION, BATCH)),
             Section("timeline", "Timeline", (TimelineView(18_214, "window.pt.trace.json.gz"),)),
@@ -230,7 +230,7 @@ def whole() -> Story:
                             ("Python", "3.12.3"),
                         )
                     ),
-                    Say("Steps 0 to 3 are warm-up."),
+                    Paragraph("Steps 0 to 3 are warm-up."),
                     Code("stepscope tune train.py --epochs 3", "shell"),
                 ),
             ),

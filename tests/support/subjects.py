@@ -1,8 +1,8 @@
 """Subjects of reports without files."""
 
-from stepscope.report.subject import Subject
+from stepscope.results.load import LoadedResult
 
 
 def subject(kind, document, name="x", folder=None):
     """One that has nothing but its document."""
-    return Subject(kind, name, document, folder, None, lambda: None, lambda: None)
+    return LoadedResult(kind, name, document, folder, None, lambda: None, lambda: None)

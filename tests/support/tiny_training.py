@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from stepscope.tune.ask import Ask
-from stepscope.tune.trial import Trial
+from stepscope.measure.trial import Trial, TrialRequest
 
 SAMPLES, CLASSES = 500, 10
 CLIP = 0.5
@@ -214,7 +213,7 @@ def train(kind: str, seed: int, how: How, steps: int = 120) -> Trial:
         losses.append(loss.item())
     ends = [step for step in range(1, steps + 1) if step % math.ceil(SAMPLES / recipe.batch) == 0]
     return Trial(
-        Ask(steps=steps, seed=seed, perturb=how.perturb, proof=True),
+        TrialRequest(steps=steps, seed=seed, perturb=how.perturb, proof=True),
         number=1,
         status="ok",
         steps=steps,

@@ -4,11 +4,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from stepscope.tune.ask import Ask
-from stepscope.tune.budget import Budget
-from stepscope.tune.lab import Lab
-from stepscope.tune.outlook import Prediction
-from stepscope.tune.trial import Trial
+from stepscope.measure.prediction import Prediction
+from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial_pool import Budget, TrialPool
 
 StepMs = Callable[[frozenset[str]], float]
 Noise = Callable[[np.random.Generator, int], np.ndarray]
@@ -36,11 +34,11 @@ class Machine:
         startup_s: float = 6.0,
         compile_s: float = 20.0,
         samples: Callable[[frozenset[str]], float] = lambda fixes: 32.0,
-        told: Callable[[Ask], dict] = lambda ask: {},
+        told: Callable[[TrialRequest], dict] = lambda ask: {},
         stop_at: int | None = None,
     ) -> None:
         self.step_ms = step_ms
-        self.asks: list[Ask] = []
+        self.asks: list[TrialRequest] = []
         self.trials: list[Trial] = []
         self._noise = noise or apart(0.01)
         self._ends = ends or {}
@@ -48,7 +46,7 @@ class Machine:
         self._startup_s, self._compile_s = startup_s, compile_s
         self._samples, self._told, self._stop_at = samples, told, stop_at
 
-    def __call__(self, ask: Ask) -> Trial:
+    def __call__(self, ask: TrialRequest) -> Trial:
         if self._stop_at is not None and len(self.asks) >= self._stop_at:
             raise KeyboardInterrupt
         self.asks.append(ask)
@@ -56,7 +54,7 @@ class Machine:
         self.trials.append(trial)
         return trial
 
-    def _made(self, ask: Ask) -> Trial:
+    def _made(self, ask: TrialRequest) -> Trial:
         for fix in ask.fixes:
             if fix in self._ends:
                 status, why = self._ends[fix]
@@ -84,8 +82,8 @@ class Machine:
         compiling *= 1.0 if first else 0.2
         return self._startup_s + compiling + steps * self.step_ms(fixes) / 1e3
 
-    def lab(self, seconds: float = 1e6, **more) -> Lab:
-        return Lab(Budget(self, seconds), Ask(), **more)
+    def lab(self, seconds: float = 1e6, **more) -> TrialPool:
+        return TrialPool(Budget(self, seconds), TrialRequest(), **more)
 
     def outlook(self, error: float = 0.0, seed: int = 5, blind: tuple[str, ...] = ()):
         """Predictions that err by a share; none of those it is blind to."""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from recordings import recorded
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute, nearest
-from stepscope.record.rows import STEP_PHASES
+from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import (
     NOTHING,
     DeviceEvents,
@@ -20,7 +20,7 @@ from stepscope.record.timeline import (
     SyncEvents,
     Thread,
     Timeline,
-    events,
+    make_events,
 )
 
 OPERATOR, ANNOTATION, PYTHON, RUNTIME = (
@@ -64,11 +64,12 @@ class Recording:
         return Timeline(
             source="built", tool="kineto", origin_ns=0, names=self.names, threads=self.threads,
             streams=[Stream(0, "7")], shapes=[], geometries=[], collectives=[], devices=[],
-            host=events(HostEvents, kind=kind, name=name, thread=thread, sequence=sequence,
+            host=make_events(HostEvents, kind=kind, name=name, thread=thread, sequence=sequence,
                         parent=parent, start=range(size), duration=[1] * size),
-            device=events(DeviceEvents, kind=device_kind, name=kernel, launch=launch,
+            device=make_events(DeviceEvents, kind=device_kind, name=kernel, launch=launch,
                           stream=[0] * count, start=range(count), duration=[1] * count),
-            memory=events(MemoryEvents), syncs=events(SyncEvents), span=(0, size), rank=None,
+            memory=make_events(MemoryEvents), syncs=make_events(SyncEvents),
+            span=(0, size), rank=None,
             world_size=None, backend=None, quality=Quality(),
         )  # fmt: skip
 

@@ -9,8 +9,7 @@ from handmade import Handmade
 from plain import DEVICE, TRACES, load
 from recordings import recorded
 
-from stepscope.analyze.timeline.breakdown import Breakdown, break_down
-from stepscope.analyze.timeline.steps import find_steps
+from stepscope.analyze.timeline.steps import Breakdown, break_down, find_steps
 
 REAL = (
     "v100_train_2ranks_rank1",

@@ -7,9 +7,13 @@ import pytest
 from plain import TRACES
 from recordings import recorded
 
-from stepscope.analyze.timeline.attribution import attribute
-from stepscope.analyze.timeline.categories import CATEGORIES, categorise, event_categories
-from stepscope.analyze.timeline.tensorcore import on_tensor_cores
+from stepscope.analyze.timeline.attribution import (
+    CATEGORIES,
+    attribute,
+    categorise,
+    event_categories,
+)
+from stepscope.analyze.timeline.kernels import on_tensor_cores
 
 COPY_KERNEL = "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at)"
 FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<x<float>>"

@@ -7,19 +7,18 @@ from handmade import Handmade
 from plain import TRACES, load
 from recordings import recorded
 
-from stepscope.analyze.timeline.breakdown import break_down
-from stepscope.analyze.timeline.collectives import (
+from stepscope.analyze.timeline.communication import (
     bus_factor,
-    describe,
+    collective_kind,
     dtype_bytes,
-    kind_of,
     shape_bytes,
+    size_collective,
+    study_communication,
 )
-from stepscope.analyze.timeline.communication import communication
-from stepscope.analyze.timeline.steps import Step, find_steps
+from stepscope.analyze.timeline.steps import RecordedStep, break_down, find_steps
 from stepscope.record.timeline import Collective, Shapes
 
-ONE = [Step("step 1", 0, 1000)]
+ONE = [RecordedStep("step 1", 0, 1000)]
 RING = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
 
 
@@ -40,7 +39,7 @@ RING = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
     ],
 )
 def test_the_kind_is_told_by_the_name(name, kind):
-    assert kind_of(name) == kind
+    assert collective_kind(name) == kind
 
 
 def test_bus_bandwidth_counts_what_each_link_carries():
@@ -55,7 +54,7 @@ def test_bus_bandwidth_counts_what_each_link_carries():
 
 def test_the_size_of_an_all_gather_is_its_output_and_of_a_reduce_scatter_its_input():
     def size(name, given, made, ranks=4):
-        return describe(Collective(name, "BFloat16", given, made, ranks), "").bytes
+        return size_collective(Collective(name, "BFloat16", given, made, ranks), "").bytes
 
     assert size("_allgather_base", 100, 400) == 800
     assert size("_allgather_base", 100, None) == 800
@@ -63,7 +62,7 @@ def test_the_size_of_an_all_gather_is_its_output_and_of_a_reduce_scatter_its_inp
     assert size("allreduce", 100, 100) == 200
     assert size("allreduce", None, None) is None
     assert size("allreduce", 10**30, 10**30) is None
-    assert describe(Collective("allreduce", "Unheard", 1, 1), "").bytes is None
+    assert size_collective(Collective("allreduce", "Unheard", 1, 1), "").bytes is None
 
 
 def test_element_sizes_are_known_by_either_spelling():
@@ -87,7 +86,7 @@ def test_exposed_is_what_nothing_was_computed_under():
     made.work(40, 70, name="gemm")
     made.work(70, 80, name="Memcpy DtoD (Device -> Device)")
     made.work(200, 250, name=RING, stream="8")
-    found = communication(made.timeline(), ONE)
+    found = study_communication(made.timeline(), ONE)
     assert (found.device_ns, found.exposed_ns) == (150, 120)
     assert found.overlap_share == pytest.approx(0.2)
     (kind,) = found.kinds
@@ -101,7 +100,7 @@ def test_exposed_is_what_nothing_was_computed_under():
 def test_what_was_not_recorded_is_none():
     made = Handmade()
     made.work(0, 100, name=RING)
-    (kind,) = communication(made.timeline(), ONE).kinds
+    (kind,) = study_communication(made.timeline(), ONE).kinds
     assert (kind.sized, kind.bytes) == (0, None)
     assert (kind.algorithm_bytes_per_s, kind.bus_bytes_per_s) == (None, None)
     assert kind.group_sizes == []
@@ -113,7 +112,7 @@ def test_bandwidths_are_of_those_with_a_known_size():
     made.work(100, 900, name=RING)
     known = Collective("allreduce", "Float", 1000, 1000, 4)
     timeline = replace(made.timeline(), collectives=[known])
-    (kind,) = communication(timeline, ONE).kinds
+    (kind,) = study_communication(timeline, ONE).kinds
     assert (kind.count, kind.sized, kind.bytes) == (2, 1, 4000)
     assert kind.algorithm_bytes_per_s == pytest.approx(4000 / 100e-9)
     assert kind.bus_bytes_per_s == pytest.approx(1.5 * 4000 / 100e-9)
@@ -126,18 +125,18 @@ def test_parameters_are_taken_from_the_call_that_launched_a_kernel():
     timeline = made.timeline()
     timeline.host.collective[0] = 0
     timeline = replace(timeline, collectives=[Collective("allreduce", "Half", 7, 7, 2)])
-    (kind,) = communication(timeline, ONE).kinds
+    (kind,) = study_communication(timeline, ONE).kinds
     assert (kind.bytes, kind.group_sizes) == (14, [2])
 
 
 def test_a_recording_that_communicates_nothing_has_none():
-    assert communication(Handmade().timeline(), ONE) is None
-    assert communication(recorded("resnet18_b32_h200"), ONE) is None
+    assert study_communication(Handmade().timeline(), ONE) is None
+    assert study_communication(recorded("resnet18_b32_h200"), ONE) is None
 
 
 def test_gloo_is_communication_of_the_host():
     timeline = recorded("cpu_only_rank34.pt.trace")
-    found = communication(timeline, find_steps(timeline).steps)
+    found = study_communication(timeline, find_steps(timeline).steps)
     (kind,) = found.kinds
     assert (kind.kind, kind.where, kind.count, kind.group_sizes) == (
         "all_reduce",
@@ -153,7 +152,7 @@ def test_gloo_is_communication_of_the_host():
 @pytest.mark.parametrize("name", ["a100_nccl_rank0", "mi300_resnet_checkpointing_stacks"])
 def test_bytes_and_times_are_those_in_the_raw_recording(name):
     timeline = recorded(name)
-    found = communication(timeline, find_steps(timeline).steps)
+    found = study_communication(timeline, find_steps(timeline).steps)
     kernels = [
         (event["args"], event["dur"])
         for event in load(TRACES / f"{name}.json.gz")["traceEvents"]
@@ -174,7 +173,7 @@ def test_bytes_and_times_are_those_in_the_raw_recording(name):
 def test_totals_agree_with_the_breakdown(name):
     timeline = recorded(name)
     steps = find_steps(timeline)
-    found = communication(timeline, steps.steps)
+    found = study_communication(timeline, steps.steps)
     (device,) = break_down(timeline, steps)
     assert found.device_ns == device.whole.communication
     assert found.exposed_ns == device.whole.exposed_communication

@@ -4,8 +4,8 @@ import pytest
 from handmade import Handmade
 from recordings import recorded
 
-from stepscope.analyze.timeline.copies import study_copies
-from stepscope.analyze.timeline.copynames import read_copy_name
+from stepscope.analyze.timeline.launches import study_copies
+from stepscope.analyze.timeline.names import read_copy_name
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from plain import TRACES
 from recordings import recorded
 
-from stepscope.analyze.timeline.critical import critical_path, path_window
-from stepscope.analyze.timeline.critical_segments import On, path_segments
-from stepscope.analyze.timeline.steps import Step, find_steps
-from stepscope.record.timeline import NOTHING, HostKind, SyncEvents, events
+from stepscope.analyze.timeline.critical_path import (
+    SegmentKind,
+    critical_path,
+    path_segments,
+    path_window,
+)
+from stepscope.analyze.timeline.steps import RecordedStep, find_steps
+from stepscope.record.timeline import NOTHING, HostKind, SyncEvents, make_events
 
 REAL = sorted(path.name.removesuffix(".json.gz") for path in TRACES.glob("*.json.gz"))
 
@@ -32,12 +36,12 @@ def path_of(made, window=None):
 
 
 def label(timeline, on, event, thread):
-    if on == On.DEVICE:
+    if on == SegmentKind.DEVICE:
         return timeline.name_of(timeline.device.name[event])
-    if on == On.HOST:
+    if on == SegmentKind.HOST:
         name = timeline.name_of(timeline.host.name[event])
         return name if event != NOTHING else f"[{timeline.threads[thread].name}]"
-    return On(on).name.lower()
+    return SegmentKind(on).name.lower()
 
 
 def assert_tiles(path, start, end):
@@ -112,15 +116,15 @@ def test_a_synchronisation_waits_for_its_own_stream_where_that_is_recorded():
     timeline = made.timeline()
     assert label(timeline, *device_part(timeline)) == "just there"
     timeline.host.correlation[timeline.host.start == 10] = 77
-    syncs = events(SyncEvents, start=[10], duration=[45], stream=[0], correlation=[77])
+    syncs = make_events(SyncEvents, start=[10], duration=[45], stream=[0], correlation=[77])
     timeline = replace(timeline, syncs=syncs)
     assert label(timeline, *device_part(timeline)) == "waited for"
 
 
 def device_part(timeline):
     path = path_segments(timeline, *timeline.span)
-    (row,) = np.flatnonzero(path.on == On.DEVICE)
-    return On.DEVICE, path.event[row], NOTHING
+    (row,) = np.flatnonzero(path.on == SegmentKind.DEVICE)
+    return SegmentKind.DEVICE, path.event[row], NOTHING
 
 
 def two_streams():
@@ -163,11 +167,11 @@ def test_a_wait_known_to_concern_another_stream_does_not_count():
     timeline = replace(
         timeline,
         host=replace(timeline.host, correlation=correlation),
-        syncs=events(SyncEvents, start=[10], duration=[2], stream=[1], correlation=[77]),
+        syncs=make_events(SyncEvents, start=[10], duration=[2], stream=[1], correlation=[77]),
     )
     path = path_segments(timeline, *timeline.span)
     assert [
-        timeline.name_of(timeline.device.name[e]) for e in path.event[path.on == On.DEVICE]
+        timeline.name_of(timeline.device.name[e]) for e in path.event[path.on == SegmentKind.DEVICE]
     ] == [
         "compute",
         "optimizer",
@@ -313,14 +317,14 @@ def test_the_window_ends_when_the_steps_last_kernel_has():
     made.annotation("ProfilerStep#1", 0, 50)
     made.work(60, 90, (10, 20))
     made.work(95, 200, (70, 80), "of no step")
-    assert path_window(made.timeline(), [Step("ProfilerStep#1", 0, 50)]) == (0, 90)
+    assert path_window(made.timeline(), [RecordedStep("ProfilerStep#1", 0, 50)]) == (0, 90)
 
 
 def test_a_long_recording_is_cut_to_its_last_steps():
     made = Handmade()
     for n in range(30):
         made.operator("aten::a", 10 * n, 10 * n + 5)
-    steps = [Step(f"step {n}", 100 * n, 100 * n + 100) for n in range(3)]
+    steps = [RecordedStep(f"step {n}", 100 * n, 100 * n + 100) for n in range(3)]
     assert path_window(made.timeline(), steps, most_events=20) == (100, 300)
     assert path_window(made.timeline(), steps, most_events=19) == (200, 300)
     assert path_window(made.timeline(), steps, most_events=1) == (200, 300)
@@ -338,7 +342,7 @@ def test_the_path_tiles_every_window_of_real_recordings(name):
         found = critical_path(timeline, start, end)
         assert found.device_ns + found.host_ns + found.between_ns == found.total_ns == end - start
         assert sum(share.ns for share in found.by_category) == end - start
-        device = np.flatnonzero(path.on == On.DEVICE)
+        device = np.flatnonzero(path.on == SegmentKind.DEVICE)
         events = path.event[device]
         assert (timeline.device.start[events] <= path.start[device]).all()
         assert (timeline.device.end[events] >= path.end[device]).all()

@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 from plain import read_plain
 
 from stepscope.analyze.timeline.attribution import attribute
-from stepscope.analyze.timeline.flops import _FORMULAS, Cost, cost_of, weight_of
-from stepscope.analyze.timeline.flops_inputs import DTYPES, read_inputs
-from stepscope.analyze.timeline.roofline import roofline
-from stepscope.analyze.timeline.roofline_work import operator_work
+from stepscope.analyze.timeline.roofline.operator_costs import (
+    _FORMULAS,
+    operator_cost,
+    operator_weight,
+)
+from stepscope.analyze.timeline.roofline.operator_inputs import DTYPES, Cost, read_inputs
+from stepscope.analyze.timeline.roofline.operator_work import operator_work
+from stepscope.analyze.timeline.roofline.rates import roofline_of
 from stepscope.record.timeline import Shapes
 
 torch = pytest.importorskip("torch")
@@ -33,7 +37,7 @@ def shapes(*arguments: Any) -> Shapes:
 
 
 def cost(name: str, *arguments: Any, **known: Any) -> Cost:
-    found = cost_of(f"aten::{name}", shapes(*arguments), **known)
+    found = operator_cost(f"aten::{name}", shapes(*arguments), **known)
     assert found is not None
     return found
 
@@ -53,7 +57,7 @@ def _recorded_flops(work: Callable[[], Any], folder: Path) -> float | None:
     profiler.export_chrome_trace(str(folder / "trace.json"))
     timeline = read_plain(folder / "trace.json")
     attribution = attribute(timeline)
-    found = roofline(timeline, attribution, operator_work(timeline, attribution), None)
+    found = roofline_of(timeline, attribution, operator_work(timeline, attribution), None)
     return found.step.matrix_flops
 
 
@@ -185,7 +189,7 @@ def test_figures_done_by_hand(name: str, arguments: Any, flops: int, least: int)
 def test_lists_count_when_their_dtype_is_known() -> None:
     sizes = [[10, 4], [6]]
     lists = [(sizes, "TensorList")] * 4
-    assert cost_of("aten::_fused_adamw_", shapes(*lists)) is None
+    assert operator_cost("aten::_fused_adamw_", shapes(*lists)) is None
     adam = cost("_fused_adamw_", *lists, list_dtype="float")
     assert adam.bytes == 46 * 4 * 7  # reads four lists, writes three
     six = [([], "TensorList")] * 6  # the last two: maxima, which may be none, and step counts
@@ -195,7 +199,7 @@ def test_lists_count_when_their_dtype_is_known() -> None:
         sgd = cost("_fused_sgd_", *six[:3], 0, momentum, list_dtype="float", list_elements=1000)
         assert sgd.bytes == 1000 * 4 * times
     long = [([], "TensorList")] * 2
-    assert cost_of("aten::_foreach_add_", shapes(*long, 1), "float") is None
+    assert operator_cost("aten::_foreach_add_", shapes(*long, 1), "float") is None
     added = cost("_foreach_add_", *long, 1, list_dtype="c10::BFloat16", list_elements=1000)
     assert (added.flops, added.bytes) == (1000, 6000)
 
@@ -219,7 +223,7 @@ def test_lists_count_when_their_dtype_is_known() -> None:
     ],
 )
 def test_what_the_shapes_do_not_tell_is_none(name: str, given: Shapes) -> None:
-    assert cost_of(name, given) is None
+    assert operator_cost(name, given) is None
 
 
 _NUMBER = st.one_of(st.integers(-2, 9), st.just(10**30), st.none(), st.booleans(), st.text("x"))
@@ -233,7 +237,7 @@ _ARGUMENT = st.one_of(
 
 @given(st.sampled_from(sorted(_FORMULAS)), st.lists(_ARGUMENT, max_size=16))
 def test_whatever_was_recorded_ends_in_a_finite_cost_or_none(name: str, given: list[Any]) -> None:
-    found = cost_of(name, shapes(*given), "float", 5)
+    found = operator_cost(name, shapes(*given), "float", 5)
     if found is not None:
         assert 0 <= float(found.flops) < 1e300
         assert found.bytes is None or 0 <= float(found.bytes) < 1e300
@@ -249,4 +253,4 @@ def test_values_are_read_as_what_they_are() -> None:
 
 def test_a_product_weighs_more_than_its_helpers() -> None:
     names = ("aten::convolution", "aten::native_layer_norm", "aten::copy_", "aten::view")
-    assert [weight_of(name) for name in names] == [3, 2, 1, 0]
+    assert [operator_weight(name) for name in names] == [3, 2, 1, 0]

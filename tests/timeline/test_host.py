@@ -6,10 +6,9 @@ import pytest
 from handmade import Handmade
 from recordings import recorded
 
-from stepscope.analyze.timeline.host import host_use
+from stepscope.analyze.timeline.host import host_use, serial_stretches
+from stepscope.analyze.timeline.host_threads import self_time
 from stepscope.analyze.timeline.intervals import merge, total
-from stepscope.analyze.timeline.serial import serial
-from stepscope.analyze.timeline.threads import self_time
 from stepscope.record.timeline import HostKind
 
 REAL = ("resnet18_b32_h200", "mi300_resnet_checkpointing_stacks", "a100_nccl_rank0")
@@ -84,7 +83,7 @@ def test_a_stretch_is_serial_when_one_thread_works_and_no_device_does():
     made.operator("aten::b", 30, 60, thread="other")
     made.work(50, 70)
     made.operator("aten::c", 60, 100)
-    found = serial(made.timeline(), 0, 100)
+    found = serial_stretches(made.timeline(), 0, 100)
     assert [(s.start_ns, s.duration_ns, s.thread, s.place) for s in found.largest] == [
         (0, 30, "main", "aten::a"),
         (70, 30, "main", "aten::c"),
@@ -97,7 +96,7 @@ def test_python_counts_as_work_only_where_no_operator_runs_elsewhere():
     made = Handmade()
     made.python("train.py(1): <module>", 0, 100)
     made.operator("autograd::engine::evaluate_function: A", 40, 70, thread="engine")
-    found = serial(made.timeline(), 0, 100)
+    found = serial_stretches(made.timeline(), 0, 100)
     assert [(s.start_ns, s.duration_ns, s.thread, s.place) for s in found.largest] == [
         (0, 40, "main", "train.py(1): <module>"),
         (40, 30, "engine", "autograd::engine::evaluate_function: A"),
@@ -110,7 +109,7 @@ def test_the_place_is_what_took_most_of_a_stretch():
     made.python("train.py(1): <module>", 0, 100)
     made.python("data.py(9): slow", 5, 95)
     made.operator("aten::cat", 20, 80)
-    (stretch,) = serial(made.timeline(), 0, 100).largest
+    (stretch,) = serial_stretches(made.timeline(), 0, 100).largest
     assert (stretch.place, stretch.operator) == ("data.py(9): slow", "aten::cat")
 
 
@@ -118,7 +117,7 @@ def test_a_recording_without_host_events_has_no_host_to_tell_of():
     made = Handmade()
     made.work(0, 10)
     assert host_use(made.timeline()) is None
-    assert serial(made.timeline(), 0, 10).largest == []
+    assert serial_stretches(made.timeline(), 0, 10).largest == []
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -137,7 +136,7 @@ def test_serial_time_lies_where_the_device_is_idle(name):
     start, end = timeline.span
     device = timeline.device
     idle = end - start - total(merge(device.start, device.end))
-    found = serial(timeline, start, end)
+    found = serial_stretches(timeline, start, end)
     assert 0 < found.total_ns <= idle
     for stretch in found.largest:
         begin, until = stretch.start_ns, stretch.start_ns + stretch.duration_ns

@@ -17,11 +17,11 @@ import pytest
 from plain import TRACES
 
 from stepscope.analyze.timeline.attribution import attribute
-from stepscope.analyze.timeline.breakdown import Breakdown, within
-from stepscope.analyze.timeline.devicework import device_work
+from stepscope.analyze.timeline.intervals import device_work
 from stepscope.analyze.timeline.kernels import kernel_table
+from stepscope.analyze.timeline.steps import Breakdown, break_down_windows
 from stepscope.record.timeline import NOTHING, Column, DeviceEvents, HostKind, Timeline
-from stepscope.trace.kineto import read_kineto
+from stepscope.trace.kineto.read import read_kineto
 
 RECORDED = json.loads((TRACES.parent / "hta.json").read_text())
 NAMES = ("v100_train", "v100_ns", "a100", "resnet18", "resnet50", "gpt")
@@ -95,7 +95,7 @@ def rounded(of: Timeline, base_ns: int) -> Timeline:
 def breakdown(of: Timeline) -> Breakdown:
     """From the first device event's start to the last one's end, as in HTA."""
     (work,) = device_work(of)
-    return within(work, [int(of.device.start.min())], [int(of.device.end.max())])[0]
+    return break_down_windows(work, [int(of.device.start.min())], [int(of.device.end.max())])[0]
 
 
 def kept_by_hta(said: dict[str, Any]) -> Timeline:

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recordings import recorded
 
-from stepscope.analyze.timeline.breakdown import break_down
 from stepscope.analyze.timeline.idle import explain_idle
-from stepscope.analyze.timeline.steps import find_steps
+from stepscope.analyze.timeline.steps import break_down, find_steps
 
 US = 1000
 REAL = (

@@ -9,8 +9,13 @@ import pytest
 from recordings import recorded
 
 from stepscope.analyze.timeline.attribution import attribute
-from stepscope.analyze.timeline.heaviest import heaviest_operators
-from stepscope.analyze.timeline.kernels import Kernels, between, kernel_report, kernel_table
+from stepscope.analyze.timeline.kernels import (
+    Kernels,
+    heaviest_operators,
+    kernel_report,
+    kernel_table,
+    started_between,
+)
 from stepscope.record.timeline import Geometry, Timeline
 
 
@@ -61,7 +66,7 @@ def test_a_selection_counts_only_what_starts_in_it(resnet: Timeline) -> None:
     middle = int(start[len(start) // 2])
     attribution = attribute(resnet)
     halves = [
-        kernel_report(resnet, attribution, between(resnet, *span))
+        kernel_report(resnet, attribution, started_between(resnet, *span))
         for span in ((0, middle), (middle, resnet.span[1] + 1))
     ]
     assert sum(half.count for half in halves) == len(start)

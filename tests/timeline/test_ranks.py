@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from recordings import recorded
 
-from stepscope.analyze.timeline.communicates import communication_kernels
-from stepscope.analyze.timeline.rankfacts import rank_facts
-from stepscope.analyze.timeline.ranks import compare_ranks
+from stepscope.analyze.timeline.names import communication_kernels
+from stepscope.analyze.timeline.ranks import compare_ranks, rank_facts
 from stepscope.record.timeline import Timeline
 
 

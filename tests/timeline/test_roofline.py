@@ -12,11 +12,18 @@ import pytest
 from recordings import recorded
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute
-from stepscope.analyze.timeline.roofline import OperatorRate, Roofline, roofline
-from stepscope.analyze.timeline.roofline_ceilings import Ceilings, ceilings_for, datasheet
-from stepscope.analyze.timeline.roofline_counters import with_counters
-from stepscope.analyze.timeline.roofline_lists import list_facts
-from stepscope.analyze.timeline.roofline_work import OperatorWork, operator_work
+from stepscope.analyze.timeline.roofline.ceilings import Ceilings, ceilings_for, datasheet_ceilings
+from stepscope.analyze.timeline.roofline.operator_work import (
+    OperatorWork,
+    list_facts,
+    operator_work,
+)
+from stepscope.analyze.timeline.roofline.rates import (
+    OperatorRate,
+    Roofline,
+    roofline_of,
+    with_counters,
+)
 from stepscope.record.timeline import NOTHING, DeviceInfo, DeviceKind, Timeline
 
 RESNET50, GPT = "resnet50_b64_h200", "gpt_b4x1024_bf16_h200"
@@ -33,7 +40,7 @@ def read(name: str) -> tuple[Timeline, Attribution, OperatorWork]:
 def found(name: str, **options: Any) -> Roofline:
     timeline, attribution, work = read(name)
     given = {"ceilings": ceilings_for(timeline), "steps": STEPS, **options}
-    return roofline(timeline, attribution, work, **given)
+    return roofline_of(timeline, attribution, work, **given)
 
 
 def row(rows: list[OperatorRate], name: str, dtype: str | None = None) -> OperatorRate:
@@ -284,15 +291,15 @@ def test_measured_ceilings_of_the_same_device_come_before_the_datasheet() -> Non
 def test_datasheets(
     name: str, memory: int | None, dtype: str, tflops: float, gb_per_s: float
 ) -> None:
-    said = datasheet(DeviceInfo(0, name, memory))
+    said = datasheet_ceilings(DeviceInfo(0, name, memory))
     assert said is not None
     assert said.flops_per_s[dtype] == tflops * 1e12
     assert said.bytes_per_s == gb_per_s * 1e9
 
 
 def test_unknown_devices_have_no_datasheet() -> None:
-    assert datasheet(DeviceInfo(0, "NVIDIA A10G")) is None
-    assert datasheet(DeviceInfo(0)) is None
+    assert datasheet_ceilings(DeviceInfo(0, "NVIDIA A10G")) is None
+    assert datasheet_ceilings(DeviceInfo(0)) is None
 
 
 def test_a_recording_without_device_and_products_claims_nothing() -> None:

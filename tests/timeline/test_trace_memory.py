@@ -8,8 +8,8 @@ from handmade import Handmade
 from recordings import recorded
 
 from stepscope.analyze.timeline.memory import memory_use
-from stepscope.analyze.timeline.steps import Step, find_steps
-from stepscope.record.timeline import NOTHING, MemoryEvents, events
+from stepscope.analyze.timeline.steps import RecordedStep, find_steps
+from stepscope.record.timeline import NOTHING, MemoryEvents, make_events
 
 RECORDED = (
     "resnet18_b32_h200",
@@ -17,14 +17,14 @@ RECORDED = (
     "gpt_b4x1024_bf16_h200",
     "v100_train_2ranks_rank1",
 )
-ONE = [Step("step 1", 0, 100)]
+ONE = [RecordedStep("step 1", 0, 100)]
 
 
 def with_memory(made, *rows, **columns):
     """Rows of time, address, bytes and total allocated; all on device 0 and the first thread."""
     time, address, size, allocated = np.array(rows).T
     columns = {"device": [0] * len(rows), "reserved": [1000] * len(rows)} | columns
-    memory = events(
+    memory = make_events(
         MemoryEvents, time=time, address=address, bytes=size, allocated=allocated,
         thread=[0] * len(rows), **columns,
     )  # fmt: skip
@@ -77,14 +77,14 @@ def test_owners_say_module_line_and_phase_where_python_was_recorded():
 
 
 def test_memory_outside_any_event_has_no_owner_to_name():
-    (use,) = memory_use(with_memory(Handmade(), (15, 1, 64, 64)), [Step("step 1", 50, 60)])
+    (use,) = memory_use(with_memory(Handmade(), (15, 1, 64, 64)), [RecordedStep("step 1", 50, 60)])
     (owner,) = use.owners
     assert (owner.operator, owner.module, owner.line, owner.phase) == (None, None, None, None)
     assert use.peak_step is None
 
 
 def test_growth_is_that_after_the_first_step():
-    steps = [Step(f"step {n}", 10 * n, 10 * n + 10) for n in range(4)]
+    steps = [RecordedStep(f"step {n}", 10 * n, 10 * n + 10) for n in range(4)]
     levels = (500, 520, 540, 560)
     rows = [(10 * n + 5, n, 20, level) for n, level in enumerate(levels)]
     (use,) = memory_use(with_memory(Handmade(), *rows), steps)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepscope.analyze.timeline.userframes import is_users_frame
+from stepscope.analyze.timeline.names import is_user_frame
 
 
 @pytest.mark.parametrize(
@@ -25,4 +25,4 @@ from stepscope.analyze.timeline.userframes import is_users_frame
     ],
 )
 def test_whose_frame_it_is(frame: str, users: bool) -> None:
-    assert is_users_frame(frame) is users
+    assert is_user_frame(frame) is users

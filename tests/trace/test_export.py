@@ -24,10 +24,10 @@ from stepscope.record.timeline import (
     SyncEvents,
     Thread,
     Timeline,
-    events,
+    make_events,
 )
 from stepscope.trace import export as module
-from stepscope.trace.export import export
+from stepscope.trace.export import export_timelines
 
 FORMATS = {
     ".parquet": parquet.read_table,
@@ -48,7 +48,7 @@ def small(rank: int | None = None) -> Timeline:
         geometries=[Geometry((2, 66, 1), (384, 1, 1), 168, 1024, occupancy=0.5)],
         collectives=[Collective("allreduce", "BFloat16", 2**70, 64, 8)],
         devices=[],
-        host=events(
+        host=make_events(
             HostEvents,
             kind=[0, 3],
             name=[0, 1],
@@ -60,7 +60,7 @@ def small(rank: int | None = None) -> Timeline:
             shapes=[0, NOTHING],
             parent=[NOTHING, 0],
         ),
-        device=events(
+        device=make_events(
             DeviceEvents,
             kind=[0, 1, 2],
             name=[2, 3, NOTHING],
@@ -73,8 +73,8 @@ def small(rank: int | None = None) -> Timeline:
             collective=[0, NOTHING, NOTHING],
             launch=[1, NOTHING, NOTHING],
         ),
-        memory=events(MemoryEvents),
-        syncs=events(SyncEvents),
+        memory=make_events(MemoryEvents),
+        syncs=make_events(SyncEvents),
         span=(0, 70),
         rank=rank,
         world_size=None,
@@ -86,7 +86,7 @@ def small(rank: int | None = None) -> Timeline:
 @pytest.mark.parametrize("suffix", FORMATS)
 def test_values_come_back_exactly(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"t{suffix}"
-    export([small(3)], path)
+    export_timelines([small(3)], path)
     rows = FORMATS[suffix](path).to_pylist()
     known = [{key: value for key, value in row.items() if value is not None} for row in rows]
     host = {"source": "rank3.json", "rank": 3, "place": "host"} | {
@@ -123,7 +123,7 @@ def test_values_come_back_exactly(tmp_path: Path, suffix: str) -> None:
 def test_ranks_share_a_file_and_refer_to_their_own_rows(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"ranks{suffix}"
     other = replace(small(1), names=["other", "cudaLaunchKernel", "kernel", "copy"])
-    export([small(0), other, small()], path)
+    export_timelines([small(0), other, small()], path)
     table = FORMATS[suffix](path)
     assert table["id"].to_pylist() == list(range(15))
     assert table["rank"].to_pylist() == [0] * 5 + [1] * 5 + [None] * 5
@@ -139,7 +139,7 @@ def test_a_real_trace_comes_back_column_by_column_in_row_groups(
     monkeypatch.setattr(module, "_ROWS", 10_000)
     timeline = read_plain(TRACES / "a100_nccl_rank0.json.gz")
     path = tmp_path / "a.parquet"
-    export([timeline], path)
+    export_timelines([timeline], path)
     assert parquet.ParquetFile(path).num_row_groups == 4
     table = parquet.read_table(path)
     count = len(timeline.host)
@@ -164,16 +164,16 @@ def test_a_real_trace_comes_back_column_by_column_in_row_groups(
 
 
 def test_nothing_to_write_is_an_empty_table(tmp_path: Path) -> None:
-    empty = replace(small(), host=events(HostEvents), device=events(DeviceEvents))
+    empty = replace(small(), host=make_events(HostEvents), device=make_events(DeviceEvents))
     for suffix, read in FORMATS.items():
         path = tmp_path / f"e{suffix}"
-        export([empty], path)
+        export_timelines([empty], path)
         assert read(path).num_rows == 0
 
 
 def test_times_beyond_64_bits_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "far.parquet"
-    export([replace(small(), origin_ns=2**63 - 10)], path)
+    export_timelines([replace(small(), origin_ns=2**63 - 10)], path)
     table = parquet.read_table(path)
     assert table["start_ns"].null_count == 5
     assert table["relative_ns"].to_pylist() == [0, 5, 20, 60, 70]
@@ -183,9 +183,9 @@ def test_existing_files_are_kept_unless_forced(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     path.write_bytes(b"precious")
     with pytest.raises(UsageError, match="--force"):
-        export([small()], path)
+        export_timelines([small()], path)
     assert path.read_bytes() == b"precious"
-    export([small()], path, force=True)
+    export_timelines([small()], path, force=True)
     assert parquet.read_table(path).num_rows == 5
     assert [p.name for p in tmp_path.iterdir()] == ["t.parquet"]
 
@@ -201,16 +201,16 @@ def test_a_failed_export_leaves_the_old_file_and_no_other(
 
     monkeypatch.setattr(module._Table, "_batch", broken)
     with pytest.raises(StepscopeError, match="disk full"):
-        export([small()], path, force=True)
+        export_timelines([small()], path, force=True)
     assert path.read_bytes() == b"precious"
     assert [p.name for p in tmp_path.iterdir()] == ["t.parquet"]
 
 
 def test_unwritable_places_and_other_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(StepscopeError, match="cannot be written"):
-        export([small()], tmp_path / "absent" / "t.parquet")
+        export_timelines([small()], tmp_path / "absent" / "t.parquet")
     with pytest.raises(UsageError, match=r"\.parquet, \.arrow or \.feather"):
-        export([small()], tmp_path / "t.csv")
+        export_timelines([small()], tmp_path / "t.csv")
 
 
 def test_without_pyarrow_the_extra_is_named(
@@ -218,4 +218,4 @@ def test_without_pyarrow_the_extra_is_named(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingExtra, match=r"stepscope\[export\]"):
-        export([small()], tmp_path / "t.parquet")
+        export_timelines([small()], tmp_path / "t.parquet")

@@ -14,8 +14,8 @@ from plain import TRACES
 
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, Timeline
-from stepscope.trace.kineto import read_kineto
-from stepscope.trace.open import open_trace
+from stepscope.trace.kineto.read import read_kineto
+from stepscope.trace.load import open_trace
 
 SECONDS = 3.0  # far more than any case needs, on a busy machine too
 TOKENS = [

@@ -14,8 +14,8 @@ import pytest
 from plain import TRACES
 
 from stepscope.record.errors import StepscopeError
-from stepscope.trace import kineto_blocks, kineto_reader
-from stepscope.trace.kineto import read_kineto
+from stepscope.trace.kineto import blocks, reader
+from stepscope.trace.kineto.read import read_kineto
 
 TEXT = gzip.decompress((TRACES / "cuda_event_sync_multi_stream.json.gz").read_bytes())
 FIRST = re.search(rb'"traceEvents"\s*:\s*\[', TEXT)
@@ -144,7 +144,7 @@ def test_what_never_ends_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_an_event_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (kineto_blocks, kineto_reader):
+    for module in (blocks, reader):
         monkeypatch.setattr(module, "LARGEST_EVENT", 1 << 20)
     path = tmp_path / "trace.json"
     path.write_bytes(b'[{"ph":"X","ts":1,"name":"' + b"x" * (4 << 20) + b'"}')
@@ -155,7 +155,7 @@ def test_an_event_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_large_event_of_many_parts_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kineto_reader, "LARGEST_EVENT", 1 << 18)
+    monkeypatch.setattr(reader, "LARGEST_EVENT", 1 << 18)
     path = tmp_path / "trace.json"
     path.write_text('[{"ph":"X","ts":1,"args":[' + json.dumps({"ph": 1}) + ',{"ph":1}' * 50_000)
     with pytest.raises(StepscopeError, match="more than 0 MB"):
@@ -174,7 +174,7 @@ def test_a_file_made_to_exhaust_memory_is_refused(filling: bytes, tmp_path: Path
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from stepscope.record.errors import StepscopeError
-from stepscope.trace.kineto import read_kineto
+from stepscope.trace.kineto.read import read_kineto
 try:
     read_kineto({str(path)!r}, processes=1)
 except StepscopeError as error:

@@ -12,9 +12,9 @@ import pytest
 from plain import TRACES, read_plain
 
 from stepscope.record.timeline import Timeline, column_types
-from stepscope.trace import bytes_in, kineto
-from stepscope.trace.kineto import read_kineto
-from stepscope.trace.kineto_parts import fit_together
+from stepscope.trace.kineto import blocks, read
+from stepscope.trace.kineto.read import read_kineto
+from stepscope.trace.kineto.reader import fit_together
 
 FILES = sorted(path.name for path in TRACES.glob("*.json.gz"))
 SMALL = ("cuda_event_sync_multi_stream.json.gz", "vllm_decode_cuda_graphs.json.gz")
@@ -80,7 +80,7 @@ def test_every_recording_equals_the_plain_reader(name: str) -> None:
 def test_two_processes_read_the_same_as_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = read_kineto(TRACES / name, processes=1)
     fits = []
-    monkeypatch.setattr(kineto, "fit_together", lambda p: fits.append(fit_together(p)) or fits[-1])
+    monkeypatch.setattr(read, "fit_together", lambda p: fits.append(fit_together(p)) or fits[-1])
     shared = read_kineto(TRACES / name, processes=2)
     assert fits == [True]
     assert differences(shared, name) == []
@@ -144,7 +144,7 @@ def test_the_standard_library_decompresses_just_the_same(
 ) -> None:
     import zlib
 
-    monkeypatch.setattr(bytes_in, "inflate", zlib)
+    monkeypatch.setattr(blocks, "inflate", zlib)
     assert differences(read_kineto(TRACES / SMALL[1]), SMALL[1]) == []
 
 
@@ -196,6 +196,6 @@ def test_a_small_trace_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("stepscope.trace.kineto.gather", refuse)
+    monkeypatch.setattr("stepscope.trace.kineto.read.gather", refuse)
     assert differences(read_kineto(TRACES / SMALL[1]), SMALL[1]) == []
     assert os.path.getsize(TRACES / SMALL[1]) < 1 << 20

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from stepscope.trace.kineto_times import UNUSABLE, InexactError, nanoseconds
+from stepscope.trace.kineto.events import UNUSABLE, InexactError, nanoseconds
 
 
 @given(st.integers(0, 2**43 - 1), st.integers(0, 999))

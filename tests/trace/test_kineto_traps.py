@@ -8,8 +8,8 @@ import pytest
 
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, DeviceKind, HostKind, Timeline
-from stepscope.trace import kineto_collect
-from stepscope.trace.kineto import read_kineto
+from stepscope.trace.kineto import reader
+from stepscope.trace.kineto.read import read_kineto
 
 OPERATOR = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 2, "ts": 5, "dur": 9}
 LAUNCH = {**OPERATOR, "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 6, "dur": 2}
@@ -319,6 +319,6 @@ def test_objects_inside_arguments_are_not_taken_for_events(tmp_path: Path) -> No
 
 
 def test_too_many_events_are_refused(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kineto_collect, "MOST_EVENTS", 3)
+    monkeypatch.setattr(reader, "MOST_EVENTS", 3)
     with pytest.raises(StepscopeError, match="record fewer steps"):
         read(OPERATOR, LAUNCH, KERNEL, OPERATOR)

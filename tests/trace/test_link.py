@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stepscope.record.timeline import NOTHING, HostKind
-from stepscope.trace.link import launch_column, launches_nothing, parent_column
+from stepscope.trace.link import launches_nothing, link_launches, link_parents
 
 Call = tuple[str, int, int]  # name, start, correlation
 
@@ -13,7 +13,7 @@ Call = tuple[str, int, int]  # name, start, correlation
 def launches(calls: list[Call], work: list[tuple[int, int]]) -> list[int]:
     """Of work as (start, correlation)."""
     names = sorted({name for name, _, _ in calls})
-    return launch_column(
+    return link_launches(
         np.full(len(calls), HostKind.RUNTIME, np.uint8),
         np.array([names.index(name) for name, _, _ in calls], np.int32),
         np.array([start for _, start, _ in calls], np.int64),
@@ -54,7 +54,7 @@ def test_calls_that_only_ask_launch_nothing() -> None:
 def test_only_runtime_calls_launch() -> None:
     one = np.array([3], np.int64)
     kind = np.array([HostKind.OPERATOR], np.uint8)
-    found = launch_column(kind, np.array([0], np.int32), one, one, ["x"], one, one)
+    found = link_launches(kind, np.array([0], np.int32), one, one, ["x"], one, one)
     assert found.tolist() == [NOTHING]
 
 
@@ -66,7 +66,7 @@ def test_nothing_recorded_nothing_joined() -> None:
 def parents(spans: list[tuple[int, int, int]]) -> list[int]:
     """Of spans as (thread, start, duration) in order of start, longer first."""
     thread, start, duration = (np.array([s[n] for s in spans], np.int64) for n in range(3))
-    return parent_column(thread, start, duration).tolist()
+    return link_parents(thread, start, duration).tolist()
 
 
 def test_spans_nest_on_their_own_thread() -> None:
@@ -103,5 +103,5 @@ def test_many_siblings_are_quick() -> None:
     start = np.arange(size, dtype=np.int64)
     duration = np.ones(size, np.int64)
     duration[0] = size
-    parent = parent_column(np.zeros(size, np.int32), start, duration)
+    parent = link_parents(np.zeros(size, np.int32), start, duration)
     assert (parent[1:] == 0).all()

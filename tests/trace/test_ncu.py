@@ -22,13 +22,18 @@ from stepscope.record.timeline import (
     Stream,
     SyncEvents,
     Timeline,
-    events,
+    make_events,
 )
-from stepscope.trace.ncu import METRICS, Counters, read_ncu
-from stepscope.trace.ncu_join import join
-from stepscope.trace.ncu_names import agree, base_name
-from stepscope.trace.ncu_numbers import has_decimal_comma, number, scale
-from stepscope.trace.nsys_tables import UnreadableReport
+from stepscope.trace.nsight.counter_join import join_counters, kernel_base_name, names_agree
+from stepscope.trace.nsight.counters import (
+    METRICS,
+    KernelCounters,
+    has_decimal_comma,
+    parse_number,
+    read_ncu,
+    unit_scale,
+)
+from stepscope.trace.nsight.sqlite_export import UnreadableReport
 
 FLOP = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 OPS = "sm__ops_path_tensor_{}.sum"
@@ -41,8 +46,8 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def counted(kernel: str = "k", size: int = 1, **metrics: float) -> Counters:
-    return Counters(kernel, 0, "7", (size, 1, 1), (32, 1, 1), 1.0, metrics)
+def counted(kernel: str = "k", size: int = 1, **metrics: float) -> KernelCounters:
+    return KernelCounters(kernel, 0, "7", (size, 1, 1), (32, 1, 1), 1.0, metrics)
 
 
 def recorded(kernels: Sequence[tuple[str, int, int]]) -> Timeline:
@@ -60,8 +65,8 @@ def recorded(kernels: Sequence[tuple[str, int, int]]) -> Timeline:
         geometries=[Geometry((size, 1, 1), (32, 1, 1)) for size in sizes],
         collectives=[],
         devices=[],
-        host=events(HostEvents),
-        device=events(
+        host=make_events(HostEvents),
+        device=make_events(
             DeviceEvents,
             kind=[DeviceKind.KERNEL] * len(kernels),
             name=[names.index(name) for name, _, _ in kernels],
@@ -70,8 +75,8 @@ def recorded(kernels: Sequence[tuple[str, int, int]]) -> Timeline:
             stream=[0] * len(kernels),
             geometry=[sizes.index(size) for _, size, _ in kernels],
         ),
-        memory=events(MemoryEvents),
-        syncs=events(SyncEvents),
+        memory=make_events(MemoryEvents),
+        syncs=make_events(SyncEvents),
         span=(0, 1000 * len(kernels)),
         rank=None,
         world_size=None,
@@ -161,7 +166,7 @@ def test_scaled_units_become_base_units(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_units_scale(unit: str, factor: float) -> None:
-    assert scale(unit) == factor
+    assert unit_scale(unit) == factor
 
 
 @pytest.mark.parametrize(
@@ -175,7 +180,7 @@ def test_units_scale(unit: str, factor: float) -> None:
     ],
 )  # fmt: skip
 def test_numbers_follow_the_mark_of_their_file(cell: str, comma: bool, value: float | None) -> None:
-    assert number(cell, comma) == value
+    assert parse_number(cell, comma) == value
 
 
 def test_only_telling_numbers_decide_the_decimal_mark() -> None:
@@ -296,25 +301,27 @@ def test_the_metrics_to_record_give_everything_that_is_derived() -> None:
     ],
 )
 def test_base_names(name: str, base: str) -> None:
-    assert base_name(name) == base
+    assert kernel_base_name(name) == base
 
 
 def test_names_agree_when_no_word_is_new() -> None:
     kineto = (
         "void at::native::vec<4, at::native::CUDAFunctor_add<float>, std::array<char*, 3ul> >(int)"
     )
-    assert agree(
+    assert names_agree(
         "void at::vec<4, at::CUDAFunctor_add<float>, std::array<char *, 3>>(int, T2)", kineto
     )
-    assert not agree("void at::vec<4, at::FillFunctor<float>, std::array<char *, 1>>(int)", kineto)
-    assert agree("vec", kineto)
-    assert agree("void at::vec<4, float>(int)", "vec")
+    assert not names_agree(
+        "void at::vec<4, at::FillFunctor<float>, std::array<char *, 1>>(int)", kineto
+    )
+    assert names_agree("vec", kineto)
+    assert names_agree("void at::vec<4, float>(int)", "vec")
 
 
 def test_equal_numbers_of_launches_are_joined_in_order() -> None:
     one, two = counted("k<int>(T1 *)"), counted("k<float>(T1 *)")
     timeline = recorded([("k<int>(int*)", 1, 5), ("other", 1, 5), ("k<float>(float*)", 1, 50)])
-    joined = join([one, two], timeline)
+    joined = join_counters([one, two], timeline)
     assert joined.counters == {0: one, 2: two}
     assert (joined.by_name, joined.by_base, joined.repeated) == (0, 2, 0)
     assert (joined.kernels_without, joined.counters_without) == (1, 0)
@@ -322,46 +329,49 @@ def test_equal_numbers_of_launches_are_joined_in_order() -> None:
 
 def test_order_is_that_of_launches() -> None:
     timeline = recorded([("k", 1, 5), ("k", 1, 5)])
-    calls = events(HostEvents, kind=[3, 3], name=[0, 0], start=[10, 20], duration=[1, 1])
+    calls = make_events(HostEvents, kind=[3, 3], name=[0, 0], start=[10, 20], duration=[1, 1])
     timeline.device.launch[:] = [1, 0]  # the first to run was launched last
     first, second = counted("k", x=1.0), counted("k", x=2.0)
-    joined = join([first, second], replace(timeline, host=calls))
+    joined = join_counters([first, second], replace(timeline, host=calls))
     assert joined.counters == {0: second, 1: first}
 
 
 def test_repeated_steps_share_the_counters_of_one() -> None:
     a, b = counted("k", x=1.0), counted("k", x=2.0)
     timeline = recorded([("k", 1, 10), ("k", 1, 90)] * 3)
-    joined = join([a, b], timeline)
+    joined = join_counters([a, b], timeline)
     assert [joined.counters[n] for n in range(6)] == [a, b] * 3
     assert joined.repeated == 4
-    assert join([a, b] * 3, recorded([("k", 1, 10), ("k", 1, 90)])).counters == {0: a, 1: b}
+    assert join_counters([a, b] * 3, recorded([("k", 1, 10), ("k", 1, 90)])).counters == {
+        0: a,
+        1: b,
+    }
 
 
 def test_launches_that_are_no_repetitions_are_ambiguous() -> None:
-    unlike = join([counted("k")], recorded([("k", 1, 10), ("k", 1, 90), ("k", 1, 500)]))
+    unlike = join_counters([counted("k")], recorded([("k", 1, 10), ("k", 1, 90), ("k", 1, 500)]))
     assert (unlike.counters, unlike.ambiguous, unlike.counters_without) == ({}, 3, 1)
-    uneven = join([counted("k")] * 2, recorded([("k", 1, 10)] * 3))
+    uneven = join_counters([counted("k")] * 2, recorded([("k", 1, 10)] * 3))
     assert (uneven.counters, uneven.ambiguous, uneven.counters_without) == ({}, 3, 2)
 
 
 def test_another_template_or_size_is_not_joined() -> None:
-    template = join([counted("k<int>()")], recorded([("k<float>()", 1, 5)]))
+    template = join_counters([counted("k<int>()")], recorded([("k<float>()", 1, 5)]))
     assert (template.counters, template.contradicted) == ({}, 1)
-    size = join([counted("k", size=8)], recorded([("k", 1, 5)]))
+    size = join_counters([counted("k", size=8)], recorded([("k", 1, 5)]))
     assert (size.counters, size.other_size, size.counters_without) == ({}, 1, 1)
-    absent = join([counted("z")], recorded([("k", 1, 5)]))
+    absent = join_counters([counted("z")], recorded([("k", 1, 5)]))
     assert (absent.other_size, absent.counters_without, absent.kernels_without) == (0, 1, 1)
 
 
 def test_nothing_joins_to_nothing() -> None:
-    assert join([], recorded([])).counters == {}
-    assert join([counted()], recorded([])).counters_without == 1
+    assert join_counters([], recorded([])).counters == {}
+    assert join_counters([counted()], recorded([])).counters_without == 1
 
 
 def test_sample_joins_the_trace_of_the_same_machine(sample: Path) -> None:
     timeline = read_plain(TRACES / "gpt_b4x1024_bf16_h200.json.gz")
-    joined = join(read_ncu(sample), timeline)
+    joined = join_counters(read_ncu(sample), timeline)
     gemm = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
     assert {timeline.name_of(timeline.device.name[n]) for n in joined.counters} == {gemm}
     assert {k.kernel for k in joined.counters.values()} == {gemm}

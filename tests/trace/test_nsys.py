@@ -14,11 +14,9 @@ from plain import TRACES
 
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, DeviceInfo, DeviceKind, Geometry, HostKind, Timeline
-from stepscope.trace.nsys import read_nsys
-from stepscope.trace.nsys_names import call_name
-from stepscope.trace.nsys_report import export_report
-from stepscope.trace.nsys_rows import distinct
-from stepscope.trace.nsys_tables import UnreadableReport
+from stepscope.trace.nsight.events import call_name
+from stepscope.trace.nsight.sqlite_export import UnreadableReport, distinct_rows, export_report
+from stepscope.trace.nsight.systems import read_nsys
 
 SECOND = 1_000_000_000
 
@@ -568,7 +566,7 @@ def test_an_export_without_events_is_an_empty_timeline(tmp_path: Path) -> None:
 
 def test_distinct_rows_survive_numbers_of_any_size() -> None:
     wide = np.array([-(2**62), 2**62, 0, -(2**62)], np.int64)
-    rows, which = distinct([wide, wide[::-1].copy(), np.array([1, 1, 1, 1])])
+    rows, which = distinct_rows([wide, wide[::-1].copy(), np.array([1, 1, 1, 1])])
     assert [rows[n] for n in which] == list(
         zip(wide.tolist(), wide[::-1].tolist(), [1] * 4, strict=True)
     )

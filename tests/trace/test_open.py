@@ -11,9 +11,8 @@ import pytest
 from plain import TRACES
 
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.trace import ranks, workers
-from stepscope.trace.open import open_trace
-from stepscope.trace.ranks import open_ranks
+from stepscope.trace import load, workers
+from stepscope.trace.load import open_ranks, open_trace
 
 SMALL = TRACES / "cuda_event_sync_multi_stream.json.gz"
 
@@ -107,11 +106,11 @@ def test_ranks_in_processes_are_the_same(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     def counted(*arguments: Any) -> Any:
         used.append(arguments)
-        return workers.gather(*arguments)
+        return workers.run_jobs(*arguments)
 
-    monkeypatch.setattr(ranks, "_WORTH_SHARING", 0)
-    monkeypatch.setattr(ranks, "available", lambda: 2)
-    monkeypatch.setattr(ranks, "gather", counted)
+    monkeypatch.setattr(load, "_WORTH_SHARING", 0)
+    monkeypatch.setattr(load, "usable_cores", lambda: 2)
+    monkeypatch.setattr(load, "run_jobs", counted)
     there = open_ranks(files)
     assert used
     assert [t.rank for t in there] == [t.rank for t in here] == [0, 1]
@@ -155,11 +154,11 @@ def _raises(what: str) -> Any:
 
 
 def test_a_process_that_fails_is_told_from_one_that_dies() -> None:
-    found = workers.gather(_raises, [("ours",), ("dies",), ("fine",)], list, 3)
+    found = workers.run_jobs(_raises, [("ours",), ("dies",), ("fine",)], list, 3)
     assert [str(f) for f in found[:2]] == [
         "ours",
         "a reading process was stopped, perhaps for lack of memory",
     ]
     assert found[2] == ["fine"]
     with pytest.raises(ZeroDivisionError):
-        workers.gather(_raises, [("other",)], list, 1)
+        workers.run_jobs(_raises, [("other",)], list, 1)

@@ -7,14 +7,14 @@ import time
 import pytest
 
 import stepscope
+from stepscope.batch import find_batch_size
+from stepscope.batch.find_batch_size import ChildDied, in_fork
 from stepscope.record.errors import UsageError
-from stepscope.tune import batch_function
-from stepscope.tune.batch_fork import Died, in_fork
 
 
 @pytest.fixture(params=[True, False], ids=["forked", "here"])
 def forked(request, monkeypatch):
-    monkeypatch.setattr(batch_function, "can_fork", lambda: request.param)
+    monkeypatch.setattr(find_batch_size, "_can_fork", lambda: request.param)
     return request.param
 
 
@@ -65,23 +65,23 @@ def test_a_function_that_fails_at_once_is_told_so(monkeypatch):
     def fails(batch):
         raise ValueError("no data")
 
-    monkeypatch.setattr(batch_function, "can_fork", lambda: False)
+    monkeypatch.setattr(find_batch_size, "_can_fork", lambda: False)
     with pytest.raises(ValueError, match="no data"):
         stepscope.find_batch_size(fails)
-    monkeypatch.setattr(batch_function, "can_fork", lambda: True)
+    monkeypatch.setattr(find_batch_size, "_can_fork", lambda: True)
     with pytest.raises(UsageError, match="failed at batch 8: ValueError: no data"):
         stepscope.find_batch_size(fails)
 
 
 def test_a_forked_function_changes_nothing_here(monkeypatch):
-    monkeypatch.setattr(batch_function, "can_fork", lambda: True)
+    monkeypatch.setattr(find_batch_size, "_can_fork", lambda: True)
     calls = []
     stepscope.find_batch_size(calls.append, max=8, seconds=0.01)
     assert calls == []
 
 
 def test_a_process_killed_for_its_memory_is_out_of_memory(monkeypatch):
-    monkeypatch.setattr(batch_function, "can_fork", lambda: True)
+    monkeypatch.setattr(find_batch_size, "_can_fork", lambda: True)
 
     def killed(batch):
         if batch > 16:
@@ -103,7 +103,7 @@ def test_what_makes_no_sense_is_refused(wrong):
 
 def test_a_forked_child_answers_dies_or_is_ended_in_time():
     assert in_fork(lambda: {"a": 1}) == {"a": 1}
-    with pytest.raises(Died) as caught:
+    with pytest.raises(ChildDied) as caught:
         in_fork(lambda: os._exit(3))
     assert caught.value.number is None
     begun = time.monotonic()

@@ -6,19 +6,18 @@ import json
 import pytest
 from batch_world import GIB, World
 
+from stepscope.batch.program import BatchRequest, search_program
+from stepscope.batch.session import batch_document, training_words, updates_per_epoch
 from stepscope.launch.program import Program
-from stepscope.report.batch import print_batch
-from stepscope.tune.batch_document import document
-from stepscope.tune.batch_program import Wanted, search_program
-from stepscope.tune.batch_training import training_words, updates_per_epoch
+from stepscope.report.render.terminal.batch import print_batch
 
 PROGRAM = Program("train.py", ("--epochs", "3"), False)
 
 
 def made(world, program=PROGRAM, **wanted):
-    asked = Wanted(**wanted)
+    asked = BatchRequest(**wanted)
     searched = search_program(asked, world.run, world.look, lambda batch, got: None)
-    return document(searched, asked, program, "2026-01-01T00:00:00+00:00")
+    return batch_document(searched, asked, program, "2026-01-01T00:00:00+00:00")
 
 
 def screen(found):

@@ -3,14 +3,16 @@
 import pytest
 from batch_world import GIB, World
 
+from stepscope.batch.program import BatchRequest, search_program
+from stepscope.batch.session import search_answer
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.tune.batch_document import answer
-from stepscope.tune.batch_program import Wanted, search_program
 
 
 def find(world, **wanted):
-    searched = search_program(Wanted(**wanted), world.run, world.look, lambda batch, got: None)
-    return answer(searched.search, searched.bounds, searched.seen.batch)
+    searched = search_program(
+        BatchRequest(**wanted), world.run, world.look, lambda batch, got: None
+    )
+    return search_answer(searched.search, searched.bounds, searched.seen.batch)
 
 
 def status(found):
@@ -217,9 +219,9 @@ def test_an_interrupted_search_keeps_what_it_has():
             raise KeyboardInterrupt
         return world.run(ask)
 
-    searched = search_program(Wanted(), run, world.look, lambda batch, got: None)
+    searched = search_program(BatchRequest(), run, world.look, lambda batch, got: None)
     assert searched.interrupted
-    found = answer(searched.search, searched.bounds, 64)
+    found = search_answer(searched.search, searched.bounds, 64)
     assert [row["batch"] for row in found["curve"]] == [64, 128, 256]
     assert found["stopped"]["kind"] == "interrupted"
 

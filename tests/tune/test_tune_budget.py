@@ -3,12 +3,12 @@
 import pytest
 from tune_machine import Machine, slow_program
 
+from stepscope.measure.trial import TrialRequest
+from stepscope.measure.trial_pool import Budget, BudgetSpent, parse_budget
 from stepscope.record.errors import UsageError
-from stepscope.tune.ask import Ask
-from stepscope.tune.budget import Budget, BudgetSpent, parse_budget
-from stepscope.tune.candidates import Candidate
-from stepscope.tune.search import search
-from stepscope.tune.standing import Standing
+from stepscope.tune.search.candidates import Candidate
+from stepscope.tune.search.ladder import Ladder
+from stepscope.tune.search.strategy import run_search
 
 FIXES = ("workers=12", "nosync", "amp=bf16", "tf32=on", "pin")
 EVERY = [Candidate(fix, "numeric") for fix in FIXES]
@@ -31,7 +31,7 @@ def test_what_is_no_time_is_refused_in_one_line(text):
 def test_trials_count_by_their_own_seconds():
     machine = Machine(lambda fixes: 100.0, startup_s=6.0)
     budget = Budget(machine, 25.0)
-    budget(Ask(steps=40))
+    budget(TrialRequest(steps=40))
     assert budget.spent == budget.seconds - budget.left == 10.0
     assert budget.asked == 1
     budget.want(10.0, reserve=5.0)
@@ -43,7 +43,7 @@ def test_trials_count_by_their_own_seconds():
 def test_the_search_leaves_time_for_its_confirmation(seconds):
     machine = Machine(slow_program)
     lab = machine.lab(seconds)
-    found = search(Standing(lab, machine.outlook()), EVERY)
+    found = run_search(Ladder(lab, machine.outlook()), EVERY)
     kept_back = 3 * (lab.cost_s(()) + lab.cost_s(found.fixes))
     assert lab.budget.left >= min(kept_back, seconds / 2, seconds - 2 * lab.cost_s(()))
     assert found.stopped == ("budget" if found.untried or seconds < 200 else None)
@@ -51,7 +51,7 @@ def test_the_search_leaves_time_for_its_confirmation(seconds):
 
 def test_a_budget_that_ends_in_the_middle_leaves_the_best_so_far():
     machine = Machine(slow_program)
-    found = search(Standing(machine.lab(110.0), machine.outlook()), EVERY)
+    found = run_search(Ladder(machine.lab(110.0), machine.outlook()), EVERY)
     assert found.stopped == "budget"
     assert found.fixes[:1] == ("workers=12",)
     assert found.untried
@@ -99,7 +99,7 @@ def test_a_budget_that_a_look_and_the_baseline_use_half_of_still_tries_the_most_
     machine = Machine(slow_program)
     lab = machine.lab(110.0)
     lab.budget.spent = 40.0  # a first look
-    found = search(Standing(lab, machine.outlook()), EVERY)
+    found = run_search(Ladder(lab, machine.outlook()), EVERY)
     assert found.fixes == ("workers=12",)
     assert lab.budget.left >= lab.confirming_s(found.fixes, 2)
 
@@ -107,7 +107,9 @@ def test_a_budget_that_a_look_and_the_baseline_use_half_of_still_tries_the_most_
 def test_a_candidate_that_takes_too_long_does_not_end_the_search_of_others():
     machine = Machine(slow_program, compile_s=300.0)
     lab = machine.lab(400.0, extra_s=lambda fix: 300.0 if fix.startswith("compile") else 0.0)
-    found = search(Standing(lab), [Candidate("compile=default", "numeric", extra_s=300.0), *EVERY])
+    found = run_search(
+        Ladder(lab), [Candidate("compile=default", "numeric", extra_s=300.0), *EVERY]
+    )
     assert found.untried == ["compile=default"]
     assert found.stopped == "budget"
     assert "workers=12" in found.fixes
@@ -116,7 +118,7 @@ def test_a_candidate_that_takes_too_long_does_not_end_the_search_of_others():
 @pytest.mark.parametrize("after", [0, 1, 3, 6, 9])
 def test_an_interrupt_gives_what_is_known(after):
     machine = Machine(slow_program, stop_at=after)
-    found = search(Standing(machine.lab(), machine.outlook()), EVERY)
+    found = run_search(Ladder(machine.lab(), machine.outlook()), EVERY)
     assert found.stopped == "interrupted"
     assert found.trials == after
     assert len(found.baseline) >= min(after, 2)

@@ -2,18 +2,18 @@
 
 import pytest
 
-from stepscope.fixes.catalogue import NAMES, fix
-from stepscope.tune.candidates import (
+from stepscope.fixes.registry import FIX_NAMES, fix_named
+from stepscope.measure.prediction import Prediction, no_prediction, predicted_by_findings
+from stepscope.tune.search.applicable import first_values, most_workers, other_values
+from stepscope.tune.search.candidates import (
     Candidate,
-    beside,
-    candidates,
-    clash,
-    extra_s,
-    name_of,
-    ordered,
+    by_expected_gain,
+    compile_seconds,
+    exclude_each_other,
+    find_candidates,
+    fix_name,
+    with_candidate,
 )
-from stepscope.tune.outlook import Prediction, no_outlook, told_by_findings
-from stepscope.tune.values import first_values, most_workers, other_values
 
 
 def loader(**more):
@@ -67,17 +67,17 @@ def finding(name, value=None, speedup=None, kind="exact", also=(), rule="data.x"
 
 
 def tried(document, **more):
-    return [one.fix for one in candidates(document, **more)[0] if not one.along]
+    return [one.fix for one in find_candidates(document, **more)[0] if not one.along]
 
 
 def left(document, **more):
-    return {one.fix: one.why for one in candidates(document, **more)[1]}
+    return {one.fix: one.why for one in find_candidates(document, **more)[1]}
 
 
 def test_every_fix_is_tried_or_left_out_with_a_reason():
-    found, out = candidates(scout())
+    found, out = find_candidates(scout())
     names = [one.name for one in found if not one.along]
-    assert sorted([*names, *(one.fix for one in out)]) == sorted(NAMES)
+    assert sorted([*names, *(one.fix for one in out)]) == sorted(FIX_NAMES)
     assert all(one.why for one in out)
 
 
@@ -101,20 +101,24 @@ def test_larger_predicted_gains_per_second_come_first_and_unknown_ones_last():
 
 
 def test_compiling_costs_more_than_other_trials():
-    assert extra_s("pin", "cuda") == 0
-    assert extra_s("compile=max-autotune", "cuda") > extra_s("compile=default", "cuda") > 10
+    assert compile_seconds("pin", "cuda") == 0
+    assert (
+        compile_seconds("compile=max-autotune", "cuda")
+        > compile_seconds("compile=default", "cuda")
+        > 10
+    )
     gain = Prediction(1.5, 1.4, 1.6)
     compiled = Candidate("compile=default", "numeric", gain, extra_s=35.0)
     plain = Candidate("amp=bf16", "numeric", Prediction(1.2, 1.1, 1.3))
-    assert ordered([compiled, plain], base_s=5.0) == [plain, compiled]
-    assert ordered([compiled, plain], base_s=500.0) == [compiled, plain]
+    assert by_expected_gain([compiled, plain], base_s=5.0) == [plain, compiled]
+    assert by_expected_gain([compiled, plain], base_s=500.0) == [compiled, plain]
 
 
 def test_small_gains_which_take_many_trials_to_settle_come_after_one_that_compiles():
     small = Candidate("pin", "exact", Prediction(1.05, 1.0, 1.1))
     compiled = Candidate("compile=default", "numeric", Prediction(1.2, 1.1, 1.3), extra_s=35.0)
-    assert ordered([small, compiled], base_s=8.0) == [compiled, small]
-    assert ordered([small, compiled], base_s=1.0) == [small, compiled]
+    assert by_expected_gain([small, compiled], base_s=8.0) == [compiled, small]
+    assert by_expected_gain([small, compiled], base_s=1.0) == [small, compiled]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,7 @@ def test_fixes_go_as_far_as_is_allowed(allow, has, lacks):
 
 
 def test_a_finding_of_too_few_workers_names_the_fewest_and_more_are_begun_with_beside_a_gpu():
-    workers = fix("workers")
+    workers = fix_named("workers")
     assert first_values(workers, scout(), "4") == ["12"]
     assert first_values(workers, scout("cpu"), "4") == ["4"]
     assert first_values(workers, scout(loaders=[loader(num_workers=15)]), "6") == ["6"]
@@ -217,9 +221,9 @@ def test_inference_has_no_optimizer_to_fuse_and_nothing_to_capture():
 
 @pytest.mark.parametrize("name", ["persistent", "recycle"])
 def test_what_is_of_workers_waits_for_workers(name):
-    found = {one.name: one for one in candidates(scout())[0]}
+    found = {one.name: one for one in find_candidates(scout())[0]}
     assert found[name].after == "workers"
-    have = {one.name: one for one in candidates(scout(loaders=[loader(num_workers=2)]))[0]}
+    have = {one.name: one for one in find_candidates(scout(loaders=[loader(num_workers=2)]))[0]}
     assert have[name].after is None
     assert left(scout(), skip=("workers",))[name] == "nothing to do without workers"
 
@@ -247,17 +251,17 @@ def test_findings_predict_where_nothing_is_replayed():
     document = scout(
         findings=[finding("workers", "8", 2.0), finding("batch", "64", 4.0, scope="run")]
     )
-    assert told_by_findings(document) == {"workers=8": Prediction(2.0, 1.8, 2.2)}
-    assert no_outlook((), ("workers=8",)) is None
+    assert predicted_by_findings(document) == {"workers=8": Prediction(2.0, 1.8, 2.2)}
+    assert no_prediction((), ("workers=8",)) is None
 
 
 def test_values_fit_the_machine():
-    assert first_values(fix("workers"), scout(), None) == ["12"]
-    assert first_values(fix("workers"), scout(), "14") == ["14"]
-    assert first_values(fix("batch"), scout(), None) == ["64"]
-    assert first_values(fix("batch"), scout(loaders=[]), None) == []
+    assert first_values(fix_named("workers"), scout(), None) == ["12"]
+    assert first_values(fix_named("workers"), scout(), "14") == ["14"]
+    assert first_values(fix_named("batch"), scout(), None) == ["64"]
+    assert first_values(fix_named("batch"), scout(loaders=[]), None) == []
     old = {"machine": {"cpu": {}, "gpus": [{"compute_capability": "7.5"}]}}
-    assert first_values(fix("amp"), scout(config=old), None) == ["fp16"]
+    assert first_values(fix_named("amp"), scout(config=old), None) == ["fp16"]
 
 
 def test_refined_values_stay_within_what_the_machine_has():
@@ -274,23 +278,23 @@ def test_refined_values_stay_within_what_the_machine_has():
 
 
 def test_fixes_that_exclude_each_other_take_each_others_place():
-    assert clash("cuda_graph", "compile=default")
-    assert clash("compile=default", "cuda_graph")
-    assert clash("workers=2", "workers=4")
-    assert not clash("pin", "workers=4")
+    assert exclude_each_other("cuda_graph", "compile=default")
+    assert exclude_each_other("compile=default", "cuda_graph")
+    assert exclude_each_other("workers=2", "workers=4")
+    assert not exclude_each_other("pin", "workers=4")
     for present, new, left in (
         (("pin", "cuda_graph"), "compile=default", ("pin", "compile=default")),
         (("workers=2", "pin"), "workers=4", ("pin", "workers=4")),
     ):
-        assert beside(present, Candidate(new, "numeric")) == left
+        assert with_candidate(present, Candidate(new, "numeric")) == left
 
 
 def test_half_precision_is_tried_with_channels_last_as_one_and_each_alone():
-    found, _ = candidates(scout())
-    ways = [one.whole for one in found if {"amp", "channels_last"} & set(map(name_of, one.whole))]
+    found, _ = find_candidates(scout())
+    ways = [one.whole for one in found if {"amp", "channels_last"} & set(map(fix_name, one.whole))]
     assert ("amp=bf16", "channels_last") in ways
     assert {("amp=bf16",), ("channels_last",)} < set(ways)
-    on_cpu, _ = candidates(scout("cpu"), skip=("channels_last",))
+    on_cpu, _ = find_candidates(scout("cpu"), skip=("channels_last",))
     assert all(not one.along for one in on_cpu)
 
 
@@ -307,7 +311,7 @@ def test_half_precision_is_tried_with_channels_last_as_one_and_each_alone():
 def test_workers_are_tried_with_what_they_need(samples, size, along):
     steps = {"mean_ms": 50.0, "what": "training", "batch_bytes": size}
     document = scout(loaders=[loader(samples=samples)], steps=steps)
-    found, _ = candidates(document, see=lambda _, other: Prediction(len(other), 1.0, 9.0))
+    found, _ = find_candidates(document, see=lambda _, other: Prediction(len(other), 1.0, 9.0))
     sets = [one for one in found if one.fix == "workers=12" and one.along]
     assert [[*one.along] for one in sets] == ([along] if along else [])
     assert [one.predicted.speedup for one in sets] == [1 + len(along)] * bool(along)
@@ -317,24 +321,24 @@ def test_workers_are_tried_with_what_they_need(samples, size, along):
 @pytest.mark.parametrize("launches", ["cuda_graph", "compile=reduce-overhead"])
 def test_on_a_gpu_both_are_tried_with_what_takes_launches_away_too(launches):
     all_three = ("amp=bf16", "channels_last", launches)
-    found, _ = candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))
+    found, _ = find_candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))
     (one,) = [one for one in found if one.whole == all_three]
     assert (one.kind, one.predicted.speedup) == ("numeric", 3)
-    assert one.extra_s == extra_s(launches, "cuda")
+    assert one.extra_s == compile_seconds(launches, "cuda")
 
 
 def test_what_needs_no_compiler_is_tried_first_and_models_without_convolutions_need_two():
-    found, _ = candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))
+    found, _ = find_candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))
     sets = [one.along for one in found if one.fix == "amp=bf16" and one.along]
     assert sets == [
         ("channels_last", "cuda_graph"),
         ("channels_last",),
         ("channels_last", "compile=reduce-overhead"),
     ]
-    found, _ = candidates(scout(), skip=("channels_last",))
+    found, _ = find_candidates(scout(), skip=("channels_last",))
     assert [one.along for one in found if one.along] == [("cuda_graph",)]
 
 
 def test_without_a_gpu_no_set_takes_launches_away():
-    on_cpu, _ = candidates(scout("cpu"))
+    on_cpu, _ = find_candidates(scout("cpu"))
     assert {len(one.along) for one in on_cpu} == {0, 1}

@@ -121,7 +121,7 @@ def test_what_to_run_and_what_to_keep_is_said(whole):
 
 
 def test_the_screen_tells_it_in_a_few_lines(whole, capsys):
-    from stepscope.report.tune import print_tune
+    from stepscope.report.render.terminal.tune import print_tune
 
     print_tune(whole.document, sys.stdout)
     out = capsys.readouterr().out
@@ -132,7 +132,7 @@ def test_the_screen_tells_it_in_a_few_lines(whole, capsys):
 
 
 def test_fixes_that_were_kept_as_one_stand_below_each_other(whole, capsys):
-    from stepscope.report.tune import print_tune
+    from stepscope.report.render.terminal.tune import print_tune
 
     rung, *others = whole.document["ladder"]
     kept = rung | {"label": "amp=bf16 + channels_last + compile=reduce-overhead"}

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from tune_machine import Machine, apart
 
+from stepscope.measure.contest import hold_contest
+from stepscope.measure.prediction import Prediction
 from stepscope.stats.verdict import Verdict
-from stepscope.tune.contest import contest
-from stepscope.tune.outlook import Prediction
 
 FIX = ("pin",)
 
@@ -86,7 +86,7 @@ def held(noise, gain, count, seed=3, predicted=None, seconds=MUCH):
     for _ in range(count):
         lab = machine.lab(seconds)
         lab.more(()), lab.more(())
-        found.append((contest(lab, (), FIX, predicted), lab.budget.asked - 2))
+        found.append((hold_contest(lab, (), FIX, predicted), lab.budget.asked - 2))
         machine.trials.clear()
     return found
 
@@ -116,7 +116,7 @@ def test_a_large_gain_that_was_not_predicted_is_held_against_a_fresh_process():
     machine = Machine(lambda _: 16.0 if len(machine.asks) <= 2 else 10.0, noise=apart(0.01))
     lab = machine.lab()
     lab.more(()), lab.more(())
-    found = contest(lab, (), FIX, Prediction(1.05, 1.0, 1.1))
+    found = hold_contest(lab, (), FIX, Prediction(1.05, 1.0, 1.1))
     assert not found.won
     assert len(lab.trials(())) == 3
 
@@ -134,7 +134,7 @@ def test_what_is_far_slower_is_held_against_a_fresh_process_of_the_base():
     )
     lab = machine.lab()
     lab.more(()), lab.more(())
-    found = contest(lab, (), FIX)
+    found = hold_contest(lab, (), FIX)
     assert found.won
     assert found.comparison.ratio == pytest.approx(1.3, rel=0.05)
 
@@ -174,7 +174,7 @@ def test_a_machine_that_has_become_faster_since_the_base_was_measured_costs_two_
     machine = Machine(lambda _: 11.2 if len(machine.asks) <= 2 else 10.0, noise=apart(0.005))
     lab = machine.lab()
     lab.more(()), lab.more(())
-    found = contest(lab, (), FIX)
+    found = hold_contest(lab, (), FIX)
     assert not found.won
     assert (len(lab.trials(FIX)), len(lab.trials(()))) == (1, 3)
 
@@ -183,7 +183,7 @@ def test_large_gains_need_no_more_than_two_processes_and_small_ones_five():
     machine = Machine(lambda fixes: 10 / 1.08 if fixes else 10.0, noise=apart(0.001, 0.01))
     lab = machine.lab()
     lab.more(()), lab.more(())
-    found = contest(lab, (), FIX)
+    found = hold_contest(lab, (), FIX)
     assert found.won
     assert found.comparison.verdict is Verdict.FASTER
     assert len(lab.trials(FIX)) == len(lab.trials(())) == 5
@@ -193,7 +193,7 @@ def test_trials_are_interleaved():
     machine = Machine(lambda fixes: 10 / 1.08 if fixes else 10.0, noise=apart(0.001, 0.01))
     lab = machine.lab()
     lab.more(()), lab.more(())
-    contest(lab, (), FIX)
+    hold_contest(lab, (), FIX)
     order = "".join("f" if ask.fixes else "S" for ask in machine.asks)
     assert order.startswith("SSf")
     assert "ffff" not in order
@@ -206,7 +206,7 @@ def test_one_slow_process_does_not_refute_a_clear_prediction():
         lab = machine.lab()
         lab.more(()), lab.more(())
         assert lab.floor() > 0.2
-        contest(lab, (), FIX, hoped and hoping(hoped))
+        hold_contest(lab, (), FIX, hoped and hoping(hoped))
         assert len(lab.trials(FIX)) == tried
 
 
@@ -214,18 +214,18 @@ def test_small_gains_may_be_settled_later():
     machine = Machine(lambda fixes: 9.5 if fixes else 10.0, noise=apart(0.001, 0.01))
     lab = machine.lab()
     lab.more(()), lab.more(())
-    found = contest(lab, (), FIX, small_later=True)
+    found = hold_contest(lab, (), FIX, small_later=True)
     assert found.put_off
     assert not found.won
     assert len(lab.trials(FIX)) == 1
-    assert contest(lab, (), FIX).won
+    assert hold_contest(lab, (), FIX).won
 
 
 def test_a_trial_that_does_not_end_well_is_a_result():
     machine = Machine(lambda fixes: 10.0, ends={"pin": ("broke", "no `view` at train.py:3")})
     lab = machine.lab()
     lab.more(()), lab.more(())
-    found = contest(lab, (), FIX)
+    found = hold_contest(lab, (), FIX)
     assert not found.won
     assert found.why == "no `view` at train.py:3"
     assert found.failed.status == "broke"
@@ -237,7 +237,7 @@ def test_more_samples_a_step_count_as_speed():
     )
     lab = machine.lab()
     lab.more(()), lab.more(())
-    found = contest(lab, (), ("batch=64",))
+    found = hold_contest(lab, (), ("batch=64",))
     assert found.won
     assert found.comparison.ratio == pytest.approx(4 / 3, rel=0.05)
 
@@ -250,7 +250,7 @@ def test_less_memory_is_accepted_after_two_processes_unless_it_is_too_slow():
         machine = Machine(lambda fixes, by=slower: 10.0 * (by if fixes else 1), told=told)
         lab = machine.lab(objective="memory")
         lab.more(()), lab.more(())
-        found = contest(lab, (), ("checkpointing",))
+        found = hold_contest(lab, (), ("checkpointing",))
         assert found.won is won
         assert len(lab.trials(("checkpointing",))) == 2
         assert found.comparison.ratio == 2.0
@@ -262,7 +262,7 @@ def test_energy_of_a_sample_decides_where_that_is_asked_for():
     )
     lab = machine.lab(objective="energy")
     lab.more(()), lab.more(())
-    assert contest(lab, (), FIX).won
+    assert hold_contest(lab, (), FIX).won
 
 
 def test_a_predicted_gain_is_not_given_up_for_a_machine_that_has_become_slower():
@@ -272,13 +272,13 @@ def test_a_predicted_gain_is_not_given_up_for_a_machine_that_has_become_slower()
     )
     lab = machine.lab()
     lab.more(()), lab.more(())
-    assert contest(lab, (), FIX, hoping(1.2)).won
+    assert hold_contest(lab, (), FIX, hoping(1.2)).won
 
 
 def test_a_predicted_gain_that_is_none_costs_two_trials():
     machine = Machine(lambda fixes: 10.5 if fixes else 10.0)
     lab = machine.lab()
     lab.more(()), lab.more(())
-    found = contest(lab, (), FIX, hoping(1.2))
+    found = hold_contest(lab, (), FIX, hoping(1.2))
     assert not found.won
     assert lab.budget.asked == 4

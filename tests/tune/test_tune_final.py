@@ -7,18 +7,17 @@ import pytest
 from tune_machine import Machine, apart, slow_program
 
 from stepscope.stats.verdict import Verdict
-from stepscope.tune.candidates import Candidate
-from stepscope.tune.final import confirm
-from stepscope.tune.payoff import payoff
-from stepscope.tune.search import search
-from stepscope.tune.standing import Standing
+from stepscope.tune.search.candidates import Candidate
+from stepscope.tune.search.confirm import confirm
+from stepscope.tune.search.ladder import Ladder, compile_payback
+from stepscope.tune.search.strategy import run_search
 
 WORKERS = [Candidate("workers=12", "exact")]
 
 
 def searched(machine, found=WORKERS, seconds=1e6, **more):
     lab = machine.lab(seconds, **more)
-    return lab, search(Standing(lab), found)
+    return lab, run_search(Ladder(lab), found)
 
 
 def test_baseline_and_ladder_are_run_anew_in_turn():
@@ -110,11 +109,11 @@ def test_compiling_pays_after_as_many_steps_as_make_up_for_it(batch, steps):
     )
     lab = machine.lab()
     base, other = lab.fresh(()), lab.fresh(tuple(fixes))
-    assert payoff([base], [other]) == (20.0, steps)
-    assert payoff([other], [base]) == (None, None)
+    assert compile_payback([base], [other]) == (20.0, steps)
+    assert compile_payback([other], [base]) == (None, None)
 
 
 def test_compiling_that_gains_nothing_never_pays():
     machine = Machine(lambda some: 11.0 if some else 10.0, noise=apart(0.0, 0.0))
     lab = machine.lab()
-    assert payoff([lab.fresh(())], [lab.fresh(("compile=default",))]) == (20.0, None)
+    assert compile_payback([lab.fresh(())], [lab.fresh(("compile=default",))]) == (20.0, None)

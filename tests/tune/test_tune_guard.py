@@ -5,16 +5,18 @@ from pathlib import Path
 import pytest
 from guarded import guarded, import_first, state_of
 
-from stepscope.probe import landlock
-from stepscope.tune import scratch_survey
+from stepscope.measure import scratch_copy
+from stepscope.probe.guard import native
 
-needs_landlock = pytest.mark.skipif(not landlock.available(), reason="no Landlock in this kernel")
+needs_landlock = pytest.mark.skipif(
+    not native.landlock_available(), reason="no Landlock in this kernel"
+)
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a large file, a data folder that is linked whole, and small files."""
-    monkeypatch.setattr(scratch_survey, "_DATA_FILES", 10)
+    monkeypatch.setattr(scratch_copy, "_DATA_FILES", 10)
     folder = tmp_path / "me" / "project"
     (folder / "data" / "train").mkdir(parents=True)
     for number in range(20):

@@ -6,17 +6,17 @@ from shutil import rmtree
 import pytest
 from guarded import Guarded, guarded, import_first, state_of
 
-from stepscope.launch.observed import Request, observe
+from stepscope.launch.observed_run import RunRequest, observe_program
 from stepscope.launch.program import Program
-from stepscope.record.options import Guard, ProbeOptions
-from stepscope.store.facts import read_facts
-from stepscope.tune.scratch import make, remove
-from stepscope.tune.trackers import (
-    allowed_places,
-    places_environment,
-    quiet_environment,
-    temporary,
+from stepscope.measure.isolation import (
+    cache_environment,
+    make_temporary,
+    trackers_off,
+    writable_folders,
 )
+from stepscope.measure.scratch_copy import make_scratch, remove_scratch
+from stepscope.record.probe_options import ProbeOptions, WriteGuard
+from stepscope.store.json_lines import read_facts
 
 _TRAINING = """
 import os, shutil, sqlite3
@@ -103,32 +103,32 @@ def test_training_that_logs_saves_and_resumes_leaves_its_folder_as_it_was(
     said = []
     for number in (1, 2):
         trial, caches = (tmp_path / name / str(number) for name in ("trial", "caches"))
-        tmp = temporary()  # short: what workers hand over goes through sockets in it
+        tmp = make_temporary()  # short: what workers hand over goes through sockets in it
         for folder in (trial, caches):
             folder.mkdir(parents=True)
-        scratch = make(project, tmp_path / "scratch")
-        allowed = allowed_places((scratch.root, trial, tmp, caches), project)
+        scratch = make_scratch(project, tmp_path / "scratch")
+        allowed = writable_folders((scratch.root, trial, tmp, caches), project)
         options = ProbeOptions(
             folder=str(trial),
             launched_ns=0,
             window=0,
             stacks=0,
-            guard=Guard(str(scratch.folder), str(project), allowed),
+            guard=WriteGuard(str(scratch.folder), str(project), allowed),
         )
-        request = Request(
+        request = RunRequest(
             Program("train.py", (), module=False),
-            variables={**quiet_environment(tmp), **places_environment(tmp, caches)},
+            variables={**trackers_off(tmp), **cache_environment(tmp, caches)},
             cwd=scratch.folder,
             output=trial / "output.txt",
         )
-        outcome = observe(request, options)
+        outcome = observe_program(request, options)
         said.append((trial / "output.txt").read_text())
         facts = read_facts(trial / "facts.jsonl")
         assert (outcome.exit_code, said[-1], facts["wrote_outside"]) == (0, said[0], [])
         assert facts["end"][0]["steps"] == 8
         assert (scratch.folder / "checkpoints" / "011.pt").exists()
         assert scratch.changed() == []
-        remove(scratch)
+        remove_scratch(scratch)
         rmtree(tmp)
     assert said[0].splitlines()[0] == "from 3"
     assert "done 11" in said[0]
@@ -195,7 +195,7 @@ def test_a_linked_lmdb_is_read_with_a_lock_of_its_own(project: Path, tmp_path: P
 def _without_landlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "first"
     folder.mkdir()
-    text = "from stepscope.probe import landlock\nlandlock.available = lambda: False\n"
+    text = "from stepscope.probe.guard import native\nnative.landlock_available = lambda: False\n"
     (folder / "sitecustomize.py").write_text(text)
     import_first(folder, monkeypatch)
 

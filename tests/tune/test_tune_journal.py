@@ -5,12 +5,16 @@ from copy import deepcopy
 
 import pytest
 
+from stepscope.measure.journal import (
+    JOURNAL_FILE,
+    journal_identity,
+    open_journal,
+    run_journaled,
+    source_digests,
+)
+from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.record.errors import UsageError
-from stepscope.store.lines import Lines, read_lines
-from stepscope.tune.ask import Ask
-from stepscope.tune.identity import identity, sources
-from stepscope.tune.journal import JOURNAL, journaled, open_journal
-from stepscope.tune.trial import Trial
+from stepscope.store.json_lines import RecordLog, read_record_lines
 
 IDENTITY = {
     "schema": "stepscope.tune-journal/1",
@@ -18,7 +22,7 @@ IDENTITY = {
     "made_with": {"torch": "2.13.0", "gpu": None},
     "sources": {"train.py": "aa", "model.py": "bb"},
 }
-BASE, PIN = Ask(steps=40), Ask(fixes=("pin",), steps=40)
+BASE, PIN = TrialRequest(steps=40), TrialRequest(fixes=("pin",), steps=40)
 
 
 class Machine:
@@ -41,9 +45,9 @@ def search(run):
 def test_trials_are_kept_and_given_again_in_their_order(tmp_path):
     machine = Machine()
     with open_journal(tmp_path, IDENTITY) as journal:
-        first = search(journaled(machine, journal))
+        first = search(run_journaled(machine, journal))
     with open_journal(tmp_path, IDENTITY) as journal:
-        again = search(journaled(machine, journal))
+        again = search(run_journaled(machine, journal))
     assert again == first
     assert len(machine.made) == 4
     assert [trial.number for trial in again] == [1, 2, 3, 4]
@@ -58,10 +62,10 @@ def test_a_search_goes_on_where_it_was(tmp_path):
         return machine(ask)
 
     with open_journal(tmp_path, IDENTITY) as journal, pytest.raises(KeyboardInterrupt):
-        search(journaled(dies_at_the_third, journal))
+        search(run_journaled(dies_at_the_third, journal))
     with open_journal(tmp_path, IDENTITY) as journal:
         assert len(journal.trials) == 2
-        search(journaled(machine, journal))
+        search(run_journaled(machine, journal))
     assert machine.made == [BASE, BASE, PIN, BASE]
 
 
@@ -70,30 +74,30 @@ def test_what_is_answered_is_what_will_be_read_again(tmp_path):
         return Trial(ask, 1, "ok", proof={"rates": (0.1, 0.2)}, losses=(1 / 3,))
 
     with open_journal(tmp_path, IDENTITY) as journal:
-        fresh = journaled(run, journal)(BASE)
+        fresh = run_journaled(run, journal)(BASE)
     with open_journal(tmp_path, IDENTITY) as journal:
-        assert journaled(run, journal)(BASE) == fresh
+        assert run_journaled(run, journal)(BASE) == fresh
     assert fresh.proof == {"rates": [0.1, 0.2]}
 
 
 def test_a_torn_last_line_costs_that_trial_only(tmp_path):
     machine = Machine()
     with open_journal(tmp_path, IDENTITY) as journal:
-        search(journaled(machine, journal))
-    path = tmp_path / JOURNAL
+        search(run_journaled(machine, journal))
+    path = tmp_path / JOURNAL_FILE
     path.write_bytes(path.read_bytes()[:-20])
     with open_journal(tmp_path, IDENTITY) as journal:
         assert len(journal.trials) == 3
-        search(journaled(machine, journal))
+        search(run_journaled(machine, journal))
     assert len(machine.made) == 5
-    assert len(read_lines(path, "")) == 5
+    assert len(read_record_lines(path, "")) == 5
 
 
 def test_a_torn_first_line_is_a_fresh_journal(tmp_path):
-    (tmp_path / JOURNAL).write_text('{"schema": "stepsc')
+    (tmp_path / JOURNAL_FILE).write_text('{"schema": "stepsc')
     with open_journal(tmp_path, IDENTITY) as journal:
         assert journal.trials == []
-    assert read_lines(tmp_path / JOURNAL, "") == [json.loads(json.dumps(IDENTITY))]
+    assert read_record_lines(tmp_path / JOURNAL_FILE, "") == [json.loads(json.dumps(IDENTITY))]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,7 @@ def test_a_journal_of_another_version_is_refused(tmp_path):
 
 def test_records_of_another_version_are_refused(tmp_path):
     open_journal(tmp_path, IDENTITY).__exit__()
-    with open(tmp_path / JOURNAL, "a") as file:
+    with open(tmp_path / JOURNAL_FILE, "a") as file:
         file.write('{"trial": {"ask": {"fixes": []}, "colour": "red"}}\n')
     with pytest.raises(UsageError, match="another version"):
         open_journal(tmp_path, IDENTITY)
@@ -142,7 +146,7 @@ def test_records_of_another_version_are_refused(tmp_path):
 
 def test_damage_is_told_with_its_line(tmp_path):
     open_journal(tmp_path, IDENTITY).__exit__()
-    with open(tmp_path / JOURNAL, "a") as file:
+    with open(tmp_path / JOURNAL_FILE, "a") as file:
         file.write("not JSON\n[]\n")
     with pytest.raises(UsageError, match="damaged at line 2"):
         open_journal(tmp_path, IDENTITY)
@@ -160,22 +164,22 @@ def test_a_full_disk_ends_the_tune_in_one_line(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with open_journal(tmp_path, IDENTITY) as journal:
-        before = (tmp_path / JOURNAL).read_bytes()
+        before = (tmp_path / JOURNAL_FILE).read_bytes()
         monkeypatch.setattr("os.fsync", full)
         with pytest.raises(UsageError, match="No space left"):
-            journaled(Machine(), journal)(BASE)
+            run_journaled(Machine(), journal)(BASE)
         assert journal.trials == []
-    assert (tmp_path / JOURNAL).read_bytes() == before
+    assert (tmp_path / JOURNAL_FILE).read_bytes() == before
 
 
 def test_lines_go_on_after_what_is_there(tmp_path):
     path = tmp_path / "lines"
     for number in (1, 2):
-        lines = Lines(path)
+        lines = RecordLog(path)
         lines.append({"n": number})
         lines.close()
-    assert read_lines(path, "") == [{"n": 1}, {"n": 2}]
-    assert read_lines(tmp_path / "none", "") == []
+    assert read_record_lines(path, "") == [{"n": 1}, {"n": 2}]
+    assert read_record_lines(tmp_path / "none", "") == []
 
 
 def test_sources_are_the_programs_own(tmp_path):
@@ -186,17 +190,17 @@ def test_sources_are_the_programs_own(tmp_path):
     (cwd / "venv" / "pyvenv.cfg").touch()
     (cwd / "data.txt").touch()
     (tmp_path / "other.py").write_text("far")
-    assert [*sources(cwd, "train.py")] == ["train.py", "lib/net.py"]
-    assert [*sources(cwd, "../other.py")] == ["train.py", "lib/net.py", "../other.py"]
-    before = sources(cwd, None)
+    assert [*source_digests(cwd, "train.py")] == ["train.py", "lib/net.py"]
+    assert [*source_digests(cwd, "../other.py")] == ["train.py", "lib/net.py", "../other.py"]
+    before = source_digests(cwd, None)
     (cwd / "train.py").write_text("changed")
-    assert sources(cwd, None)["train.py"] != before["train.py"]
-    assert sources(cwd, "gone/../../gone.py")["gone/../../gone.py"] == "unreadable"
+    assert source_digests(cwd, None)["train.py"] != before["train.py"]
+    assert source_digests(cwd, "gone/../../gone.py")["gone/../../gone.py"] == "unreadable"
 
 
 def test_an_identity_is_the_same_for_the_same_things(tmp_path):
     (tmp_path / "train.py").write_text("pass")
-    made = [identity({"argv": ("a",)}, tmp_path, {}, "train.py") for _ in range(2)]
+    made = [journal_identity({"argv": ("a",)}, tmp_path, {}, "train.py") for _ in range(2)]
     assert made[0] == made[1]
     assert {"stepscope", "python", "torch", "gpu"} <= {*made[0]["made_with"]}
     open_journal(tmp_path, made[0]).__exit__()

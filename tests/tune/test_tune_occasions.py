@@ -2,18 +2,18 @@
 
 from rowmaking import END, SETUP, START, epoch, evaluation, row, step, table
 
-from stepscope.analyze.steps import assemble
-from stepscope.record.rows import Kind
-from stepscope.tune.occasions import occasions
+from stepscope.analyze.run.steps import assemble_steps
+from stepscope.measure.trial_folder import training_events
+from stepscope.record.row_log import RowKind
 
 
 def found(*rows):
     made = table(*rows)
-    return occasions(made, assemble(made, START))
+    return training_events(made, assemble_steps(made, START))
 
 
 def test_each_is_told_by_the_step_after_which_it_came():
-    saved = row(Kind.SAVE, save=5)
+    saved = row(RowKind.SAVE, save=5)
     one = [*[step()] * 3, step(samples=2)]
     rows = [one, saved, epoch(1), evaluation(), evaluation(), epoch(1), one, epoch(1), one]
     assert found(SETUP, *rows, END) == {
@@ -25,13 +25,13 @@ def test_each_is_told_by_the_step_after_which_it_came():
 
 
 def test_what_no_step_followed_proves_nothing():
-    told = found(SETUP, [step()] * 4, evaluation(), row(Kind.SAVE, save=5), END)
+    told = found(SETUP, [step()] * 4, evaluation(), row(RowKind.SAVE, save=5), END)
     assert told["evaluations"] == []
     assert told["saves"] == []
 
 
 def test_an_inference_program_evaluates_nothing():
-    calls = [row(Kind.EVAL, forward=3, forwards=1, inputs=4) for _ in range(6)]
+    calls = [row(RowKind.EVAL, forward=3, forwards=1, inputs=4) for _ in range(6)]
     assert found(SETUP, *calls, END)["evaluations"] == []
 
 

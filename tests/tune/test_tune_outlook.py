@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from diagnosing import Parts, case
 
-from stepscope.tune import outlook as module
-from stepscope.tune.outlook import Prediction, outlook
+from stepscope.measure import prediction as module
+from stepscope.measure.prediction import Prediction, window_predictor
 
 HERE = Path()
 
@@ -26,7 +26,7 @@ def seeing(monkeypatch):
         monkeypatch.setattr(
             module, "change_for", lambda name, value, known_: known.get(name) and [known[name]]
         )
-        return outlook(document(*findings), HERE)
+        return window_predictor(document(*findings), HERE)
 
     return made
 

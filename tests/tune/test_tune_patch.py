@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 from patching import project
 
-from stepscope.tune.patch import apply_to
+from stepscope.measure.source_diff import apply_diff
 
 LOADER = """
     import torch
@@ -280,5 +280,5 @@ def test_git_and_patch_take_it(tmp_path, tool):
         pytest.skip(f"no {tool[0]} here")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\n" not in made.patched(patch).replace("\r\n", "")
-    apply_to(made.cwd, "")
+    apply_diff(made.cwd, "")
     assert (made.cwd / "more1.py").read_text().endswith("l = DataLoader(a, num_workers=2)")

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
+from stepscope.measure.source_diff import apply_diff, make_diff
 from stepscope.record.errors import UsageError
-from stepscope.tune.patch_diff import apply_to, diff
 
 BEFORE = "".join(f"line {n}\n" for n in range(30))
 PAIRS = {
@@ -27,7 +27,7 @@ def test_a_diff_applied_again_gives_the_other_text(tmp_path, case):
     path = tmp_path / "some dir" / "file.py"
     path.parent.mkdir()
     path.write_bytes(before.encode())
-    text = diff("some dir/file.py", before, after)
+    text = make_diff("some dir/file.py", before, after)
     try:
         git = subprocess.run(
             ["git", "apply", "--check", "-"], cwd=tmp_path, input=text.encode(), capture_output=True
@@ -35,7 +35,7 @@ def test_a_diff_applied_again_gives_the_other_text(tmp_path, case):
         assert git.returncode == 0, git.stderr
     except FileNotFoundError:
         pass
-    apply_to(tmp_path, text)
+    apply_diff(tmp_path, text)
     assert path.read_bytes() == after.encode()
 
 
@@ -45,7 +45,7 @@ def test_several_files_are_changed_and_keep_their_modes(tmp_path):
         (tmp_path / name).write_text(BEFORE)
         (tmp_path / name).chmod(0o750)
     after = BEFORE.replace("line 5\n", "-- a/b.py\n")
-    apply_to(tmp_path, "".join(diff(name, BEFORE, after) for name in names))
+    apply_diff(tmp_path, "".join(make_diff(name, BEFORE, after) for name in names))
     assert [(tmp_path / name).read_text() for name in names] == [after, after]
     assert (tmp_path / "a.py").stat().st_mode & 0o777 == 0o750
 
@@ -55,7 +55,7 @@ def test_what_a_link_leads_to_stays(tmp_path):
     folder = tmp_path / "scratch"
     folder.mkdir()
     (folder / "a.py").symlink_to(tmp_path / "his.py")
-    apply_to(folder, diff("a.py", BEFORE, "new\n"))
+    apply_diff(folder, make_diff("a.py", BEFORE, "new\n"))
     assert (tmp_path / "his.py").read_text() == BEFORE
     assert (folder / "a.py").read_text() == "new\n"
 
@@ -71,7 +71,7 @@ def test_what_a_link_leads_to_stays(tmp_path):
 )
 def test_a_diff_for_another_text_is_refused(tmp_path, name, found, why):
     (tmp_path / "a.py").write_text(found)
-    text = diff(name, BEFORE, BEFORE.replace("line 4\n", "other\n"))
+    text = make_diff(name, BEFORE, BEFORE.replace("line 4\n", "other\n"))
     with pytest.raises(UsageError, match=why):
-        apply_to(tmp_path, text)
+        apply_diff(tmp_path, text)
     assert (tmp_path / "a.py").read_text() == found

@@ -4,9 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 from seeded import plain, trial
 
-from stepscope.analyze.applied import applied_fixes
-from stepscope.store.source import keep_sources
-from stepscope.tune.patch import apply_to, write_patch
+from stepscope.analyze.run.summary import applied_fixes
+from stepscope.measure.source_diff import apply_diff
+from stepscope.store.source import save_sources
+from stepscope.tune.patch.write import write_patch
 
 PROGRAM = """
     import torch
@@ -46,14 +47,14 @@ FIXES = ("workers=1", "fused_optimizer", "channels_last", "threads=1", "amp=bf16
 def test_a_patched_program_computes_what_the_fixes_do(tmp_path):
     started = (datetime.now(UTC) + timedelta(seconds=1)).isoformat(timespec="seconds")
     scout = trial(tmp_path / "scout", PROGRAM)
-    keep_sources(scout.folder, started)
+    save_sources(scout.folder, started)
     fixed = trial(tmp_path / "fixed", PROGRAM, seed=0, fixes=FIXES)
     applied = applied_fixes(fixed.facts["fix"])
     seen = {"run": {"folder": str(scout.folder), "program": "program.py", "started": started}}
     patch = write_patch(scout.folder, FIXES, applied, seen)
     assert patch.by_hand == ()
     assert {edit.fix for edit in patch.edits} == {text.split("=")[0] for text in FIXES}
-    apply_to(scout.folder, patch.text or "")
+    apply_diff(scout.folder, patch.text or "")
     after = (scout.folder / "program.py").read_text()
     assert "        fused=True,\n    )" in after
     assert "shuffle=True, num_workers=1)" in after

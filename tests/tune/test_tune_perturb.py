@@ -6,7 +6,7 @@ import pytest
 import torch
 from seeded import trial
 
-from stepscope.probe.perturb import round_once
+from stepscope.probe.proof.controls import round_once
 
 UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "tfloat32": 2.0**-11}
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from stepscope.measure.trial_host import host_named
 from stepscope.record.errors import UsageError
-from stepscope.tune.places import place_named
 
 
 class Gpu:
@@ -20,19 +20,19 @@ def gpus(monkeypatch):
 
     def gpus(count):
         monkeypatch.setattr(
-            "stepscope.hardware.nvml.open_gpus", lambda: [Gpu(index) for index in range(count)]
+            "stepscope.hardware.gpus.open_gpus", lambda: [Gpu(index) for index in range(count)]
         )
 
     return gpus
 
 
 def test_without_a_name_the_program_chooses():
-    assert place_named(None).variables == {}
+    assert host_named(None).variables == {}
 
 
 def test_on_the_cpu_a_program_sees_no_gpu(gpus):
     gpus(2)
-    assert place_named("cpu").variables == {"CUDA_VISIBLE_DEVICES": ""}
+    assert host_named("cpu").variables == {"CUDA_VISIBLE_DEVICES": ""}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_on_the_cpu_a_program_sees_no_gpu(gpus):
 def test_a_gpu_is_counted_as_programs_count_it(gpus, text, visible, sees):
     gpus(4)
     environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    assert place_named(text, environ).variables == {"CUDA_VISIBLE_DEVICES": sees}
+    assert host_named(text, environ).variables == {"CUDA_VISIBLE_DEVICES": sees}
 
 
 @pytest.mark.parametrize(
@@ -66,5 +66,5 @@ def test_a_gpu_is_counted_as_programs_count_it(gpus, text, visible, sees):
 def test_what_is_not_there_is_refused_with_what_is(gpus, text, environ, says):
     gpus(2)
     with pytest.raises(UsageError) as caught:
-        place_named(text, environ)
+        host_named(text, environ)
     assert says in str(caught.value)

@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.record.errors import BrokenRun
-from stepscope.tune.ask import Ask
-from stepscope.tune.proof_covers import covers
-from stepscope.tune.proof_curve import curve
-from stepscope.tune.proof_draws import draws_otherwise, least_exact
-from stepscope.tune.proof_exact import judge_exact
-from stepscope.tune.proof_numeric import judge_numeric
-from stepscope.tune.proof_outputs import judge_outputs, read_outputs
-from stepscope.tune.proof_progress import paces
-from stepscope.tune.proof_rounding import limits, rounding_of
-from stepscope.tune.proof_steps import proof_seeds, proof_steps
-from stepscope.tune.proof_tail import tail
-from stepscope.tune.trial import Trial
+from stepscope.tune.proof.effects import (
+    changes_draws,
+    coarsest_rounding,
+    observed_kind,
+    rounding_limits,
+)
+from stepscope.tune.proof.judge import judge_exact, judge_numeric, judge_outputs, read_outputs
+from stepscope.tune.proof.loss_statistics import fit_curve, learning_paces, tail_difference
+from stepscope.tune.proof.prover import proof_seeds, proof_steps
+from stepscope.tune.proof.result import coverage
 
 
 def trial(seed: int = 0, steps: int = 40, scale: float = 1.0, **known: Any) -> Trial:
@@ -27,7 +26,9 @@ def trial(seed: int = 0, steps: int = 40, scale: float = 1.0, **known: Any) -> T
     noise = np.random.default_rng(seed).normal(0, 0.02, steps)
     losses = (1 + np.exp(-np.arange(steps) / 10) + noise) * scale
     proof = {"rates": [0.1] * steps, "grad_norms": [1.0, 1.0, 1.0]}
-    made = Trial(Ask(steps=steps, seed=seed), 1, "ok", steps=steps, losses=tuple(losses.tolist()))
+    made = Trial(
+        TrialRequest(steps=steps, seed=seed), 1, "ok", steps=steps, losses=tuple(losses.tolist())
+    )
     return replace(made, proof={**proof, **known})
 
 
@@ -36,11 +37,11 @@ def group(scale: float = 1.0, **known: Any) -> list[Trial]:
 
 
 def test_rounding_is_the_coarsest() -> None:
-    assert rounding_of(["workers=4", "fused_optimizer"]) == "float32"
-    assert rounding_of(["tf32", "compile"]) == "tfloat32"
-    assert rounding_of(["amp=fp16", "tf32"]) == "float16"
-    assert rounding_of(["tf32", "amp"]) == "bfloat16"
-    assert rounding_of(["tf32"], own="bfloat16") == "bfloat16"
+    assert coarsest_rounding(["workers=4", "fused_optimizer"]) == "float32"
+    assert coarsest_rounding(["tf32", "compile"]) == "tfloat32"
+    assert coarsest_rounding(["amp=fp16", "tf32"]) == "float16"
+    assert coarsest_rounding(["tf32", "amp"]) == "bfloat16"
+    assert coarsest_rounding(["tf32"], own="bfloat16") == "bfloat16"
 
 
 def test_learning_rate_that_differs_is_rejected_whatever_the_losses() -> None:
@@ -120,30 +121,30 @@ def test_pace_is_measured_where_noise_hides_it_from_the_eye() -> None:
     base = np.array([trial(seed, 100).losses for seed in range(3)], dtype=np.float64)
     at = np.arange(100)
     slower = base + np.exp(-at * 0.9 / 10) - np.exp(-at / 10)
-    found = paces(base, base, slower)[0]
+    found = learning_paces(base, base, slower)[0]
     assert found.beyond
     assert found.value == pytest.approx(-0.1, abs=0.03)
-    assert paces(base, base, base)[0].within
+    assert learning_paces(base, base, base)[0].within
 
 
 def test_noise_is_not_taken_for_a_curve() -> None:
     false = 0
     for seed in range(200):
         losses = np.random.default_rng(seed).normal(2, 0.1, 60)
-        fitted = curve(losses)
+        fitted = fit_curve(losses)
         assert fitted is not None
         false += fitted.fall(60) > 5
     assert false <= 1
-    assert curve(np.ones(5)) is None
+    assert fit_curve(np.ones(5)) is None
 
 
 def test_covered_is_what_happened_in_all_trials_and_was_followed_by_a_step() -> None:
     full = trial(epochs=[10, 40], evaluations=[10], saves=[40], short_batches=[10], loads=[])
-    covered, missing = covers([full, full])
+    covered, missing = coverage([full, full])
     assert covered == ("epoch end", "short last batch", "train→eval→train")
     assert missing == ("scheduler step", "save", "load")
-    assert covers([full, trial()])[0] == ()
-    assert covers([])[0] == ()
+    assert coverage([full, trial()])[0] == ()
+    assert coverage([])[0] == ()
 
 
 def test_other_draws_are_told_from_other_rounding() -> None:
@@ -152,12 +153,12 @@ def test_other_draws_are_told_from_other_rounding() -> None:
         return replace(trial(), fixes=(fix,))
 
     place = "the DataLoader at draws/order.py:9: 0 → 4 workers"
-    assert draws_otherwise(said(f"{place} (perhaps other random draws: what f does is not known)"))
-    assert draws_otherwise(said("the DataLoader at a.py:9: other shuffles (epochs are broken off)"))
-    assert not draws_otherwise(said(f"{place} (perhaps other rounding: it runs a Linear)"))
-    assert not draws_otherwise(said(place, "exact"))
-    assert least_exact(said(place)) == "numeric"
-    assert least_exact(trial()) == "exact"
+    assert changes_draws(said(f"{place} (perhaps other random draws: what f does is not known)"))
+    assert changes_draws(said("the DataLoader at a.py:9: other shuffles (epochs are broken off)"))
+    assert not changes_draws(said(f"{place} (perhaps other rounding: it runs a Linear)"))
+    assert not changes_draws(said(place, "exact"))
+    assert observed_kind(said(place)) == "numeric"
+    assert observed_kind(trial()) == "exact"
 
 
 def test_outputs_are_held_to_the_dtype() -> None:
@@ -200,7 +201,7 @@ def test_proof_goes_past_the_first_epoch_where_that_is_affordable() -> None:
 
 def test_seeds_are_as_many_as_asked_for_or_as_the_budget_holds():
     """Six seconds of start and thirty steps of 100 ms: nine seconds a trial, three a seed."""
-    baseline = Trial(Ask(), 1, "ok", step_ms=(100.0,) * 40, steps=40, seconds=10.0)
+    baseline = Trial(TrialRequest(), 1, "ok", step_ms=(100.0,) * 40, steps=40, seconds=10.0)
     assert proof_seeds(baseline, budget_s=1e9, seeds=5) == 5
     assert proof_seeds(baseline, budget_s=3 * 27.0, seeds=5) == 3
     assert proof_seeds(baseline, budget_s=3 * 27.0 - 1, seeds=5) == 2
@@ -211,8 +212,8 @@ def test_losses_near_nothing_are_held_against_how_far_they_have_come_down():
     draw = np.random.default_rng(3)
     base = np.tile(np.geomspace(2.5, 1e-6, 200), (3, 1))
     control, variant = (base * (1 + 0.3 * draw.standard_normal(base.shape)) for _ in range(2))
-    found = tail(base, control, variant, limits("tfloat32"))
+    found = tail_difference(base, control, variant, rounding_limits("tfloat32"))
     assert found.within
     assert found.margin < 0.01
-    apart = tail(base, control, variant + 0.02, limits("tfloat32"))
+    apart = tail_difference(base, control, variant + 0.02, rounding_limits("tfloat32"))
     assert apart.beyond

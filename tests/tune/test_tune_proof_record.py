@@ -7,8 +7,7 @@ import pytest
 import torch
 from seeded import trial
 
-from stepscope.probe.proof_norm import squared_norm
-from stepscope.probe.proof_outputs import tensors, top1_of, values_of
+from stepscope.probe.proof.recorder import squared_gradient_norm, tensors_in, top1_of, values_of
 
 TRAINS = """
     import torch
@@ -193,7 +192,7 @@ def test_norms_take_sparse_half_and_complex_gradients():
     parameters.append(torch.nn.Parameter(torch.zeros(2, dtype=torch.complex64)))
     parameters.append(torch.nn.Parameter(torch.zeros(9)))  # has none
     optimizer = torch.optim.SGD(parameters, lr=0.1)
-    assert squared_norm(optimizer) is None
+    assert squared_gradient_norm(optimizer) is None
     indices = torch.tensor([[0, 0], [1, 1]])
     parameters[0].grad = torch.sparse_coo_tensor(
         indices, torch.tensor([1.0, 2.0]), (4, 2), check_invariants=True
@@ -201,14 +200,14 @@ def test_norms_take_sparse_half_and_complex_gradients():
     parameters[1].grad = torch.full((4, 2), 2.0)
     parameters[2].grad = torch.ones(3, dtype=torch.bfloat16)
     parameters[3].grad = torch.tensor([3 + 4j, 0])
-    assert squared_norm(optimizer).item() == pytest.approx(9 + 8 * 4 + 3 + 25)
+    assert squared_gradient_norm(optimizer).item() == pytest.approx(9 + 8 * 4 + 3 + 25)
     optimizer.grad_scale = torch.tensor(2.0)
-    assert squared_norm(optimizer).item() == pytest.approx((9 + 8 * 4 + 3 + 25) / 4)
+    assert squared_gradient_norm(optimizer).item() == pytest.approx((9 + 8 * 4 + 3 + 25) / 4)
 
 
 def test_outputs_are_found_in_nested_results_and_evenly_taken():
     first, second = torch.zeros(2), torch.ones(3)
-    assert [*tensors({"a": [first, None], "b": (second, "text")})] == [first, second]
+    assert [*tensors_in({"a": [first, None], "b": (second, "text")})] == [first, second]
     values = values_of(torch.arange(8192.0))
     assert values.tolist() == list(range(0, 8192, 2))
     assert top1_of(torch.eye(3)).tolist() == [0, 1, 2]

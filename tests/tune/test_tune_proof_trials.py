@@ -9,9 +9,8 @@ import pytest
 import torch
 from tiny_training import How, train
 
-from stepscope.tune.ask import Ask
-from stepscope.tune.proof_trials import prove
-from stepscope.tune.trial import Trial
+from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.tune.proof.prove import prove
 
 STEPS = 40
 HOWS: dict[tuple[str, ...], How] = {
@@ -38,11 +37,11 @@ class Machine:
     """Runs trials of the tiny program and remembers what it was asked."""
 
     def __init__(self, change: Callable[[Trial], Trial] = lambda trial: trial) -> None:
-        self.asks: list[Ask] = []
+        self.asks: list[TrialRequest] = []
         self.trials: list[Trial] = []
         self._change = change
 
-    def __call__(self, ask: Ask) -> Trial:
+    def __call__(self, ask: TrialRequest) -> Trial:
         assert ask.proof
         self.asks.append(ask)
         trial = train("mlp", ask.seed, replace(HOWS[ask.fixes], perturb=ask.perturb), ask.steps)

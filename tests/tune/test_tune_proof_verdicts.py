@@ -7,9 +7,9 @@ import pytest
 import torch
 from tiny_training import How, train
 
-from stepscope.tune.proof import Proof
-from stepscope.tune.proof_numeric import judge_numeric
-from stepscope.tune.trial import Trial
+from stepscope.measure.trial import Trial
+from stepscope.tune.proof.judge import judge_numeric
+from stepscope.tune.proof.result import Proof
 
 SEEDS, STEPS = 3, 50
 SABOTAGES = (

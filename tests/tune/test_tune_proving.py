@@ -5,11 +5,10 @@ import pytest
 from tune_machine import Machine
 
 from stepscope.launch.program import Program
-from stepscope.tune.ask import Ask
-from stepscope.tune.budget import Budget
-from stepscope.tune.lab import Lab
-from stepscope.tune.proving import Prover
-from stepscope.tune.request import Request
+from stepscope.measure.trial import TrialRequest
+from stepscope.measure.trial_pool import Budget, TrialPool
+from stepscope.tune.proof.prover import Prover
+from stepscope.tune.request import TuneRequest
 
 FIXES = ("amp=bf16",)
 
@@ -37,10 +36,10 @@ def proven():
     def prove(seconds, losses=losses):
         machine = Machine(lambda fixes: 100.0, told=losses)
         budget = Budget(machine, 1e6)
-        lab = Lab(budget, Ask(steps=40, proof=True))
+        lab = TrialPool(budget, TrialRequest(steps=40, proof=True))
         for fixes in ((), FIXES, (), FIXES):
             lab.fresh(fixes)
-        request = Request(Program("train.py", (), module=False), budget_s=1e6)
+        request = TuneRequest(Program("train.py", (), module=False), budget_s=1e6)
         prover = Prover(budget, lab, request, lambda number: None, "float32", None)
         prover.rung(FIXES, "numeric", lab.trials(FIXES))
         made, budget.seconds = len(machine.asks), budget.spent + seconds

@@ -12,13 +12,11 @@ from pathlib import Path
 import pytest
 
 from stepscope.launch.program import Program
+from stepscope.measure.journal import JOURNAL_FILE, journal_identity, open_journal, run_journaled
+from stepscope.measure.runner import TrialRunner
+from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial_host import host_named
 from stepscope.record.errors import UsageError
-from stepscope.tune.ask import Ask
-from stepscope.tune.identity import identity
-from stepscope.tune.journal import JOURNAL, journaled, open_journal
-from stepscope.tune.places import place_named
-from stepscope.tune.runner import Runner
-from stepscope.tune.trial import Trial
 
 TRAINING = """
 import sys, time
@@ -63,7 +61,7 @@ def make_runner(tmp_path_factory):
         folder = cwd / ".stepscope" / "tune-x"
         folder.mkdir(parents=True)
         program = Program("train.py", arguments, module=False)
-        runner = Runner(program, folder, cwd, place_named(None), **more)
+        runner = TrialRunner(program, folder, cwd, host_named(None), **more)
         return runner, cwd
 
     return make_runner
@@ -73,7 +71,7 @@ def make_runner(tmp_path_factory):
 def training(make_runner):
     """A runner of a program that trains for 48 steps, its folder and its first trial."""
     runner, cwd = make_runner(TRAINING, "3")
-    return runner, cwd, runner(Ask(steps=40))
+    return runner, cwd, runner(TrialRequest(steps=40))
 
 
 def test_a_trial_tells_the_speed_and_the_losses(training):
@@ -108,7 +106,7 @@ def test_its_folder_names_the_users_own_files(training):
 
 def test_a_program_that_crashes_under_one_fix_only_is_a_result(training):
     runner, _, first = training
-    trial = runner(Ask(steps=40, fixes=("workers=3",)))
+    trial = runner(TrialRequest(steps=40, fixes=("workers=3",)))
     assert (trial.status, trial.ok) == ("failed", False)
     assert trial.why == "RuntimeError: boom with workers"
     assert trial.fixes[0]["state"] == "applied"
@@ -117,7 +115,7 @@ def test_a_program_that_crashes_under_one_fix_only_is_a_result(training):
 
 def test_a_proof_knows_what_happened_between_steps_and_an_unfit_fix_is_named(training):
     runner, _, first = training
-    trial = runner(Ask(steps=48, fixes=("pin",), proof=True))
+    trial = runner(TrialRequest(steps=48, fixes=("pin",), proof=True))
     assert (trial.status, trial.blame) == ("not_applicable", "pin")
     assert trial.why
     assert trial.proof["epochs"] == [16, 32]
@@ -126,7 +124,7 @@ def test_a_proof_knows_what_happened_between_steps_and_an_unfit_fix_is_named(tra
 
 def test_a_program_that_ends_by_itself_is_ok_with_enough_steps(make_runner):
     runner, _ = make_runner(TRAINING, "1")
-    trial = runner(Ask(steps=40))
+    trial = runner(TrialRequest(steps=40))
     assert trial.ok, trial.why
     assert trial.steps == 16
     assert (runner.folder_of(1) / "output.txt").read_text() == "the last words\n"
@@ -144,7 +142,7 @@ def test_a_program_that_ends_by_itself_is_ok_with_enough_steps(make_runner):
 )
 def test_whatever_becomes_of_a_program_is_a_result(make_runner, source, status, why):
     runner, _ = make_runner(source)
-    trial = runner(Ask())
+    trial = runner(TrialRequest())
     assert trial.status == status
     assert why in trial.why
     assert "\n" not in trial.why
@@ -153,10 +151,10 @@ def test_whatever_becomes_of_a_program_is_a_result(make_runner, source, status, 
 
 
 def test_a_hang_ends(make_runner, monkeypatch):
-    monkeypatch.setattr("stepscope.tune.runner.limit_s", lambda *_: 1.0)
+    monkeypatch.setattr("stepscope.measure.runner.limit_s", lambda *_: 1.0)
     runner, _ = make_runner("import time\nwhile True: time.sleep(1)")
     began = time.monotonic()
-    trial = runner(Ask())
+    trial = runner(TrialRequest())
     assert trial.status == "timed_out"
     assert "1 s" in trial.why
     assert time.monotonic() - began < 10
@@ -167,7 +165,7 @@ def test_a_write_outside_ends_the_tune_in_one_line(make_runner, tmp_path):
     source = f"try:\n    open({str(outside)!r}, 'w')\nexcept BaseException: pass"
     runner, _ = make_runner(source)
     with pytest.raises(UsageError) as caught:
-        runner(Ask())
+        runner(TrialRequest())
     said = str(caught.value)
     assert said.startswith(f"train.py:2 would write {outside}, outside the working directory")
     assert "--allow-writes" in said
@@ -177,7 +175,7 @@ def test_a_write_outside_ends_the_tune_in_one_line(make_runner, tmp_path):
 def test_a_write_outside_is_allowed_where_asked_for(make_runner, tmp_path):
     outside = tmp_path / "outside.txt"
     runner, _ = make_runner(f"open({str(outside)!r}, 'w').write('x')", allow_writes=True)
-    trial = runner(Ask())
+    trial = runner(TrialRequest())
     assert trial.status == "failed"  # it makes no steps
     assert outside.read_text() == "x"
 
@@ -185,7 +183,7 @@ def test_a_write_outside_is_allowed_where_asked_for(make_runner, tmp_path):
 def test_paths_into_the_working_directory_lead_to_the_copy(make_runner):
     runner, cwd = make_runner("import sys; open(sys.argv[1], 'w'); print(sys.argv[1])")
     runner._program = Program(str(cwd / "train.py"), (str(cwd / "new.txt"),), module=False)
-    runner(Ask())
+    runner(TrialRequest())
     said = (runner.folder_of(1) / "output.txt").read_text()
     assert "/scratch/" in said
     assert said.endswith("new.txt\n")
@@ -195,17 +193,17 @@ def test_paths_into_the_working_directory_lead_to_the_copy(make_runner):
 def test_a_patch_is_applied_to_the_copy_only_and_one_that_does_not_fit_is_a_result(make_runner):
     runner, cwd = make_runner("print('before')\n")
     diff = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-print('{}')\n+print('after')\n"
-    runner(Ask(patched=diff.format("before")))
+    runner(TrialRequest(patched=diff.format("before")))
     assert (runner.folder_of(1) / "output.txt").read_text() == "after\n"
     assert (cwd / "train.py").read_text() == "print('before')\n"
-    other = runner(Ask(patched=diff.format("something else")))
+    other = runner(TrialRequest(patched=diff.format("something else")))
     assert other.status == "failed"
     assert "train.py" in other.why
 
 
 def test_a_long_output_is_cut_to_its_end(make_runner):
     runner, _ = make_runner("print('x' * 3_000_000)\nprint('the end')\nraise SystemExit(1)")
-    assert runner(Ask()).why == "the end"
+    assert runner(TrialRequest()).why == "the end"
     assert (runner.folder_of(1) / "output.txt").stat().st_size == 1 << 20
 
 
@@ -215,15 +213,15 @@ def test_a_full_disk_ends_the_tune_in_one_line(make_runner, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device", "place")
 
-    monkeypatch.setattr("stepscope.tune.runner.make", full)
+    monkeypatch.setattr("stepscope.measure.runner.make", full)
     with pytest.raises(UsageError, match="No space left on device place"):
-        runner(Ask())
+        runner(TrialRequest())
 
 
 def test_being_told_to_end_is_no_trial(make_runner):
     runner, cwd = make_runner("import os, time; os.kill(os.getppid(), 2); time.sleep(60)")
     with pytest.raises(KeyboardInterrupt):
-        runner(Ask())
+        runner(TrialRequest())
     runner.clear()
     assert [p.name for p in (cwd / ".stepscope/tune-x").iterdir()] == ["trials"]
 
@@ -233,11 +231,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from stepscope.launch.program import Program
-from stepscope.tune.ask import Ask
-from stepscope.tune.identity import identity
-from stepscope.tune.journal import journaled, open_journal
-from stepscope.tune.places import place_named
-from stepscope.tune.runner import Runner
+from stepscope.measure.trial import Ask
+from stepscope.measure.journal import identity
+from stepscope.measure.journal import journaled, open_journal
+from stepscope.measure.trial_host import place_named
+from stepscope.measure.runner import Runner
 
 cwd, folder = Path(sys.argv[1]), Path(sys.argv[2])
 with open_journal(folder, identity({}, cwd, {}, "train.py")) as journal:
@@ -266,12 +264,12 @@ def test_after_sigkill_only_the_trial_under_way_is_repeated(make_runner):
         made.append(ask.seed)
         return runner(ask)
 
-    with open_journal(folder, identity({}, cwd, os.environ, "train.py")) as journal:
+    with open_journal(folder, journal_identity({}, cwd, os.environ, "train.py")) as journal:
         runner._number = len(journal.trials)
-        trials = [journaled(counted, journal)(Ask(seed=seed)) for seed in range(3)]
+        trials = [run_journaled(counted, journal)(TrialRequest(seed=seed)) for seed in range(3)]
     assert made == [1, 2]
     assert [trial.number for trial in trials] == [1, 2, 3]
-    assert len((folder / JOURNAL).read_text().splitlines()) == 4
+    assert len((folder / JOURNAL_FILE).read_text().splitlines()) == 4
 
 
 def waited_for(condition):
@@ -310,7 +308,12 @@ def _starts(runner, asks):
 def test_trials_after_the_first_start_with_torch_imported_and_lose_nothing(make_runner):
     runner, _ = make_runner(SEES_TORCH)
     with runner:
-        asks = [Ask(steps=30), Ask(steps=30), Ask(steps=30, window=True), Ask(steps=30)]
+        asks = [
+            TrialRequest(steps=30),
+            TrialRequest(steps=30),
+            TrialRequest(steps=30, window=True),
+            TrialRequest(steps=30),
+        ]
         said, made = _starts(runner, asks)
     assert said == ["cold", "warm", "cold", "warm"]
     assert all(trial.ok for trial in made)
@@ -321,7 +324,9 @@ def test_trials_after_the_first_start_with_torch_imported_and_lose_nothing(make_
 def test_a_fix_of_the_environment_starts_by_itself(make_runner):
     runner, _ = make_runner(SEES_TORCH)
     with runner:
-        said, _ = _starts(runner, [Ask(steps=30), Ask(("expandable_segments",), steps=12)])
+        said, _ = _starts(
+            runner, [TrialRequest(steps=30), TrialRequest(("expandable_segments",), steps=12)]
+        )
     assert said == ["cold", "cold"]
 
 
@@ -330,9 +335,11 @@ def test_what_is_compiled_starts_with_torch_imported_and_loses_nothing(make_runn
     runner, _ = make_runner(SEES_TORCH)
     with runner:
         runner.forking = False
-        cold, first = _starts(runner, [Ask(steps=30), Ask(("compile",), steps=30)])
+        cold, first = _starts(
+            runner, [TrialRequest(steps=30), TrialRequest(("compile",), steps=30)]
+        )
         runner.forking = True
-        warm, again = _starts(runner, [Ask(("compile",), steps=30)])
+        warm, again = _starts(runner, [TrialRequest(("compile",), steps=30)])
     assert (cold, warm) == (["cold", "cold"], ["warm"])
     assert all(trial.ok and trial.compile_s for trial in (first[1], *again))
     assert first[1].losses == again[0].losses
@@ -342,9 +349,9 @@ def test_what_is_compiled_starts_with_torch_imported_and_loses_nothing(make_runn
 def test_a_program_that_compiles_by_itself_starts_so(make_runner):
     runner, _ = make_runner(SEES_TORCH)
     with runner:
-        said, made = _starts(runner, [Ask(steps=30)])
+        said, made = _starts(runner, [TrialRequest(steps=30)])
         runner.baseline = replace(made[0], compile_s=3.0)
-        said += _starts(runner, [Ask(steps=30)])[0]
+        said += _starts(runner, [TrialRequest(steps=30)])[0]
     assert said == ["cold", "cold"]
 
 
@@ -353,7 +360,7 @@ def test_a_program_that_changes_its_environment_before_torch_starts_by_itself(ma
     runner, cwd = make_runner(SEES_TORCH)
     (cwd / "changes-environment").touch()
     with runner:
-        said, _ = _starts(runner, [Ask(steps=30)] * 2)
+        said, _ = _starts(runner, [TrialRequest(steps=30)] * 2)
     assert said == ["cold", "cold"]
 
 
@@ -361,7 +368,7 @@ def test_a_program_that_fails_with_torch_imported_starts_by_itself(make_runner):
     runner, cwd = make_runner(SEES_TORCH)
     (cwd / "only-cold").touch()
     with runner:
-        said, made = _starts(runner, [Ask(steps=30)] * 2)
+        said, made = _starts(runner, [TrialRequest(steps=30)] * 2)
     assert said == ["cold", "cold"]
     assert all(trial.ok for trial in made)
     assert runner._warm is False
@@ -377,5 +384,5 @@ def test_a_relative_search_path_leads_into_the_scratch_copy_also_when_forked(
     (cwd / "lib" / "beside_it.py").write_text("print('found')\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ.get("PYTHONPATH", ""), "lib"]))
     with runner:
-        said, made = _starts(runner, [Ask(steps=30)] * 2)
+        said, made = _starts(runner, [TrialRequest(steps=30)] * 2)
     assert (said, [trial.status for trial in made]) == (["cold", "warm"], ["ok", "ok"])

@@ -7,9 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.measure import scratch_copy
+from stepscope.measure.scratch_copy import (
+    make_scratch,
+    path_in_scratch,
+    remove_scratch,
+    renew_scratch,
+)
 from stepscope.record.errors import UsageError
-from stepscope.tune import scratch_survey
-from stepscope.tune.scratch import make, place_of, remove, renew
 
 
 @pytest.fixture
@@ -39,7 +44,7 @@ def test_small_files_are_copies_with_mode_and_time(project: Path, tmp_path: Path
     script.write_text("echo\n")
     script.chmod(0o755)
     os.utime(script, ns=(10**18, 10**18))
-    copy = make(project, tmp_path / "place").folder / "run.sh"
+    copy = make_scratch(project, tmp_path / "place").folder / "run.sh"
     assert not copy.is_symlink()
     assert copy.read_text() == "echo\n"
     assert copy.stat().st_mode == script.stat().st_mode
@@ -50,28 +55,28 @@ def test_small_files_are_copies_with_mode_and_time(project: Path, tmp_path: Path
 def test_large_files_are_links_but_sources_never(project: Path, tmp_path: Path) -> None:
     _large(project / "weights.pt")
     (project / "long.py").write_text("#" * (1 << 21))
-    folder = make(project, tmp_path / "place").folder
+    folder = make_scratch(project, tmp_path / "place").folder
     assert os.readlink(folder / "weights.pt") == str(project / "weights.pt")
     assert not (folder / "long.py").is_symlink()
 
 
 def test_a_data_folder_is_linked_whole(project: Path, tmp_path: Path) -> None:
     _data(project / "data" / "images")
-    folder = make(project, tmp_path / "place").folder
+    folder = make_scratch(project, tmp_path / "place").folder
     assert os.readlink(folder / "data") == str(project / "data")
 
 
 def test_a_large_folder_with_few_files_is_linked_whole(project: Path, tmp_path: Path) -> None:
     (project / "shards").mkdir()
     _large(project / "shards" / "0.tar", 65 << 20)
-    folder = make(project, tmp_path / "place").folder
+    folder = make_scratch(project, tmp_path / "place").folder
     assert (folder / "shards").is_symlink()
 
 
 def test_a_data_folder_beside_sources_is_linked_alone(project: Path, tmp_path: Path) -> None:
     _data(project / "data" / "images")
     (project / "data" / "prepare.py").write_text("")
-    folder = make(project, tmp_path / "place").folder
+    folder = make_scratch(project, tmp_path / "place").folder
     assert not (folder / "data").is_symlink()
     assert (folder / "data" / "images").is_symlink()
     assert not (folder / "data" / "prepare.py").is_symlink()
@@ -79,7 +84,7 @@ def test_a_data_folder_beside_sources_is_linked_alone(project: Path, tmp_path: P
 
 def test_folders_keep_their_modes(project: Path, tmp_path: Path) -> None:
     (project / "package").chmod(0o2775)
-    folder = make(project, tmp_path / "place").folder
+    folder = make_scratch(project, tmp_path / "place").folder
     assert (folder / "package").stat().st_mode == (project / "package").stat().st_mode
 
 
@@ -89,7 +94,7 @@ def test_folder_times_are_kept_so_that_the_newest_is_still_the_newest(
     for name, when in (("a", 2 * 10**18), ("b", 10**18)):
         (project / "runs" / name).mkdir(parents=True)
         os.utime(project / "runs" / name, ns=(when, when))
-    runs = make(project, tmp_path / "place").folder / "runs"
+    runs = make_scratch(project, tmp_path / "place").folder / "runs"
     assert max(runs.iterdir(), key=os.path.getmtime).name == "a"
 
 
@@ -99,7 +104,7 @@ def test_versions_and_environments_are_linked_and_caches_left_out(
     for name in (".git", "env", ".stepscope", "__pycache__", "package/__pycache__"):
         (project / name).mkdir()
     (project / "env" / "pyvenv.cfg").write_text("")
-    folder = make(project, tmp_path / "place").folder
+    folder = make_scratch(project, tmp_path / "place").folder
     assert (folder / ".git").is_symlink()
     assert (folder / "env").is_symlink()
     assert sorted(path.name for path in folder.iterdir()) == [".git", "env", "package", "train.py"]
@@ -113,7 +118,7 @@ def test_links_of_the_users_own_are_kept(project: Path, tmp_path: Path) -> None:
     (project / "inside").symlink_to(project / "package")
     (project / "outside").symlink_to("../../elsewhere")
     (project / "dangling").symlink_to("nowhere")
-    folder = make(project, tmp_path / "place").folder
+    folder = make_scratch(project, tmp_path / "place").folder
     assert os.readlink(folder / "latest") == "package"
     assert os.readlink(folder / "inside") == str(folder / "package")
     assert os.readlink(folder / "outside") == str(elsewhere)
@@ -127,7 +132,7 @@ def test_what_is_no_file_is_passed_over(project: Path, tmp_path: Path) -> None:
         os.chdir(project)
         end.bind("socket")
         os.chdir(here)
-        folder = make(project, tmp_path / "place").folder
+        folder = make_scratch(project, tmp_path / "place").folder
     assert sorted(path.name for path in folder.iterdir()) == ["package", "train.py"]
 
 
@@ -136,7 +141,7 @@ def test_what_lies_beside_the_folder_is_found_through_the_copy(
 ) -> None:
     (project.parent / "data").mkdir()
     (tmp_path / "shared.txt").write_text("here")
-    folder = make(project, tmp_path / "place").folder
+    folder = make_scratch(project, tmp_path / "place").folder
     assert folder.name == "project"
     assert (folder / ".." / "data").is_dir()
     assert (folder / ".." / ".." / "shared.txt").read_text() == "here"
@@ -145,35 +150,37 @@ def test_what_lies_beside_the_folder_is_found_through_the_copy(
 def test_a_place_inside_the_folder_is_not_copied_into_itself(project: Path) -> None:
     (project / "out" / "tune").mkdir(parents=True)
     (project / "out" / "tune" / "old.txt").write_text("")
-    folder = make(project, project / "out" / "tune" / "place", [project / "out" / "tune"]).folder
+    folder = make_scratch(
+        project, project / "out" / "tune" / "place", [project / "out" / "tune"]
+    ).folder
     assert list((folder / "out").iterdir()) == []
 
 
 def test_the_root_of_the_file_system_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="run from the program's own folder"):
-        make(Path("/"), tmp_path / "place")
+        make_scratch(Path("/"), tmp_path / "place")
 
 
 def test_too_many_files_are_refused_and_nothing_is_left(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scratch_survey, "MOST_FILES", 1)
+    monkeypatch.setattr(scratch_copy, "MOST_FILES", 1)
     with pytest.raises(UsageError, match="too large to copy"):
-        make(project, tmp_path / "place")
+        make_scratch(project, tmp_path / "place")
     assert not (tmp_path / "place").exists()
 
 
 def test_a_place_that_cannot_be_written_is_told_in_a_line(project: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot copy .* Not a directory; name another folder"):
-        make(project, tmp_path / "file" / "place")
+        make_scratch(project, tmp_path / "file" / "place")
 
 
 def test_a_place_that_is_there_is_left_alone(project: Path, tmp_path: Path) -> None:
     (tmp_path / "place").mkdir()
     (tmp_path / "place" / "mine.txt").write_text("mine")
     with pytest.raises(UsageError, match="File exists"):
-        make(project, tmp_path / "place")
+        make_scratch(project, tmp_path / "place")
     assert (tmp_path / "place" / "mine.txt").read_text() == "mine"
 
 
@@ -181,9 +188,9 @@ def test_a_huge_tree_is_given_up_early(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _data(project / "package" / "images", 50)
-    monkeypatch.setattr(scratch_survey, "_MOST_SEEN", 20)
+    monkeypatch.setattr(scratch_copy, "_MOST_SEEN", 20)
     with pytest.raises(UsageError, match="too large to copy"):
-        make(project, tmp_path / "place")
+        make_scratch(project, tmp_path / "place")
     assert not (tmp_path / "place").exists()
 
 
@@ -192,16 +199,16 @@ def test_looking_through_data_ends_when_it_is_plain_that_it_is(
 ) -> None:
     for number in range(10):
         _data(project / "data" / str(number), 20)
-    monkeypatch.setattr(scratch_survey, "_ENOUGH", 50)
-    monkeypatch.setattr(scratch_survey, "_MOST_SEEN", 100)
-    folder = make(project, tmp_path / "place").folder
+    monkeypatch.setattr(scratch_copy, "_ENOUGH", 50)
+    monkeypatch.setattr(scratch_copy, "_MOST_SEEN", 100)
+    folder = make_scratch(project, tmp_path / "place").folder
     assert (folder / "data").is_symlink()
 
 
 def test_a_linked_original_that_changed_is_told(project: Path, tmp_path: Path) -> None:
     weights = _large(project / "weights.pt")
     data = _data(project / "data")
-    scratch = make(project, tmp_path / "place")
+    scratch = make_scratch(project, tmp_path / "place")
     assert scratch.changed() == []
     weights.write_bytes(b"other")
     (data / "0.bin").unlink()
@@ -210,12 +217,12 @@ def test_a_linked_original_that_changed_is_told(project: Path, tmp_path: Path) -
 
 def test_removing_leaves_the_originals(project: Path, tmp_path: Path) -> None:
     data = _data(project / "data")
-    scratch = make(project, tmp_path / "place")
+    scratch = make_scratch(project, tmp_path / "place")
     (scratch.folder / "package").chmod(0o500)
-    remove(scratch)
+    remove_scratch(scratch)
     assert not scratch.root.exists()
     assert len(list(data.iterdir())) == 2_001
-    remove(scratch)
+    remove_scratch(scratch)
 
 
 def test_a_renewed_copy_is_like_a_new_one(project: Path, tmp_path: Path) -> None:
@@ -224,7 +231,7 @@ def test_a_renewed_copy_is_like_a_new_one(project: Path, tmp_path: Path) -> None
     (project / "same.txt").write_text("same")
     (project / "log.txt").write_text("old")
     (project.parent / "beside").mkdir()
-    scratch = make(project, tmp_path / "place")
+    scratch = make_scratch(project, tmp_path / "place")
     folder = scratch.folder
     before = _seen(scratch.root)
     kept = (folder / "same.txt").stat().st_ino
@@ -240,7 +247,7 @@ def test_a_renewed_copy_is_like_a_new_one(project: Path, tmp_path: Path) -> None
     (folder / "data" / "0.bin").symlink_to(data / "0.bin")
     (folder / ".." / "beside").unlink()
     (folder / "package").chmod(0o500)
-    again = renew(scratch)
+    again = renew_scratch(scratch)
     assert _seen(scratch.root) == before
     assert (folder / "same.txt").stat().st_ino == kept
     assert again.changed() == []
@@ -248,10 +255,10 @@ def test_a_renewed_copy_is_like_a_new_one(project: Path, tmp_path: Path) -> None
 
 
 def test_a_copy_that_is_gone_is_made_again(project: Path, tmp_path: Path) -> None:
-    scratch = make(project, tmp_path / "place")
+    scratch = make_scratch(project, tmp_path / "place")
     before = _seen(scratch.root)
-    remove(scratch)
-    assert renew(scratch).folder == scratch.folder
+    remove_scratch(scratch)
+    assert renew_scratch(scratch).folder == scratch.folder
     assert _seen(scratch.root) == before
 
 
@@ -272,22 +279,24 @@ def _seen(root: Path) -> dict[str, tuple[object, ...]]:
 def test_paths_into_the_original_lead_to_the_copy(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scratch = make(project, tmp_path / "place")
-    assert place_of(str(project / "train.py"), scratch) == str(scratch.folder / "train.py")
-    assert place_of(f"--out={project}/runs", scratch) == f"--out={scratch.folder}/runs"
-    assert place_of("train.py", scratch) == "train.py"
-    assert place_of("--lr=0.1", scratch) == "--lr=0.1"
-    assert place_of("/usr/bin/env", scratch) == "/usr/bin/env"
-    assert place_of(f"{project}-2/train.py", scratch) == f"{project}-2/train.py"
+    scratch = make_scratch(project, tmp_path / "place")
+    assert path_in_scratch(str(project / "train.py"), scratch) == str(scratch.folder / "train.py")
+    assert path_in_scratch(f"--out={project}/runs", scratch) == f"--out={scratch.folder}/runs"
+    assert path_in_scratch("train.py", scratch) == "train.py"
+    assert path_in_scratch("--lr=0.1", scratch) == "--lr=0.1"
+    assert path_in_scratch("/usr/bin/env", scratch) == "/usr/bin/env"
+    assert path_in_scratch(f"{project}-2/train.py", scratch) == f"{project}-2/train.py"
     (tmp_path / "short").symlink_to(project)
     monkeypatch.setenv("PWD", str(tmp_path / "short"))
-    assert place_of(str(tmp_path / "short/train.py"), scratch) == str(scratch.folder / "train.py")
+    assert path_in_scratch(str(tmp_path / "short/train.py"), scratch) == str(
+        scratch.folder / "train.py"
+    )
 
 
 def test_five_thousand_small_files_take_little_time(project: Path, tmp_path: Path) -> None:
     for number in range(5_000):
         (project / "package" / f"{number}.txt").write_text("x" * 100)
     begun = time.perf_counter()
-    scratch = make(project, tmp_path / "place")
+    scratch = make_scratch(project, tmp_path / "place")
     assert time.perf_counter() - begun < 10
     assert len(list((scratch.folder / "package").iterdir())) == 5_001

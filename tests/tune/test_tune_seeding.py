@@ -8,9 +8,9 @@ import pytest
 import torch
 from seeded import plain, trial
 
-from stepscope.probe.held import checksum, drawn_from
-from stepscope.probe.imports import ImportWatch
-from stepscope.probe.seeding import Seeding, derived
+from stepscope.probe.patches import ImportWatch
+from stepscope.probe.proof.controls import batch_checksum, seeded_generators
+from stepscope.probe.proof.seeding import Seeding, derived_seed
 
 TRAINS = """
     import random, sys
@@ -130,7 +130,7 @@ def test_without_a_key_nothing_is_seeded(tmp_path):
         import random
         import torch
         for function in (random.seed, torch.manual_seed):
-            print("probe/seeding" in function.__code__.co_filename)
+            print("probe/proof/seeding" in function.__code__.co_filename)
         print(torch.Generator is torch._C.Generator)
     """
     assert trial(tmp_path / "run", program).out.split() == ["False", "False", "True"]
@@ -149,10 +149,10 @@ def test_exact_fixes_leave_every_loss_as_it_is(tmp_path, seeded, asked):
 
 def test_derived_seeds_fit_every_generator_and_depend_on_both():
     given = [0, 1, 2, -1, 2**32, "text", b"bytes", (1, 2)]
-    found = {derived(seed, key) for seed in given for key in (1, 2, 3)}
+    found = {derived_seed(seed, key) for seed in given for key in (1, 2, 3)}
     assert len(found) == 3 * len(given)
     assert all(0 <= seed < 2**32 for seed in found)
-    assert [derived(seed, 0) for seed in given] == given
+    assert [derived_seed(seed, 0) for seed in given] == given
 
 
 def test_a_generator_under_a_key_can_be_pickled_and_is_one_to_torch():
@@ -162,7 +162,7 @@ def test_a_generator_under_a_key_can_be_pickled_and_is_one_to_torch():
         seeding.install(ImportWatch(0))
         made = torch.Generator("cpu")
         assert made.manual_seed(5) is made
-        assert made.initial_seed() == derived(5, 2)
+        assert made.initial_seed() == derived_seed(5, 2)
         expected = torch.rand(3, generator=made)
         made.manual_seed(5)
         assert isinstance(torch.default_generator, torch.Generator)
@@ -241,7 +241,7 @@ def test_draws_of_a_datasets_own_generator_cannot_be_held_and_show_in_the_batche
 
 def test_other_keys_draw_otherwise_and_what_has_no_tensors_has_no_checksum():
     def drawn(seed):
-        with drawn_from(seed):
+        with seeded_generators(seed):
             return random.random(), np.random.rand(), torch.rand(1).item()
 
     random.seed(0)
@@ -250,7 +250,7 @@ def test_other_keys_draw_otherwise_and_what_has_no_tensors_has_no_checksum():
     assert random.random() == after
     numbers = {"a": torch.arange(5000), "b": [np.ones(3), "text", torch.ones(2).bfloat16()]}
     other = {**numbers, "a": torch.arange(5000) + 1}
-    assert checksum(numbers) == checksum(numbers) != checksum(other)
-    assert checksum(["text", 3]) is None
+    assert batch_checksum(numbers) == batch_checksum(numbers) != batch_checksum(other)
+    assert batch_checksum(["text", 3]) is None
     with pytest.raises(TypeError):
-        checksum([np.array([object()])])
+        batch_checksum([np.array([object()])])

@@ -4,10 +4,19 @@ import numpy as np
 import pytest
 from rowmaking import END, SETUP, START, epoch, evaluation, row, step, table
 
-from stepscope.analyze.steps import assemble
-from stepscope.record.rows import PROFILED, Kind
-from stepscope.tune.feed import Feed, read_feed, rounds_of
-from stepscope.tune.speed import FEWEST, LEAST, MOST, Speed, speed, steps_needed
+from stepscope.analyze.run.steps import assemble_steps
+from stepscope.measure.speed import (
+    FEWEST,
+    FEWEST_STEADY,
+    MOST,
+    LoaderTiming,
+    Speed,
+    buffered_steps,
+    read_loader_timing,
+    steady_speed,
+    trial_steps,
+)
+from stepscope.record.row_log import FLAG_PROFILED, RowKind
 
 
 def loader(workers, prefetch=2, **more):
@@ -21,8 +30,10 @@ def loader(workers, prefetch=2, **more):
 def measured(*rows, workers=0, **more):
     """The speed of a run of these rows, fed by a loader with so many workers."""
     made = table(SETUP, *rows)
-    steps = assemble(made, START)
-    return speed(steps, read_feed(made, {"loader": [loader(workers, **more)]}, len(steps)))
+    steps = assemble_steps(made, START)
+    return steady_speed(
+        steps, read_loader_timing(made, {"loader": [loader(workers, **more)]}, len(steps))
+    )
 
 
 def mean(found):
@@ -77,7 +88,7 @@ def test_steps_fed_by_buffers_that_were_full_at_the_start_do_not_count():
 def test_buffers_are_counted_in_steps_where_a_step_takes_several_batches():
     rows = [step(10, batches=4) for _ in range(40)]
     made = table(SETUP, rows, END)
-    assert read_feed(made, {"loader": [loader(8)]}, 40) == Feed(cycle=2, buffer=4)
+    assert read_loader_timing(made, {"loader": [loader(8)]}, 40) == LoaderTiming(cycle=2, buffer=4)
     assert measured(rows, END, workers=8).first == 8
 
 
@@ -113,62 +124,66 @@ def test_a_single_start_of_an_epoch_counts_by_the_length_of_epochs(after):
 
 
 def test_evaluation_and_checkpoints_in_the_middle_do_not_count():
-    between = [epoch(30), *[evaluation(9) for _ in range(10)], row(Kind.SAVE, save=500)]
+    between = [epoch(30), *[evaluation(9) for _ in range(10)], row(RowKind.SAVE, save=500)]
     found = measured([step(10)] * 20, between, [step(10)] * 20, END)
     assert mean(found) == pytest.approx(10)
 
 
 def test_the_loader_of_an_evaluation_does_not_feed_steps():
-    rows = [[step(10)] * 10, row(Kind.EPOCH, who=1, epoch_start=5), evaluation()]
+    rows = [[step(10)] * 10, row(RowKind.EPOCH, who=1, epoch_start=5), evaluation()]
     made = table(SETUP, *rows, *rows, END)
     loaders = [loader(0), loader(8) | {"id": 1}]
-    assert read_feed(made, {"loader": loaders}, 20) == Feed()
+    assert read_loader_timing(made, {"loader": loaders}, 20) == LoaderTiming()
 
 
 def test_a_program_without_a_loader_has_no_buffers():
-    assert read_feed(table([step(10, batches=0)] * 9, END), {}, 9) == Feed()
+    assert read_loader_timing(table([step(10, batches=0)] * 9, END), {}, 9) == LoaderTiming()
 
 
 def test_a_host_that_runs_ahead_of_the_device_does_not_flatter():
     """4 ms of launching each, 10 ms of work: after 40 steps the device is 240 ms behind."""
     rows = [step(4, device=(0, 10, 0, 0, 0)) for _ in range(40)]
-    found = measured(rows, row(Kind.END, wait=240))
+    found = measured(rows, row(RowKind.END, wait=240))
     assert mean(found) == pytest.approx(10, rel=0.03)
 
 
 def test_a_host_held_up_by_a_full_queue_is_not_charged_twice():
     """It runs ahead by 60 ms in the first ten steps, and then only as fast as the device."""
     rows = [step(4 if n < 10 else 10, device=(0, 10, 0, 0, 0)) for n in range(40)]
-    assert mean(measured(rows, row(Kind.END, wait=60))) == pytest.approx(10, rel=0.03)
+    assert mean(measured(rows, row(RowKind.END, wait=60))) == pytest.approx(10, rel=0.03)
 
 
 def test_a_host_that_waits_now_and_then_has_even_steps():
     """Every 20th step reads the loss: it takes as long as all that was left to the device."""
     held = [step(4 if n % 20 else 10 + 6 * 19, device=(0, 10, 0, 0, 0)) for n in range(1, 51)]
-    found = measured(held, row(Kind.END, wait=60))
+    found = measured(held, row(RowKind.END, wait=60))
     assert mean(found) == pytest.approx(10, rel=0.01)
     assert np.std(found.step_ms) < 0.5
 
 
 def test_device_times_that_do_not_fit_the_end_are_not_believed():
     """The device seems to fall behind by 6 ms a step, and yet is done when the host is."""
-    found = measured([step(4, device=(0, 10, 0, 0, 0)) for _ in range(40)], row(Kind.END, wait=0))
+    found = measured(
+        [step(4, device=(0, 10, 0, 0, 0)) for _ in range(40)], row(RowKind.END, wait=0)
+    )
     assert mean(found) == pytest.approx(4)
 
 
 def test_without_device_times_running_ahead_is_taken_to_grow_evenly():
-    found = measured([step(4)] * 40, row(Kind.END, wait=240))
+    found = measured([step(4)] * 40, row(RowKind.END, wait=240))
     assert mean(found) == pytest.approx(10, rel=0.03)
 
 
 def test_steps_under_kernel_level_recording_do_not_count():
-    window = [step(90, flags=PROFILED) for _ in range(6)]
+    window = [step(90, flags=FLAG_PROFILED) for _ in range(6)]
     found = measured([step(10)] * 12, window, [step(10)] * 12, END)
     assert mean(found) == pytest.approx(10)
 
 
 def test_a_run_without_steps_has_no_speed():
-    assert speed(assemble(table(SETUP, END), START), Feed()) == Speed((), None, 0)
+    assert steady_speed(assemble_steps(table(SETUP, END), START), LoaderTiming()) == Speed(
+        (), None, 0
+    )
 
 
 def test_samples_are_unknown_where_nothing_counts_them():
@@ -182,40 +197,50 @@ def scout(step_ms, count=20, first=4):
 @pytest.mark.parametrize(
     ("found", "feed", "more", "steps"),
     [
-        (scout(100), Feed(), {}, 24),  # two seconds
-        (scout(2000), Feed(), {}, FEWEST),
-        (scout(1), Feed(), {}, MOST),
-        (scout(100), Feed(cycle=8, buffer=16), {}, 64),  # four rounds of full buffers
-        (scout(100), Feed(), {"buffer": 32}, 128),
-        (scout(100), Feed(epoch=20, start_ms=90), {}, 61),  # three epochs
-        (scout(100), Feed(epoch=20), {"buffer": 1}, 61),
-        (scout(100), Feed(epoch=50, start_ms=90), {}, 59),  # three are too many: one start is seen
-        (scout(100), Feed(epoch=100), {"buffer": 16, "waiting": 0.2}, 109),
-        (scout(100), Feed(epoch=100), {"buffer": 16, "waiting": 0.8}, 301),  # workers speed it up
-        (scout(100), Feed(epoch=500, start_ms=900), {}, 24),
-        (scout(100), Feed(epoch=20, start_ms=2), {}, 24),  # starts that take no time
-        (scout(1), Feed(), {"made": 90}, 90),
-        (Speed((), None, 0), Feed(), {}, FEWEST),
+        (scout(100), LoaderTiming(), {}, 24),  # two seconds
+        (scout(2000), LoaderTiming(), {}, FEWEST),
+        (scout(1), LoaderTiming(), {}, MOST),
+        (scout(100), LoaderTiming(cycle=8, buffer=16), {}, 64),  # four rounds of full buffers
+        (scout(100), LoaderTiming(), {"buffer": 32}, 128),
+        (scout(100), LoaderTiming(epoch=20, start_ms=90), {}, 61),  # three epochs
+        (scout(100), LoaderTiming(epoch=20), {"buffer": 1}, 61),
+        (
+            scout(100),
+            LoaderTiming(epoch=50, start_ms=90),
+            {},
+            59,
+        ),  # three are too many: one start is seen
+        (scout(100), LoaderTiming(epoch=100), {"buffer": 16, "waiting": 0.2}, 109),
+        (
+            scout(100),
+            LoaderTiming(epoch=100),
+            {"buffer": 16, "waiting": 0.8},
+            301,
+        ),  # workers speed it up
+        (scout(100), LoaderTiming(epoch=500, start_ms=900), {}, 24),
+        (scout(100), LoaderTiming(epoch=20, start_ms=2), {}, 24),  # starts that take no time
+        (scout(1), LoaderTiming(), {"made": 90}, 90),
+        (Speed((), None, 0), LoaderTiming(), {}, FEWEST),
     ],
 )
 def test_a_trial_is_as_long_as_the_program_asks_for(found, feed, more, steps):
-    assert steps_needed(found, feed, **more) == steps
+    assert trial_steps(found, feed, **more) == steps
 
 
 def test_rounds_follow_workers_and_what_each_keeps_ready():
-    assert rounds_of(4, None) == 8
-    assert rounds_of(4, 3) == 12
-    assert rounds_of(4, 2, batches_per_step=4) == 2
+    assert buffered_steps(4, None) == 8
+    assert buffered_steps(4, 3) == 12
+    assert buffered_steps(4, 2, batches_per_step=4) == 2
 
 
 def test_epochs_are_as_long_as_the_loaders_sizes_say():
     made = table(SETUP, [step(10)] * 20, END)
     known = loader(0, samples=100, batch_size=8)
-    assert read_feed(made, {"loader": [known]}, 20).epoch == 13
-    assert read_feed(made, {"loader": [known | {"drop_last": True}]}, 20).epoch == 12
-    assert read_feed(made, {"loader": [known | {"samples": None}]}, 20).epoch == 0
+    assert read_loader_timing(made, {"loader": [known]}, 20).epoch == 13
+    assert read_loader_timing(made, {"loader": [known | {"drop_last": True}]}, 20).epoch == 12
+    assert read_loader_timing(made, {"loader": [known | {"samples": None}]}, 20).epoch == 0
 
 
 def test_fewer_steady_steps_than_tell_anything_are_left_to_the_caller():
     found = measured([step(10)] * 12, END, workers=4)
-    assert len(found.step_ms) < LEAST
+    assert len(found.step_ms) < FEWEST_STEADY

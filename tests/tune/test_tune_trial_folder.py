@@ -4,7 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
-from stepscope.tune.folder import last_line, tidy
+from stepscope.measure.trial_folder import last_output_line, tidy_folder
 
 SCRATCH, ORIGINAL = Path("/t/scratch/a/wörk"), Path("/a/wörk")
 
@@ -14,7 +14,7 @@ def test_paths_of_the_scratch_copy_become_the_users_own(tmp_path):
     (tmp_path / "facts.jsonl").write_text(json.dumps({"file": file, "other": "/t/scratch/a/x"}))
     with gzip.open(tmp_path / "stacks.pt.trace.json.gz", "wt") as trace:
         trace.write(f"{file}(12): main")
-    tidy(tmp_path, SCRATCH, ORIGINAL)
+    tidy_folder(tmp_path, SCRATCH, ORIGINAL)
     kept = json.loads((tmp_path / "facts.jsonl").read_text())
     assert kept == {"file": "/a/wörk/train.py", "other": "/t/scratch/a/x"}
     with gzip.open(tmp_path / "stacks.pt.trace.json.gz", "rt") as trace:
@@ -22,11 +22,11 @@ def test_paths_of_the_scratch_copy_become_the_users_own(tmp_path):
 
 
 def test_an_empty_folder_is_tidy(tmp_path):
-    tidy(tmp_path, SCRATCH, ORIGINAL)
+    tidy_folder(tmp_path, SCRATCH, ORIGINAL)
     assert [*tmp_path.iterdir()] == []
-    assert last_line(tmp_path) == ""
+    assert last_output_line(tmp_path) == ""
 
 
 def test_the_last_line_is_the_last_that_says_something(tmp_path):
     (tmp_path / "output.txt").write_bytes(b"first\nValueError: \xff no\n\n  \n")
-    assert last_line(tmp_path) == "ValueError: � no"
+    assert last_output_line(tmp_path) == "ValueError: � no"

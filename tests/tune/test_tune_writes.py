@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from stepscope.measure.isolation import check_denied, check_writes
 from stepscope.record.errors import UsageError
-from stepscope.tune.writes import check_denied, check_writes
 
 CWD = Path("/home/u/work")
 

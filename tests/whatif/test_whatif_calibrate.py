@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from stepscope.analyze.whatif.calibrate import calibration
-from stepscope.analyze.whatif.forward import Clocks
-from stepscope.analyze.whatif.priors import BARE_HOST
-from stepscope.analyze.whatif.unstretched import bare_times
-from stepscope.record.rows import PROFILED, ROW_COLUMNS, STACKS, STEP_PHASES, Kind
+from stepscope.analyze.replay.calibration import bare_times, calibrate
+from stepscope.analyze.replay.host_chain import Clocks
+from stepscope.analyze.replay.tasks import BARE_HOST_SHARE
+from stepscope.record.row_log import FLAG_PROFILED, FLAG_STACKS, ROW_COLUMNS, STEP_PHASES, RowKind
 
 MS = 1e6
 START = 1_000 * MS
@@ -20,7 +19,7 @@ def row(kind, times, flags=0, device=float("nan")):
     made |= {name: device * MS for name in ROW_COLUMNS if name.startswith("device_")}
     made |= {f"{phase}_ns": ms * MS for phase, ms in times.items()}
     made["end_ns"] = sum(times.values()) * MS
-    if kind == Kind.STEP:
+    if kind == RowKind.STEP:
         made |= {"forwards": 1.0, "backwards": 1.0}
     return made
 
@@ -36,28 +35,28 @@ def table(rows):
 
 def run(bare=BARE, slowed=SLOWED, window=4, after=40, between=(), **about):
     def steps(count, times, flags=0):
-        return [row(Kind.STEP, times, flags, **about) for _ in range(count)]
+        return [row(RowKind.STEP, times, flags, **about) for _ in range(count)]
 
     return table(
         [
             *steps(12, bare),
-            row(Kind.WINDOW, {"observer": 50.0}),
-            *steps(1, slowed, PROFILED),
+            row(RowKind.WINDOW, {"observer": 50.0}),
+            *steps(1, slowed, FLAG_PROFILED),
             *between,
-            *steps(window - 1, slowed, PROFILED),
-            row(Kind.WINDOW, {"observer": 80.0}, PROFILED),
-            *steps(1, bare, PROFILED),
-            row(Kind.WINDOW, {"observer": 50.0}, PROFILED),
-            *steps(2, {phase: 3 * ms for phase, ms in bare.items()}, PROFILED | STACKS),
-            row(Kind.WINDOW, {"observer": 80.0}, PROFILED | STACKS),
-            *steps(1, bare, PROFILED | STACKS),
+            *steps(window - 1, slowed, FLAG_PROFILED),
+            row(RowKind.WINDOW, {"observer": 80.0}, FLAG_PROFILED),
+            *steps(1, bare, FLAG_PROFILED),
+            row(RowKind.WINDOW, {"observer": 50.0}, FLAG_PROFILED),
+            *steps(2, {phase: 3 * ms for phase, ms in bare.items()}, FLAG_PROFILED | FLAG_STACKS),
+            row(RowKind.WINDOW, {"observer": 80.0}, FLAG_PROFILED | FLAG_STACKS),
+            *steps(1, bare, FLAG_PROFILED | FLAG_STACKS),
             *steps(after, bare),
         ]
     )
 
 
 def test_factors_are_bare_over_recorded_time_phase_by_phase():
-    found = calibration(run(), START, first=2)
+    found = calibrate(run(), START, first=2)
     assert found.factors == pytest.approx(
         {"data_wait": 1, "h2d": 1, "forward": 0.75, "backward": 0.5, "optimizer": 0.5, "other": 0.8}
     )
@@ -70,18 +69,18 @@ def test_factors_are_bare_over_recorded_time_phase_by_phase():
 
 def test_steady_steps_leave_no_doubt_and_unsteady_ones_do():
     rows = run(after=80)
-    assert calibration(rows, START, first=2).error() == pytest.approx(0)
+    assert calibrate(rows, START, first=2).error() == pytest.approx(0)
     shaken = rows.copy()
     grown = np.random.default_rng(0).normal(0, 0.4, len(rows)) * MS
     grown[0] = 0
     shaken["forward_ns"] += grown
     shaken["end_ns"] += np.cumsum(grown)
-    assert 0.002 < calibration(shaken, START, first=2).error() < 0.1
+    assert 0.002 < calibrate(shaken, START, first=2).error() < 0.1
 
 
 def test_waits_for_the_device_are_in_no_factor():
     waits = {**BARE, "wait": 5.0}
-    found = calibration(run(bare=waits, slowed={**SLOWED, "wait": 1.0}), START, first=2)
+    found = calibrate(run(bare=waits, slowed={**SLOWED, "wait": 1.0}), START, first=2)
     assert found.factors["forward"] == pytest.approx(0.75)
     assert "wait" not in found.factors
     assert found.step_ms == pytest.approx(15)
@@ -90,15 +89,15 @@ def test_waits_for_the_device_are_in_no_factor():
 
 def test_beside_a_device_copies_go_by_the_other_phases_and_nothing_is_slower_bare():
     bare = {**BARE, "h2d": 9.0, "other": 2.0}  # a pageable copy waits for what comes before
-    found = calibration(run(bare, {**SLOWED, "h2d": 1.0}, device=3.0), START, first=2)
+    found = calibrate(run(bare, {**SLOWED, "h2d": 1.0}, device=3.0), START, first=2)
     assert found.factors["h2d"] == pytest.approx(8 / 14)
     assert found.factors["other"] == 1.0
 
 
 def test_what_belongs_to_no_step_is_not_scaled_into_one():
     """A new epoch in the window: the recording has it, the steps have not."""
-    between = (row(Kind.EPOCH, {"epoch_start": 30.0}, PROFILED),)
-    found = calibration(run(between=between), START, first=2)
+    between = (row(RowKind.EPOCH, {"epoch_start": 30.0}, FLAG_PROFILED),)
+    found = calibrate(run(between=between), START, first=2)
     assert found.outside > 0.3
     recorded = np.array([SLOWED.get(phase, 0.0) for phase in STEP_PHASES])
     recorded[STEP_PHASES.index("other")] += 30 / 4
@@ -108,7 +107,7 @@ def test_what_belongs_to_no_step_is_not_scaled_into_one():
 
 
 def test_the_time_of_a_phase_that_the_recording_does_not_show_is_not_lost():
-    found = calibration(run(), START, first=2)
+    found = calibrate(run(), START, first=2)
     recorded = np.array([SLOWED.get(phase, 0.0) for phase in STEP_PHASES])
     unseen = STEP_PHASES.index("data_wait")
     recorded[unseen] = 0.0
@@ -116,7 +115,7 @@ def test_the_time_of_a_phase_that_the_recording_does_not_show_is_not_lost():
 
 
 def test_a_part_of_the_bare_steps_can_be_kept_for_testing():
-    found = calibration(run(), START, first=2, use=lambda count: np.arange(count) % 2 == 0)
+    found = calibrate(run(), START, first=2, use=lambda count: np.arange(count) % 2 == 0)
     assert found.steps == 25
     assert found.factors["forward"] == pytest.approx(0.75)
 
@@ -124,12 +123,12 @@ def test_a_part_of_the_bare_steps_can_be_kept_for_testing():
 def test_without_a_window_or_without_bare_steps_there_is_no_calibration():
     rows = run()
     plain = rows[rows["flags"] == 0]
-    plain = plain[plain["kind"] != Kind.WINDOW]
-    assert calibration(plain, START) is None
+    plain = plain[plain["kind"] != RowKind.WINDOW]
+    assert calibrate(plain, START) is None
     inside = rows[rows["flags"] > 0]
-    first = rows[rows["kind"] == Kind.WINDOW][:1]
-    assert calibration(np.concatenate((first, inside)), START) is None
-    assert calibration(rows[:0], START) is None
+    first = rows[rows["kind"] == RowKind.WINDOW][:1]
+    assert calibrate(np.concatenate((first, inside)), START) is None
+    assert calibrate(rows[:0], START) is None
 
 
 def test_clocks_of_another_number_of_steps_are_averaged():
@@ -143,15 +142,15 @@ def held_up(free=5, after=40):
     """A run beside a device whose queue is full in all steps but some after the windows."""
     held = BARE | {"forward": 6.0, "backward": 8.0}
     rows = run(bare=held, device=2.0, after=0)
-    steps = [row(Kind.STEP, BARE, device=2.0) for _ in range(free)]
-    steps += [row(Kind.STEP, held, device=2.0) for _ in range(after)]
+    steps = [row(RowKind.STEP, BARE, device=2.0) for _ in range(free)]
+    steps += [row(RowKind.STEP, held, device=2.0) for _ in range(after)]
     more = table(steps)
     more["end_ns"] += rows["end_ns"][-1] - START
     return np.concatenate([rows, more])
 
 
 def test_a_host_that_a_full_queue_holds_up_is_known_by_the_steps_after_the_window():
-    found = calibration(held_up(), START, first=20)
+    found = calibrate(held_up(), START, first=20)
     held = found.beside(found.step_ms)
     assert held.held
     assert held.bare_ms["forward"] == pytest.approx(3)
@@ -164,7 +163,7 @@ def test_a_host_that_a_full_queue_holds_up_is_known_by_the_steps_after_the_windo
 
 
 def test_a_host_beside_an_idle_device_is_taken_as_its_clocks_say():
-    found = calibration(held_up(), START, first=20)
+    found = calibrate(held_up(), START, first=20)
     assert found.beside(0.9 * found.step_ms) is found
     assert found.bare_ms["forward"] == pytest.approx(6, rel=0.1)
 
@@ -173,19 +172,19 @@ def test_some_steps_that_took_far_longer_do_not_hide_a_device_that_sets_the_pace
     rows = held_up()
     rows["end_ns"][-1] += 60 * MS
     rows["wait_ns"][-1] += 60 * MS
-    found = calibration(rows, START, first=20)
+    found = calibrate(rows, START, first=20)
     assert found.step_ms > found.usual_ms / 0.95
     assert found.beside(found.usual_ms).held
 
 
 def test_a_held_up_host_that_is_never_free_is_scaled_by_a_prior():
-    found = calibration(held_up(free=1), START, first=20)
+    found = calibrate(held_up(free=1), START, first=20)
     held = found.beside(found.step_ms)
     assert not held.held
-    assert held.factors["forward"] == BARE_HOST
+    assert held.factors["forward"] == BARE_HOST_SHARE
     assert held.factors["other"] == found.factors["other"]
-    assert calibration(run(device=2.0, after=1), START, first=2).free_ms == {}
-    assert calibration(run(), START, first=2).free_ms == {}
+    assert calibrate(run(device=2.0, after=1), START, first=2).free_ms == {}
+    assert calibrate(run(), START, first=2).free_ms == {}
 
 
 def test_what_recording_does_not_stretch_stays_and_the_phase_as_a_whole_follows_the_clocks():

@@ -7,21 +7,26 @@ import pytest
 from recordings import recorded
 from whatif_tasks import FETCH, host, launch, make, wait
 
+from stepscope.analyze.replay import changes
+from stepscope.analyze.replay.changes import wait_kind_of
+from stepscope.analyze.replay.model import build_model
+from stepscope.analyze.replay.simulator import replay_tasks
+from stepscope.analyze.replay.tasks import (
+    LoaderQueue,
+    StretchKind,
+    WaitKind,
+    select_copies,
+    select_kernels,
+)
+from stepscope.analyze.replay.tasks import select_host as host_time
 from stepscope.analyze.timeline.steps import find_steps
-from stepscope.analyze.whatif import changes
-from stepscope.analyze.whatif.changes_host import waited_kind
-from stepscope.analyze.whatif.model import build
-from stepscope.analyze.whatif.replay import replay
-from stepscope.analyze.whatif.select import copies, kernels
-from stepscope.analyze.whatif.select import host as host_time
-from stepscope.analyze.whatif.tasks import Did, Loader, Waited
 from stepscope.record.timeline import DeviceKind
 
 
 def step_us(tasks, *apply):
     for change in apply:
         tasks = change(tasks)
-    return replay(tasks).step_ms * 1e3
+    return replay_tasks(tasks).step_ms * 1e3
 
 
 def upload(us, **about):
@@ -30,7 +35,7 @@ def upload(us, **about):
 
 
 def test_dropping_a_wait_gains_what_the_host_waited():
-    tasks = make(host(300), launch(400), wait(Waited.ITEM), host(200))
+    tasks = make(host(300), launch(400), wait(WaitKind.ITEM), host(200))
     assert step_us(tasks) == pytest.approx(901, abs=2)
     assert step_us(tasks, changes.drop_waits("item")) == pytest.approx(500)
     assert step_us(tasks, changes.drop_waits("nonzero")) == pytest.approx(901, abs=2)
@@ -38,11 +43,11 @@ def test_dropping_a_wait_gains_what_the_host_waited():
 
 
 def test_dropping_a_wait_gains_nothing_where_the_next_one_takes_it_over():
-    tasks = make(host(100), upload(10), wait(Waited.TO_DEVICE), host(300), launch(900),
-                 wait(Waited.ITEM), host(5))  # fmt: skip
-    before, after = step_us(tasks), step_us(tasks, changes.drop_waits(Waited.ITEM))
+    tasks = make(host(100), upload(10), wait(WaitKind.TO_DEVICE), host(300), launch(900),
+                 wait(WaitKind.ITEM), host(5))  # fmt: skip
+    before, after = step_us(tasks), step_us(tasks, changes.drop_waits(WaitKind.ITEM))
     assert 0.9 < after / before < 1.0
-    both = step_us(tasks, changes.drop_waits(Waited.ITEM), changes.unblock_copies())
+    both = step_us(tasks, changes.drop_waits(WaitKind.ITEM), changes.unblock_copies())
     assert both < after
     assert both == pytest.approx(912, abs=5)  # the device alone
 
@@ -50,19 +55,19 @@ def test_dropping_a_wait_gains_nothing_where_the_next_one_takes_it_over():
 @pytest.mark.parametrize(
     ("word", "kind"),
     [
-        ("item", Waited.ITEM),
-        ("bool", Waited.ITEM),
-        ("cpu", Waited.TO_HOST),
-        ("to('cpu')", Waited.TO_HOST),
-        ("pageable copy", Waited.TO_DEVICE),
-        ("masked_select", Waited.SHAPE),
-        ("Event.synchronize", Waited.SYNCHRONIZE),
-        ("empty_cache", Waited.FREE),
+        ("item", WaitKind.ITEM),
+        ("bool", WaitKind.ITEM),
+        ("cpu", WaitKind.TO_HOST),
+        ("to('cpu')", WaitKind.TO_HOST),
+        ("pageable copy", WaitKind.TO_DEVICE),
+        ("masked_select", WaitKind.SHAPE),
+        ("Event.synchronize", WaitKind.SYNCHRONIZE),
+        ("empty_cache", WaitKind.FREE),
         ("something", None),
     ],
 )
 def test_words_of_show_are_kinds_of_waits(word, kind):
-    assert waited_kind(word) is kind
+    assert wait_kind_of(word) is kind
 
 
 def test_an_unknown_kind_of_wait_drops_none():
@@ -71,7 +76,7 @@ def test_an_unknown_kind_of_wait_drops_none():
 
 
 def test_copies_that_do_not_block_run_behind_the_host_and_faster():
-    tasks = make(host(50), upload(600), wait(Waited.TO_DEVICE, work=0), host(500), launch(100))
+    tasks = make(host(50), upload(600), wait(WaitKind.TO_DEVICE, work=0), host(500), launch(100))
     assert step_us(tasks) > 1150
     freed = step_us(tasks, changes.unblock_copies(faster=3))
     assert freed == pytest.approx(550)
@@ -84,27 +89,31 @@ def test_copies_on_a_stream_of_their_own_run_beside_compute():
 
 
 def test_host_time_is_scaled_removed_and_dropped_by_name_or_kind():
-    tasks = make(host(100, name="aten::a"), host(50, did=Did.GAP, name="gap"), host(30, "other"))
+    tasks = make(
+        host(100, name="aten::a"), host(50, did=StretchKind.GAP, name="gap"), host(30, "other")
+    )
     assert step_us(tasks, changes.scale_host(host_time(phase="forward"), 0.5)) == pytest.approx(105)
-    assert step_us(tasks, changes.remove_host(host_time(Did.GAP), 0.4)) == pytest.approx(160)
+    assert step_us(tasks, changes.remove_host(host_time(StretchKind.GAP), 0.4)) == pytest.approx(
+        160
+    )
     assert step_us(tasks, changes.drop_host("^aten::a$")) == pytest.approx(80)
-    assert step_us(tasks, changes.drop_host(None, Did.GAP)) == pytest.approx(130)
+    assert step_us(tasks, changes.drop_host(None, StretchKind.GAP)) == pytest.approx(130)
     assert step_us(tasks, changes.scale_phase("other", 2)) == pytest.approx(210)
 
 
 def test_without_launch_cost_the_device_is_left():
     tasks = make(*[i for _ in range(20) for i in (host(30), launch(10))], host(40, "other"))
     assert step_us(tasks) == pytest.approx(640)
-    assert step_us(tasks, changes.no_launch_cost(launch_ns=5e3)) == pytest.approx(212, abs=5)
-    assert step_us(tasks, changes.no_launch_cost("backward", launch_ns=0)) == pytest.approx(640)
-    half = step_us(tasks, changes.no_launch_cost(launch_ns=0, keep=0.5))
+    assert step_us(tasks, changes.drop_launch_cost(launch_ns=5e3)) == pytest.approx(212, abs=5)
+    assert step_us(tasks, changes.drop_launch_cost("backward", launch_ns=0)) == pytest.approx(640)
+    half = step_us(tasks, changes.drop_launch_cost(launch_ns=0, keep=0.5))
     assert half == pytest.approx(340)
 
 
 def test_no_graph_is_captured_over_a_result_whose_size_is_waited_for():
-    sized = wait(Waited.SHAPE)
+    sized = wait(WaitKind.SHAPE)
     tasks = make(host(50), launch(10), sized, host(50), launch(10), host(40, "backward"))
-    graph = changes.no_launch_cost(launch_ns=0)
+    graph = changes.drop_launch_cost(launch_ns=0)
     waited = step_us(tasks)
     assert step_us(tasks, graph) == pytest.approx(waited - 40)
     assert step_us(tasks, changes.drop_waits("nonzero"), graph) < 30
@@ -112,15 +121,17 @@ def test_no_graph_is_captured_over_a_result_whose_size_is_waited_for():
 
 def test_kernels_are_scaled_by_category_and_by_each_their_own_factor():
     tasks = make(host(1), launch(100), host(1), launch(60, category="pointwise"))
-    halved = changes.scale_kernels(kernels("matmul"), 0.5)
+    halved = changes.scale_kernels(select_kernels("matmul"), 0.5)
     assert step_us(tasks, halved) == pytest.approx(112, abs=1)
-    each = changes.scale_kernels(kernels(), lambda t: np.where(t.work.category == 1, 0.1, 1.0))
+    each = changes.scale_kernels(
+        select_kernels(), lambda t: np.where(t.work.category == 1, 0.1, 1.0)
+    )
     assert step_us(tasks, each) == pytest.approx(72, abs=1)
 
 
 def test_communication_is_never_scaled():
     tasks = make(host(1), launch(100, category="communication"))
-    assert step_us(tasks, changes.scale_kernels(kernels(), 0.1)) == pytest.approx(101, abs=1)
+    assert step_us(tasks, changes.scale_kernels(select_kernels(), 0.1)) == pytest.approx(101, abs=1)
 
 
 def test_neighbours_merge_into_one_kernel_and_their_operators_go():
@@ -135,7 +146,7 @@ def test_neighbours_merge_into_one_kernel_and_their_operators_go():
     assert merged.work.gone.tolist() == [False, True, False, False]
     assert merged.work.duration[0] == 30_000
     assert step_us(merged) == pytest.approx(120)
-    summed = changes.merge_kernels(kernels("pointwise"), keep=0.5)(tasks)
+    summed = changes.merge_kernels(select_kernels("pointwise"), keep=0.5)(tasks)
     assert summed.work.duration[[0, 3]].tolist() == [25_000, 12_500]
 
 
@@ -149,7 +160,7 @@ def test_a_fused_optimizer_is_one_kernel_and_a_few_launches():
     tasks = make(host(100), launch(50),
                  *[i for _ in range(30) for i in (host(20, "optimizer"), launch(4))])  # fmt: skip
     assert step_us(tasks) == pytest.approx(700)
-    fused = changes.fused_optimizer(device_factor=0.25, host_ns=100e3)(tasks)
+    fused = changes.fuse_optimizer(device_factor=0.25, host_ns=100e3)(tasks)
     assert (~fused.work.gone).sum() == 2
     assert fused.work.duration[1] == pytest.approx(30_000)
     assert step_us(fused) == pytest.approx(200)
@@ -157,40 +168,46 @@ def test_a_fused_optimizer_is_one_kernel_and_a_few_launches():
 
 def test_a_fused_optimizer_never_costs_more_host_time_than_the_one_it_replaces():
     tasks = make(host(100), launch(50), host(20, "optimizer"), launch(4))
-    assert step_us(tasks, changes.fused_optimizer()) <= step_us(tasks)
+    assert step_us(tasks, changes.fuse_optimizer()) <= step_us(tasks)
 
 
 def test_changes_of_the_loader():
-    loader = Loader(8.0, 0, cores=16, hand_over_ms=0.1, measured=0)
+    loader = LoaderQueue(8.0, 0, cores=16, hand_over_ms=0.1, measured=0)
     tasks = make(host(0, "data_wait"), FETCH, host(1000), loader=loader)
-    assert step_us(tasks, changes.workers(4)) == pytest.approx(2000)
-    assert step_us(tasks, changes.batch_time(0.25)) == pytest.approx(3000)
-    assert step_us(tasks, changes.workers(4), changes.batch_time(0.25)) == pytest.approx(1100)
+    assert step_us(tasks, changes.set_workers(4)) == pytest.approx(2000)
+    assert step_us(tasks, changes.scale_batch_time(0.25)) == pytest.approx(3000)
+    assert step_us(tasks, changes.set_workers(4), changes.scale_batch_time(0.25)) == pytest.approx(
+        1100
+    )
     assert step_us(tasks, changes.scale_phase("data_wait", 0.5)) == pytest.approx(5000)
-    assert step_us(tasks, changes.remove_phase("data_wait")) == pytest.approx(1000)
-    assert changes.prefetch(7)(tasks).loader.prefetch == 7
+    assert step_us(tasks, changes._remove_phase("data_wait")) == pytest.approx(1000)
+    assert changes._set_prefetch(7)(tasks).loader.prefetch == 7
 
 
-@pytest.mark.parametrize("change", [changes.workers(4), changes.prefetch(4), changes.batch_time(2)])
+@pytest.mark.parametrize(
+    "change", [changes.set_workers(4), changes._set_prefetch(4), changes.scale_batch_time(2)]
+)
 def test_without_a_loader_its_changes_change_nothing(change):
     tasks = make(host(100))
     assert change(tasks) is tasks
 
 
 EVERY = [
-    changes.drop_waits(), changes.unblock_copies(2), changes.overlap_copies(), changes.workers(4),
-    changes.scale_kernels(kernels("matmul"), 0.5), changes.scale_copies("HtoD", 0.5),
-    changes.merge_kernels(kernels()), changes.fuse_pointwise(),
-    changes.remove_host(host_time(Did.GAP)), changes.drop_host("aten::"), changes.no_launch_cost(),
-    changes.scale_phase("forward", 0.5), changes.remove_phase("optimizer"),
-    changes.fused_optimizer(0.5),
+    changes.drop_waits(), changes.unblock_copies(2), changes.overlap_copies(),
+    changes.set_workers(4),
+    changes.scale_kernels(select_kernels("matmul"), 0.5), changes.scale_copies("HtoD", 0.5),
+    changes.merge_kernels(select_kernels()), changes.fuse_pointwise(),
+    changes.remove_host(host_time(StretchKind.GAP)), changes.drop_host("aten::"),
+    changes.drop_launch_cost(),
+    changes.scale_phase("forward", 0.5), changes._remove_phase("optimizer"),
+    changes.fuse_optimizer(0.5),
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def real():
     timeline = recorded("resnet50_b64_h200")
-    return build(timeline, find_steps(timeline).steps[1:4])
+    return build_model(timeline, find_steps(timeline).steps[1:4])
 
 
 @pytest.mark.parametrize("change", EVERY, ids=lambda change: change.__qualname__.split(".")[0])
@@ -206,5 +223,5 @@ def test_no_change_touches_the_tasks_it_was_given_or_slows_the_step(real, change
 
 
 def test_copies_are_told_by_direction(real):
-    assert copies("HtoD")(real.tasks).sum() == 6  # images and labels of three steps
-    assert copies("DtoH")(real.tasks).sum() == 3
+    assert select_copies("HtoD")(real.tasks).sum() == 6  # images and labels of three steps
+    assert select_copies("DtoH")(real.tasks).sum() == 3

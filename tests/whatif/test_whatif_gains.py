@@ -9,14 +9,13 @@ from cases import Document, case, dataset, kernel, show, trace
 from recordings import recorded
 from whatif_tasks import host, make
 
-from stepscope.analyze.timeline.document import analyse
-from stepscope.analyze.whatif.gains import GAINS, NOT_IN_A_STEP, change_for
-from stepscope.analyze.whatif.gains_factors import bounded, by_operator
-from stepscope.analyze.whatif.gains_known import ceilings
-from stepscope.analyze.whatif.replay import replay
-from stepscope.analyze.whatif.tasks import Loader
+from stepscope.analyze.replay.gains import GAINS, NOT_IN_A_STEP, change_for
+from stepscope.analyze.replay.known import device_limits, factors_by_operator, time_at_bound
+from stepscope.analyze.replay.simulator import replay_tasks
+from stepscope.analyze.replay.tasks import LoaderQueue
+from stepscope.analyze.timeline.document import analyze_timeline
 from stepscope.diagnose.case import Case, case_of_trace
-from stepscope.fixes.catalogue import NAMES
+from stepscope.fixes.registry import FIX_NAMES
 from stepscope.hardware.ceiling_cache import save_ceilings
 
 MS = 1_000_000
@@ -26,7 +25,7 @@ H200 = {"fp32": 50e12, "tf32": 400e12, "bf16": 700e12}
 @cache
 def of_recording(name: str) -> Case:
     timeline = recorded(name)
-    found = case_of_trace(analyse(timeline), timeline)
+    found = case_of_trace(analyze_timeline(timeline), timeline)
     assert found is not None
     return found
 
@@ -67,11 +66,11 @@ def on_host(*rows: tuple[str, int, float]) -> Document:
 
 
 def test_every_fix_is_known_or_said_not_to_show_in_a_step():
-    assert set(GAINS) | set(NOT_IN_A_STEP) == set(NAMES)
+    assert set(GAINS) | set(NOT_IN_A_STEP) == set(FIX_NAMES)
     assert not set(GAINS) & set(NOT_IN_A_STEP)
 
 
-@pytest.mark.parametrize("fix", NAMES)
+@pytest.mark.parametrize("fix", FIX_NAMES)
 def test_empty_documents_give_changes_or_none_and_never_raise(fix):
     for device in ("cuda", "cpu"):
         for one in (case(device), case(device, show={}, trace={}), case(device, show=show(device))):
@@ -141,7 +140,7 @@ def optimizer_share(one: Case, fix: str, value: str | None = None) -> float:
     tasks = make(host(1000), host(10_000, "optimizer"))
     for change in changes:
         tasks = change(tasks)
-    return float((replay(tasks).step_ms - 1.0) / 10.0)
+    return float((replay_tasks(tasks).step_ms - 1.0) / 10.0)
 
 
 def test_no_ceiling_keeps_a_fused_optimizer_slower_than_the_present_ones_rate(
@@ -176,23 +175,23 @@ def test_bf16_on_a_processor_only_where_it_was_measured_to_be_faster(monkeypatch
 
 def test_a_processors_ceilings_are_those_of_its_model(monkeypatch, tmp_path):
     measured(monkeypatch, tmp_path, fp32=1.0, bf16=4.0, spread=0.0)
-    assert ceilings(case("cpu", show=show("cpu"))).bytes_per_s == 50e9
+    assert device_limits(case("cpu", show=show("cpu"))).bytes_per_s == 50e9
     other = show("cpu", config={"machine": {"cpu": {"model": "another"}}})
-    assert ceilings(case("cpu", show=other)).flops_per_s == {}
+    assert device_limits(case("cpu", show=other)).flops_per_s == {}
 
 
 def test_a_row_keeps_what_its_ceiling_does_not_explain():
     row = {"time_ns": 10 * MS, "least_ns": 3 * MS, "kernels": 10}
-    assert bounded(row, 1.5 * MS, rest=0.5) == pytest.approx(1.5 / 0.75 * MS + 6 * MS * 0.5)
-    assert bounded(row | {"least_ns": None}, MS, rest=0.5) is None
+    assert time_at_bound(row, 1.5 * MS, rest=0.5) == pytest.approx(1.5 / 0.75 * MS + 6 * MS * 0.5)
+    assert time_at_bound(row | {"least_ns": None}, MS, rest=0.5) is None
     short = {"time_ns": 20_000, "least_ns": 100, "kernels": 10}
-    assert bounded(short, 50, rest=0.1) is None  # no kernel is shorter than 2 µs
+    assert time_at_bound(short, 50, rest=0.1) is None  # no kernel is shorter than 2 µs
 
 
 def test_operators_are_weighed_by_the_time_of_their_shapes():
     rows = [{"name": "aten::mm", "time_ns": 30}, {"name": "aten::mm", "time_ns": 10},
             {"name": "aten::add", "time_ns": 5}]  # fmt: skip
-    factors = by_operator(rows, lambda row: 10.0 if row["time_ns"] == 30 else None)
+    factors = factors_by_operator(rows, lambda row: 10.0 if row["time_ns"] == 30 else None)
     assert factors == {"aten::mm": 0.5}
 
 
@@ -200,7 +199,7 @@ def test_cached_samples_leave_collating():
     model: Any = of_recording("resnet18_b32_h200").model
     changes = change_for("cache", None, case(show=show(pipeline=[dataset()])))
     assert changes is not None
-    loader = changes[0](replace(model.tasks, loader=Loader(10.0, 0))).loader
+    loader = changes[0](replace(model.tasks, loader=LoaderQueue(10.0, 0))).loader
     assert loader is not None
     assert loader.batch_ms == pytest.approx(10.0 * (0.1 + 0.02))
 

@@ -7,17 +7,14 @@ import numpy as np
 import pytest
 from recordings import recorded
 
+from stepscope.analyze.replay import changes
+from stepscope.analyze.replay.calibration import Calibration
+from stepscope.analyze.replay.host_chain import host_chain, label_stretches
+from stepscope.analyze.replay.model import build_model, model_of_trace
+from stepscope.analyze.replay.tasks import StretchKind, WaitKind, select_host
 from stepscope.analyze.timeline.steps import find_steps
-from stepscope.analyze.whatif import changes
-from stepscope.analyze.whatif.calibrate import Calibration
-from stepscope.analyze.whatif.chain import host_chain
-from stepscope.analyze.whatif.labels import label
-from stepscope.analyze.whatif.model import build
-from stepscope.analyze.whatif.ofrun import model_of_trace
-from stepscope.analyze.whatif.select import host
-from stepscope.analyze.whatif.tasks import Did, Waited
-from stepscope.record.rows import STEP_PHASES
-from stepscope.record.timeline import DeviceEvents, HostEvents, MemoryEvents, events
+from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.timeline import DeviceEvents, HostEvents, MemoryEvents, make_events
 
 
 def recorded_ms(steps):
@@ -27,7 +24,7 @@ def recorded_ms(steps):
 def model_of(name):
     timeline = recorded(name)
     steps = find_steps(timeline).steps
-    return build(timeline, steps), steps
+    return build_model(timeline, steps), steps
 
 
 @pytest.mark.parametrize(
@@ -63,7 +60,7 @@ def test_with_its_waits_deleted_the_replay_misses_the_recorded_step():
 
 def test_without_the_gaps_between_operators_the_replay_misses_by_far():
     model, steps = model_of("gpt_b4x1024_bf16_h200")
-    gaps = changes.remove_host(host(Did.GAP))
+    gaps = changes.remove_host(select_host(StretchKind.GAP))
     assert model.replay(gaps).step_ms < 0.9 * recorded_ms(steps)
 
 
@@ -74,9 +71,9 @@ def test_when_work_was_recorded_to_start_does_not_matter(seed):
     steps = find_steps(timeline).steps
     jitter = np.random.default_rng(seed).integers(0, 40_000, len(timeline.device)).cumsum()
     moved = replace(timeline.device, start=timeline.device.start + jitter)
-    other = build(replace(timeline, device=moved), steps)
-    model = build(timeline, steps)
-    for change in ((), (changes.drop_waits(),), (changes.no_launch_cost(),)):
+    other = build_model(replace(timeline, device=moved), steps)
+    model = build_model(timeline, steps)
+    for change in ((), (changes.drop_waits(),), (changes.drop_launch_cost(),)):
         assert other.replay(*change) == model.replay(*change)
 
 
@@ -85,14 +82,17 @@ def test_durations_do_matter():
     steps = find_steps(timeline).steps
     device = timeline.device
     longer = replace(device, start=device.start * 11 // 10, duration=device.duration * 11 // 10)
-    grown = build(replace(timeline, device=longer), steps).step_ms / build(timeline, steps).step_ms
+    grown = (
+        build_model(replace(timeline, device=longer), steps).step_ms
+        / build_model(timeline, steps).step_ms
+    )
     assert grown == pytest.approx(1.1, abs=0.01)
 
 
 def test_work_launched_before_the_window_is_left_out():
     timeline = recorded("resnet50_b64_h200")
     steps = find_steps(timeline).steps
-    part = build(timeline, steps[2:4])
+    part = build_model(timeline, steps[2:4])
     launched = timeline.host.start[timeline.device.launch[part.tasks.work.event]]
     assert launched.min() >= steps[2].start_ns
     assert launched.max() < steps[3].end_ns
@@ -101,10 +101,10 @@ def test_work_launched_before_the_window_is_left_out():
 
 def test_waits_are_told_apart():
     model, _ = model_of("resnet50_b64_h200")
-    kinds = np.bincount(model.tasks.waits.what, minlength=len(Waited))
-    assert kinds[Waited.TO_DEVICE] == 18  # three a step
-    assert kinds[Waited.ITEM] >= 5
-    assert kinds[Waited.OTHER] == 0
+    kinds = np.bincount(model.tasks.waits.what, minlength=len(WaitKind))
+    assert kinds[WaitKind.TO_DEVICE] == 18  # three a step
+    assert kinds[WaitKind.ITEM] >= 5
+    assert kinds[WaitKind.OTHER] == 0
     assert (model.tasks.waits.stream == -1).all()  # the recording carries no stream of a wait
 
 
@@ -121,7 +121,7 @@ def test_kernels_that_overlapped_on_their_stream_still_may():
     assert (model.tasks.work.overlaps > 0).sum() > 50
     none = replace(model.tasks.work, overlaps=np.zeros(len(model.tasks.work)))
     slower = replace(model, tasks=replace(model.tasks, work=none))
-    free = (changes.no_launch_cost(), changes.drop_waits())
+    free = (changes.drop_launch_cost(), changes.drop_waits())
     assert slower.replay(*free).step_ms > model.replay(*free).step_ms
 
 
@@ -151,7 +151,7 @@ def slowed(timeline, steps, by):
     """The recording as a slower recorder would have it: host time stretched phase by phase."""
     chain = host_chain(timeline, steps[0].start_ns, steps[-1].end_ns)
     step = np.searchsorted([one.start_ns for one in steps], chain.start, "right") - 1
-    phases = label(timeline, chain, step, None).phase
+    phases = label_stretches(timeline, chain, step, None).phase
     stretch = np.array([by[phase] for phase in STEP_PHASES])[phases]
     old = np.append(chain.start, chain.end[-1])
     new = np.append(0, np.cumsum(chain.duration * stretch)) + old[0]
@@ -188,13 +188,13 @@ def test_the_clocks_factors_give_the_step_before_recording_slowed_it(name):
     """Not so without them, with one factor for all, or with a dependency taken away."""
     timeline = recorded(name)
     steps = find_steps(timeline).steps[1:-1]
-    truth = build(timeline, steps).step_ms
+    truth = build_model(timeline, steps).step_ms
     heavy, marks = slowed(timeline, steps, SLOWER)
-    calibrated = build(heavy, marks, clocks_say({p: 1 / f for p, f in SLOWER.items()}, truth))
+    calibrated = build_model(heavy, marks, clocks_say({p: 1 / f for p, f in SLOWER.items()}, truth))
     assert calibrated.calibrated
     assert calibrated.step_ms == pytest.approx(truth, rel=0.03)
-    assert build(heavy, marks).step_ms > 1.2 * truth
-    one = build(heavy, marks, clocks_say(dict.fromkeys(STEP_PHASES, 1 / 1.8), truth)).step_ms
+    assert build_model(heavy, marks).step_ms > 1.2 * truth
+    one = build_model(heavy, marks, clocks_say(dict.fromkeys(STEP_PHASES, 1 / 1.8), truth)).step_ms
     assert abs(one / truth - 1) > 0.03
     if name == "resnet50_b64_h200":
         assert calibrated.replay(changes.drop_waits()).step_ms < 0.96 * truth
@@ -204,8 +204,8 @@ def test_without_host_events_there_is_no_model():
     timeline = recorded("resnet18_b32_h200")
     empty = replace(
         timeline,
-        host=events(HostEvents, start=[]),
-        device=events(DeviceEvents, start=[]),
-        memory=events(MemoryEvents, time=[]),
+        host=make_events(HostEvents, start=[]),
+        device=make_events(DeviceEvents, start=[]),
+        memory=make_events(MemoryEvents, time=[]),
     )
-    assert build(empty, find_steps(timeline).steps) is None
+    assert build_model(empty, find_steps(timeline).steps) is None

@@ -10,14 +10,13 @@ from zipfile import ZipFile
 
 import pytest
 
+from stepscope.analyze.replay import changes
+from stepscope.analyze.replay.calibration import Calibration, read_calibration
+from stepscope.analyze.replay.model import build_model, model_of_run, run_loader
 from stepscope.analyze.timeline.steps import find_steps
-from stepscope.analyze.whatif import changes
-from stepscope.analyze.whatif.calibrate import Calibration, read_calibration
-from stepscope.analyze.whatif.model import build
-from stepscope.analyze.whatif.ofrun import model_of_run, run_loader
-from stepscope.record.rows import STEP_PHASES
+from stepscope.record.row_log import STEP_PHASES
 from stepscope.store.folder import read_run
-from stepscope.trace.kineto import read_kineto
+from stepscope.trace.kineto.read import read_kineto
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.zip"))
 
@@ -45,7 +44,7 @@ def test_the_calibrated_replay_meets_the_bare_step(folder):
 def test_without_calibration_the_replay_misses_the_bare_step(folder):
     timeline = read_kineto(folder / "window.pt.trace.json.gz", processes=1)
     clocks = read_calibration(folder, read_run(folder))
-    plain = build(timeline, find_steps(timeline).steps)
+    plain = build_model(timeline, find_steps(timeline).steps)
     assert abs(plain.step_ms / clocks.step_ms - 1) > 0.05
     assert not plain.calibrated
 
@@ -54,7 +53,7 @@ def test_without_its_batches_the_replay_misses_the_bare_step(folder):
     model = model_of_run(folder)
     clocks = read_calibration(folder, read_run(folder))
     assert len(model.tasks.fetches) == model.tasks.steps
-    lost = model.replay(changes.remove_phase("data_wait")).step_ms
+    lost = model.replay(changes._remove_phase("data_wait")).step_ms
     assert lost < 0.97 * clocks.step_ms
 
 

@@ -3,24 +3,24 @@
 import pytest
 from whatif_tasks import FETCH, host, launch, make, wait
 
-from stepscope.analyze.whatif import changes
-from stepscope.analyze.whatif.priors import (
+from stepscope.analyze.replay import changes
+from stepscope.analyze.replay.simulator import host_times, replay_tasks, run_tiles
+from stepscope.analyze.replay.tasks import (
     BETWEEN_NS,
     GRAPH_BETWEEN_NS,
     HAND_OVER_MS_PER_MB,
     LATENCY_NS,
     PINNING_MS_PER_MB,
-    RECYCLED,
+    RECYCLED_SHARE,
     WORKER_MS_PER_MB,
+    LoaderQueue,
 )
-from stepscope.analyze.whatif.replay import host_times, replay, run_tiles
-from stepscope.analyze.whatif.tasks import Loader
 
 _PAUSE, _GRAPH_PAUSE, _LATENCY = BETWEEN_NS / 1e3, GRAPH_BETWEEN_NS / 1e3, LATENCY_NS / 1e3
 
 
 def step_us(*items, **about):
-    return replay(make(*items, **about)).step_ms * 1e3
+    return replay_tasks(make(*items, **about)).step_ms * 1e3
 
 
 def test_without_a_device_the_step_is_the_host_chain_gaps_included():
@@ -28,21 +28,21 @@ def test_without_a_device_the_step_is_the_host_chain_gaps_included():
 
 
 def test_a_host_that_is_slower_than_the_device_sets_the_pace():
-    found = replay(make(host(500), launch(200), host(500), launch(100)))
+    found = replay_tasks(make(host(500), launch(200), host(500), launch(100)))
     assert found.step_ms == pytest.approx(1.0)
     assert found.limited_by == "host"
     assert found.device_ms == pytest.approx(0.3 + 2 * _PAUSE / 1e3)
 
 
 def test_a_host_that_runs_ahead_does_not_make_the_step_shorter_than_the_device():
-    found = replay(make(host(100), launch(400), host(100), launch(500)))
+    found = replay_tasks(make(host(100), launch(400), host(100), launch(500)))
     assert found.step_ms * 1e3 == pytest.approx(900 + 2 * _PAUSE)
     assert found.limited_by == "device"
     assert found.host_ms == pytest.approx(0.2)
 
 
 def test_waiting_for_the_device_makes_host_and_device_take_turns():
-    found = replay(make(host(300), launch(400), wait(), host(200)))
+    found = replay_tasks(make(host(300), launch(400), wait(), host(200)))
     assert found.step_ms * 1e3 == pytest.approx(300 + _LATENCY + 400 + 200)
     assert found.limited_by == "turns"
 
@@ -96,7 +96,7 @@ def test_the_host_runs_ahead_only_as_far_as_the_queue_reaches(queue):
         assert ahead / 1e3 == pytest.approx(300, abs=10)  # two in the queue, one at work
     else:
         assert ahead / 1e3 > 7000
-    assert replay(tasks).step_ms * 1e3 == pytest.approx(400 + 4 * _PAUSE)
+    assert replay_tasks(tasks).step_ms * 1e3 == pytest.approx(400 + 4 * _PAUSE)
 
 
 def test_a_full_queue_holds_up_the_host_where_it_has_something_else_to_do():
@@ -117,16 +117,16 @@ def test_what_a_window_leaves_on_the_device_leads_into_the_next_tile():
 
 
 def test_a_batch_made_by_the_host_is_host_time():
-    loader = Loader(batch_ms=2.0, workers=0, cores=8)
-    found = replay(make(host(0, "data_wait"), FETCH, host(1000), loader=loader))
+    loader = LoaderQueue(batch_ms=2.0, workers=0, cores=8)
+    found = replay_tasks(make(host(0, "data_wait"), FETCH, host(1000), loader=loader))
     assert found.step_ms == pytest.approx(3.0)
     assert found.limited_by == "host"
 
 
 def test_workers_hide_batches_behind_compute_or_set_the_pace():
     def step(workers, batch_ms=8.0):
-        loader = Loader(batch_ms, workers, cores=16, hand_over_ms=0.2, measured=0)
-        return replay(make(host(0, "data_wait"), FETCH, host(1000), loader=loader))
+        loader = LoaderQueue(batch_ms, workers, cores=16, hand_over_ms=0.2, measured=0)
+        return replay_tasks(make(host(0, "data_wait"), FETCH, host(1000), loader=loader))
 
     assert step(0).step_ms == pytest.approx(9.0)
     assert step(4).step_ms == pytest.approx(2.0)
@@ -137,16 +137,18 @@ def test_workers_hide_batches_behind_compute_or_set_the_pace():
 
 def test_more_workers_than_cores_make_no_more_batches():
     def step(workers):
-        loader = Loader(8.0, workers, cores=4, hand_over_ms=0.0, measured=1)
-        return replay(make(host(0, "data_wait"), FETCH, host(10), loader=loader)).step_ms
+        loader = LoaderQueue(8.0, workers, cores=4, hand_over_ms=0.0, measured=1)
+        return replay_tasks(make(host(0, "data_wait"), FETCH, host(10), loader=loader)).step_ms
 
     assert step(4) == pytest.approx(step(16))
 
 
 def test_workers_that_wait_need_no_core_of_their_own():
     def step(workers, processor):
-        loader = Loader(8.0, workers, cores=2, hand_over_ms=0.0, processor=processor, measured=0)
-        return replay(make(host(0, "data_wait"), FETCH, host(10), loader=loader)).step_ms
+        loader = LoaderQueue(
+            8.0, workers, cores=2, hand_over_ms=0.0, processor=processor, measured=0
+        )
+        return replay_tasks(make(host(0, "data_wait"), FETCH, host(10), loader=loader)).step_ms
 
     assert 4.0 <= step(8, 1.0) < 4.6
     assert step(8, 0.05) == pytest.approx(1.0)
@@ -155,10 +157,10 @@ def test_workers_that_wait_need_no_core_of_their_own():
 
 def test_batches_of_first_workers_have_to_be_carried_over():
     def step(workers, measured, batch_mb):
-        loader = Loader(
+        loader = LoaderQueue(
             8.0, workers, cores=4, hand_over_ms=0.2, batch_mb=batch_mb, measured=measured
         )
-        return replay(make(host(0, "data_wait"), FETCH, host(1000), loader=loader)).step_ms
+        return replay_tasks(make(host(0, "data_wait"), FETCH, host(1000), loader=loader)).step_ms
 
     assert step(1, 0, 0.0) == pytest.approx(8.0)
     assert step(1, 0, 10.0) == pytest.approx(8.0 + 10 * WORKER_MS_PER_MB)
@@ -169,40 +171,44 @@ def test_batches_of_first_workers_have_to_be_carried_over():
 
 def test_memory_that_was_used_before_costs_less_to_hand_over():
     def step(workers, measured, recycled=True):
-        loader = Loader(20.0, workers, cores=4, hand_over_ms=4.0, batch_mb=10.0, measured=measured)
+        loader = LoaderQueue(
+            20.0, workers, cores=4, hand_over_ms=4.0, batch_mb=10.0, measured=measured
+        )
         made = make(host(0, "data_wait"), FETCH, host(9000), loader=loader)
-        return replay(changes.recycled()(made) if recycled else made).step_ms
+        return replay_tasks(changes.recycle_batch_memory()(made) if recycled else made).step_ms
 
-    assert step(1, 0) == pytest.approx(20.0 + RECYCLED * 10 * WORKER_MS_PER_MB)
-    assert step(1, 1) == pytest.approx(20.0 - (1 - RECYCLED) * 10 * WORKER_MS_PER_MB)
+    assert step(1, 0) == pytest.approx(20.0 + RECYCLED_SHARE * 10 * WORKER_MS_PER_MB)
+    assert step(1, 1) == pytest.approx(20.0 - (1 - RECYCLED_SHARE) * 10 * WORKER_MS_PER_MB)
     gained = step(4, 4, recycled=False) - step(4, 4)
-    assert gained == pytest.approx((1 - RECYCLED) * 10 * HAND_OVER_MS_PER_MB)
+    assert gained == pytest.approx((1 - RECYCLED_SHARE) * 10 * HAND_OVER_MS_PER_MB)
     assert step(0, 0) == step(0, 0, recycled=False), "without workers nothing is handed over"
 
 
 def test_a_thread_that_pins_batches_takes_them_over_beside_the_step():
     def step(*made_so, host_us=9000):
-        loader = Loader(20.0, 16, cores=64, hand_over_ms=0.3, batch_mb=20.0, measured=0)
+        loader = LoaderQueue(20.0, 16, cores=64, hand_over_ms=0.3, batch_mb=20.0, measured=0)
         tasks = make(host(0, "data_wait"), FETCH, host(host_us), loader=loader)
         for change in made_so:
             tasks = change(tasks)
-        return replay(tasks).step_ms
+        return replay_tasks(tasks).step_ms
 
     carried = 20 * HAND_OVER_MS_PER_MB
     assert step() == pytest.approx(9.3 + carried)
-    assert step(changes.pinned()) == pytest.approx(9.3)
-    alone = step(changes.pinned(), host_us=100)
+    assert step(changes.pin_batches()) == pytest.approx(9.3)
+    alone = step(changes.pin_batches(), host_us=100)
     assert alone == pytest.approx(carried + 20 * PINNING_MS_PER_MB), "one thread does it all"
-    assert step(changes.pinned(), changes.recycled(), host_us=100) < 0.5 * alone
+    assert step(changes.pin_batches(), changes.recycle_batch_memory(), host_us=100) < 0.5 * alone
 
 
 def test_workers_take_processor_time_from_a_host_that_computes():
-    loader = Loader(2.0, 2, cores=2, host_cores=2, measured=0)
-    found = replay(make(host(0, "data_wait"), FETCH, host(3000), loader=loader))
+    loader = LoaderQueue(2.0, 2, cores=2, host_cores=2, measured=0)
+    found = replay_tasks(make(host(0, "data_wait"), FETCH, host(3000), loader=loader))
     assert found.step_ms > (2 * 3.0 + 2.0) / 2 - 1e-9
 
 
 def test_as_many_workers_as_measured_cost_what_was_measured():
-    loader = Loader(64.0, 16, cores=2, host_cores=2, hand_over_ms=0.1, late_ms=0.4, measured=16)
-    found = replay(make(host(0, "data_wait"), FETCH, host(1000), loader=loader))
+    loader = LoaderQueue(
+        64.0, 16, cores=2, host_cores=2, hand_over_ms=0.1, late_ms=0.4, measured=16
+    )
+    found = replay_tasks(make(host(0, "data_wait"), FETCH, host(1000), loader=loader))
     assert found.step_ms == pytest.approx(4.0 + 0.4)

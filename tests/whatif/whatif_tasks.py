@@ -2,13 +2,21 @@
 
 import numpy as np
 
-from stepscope.analyze.timeline.categories import CATEGORIES
-from stepscope.analyze.whatif.tasks import Did, Host, Loader, Tasks, Waited, Waits, Work
-from stepscope.record.rows import STEP_PHASES
+from stepscope.analyze.replay.tasks import (
+    DeviceTasks,
+    HostTasks,
+    LoaderQueue,
+    StretchKind,
+    Tasks,
+    WaitKind,
+    WaitTasks,
+)
+from stepscope.analyze.timeline.attribution import CATEGORIES
+from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import DeviceKind
 
 
-def host(us, phase="forward", did=Did.OPERATOR, name="aten::work", call=-1):
+def host(us, phase="forward", did=StretchKind.OPERATOR, name="aten::work", call=-1):
     return ("host", us * 1e3, STEP_PHASES.index(phase), did, name, call)
 
 
@@ -18,14 +26,14 @@ def launch(us, stream=0, category="matmul", kind=DeviceKind.KERNEL, name="kernel
             overlaps_us * 1e3, graph, call)  # fmt: skip
 
 
-def wait(what=Waited.SYNCHRONIZE, work=-1, stream=-1):
+def wait(what=WaitKind.SYNCHRONIZE, work=-1, stream=-1):
     return ("wait", what, work, stream)
 
 
 FETCH = ("fetch",)
 
 
-def make(*items, steps=1, queue=1024, loader: Loader | None = None) -> Tasks:
+def make(*items, steps=1, queue=1024, loader: LoaderQueue | None = None) -> Tasks:
     """One step, repeated `steps` times. Launches and waits stand at the end of the stretch before
     them; `after` and `work` count the launches of one step."""
     names: list[str] = []
@@ -53,7 +61,7 @@ def make(*items, steps=1, queue=1024, loader: Loader | None = None) -> Tasks:
     def column(rows, place, dtype):
         return np.array([row[place] for row in rows], dtype)
 
-    chain = Host(
+    chain = HostTasks(
         duration=column(stretches, 0, float),
         did=column(stretches, 2, np.uint8),
         phase=column(stretches, 1, np.uint8),
@@ -65,7 +73,7 @@ def make(*items, steps=1, queue=1024, loader: Loader | None = None) -> Tasks:
     size = len(works)
     after = np.array([r[6] + r[10] * per_step if r[6] >= 0 else -1 for r in works], np.int64)
     at = column(works, 0, np.int32)
-    work = Work(
+    work = DeviceTasks(
         duration=column(works, 1, float),
         at=at,
         stream=column(works, 2, np.int64),
@@ -84,7 +92,7 @@ def make(*items, steps=1, queue=1024, loader: Loader | None = None) -> Tasks:
         gone=np.zeros(size, bool),
     )
     places = column(waits, 0, np.int32)
-    stops = Waits(
+    stops = WaitTasks(
         at=places,
         what=column(waits, 1, np.uint8),
         work=column(waits, 2, np.int64),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads.catalogue import WORKLOADS, find
+from stepscope.workloads.catalogue import WORKLOADS, find_workload
 
 NAMES = [
     *("mlp", "simple_cnn", "resnet18", "resnet50", "efficientnet_b0", "vit_small", "unet", "lstm"),
@@ -19,7 +19,7 @@ NAMES = [
 
 def refused(spec):
     with pytest.raises(UsageError) as caught:
-        find(spec)
+        find_workload(spec)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -53,7 +53,7 @@ def transformers(tmp_path, monkeypatch):
 
 def test_every_built_in_model_is_there_under_its_name():
     assert sorted(WORKLOADS) == sorted(NAMES)
-    assert all(find(name).name == name for name in NAMES)
+    assert all(find_workload(name).name == name for name in NAMES)
 
 
 def test_each_has_what_its_task_needs():
@@ -67,8 +67,8 @@ def test_each_has_what_its_task_needs():
 
 
 def test_gpt_is_its_small_size():
-    assert find("gpt").options == find("gpt:small").options
-    assert find("gpt").parameters == find("gpt:small").parameters
+    assert find_workload("gpt").options == find_workload("gpt:small").options
+    assert find_workload("gpt").parameters == find_workload("gpt:small").parameters
 
 
 def test_an_unknown_name_gets_the_nearest_and_all_others():
@@ -91,7 +91,7 @@ def test_a_factory_in_a_file_is_found_without_running_the_file(tmp_path, monkeyp
         "made: int = 3\none, two = 1, 2\n\ndef make():\n    inner = 1\n\nclass Net: ...\n"
     )
     for name in ("make", "Net", "Renamed", "made", "two"):
-        workload = find(f"net.py:{name}")
+        workload = find_workload(f"net.py:{name}")
         assert workload.task == "given"
         assert dict(workload.options) == {"file": "net.py", "factory": name}
     assert refused("net.py:inner") == "net.py:inner: net.py defines no inner; it has make, Net"
@@ -102,7 +102,7 @@ def test_a_factory_in_a_file_is_found_without_running_the_file(tmp_path, monkeyp
 def test_names_that_a_star_import_may_bring_are_left_to_the_program(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text("from elsewhere import *\n")
-    assert find("net.py:anything").task == "given"
+    assert find_workload("net.py:anything").task == "given"
 
 
 def test_a_file_that_is_missing_or_not_python_is_said_to_be(tmp_path, monkeypatch):
@@ -119,7 +119,7 @@ def test_a_factory_of_a_module_is_found_without_importing_it(tmp_path, monkeypat
     (tmp_path / "zoo" / "__init__.py").write_text("raise RuntimeError('imported')\n")
     (package / "__init__.py").write_text("")
     (package / "small.py").write_text("def make(): ...\n")
-    workload = find("zoo.nets.small:make")
+    workload = find_workload("zoo.nets.small:make")
     assert dict(workload.options) == {"module": "zoo.nets.small", "factory": "make"}
     assert "zoo" not in sys.modules
     assert "there is no module zoo.nets.large" in refused("zoo.nets.large:make")
@@ -134,17 +134,17 @@ def test_a_library_is_asked_for_its_model_later_but_must_be_there(name, tmp_path
     assert "name one of its models" in refused(f"{name}:")
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     library(tmp_path, name)
-    workload = find(f"{name}:some")
+    workload = find_workload(f"{name}:some")
     assert workload.task == "images"
     assert dict(workload.options) == {"name": "some"}
 
 
 @pytest.mark.usefixtures("transformers")
 def test_a_transformers_type_tells_its_task():
-    assert find("hf:gpt2").task == "language"
-    assert find("hf:gpt2").modes == ("train", "infer", "generate")
-    assert find("hf:bert").task == "characters"
-    assert find("hf:vit").task == "images"
+    assert find_workload("hf:gpt2").task == "language"
+    assert find_workload("hf:gpt2").modes == ("train", "infer", "generate")
+    assert find_workload("hf:bert").task == "characters"
+    assert find_workload("hf:vit").task == "images"
     assert "did you mean llama?" in refused("hf:lama")
     assert refused("hf:t5").startswith("hf:t5: transformers builds no t5 here: use gpt2, llama")
 
@@ -159,8 +159,8 @@ def test_a_transformers_folder_is_read_and_nothing_is_downloaded(tmp_path):
     config.write_text("{}")
     assert "names no model_type" in refused(spec)
     config.write_text(json.dumps({"model_type": "llama", "vocab_size": 77}))
-    assert find(spec).task == "language"
-    assert find(spec).vocabulary == 77
+    assert find_workload(spec).task == "language"
+    assert find_workload(spec).vocabulary == 77
 
 
 def test_nothing_heavy_is_imported():

@@ -12,18 +12,25 @@ import pytest
 from torch.utils.data import DataLoader
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads import data_items
-from stepscope.workloads.data_characters import SyntheticCharacters
-from stepscope.workloads.data_disk import OnDisk
-from stepscope.workloads.data_expense import Late, Unpacked
-from stepscope.workloads.data_images import SyntheticImages, digits
-from stepscope.workloads.data_items import Held, Pictures, Samples, held
-from stepscope.workloads.data_language import SyntheticTokens
-from stepscope.workloads.data_options import DataOptions, parse_data
-from stepscope.workloads.data_resident import resident
-from stepscope.workloads.data_segmentation import SyntheticShapes
-from stepscope.workloads.tasks import Shape, make_task
-from stepscope.workloads.workload import Workload
+from stepscope.workloads.catalogue import Workload
+from stepscope.workloads.data import samples
+from stepscope.workloads.data.options import DataOptions, parse_data
+from stepscope.workloads.data.samples import (
+    InMemorySource,
+    Samples,
+    ToImageTensor,
+    copy_to_device,
+    keep_in_memory,
+)
+from stepscope.workloads.data.simulated_cost import DecodedSource, DelayedSource, DiskSource
+from stepscope.workloads.data.synthetic import (
+    SyntheticCharacters,
+    SyntheticImages,
+    SyntheticShapes,
+    SyntheticTokens,
+    class_digits,
+)
+from stepscope.workloads.data.tasks import SampleShape, make_task
 
 MAKERS: dict[str, Callable[[str, int, int], Any]] = {
     "images": lambda split, count, seed: SyntheticImages(split, count, 12, 10, seed),
@@ -55,7 +62,7 @@ class TestSynthetic:
 
 
 def test_no_two_classes_of_images_look_alike() -> None:
-    looks = [digits(label) for label in range(1000)]
+    looks = [class_digits(label) for label in range(1000)]
     assert len(set(looks)) == 1000
     assert all(len(set(kind)) == 10 for kind in zip(*looks[:10], strict=True))
 
@@ -92,7 +99,7 @@ def test_tokens_stay_below_the_vocabulary() -> None:
 
 def test_two_thousand_samples_are_soon_made() -> None:
     before = time.process_time()
-    Held(SyntheticImages("train", 2000, 32, 10, 0))
+    InMemorySource(SyntheticImages("train", 2000, 32, 10, 0))
     SyntheticTokens("train", 2000, 256, 50_257, 0)
     SyntheticCharacters("train", 2000, 128, 128, 3, 0)
     assert time.process_time() - before < 1.0
@@ -100,11 +107,11 @@ def test_two_thousand_samples_are_soon_made() -> None:
 
 def test_large_sets_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     source = SyntheticImages("train", 10, 8, 10, 0)
-    kept = held(source)
-    assert isinstance(kept, Held)
+    kept = keep_in_memory(source)
+    assert isinstance(kept, InMemorySource)
     assert same(kept[3], source[3])
-    monkeypatch.setattr(data_items, "HELD_BYTES", 10 * 3 * 8 * 8)
-    assert held(source) is source
+    monkeypatch.setattr(samples, "IN_MEMORY_BYTES", 10 * 3 * 8 * 8)
+    assert keep_in_memory(source) is source
 
 
 def small(count: int = 6, pixels: int = 8) -> SyntheticImages:
@@ -113,23 +120,23 @@ def small(count: int = 6, pixels: int = 8) -> SyntheticImages:
 
 class TestExpense:
     def test_latency_is_waited(self) -> None:
-        late = Late(small(), 30)
+        late = DelayedSource(small(), 30)
         before = time.perf_counter()
         sample = late[2]
         assert time.perf_counter() - before >= 0.03
         assert same(sample, small()[2])
 
     def test_decoding_takes_about_as_long_as_asked(self) -> None:
-        decoded = Unpacked(small(), 20)
+        decoded = DecodedSource(small(), 20)
         before = time.process_time()
         sample = decoded[2]
         assert time.process_time() - before >= 0.01
         assert same(sample, small()[2])
-        assert decoded.times > Unpacked(small(), 2).times
+        assert decoded.times > DecodedSource(small(), 2).times
 
     def test_the_disk_gives_what_was_written_no_faster_than_asked(self) -> None:
         shapes = SyntheticShapes("train", 6, 16, 3, 0)
-        disk = OnDisk(shapes, mb_per_s=0.1)  # 1,024 bytes a sample: 10 ms
+        disk = DiskSource(shapes, mb_per_s=0.1)  # 1,024 bytes a sample: 10 ms
         before = time.monotonic()
         read = [disk[index] for index in (5, 0, 3)]
         assert time.monotonic() - before >= 3 * 0.01024 - 0.005
@@ -138,19 +145,19 @@ class TestExpense:
 
     def test_workers_share_the_disk_and_give_the_same_samples(self) -> None:
         source = small(count=20, pixels=32)
-        disk = OnDisk(source, mb_per_s=1)
+        disk = DiskSource(source, mb_per_s=1)
         bytes_read = 20 * (3 * 32 * 32 + 8)
-        samples = Samples(disk, Pictures(32))
+        samples = Samples(disk, ToImageTensor(32))
         before = time.monotonic()
         batches = list(DataLoader(samples, batch_size=5, num_workers=2))
         assert time.monotonic() - before >= bytes_read / 1e6 - 0.005
-        alone = list(DataLoader(Samples(source, Pictures(32)), batch_size=5))
+        alone = list(DataLoader(Samples(source, ToImageTensor(32)), batch_size=5))
         for (images, labels), (expected, classes) in zip(batches, alone, strict=True):
             assert images.equal(expected)
             assert labels.equal(classes)
 
     def test_the_file_goes_with_the_samples(self) -> None:
-        disk = OnDisk(small(), 100)
+        disk = DiskSource(small(), 100)
         path = Path(disk.path)
         copy = pickle.loads(pickle.dumps(disk))
         assert same(copy[1], disk[1])
@@ -172,12 +179,12 @@ class TestExpense:
 
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         with pytest.raises(UsageError, match="No space left on device"):
-            OnDisk(Full("train", 6, 8, 10, 0), 1)
+            DiskSource(Full("train", 6, 8, 10, 0), 1)
         assert not list(tmp_path.iterdir())
 
     def test_images_are_stored_at_another_size(self) -> None:
         options = DataOptions(samples=4, test_samples=1, resize=20)
-        task = make_task(Workload("m", "", "segmentation", ""), Shape(8, 3), options)
+        task = make_task(Workload("m", "", "segmentation", ""), SampleShape(8, 3), options)
         assert task.train.source[0][0].shape == (3, 20, 20)
         image, mask = task.train[0]
         assert image.shape == (3, 8, 8)
@@ -188,7 +195,7 @@ class TestExpense:
         options = DataOptions(
             samples=3, test_samples=1, resize=12, decode_ms=1, latency_ms=1, disk_mb_per_s=50
         )
-        workload, shape = Workload("m", "", "images", ""), Shape(8, 10)
+        workload, shape = Workload("m", "", "images", ""), SampleShape(8, 10)
         image, label = make_task(workload, shape, options).train[2]
         plain = DataOptions(samples=3, test_samples=1, resize=12)
         expected, same_label = make_task(workload, shape, plain).train[2]
@@ -198,16 +205,16 @@ class TestExpense:
 
 class TestResident:
     def test_it_is_the_whole_set(self) -> None:
-        samples = Samples(small(count=300), Pictures(8))
-        inputs, targets = resident(samples, "cpu")
+        samples = Samples(small(count=300), ToImageTensor(8))
+        inputs, targets = copy_to_device(samples, "cpu")
         assert inputs.shape == (300, 3, 8, 8)
         assert inputs[257].equal(samples[257][0])
         assert targets[299] == samples[299][1]
 
     def test_too_much_is_refused_with_how_much_fits(self) -> None:
-        samples = Samples(small(count=300), Pictures(8))
+        samples = Samples(small(count=300), ToImageTensor(8))
         with pytest.raises(UsageError, match=r"at most --samples 10$"):
-            resident(samples, "cpu", most_bytes=10 * (3 * 8 * 8 * 4 + 8))
+            copy_to_device(samples, "cpu", most_bytes=10 * (3 * 8 * 8 * 4 + 8))
 
 
 class TestOptions:

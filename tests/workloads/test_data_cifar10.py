@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads import data_cifar10
-from stepscope.workloads import data_cifar10_fetch as fetch
-from stepscope.workloads.data_cifar10 import Cifar10, Unpickler
-from stepscope.workloads.data_options import DataOptions
-from stepscope.workloads.tasks import Shape, make_task
-from stepscope.workloads.workload import Workload
+from stepscope.workloads.catalogue import Workload
+from stepscope.workloads.data import cifar10
+from stepscope.workloads.data import cifar10 as fetch
+from stepscope.workloads.data.cifar10 import Cifar10, Unpickler
+from stepscope.workloads.data.options import DataOptions
+from stepscope.workloads.data.tasks import SampleShape, make_task
 
 
 class OldPickler(pickle._Pickler):  # type: ignore[name-defined,misc]
@@ -43,7 +43,7 @@ def old_pickle(document: Any) -> bytes:
 @pytest.fixture
 def batches(monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
     """Small files in the form of the real ones, known by their checksums."""
-    monkeypatch.setattr(data_cifar10, "_BATCH", 4)
+    monkeypatch.setattr(cifar10, "_BATCH", 4)
     made = {}
     for number, name in enumerate(fetch.FILES):
         pixels = np.random.default_rng(number).integers(0, 256, (4, 3072), dtype=np.uint8)
@@ -105,11 +105,11 @@ class TestCifar10:
         folder = write(tmp_path / "files", batches)
         options = DataOptions(data="cifar10", folder=folder)
         workload = Workload("m", "", "images", "")
-        image, label = make_task(workload, Shape(48, 10), options).train[0]
+        image, label = make_task(workload, SampleShape(48, 10), options).train[0]
         assert image.shape == (3, 48, 48)
         assert label.dtype == torch.int64
         with pytest.raises(UsageError, match="--classes 10"):
-            make_task(workload, Shape(48, 3), options)
+            make_task(workload, SampleShape(48, 3), options)
 
     def test_more_than_there_are_is_refused_before_anything_is_fetched(self) -> None:
         with pytest.raises(UsageError, match="--samples 60000: cifar10 has 50000"):

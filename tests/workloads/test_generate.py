@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 
-from stepscope.workloads.build import build
-from stepscope.workloads.catalogue import find
+from stepscope.workloads.catalogue import find_workload
 from stepscope.workloads.generate import generate, one_generation
-from stepscope.workloads.measure_clock import HostClock
-from stepscope.workloads.measure_program import execute
+from stepscope.workloads.measure.clock import HostClock
+from stepscope.workloads.measure.program import run_program
+from stepscope.workloads.models.build import build_model
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,7 +23,7 @@ def _one_thread():
 def measured(folder, *arguments):
     path = folder / "measured.json"
     given = ["--model", "gpt:tiny", "--device", "cpu", *arguments, "--measure", str(path)]
-    assert execute("generate", "", generate, given) == 0
+    assert run_program("generate", "", generate, given) == 0
     return json.loads(path.read_text())
 
 
@@ -53,7 +53,7 @@ def test_a_single_token_has_no_further_ones(tmp_path):
 
 def test_tokens_are_those_of_the_whole_sequence_computed_anew():
     torch.manual_seed(0)
-    model = build(find("gpt:tiny")).model.eval()
+    model = build_model(find_workload("gpt:tiny")).model.eval()
     prompts = torch.randint(256, (2, 6))
     cache = model.generate_cache(2, 11)
     for _ in range(2):
@@ -67,7 +67,7 @@ def test_tokens_are_those_of_the_whole_sequence_computed_anew():
 
 
 def test_a_model_that_cannot_generate_is_refused_with_those_that_can(capsys):
-    assert execute("generate", "", generate, ["--model", "lstm", "--device", "cpu"]) == 2
+    assert run_program("generate", "", generate, ["--model", "lstm", "--device", "cpu"]) == 2
     told = capsys.readouterr().err
     assert "gpt:tiny" in told
     assert told.count("\n") == 1
@@ -75,5 +75,5 @@ def test_a_model_that_cannot_generate_is_refused_with_those_that_can(capsys):
 
 def test_people_are_told_the_rate(capsys):
     given = ["--model", "gpt:tiny", "--batch", "1", "--new-tokens", "2", "--steps", "1"]
-    assert execute("generate", "", generate, [*given, "--device", "cpu"]) == 0
+    assert run_program("generate", "", generate, [*given, "--device", "cpu"]) == 0
     assert capsys.readouterr().out.endswith(" tokens/s\n")

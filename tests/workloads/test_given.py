@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads.build import build
-from stepscope.workloads.catalogue import find
-from stepscope.workloads.examples import repeated
+from stepscope.workloads.catalogue import find_workload
+from stepscope.workloads.models.build import build_model
+from stepscope.workloads.models.from_user import repeat_to_batch
 
 
 class Pair(NamedTuple):
@@ -19,7 +19,7 @@ class Pair(NamedTuple):
 
 def refused(workload, **options):
     with pytest.raises(UsageError) as caught:
-        build(workload, **options)
+        build_model(workload, **options)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -69,21 +69,21 @@ def users(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "usersnet.py").write_text(USERS)
-    yield lambda name: find(f"usersnet.py:{name}")
+    yield lambda name: find_workload(f"usersnet.py:{name}")
     sys.modules.pop("usersnet", None)
 
 
 def test_a_bare_module_is_an_image_classifier_with_its_own_classes(users):
-    built = build(users("Net"))
+    built = build_model(users("Net"))
     assert (built.given, built.workload.task) == (None, "images")
     assert (built.workload.size, built.workload.classes) == (224, 5)
     assert built.model.training
     assert not built.model.norm.training
-    assert build(users("instance"), size=32).workload.classes == 4
+    assert build_model(users("instance"), size=32).workload.classes == 4
 
 
 def test_a_factory_brings_inputs_as_a_function_and_a_loss(users):
-    built = build(users("with_function"))
+    built = build_model(users("with_function"))
     assert built.workload.task == "given"
     assert built.given.inputs(7).shape == (7, 3, 8, 8)
     assert built.given.loss(torch.ones(2)) == 2
@@ -91,7 +91,7 @@ def test_a_factory_brings_inputs_as_a_function_and_a_loss(users):
 
 
 def test_an_example_is_repeated_to_the_batch_and_without_a_loss_it_only_infers(users):
-    built = build(users("with_example"))
+    built = build_model(users("with_example"))
     batch = built.given.inputs(3)
     assert batch["ids"].tolist() == [[0, 1, 2], [3, 4, 5], [0, 1, 2]]
     assert batch["scale"].shape == (5,)
@@ -101,20 +101,20 @@ def test_an_example_is_repeated_to_the_batch_and_without_a_loss_it_only_infers(u
 
 
 def test_examples_keep_their_form():
-    pair = repeated([(torch.zeros(4, 2), None), torch.tensor(3)], 2)
+    pair = repeat_to_batch([(torch.zeros(4, 2), None), torch.tensor(3)], 2)
     assert isinstance(pair, list)
     assert pair[0][0].shape == (2, 2)
     assert pair[0][1] is None
     assert pair[1] == 3
-    named = repeated(Pair(torch.zeros(1, 2), "x"), 3)
+    named = repeat_to_batch(Pair(torch.zeros(1, 2), "x"), 3)
     assert named.image.shape == (3, 2)
     assert named.note == "x"
 
 
 def test_a_module_of_the_users_is_imported(users):
-    workload = find("usersnet:with_function")
+    workload = find_workload("usersnet:with_function")
     sys.path.insert(0, "")
-    assert build(workload).given is not None
+    assert build_model(workload).given is not None
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_what_a_factory_does_wrong_is_said_in_one_line(users, name, text):
 
 def test_a_file_that_cannot_be_imported_is_said_to_be(users, tmp_path):
     (tmp_path / "other.py").write_text("import no_such_library\ndef make(): ...\n")
-    text = refused(find("other.py:make"))
+    text = refused(find_workload("other.py:make"))
     assert text.startswith("other.py:make: ModuleNotFoundError at other.py:1: No module named")
 
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads.build import build
-from stepscope.workloads.catalogue import find
-from stepscope.workloads.workload import Workload
+from stepscope.workloads.catalogue import Workload, find_workload
+from stepscope.workloads.models.build import build_model
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,7 +21,7 @@ def _one_thread():
 
 def refused(workload, **options):
     with pytest.raises(UsageError) as caught:
-        build(workload, **options)
+        build_model(workload, **options)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -53,7 +52,7 @@ def hf(tmp_path):
 
     def folder(config):
         (tmp_path / "config.json").write_text(json.dumps(config))
-        return find(f"hf:{tmp_path}")
+        return find_workload(f"hf:{tmp_path}")
 
     return folder
 
@@ -62,7 +61,7 @@ def test_a_transformers_decoder_generates_from_a_cache(hf):
     torch.manual_seed(0)
     special = {"bos_token_id": 1, "eos_token_id": 1}
     workload = hf(GPT2 | special | {"vocab_size": 50})
-    built = build(workload, length=16)
+    built = build_model(workload, length=16)
     model, tokens = built.model.eval(), torch.randint(0, 50, (2, 8))
     with torch.no_grad():
         whole = model(tokens)
@@ -75,7 +74,7 @@ def test_a_transformers_decoder_generates_from_a_cache(hf):
 
 
 def test_a_transformers_encoder_classifies(hf):
-    built = build(hf(BERT), classes=4)
+    built = build_model(hf(BERT), classes=4)
     assert built.model.training
     assert built.model(torch.randint(0, 1000, (2, 8))).shape == (2, 4)
 
@@ -88,10 +87,12 @@ def test_our_decoder_is_gpt2(hf):
     """The same weights give the same logits; the library keeps its matrices transposed."""
     torch.manual_seed(0)
     special = {"bos_token_id": 1, "eos_token_id": 1}
-    theirs = build(hf(GPT2 | special | {"vocab_size": 50}), length=16).model.eval()
+    theirs = build_model(hf(GPT2 | special | {"vocab_size": 50}), length=16).model.eval()
     options = {"layers": 2, "width": 32, "heads": 2, "positions": 64}
-    workload = Workload("gpt", "", "language", find("gpt").make, options, vocabulary=50, length=16)
-    ours = build(workload).model.eval()
+    workload = Workload(
+        "gpt", "", "language", find_workload("gpt").make, options, vocabulary=50, length=16
+    )
+    ours = build_model(workload).model.eval()
     weights = {
         key.removeprefix("model.transformer.")
         .replace("mlp.c_fc", "mlp.0")

@@ -7,13 +7,13 @@ import pytest
 from torch import nn
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads.build import build
-from stepscope.workloads.workload import Workload
+from stepscope.workloads.catalogue import Workload
+from stepscope.workloads.models.build import build_model
 
 
 def refused(workload, **options):
     with pytest.raises(UsageError) as caught:
-        build(workload, **options)
+        build_model(workload, **options)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -28,7 +28,7 @@ class Recorded(nn.Linear):
 
 
 def foreign(library, name):
-    make = f"stepscope.workloads.image_libraries:{library}_model"
+    make = f"stepscope.workloads.models.from_libraries:{library}_model"
     return Workload(f"{library}:{name}", "", "images", make, {"name": name}, classes=10)
 
 
@@ -45,13 +45,13 @@ def torchvision(monkeypatch):
 
 @pytest.mark.usefixtures("torchvision")
 def test_torchvision_models_come_without_weights_at_their_own_size():
-    built = build(foreign("torchvision", "resnet18"))
+    built = build_model(foreign("torchvision", "resnet18"))
     assert built.model.options == {"weights": None, "num_classes": 10}
     assert built.workload.size == 224
-    inception = build(foreign("torchvision", "inception_v3"))
+    inception = build_model(foreign("torchvision", "inception_v3"))
     assert inception.workload.size == 299
     assert inception.model.options["aux_logits"] is False
-    vit = build(foreign("torchvision", "vit_b_16"), size=64)
+    vit = build_model(foreign("torchvision", "vit_b_16"), size=64)
     assert vit.model.options["image_size"] == 64
     assert "resnet18" in refused(foreign("torchvision", "resnet8"))
 
@@ -77,9 +77,9 @@ def timm(monkeypatch):
 
 @pytest.mark.usefixtures("timm")
 def test_timm_models_come_at_their_default_size_and_learn_of_another():
-    assert build(foreign("timm", "vit")).workload.size == 384
-    assert build(foreign("timm", "vit"), size=224).model.options["img_size"] == 224
-    cnn = build(foreign("timm", "cnn"), size=64)
+    assert build_model(foreign("timm", "vit")).workload.size == 384
+    assert build_model(foreign("timm", "vit"), size=224).model.options["img_size"] == 224
+    cnn = build_model(foreign("timm", "cnn"), size=64)
     assert cnn.workload.size == 64
     assert cnn.model.options == {"pretrained": False, "num_classes": 10}
     assert "images of 1 channels" in refused(foreign("timm", "grey"))

@@ -7,7 +7,7 @@ import torch
 
 from stepscope.workloads.catalogue import WORKLOADS
 from stepscope.workloads.infer import infer
-from stepscope.workloads.measure_program import execute
+from stepscope.workloads.measure.program import run_program
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,7 +21,7 @@ def _one_thread():
 def measured(folder, *arguments):
     path = folder / "measured.json"
     given = ["--device", "cpu", *map(str, arguments), "--measure", str(path)]
-    assert execute("infer", "", infer, given) == 0
+    assert run_program("infer", "", infer, given) == 0
     return json.loads(path.read_text())
 
 
@@ -53,7 +53,7 @@ def test_as_many_calls_as_asked_for_are_in_each_section(tmp_path):
 def test_only_the_forward_is_counted_and_no_gradients_are_kept(tmp_path, monkeypatch):
     modes = []
     monkeypatch.setattr(
-        "stepscope.workloads.models.mlp.MLP.forward",
+        "stepscope.workloads.models.small.MLP.forward",
         lambda self, x: (modes.append((torch.is_inference_mode_enabled(), self.training)), x)[1],
     )
     measured(tmp_path, "--model", "mlp", "--batch", "4", "--steps", "3")
@@ -69,7 +69,7 @@ def test_flops_are_those_of_a_forward(tmp_path):
 
 def test_people_are_told_the_rate(capsys):
     given = ["--model", "mlp", "--batch", "4", "--steps", "12", "--device", "cpu"]
-    assert execute("infer", "", infer, given) == 0
+    assert run_program("infer", "", infer, given) == 0
     assert capsys.readouterr().out.endswith(" samples/s\n")
 
 
@@ -86,5 +86,5 @@ def test_a_model_without_a_loss_can_be_run(tmp_path):
 
 
 def test_an_option_of_training_is_refused(capsys):
-    assert execute("infer", "", infer, ["--model", "mlp", "--epochs", "2"]) == 2
+    assert run_program("infer", "", infer, ["--model", "mlp", "--epochs", "2"]) == 2
     assert "--epochs" in capsys.readouterr().err

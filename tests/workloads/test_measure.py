@@ -9,15 +9,13 @@ import torch
 from torch import nn
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads import measure, measure_clock
-from stepscope.workloads.arguments import parse
-from stepscope.workloads.measure import Limits, Meter
-from stepscope.workloads.measure_arithmetic import arithmetic
-from stepscope.workloads.measure_clock import CudaClock, HostClock
-from stepscope.workloads.measure_losses import Losses
-from stepscope.workloads.measure_memory import is_out_of_memory, peak_memory
-from stepscope.workloads.measure_record import Measured
-from stepscope.workloads.measure_warmup import Rule, alike
+from stepscope.workloads.arguments import parse_arguments
+from stepscope.workloads.measure import clock, meter
+from stepscope.workloads.measure.arithmetic import fastest_arithmetic
+from stepscope.workloads.measure.clock import CudaClock, HostClock
+from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule, has_settled
+from stepscope.workloads.measure.program import MeasuredRecord, is_out_of_memory, peak_memory
+from stepscope.workloads.measure.scores import Losses
 
 CPU = torch.device("cpu")
 
@@ -27,9 +25,9 @@ class Time:
 
     def __init__(self, monkeypatch):
         self.now = 100.0
-        for module in (measure, measure_clock):
+        for module in (meter, clock):
             monkeypatch.setattr(module, "perf_counter", lambda: self.now)
-        monkeypatch.setattr(measure, "monotonic_ns", lambda: round(self.now * 1e9))
+        monkeypatch.setattr(meter, "monotonic_ns", lambda: round(self.now * 1e9))
 
 
 @pytest.fixture
@@ -50,14 +48,14 @@ def run(meter, time, durations):
 
 
 def test_calls_that_become_faster_are_not_alike_until_they_no_longer_do():
-    assert not alike([1.0] * 10 + [0.5] * 5)
-    assert alike([0.5] * 10 + [0.52] * 5)
-    assert not alike([0.5] * 10 + [0.7] * 5)
-    assert alike([0.5, 0.9, 0.4, 0.6, 0.5, 0.7, 0.4, 0.5, 0.6, 0.5] + [0.58] * 5)
+    assert not has_settled([1.0] * 10 + [0.5] * 5)
+    assert has_settled([0.5] * 10 + [0.52] * 5)
+    assert not has_settled([0.5] * 10 + [0.7] * 5)
+    assert has_settled([0.5, 0.9, 0.4, 0.6, 0.5, 0.7, 0.4, 0.5, 0.6, 0.5] + [0.58] * 5)
 
 
 def test_a_warm_up_takes_its_time_in_calls_and_in_seconds():
-    rule = Rule()
+    rule = WarmupRule()
     assert rule.verdict([9.0, *[0.001] * 14], 15, 9.1) is None  # too few so short calls
     assert rule.verdict([9.0, *[0.001] * 100], 101, 9.2) is None  # 0.3 s after the first call
     assert rule.verdict([9.0, *[0.02] * 15], 16, 9.4) is True
@@ -67,13 +65,13 @@ def test_a_warm_up_takes_its_time_in_calls_and_in_seconds():
 
 def test_a_warm_up_ends_in_time_and_says_whether_it_settled():
     falling = [0.8**n for n in range(50)]
-    assert Rule(most_calls=8).verdict(falling[:8], 8, 1.0) is False
-    assert Rule(most_calls=8).verdict([0.01] * 8, 8, 0.08) is True
-    assert Rule(most_s=120).verdict(falling, 50, 121.0) is False
+    assert WarmupRule(most_calls=8).verdict(falling[:8], 8, 1.0) is False
+    assert WarmupRule(most_calls=8).verdict([0.01] * 8, 8, 0.08) is True
+    assert WarmupRule(most_s=120).verdict(falling, 50, 121.0) is False
 
 
 def test_the_section_begins_after_the_warm_up_and_lasts_as_long_as_asked(time):
-    meter = Meter(HostClock(), Limits(seconds=2.0), Rule())
+    meter = Meter(HostClock(), Limits(seconds=2.0), WarmupRule())
     made = run(meter, time, [5.0, 0.1])
     document = meter.to_json()
     assert document["warmup"]["settled"] is True
@@ -88,26 +86,26 @@ def test_the_section_begins_after_the_warm_up_and_lasts_as_long_as_asked(time):
 
 
 def test_a_section_has_ten_calls_however_long_they_are(time):
-    meter = Meter(HostClock(), Limits(seconds=2.0), Rule())
+    meter = Meter(HostClock(), Limits(seconds=2.0), WarmupRule())
     run(meter, time, [30.0])
     assert meter.calls == 10
 
 
 def test_steps_of_training_are_made_exactly_with_the_warm_up_among_them(time):
-    meter = Meter(HostClock(), Limits(calls=20), Rule())
+    meter = Meter(HostClock(), Limits(calls=20), WarmupRule())
     assert run(meter, time, [0.001]) == 20
     assert (meter.warm_calls, meter.calls) == (8, 12)
 
 
 def test_calls_of_inference_are_all_in_the_section(time):
-    meter = Meter(HostClock(), Limits(calls=20, within=False), Rule())
+    meter = Meter(HostClock(), Limits(calls=20, within=False), WarmupRule())
     run(meter, time, [0.1])
     assert meter.calls == 20
     assert meter.warm_calls >= 5
 
 
 def test_one_step_is_measured_without_a_warm_up(time):
-    meter = Meter(HostClock(), Limits(calls=1), Rule())
+    meter = Meter(HostClock(), Limits(calls=1), WarmupRule())
     assert run(meter, time, [0.1]) == 1
     assert meter.to_json()["warmup"] == {
         "calls": 0,
@@ -203,7 +201,7 @@ def run_on_device(meter, device, device_s, host_s):
 
 
 def test_a_host_ahead_of_its_device_is_not_held_up_in_the_section(device):
-    meter = Meter(CudaClock(), Limits(seconds=2.0), Rule())
+    meter = Meter(CudaClock(), Limits(seconds=2.0), WarmupRule())
     waits = run_on_device(meter, device, device_s=0.01, host_s=0.001)
     assert meter.settled
     assert waits <= 1
@@ -213,13 +211,13 @@ def test_a_host_ahead_of_its_device_is_not_held_up_in_the_section(device):
 
 
 def test_a_device_that_waits_for_its_host_is_timed_as_long_as_asked(device):
-    meter = Meter(CudaClock(), Limits(seconds=2.0), Rule())
+    meter = Meter(CudaClock(), Limits(seconds=2.0), WarmupRule())
     run_on_device(meter, device, device_s=0.001, host_s=0.01)
     assert meter.section_s == pytest.approx(2.0, rel=0.06)
 
 
 def test_a_section_planned_too_short_goes_on(device, monkeypatch):
-    meter = Meter(CudaClock(), Limits(seconds=2.0), Rule())
+    meter = Meter(CudaClock(), Limits(seconds=2.0), WarmupRule())
     monkeypatch.setattr(Limits, "planned", lambda *_: 20 if meter.calls < 20 else 200)
     run_on_device(meter, device, device_s=0.01, host_s=0.001)
     assert meter.calls == 200
@@ -244,7 +242,7 @@ def test_no_losses_are_none():
 
 
 def test_a_record_is_valid_json_whatever_was_measured(tmp_path):
-    measured = Measured("train")
+    measured = MeasuredRecord("train")
     measured.say(final_loss=math.nan, losses=[[1, math.inf]], samples=3)
     path = tmp_path / "m.json"
     measured.write(path, None)
@@ -258,7 +256,7 @@ def test_a_record_is_valid_json_whatever_was_measured(tmp_path):
 
 def test_a_record_takes_no_facts_it_does_not_have():
     with pytest.raises(KeyError, match="tokens_per_s"):
-        Measured("train").say(tokens_per_s=1.0)
+        MeasuredRecord("train").say(tokens_per_s=1.0)
 
 
 @pytest.mark.parametrize(
@@ -294,14 +292,14 @@ class Casting(nn.Linear):
 def test_arithmetic_is_that_of_the_call_whoever_set_it():
     plain, casting = nn.Linear(4, 4), Casting(4, 4)
     inputs = torch.zeros(2, 4)
-    assert arithmetic(plain, CPU, inputs) == "fp32"
-    assert arithmetic(casting, CPU, inputs) == "bf16"
-    assert arithmetic(nn.Linear(4, 4).half(), CPU, inputs.half()) == "fp16"
+    assert fastest_arithmetic(plain, CPU, inputs) == "fp32"
+    assert fastest_arithmetic(casting, CPU, inputs) == "bf16"
+    assert fastest_arithmetic(nn.Linear(4, 4).half(), CPU, inputs.half()) == "fp16"
     assert not casting._forward_pre_hooks
 
 
 def test_arithmetic_is_known_although_the_model_fails():
-    assert arithmetic(Casting(4, 4), CPU) == "bf16"
+    assert fastest_arithmetic(Casting(4, 4), CPU) == "bf16"
 
 
 @pytest.fixture
@@ -316,10 +314,10 @@ def test_tf32_counts_where_the_model_has_layers_that_may_use_it(matmul):
     cuda = torch.device("cuda", 0)
     assert torch.backends.cudnn.allow_tf32  # as torch comes
     matmul.allow_tf32 = False
-    assert arithmetic(nn.Linear(4, 4), cuda) == "fp32"
-    assert arithmetic(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(4, 4)), cuda) == "tf32"
+    assert fastest_arithmetic(nn.Linear(4, 4), cuda) == "fp32"
+    assert fastest_arithmetic(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(4, 4)), cuda) == "tf32"
     matmul.allow_tf32 = True
-    assert arithmetic(nn.Linear(4, 4), cuda) == "tf32"
+    assert fastest_arithmetic(nn.Linear(4, 4), cuda) == "tf32"
 
 
 @pytest.mark.parametrize(
@@ -336,16 +334,16 @@ def test_tf32_counts_where_the_model_has_layers_that_may_use_it(matmul):
 )
 def test_bad_arguments_are_told_in_one_line(arguments, words):
     with pytest.raises(UsageError) as told:
-        parse("train", "", arguments.split())
+        parse_arguments("train", "", arguments.split())
     assert words in str(told.value)
     assert "\n" not in str(told.value)
 
 
 def test_training_reads_by_a_loader_unless_it_is_measured(tmp_path):
     measured = ["--measure", str(tmp_path / "m.json")]
-    assert parse("train", "", ["--model", "mlp"]).data == "synthetic"
-    assert parse("train", "", ["--model", "mlp", *measured]).data == "resident"
-    assert parse("train", "", ["--model", "mlp", "--data", "synthetic", *measured]).data == (
-        "synthetic"
-    )
-    assert parse("infer", "", ["--model", "mlp"]).data == "resident"
+    assert parse_arguments("train", "", ["--model", "mlp"]).data == "synthetic"
+    assert parse_arguments("train", "", ["--model", "mlp", *measured]).data == "resident"
+    assert parse_arguments(
+        "train", "", ["--model", "mlp", "--data", "synthetic", *measured]
+    ).data == ("synthetic")
+    assert parse_arguments("infer", "", ["--model", "mlp"]).data == "resident"

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from stepscope.workloads.build import build
-from stepscope.workloads.catalogue import find
-from stepscope.workloads.flops import flops_per_generation, flops_per_sample
+from stepscope.workloads.catalogue import find_workload
+from stepscope.workloads.measure.arithmetic import flops_per_generation, flops_per_sample
+from stepscope.workloads.models.build import build_model
 
 
 def images(size):
@@ -16,7 +16,7 @@ def images(size):
 
 
 def test_resnet50_takes_4_09_billion_products_forward_and_three_times_that_in_training():
-    model = build(find("resnet50")).model
+    model = build_model(find_workload("resnet50")).model
     forward, why = flops_per_sample(model, images(224), train=False)
     assert why is None
     assert forward == pytest.approx(2 * 4.089e9, rel=0.005)
@@ -25,7 +25,7 @@ def test_resnet50_takes_4_09_billion_products_forward_and_three_times_that_in_tr
 
 
 def test_separable_convolutions_are_counted_by_their_groups():
-    model = build(find("efficientnet_b0")).model
+    model = build_model(find_workload("efficientnet_b0")).model
     forward, why = flops_per_sample(model, images(224), train=False)
     assert why is None
     assert forward == pytest.approx(2 * 0.39e9, rel=0.03)
@@ -49,7 +49,7 @@ def test_a_linear_layer_needs_no_gradient_of_the_samples():
 
 
 def test_the_gates_of_a_recurrent_layer_are_counted():
-    model = build(find("lstm"), length=6).model
+    model = build_model(find_workload("lstm"), length=6).model
     forward, why = flops_per_sample(model, lambda n: torch.zeros(n, 6, dtype=torch.int64), False)
     gates = 4 * 256
     first, second = (128 + 256) * gates, (512 + 256) * gates
@@ -59,7 +59,7 @@ def test_the_gates_of_a_recurrent_layer_are_counted():
 
 
 def test_a_generation_is_its_prompt_and_one_call_for_each_further_token():
-    model = build(find("gpt:tiny")).model
+    model = build_model(find_workload("gpt:tiny")).model
     one, why = flops_per_generation(model, prompt=8, new_tokens=1)
     assert why is None
     parts = [flops_per_generation(model, prompt=8, new_tokens=n)[0] for n in (3, 4)]

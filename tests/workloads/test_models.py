@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads.build import build
-from stepscope.workloads.catalogue import WORKLOADS, find
-from stepscope.workloads.models.efficientnet import DropSamples
+from stepscope.workloads.catalogue import WORKLOADS, find_workload
+from stepscope.workloads.models.build import build_model
+from stepscope.workloads.models.convnets import DropSamples
 
 # Small enough to run; each still has all its layers.
 SMALL = {"resnet50": 32, "efficientnet_b0": 32, "vit_small": 32, "unet": 32}
@@ -28,15 +28,15 @@ def inputs(workload, batch=2):
 
 
 def small(name):
-    workload = find(name)
+    workload = find_workload(name)
     if workload.length is not None:
-        return build(workload, length=16)
-    return build(workload, size=SMALL.get(name, workload.size))
+        return build_model(workload, length=16)
+    return build_model(workload, size=SMALL.get(name, workload.size))
 
 
 def refused(workload, **options):
     with pytest.raises(UsageError) as caught:
-        build(workload, **options)
+        build_model(workload, **options)
     text = str(caught.value)
     assert "\n" not in text
     return text
@@ -46,7 +46,7 @@ def refused(workload, **options):
 def test_parameters_are_as_many_as_the_catalogue_says(name):
     workload = WORKLOADS[name]
     with torch.device("meta"):
-        model = build(workload).model
+        model = build_model(workload).model
     assert sum(parameter.numel() for parameter in model.parameters()) == workload.parameters
     assert model.training
 
@@ -82,17 +82,22 @@ def test_the_layout_of_images_changes_no_result(name):
 
 
 def test_other_sizes_and_classes_are_built_on_request():
-    built = build(find("simple_cnn"), size=224, classes=7)
+    built = build_model(find_workload("simple_cnn"), size=224, classes=7)
     assert built.model(torch.randn(1, 3, 224, 224)).shape == (1, 7)
     assert (built.workload.size, built.workload.classes) == (224, 7)
-    assert build(find("unet"), size=48).model(torch.randn(1, 3, 48, 48)).shape == (1, 3, 48, 48)
-    assert build(find("gpt:tiny"), length=2000).model.positions == 2000
+    assert build_model(find_workload("unet"), size=48).model(torch.randn(1, 3, 48, 48)).shape == (
+        1,
+        3,
+        48,
+        48,
+    )
+    assert build_model(find_workload("gpt:tiny"), length=2000).model.positions == 2000
 
 
 def test_sizes_that_do_not_fit_are_refused_in_one_line():
-    assert "--size 100 is not a multiple of 16" in refused(find("unet"), size=100)
-    assert "multiple of its patches' 16 pixels" in refused(find("vit_small"), size=100)
-    assert "--size 8 or more" in refused(find("simple_cnn"), size=4)
+    assert "--size 100 is not a multiple of 16" in refused(find_workload("unet"), size=100)
+    assert "multiple of its patches' 16 pixels" in refused(find_workload("vit_small"), size=100)
+    assert "--size 8 or more" in refused(find_workload("simple_cnn"), size=4)
 
 
 def test_blocks_are_dropped_for_whole_samples_and_only_in_training():
@@ -108,7 +113,7 @@ def test_blocks_are_dropped_for_whole_samples_and_only_in_training():
 @pytest.fixture(scope="module")
 def tiny():
     torch.manual_seed(0)
-    return build(find("gpt:tiny")).model.eval()
+    return build_model(find_workload("gpt:tiny")).model.eval()
 
 
 @torch.no_grad()
@@ -165,7 +170,7 @@ def test_decoding_compiles_once_for_all_tokens():
 
     torch.compiler.reset()
     counters.clear()
-    model = build(find("gpt:tiny")).model.eval()
+    model = build_model(find_workload("gpt:tiny")).model.eval()
     tokens = torch.randint(0, 256, (2, 10))
     plain, _ = generated(model, tokens, 4)
     model.compile(fullgraph=True, backend="aot_eager")

@@ -10,25 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from stepscope.fixes.data_look import look
+from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.record.errors import UsageError
-from stepscope.workloads.built import Given
-from stepscope.workloads.tasks import (
-    DataOptions,
-    GivenTask,
-    Shape,
-    Task,
-    dice,
-    logits,
-    make_task,
-    resident,
-)
-from stepscope.workloads.workload import Workload
+from stepscope.workloads.catalogue import Workload
+from stepscope.workloads.data.options import DataOptions
+from stepscope.workloads.data.samples import copy_to_device
+from stepscope.workloads.data.tasks import SampleShape, Task, UserTask, dice, logits, make_task
+from stepscope.workloads.models.build import UserInputs
 
-PICTURES = Shape(size=16, classes=10)
-SHAPES = Shape(size=24, classes=3)
-TEXTS = Shape(length=32, classes=3, vocabulary=32)
-TOKENS = Shape(length=16, vocabulary=64)
+PICTURES = SampleShape(size=16, classes=10)
+SHAPES = SampleShape(size=24, classes=3)
+TEXTS = SampleShape(length=32, classes=3, vocabulary=32)
+TOKENS = SampleShape(length=16, vocabulary=64)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +37,7 @@ def workload(task: str) -> Workload:
     return Workload("tiny", "", task, "")
 
 
-def task_of(name: str, shape: Shape, given: Given | None = None, **options: Any) -> Task:
+def task_of(name: str, shape: SampleShape, given: UserInputs | None = None, **options: Any) -> Task:
     asked = {"samples": 640, "test_samples": 100, **options}
     return make_task(workload(name), shape, DataOptions(**asked), given)
 
@@ -68,7 +61,7 @@ class Recurrent(nn.Module):
 
 def scored(model: nn.Module, task: Task) -> tuple[float, float]:
     """Loss and mean score on the test split."""
-    inputs, targets = resident(task.test, "cpu")
+    inputs, targets = copy_to_device(task.test, "cpu")
     model.eval()
     with torch.no_grad():
         outputs = model(inputs)
@@ -132,7 +125,7 @@ def test_an_lstm_learns_the_order_of_letters() -> None:
 
 
 def test_how_often_letters_come_does_not_tell_the_classes() -> None:
-    inputs, targets = resident(task_of("characters", TEXTS).train, "cpu")
+    inputs, targets = copy_to_device(task_of("characters", TEXTS).train, "cpu")
     counts = torch.stack([nn.functional.one_hot(c, 32).sum(0) for c in inputs]).double()
     means = torch.stack([counts[targets == label].mean(0) for label in range(3)])
     assert (means.max(0).values - means.min(0).values).max() < 0.5
@@ -151,14 +144,14 @@ def test_language_gets_below_what_guessing_costs() -> None:
     ("name", "shape"),
     [("images", PICTURES), ("segmentation", SHAPES), ("characters", TEXTS), ("language", TOKENS)],
 )
-def test_no_test_sample_is_a_training_sample(name: str, shape: Shape) -> None:
+def test_no_test_sample_is_a_training_sample(name: str, shape: SampleShape) -> None:
     task = task_of(name, shape)
     seen = {item[0].numpy().tobytes() for item in task.train}
     assert not seen & {item[0].numpy().tobytes() for item in task.test}
 
 
 def test_names_and_shapes_are_those_of_the_contract() -> None:
-    image, label = task_of("images", Shape(size=40, classes=1000)).train[0]
+    image, label = task_of("images", SampleShape(size=40, classes=1000)).train[0]
     assert (image.shape, image.dtype) == ((3, 40, 40), torch.float32)
     assert (label.shape, label.dtype) == ((), torch.int64)
     segmentation = task_of("segmentation", SHAPES)
@@ -207,7 +200,7 @@ def test_logits_are_found_in_what_libraries_return() -> None:
 
 
 def test_fixes_see_that_samples_never_change() -> None:
-    given = Given(lambda batch: {"x": torch.randn(batch, 4)}, None)
+    given = UserInputs(lambda batch: {"x": torch.randn(batch, 4)}, None)
     costly = {"decode_ms": 1, "latency_ms": 1, "resize": 20, "disk_mb_per_s": 50}
     for task in (
         task_of("images", PICTURES),
@@ -215,20 +208,20 @@ def test_fixes_see_that_samples_never_change() -> None:
         task_of("segmentation", SHAPES),
         task_of("characters", TEXTS),
         task_of("language", TOKENS),
-        task_of("given", Shape(), given),
+        task_of("given", SampleShape(), given),
     ):
-        seen = look(task.train)
+        seen = dataset_traits(task.train)
         assert (seen.varies(), seen.handle, seen.sums, seen.cuda) == (None, None, None, None)
 
 
 class TestGiven:
     def test_its_own_loss_is_used(self) -> None:
-        given = Given(lambda batch: torch.randn(batch, 4), lambda outputs: outputs.abs().sum())
-        task = task_of("given", Shape(), given)
+        given = UserInputs(lambda batch: torch.randn(batch, 4), lambda outputs: outputs.abs().sum())
+        task = task_of("given", SampleShape(), given)
         assert task.loss(torch.full((2, 3), -1.0), torch.zeros(2)) == 6
 
     def test_without_one_classes_are_learned_or_outputs_made_small(self) -> None:
-        task = GivenTask(None, None, None)  # type: ignore[arg-type]
+        task = UserTask(None, None, None)  # type: ignore[arg-type]
         targets = torch.tensor([7, 11])
         outputs = torch.randn(2, 5)
         expected = nn.functional.cross_entropy(outputs, torch.tensor([2, 1]))
@@ -239,7 +232,9 @@ class TestGiven:
         assert task.loss(own, targets) == 5
 
     def test_nothing_is_scored(self) -> None:
-        task = task_of("given", Shape(), Given(lambda batch: torch.zeros(batch, 2), None))
+        task = task_of(
+            "given", SampleShape(), UserInputs(lambda batch: torch.zeros(batch, 2), None)
+        )
         assert task.score_name is None
         assert task.score(torch.zeros(2, 2), torch.zeros(2))[1] == 0
 
@@ -247,53 +242,53 @@ class TestGiven:
         def inputs(batch: int) -> Any:
             return {"a": torch.randn(batch, 2), "b": [torch.randn(batch), torch.randn(batch, 3)]}
 
-        task = task_of("given", Shape(), Given(inputs, None), samples=70)
+        task = task_of("given", SampleShape(), UserInputs(inputs, None), samples=70)
         batch, targets = next(iter(DataLoader(task.train, batch_size=8)))
         assert batch["a"].shape == (8, 2)
         assert [part.shape for part in batch["b"]] == [(8,), (8, 3)]
         assert targets.shape == (8,)
-        whole, _ = resident(task.train, "cpu")
+        whole, _ = copy_to_device(task.train, "cpu")
         assert whole["b"][1].shape == (70, 3)
-        assert not whole["a"][:2].equal(resident(task.test, "cpu")[0]["a"][:2])
+        assert not whole["a"][:2].equal(copy_to_device(task.test, "cpu")[0]["a"][:2])
 
     def test_asking_for_inputs_leaves_the_random_numbers_of_the_program(self) -> None:
-        given = Given(lambda batch: torch.randn(batch, 2), None)
+        given = UserInputs(lambda batch: torch.randn(batch, 2), None)
         torch.manual_seed(5)
         expected = torch.rand(3)
         torch.manual_seed(5)
-        first = task_of("given", Shape(), given).train[3][0]
+        first = task_of("given", SampleShape(), given).train[3][0]
         assert torch.rand(3).equal(expected)
-        assert task_of("given", Shape(), given).train[3][0].equal(first)
+        assert task_of("given", SampleShape(), given).train[3][0].equal(first)
 
     @pytest.mark.parametrize("wrong", [torch.zeros(3, 2), torch.zeros(()), 7, (None,)])
     def test_inputs_that_are_no_batch_are_refused(self, wrong: Any) -> None:
         with pytest.raises(UsageError, match="tensors that begin with the batch"):
-            task_of("given", Shape(), Given(lambda batch: wrong, None))
+            task_of("given", SampleShape(), UserInputs(lambda batch: wrong, None))
 
     def test_a_model_without_inputs_is_refused(self) -> None:
         with pytest.raises(UsageError, match="brought no inputs"):
-            task_of("given", Shape(), None)
+            task_of("given", SampleShape(), None)
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "options", "said"),
     [
         ("language", TOKENS, {"data": "cifar10"}, "--data synthetic"),
-        ("given", Shape(), {"data": "images"}, "--data synthetic"),
+        ("given", SampleShape(), {"data": "images"}, "--data synthetic"),
         ("characters", TEXTS, {"resize": 64}, "there are no images here"),
         ("images", PICTURES, {"data": "cifar10", "resize": 64}, "stored at 32 pixels"),
         ("images", PICTURES, {"data": "images"}, "images:FOLDER"),
         ("characters", TEXTS, {"data": "characters"}, "characters:FILE"),
-        ("images", Shape(classes=10), {}, "--size"),
-        ("segmentation", Shape(size=8, classes=1), {}, "2 or more"),
-        ("characters", Shape(length=2, classes=3, vocabulary=32), {}, "--length"),
-        ("language", Shape(length=4, vocabulary=1), {}, "2 tokens"),
-        ("given", Shape(), {"disk_mb_per_s": 1.0}, "its own inputs"),
+        ("images", SampleShape(classes=10), {}, "--size"),
+        ("segmentation", SampleShape(size=8, classes=1), {}, "2 or more"),
+        ("characters", SampleShape(length=2, classes=3, vocabulary=32), {}, "--length"),
+        ("language", SampleShape(length=4, vocabulary=1), {}, "2 tokens"),
+        ("given", SampleShape(), {"disk_mb_per_s": 1.0}, "its own inputs"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(
-    name: str, shape: Shape, options: dict[str, Any], said: str
+    name: str, shape: SampleShape, options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said) as told:
-        task_of(name, shape, Given(lambda batch: torch.zeros(batch), None), **options)
+        task_of(name, shape, UserInputs(lambda batch: torch.zeros(batch), None), **options)
     assert "\n" not in str(told.value)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from stepscope.workloads.catalogue import WORKLOADS
-from stepscope.workloads.measure_program import execute
-from stepscope.workloads.measure_scores import Scores
+from stepscope.workloads.measure.program import run_program
+from stepscope.workloads.measure.scores import Scores
 from stepscope.workloads.train import train
 
 SRC = Path(__file__).parents[2] / "src"
@@ -50,7 +50,7 @@ def measured(folder, *arguments, code=0):
     """What a run of the program has measured of itself."""
     path = folder / "measured.json"
     given = ["--device", "cpu", *map(str, arguments), "--measure", str(path)]
-    assert execute("train", "", train, given) == code
+    assert run_program("train", "", train, given) == code
     return json.loads(path.read_text()) if path.exists() else None
 
 
@@ -155,7 +155,7 @@ def test_a_score_never_reached_has_no_time(tmp_path):
 
 def test_epochs_are_told_to_people(capsys):
     given = ["--model", "mlp", "--samples", "128", "--batch", "64", "--epochs", "2"]
-    assert execute("train", "", train, [*given, "--device", "cpu"]) == 0
+    assert run_program("train", "", train, [*given, "--device", "cpu"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert lines[1].startswith("step 4  loss ")
@@ -181,7 +181,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, arguments, word
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_no_cuda_device_is_told(capsys):
-    assert execute("train", "", train, ["--model", "mlp", "--device", "cuda"]) == 2
+    assert run_program("train", "", train, ["--model", "mlp", "--device", "cuda"]) == 2
     assert capsys.readouterr().err == ("train: torch does not see a CUDA device: --device cpu\n")
 
 
@@ -247,7 +247,7 @@ def test_a_failure_is_recorded_and_raised_as_usual(tmp_path, factories):
     path = tmp_path / "measured.json"
     given = ["--model", f"{factories}:breaks", "--batch", "4", "--device", "cpu"]
     with pytest.raises(RuntimeError, match="it broke"):
-        execute("train", "", train, [*given, "--measure", str(path)])
+        run_program("train", "", train, [*given, "--measure", str(path)])
     found = json.loads(path.read_text())
     assert found["error"] == {"kind": "failed", "text": "RuntimeError: it broke"}
     assert found["parameters"] == 36

@@ -1,1 +1,1 @@
-"""Points of a grid, each measured in processes of its own, kept and summed up."""
+"""Models × modes × batches × fixes: every point of a grid measured in processes of its own."""

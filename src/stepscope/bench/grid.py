@@ -1,21 +1,180 @@
-"""From what was asked to the points of a grid."""
+"""What `stepscope bench` was asked to measure, and the points of the grid that makes."""
 
-from collections.abc import Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Self
 
-from stepscope.bench.point import Point
-from stepscope.bench.request import Request, Variant
 from stepscope.record.errors import UsageError
 
-NONE = "none"
+MODES: Final = ("train", "infer", "generate")
+_EVERYWHERE = (
+    "size",
+    "classes",
+    "length",
+    "steps",
+    "seconds",
+    "seed",
+    "memory_limit_gib",
+    "threads",
+)
+_DATA = (
+    "data",
+    "samples",
+    "workers",
+    "decode_ms",
+    "latency_ms",
+    "resize",
+    "disk_mb_s",
+)
+SETTINGS: Final[Mapping[str, frozenset[str]]] = {
+    "train": frozenset(
+        {*_EVERYWHERE, *_DATA, "test_samples", "epochs", "lr", "target_score", "score_every"},
+    ),
+    "infer": frozenset({*_EVERYWHERE, *_DATA}),
+    "generate": frozenset({*_EVERYWHERE, "prompt", "new_tokens"} - {"length"}),
+}
+"""Which settings a mode's program knows; the option is the same word with dashes."""
 
 
-def points(request: Request) -> list[Point]:
+@dataclass(frozen=True, slots=True)
+class Point:
+    """What one process measures. `settings` are pairs in order of name; () fixes are none."""
+
+    model: str
+    mode: str
+    batch: int
+    device: str
+    fixes: tuple[str, ...] = ()
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        model: str,
+        mode: str,
+        batch: int,
+        device: str,
+        fixes: tuple[str, ...] = (),
+        **settings: Any,
+    ) -> Self:
+        """A point with those of the settings that its mode knows; None stands for not given."""
+        known = SETTINGS[mode]
+        kept = {name: value for name, value in settings.items() if name in known}
+        pairs = ((name, value) for name, value in sorted(kept.items()) if value is not None)
+        return cls(model, mode, batch, device, tuple(fixes), tuple(pairs))
+
+    def key(self) -> str:
+        """The point as one stable line of text: equal for equal points, in any process."""
+        return json.dumps(list(self.to_json().values()), sort_keys=True, separators=(",", ":"))
+
+    def to_json(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "model": self.model,
+            "mode": self.mode,
+            "batch": self.batch,
+            "device": self.device,
+            "fixes": list(self.fixes),
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """The point that `to_json` gave."""
+        return cls(
+            data["model"],
+            data["mode"],
+            data["batch"],
+            data["device"],
+            tuple(data["fixes"]),
+            tuple(sorted(data["settings"].items())),
+        )
+
+    def command(self, measure_file: Path) -> list[str]:
+        """What stands after `python -m` to measure it into a file."""
+        words = [f"stepscope.workloads.{self.mode}", "--model", self.model]
+        words += ["--batch", str(self.batch), "--device", self.device]
+        for name, value in self.settings:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+        return [*words, "--measure", str(measure_file)]
+
+
+_NOT_MEASURED = ("timeout_s", "price_per_hour", "carbon_intensity")
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Fixes measured together; () are none. `roles`: its parts in an ablation."""
+
+    label: str
+    fixes: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """A grid: every model at every batch, in every mode, on every device, with every variant."""
+
+    models: tuple[str, ...]
+    modes: tuple[str, ...]
+    devices: tuple[str, ...]
+    batches: tuple[int, ...] | None = None
+    """None: each model's own."""
+    variants: tuple[Variant, ...] = (Variant("none"),)
+    ablate: tuple[str, ...] = ()
+    """The fixes of an ablation, in the order they add up; () where there is none."""
+    settings: tuple[tuple[str, Any], ...] = ()
+    rounds: int = 3
+    """Processes per point."""
+    timeout_s: float = 1800.0
+    """Of one process."""
+    price_per_hour: float | None = None
+    carbon_intensity: float | None = None
+    """Grams of CO₂ per kWh."""
+    study: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        data = asdict(self)
+        data["settings"] = dict(self.settings)
+        data["variants"] = [
+            {"label": v.label, "fixes": list(v.fixes), "roles": list(v.roles)}
+            for v in self.variants
+        ]
+        for name in ("models", "modes", "devices", "batches", "ablate"):
+            data[name] = None if data[name] is None else list(data[name])
+        return data
+
+    def identity(self) -> dict[str, Any]:
+        """What its measurements depend on: the request without prices and limits, and the text
+        of the user's own model files."""
+        asked = {k: v for k, v in self.to_json().items() if k not in _NOT_MEASURED}
+        return {**asked, "files": _digests(self.models)}
+
+
+def _digests(models: tuple[str, ...]) -> Mapping[str, str]:
+    """A digest of each file that a model is made by."""
+    found = {}
+    for model in models:
+        name = model.rpartition(":")[0]
+        if name.endswith(".py") and Path(name).is_file():
+            found[name] = hashlib.sha256(Path(name).read_bytes()).hexdigest()[:16]
+    return found
+
+
+NO_FIXES = "none"
+
+
+def grid_points(request: BenchRequest) -> list[Point]:
     """Every point once, variants next to each other; a batch of None is each model's own."""
-    from stepscope.workloads.catalogue import find
+    from stepscope.workloads.catalogue import find_workload
 
     found: dict[str, Point] = {}
     for model in request.models:
-        for batch in request.batches or (find(model).batch,):
+        for batch in request.batches or (find_workload(model).batch,):
             for mode in request.modes:
                 for device in request.devices:
                     for variant in request.variants:
@@ -31,65 +190,65 @@ def split_fixes(text: str) -> tuple[str, ...]:
 
     A comma may also belong to a value: `compile=default,dynamic`.
     """
-    from stepscope.fixes.catalogue import NAMES, fix
+    from stepscope.fixes.registry import FIX_NAMES, fix_named
 
-    if text.strip() == NONE:
+    if text.strip() == NO_FIXES:
         return ()
     found: list[str] = []
     for piece in (part.strip() for part in text.split(",")):
         if not piece:
             raise UsageError(f"--fix {text!r} has an empty name: --fix amp=bf16,channels_last")
         name, equals, value = found[-1].partition("=") if found else ("", "", "")
-        if equals and name in NAMES and f"{value},{piece}" in fix(name).values:
+        if equals and name in FIX_NAMES and f"{value},{piece}" in fix_named(name).values:
             found[-1] += f",{piece}"
-        elif piece == NONE:
+        elif piece == NO_FIXES:
             raise UsageError(f"--fix {text}: none stands alone")
         else:
             found.append(piece)
-    return in_order(found)
+    return ordered_fixes(found)
 
 
-def in_order(fixes: Iterable[str]) -> tuple[str, ...]:
+def ordered_fixes(fixes: Iterable[str]) -> tuple[str, ...]:
     """Fixes checked, and in the order in which they take hold. Raises UsageError."""
-    from stepscope.fixes.catalogue import NAMES, parse
+    from stepscope.fixes.registry import FIX_NAMES, parse_fixes
 
     asked = list(fixes)
-    parse(asked)
-    return tuple(sorted(asked, key=lambda text: NAMES.index(text.partition("=")[0])))
+    parse_fixes(asked)
+    return tuple(sorted(asked, key=lambda text: FIX_NAMES.index(text.partition("=")[0])))
 
 
-def label(fixes: Sequence[str]) -> str:
+def variant_label(fixes: Sequence[str]) -> str:
     """A variant's name: what `--fix` takes for it."""
-    return ",".join(fixes) or NONE
+    return ",".join(fixes) or NO_FIXES
 
 
-def variants(texts: Iterable[str]) -> tuple[Variant, ...]:
+def fix_variants(texts: Iterable[str]) -> tuple[Variant, ...]:
     """One variant for each `--fix`, doubles left out; no fixes at all when there is none."""
     found = dict.fromkeys(split_fixes(text) for text in texts) or {(): None}
-    return tuple(Variant(label(fixes), fixes) for fixes in found)
+    return tuple(Variant(variant_label(fixes), fixes) for fixes in found)
 
 
-def ablate(text: str) -> tuple[Variant, ...]:
+def ablation_variants(text: str) -> tuple[Variant, ...]:
     """None, each fix alone, the first ones together up to all, and each left out of all.
 
     Each combination stands once, with every part it plays: "none", "alone", "cumulative",
     "left out". Fixes add up in the order given, and take hold in their own.
     """
-    asked = in_ablation(text)
+    asked = ablation_fixes(text)
     parts: list[tuple[str, tuple[str, ...]]] = [("none", ())]
     parts += [("alone", (one,)) for one in asked]
     parts += [("cumulative", asked[: count + 1]) for count in range(len(asked))]
     parts += [("left out", tuple(f for f in asked if f != one)) for one in asked]
     roles: dict[tuple[str, ...], list[str]] = {}
     for role, fixes in parts:
-        roles.setdefault(in_order(fixes), []).append(role)
+        roles.setdefault(ordered_fixes(fixes), []).append(role)
     return tuple(
-        Variant(label(fixes), fixes, tuple(dict.fromkeys(played)))
+        Variant(variant_label(fixes), fixes, tuple(dict.fromkeys(played)))
         for fixes, played in roles.items()
     )
 
 
-def in_ablation(text: str) -> tuple[str, ...]:
+def ablation_fixes(text: str) -> tuple[str, ...]:
     """The fixes of an ablation in the order of the list: so they add up. Raises UsageError."""
     checked = split_fixes(text)
     if len(checked) < 2:

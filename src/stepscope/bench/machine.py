@@ -1,21 +1,46 @@
-"""What the machine did during the measured section of one process."""
+"""What the machine did while a point was measured: GPU, cores, energy, throttling."""
 
 import math
 import os
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.bench.gauges import Gauges
-from stepscope.hardware.nvml import throttle_reasons
+from stepscope.hardware.gpus import throttle_reasons
+from stepscope.hardware.processor import RaplCounter
+
+
+@dataclass(slots=True)
+class Gauges:
+    """Running totals about ten times a second: times in CLOCK_MONOTONIC nanoseconds, seconds of
+    processor time that anybody on the machine has used, joules of the processors (None: unread)."""
+
+    t_ns: list[int] = field(default_factory=list)
+    busy_s: list[float] = field(default_factory=list)
+    host_j: list[float | None] = field(default_factory=list)
+    _rapl: RaplCounter = field(default_factory=RaplCounter)
+
+    def read(self) -> None:
+        """Take all once."""
+        import psutil
+
+        times = psutil.cpu_times()
+        idle = times.idle + getattr(times, "iowait", 0.0)
+        doubled = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+        self.t_ns.append(time.monotonic_ns())
+        self.busy_s.append(sum(times) - idle - doubled)
+        self.host_j.append(self._rapl.joules())
+
 
 _FEWEST = 3  # samples; fewer say nothing of a section
 _COVERED = 0.8  # of a section, by readings of a running total
 Floats = npt.NDArray[np.float64]
 
 
-def machine(
+def machine_during(
     samples: npt.NDArray[Any], gauges: Gauges, device: str, started_ns: float, ended_ns: float
 ) -> dict[str, Any]:
     """Means over the section; None where not known or too few samples fell into it.
@@ -50,12 +75,12 @@ def machine(
     }
 
 
-def unknown() -> dict[str, Any]:
+def machine_unknown() -> dict[str, Any]:
     """The same of a process that has measured nothing."""
-    return machine(np.zeros(0), Gauges(), "", 0, 0)
+    return machine_during(np.zeros(0), Gauges(), "", 0, 0)
 
 
-def spent(times: Floats, totals: Floats, started: float, ended: float) -> float | None:
+def rise_within(times: Floats, totals: Floats, started: float, ended: float) -> float | None:
     """What a running total rose by in a section; None if its readings cover too little of it.
 
     A little beyond the first and last reading is made up at the pace between them.
@@ -77,7 +102,7 @@ def _counted(samples: Any, column: str, started: float, ended: float) -> float |
     values, times = values[fine], times[fine]
     fresh = np.concatenate([[True], np.diff(values) != 0]) if values.size else fine[:0]
     fresh[-1:] = True
-    return spent(times[fresh], values[fresh], started, ended)
+    return rise_within(times[fresh], values[fresh], started, ended)
 
 
 def _host_energy(gauges: Gauges, started: float, ended: float) -> float | None:
@@ -85,12 +110,12 @@ def _host_energy(gauges: Gauges, started: float, ended: float) -> float | None:
     if len(read) < _FEWEST:
         return None
     times, joules = np.array(read, dtype=np.float64).T
-    return spent(times, joules, started, ended)
+    return rise_within(times, joules, started, ended)
 
 
 def _busy_cores(gauges: Gauges, started: float, ended: float) -> float | None:
     times = np.array(gauges.t_ns, dtype=np.float64)
-    busy_s = spent(times, np.array(gauges.busy_s), started, ended)
+    busy_s = rise_within(times, np.array(gauges.busy_s), started, ended)
     return None if busy_s is None else busy_s / (ended - started) * 1e9
 
 

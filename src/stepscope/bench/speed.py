@@ -1,18 +1,62 @@
-"""Throughput, step times and speedups of a point from its processes."""
+"""Throughput, step times and speedups of a point, and the knee over batch sizes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from math import fsum, isfinite, log2
+from typing import Any, Final
 
 import numpy as np
 
-from stepscope.bench.numbers import total
 from stepscope.stats.intervals import estimate
-from stepscope.stats.verdict import compare, noise_floor
+from stepscope.stats.verdict import compare_processes, noise_floor
+
+
+def known_values(several: Iterable[Mapping[str, Any]], name: str) -> list[float]:
+    """The finite values of a name."""
+    values = (one.get(name) for one in several)
+    return [float(value) for value in values if value is not None and isfinite(value)]
+
+
+def mean_known(several: Iterable[Mapping[str, Any]], name: str) -> float | None:
+    """Of those known; None where none is."""
+    values = known_values(several, name)
+    return fsum(values) / len(values) if values else None
+
+
+def max_known(several: Iterable[Mapping[str, Any]], name: str) -> float | None:
+    """The largest of those known; None where none is. Whole numbers stay whole."""
+    values = [one[name] for one in several if one.get(name) is not None]
+    return max(values) if values else None
+
+
+def total(values: Iterable[float]) -> float:
+    """Their sum, rounded once."""
+    return fsum(values)
+
+
+WORTH: Final = 1.10
+"""Throughput that a doubling of the batch must multiply by to count as growth."""
+
+
+def knee_batch(rates: Sequence[tuple[int, float]]) -> int | None:
+    """The smallest batch beyond which no doubling gains 10%, from (batch, samples/s) pairs.
+
+    Larger batches are each held against it, so that one slow measurement makes no knee. None where
+    throughput still grows at the largest batch, or where there are fewer than three.
+    """
+    known = sorted((batch, rate) for batch, rate in rates if batch > 0 and rate > 0)
+    if len(known) < 3:
+        return None
+    for place, (batch, rate) in enumerate(known[:-1]):
+        larger = known[place + 1 :]
+        if all(more < rate * WORTH ** log2(size / batch) for size, more in larger):
+            return batch
+    return None
+
 
 Record = Mapping[str, Any]
 
 
-def speed(measured: Sequence[Record], floor: float | None) -> dict[str, float | None]:
+def point_speed(measured: Sequence[Record], floor: float | None) -> dict[str, float | None]:
     """Samples and batches per second over all throughput sections, and the times of single steps.
 
     All None where nothing was measured.
@@ -35,7 +79,7 @@ def speed(measured: Sequence[Record], floor: float | None) -> dict[str, float | 
     }
 
 
-def noise(points: Iterable[Sequence[Record]]) -> float | None:
+def process_noise(points: Iterable[Sequence[Record]]) -> float | None:
     """How far two processes of one point are usually apart, as a share; None if each is alone."""
     groups = ([_in_a_row(one) for one in _measured(several)] for several in points)
     return noise_floor([[times for times in group if times] for group in groups])
@@ -52,7 +96,7 @@ def speedup(
     ours, theirs = (_per_sample(_measured(several)) for several in (base, other))
     if not ours or not theirs:
         return None
-    found = compare(ours, theirs, floor)
+    found = compare_processes(ours, theirs, floor)
     return {
         "against": against,
         "ratio": found.ratio,

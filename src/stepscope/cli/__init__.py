@@ -1,1 +1,1 @@
-"""One file per command."""
+"""The command line: one file per command."""

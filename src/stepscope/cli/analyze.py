@@ -32,27 +32,25 @@ def analyze(
     A trace is a Kineto/Chrome .json or .json.gz, an Nsight Systems .sqlite or .nsys-rep, or a
     folder of ranks.
     """
-    from stepscope.analyze.timeline.document import analyse
-    from stepscope.analyze.timeline.manyranks import analyse_ranks
+    from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
     from stepscope.diagnose.findings import with_trace_findings
     from stepscope.hardware.ceiling_cache import known_ceilings
-    from stepscope.report.ranks import print_ranks
-    from stepscope.report.trace import print_trace
-    from stepscope.trace.export import check_target, export
-    from stepscope.trace.ranks import open_ranks
+    from stepscope.report.render.terminal.trace import print_ranks, print_trace
+    from stepscope.trace.export import check_export_path, export_timelines
+    from stepscope.trace.load import open_ranks
 
     if target is not None:
-        check_target(target, force)
+        check_export_path(target, force)
     timelines = open_ranks(list(traces))
     if ncu is not None and len(timelines) > 1:
         raise UsageError("--ncu goes with one trace: counters do not say which rank they are of")
     if target is not None:
-        export(timelines, target, force)
+        export_timelines(timelines, target, force)
     if len(timelines) > 1:
-        document = analyse_ranks(timelines, known_ceilings())
+        document = analyze_ranks(timelines, known_ceilings())
     else:
         counters = _counters(ncu, timelines[0]) if ncu is not None else None
-        document = analyse(timelines[0], known_ceilings(), counters)
+        document = analyze_timeline(timelines[0], known_ceilings(), counters)
         document = with_trace_findings(document, timelines[0])
     if as_json:
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
@@ -65,10 +63,10 @@ def analyze(
 
 def _counters(path: Path, timeline: Any) -> Any:
     """What Nsight Compute counted, by kernel; says on stderr how much of it found its kernel."""
-    from stepscope.trace.ncu import read_ncu
-    from stepscope.trace.ncu_join import join
+    from stepscope.trace.nsight.counter_join import join_counters
+    from stepscope.trace.nsight.counters import read_ncu
 
-    found = join(read_ncu(path), timeline)
+    found = join_counters(read_ncu(path), timeline)
     kernels = len(found.counters)
     print(
         f"stepscope: counters for {kernels:,} kernels, none for {found.kernels_without:,};"

@@ -1,12 +1,55 @@
-"""`stepscope batch`: the batch size worth having, for a program nobody edited."""
+"""`stepscope batch`: the best batch size of an unmodified program, with its progress display."""
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
+from stepscope.batch.program import BatchListener
+from stepscope.batch.sizes import SizeMeasurement
 from stepscope.record.errors import UsageError
+from stepscope.report.text import format_duration, format_number, safe
+
+
+@contextmanager
+def _progress(quiet: bool) -> Iterator[BatchListener]:
+    """What hears of each trial; on stderr."""
+    if quiet:
+        yield lambda batch, got: None
+    elif not sys.stderr.isatty():
+        yield _plain
+    else:
+        from rich.console import Console
+
+        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        with console.status("the program as it is") as status:
+
+            def hear(batch: int | None, got: SizeMeasurement | None) -> None:
+                if got is not None:
+                    console.print(_trial_line(got))
+                elif batch is not None:
+                    status.update(f"batch {batch:,}")
+
+            yield hear
+
+
+def _plain(batch: int | None, got: SizeMeasurement | None) -> None:
+    if got is not None:
+        print(_trial_line(got), file=sys.stderr, flush=True)
+
+
+def _trial_line(got: SizeMeasurement) -> str:
+    took = f"({format_duration(got.seconds)})"
+    if not got.ok:
+        words = got.status.replace("_", " ")
+        why = f": {got.why}" if got.why and got.status != "out_of_memory" else ""
+        return f"batch {got.batch:,}: {safe(words + why)} {took}"
+    rate = 1e3 * len(got.sample_ms) / sum(got.sample_ms)
+    return f"batch {got.batch:,}: {format_number(rate)} samples/s {took}"
+
 
 _INTERRUPTED = 130
 
@@ -77,23 +120,22 @@ def batch(
     Sizes are doubled, each in a process of its own that works in a copy of the working directory;
     running out of memory is an answer.
     """
-    from stepscope.cli.batch_progress import progress
-    from stepscope.launch.program import Program, check
-    from stepscope.report.batch import print_batch
-    from stepscope.tune.batch_program import Wanted
-    from stepscope.tune.batching import Batching
-    from stepscope.tune.budget import parse_budget
+    from stepscope.batch.program import BatchRequest
+    from stepscope.batch.session import BatchSession
+    from stepscope.launch.program import Program, check_program
+    from stepscope.measure.trial_pool import parse_budget
+    from stepscope.report.render.terminal.batch import print_batch
 
     _check_fixes(fixes)
     if smallest is not None and largest is not None and smallest > largest:
         raise UsageError(f"--min {smallest} is above --max {largest}")
     budget_s = parse_budget(budget)
     target = Program(program, arguments, module)
-    check(target, Path.cwd())
-    wanted = Wanted(fixes, smallest, largest, headroom, within, steps, seconds, budget_s)
-    batching = Batching(target, out, Path.cwd(), allow_writes)
+    check_program(target, Path.cwd())
+    wanted = BatchRequest(fixes, smallest, largest, headroom, within, steps, seconds, budget_s)
+    batching = BatchSession(target, out, Path.cwd(), allow_writes)
     try:
-        with progress(quiet) as hear:
+        with _progress(quiet) as hear:
             document, interrupted = batching.run(wanted, hear)
     except KeyboardInterrupt:
         print("stepscope: stopped before anything was measured", file=sys.stderr)
@@ -110,9 +152,9 @@ def batch(
 
 def _check_fixes(fixes: tuple[str, ...]) -> None:
     """Raise UsageError for what is no fix, or decides the batch size itself."""
-    from stepscope.fixes.catalogue import parse
+    from stepscope.fixes.registry import parse_fixes
 
-    parse(fixes)
+    parse_fixes(fixes)
     for fix in fixes:
         if fix.partition("=")[0] == "batch":
             raise UsageError(f"--fix {fix}: the batch size is what is looked for; use --min, --max")

@@ -3,17 +3,84 @@
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib import import_module
+from itertools import zip_longest
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import Any
 
 import click
 
-from stepscope.cli.bench_options import add_settings
 from stepscope.record.errors import UsageError
 
-OTHERS = {
+_ABOVE_0 = click.FloatRange(0, min_open=True)
+_FROM_0 = click.FloatRange(0)
+_COUNT = click.IntRange(1)
+_SETTINGS = (
+    ("--seconds", _ABOVE_0, "Measured in each process [2]."),
+    ("--steps", _COUNT, "Measure this many steps instead."),
+    ("--epochs", _COUNT, "Train this often over all samples instead."),
+    ("--size", _COUNT, "Pixels of an image's side."),
+    ("--length", _COUNT, "Tokens or characters of a sample."),
+    ("--classes", _COUNT, "Classes of a classifier."),
+    ("--data", str, "synthetic, resident, cifar10, images:FOLDER … [resident]."),
+    ("--samples", _COUNT, "Samples to train on."),
+    ("--test-samples", _COUNT, "Samples to score on."),
+    ("--target-score", float, "Time until this score."),
+    ("--seed", int, "Of data and weights [0]."),
+    ("--prompt", _COUNT, "Tokens of a prompt [32]."),
+    ("--new-tokens", _COUNT, "Tokens to generate [32]."),
+    ("--workers", click.IntRange(0), "Workers of the program's loader [0]."),
+    ("--decode-ms", _FROM_0, "Unpacking of each sample."),
+    ("--latency-ms", _FROM_0, "Waiting for each sample."),
+    ("--resize", _COUNT, "Pixels of stored images, to be resized."),
+    ("--disk-mb-s", _ABOVE_0, "Rate of a slow disk."),
+    ("--threads", _COUNT, "Processor threads of an operation."),
+    ("--memory-limit-gib", _ABOVE_0, "More counts as out of memory."),
+)
+
+
+def _add_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command all of them; what is not given is left to the program that measures."""
+    for name, kind, words in reversed(_SETTINGS):
+        command = click.option(name, type=kind, help=words)(command)
+    return command
+
+
+def _print_list(as_json: bool) -> None:
+    """A table, or a JSON list."""
+    from stepscope.workloads.catalogue import WORKLOADS
+
+    every = list(WORKLOADS.values())
+    if as_json:
+        json.dump([asdict(one) for one in every], sys.stdout, indent=1)
+        print()
+        return
+    wide = max(len(one.name) for one in every)
+    print(f"{'model':<{wide}}  {'params':>7}  {'batch':>5}  {'modes':<15}  about")
+    for one in every:
+        left = f"{one.name:<{wide}}  {_count(one.parameters):>7}  {one.batch:>5}  "
+        modes = _column(", ".join(one.modes), 15)
+        about = _column(one.about, max(20, get_terminal_size().columns - len(left) - 17))
+        for number, (first, second) in enumerate(zip_longest(modes, about, fillvalue="")):
+            print(f"{'' if number else left:<{len(left)}}{first:<15}  {second}".rstrip())
+    print("\nalso: file.py:factory, module:factory, torchvision:NAME, timm:NAME, hf:NAME")
+
+
+def _column(text: str, width: int) -> list[str]:
+    return wrap(text, width, break_on_hyphens=False)
+
+
+def _count(parameters: int | None) -> str:
+    if parameters is None:
+        return "–"
+    return f"{parameters / 1e6:,.1f} M" if parameters >= 1e5 else f"{parameters / 1e3:,.0f} k"
+
+
+SUBCOMMANDS = {
     "loader": "Which DataLoader settings deliver the most samples.",
     "kernels": "The heaviest kernels of a model, beside what they could be.",
 }
@@ -27,8 +94,8 @@ class Bench(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **x: Any
     ) -> click.Context:
-        if args and args[0] in OTHERS:
-            module = import_module(f"stepscope.cli.bench_{args[0]}")
+        if args and args[0] in SUBCOMMANDS:
+            module = import_module("stepscope.cli.bench_subcommands")
             other: click.Command = getattr(module, args[0])
             return other.make_context(f"{info_name} {args[0]}", args[1:], parent, **x)
         return super().make_context(info_name, args, parent, **x)
@@ -39,7 +106,9 @@ class Bench(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Other benchmarks"):
-            formatter.write_dl([(f"bench {name} --help", words) for name, words in OTHERS.items()])
+            formatter.write_dl(
+                [(f"bench {name} --help", words) for name, words in SUBCOMMANDS.items()]
+            )
 
 
 @click.command(cls=Bench)
@@ -52,7 +121,7 @@ class Bench(click.Command):
 @click.option("--ablate", metavar="F,F,…", help="Each alone, adding up, and each left out.")
 @click.option("--study", type=click.Choice(STUDIES), help="A whole study of one model.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="Processes per point [3].")
-@add_settings
+@_add_settings
 @click.option("--price-per-hour", type=click.FloatRange(0), help="Of the machine, any currency.")
 @click.option("--carbon-intensity", type=click.FloatRange(0), help="Grams of CO2 per kWh.")
 @click.option(
@@ -91,15 +160,13 @@ def bench(
     Lists separated by commas make a grid. Each point is measured in processes of its own, and a
     grid that was interrupted goes on where it stopped.
     """
-    from stepscope.bench.ask import ask
+    from stepscope.bench.build_request import build_request
 
     if listed:
-        from stepscope.cli.bench_list import print_list
-
-        print_list(as_json)
+        _print_list(as_json)
         return 0
     _writable(csv_file, markdown)
-    request = ask(
+    request = build_request(
         models,
         mode,
         batch,
@@ -124,44 +191,42 @@ def _measured(
 ) -> dict[str, Any]:
     """The document of a grid or study, also kept in its folder."""
     from stepscope.bench.ceilings import matmul_ceilings
-    from stepscope.bench.document import document, made_with
-    from stepscope.bench.results import open_results
-    from stepscope.bench.run import run
-    from stepscope.cli.bench_interrupt import interruptible
-    from stepscope.cli.bench_progress import progress, say
+    from stepscope.bench.run import open_bench_folder, run_grid
+    from stepscope.bench.summary import bench_document, made_with
+    from stepscope.cli.bench_progress import announce, interruptible, progress
+    from stepscope.compare.open_sides import remember_noise_of
     from stepscope.record.privacy import masked_arguments
-    from stepscope.report.compare_sides import remember_result
 
     command = shlex.join(["stepscope", "bench", *masked_arguments(arguments)])
     made = made_with(request.devices)
     more: dict[str, Any] = {}
-    with open_results(out, request, made, force, Path.cwd()) as results:
+    with open_bench_folder(out, request, made, force, Path.cwd()) as results:
         with interruptible(results, arguments):
             known = () if request.study else request.devices
-            ceilings, notes = matmul_ceilings(known, say)
+            ceilings, notes = matmul_ceilings(known, announce)
             if request.study:
                 module = f"stepscope.bench.studies.{request.study.replace('-', '_')}"
-                more["study"] = import_module(module).run(request, results.folder, say)
+                more["study"] = import_module(module).run(request, results.folder, announce)
             else:
                 with progress(results) as on_progress:
-                    run(request, results, on_progress)
+                    run_grid(request, results, on_progress)
         begun, records = results.begun, results.records
-        whole = document(request, records, ceilings, command, begun, notes, **more)
+        whole = bench_document(request, records, ceilings, command, begun, notes, **more)
         results.write_document(whole)
-    remember_result(results.folder)
+    remember_noise_of(results.folder)
     return whole
 
 
 def _hand_out(
     document: dict[str, Any], as_json: bool, csv_file: Path | None, markdown: Path | None
 ) -> None:
-    from stepscope.report import bench_tables
-    from stepscope.report.bench import print_bench
+    from stepscope.report.render import markdown_tables
+    from stepscope.report.render.terminal.bench import print_bench
 
     if csv_file is not None:
-        csv_file.write_text(bench_tables.csv(document))
+        csv_file.write_text(markdown_tables.bench_csv(document))
     if markdown is not None:
-        markdown.write_text(bench_tables.markdown(document))
+        markdown.write_text(markdown_tables.bench_markdown(document))
     if as_json:
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()

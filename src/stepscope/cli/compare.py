@@ -1,13 +1,49 @@
-"""`stepscope compare`: one result against another, with a verdict and an exit code."""
+"""`stepscope compare`: one result against another, with a verdict, files and an exit code."""
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
 from stepscope.record.errors import UsageError
+
+_ENDINGS: Final = (".html", ".md")
+
+
+def check_files(files: Sequence[Path], force: bool) -> None:
+    """Raise UsageError now rather than after the work. `-` stands for stdout."""
+    for path in files:
+        if str(path) == "-":
+            continue
+        if path.suffix not in _ENDINGS:
+            raise UsageError(f"{path}: a comparison is written as {' or '.join(_ENDINGS)}")
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            raise UsageError(f"cannot write {path}: name a file in a folder that exists")
+        if path.exists() and not force:
+            raise UsageError(f"{path} exists: --force replaces it")
+
+
+def write_files(document: dict[str, Any], files: Sequence[Path]) -> None:
+    """Raises UsageError for what cannot be written, MissingExtra where charts need a package."""
+    for path in files:
+        try:
+            path.write_text(_text(document, path.suffix), encoding="utf-8")
+        except OSError as problem:
+            raise UsageError(f"cannot write {path}: {problem.strerror}") from None
+
+
+def _text(document: dict[str, Any], ending: str) -> str:
+    if ending == ".md":
+        from stepscope.report.render.markdown_tables import comparison_markdown
+
+        return comparison_markdown(document)
+    from stepscope.report.render.html.page import render_page
+    from stepscope.report.story.compare import comparison_story
+
+    return render_page(comparison_story(document))
 
 
 class _Listing(click.Command):
@@ -58,12 +94,11 @@ def compare(
     or id, a folder that `run --repeat` filled, a trace, or the result of a bench or tune. The exit
     code is 0; 1 where a step certainly takes longer than --max-regression allows; 2 for bad use.
     """
-    from stepscope.compare.gate import limit
-    from stepscope.report.compare import print_comparison
-    from stepscope.report.compare_files import check_files, write_files
+    from stepscope.compare.document import parse_limit
+    from stepscope.report.render.terminal.tune import print_comparison
 
     base, other = _sides(results, others)
-    most = None if max_regression is None else limit(max_regression)
+    most = None if max_regression is None else parse_limit(max_regression)
     files = [path for path in (markdown, out) if path is not None]
     check_files(files, force)
     document = _compared(base, other, most, strict)
@@ -72,7 +107,7 @@ def compare(
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()
     elif Path("-") in files:
-        from stepscope.report.compare_markdown import markdown as as_markdown
+        from stepscope.report.render.markdown_tables import comparison_markdown as as_markdown
 
         print(as_markdown(document), end="")
     else:
@@ -89,12 +124,12 @@ def _sides(results: tuple[str, ...], others: tuple[str, ...]) -> tuple[list[str]
 
 
 def _compared(base: list[str], other: list[str], most: float | None, strict: bool) -> Any:
-    from stepscope.compare.document import compare as compared
-    from stepscope.compare.floors import remember_side, stored_floor
-    from stepscope.report.compare_sides import open_sides
+    from stepscope.compare.document import compare_results as compared
+    from stepscope.compare.open_sides import open_sides
+    from stepscope.compare.verdicts import remember_noise, stored_floor
 
     ours, theirs = open_sides(base, other, Path.cwd())
     document = compared(ours, theirs, stored_floor((*ours, *theirs)), most, strict)
     for side in (ours, theirs):
-        remember_side(tuple(side))
+        remember_noise(tuple(side))
     return document

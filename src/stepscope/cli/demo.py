@@ -36,6 +36,6 @@ def demo(budget: str) -> int:
 
 def _folder() -> Path:
     """A fresh one under .stepscope, which ignores itself in git."""
-    from stepscope.store.folder import create
+    from stepscope.store.folder import create_folder
 
-    return create(None, False, Path.cwd(), "demo-")
+    return create_folder(None, False, Path.cwd(), "demo-")

@@ -31,11 +31,11 @@ def _document(refresh: bool, no_measure: bool) -> dict[str, Any]:
     from stepscope.hardware.capabilities import capabilities, cautions
     from stepscope.hardware.ceiling_cache import cache_file, load_ceilings
     from stepscope.hardware.ceilings import device_key
-    from stepscope.hardware.machine import describe
-    from stepscope.hardware.visible import visible_index
+    from stepscope.hardware.gpus import visible_gpu_index
+    from stepscope.hardware.machine import describe_machine
 
-    machine = describe()
-    gpu = visible_index(os.environ)
+    machine = describe_machine()
+    gpu = visible_gpu_index(os.environ)
     has_cuda = gpu is not None and machine["torch"] and machine["torch"]["cuda"]
     device = "cuda" if has_cuda else "cpu"
     key = device_key(device, gpu)
@@ -55,16 +55,17 @@ def _document(refresh: bool, no_measure: bool) -> dict[str, Any]:
 
 def _measure(device: str, key: str) -> tuple[dict[str, Any] | None, str | None]:
     """(what was measured, what went wrong), either of them None."""
-    from stepscope.hardware import ceilings
+    from stepscope.hardware.ceiling_cache import save_ceilings
+    from stepscope.hardware.ceilings import measure_ceilings
     from stepscope.record.errors import StepscopeError
 
     try:
         with _progress() as listener:
-            document = ceilings.measure(device, key, listener)
+            document = measure_ceilings(device, key, listener)
     except StepscopeError as error:
         return None, str(error)
     try:
-        ceilings.save_ceilings(document)
+        save_ceilings(document)
     except OSError as error:
         return document, f"not kept for next time: {error}"
     return document, None
@@ -73,11 +74,11 @@ def _measure(device: str, key: str) -> tuple[dict[str, Any] | None, str | None]:
 def _print(document: dict[str, Any]) -> None:
     from rich.console import Console
 
-    from stepscope.report.doctor import render
+    from stepscope.report.render.terminal.doctor import doctor_screen
 
     console = Console(highlight=False, emoji=False)
     ascii_only = not console.encoding.lower().startswith("utf")
-    console.print(render(document, ascii_only))
+    console.print(doctor_screen(document, ascii_only))
 
 
 @contextmanager
@@ -92,7 +93,7 @@ def _progress() -> Iterator[Callable[[dict[str, Any]], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    from stepscope.hardware.ceiling_names import CEILING_NAMES
+    from stepscope.hardware.ceiling_cache import CEILING_NAMES
 
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("measuring: starting torch", total=None)
@@ -112,11 +113,11 @@ def _progress() -> Iterator[Callable[[dict[str, Any]], None]]:
 
 
 def _say(line: dict[str, Any]) -> None:
-    from stepscope.hardware.ceiling_names import CEILING_NAMES, quantity
+    from stepscope.hardware.ceiling_cache import CEILING_NAMES, format_quantity
 
     if "measured" in line:
         name = line["measured"]
-        number, unit = quantity(line["result"]["value"], CEILING_NAMES[name].unit)
+        number, unit = format_quantity(line["result"]["value"], CEILING_NAMES[name].unit)
         click.echo(f"  {CEILING_NAMES[name].words}: {number} {unit}", err=True)
     elif "failed" in line:
         click.echo(f"  {CEILING_NAMES[line['failed']].words}: {line['why']}", err=True)

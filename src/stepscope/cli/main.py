@@ -1,15 +1,46 @@
-"""The entry point: parse, dispatch, turn our own errors into one line and an exit code."""
+"""The entry point: parse, take defaults from pyproject.toml, dispatch, turn our own errors into one
+line and an exit code.
+"""
 
 import os
 import sys
+import tomllib
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
 
-from stepscope.cli.defaults import defaults
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.version import __version__
+
+
+def defaults(cwd: Path | None = None) -> dict[str, Any]:
+    """Option defaults per command: `[tool.stepscope.run] window = 4`. Empty when there are none."""
+    here = (cwd or Path.cwd()).absolute()
+    for folder in (here, *here.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file():
+            return _read(path)
+    return {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            tool = tomllib.load(file).get("tool", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
+        raise UsageError(f"{path} is not TOML: {problem}") from None
+    except OSError:
+        return {}
+    table = tool.get("stepscope", {}) if isinstance(tool, dict) else None
+    if not isinstance(table, dict) or not all(isinstance(v, dict) for v in table.values()):
+        raise UsageError(f"{path}: [tool.stepscope] holds one table per command")
+    return {
+        command: {name.replace("-", "_"): value for name, value in options.items()}
+        for command, options in table.items()
+    }
+
 
 COMMANDS = {
     "run": "Observe a program: where does each step's time go?",

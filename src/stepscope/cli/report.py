@@ -41,21 +41,28 @@ def report(
 
     Without WHAT the last run here; several make one report of all, two are compared.
     """
-    from stepscope.report.files import check, check_log, default_path, named, target, write
-    from stepscope.report.job import job
+    from stepscope.report.render.files import (
+        check_log_folder,
+        check_output,
+        default_path,
+        output_path,
+        prepare_report,
+        requested_results,
+        write_report,
+    )
 
     if form is not None and out != "-":
         raise UsageError("--format goes with -o -; a file's ending tells its format")
-    path = None if out == "-" else target(out)
-    check(path, force)
-    check_log(tensorboard, force)
-    made = job(named(whats, Path.cwd()), redact, Path.cwd())
+    path = None if out == "-" else output_path(out)
+    check_output(path, force)
+    check_log_folder(tensorboard, force)
+    made = prepare_report(requested_results(whats, Path.cwd()), redact, Path.cwd())
     if out == "-":
         return _print(made, form or "md", part)
     if out is None and path is None and tensorboard is None:
         path = default_path(made, Path.cwd())
-        check(path, force)
-    written = write(made, path, part, tensorboard)
+        check_output(path, force)
+    written = write_report(made, path, part, tensorboard)
     _tell(made, written)
     if opened and path is not None:
         import webbrowser
@@ -65,18 +72,18 @@ def report(
 
 
 def _print(made: Any, form: str, part: str | None) -> int:
-    from stepscope.report.formats import text_of
+    from stepscope.report.render.files import report_text
 
-    sys.stdout.write(text_of(made, f".{form}", part))
+    sys.stdout.write(report_text(made, f".{form}", part))
     return 0
 
 
 def _tell(made: Any, written: list[Path]) -> None:
     """Where it is and what is in it, on stderr as all our words."""
-    from stepscope.report.files import contents
-    from stepscope.report.text import safe, size
+    from stepscope.report.render.files import describe_contents
+    from stepscope.report.text import format_bytes, safe
 
     for path in written:
-        much = f"  {size(path.stat().st_size)}" if path.is_file() else ""
+        much = f"  {format_bytes(path.stat().st_size)}" if path.is_file() else ""
         print(f"{safe(str(path))}{much}", file=sys.stderr)
-    print(contents(made), file=sys.stderr)
+    print(describe_contents(made), file=sys.stderr)

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.record.options import ProbeOptions
+from stepscope.record.probe_options import ProbeOptions
 
 
 @click.command(
@@ -55,19 +55,19 @@ def run(
 
     stepscope speaks on stderr; the exit code is the program's own.
     """
-    from stepscope.fixes.catalogue import environment, parse
-    from stepscope.launch.observed import Request, observe
-    from stepscope.launch.program import Program, check
+    from stepscope.fixes.registry import fix_variables, parse_fixes
+    from stepscope.launch.observed_run import RunRequest, observe_program
+    from stepscope.launch.program import Program, check_program
 
     if nvtx and (python or memory):
         raise UsageError(
             "--nvtx is for a run under Nsight Systems: leave out --python and --memory"
         )
     target = Program(program, arguments, module)
-    check(target, Path.cwd())
-    variables = environment(parse(fixes))
+    check_program(target, Path.cwd())
+    variables = fix_variables(parse_fixes(fixes))
     live = not quiet and sys.stderr.isatty()
-    request = Request(target, timeout, python, live, variables)
+    request = RunRequest(target, timeout, python, live, variables)
     memory_of = _memory_of() if memory else None
     exit_code = 0
     folders = _folders(out, force, repeat)
@@ -85,7 +85,7 @@ def run(
             nvtx=nvtx,
             fixes=fixes,
         )
-        outcome = observe(request, options)
+        outcome = observe_program(request, options)
         exit_code = exit_code or outcome.exit_code
         if not quiet:
             _tell(folder, number, repeat)
@@ -101,10 +101,10 @@ def _memory_of() -> str:
     import os
     from importlib.util import find_spec
 
-    from stepscope.hardware.visible import visible_index
+    from stepscope.hardware.gpus import visible_gpu_index
     from stepscope.record.errors import MissingExtra
 
-    if visible_index(os.environ) is not None:
+    if visible_gpu_index(os.environ) is not None:
         return "cuda"
     if find_spec("memray") is None:
         raise MissingExtra("memray", "memory", "--memory without a GPU")
@@ -112,23 +112,26 @@ def _memory_of() -> str:
 
 
 def _folders(out: Path | None, force: bool, repeat: int) -> list[Path]:
-    from stepscope.store.folder import create
+    from stepscope.store.folder import create_folder
 
     if repeat == 1:
-        return [create(out, force, Path.cwd())]
-    return [create(out / str(i) if out else None, force, Path.cwd()) for i in range(1, repeat + 1)]
+        return [create_folder(out, force, Path.cwd())]
+    return [
+        create_folder(out / str(i) if out else None, force, Path.cwd())
+        for i in range(1, repeat + 1)
+    ]
 
 
 def _tell(folder: Path, number: int, repeat: int) -> None:
     """The summary on stderr. Whatever goes wrong here, the program's exit code stands."""
-    from stepscope.analyze.summary import summarize
+    from stepscope.analyze.run.summary import summarize
     from stepscope.diagnose.findings import with_findings
-    from stepscope.report.terminal import print_summary
+    from stepscope.report.render.terminal.run import print_run
 
     try:
         if repeat > 1:
             print(f"\nrun {number} of {repeat}", file=sys.stderr)
-        print_summary(with_findings(summarize(folder), folder), sys.stderr)
+        print_run(with_findings(summarize(folder), folder), sys.stderr)
     except StepscopeError as problem:
         print(f"stepscope: {problem}", file=sys.stderr)
     except Exception as problem:

@@ -13,15 +13,15 @@ import click
 @click.option("--all", "everything", is_flag=True, help="Every finding, and what is fine.")
 def show(run: str | None, as_json: bool, everything: bool) -> None:
     """Print RUN: a run folder or an id; the last run here when left out."""
-    from stepscope.analyze.summary import summarize
+    from stepscope.analyze.run.summary import summarize
     from stepscope.diagnose.findings import with_findings
-    from stepscope.report.terminal import print_summary
-    from stepscope.store.folder import find
+    from stepscope.report.render.terminal.run import print_run
+    from stepscope.store.folder import find_run
 
-    folder = find(run, Path.cwd())
+    folder = find_run(run, Path.cwd())
     document = with_findings(summarize(folder), folder)
     if as_json:
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()
     else:
-        print_summary(document, sys.stdout, everything)
+        print_run(document, sys.stdout, everything)

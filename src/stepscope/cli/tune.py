@@ -2,10 +2,70 @@
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+
+from stepscope.report.text import format_duration, format_number, safe
+
+_LONGEST = 48
+
+
+@contextmanager
+def _progress(tuning: Any, quiet: bool) -> Iterator[Callable[[Any], None]]:
+    """What hears of each trial as it starts and ends."""
+    if quiet:
+        yield lambda event: None
+        return
+    if not sys.stderr.isatty():
+        yield _plain
+        return
+    from rich.console import Console
+    from rich.status import Status
+
+    with Status("starting", console=Console(stderr=True)) as status:
+
+        def hear(event: Any) -> None:
+            if event.trial is None:
+                left = f"{format_duration(event.spent_s)} of {format_duration(event.budget_s)}"
+                status.update(f"{trial_name(event.ask)}   {left}")
+            else:
+                status.console.print(_line(event), markup=False, highlight=False)
+
+        yield hear
+
+
+def trial_name(ask: Any) -> str:
+    """`workers=4 + pin`, `as it is, seed 2`, `control, seed 1`."""
+    words = " + ".join(ask.fixes) or ("patched" if ask.patched else "as it is")
+    words = words if len(words) <= _LONGEST else "…" + words[1 - _LONGEST :]
+    if ask.window:
+        words = "a first look"
+    if ask.perturb is not None:
+        words = f"control, rounded to {ask.perturb}"
+    words += ", draws held" * ask.held
+    return safe(words + (f", seed {ask.seed}" if ask.seed else ""))
+
+
+def _plain(event: Any) -> None:
+    if event.trial is not None:
+        print(_line(event), file=sys.stderr, flush=True)
+
+
+def _line(event: Any) -> str:
+    trial = event.trial
+    again = " (known)" if event.repeated else ""
+    head = f"{trial.number:>3}  {trial_name(event.ask):<{_LONGEST}}"
+    if not trial.ok:
+        why = f": {safe(trial.why)}" if trial.why else ""
+        return f"{head}  {trial.status.replace('_', ' ')}{why}{again}"
+    if not trial.step_ms:
+        return f"{head}  {trial.steps} steps  ({format_duration(trial.seconds)}){again}"
+    return f"{head} {format_number(trial.mean_ms):>8} ms  ({format_duration(trial.seconds)}){again}"
+
 
 ALLOW = ("exact", "numeric", "semantic")
 OBJECTIVES = ("throughput", "memory", "energy")
@@ -62,29 +122,28 @@ def tune(
     Trials run in copies of the working directory and write nowhere else. What is faster is kept
     if losses still match; the rest is said with its reason.
     """
-    from stepscope.cli.tune_progress import progress
-    from stepscope.launch.program import Program, check
-    from stepscope.report.compare_sides import remember_result
-    from stepscope.report.tune import print_tune
-    from stepscope.tune.budget import parse_budget
-    from stepscope.tune.request import Request, check_names
-    from stepscope.tune.tune import open_tune
+    from stepscope.compare.open_sides import remember_noise_of
+    from stepscope.launch.program import Program, check_program
+    from stepscope.measure.trial_pool import parse_budget
+    from stepscope.report.render.terminal.tune import print_tune
+    from stepscope.tune.request import TuneRequest, check_fix_names
+    from stepscope.tune.session import open_tune
 
     target = Program(program, arguments, module)
-    check(target, Path.cwd())
-    request = Request(
+    check_program(target, Path.cwd())
+    request = TuneRequest(
         target,
         parse_budget(budget),
-        only=check_names(only, "only"),
-        skip=check_names(skip, "skip"),
+        only=check_fix_names(only, "only"),
+        skip=check_fix_names(skip, "skip"),
         **options,
     )
     with (
         open_tune(request, out or resume, resume is not None, force, Path.cwd()) as tuning,
-        progress(tuning, quiet) as hear,
+        _progress(tuning, quiet) as hear,
     ):
         document = tuning.run(hear)
-    remember_result(tuning.folder)
+    remember_noise_of(tuning.folder)
     if as_json:
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()

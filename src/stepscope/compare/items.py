@@ -1,20 +1,98 @@
-"""The items of each kind of result, from its document and what lies beside it."""
+"""What is compared: results of one kind or another, reduced to items with the step times of each
+process.
+"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from stepscope.bench.grid import NONE
-from stepscope.compare.series import Series, point_series, trace_series
-from stepscope.compare.sides import Document, Item
+from stepscope.bench.grid import NO_FIXES
 from stepscope.record.errors import UsageError
+from stepscope.record.timeline import Timeline
+from stepscope.store.folder import read_run
 
-AS_IT_IS, WITH_FIXES = "as it is", "with fixes"
+_Series = tuple[float, ...]
+"""Of one process: ms."""
+
+
+def run_series(folder: Path) -> _Series:
+    """The steady steps of a run outside its window; none where there are too few to tell."""
+    from stepscope.measure.trial_folder import read_speed
+
+    run = read_run(folder)["run"]
+    speed, _ = read_speed(folder, float(run.get("started_ns") or 0))
+    return speed.step_ms
+
+
+def trace_series(document: Mapping[str, Any]) -> _Series:
+    """The recorded steps of a trace or window."""
+    return tuple((one["end_ns"] - one["start_ns"]) / 1e6 for one in document["steps"]["each"])
+
+
+def _point_series(records: Sequence[Mapping[str, Any]], key: str) -> tuple[_Series, ...]:
+    """Of one point of a bench: its calls in a row, or those timed alone, by process."""
+    fine = [one["measured"] for one in records if one["key"] == key and one["status"] == "ok"]
+    rows = (one.get("throughput_ms") or one["series_ms"] for one in fine)
+    return tuple(tuple(row) for row in rows if row)
+
+
+Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing whose speed is known: a run has one, a bench one a point, a tune two."""
+
+    key: str
+    """Items of two results that have it in common belong together."""
+    label: str
+    """In words; "" where a result has only one."""
+    series: tuple[_Series, ...]
+    """Steady step times by process, ms."""
+    samples: float | None
+    """A step has, on average; None where nothing counts them."""
+    what: str | None
+    """training, inference or batches; None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One result. `document` is what its kind's `--json` prints."""
+
+    kind: str
+    """run, trace, tune or bench."""
+    name: str
+    document: Document
+    items: tuple[Item, ...]
+    timeline: Callable[[], Timeline | None] = lambda: None
+    """The recorded window; None where there is none."""
+    stacks: Callable[[], Timeline | None] = lambda: None
+    """The window that was recorded with Python's stacks."""
+
+
+def merge_items(sides: tuple[Side, ...]) -> dict[str, Item]:
+    """Items of several results by key, their processes together."""
+    found: dict[str, Item] = {}
+    for item in (item for side in sides for item in side.items):
+        before = found.get(item.key)
+        if before is None:
+            found[item.key] = item
+        else:
+            found[item.key] = Item(
+                item.key, before.label, before.series + item.series,
+                before.samples or item.samples, before.what or item.what,
+            )  # fmt: skip
+    return found
+
+
+BASELINE_ITEM, FIXED_ITEM = "as it is", "with fixes"
 _WHAT = {"train": "training", "infer": "inference", "generate": "inference"}
 _KNOWN = ("training", "inference", "batches")
 Records = Sequence[Mapping[str, Any]]
 
 
-def run_items(document: Document, series: Series) -> tuple[Item, ...]:
+def run_items(document: Document, series: _Series) -> tuple[Item, ...]:
     """A run's only item. Raises UsageError where it has no steady steps."""
     steps = document["steps"]
     if not series:
@@ -33,7 +111,7 @@ def bench_items(document: Document, records: Records) -> tuple[Item, ...]:
     """One a point that was measured; without the `records` of its processes, by its mean alone."""
     found = []
     for point in document["points"]:
-        series = point_series(records, point["key"])
+        series = _point_series(records, point["key"])
         if not series and point["mean_ms"]:
             series = ((float(point["mean_ms"]),),)
         if series:
@@ -59,8 +137,8 @@ def tune_items(document: Document, trials: Records) -> tuple[Item, ...]:
     fixed = [one for one in fresh if one["ask"]["fixes"]]
     measured = final.get("measured") or {}
     found = (
-        _tuned(AS_IT_IS, bare, measured.get("baseline") or document.get("baseline") or {}),
-        _tuned(WITH_FIXES, fixed, measured.get("ladder") or {}),
+        _tuned(BASELINE_ITEM, bare, measured.get("baseline") or document.get("baseline") or {}),
+        _tuned(FIXED_ITEM, fixed, measured.get("ladder") or {}),
     )
     items = tuple(item for item in found if item is not None)
     if not items:
@@ -94,5 +172,5 @@ def _samples(records: Records, key: str) -> float | None:
 
 
 def _label(point: Mapping[str, Any]) -> str:
-    fixes = "" if point["variant"] in ("", NONE) else f" {point['variant']}"
+    fixes = "" if point["variant"] in ("", NO_FIXES) else f" {point['variant']}"
     return f"{point['model']} {point['mode']} batch {point['batch']} {point['device']}{fixes}"

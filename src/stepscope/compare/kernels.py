@@ -1,18 +1,217 @@
-"""Kernel by kernel: what is new, gone, slower and faster, in figures that add up."""
+"""What a typical recorded step did, kernel by kernel (or operator by operator), matched between two
+results: new, gone, slower and faster, in figures that add up.
+"""
 
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from difflib import SequenceMatcher
+from typing import Any, Final, NamedTuple
 
-from stepscope.compare.matching import match
-from stepscope.compare.work import Recorded, Work
+import numpy as np
+
+from stepscope.analyze.timeline.attribution import (
+    BACKWARD,
+    DATA_WAIT,
+    FORWARD,
+    OPTIMIZER,
+    attribute,
+    is_operator,
+    nearest,
+)
+from stepscope.analyze.timeline.names import is_user_frame, names_match
+from stepscope.analyze.timeline.steps import find_steps
+from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
+
+_NODE: Final = "autograd::engine::evaluate_function"
+_LOADS: Final = "enumerate(DataLoader)"
+
+
+class _WorkEvents(NamedTuple):
+    """Columns of one entry an event; names are indices into the timeline's, NOTHING for none."""
+
+    begun: Column
+    duration: Column
+    name: Column
+    operator: Column
+    phase: Column
+    line: Column
+
+
+def _host_events(timeline: Timeline) -> _WorkEvents:
+    """Operators in order of their starts, without the time of those they call."""
+    host = timeline.host
+    operators = is_operator(timeline)
+    inner = nearest(host.parent, operators)
+    own = host.duration.astype(np.int64).copy()
+    called = np.flatnonzero(operators & (inner[host.parent] != NOTHING))
+    np.subtract.at(own, inner[host.parent[called]], host.duration[called])
+    frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
+    lines = np.append(host.name, np.int32(NOTHING))[nearest(host.parent, frames)]
+    chosen = np.flatnonzero(operators)
+    phases = _phases(timeline)[chosen]
+    # Backward and optimizers run where the loop calls them, which says nothing of whose they are.
+    return _WorkEvents(
+        begun=host.start[chosen],
+        duration=np.maximum(own[chosen], 0),
+        name=host.name[chosen],
+        operator=host.name[chosen],
+        phase=phases,
+        line=np.where(phases == FORWARD, lines[chosen], np.int32(NOTHING)),
+    )
+
+
+def _phases(timeline: Timeline) -> Column:
+    """By what is around an operator: an optimizer, a node of backward, a loader, else forward."""
+    host = timeline.host
+
+    def below(start: str) -> Column:
+        marked = names_match(timeline, host.name, lambda name: name.startswith(start))
+        found: Column = nearest(host.parent, marked)[:-1] != NOTHING
+        return found
+
+    chosen: Column = np.select(
+        [below("Optimizer."), below(_NODE), below(_LOADS)],
+        [OPTIMIZER, BACKWARD, DATA_WAIT],
+        FORWARD,
+    ).astype(np.uint8)
+    return chosen
+
+
+KERNELS: Final = "kernels"
+OPERATORS: Final = "operators"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One kernel, copy or memset; without a device one operator, its own time only."""
+
+    name: str
+    ms: float
+    operator: str | None
+    phase: str
+    line: str | None
+    """`file(line): function` of the user's own code; None where stacks were not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypicalStep:
+    """A typical step. `unit` is KERNELS or OPERATORS."""
+
+    unit: str
+    works: tuple[Work, ...]
+
+
+def typical_step(timeline: Timeline, stacks: Timeline | None) -> TypicalStep:
+    """The step as it occurred most often, times the median over its occurrences.
+
+    Lines come from the recording itself or, by operator and name, from one with stacks.
+    """
+    unit = KERNELS if len(timeline.device) else OPERATORS
+    events = _events(timeline, unit)
+    lines = _lines(_events(stacks, unit), stacks) if stacks is not None else {}
+    chosen = _typical(timeline, events)
+    names = timeline.names
+    times = np.median([events.duration[step] for step in chosen], axis=0) / 1e6
+    works = []
+    for place, ms in zip(chosen[0].tolist(), times.tolist(), strict=True):
+        name, operator = names[events.name[place]], _name(names, events.operator[place])
+        phase = STEP_PHASES[events.phase[place]]
+        line = _name(names, events.line[place]) or lines.get((name, operator, phase))
+        works.append(Work(name, ms, operator, phase, line))
+    return TypicalStep(unit, tuple(works))
+
+
+def _events(timeline: Timeline, unit: str) -> _WorkEvents:
+    if unit == OPERATORS:
+        return _host_events(timeline)
+    device, host = timeline.device, timeline.host
+    found = attribute(timeline)
+    begun = device.start
+    if len(host):
+        begun = np.where(device.launch >= 0, host.start[device.launch], device.start)
+    operator = np.append(host.name, np.int32(NOTHING))[found.operator]
+    return _WorkEvents(begun, device.duration, device.name, operator, found.phase, found.line)
+
+
+def _typical(timeline: Timeline, events: _WorkEvents) -> Sequence[Column]:
+    """The events of each step that has the most usual sequence of names, in order."""
+    steps = find_steps(timeline).steps
+    inside = [
+        np.flatnonzero((events.begun >= step.start_ns) & (events.begun < step.end_ns))
+        for step in steps
+    ]
+    spelt = [events.name[step].tobytes() for step in inside]
+    usual, _ = Counter(spelt).most_common(1)[0]
+    return [step for step, names in zip(inside, spelt, strict=True) if names == usual]
+
+
+def _lines(events: _WorkEvents, stacks: Timeline) -> dict[tuple[str, str | None, str], str]:
+    """The line each kind of work comes from most often."""
+    counts: dict[tuple[str, str | None, str], Counter[str]] = {}
+    names = stacks.names
+    for place in np.flatnonzero(events.line != NOTHING).tolist():
+        phase = STEP_PHASES[events.phase[place]]
+        key = names[events.name[place]], _name(names, events.operator[place]), phase
+        counts.setdefault(key, Counter())[names[events.line[place]]] += 1
+    return {key: count.most_common(1)[0][0] for key, count in counts.items()}
+
+
+def _name(names: Sequence[str], number: int) -> str | None:
+    return None if number == NOTHING else names[number]
+
+
+_MOST: Final = 6_000_000
+"""Comparisons that may be needed to align two steps; beyond, the n-th of a name is the n-th."""
+
+
+class Matched(NamedTuple):
+    """Places in either step: those that belong together, and those without a partner."""
+
+    pairs: list[tuple[int, int]]
+    gone: list[int]
+    new: list[int]
+
+
+def match_work(base: Sequence[Work], other: Sequence[Work]) -> Matched:
+    """What follows the same things is the same thing; the rest is gone or new."""
+    ours, theirs = [one.name for one in base], [one.name for one in other]
+    pairs = _aligned(ours, theirs) if _effort(ours, theirs) <= _MOST else _in_turn(ours, theirs)
+    kept, met = {a for a, _ in pairs}, {b for _, b in pairs}
+    return Matched(
+        pairs,
+        [place for place in range(len(ours)) if place not in kept],
+        [place for place in range(len(theirs)) if place not in met],
+    )
+
+
+def _effort(ours: list[str], theirs: list[str]) -> int:
+    """Places of equal names in both, which is what an alignment looks through."""
+    counts: defaultdict[str, int] = defaultdict(int)
+    for name in theirs:
+        counts[name] += 1
+    return sum(counts[name] for name in ours)
+
+
+def _aligned(ours: list[str], theirs: list[str]) -> list[tuple[int, int]]:
+    blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
+    return [(block.a + n, block.b + n) for block in blocks for n in range(block.size)]
+
+
+def _in_turn(ours: list[str], theirs: list[str]) -> list[tuple[int, int]]:
+    places: defaultdict[str, deque[int]] = defaultdict(deque)
+    for place, name in enumerate(theirs):
+        places[name].append(place)
+    return [(at, places[name].popleft()) for at, name in enumerate(ours) if places[name]]
+
 
 _SAME: Final = 0.03  # of its time, as a share, a kernel may change
 _SHORTEST: Final = 0.002  # ms a step: no change below is told of as slower or faster
 
 
 @dataclass(slots=True)
-class Row:
+class KernelRow:
     """All work of one name, operator, phase and line; times in ms a step.
 
     `delta_ms` is `new_ms` − `gone_ms` + what those in both steps changed by.
@@ -49,10 +248,10 @@ class Row:
         return "slower" if self.delta_ms > 0 else "faster"
 
 
-def rows(base: Sequence[Work], other: Sequence[Work]) -> list[Row]:
+def kernel_rows(base: Sequence[Work], other: Sequence[Work]) -> list[KernelRow]:
     """By how much each changed, largest first. Their deltas add up to that of the whole step."""
-    found: dict[tuple[str, str | None, str], Row] = {}
-    matched = match(base, other)
+    found: dict[tuple[str, str | None, str], KernelRow] = {}
+    matched = match_work(base, other)
     for ours, theirs in matched.pairs:
         row = _row(found, other[theirs])
         row.base_count += 1
@@ -74,18 +273,18 @@ def rows(base: Sequence[Work], other: Sequence[Work]) -> list[Row]:
     return sorted(found.values(), key=lambda row: -abs(row.delta_ms))
 
 
-def _row(found: dict[tuple[str, str | None, str], Row], work: Work) -> Row:
+def _row(found: dict[tuple[str, str | None, str], KernelRow], work: Work) -> KernelRow:
     key = work.name, work.operator, work.phase
-    row = found.setdefault(key, Row(*key, work.line))
+    row = found.setdefault(key, KernelRow(*key, work.line))
     row.line = row.line or work.line
     return row
 
 
-def compared(base: Recorded, other: Recorded) -> dict[str, Any] | None:
+def compare_kernels(base: TypicalStep, other: TypicalStep) -> dict[str, Any] | None:
     """The table with its sums; None where one side has a device and the other does not."""
     if base.unit != other.unit:
         return None
-    found = rows(base.works, other.works)
+    found = kernel_rows(base.works, other.works)
     return {
         "unit": base.unit,
         "base_count": len(base.works),

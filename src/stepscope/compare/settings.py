@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stepscope.compare.sides import Document, Side
+from stepscope.compare.items import Document, Side
 
 Difference = dict[str, Any]
 _LOADER = (
@@ -14,7 +14,7 @@ _OPTIMIZER = ("name", "lr", "foreach", "fused", "capturable", "parameters")
 _MODEL = ("parameters", "trainable", "dtypes", "memory_format", "compiled", "ddp", "devices")
 
 
-def configuration(base: Sequence[Side], other: Sequence[Side]) -> list[Difference]:
+def setting_differences(base: Sequence[Side], other: Sequence[Side]) -> list[Difference]:
     """`what`, `base`, `other` of each setting that differs between the first results of each; of
     results of different kinds only what both tell of."""
     ours, theirs = _configured(base[0]), _configured(other[0])
@@ -24,7 +24,9 @@ def configuration(base: Sequence[Side], other: Sequence[Side]) -> list[Differenc
     return _differences(ours, theirs)
 
 
-def environment(base: Sequence[Side], other: Sequence[Side]) -> tuple[list[Difference], list[str]]:
+def environment_differences(
+    base: Sequence[Side], other: Sequence[Side]
+) -> tuple[list[Difference], list[str]]:
     """What differs in machine and software, and the names of what is the same."""
     ours, theirs = _surroundings(base[0]), _surroundings(other[0])
     same = [name for name in ours if theirs.get(name) == ours[name] and ours[name] is not None]

@@ -1,1 +1,1 @@
-"""Rules that turn an analysis into findings."""
+"""From an analysis to ranked findings: rules by theme, merged, ranked, with predicted gains."""

@@ -9,9 +9,11 @@ from typing import Any, Protocol
 from stepscope.record.finding import Finding, Place, Predicted
 from stepscope.record.timeline import Timeline
 
-Document = Mapping[str, Any]
-_DOUBT = 0.15  # of a gain: what predictions are known to err by where nothing better is known
-_APART = 0.02  # two runs of the same program differ by that
+AnalysisDocument = Mapping[str, Any]
+_DEFAULT_DOUBT = (
+    0.15  # of a gain: what predictions are known to err by where nothing better is known
+)
+_RUN_TO_RUN = 0.02  # two runs of the same program differ by that
 
 
 class Replayable(Protocol):
@@ -44,9 +46,9 @@ class Case:
     """Usable processor cores; 0 where not known, as for a trace alone."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """Mean ms of a step by phase; they add up to `step_ms`. Empty for a trace alone."""
-    show: Document | None = None
+    show: AnalysisDocument | None = None
     """The run as `show --json` has it; None for a trace alone."""
-    trace: Document | None = None
+    trace: AnalysisDocument | None = None
     """The window as `analyze --json` has it; None where none was recorded."""
     model: Replayable | None = None
     source: Callable[[str, int], str | None] = _no_source
@@ -58,7 +60,7 @@ class Case:
     problems: tuple[str, ...] = ()
     """What could not be made ready for the rules, a line each."""
 
-    def predict(self, *changes: Any, words: str, doubt: float = _DOUBT) -> Predicted | None:
+    def predict(self, *changes: Any, words: str, doubt: float = _DEFAULT_DOUBT) -> Predicted | None:
         """The step with changes, replayed; None without a window, or where it gains nothing.
 
         `words` say what becomes of what; `doubt` is how much of the gain may be wrong.
@@ -70,12 +72,12 @@ class Case:
         return found and replace(found, changes=changes)
 
     def reach(
-        self, step_ms: float, words: str, doubt: float = _DOUBT, error: float = 0.0
+        self, step_ms: float, words: str, doubt: float = _DEFAULT_DOUBT, error: float = 0.0
     ) -> Predicted | None:
         """A step of so many ms; None where that is no gain. `error` of the model, a share."""
         if step_ms <= 0 or step_ms >= self.step_ms:
             return None
-        low, high = ranged(self.step_ms / step_ms, doubt, error)
+        low, high = speedup_range(self.step_ms / step_ms, doubt, error)
         return Predicted(
             step_ms=step_ms,
             speedup=self.step_ms / step_ms,
@@ -104,14 +106,16 @@ class Rule:
     """Whether its findings say what is fine instead of what is slow."""
 
 
-def ranged(speedup: float, doubt: float = _DOUBT, error: float = 0.0) -> tuple[float, float]:
+def speedup_range(
+    speedup: float, doubt: float = _DEFAULT_DOUBT, error: float = 0.0
+) -> tuple[float, float]:
     """The range a speedup lies in, as likely so many times lower as higher.
 
     `doubt` of the gain may be wrong. `error` is how well the model's parts are known against one
     another, a share: it counts for the part that changes, what stays is in both steps alike.
     """
     changed = 1 - min(speedup, 1 / speedup)
-    reach = math.exp(doubt * abs(math.log(speedup)) + error * changed + _APART)
+    reach = math.exp(doubt * abs(math.log(speedup)) + error * changed + _RUN_TO_RUN)
     return speedup / reach, speedup * reach
 
 
@@ -127,10 +131,10 @@ def in_times(speedup: float) -> str:
     return f"{speedup:.1f}" if speedup >= 1.095 else f"{speedup:.2f}"
 
 
-def case_of_run(document: Document, folder: Path) -> Case | None:
+def case_of_run(document: AnalysisDocument, folder: Path) -> Case | None:
     """A run as `summarize` tells of it, and its folder; None where it had no steps."""
-    from stepscope.analyze.whatif.ofrun import model_of_run
-    from stepscope.store.facts import read_facts
+    from stepscope.analyze.replay.model import model_of_run
+    from stepscope.store.json_lines import read_facts
     from stepscope.store.source import read_sources
 
     step_ms = document["steps"]["mean_ms"]
@@ -141,7 +145,7 @@ def case_of_run(document: Document, folder: Path) -> Case | None:
     cpu = (document["config"].get("machine") or {}).get("cpu") or {}
     cores = float(cpu.get("usable_cores") or 0)
     window = document["timeline"]
-    model, problem = _modelled(lambda: None if window is None else model_of_run(folder))
+    model, problem = _model_or_problem(lambda: None if window is None else model_of_run(folder))
     return Case(
         step_ms=step_ms,
         device="cuda" if document["gpu"] or document["run"]["device"] == "cuda" else "cpu",
@@ -152,19 +156,19 @@ def case_of_run(document: Document, folder: Path) -> Case | None:
         model=model,
         source=lambda file, line: lines.get(file, {}).get(line),
         optimizers=_optimizers(facts),
-        through=_through(facts),
+        through=_libraries_called(facts),
         problems=problem,
     )
 
 
-def case_of_trace(document: Document, timeline: Timeline) -> Case | None:
+def case_of_trace(document: AnalysisDocument, timeline: Timeline) -> Case | None:
     """A trace as `analyse` tells of it; None where it is empty."""
-    from stepscope.analyze.whatif.ofrun import model_of_trace
+    from stepscope.analyze.replay.model import model_of_trace
 
     steps = document["steps"]
     if not steps["mean_ms"]:
         return None
-    model, problem = _modelled(lambda: model_of_trace(timeline))
+    model, problem = _model_or_problem(lambda: model_of_trace(timeline))
     return Case(
         step_ms=steps["mean_ms"],
         device="cuda" if document["source"]["has"]["device"] else "cpu",
@@ -175,16 +179,18 @@ def case_of_trace(document: Document, timeline: Timeline) -> Case | None:
     )
 
 
-def _optimizers(facts: Document) -> tuple[Place, ...]:
+def _optimizers(facts: AnalysisDocument) -> tuple[Place, ...]:
     made = {fact["site"] for fact in facts["optimizer_made"]}
     return tuple(Place(s["file"], s["line"]) for s in facts["site"] if s["id"] in made)
 
 
-def _through(facts: Document) -> dict[tuple[str, int], str]:
+def _libraries_called(facts: AnalysisDocument) -> dict[tuple[str, int], str]:
     return {(s["file"], s["line"]): s["through"] for s in facts["site"] if s.get("through")}
 
 
-def _modelled(build: Callable[[], Replayable | None]) -> tuple[Replayable | None, tuple[str, ...]]:
+def _model_or_problem(
+    build: Callable[[], Replayable | None],
+) -> tuple[Replayable | None, tuple[str, ...]]:
     """A model, or why there is none: without one, rules still tell what they see."""
     try:
         return build(), ()

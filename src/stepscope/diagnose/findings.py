@@ -5,14 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepscope.diagnose.baseline import Answer, baseline
 from stepscope.diagnose.case import Case, Rule, case_of_run, case_of_trace
-from stepscope.diagnose.edits import with_edit
 from stepscope.diagnose.headroom import Headroom, headroom
-from stepscope.diagnose.merge import merged
-from stepscope.diagnose.rank import is_bottleneck, ranked
+from stepscope.diagnose.key_questions import Answer, answer_questions
+from stepscope.diagnose.ranking import is_bottleneck, merged, ranked
 from stepscope.diagnose.rules import RULES
-from stepscope.diagnose.trainers import in_settings
+from stepscope.diagnose.source_edits import with_edit, with_trainer_settings
 from stepscope.record.finding import Finding
 from stepscope.record.timeline import Timeline
 
@@ -57,7 +55,9 @@ def diagnose(case: Case, rules: Sequence[Rule] = RULES) -> Diagnosis:
             (healthy if rule.healthy else causes).extend(found)
     ordered = ranked(merged(causes, case, rules))
     written = [
-        in_settings(with_edit(one, case.source, case.optimizers), case.through, case.device)
+        with_trainer_settings(
+            with_edit(one, case.source, case.optimizers), case.through, case.device
+        )
         for one in ordered
     ]
     findings = tuple(one for one in written if is_bottleneck(one))
@@ -67,22 +67,22 @@ def diagnose(case: Case, rules: Sequence[Rule] = RULES) -> Diagnosis:
         minor=tuple(one for one in written if not is_bottleneck(one)),
         healthy=tuple(healthy),
         headroom=could,
-        baseline=baseline(case, findings, could),
+        baseline=answer_questions(case, findings, could),
         problems=tuple(problems),
     )
 
 
 def with_findings(document: Document, folder: Path) -> Document:
     """A run's document with its findings."""
-    return _with(document, case_of_run(document, folder))
+    return _document_with(document, case_of_run(document, folder))
 
 
 def with_trace_findings(document: Document, timeline: Timeline) -> Document:
     """A trace's document with its findings."""
-    return _with(document, case_of_trace(document, timeline))
+    return _document_with(document, case_of_trace(document, timeline))
 
 
-def _with(document: Document, case: Case | None) -> Document:
+def _document_with(document: Document, case: Case | None) -> Document:
     """Nothing is found where there are no steps."""
     diagnosis = diagnose(case) if case is not None else Diagnosis()
     problems = [*document.get("problems", ()), *diagnosis.problems]

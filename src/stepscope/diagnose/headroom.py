@@ -1,13 +1,14 @@
-"""What the step could take if everything that was found were fixed."""
+"""What the step could take: with one fix, and with every fix that goes together."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stepscope.diagnose.case import Case, in_ms, in_times
-from stepscope.diagnose.rank import worth
-from stepscope.fixes.catalogue import NAMES, fix
-from stepscope.record.finding import Finding
+from stepscope.analyze.replay.gains import change_for
+from stepscope.diagnose.case import Case, in_ms, in_times, speedup_range
+from stepscope.diagnose.ranking import gain_share
+from stepscope.fixes.registry import FIX_NAMES, fix_named
+from stepscope.record.finding import Finding, FixRef, Predicted
 
 _MOST_NAMED = 3
 
@@ -41,7 +42,7 @@ def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
         return None
     together = _replayed(chosen, case)
     best = min(one.predicted.step_ms for one in chosen if one.predicted)
-    step_ms = min(best, _added(chosen, case) if together is None else together)
+    step_ms = min(best, _summed_by_group(chosen, case) if together is None else together)
     speedup = case.step_ms / step_ms
     return Headroom(
         step_ms=step_ms,
@@ -50,7 +51,8 @@ def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
         by=tuple(one.id for one in chosen),
         replayed=together is not None,
         text=f"this step could take {in_ms(step_ms)} ms instead of {in_ms(case.step_ms)}"
-        f" ({in_times(speedup)}×), most of it by {_most(chosen, case.step_ms - step_ms, case)}",
+        f" ({in_times(speedup)}×), most of it by"
+        f" {_main_fixes(chosen, case.step_ms - step_ms, case)}",
     )
 
 
@@ -59,7 +61,7 @@ def compatible(findings: Iterable[Finding]) -> list[Finding]:
     chosen: list[Finding] = []
     taken: set[str] = set()
     for one in findings:
-        name = one.fix.name if one.fix is not None and one.fix.name in NAMES else None
+        name = one.fix.name if one.fix is not None and one.fix.name in FIX_NAMES else None
         if name is not None:
             if name in taken or any(_clash(name, other) for other in taken):
                 continue
@@ -69,7 +71,7 @@ def compatible(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _clash(one: str, other: str) -> bool:
-    return other in fix(one).bad_with or one in fix(other).bad_with
+    return other in fix_named(one).bad_with or one in fix_named(other).bad_with
 
 
 def _replayed(chosen: list[Finding], case: Case) -> float | None:
@@ -83,7 +85,7 @@ def _replayed(chosen: list[Finding], case: Case) -> float | None:
     return case.step_ms * float(case.model.replay(*changes).step_ms) / case.model.step_ms
 
 
-def _added(chosen: list[Finding], case: Case) -> float:
+def _summed_by_group(chosen: list[Finding], case: Case) -> float:
     """Gains added up, the largest of each group only: groups hold different parts of the step.
 
     Those that can be replayed together are; the step stays above the device's own work.
@@ -96,7 +98,7 @@ def _added(chosen: list[Finding], case: Case) -> float:
     for one in chosen:
         group = _group(one)
         if group not in known:
-            largest[group] = max(largest.get(group, 0.0), worth(one) * case.step_ms)
+            largest[group] = max(largest.get(group, 0.0), gain_share(one) * case.step_ms)
     return max(case.step_ms - gain - sum(largest.values()), device_ms(case), 0.1 * case.step_ms)
 
 
@@ -112,13 +114,38 @@ def _group(finding: Finding) -> str:
     return finding.id.partition(".")[0]
 
 
-def _most(chosen: list[Finding], gain: float, case: Case) -> str:
+def _main_fixes(chosen: list[Finding], gain: float, case: Case) -> str:
     """The fixes that make up more than half of the gain, as `--fix` takes them, or in words."""
     names: list[str] = []
     covered = 0.0
-    for one in sorted(chosen, key=worth, reverse=True)[:_MOST_NAMED]:
+    for one in sorted(chosen, key=gain_share, reverse=True)[:_MOST_NAMED]:
         names.append(str(one.fix) if one.fix is not None else f"removing “{one.title}”")
-        covered += worth(one) * case.step_ms
+        covered += gain_share(one) * case.step_ms
         if covered > gain / 2:
             break
     return " and ".join(names)
+
+
+def predict_fix(case: Case, fix: FixRef) -> Predicted | None:
+    """The step with a fix, replayed; it may be a loss.
+
+    None without a window, where the fix does not apply, or where nothing tells what it would do.
+    """
+    if case.model is None or case.model.step_ms <= 0:
+        return None
+    changes = change_for(fix.name, fix.value, case)
+    if changes is None:
+        return None
+    ratio = case.model.replay(*changes).step_ms / case.model.step_ms
+    if ratio <= 0:
+        return None
+    low, high = speedup_range(1 / ratio, error=case.model.error)
+    after = case.step_ms * ratio
+    return Predicted(
+        step_ms=after,
+        speedup=1 / ratio,
+        low=low,
+        high=high,
+        how=f"{in_ms(case.step_ms)} → {in_ms(after)} ms: with {fix}",
+        changes=tuple(changes),
+    )

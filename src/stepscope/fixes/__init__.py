@@ -1,1 +1,1 @@
-"""Changes that make an unmodified program faster while it runs, one file each."""
+"""Changes that make an unmodified program faster while it runs, one module each."""

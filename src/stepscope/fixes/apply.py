@@ -5,17 +5,17 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from stepscope.fixes.base import Fix, Hands
-from stepscope.fixes.catalogue import parse
-from stepscope.fixes.places import raised_at
-from stepscope.probe.seams import Seams
+from stepscope.fixes.base import Fix, FixContext
+from stepscope.fixes.inspect.user_code import raise_location
+from stepscope.fixes.registry import parse_fixes
+from stepscope.probe.points.seams import Seams
 
 
-def apply(asked: Iterable[str], seams: Seams) -> None:
+def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
     """Have every fix take hold. One that cannot says so; the program runs without it."""
-    placed: list[tuple[Fix, Hands]] = []
-    for fix, value in parse(asked):
-        hands = Hands(fix, value, seams)
+    placed: list[tuple[Fix, FixContext]] = []
+    for fix, value in parse_fixes(asked):
+        hands = FixContext(fix, value, seams)
         seams.core.facts.write("fix", name=fix.name, state="asked", value=value, text=fix.missing)
         try:
             fix.install(value, hands)
@@ -26,7 +26,7 @@ def apply(asked: Iterable[str], seams: Seams) -> None:
     _explain_failures(placed, seams)
 
 
-def _explain_failures(placed: list[tuple[Fix, Hands]], seams: Seams) -> None:
+def _explain_failures(placed: list[tuple[Fix, FixContext]], seams: Seams) -> None:
     """Have an exception that is a fix's doing end the program in one line that says so."""
 
     def hook(
@@ -35,7 +35,7 @@ def _explain_failures(placed: list[tuple[Fix, Hands]], seams: Seams) -> None:
         error: BaseException,
         trace: TracebackType | None,
     ) -> None:
-        where, line = raised_at(trace)
+        where, line = raise_location(trace)
         for fix, hands in placed:
             reason = _reason(fix, error, line)
             if reason is not None:

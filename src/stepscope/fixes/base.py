@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from stepscope.record.errors import UsageError
 
 if TYPE_CHECKING:
-    from stepscope.probe.seams import Seams
+    from stepscope.probe.points.seams import Seams
 
 
-class Kind(StrEnum):
+class FixKind(StrEnum):
     """What a fix may change: nothing, rounding and random draws, or training itself."""
 
     EXACT = "exact"
@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class SourceEdit:
     """How to write a fix into the program."""
 
     words: str
@@ -31,7 +31,7 @@ class Edit:
     """Lines to put before it, at its indentation."""
 
 
-class Hands:
+class FixContext:
     """A fix's way into the program it is applied to, and its way of saying what became of it."""
 
     def __init__(self, fix: "Fix", value: Any, seams: "Seams") -> None:
@@ -40,7 +40,7 @@ class Hands:
         self._value = value
         self._said: set[tuple[str, str]] = set()
 
-    def applied(self, what: str, kind: Kind | None = None) -> None:
+    def applied(self, what: str, kind: FixKind | None = None) -> None:
         """It took hold: where, and on what. `kind`: where that is not the fix's usual one."""
         self._say("applied", what, kind or self._fix.kind)
 
@@ -54,11 +54,11 @@ class Hands:
 
     def place(self) -> str:
         """`file:line` of the user's code that led to the present call."""
-        from stepscope.fixes.places import here
+        from stepscope.fixes.inspect.user_code import user_location
 
-        return here()
+        return user_location()
 
-    def _say(self, state: str, text: str, kind: Kind | None) -> None:
+    def _say(self, state: str, text: str, kind: FixKind | None) -> None:
         if (state, text) in self._said or self.seams.inert:
             return
         self._said.add((state, text))
@@ -75,7 +75,7 @@ class Fix:
     """data, waiting, arithmetic, launch, memory or batch."""
     title: str
     """What it does, in one line."""
-    kind: Kind
+    kind: FixKind
     effort: str
     """How much its edit of the source is, in a few words."""
     needs: str | None = None
@@ -114,7 +114,7 @@ class Fix:
         """Variables the program must be started with."""
         return {}
 
-    def install(self, value: Any, hands: Hands) -> None:
+    def install(self, value: Any, hands: FixContext) -> None:
         """Take hold of the seams. In the program's process, just after torch was imported."""
         raise NotImplementedError
 
@@ -125,6 +125,6 @@ class Fix:
         """
         return None
 
-    def edit(self, value: Any, line: str) -> Edit:
+    def edit(self, value: Any, line: str) -> SourceEdit:
         """How to write it into the program, for the line it took hold of."""
         raise NotImplementedError

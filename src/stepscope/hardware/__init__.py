@@ -1,1 +1,1 @@
-"""What this machine is: devices, topology, measured ceilings."""
+"""What this machine is: devices, topology, measured ceilings, noise."""

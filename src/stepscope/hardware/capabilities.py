@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from stepscope.hardware.ceiling_names import CEILING_NAMES
+from stepscope.hardware.ceiling_cache import CEILING_NAMES
 
 _BUSY_PERCENT = 25
 _WIDE_SPREAD = 0.25

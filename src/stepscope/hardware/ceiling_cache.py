@@ -1,4 +1,6 @@
-"""Measured ceilings, kept between runs in the user's cache folder, one JSON file per device."""
+"""The measured ceilings by name and unit, kept between runs in the user's cache folder, one JSON
+file per device.
+"""
 
 import hashlib
 import json
@@ -8,9 +10,46 @@ import re
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-SCHEMA: Final = 1
+
+class CeilingName(NamedTuple):
+    """How a ceiling reads on a screen: the `group` is compared within itself."""
+
+    group: str
+    label: str
+    unit: str
+
+    @property
+    def words(self) -> str:
+        """The name in a sentence."""
+        return f"{self.group}, {self.label}"
+
+
+CEILING_NAMES: Final = {
+    "matmul_fp32_tflops": CeilingName("matrix product", "fp32", "TFLOP/s"),
+    "matmul_tf32_tflops": CeilingName("matrix product", "tf32", "TFLOP/s"),
+    "matmul_fp16_tflops": CeilingName("matrix product", "fp16", "TFLOP/s"),
+    "matmul_bf16_tflops": CeilingName("matrix product", "bf16", "TFLOP/s"),
+    "memory_gb_per_s": CeilingName("memory", "read + write", "GB/s"),
+    "h2d_pinned_gb_per_s": CeilingName("host to GPU", "pinned", "GB/s"),
+    "h2d_pageable_gb_per_s": CeilingName("host to GPU", "pageable", "GB/s"),
+    "d2h_pinned_gb_per_s": CeilingName("GPU to host", "pinned", "GB/s"),
+    "launch_us": CeilingName("operator call", "smallest", "µs"),
+}
+
+
+def format_quantity(value: float, unit: str) -> tuple[str, str]:
+    """A number in about three digits, and its unit, which changes for small and large ones."""
+    if unit == "TFLOP/s" and value < 1:
+        value, unit = value * 1000, "GFLOP/s"
+    if unit == "GB/s" and value >= 1000:
+        value, unit = value / 1000, "TB/s"
+    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    return f"{value:,.{digits}f}", unit
+
+
+CEILINGS_SCHEMA: Final = 1
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -67,7 +106,7 @@ def save_ceilings(document: dict[str, Any]) -> Path:
 
 
 def _is_sound(document: Any, device_key: str) -> bool:
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+    if not isinstance(document, dict) or document.get("schema") != CEILINGS_SCHEMA:
         return False
     ceilings = document.get("ceilings")
     return (

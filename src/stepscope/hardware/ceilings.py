@@ -13,13 +13,10 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from stepscope.hardware.ceiling_cache import SCHEMA, load_ceilings, save_ceilings
-from stepscope.hardware.machine import describe_cpu
-from stepscope.hardware.nvml import driver_version, open_gpu
-from stepscope.hardware.software import package_version
+from stepscope.hardware.ceiling_cache import CEILINGS_SCHEMA
+from stepscope.hardware.gpus import driver_version, open_gpu
+from stepscope.hardware.machine import describe_cpu, package_version
 from stepscope.record.errors import MissingExtra, StepscopeError
-
-__all__ = ["device_key", "load_ceilings", "measure", "save_ceilings"]
 
 BUDGET_S: Final = 0.5
 _TIMEOUT_S: Final = 300.0
@@ -37,7 +34,7 @@ def device_key(device: str, gpu_index: int | None = None) -> str:
     return f"{cpu['model'] or 'cpu'} x {cpu['usable_cores']:g} | torch {torch}"
 
 
-def measure(
+def measure_ceilings(
     device: str,
     key: str,
     listener: Listener | None = None,
@@ -67,7 +64,7 @@ def measure(
     if not ceilings:
         raise StepscopeError(f"none of the ceilings could be measured: {failed or 'no answer'}")
     return {
-        "schema": SCHEMA,
+        "schema": CEILINGS_SCHEMA,
         "key": key,
         **facts,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -117,12 +114,12 @@ def main(arguments: list[str] | None = None) -> int:
     busy_percent = psutil.cpu_percent(0.2)  # before torch starts its own threads
     import torch
 
-    from stepscope.hardware.ceiling_measures import plan
+    from stepscope.hardware.ceiling_measurements import measurements_for
 
     if options.device == "cuda" and not torch.cuda.is_available():
         _tell(error="torch does not see a CUDA device")
         return 0
-    measurements = plan(options.device)
+    measurements = measurements_for(options.device)
     names = [name for name in measurements if not options.only or name in options.only]
     name = torch.cuda.get_device_name() if options.device == "cuda" else describe_cpu()["model"]
     facts = {"device": name, "torch": torch.__version__, "threads": torch.get_num_threads()}

@@ -1,1 +1,1 @@
-"""Start the program as a child with its probe: argv, exit code, signals, limits."""
+"""Start the program as a child with its probe and fixes: argv, signals, limits, samples."""

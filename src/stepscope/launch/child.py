@@ -11,9 +11,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, Protocol
 
-TIMED_OUT = 124
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
+TIMEOUT_EXIT_CODE = 124
+TERMINATION_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_FORWARDED = (*TERMINATION_SIGNALS, signal.SIGUSR1, signal.SIGUSR2)
 _GRACE_S = 10.0
 _TICK_S = 0.1
 
@@ -93,7 +93,7 @@ def watch_child(
                 break
     code = process.wait()
     number = -code if code < 0 else None
-    exit_code = TIMED_OUT if timed_out else (code if number is None else 128 + number)
+    exit_code = TIMEOUT_EXIT_CODE if timed_out else (code if number is None else 128 + number)
     ended_ns, last = time.monotonic_ns(), told[-1] if told else None
     return Outcome(exit_code, number, timed_out, started_ns, ended_ns, process.pid, last)
 
@@ -113,11 +113,11 @@ def _start(
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
-        preexec_fn=dying_with_parent(),
+        preexec_fn=die_with_parent(),
     )
 
 
-def dying_with_parent() -> Callable[[], None] | None:
+def die_with_parent() -> Callable[[], None] | None:
     """What a fresh child calls so that the kernel ends it with its parent; None outside Linux."""
     import ctypes
     import sys
@@ -167,7 +167,7 @@ def _forwarding(process: Process) -> Iterator[list[int]]:
     told: list[int] = []
 
     def forward(number: int, _: FrameType | None) -> None:
-        if number in ENDING:
+        if number in TERMINATION_SIGNALS:
             told.append(number)
         if not (number in (signal.SIGINT, signal.SIGQUIT) and _from_terminal()):
             process.send_signal(number)

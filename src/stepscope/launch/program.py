@@ -32,7 +32,7 @@ class Program:
         return f"-m {self.target}" if self.module else self.target
 
 
-def check(program: Program, cwd: Path) -> None:
+def check_program(program: Program, cwd: Path) -> None:
     """Raise UsageError for what cannot be started; looks, imports nothing."""
     if importlib.util.find_spec("torch") is None:
         raise UsageError(f"no torch for {sys.executable}: pip install torch")
@@ -76,7 +76,7 @@ def _check_module(name: str, cwd: Path) -> None:
         raise UsageError(f"{name} is a package without __main__: name a module of it")
 
 
-def environment(options: str, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+def child_environment(options: str, variables: Mapping[str, str] | None = None) -> dict[str, str]:
     """This process's environment, the variables given, and the probe's way into the child.
 
     That way removes itself there.

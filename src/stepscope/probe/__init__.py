@@ -1,1 +1,1 @@
-"""What lives inside the child: patch points, step and phase clocks, the window."""
+"""What lives inside the child: patch points, clocks, the window, the data clock, the guard."""

@@ -1,6 +1,11 @@
-"""The probe's life in a process: wait for torch, install, observe, end."""
+"""Starts the probe in a process: waits for torch, installs the observer, and ends it at exit.
+Imported before the program's first line, so it imports almost nothing. Forked children are made
+inert.
+"""
 
 import atexit
+import ctypes
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -8,9 +13,50 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from stepscope.probe.imports import ImportWatch
-from stepscope.probe.ptracer import allow_parent
-from stepscope.record.options import Guard, ProbeOptions
+from stepscope.probe.patches import ImportWatch
+from stepscope.record.probe_options import ProbeOptions, WriteGuard
+
+_PR_SET_PTRACER = 0x59616D61
+
+
+def _allow_ptrace_by_parent() -> None:
+    """Permit the parent and its other children (py-spy) to read this process's memory.
+
+    Matters under Yama's `ptrace_scope` 1, the default of Ubuntu; elsewhere it changes nothing.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(os.getppid()), 0, 0, 0)
+    except (OSError, AttributeError):
+        return
+
+
+def watch_forks(forked: Callable[[], None]) -> None:
+    """Call `forked` in every forked child, and leave what was garbage in the parent alone there.
+
+    Collecting it would free CUDA memory, which ends a process that CUDA was not started in. Other
+    libraries' handlers may run before ours, so collections are held from before the fork.
+    """
+    held: list[bool] = []  # one for each thread that forks just now
+
+    def hold() -> None:
+        held.append(gc.isenabled())
+        gc.disable()
+
+    def resume() -> None:
+        if held.pop():
+            gc.enable()
+
+    def resume_in_child() -> None:
+        gc.freeze()
+        forked()
+        if any(held):
+            gc.enable()
+        held.clear()
+
+    os.register_at_fork(before=hold, after_in_parent=resume, after_in_child=resume_in_child)
+
 
 _BOOT = str(Path(__file__).parent.parent / "launch" / "boot")
 
@@ -23,13 +69,13 @@ def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
     try:
         options = ProbeOptions.from_json(text)
         if options.python:
-            allow_parent()
+            _allow_ptrace_by_parent()
         watch = ImportWatch(monotonic_ns())
         environ = dict(os.environ)
         if options.guard is not None:
             _guard(options.guard, options.folder, watch)
         if options.seed is not None:
-            from stepscope.probe.seeding import Seeding
+            from stepscope.probe.proof.seeding import Seeding
 
             Seeding(options.seed).install(watch)
         watch.when_imported("torch", lambda _: _begin(options, watch, prepare, environ))
@@ -38,12 +84,12 @@ def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
         _give_up(problem)
 
 
-def _guard(guard: Guard, folder: str, watch: ImportWatch) -> None:
+def _guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
     """Keep the program from what is the user's; it does not run where that cannot be done."""
     try:
-        from stepscope.probe.guard import install
+        from stepscope.probe.guard.audit import install_guard
 
-        install(guard, folder, watch)
+        install_guard(guard, folder, watch)
     except Exception as problem:
         print(f"stepscope: cannot guard this program's writes: {problem!r}", file=sys.stderr)
         sys.stderr.flush()
@@ -60,7 +106,6 @@ def _begin(
     try:
         if str(getattr(sys.modules.get("sitecustomize"), "__file__", "")).startswith(_BOOT):
             del sys.modules["sitecustomize"]
-        from stepscope.probe.forking import watch_forks
         from stepscope.probe.observer import Observer
 
         observer = Observer(options)
@@ -79,10 +124,10 @@ def _begin(
 
 def _keep(options: ProbeOptions, problem: Exception) -> None:
     """Leave word of it in the run folder, if that can be written."""
-    from stepscope.store.facts import Facts
+    from stepscope.store.json_lines import FactLog
 
     try:
-        facts = Facts(Path(options.folder) / "facts.jsonl")
+        facts = FactLog(Path(options.folder) / "facts.jsonl")
         facts.write("problem", text=f"the program was not observed: {problem!r}")
     except OSError:
         pass

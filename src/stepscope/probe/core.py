@@ -1,4 +1,6 @@
-"""What the patch points report to: it ends rows, counts steps, and decides what follows a step."""
+"""The state of one observed process. Patch points report to it; it ends rows, counts steps and
+decides what happens after a step.
+"""
 
 import atexit
 import os
@@ -8,18 +10,18 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from stepscope.probe.device import DeviceClock
-from stepscope.probe.log import RowLog
+from stepscope.probe.device_clock import DeviceClock
+from stepscope.probe.row_log import BACKWARD, OPTIMIZER, RowLog
 from stepscope.probe.sites import Sites
-from stepscope.probe.steprule import StepRule
+from stepscope.probe.step_rule import StepRule
 from stepscope.probe.window import Window
-from stepscope.record.options import ProbeOptions
-from stepscope.record.rows import Kind
-from stepscope.store.facts import Facts
+from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.row_log import RowKind
+from stepscope.store.json_lines import FactLog
 
 IN_BACKWARD = 999  # the number shared by optimizers that step inside backward
 NEVER = 1 << 62
-_STEP = int(Kind.STEP)
+_STEP = int(RowKind.STEP)
 _LOOK_FIRST, _LOOK_EVERY = 64, 16
 _PATIENCE = 3  # steps a program that swallows StopProgram may still make
 
@@ -48,7 +50,7 @@ class Core:
     def __init__(self, options: ProbeOptions) -> None:
         folder = Path(options.folder)
         self.options = options
-        self.facts = Facts(folder / "facts.jsonl")
+        self.facts = FactLog(folder / "facts.jsonl")
         self.log = RowLog(folder / "rows.npy", options.launched_ns, self._failed)
         self.sites = Sites(folder, self.facts)
         self.device = DeviceClock(self.log)
@@ -124,7 +126,7 @@ class Core:
         looping = self.stepping or self.delivering or self.calls or self.backwards
         return _IN_LOOP[what] if looping else f"setup:{what}"
 
-    def end_row(self, kind: Kind, who: int = 0) -> None:
+    def end_row(self, kind: RowKind, who: int = 0) -> None:
         """A row ends here. A device in trouble is the program's to report, not ours."""
         try:
             self.device.end_row(self.log.end_row(kind, who))
@@ -148,7 +150,7 @@ class Core:
         if not self._marked:
             self._marked = self.stepping = True
             self.steps = 0
-        self.end_row(Kind.MARK)
+        self.end_row(RowKind.MARK)
         self._step_ended(self.steps + 1)
 
     def called(self, who: int, grad: bool) -> None:
@@ -156,7 +158,7 @@ class Core:
         self.calls += 1
         if grad and self.stepping:
             return
-        self.end_row(Kind.CALL if grad else Kind.EVAL, who)
+        self.end_row(RowKind.CALL if grad else RowKind.EVAL, who)
         if not self.stepping and not self.optimizers and not self.backwards:
             self._fallback(self.calls)
 
@@ -168,7 +170,7 @@ class Core:
         self.backwards += 1
         if self.stepping:
             return
-        self.end_row(Kind.BACKWARD)
+        self.end_row(RowKind.BACKWARD)
         if not self.optimizers:
             self._fallback(self.backwards)
 
@@ -178,7 +180,7 @@ class Core:
         if self.calls or self.backwards or self.optimizers:
             return
         self.batches += 1
-        self.end_row(Kind.BATCH)
+        self.end_row(RowKind.BATCH)
         self._fallback(self.batches)
 
     def _fallback(self, count: int) -> None:
@@ -223,3 +225,43 @@ class Core:
             sys.stderr.flush()
             os._exit(0)
         raise StopProgram
+
+
+Call = Callable[..., Any]
+_EVERY_STEP = frozenset((BACKWARD, OPTIMIZER))
+
+
+def call_in_phase(
+    core: Core, phase: int, what: str, call: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
+    """Make a call as part of a phase; `what` names the kind of site."""
+    log = core.log
+    begun = log.enter(phase)
+    if not begun:
+        return call(*args, **kwargs)
+    try:
+        return call(*args, **kwargs)
+    except BaseException as error:
+        drop_caller_frame(error)
+        raise
+    finally:
+        now = log.leave()
+        if core.look or phase not in _EVERY_STEP:
+            note_site(core, what, now - begun)
+
+
+def note_site(core: Core, what: str, elapsed_ns: int) -> None:
+    """Count an occurrence at the user's line that led here."""
+    try:
+        core.sites.add(core.sites.here(what), elapsed_ns)
+    except Exception as problem:
+        core.guard(problem)
+
+
+def drop_caller_frame(error: BaseException) -> None:
+    """Take the caller's frame out of a traceback, so that the program's own is all one sees.
+
+    From Python 3.11 on, a bare `raise` after it does not put the frame back.
+    """
+    if error.__traceback__ is not None:
+        error.__traceback__ = error.__traceback__.tb_next

@@ -1,4 +1,6 @@
-"""Everything that observes one process, put together. torch has been imported."""
+"""Everything that observes one process, put together: points, clocks, readers, NVTX ranges. torch
+has been imported.
+"""
 
 import sys
 from pathlib import Path
@@ -6,22 +8,79 @@ from typing import Any
 
 import torch
 
-from stepscope.probe.config import ConfigReader
 from stepscope.probe.core import NEVER, Core
-from stepscope.probe.dataclock import DataClock
-from stepscope.probe.imports import ImportWatch
-from stepscope.probe.memory import MemoryHistory
-from stepscope.probe.nvtx import mark_phases
-from stepscope.probe.out_of_memory import watch_out_of_memory
-from stepscope.probe.patches import Patches
-from stepscope.probe.points import install
-from stepscope.probe.points.compiler import watch_dynamo
-from stepscope.probe.points.dynamo import compile_counters, leave_alone
-from stepscope.probe.points.module import compiler_in_use
-from stepscope.probe.points.saving import install_safetensors
-from stepscope.probe.seams import Seams
-from stepscope.probe.usage import MemoryReader
-from stepscope.record.options import ProbeOptions
+from stepscope.probe.dataclock.clock import DataClock
+from stepscope.probe.memory_history import MemoryHistory, watch_out_of_memory
+from stepscope.probe.patches import ImportWatch, Patches
+from stepscope.probe.points.compiler import (
+    compile_counters,
+    patch_compile,
+    skip_our_code,
+    watch_dynamo,
+)
+from stepscope.probe.points.host_waits import patch_safetensors, patch_saving, patch_waits
+from stepscope.probe.points.loader import patch_loaders
+from stepscope.probe.points.root_model import compiler_in_use, patch_root_models
+from stepscope.probe.points.seams import Seams
+from stepscope.probe.points.training import patch_backward, patch_optimizers
+from stepscope.probe.program_state import ConfigReader, MemoryReader
+from stepscope.probe.row_log import LEAVE, LEAVE_TAIL
+from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.row_log import Phase
+
+
+class _NvtxEvents(list[int]):
+    """The log's events, each phase a range. Codes stand at even places, times at odd ones."""
+
+    def __init__(self, nvtx: Any) -> None:
+        super().__init__()
+        self._nvtx = nvtx
+
+    def append(self, value: int) -> None:
+        if len(self) % 2 == 0:
+            self._mark(value)
+        super().append(value)
+
+    def __iadd__(self, pair: Any) -> "_NvtxEvents":  # type: ignore[override,misc]
+        self._mark(pair[0])
+        super().extend(pair)
+        return self
+
+    def _mark(self, code: int) -> None:
+        if code >= 0:
+            self._nvtx.range_push(Phase(code).name.lower())
+        elif code in (LEAVE, LEAVE_TAIL):
+            self._nvtx.range_pop()
+
+
+def _add_nvtx_ranges(core: Core) -> None:
+    """Have NVTX ranges follow the phases; before any point is in place.
+
+    Raises RuntimeError without CUDA.
+    """
+    from torch.cuda import nvtx
+
+    nvtx.range_push("step 1")
+    core.log.events = _NvtxEvents(nvtx)
+
+    def step_ended(step: int) -> int:
+        nvtx.range_pop()
+        nvtx.range_push(f"step {step + 1}")
+        return step + 1
+
+    core.on_step.append(step_ended)
+
+
+def _install_points(core: Core, patches: Patches) -> None:
+    """Put every point in place. torch has been imported."""
+    patch_loaders(core, patches)
+    patch_root_models(core, patches)
+    patch_backward(core, patches)
+    patch_optimizers(core, patches)
+    patch_compile(core, patches)
+    patch_saving(core, patches)
+    patch_waits(core, patches)
+
 
 _WATCHED_STEPS = 5
 
@@ -49,18 +108,18 @@ class Observer:
         core, self._watch = self.core, watch
         if core.options.nvtx:
             try:
-                mark_phases(core)
+                _add_nvtx_ranges(core)
             except RuntimeError:
                 core.facts.write("problem", text="--nvtx needs a CUDA build of torch: no ranges")
         self._serve_proofs()  # first: its hook at an optimizer's end runs before a step is over
-        install(core, self._patches)
+        _install_points(core, self._patches)
         self._clock.install()
-        watch.when_imported("torch._dynamo.eval_frame", leave_alone)
+        watch.when_imported("torch._dynamo.eval_frame", skip_our_code)
         watch.when_imported("torch.export._trace", lambda _: compiler_in_use())
         watch.when_imported("torch._dynamo.callback", lambda module: watch_dynamo(core, module))
         watch.when_imported(
             "safetensors.torch",
-            lambda module: install_safetensors(core, self._patches, module),
+            lambda module: patch_safetensors(core, self._patches, module),
         )
         if self._history is not None and core.options.memory is not None:
             self._history.start(core.options.memory, Path(core.options.folder))
@@ -84,11 +143,11 @@ class Observer:
         """What a proof asks of a trial; nothing for other runs."""
         options = self.core.options
         if options.perturb is not None:
-            from stepscope.probe.perturb import Perturb
+            from stepscope.probe.proof.controls import WeightPerturbation
 
-            Perturb(self.core, options.perturb).install()
+            WeightPerturbation(self.core, options.perturb).install()
         if options.proof:
-            from stepscope.probe.proof import ProofRecorder
+            from stepscope.probe.proof.recorder import ProofRecorder
 
             ProofRecorder(self.core).install(self._patches)
 

@@ -1,5 +1,13 @@
-"""Setting attributes of other people's classes and modules, and putting them back."""
+"""Patching other people's modules: run a callback when a module has been imported, set attributes,
+and restore them.
+"""
 
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from time import monotonic_ns
+from types import ModuleType
 from typing import Any
 
 _ABSENT = object()
@@ -24,3 +32,75 @@ class Patches:
                 delattr(owner, name)
             else:
                 setattr(owner, name, value)
+
+
+_WORTH_NOTING_NS = 5_000_000
+
+
+class ImportWatch:
+    """A finder at the head of sys.meta_path that finds nothing itself."""
+
+    def __init__(self, started_ns: int) -> None:
+        self.started_ns = started_ns
+        self.noted: list[tuple[str, int, int]] = []  # name, begun, elapsed
+        self.note: Callable[[str, int, int], Any] = lambda *slow: self.noted.append(slow)
+        self._callbacks: dict[str, list[Callable[[ModuleType], Any]]] = {}
+        self._looking: set[str] = set()
+        self._depth = 0
+
+    def install(self) -> None:
+        """Begin to watch."""
+        sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        """Stop watching."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def when_imported(self, name: str, callback: Callable[[ModuleType], Any]) -> None:
+        """Call back with the module once it is imported, at once if it already is."""
+        module = sys.modules.get(name)
+        if module is not None and not getattr(
+            getattr(module, "__spec__", None), "_initializing", 0
+        ):
+            callback(module)
+        else:
+            self._callbacks.setdefault(name, []).append(callback)
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """What the others find, timed where it is an outermost import or one waited for."""
+        if name in self._looking or (self._depth and name not in self._callbacks):
+            return None
+        self._looking.add(name)
+        try:
+            spec = PathFinder.find_spec(name, path, target) if path else find_spec(name)
+        except (ImportError, ValueError):
+            return None
+        finally:
+            self._looking.discard(name)
+        if spec is not None and hasattr(spec.loader, "__dict__"):
+            self._time(name, spec.loader)
+        return spec
+
+    def _time(self, name: str, loader: Any) -> None:
+        original = getattr(loader, "exec_module", None)
+        if original is None or isinstance(loader, type) or "exec_module" in vars(loader):
+            return
+
+        def exec_module(module: ModuleType) -> None:
+            del loader.exec_module
+            begun = monotonic_ns()
+            self._depth += 1
+            try:
+                original(module)
+            finally:
+                self._depth -= 1
+                elapsed = monotonic_ns() - begun
+                if not self._depth and elapsed > _WORTH_NOTING_NS:
+                    self.note(name, begun, elapsed)
+            for callback in self._callbacks.pop(name, ()):
+                callback(module)
+
+        loader.exec_module = exec_module

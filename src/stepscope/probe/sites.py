@@ -5,8 +5,8 @@ import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
 
-from stepscope.record.rows import SITE_COLUMNS
-from stepscope.store.facts import Facts
+from stepscope.record.row_log import SITE_COLUMNS
+from stepscope.store.json_lines import FactLog
 from stepscope.store.table import Table
 
 _OURS = str(Path(__file__).parent.parent)
@@ -15,7 +15,7 @@ _LIBRARIES = (*_INSTALLED, "<frozen", "<string>", "<__array_function__", _OURS)
 _BUNDLED = str(Path(_OURS) / "workloads")
 
 
-def is_users(code: CodeType) -> bool:
+def is_user_code(code: CodeType) -> bool:
     """Whether a code object is the user's own: not of a library, not of stepscope."""
     name = code.co_filename
     if name.startswith(_BUNDLED):
@@ -26,7 +26,7 @@ def is_users(code: CodeType) -> bool:
 class Sites:
     """Counters per (what, source line)."""
 
-    def __init__(self, folder: Path, facts: Facts) -> None:
+    def __init__(self, folder: Path, facts: FactLog) -> None:
         self._facts = facts
         self._table = Table(folder / "sites.npy", SITE_COLUMNS, chunk_rows=1024)
         self._cells = self._table.cells
@@ -43,7 +43,7 @@ class Sites:
             code = frame.f_code
             known = users.get(id(code))
             if known is None:
-                known = users[id(code)] = (code, is_users(code))
+                known = users[id(code)] = (code, is_user_code(code))
             if known[1]:
                 break
             called, frame = frame, frame.f_back

@@ -11,17 +11,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from stepscope.probe.log import OBSERVER, RowLog
-from stepscope.record.options import ProbeOptions
-from stepscope.record.rows import PROFILED, STACKS, Kind
-from stepscope.store.facts import Facts
+from stepscope.probe.row_log import OBSERVER, RowLog
+from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.row_log import FLAG_PROFILED, FLAG_STACKS, RowKind
+from stepscope.store.json_lines import FactLog
 
 _EARLIEST = 9
 _LATEST = 40
 _SETTLED = 1.15
 
 
-def settled(steps_ns: list[int]) -> bool:
+def is_settled(steps_ns: list[int]) -> bool:
     """Whether the last steps take about as long as those before them."""
     if len(steps_ns) < 8:
         return False
@@ -64,7 +64,7 @@ def _cupti_torn_down(when: bool) -> Iterator[None]:
 class Window:
     """Decides when to record, and records."""
 
-    def __init__(self, options: ProbeOptions, log: RowLog, facts: Facts) -> None:
+    def __init__(self, options: ProbeOptions, log: RowLog, facts: FactLog) -> None:
         self._folder = Path(options.folder)
         self._log = log
         self._facts = facts
@@ -72,9 +72,9 @@ class Window:
         self._at = options.window_at
         self._plans: list[tuple[str, int, int]] = []
         if options.window:
-            self._plans.append(("window", options.window, PROFILED))
+            self._plans.append(("window", options.window, FLAG_PROFILED))
             if options.stacks:
-                self._plans.append(("stacks", options.stacks, PROFILED | STACKS))
+                self._plans.append(("stacks", options.stacks, FLAG_PROFILED | FLAG_STACKS))
         self._recent: list[int] = []
         self._last_ns = 0
         self._profiler: Any = None
@@ -126,7 +126,7 @@ class Window:
             return step + 1 >= self._at
         if self._warmup is not None:
             return step >= self._warmup
-        return step + 1 >= _LATEST or (step + 1 >= _EARLIEST and settled(self._recent))
+        return step + 1 >= _LATEST or (step + 1 >= _EARLIEST and is_settled(self._recent))
 
     def _start(self, step: int) -> None:
         import torch
@@ -138,7 +138,7 @@ class Window:
             activities = [ProfilerActivity.CPU]
             if torch.cuda.is_available():
                 activities.append(ProfilerActivity.CUDA)
-            stacks = bool(flags & STACKS)
+            stacks = bool(flags & FLAG_STACKS)
             with _quiet_kineto():
                 profiler = profile(
                     activities=activities,
@@ -154,7 +154,7 @@ class Window:
             self._leave()
             return
         self._leave()
-        self._log.end_row(Kind.WINDOW)
+        self._log.end_row(RowKind.WINDOW)
         self._log.flags = flags
         self._profiler, self._name, self._left = profiler, name, steps
         self._started_at = self._last_step = step + 1
@@ -179,7 +179,7 @@ class Window:
             self._facts.write("problem", text=f"the window's trace was not kept: {problem}")
         del profiler  # freeing what it recorded takes a while
         self._leave()
-        self._log.end_row(Kind.WINDOW)
+        self._log.end_row(RowKind.WINDOW)
         self._cooling = True
         self._gap = 0
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 _OBSERVER = re.compile(
     r"[/\\]stepscope[/\\](?:__init__\.py|__main__\.py|(?:api|magic|quick)\.py|"
-    r"(?:record|stats|store|hardware|probe|trace|analyze|fixes|launch|diagnose|bench|tune|report|"
-    r"serve|cli)[/\\])"
+    r"(?:record|stats|store|hardware|probe|trace|analyze|fixes|launch|diagnose|measure|tune|batch|"
+    r"bench|results|compare|report|serve|cli)[/\\])"
 )
 _BUILT_IN_PROGRAM = re.compile(r"[/\\]stepscope[/\\]workloads[/\\]")
 _INSTALLED = re.compile(
@@ -55,7 +55,7 @@ def is_program(file: str) -> bool:
     return not any(pattern.search(file) for pattern in (_OBSERVER, _INSTALLED, _STANDARD))
 
 
-def owner(frames: Iterable[Frame]) -> Owner:
+def find_owner(frames: Iterable[Frame]) -> Owner:
     """The innermost frame of the program in a stack given innermost first."""
     detail = ""
     for frame in frames:

@@ -281,7 +281,7 @@ def column_types(table: type) -> dict[str, Any]:
     return _DTYPES[table]
 
 
-def events(table: type[T], **columns: Any) -> T:
+def make_events(table: type[T], **columns: Any) -> T:
     """A table from sequences, in the columns' own types; columns left out are all NOTHING."""
     size = len(next(iter(columns.values()), ()))
     return table(

@@ -1,1 +1,1 @@
-"""Renderers only: data in, text out."""
+"""Reports: `story` decides what is said, `render` draws it in each format."""

@@ -1,7 +1,10 @@
-"""Strangers' text and numbers, made fit for a terminal."""
+"""Text and numbers for readers: printable text, numbers with units, table cells."""
 
+import math
 import os
 import re
+
+from stepscope.report.story.blocks import Cell, Column
 
 _LONGEST_PLACE = 28
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -12,7 +15,7 @@ def safe(text: str) -> str:
     return _CONTROL.sub("·", text)
 
 
-def place(file: str | None, line: int | None) -> str:
+def short_location(file: str | None, line: int | None) -> str:
     """`train.py:31`: relative to here when below, else the last two parts;
     a library's from its package on."""
     if not file:
@@ -23,22 +26,22 @@ def place(file: str | None, line: int | None) -> str:
             shown = file.rpartition(packages + os.sep)[2]
     if shown.startswith(".."):
         shown = os.sep.join(file.split(os.sep)[-2:])
-    return shortened(safe(f"{shown}:{line}"), _LONGEST_PLACE)
+    return keep_end(safe(f"{shown}:{line}"), _LONGEST_PLACE)
 
 
-def shortened(text: str, most: int) -> str:
+def keep_end(text: str, most: int) -> str:
     """Text of at most that length, its end kept: paths tell most there."""
     return text if len(text) <= most else "…" + text[1 - most :]
 
 
-def milliseconds(value: float) -> str:
+def format_number(value: float) -> str:
     """Three significant digits at most: `63.1`, `1,240`, `0.82`."""
     if value >= 99.95:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
-def seconds(value: float) -> str:
+def format_duration(value: float) -> str:
     """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 05 min`."""
     if value < 9.95:
         return f"{value:.1f} s"
@@ -50,7 +53,7 @@ def seconds(value: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
-def size(value: float) -> str:
+def format_bytes(value: float) -> str:
     """`3.1 GiB`, `12 MiB`."""
     for unit in ("B", "KiB", "MiB"):
         if value < 1024:
@@ -62,3 +65,47 @@ def size(value: float) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 step`, `412 steps`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+UNKNOWN = "–"
+
+
+def format_cell(value: Cell, column: Column) -> str:
+    """`1,240`, `61.2%`, `0.0123`, `yes`; a dash for what is not known."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return UNKNOWN
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if column.percent:
+        return _signed(f"{_rounded(abs(value) * 100, min(column.digits, 3), most=1)}%", value)
+    if isinstance(value, int):
+        return _signed(f"{abs(value):,}", value)
+    return _signed(_rounded(abs(value), column.digits, most=12), value)
+
+
+def exact_cell(value: Cell) -> str:
+    """The whole value, for sorting and for the CSV file; "" for what is not known."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return str(int(value))
+    return str(value)
+
+
+def _rounded(value: float, digits: int, most: int) -> str:
+    """Significant digits, whole numbers kept whole; at most so many decimals."""
+    if value == 0:
+        return "0"
+    if value < 10.0**-6 or value >= 10.0**15:
+        return f"{value:.{max(digits - 1, 0)}e}"
+    before = math.floor(math.log10(value)) + 1
+    return f"{value:,.{min(max(digits - before, 0), most)}f}"
+
+
+def _signed(magnitude: str, value: float) -> str:
+    """With a minus sign that is as wide as a plus."""
+    return f"−{magnitude}" if value < 0 else magnitude

@@ -13,13 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from stepscope.stats.cycles import cycle
-from stepscope.stats.series import Floats
+from stepscope.stats.series import Floats, cycle_length
 
 Processes = Sequence[Sequence[float]]  # the steady step times of each process, ms
 
-UNKNOWN_FLOOR: Final = 0.15  # of a single process: a deviation of 5%, more than machines showed
-FEW_FLOOR: Final = 0.05  # of one or two, at least: they agree by chance too often
+DEFAULT_NOISE_FLOOR: Final = (
+    0.15  # of a single process: a deviation of 5%, more than machines showed
+)
+FEW_PROCESSES_FLOOR: Final = 0.05  # of one or two, at least: they agree by chance too often
 _BLOCKS: Final = (4, 10)  # at least, at most
 _DEGREES: Final = np.array([1, 2, 3, 4, 5, 6, 8, 10, 15, 30, 100, 1e9])
 _STUDENT: Final = np.array(
@@ -52,9 +53,14 @@ def estimate(processes: Processes, floor: float | None = None) -> Estimate:
     logs = log_means(processes)
     count, middle = len(logs), float(logs.mean())
     if count == 1:
-        return _around(middle, float(np.hypot(floor_reach(floor, 1), within(processes))), 1, None)
+        return _around(
+            middle,
+            float(np.hypot(noise_margin(floor, 1), within_process_margin(processes))),
+            1,
+            None,
+        )
     spread = float(logs.std(ddof=1))
-    reach = max(student(count - 1) * spread / sqrt(count), within(processes))
+    reach = max(student_t(count - 1) * spread / sqrt(count), within_process_margin(processes))
     return _around(middle, reach, count, float(np.expm1(spread)))
 
 
@@ -76,25 +82,25 @@ def log_means(processes: Processes) -> Floats:
     return logs
 
 
-def floor_reach(floor: float | None, *sides: int) -> float:
+def noise_margin(floor: float | None, *sides: int) -> float:
     """How far noise moves the mean of so many processes from another's, or from the truth where
     there is one side only: as a logarithm, in 19 cases of 20. None: no floor was measured."""
     fewest = min(sides)
     if floor is None:
-        floor = UNKNOWN_FLOOR if fewest == 1 else 0.0
+        floor = DEFAULT_NOISE_FLOOR if fewest == 1 else 0.0
     if fewest <= 2:
-        floor = max(floor, FEW_FLOOR)
+        floor = max(floor, FEW_PROCESSES_FLOOR)
     return float(np.log1p(floor)) * sqrt(sum(1 / side for side in sides) / 2)
 
 
-def blocks(series: Sequence[float], at_least: int = 16) -> Floats:
+def block_means(series: Sequence[float], at_least: int = 16) -> Floats:
     """Means of four to ten blocks of steps that follow each other; fewer only of fewer steps.
 
     Of `at_least` steps where there are so many, and of whole cycles where steps come in bursts,
     as from the workers of a data loader: half a burst would be a difference that is none.
     """
     times = np.asarray(series, dtype=np.float64)
-    period = cycle(times)
+    period = cycle_length(times)
     cycles = len(times) // period
     least, most = _BLOCKS
     count = min(cycles, max(least, min(most, len(times) // at_least)))
@@ -102,21 +108,21 @@ def blocks(series: Sequence[float], at_least: int = 16) -> Floats:
     return np.array([times[a:b].sum() / (b - a) for a, b in pairwise(ends)])
 
 
-def within(processes: Processes) -> float:
+def within_process_margin(processes: Processes) -> float:
     """How far the mean of these very processes may lie from their own truth, as a share: 95%.
 
     By their blocks; 0 where no process has two. Processes that agree are not believed beyond it.
     """
-    parts = [blocks(series) for series in processes]
+    parts = [block_means(series) for series in processes]
     degrees = sum(len(part) - 1 for part in parts)
     if not degrees:
         return 0.0
     squares = sum(
         float(part.var(ddof=1) / part.mean() ** 2) / len(part) for part in parts if len(part) > 1
     )
-    return student(degrees) * sqrt(squares) / len(processes)
+    return student_t(degrees) * sqrt(squares) / len(processes)
 
 
-def student(degrees: float) -> float:
+def student_t(degrees: float) -> float:
     """The number of standard errors that hold 95% by Student's t; `degrees` need not be whole."""
     return float(np.exp(np.interp(-1 / degrees, _PLACES, _LOGS)))

@@ -1,6 +1,9 @@
-"""What a series of step times says: where it settles, its spikes, its drift."""
+"""What a series of step times says: where the warm-up ends, its spikes, its drift, and the cycle in
+which loader workers deliver.
+"""
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +20,7 @@ class Spike:
     value: float
 
 
-def warmup(values: Floats) -> int:
+def warmup_length(values: Floats) -> int:
     """How many first values belong to the warm-up: until five in a row look like the second half.
 
     At least one of four or more (the first step always pays for something), at most half.
@@ -36,7 +39,7 @@ def warmup(values: Floats) -> int:
     return n // 2
 
 
-def spikes(values: Floats) -> list[Spike]:
+def find_spikes(values: Floats) -> list[Spike]:
     """Values beyond six median deviations and half as long again as usual, worst first."""
     if len(values) < 8:
         return []
@@ -61,3 +64,25 @@ def drift(values: Floats) -> float | None:
     if before <= 0 or abs(after - before) <= 3 * 1.4826 * spread / np.sqrt(quarter) * 1.2533:
         return 0.0
     return after / before - 1
+
+
+_LONGEST: Final = 64  # steps
+_ALIKE, _BEYOND_NEIGHBOURS = 0.5, 0.2  # correlations
+
+
+def cycle_length(values: Floats) -> int:
+    """After how many steps the pattern of a series returns, as when each worker of a data loader
+    delivers a batch in turn; 1 where there is none, or fewer than four rounds of it."""
+    longest = min(_LONGEST, len(values) // 4)
+    if longest < 2:
+        return 1
+    centred = values - values.mean()
+    energy = float(centred @ centred)
+    if energy <= 1e-18 * float(values @ values):
+        return 1
+    padded = np.concatenate([np.zeros(longest), centred])
+    alike = np.correlate(padded, centred)[longest - 1 :: -1] / energy  # by one step of lag and on
+    best = int(np.argmax(alike[1:])) + 1
+    # A drift likens every step to its neighbour most; a cycle does not.
+    found = alike[best] > max(_ALIKE, alike[0] + _BEYOND_NEIGHBOURS)
+    return best + 1 if found else 1

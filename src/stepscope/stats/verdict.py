@@ -8,11 +8,19 @@ from typing import Final
 
 import numpy as np
 
-from stepscope.stats.intervals import Processes, floor_reach, log_means, student, within
+from stepscope.stats.intervals import (
+    Processes,
+    log_means,
+    noise_margin,
+    student_t,
+    within_process_margin,
+)
 from stepscope.stats.series import Floats
 
-LEAST: Final = 0.02  # differences within it are not claimed, however steady the times look
-MOST: Final = 0.05  # nobody takes more than that for the same, however noisy the machine
+MIN_DIFFERENCE: Final = 0.02  # differences within it are not claimed, however steady the times look
+MAX_SAME_DIFFERENCE: Final = (
+    0.05  # nobody takes more than that for the same, however noisy the machine
+)
 
 
 class Verdict(StrEnum):
@@ -38,7 +46,7 @@ class Comparison:
     verdict: Verdict
 
 
-def compare(base: Processes, other: Processes, floor: float | None = None) -> Comparison:
+def compare_processes(base: Processes, other: Processes, floor: float | None = None) -> Comparison:
     """FASTER or SLOWER where the whole interval lies beyond 2%, SAME where all of it lies within
     the noise floor, but at least 2% and at most 5%; else UNCLEAR.
 
@@ -46,18 +54,20 @@ def compare(base: Processes, other: Processes, floor: float | None = None) -> Co
     than it implies. A single process on a side cannot show its own spread, so the floor stands in.
     """
     ours, theirs = log_means(base), log_means(other)
-    reach = _reach(ours, theirs, np.hypot(within(base), within(other)), floor)
+    reach = _reach(
+        ours, theirs, np.hypot(within_process_margin(base), within_process_margin(other)), floor
+    )
     middle = float(ours.mean() - theirs.mean())
     low, high = (float(np.exp(middle + sign * reach)) for sign in (-1, 1))
-    same = min(MOST, max(LEAST, floor or 0.0))
-    return Comparison(float(np.exp(middle)), low, high, same, verdict_of(low, high, same))
+    same = min(MAX_SAME_DIFFERENCE, max(MIN_DIFFERENCE, floor or 0.0))
+    return Comparison(float(np.exp(middle)), low, high, same, verdict_for_interval(low, high, same))
 
 
-def verdict_of(low: float, high: float, same: float) -> Verdict:
+def verdict_for_interval(low: float, high: float, same: float) -> Verdict:
     """What an interval of a speedup allows to say; `same` is what counts as no difference."""
-    if low > 1 + LEAST:
+    if low > 1 + MIN_DIFFERENCE:
         return Verdict.FASTER
-    if high < 1 / (1 + LEAST):
+    if high < 1 / (1 + MIN_DIFFERENCE):
         return Verdict.SLOWER
     return Verdict.SAME if low >= 1 / (1 + same) and high <= 1 + same else Verdict.UNCLEAR
 
@@ -65,7 +75,7 @@ def verdict_of(low: float, high: float, same: float) -> Verdict:
 def _reach(ours: Floats, theirs: Floats, within: float, floor: float | None) -> float:
     """Half the width of the interval, as a logarithm."""
     n, m = len(ours), len(theirs)
-    noise = floor_reach(floor, n, m)
+    noise = noise_margin(floor, n, m)
     if n + m > 2:
         # Of two against two Welch's rule believes hardly anything: a common spread says more.
         pooled = min(n, m) == 1 or n + m == 4
@@ -77,7 +87,7 @@ def _reach(ours: Floats, theirs: Floats, within: float, floor: float | None) -> 
 def _pooled(ours: Floats, theirs: Floats) -> float:
     degrees = len(ours) + len(theirs) - 2
     squares = sum(float(((side - side.mean()) ** 2).sum()) for side in (ours, theirs))
-    return student(degrees) * sqrt(squares / degrees * (1 / len(ours) + 1 / len(theirs)))
+    return student_t(degrees) * sqrt(squares / degrees * (1 / len(ours) + 1 / len(theirs)))
 
 
 def _welch(ours: Floats, theirs: Floats) -> float:
@@ -86,7 +96,7 @@ def _welch(ours: Floats, theirs: Floats) -> float:
     if together == 0:
         return 0.0
     parts = (error**2 / (len(side) - 1) for error, side in zip(errors, (ours, theirs), strict=True))
-    return student(max(1.0, together**2 / sum(parts))) * sqrt(together)
+    return student_t(max(1.0, together**2 / sum(parts))) * sqrt(together)
 
 
 def noise_floor(groups: Sequence[Processes]) -> float | None:
@@ -98,7 +108,7 @@ def noise_floor(groups: Sequence[Processes]) -> float | None:
     if spread is None:
         return None
     degrees = sum(len(group) - 1 for group in groups if len(group) > 1)
-    return float(np.expm1(student(degrees) * sqrt(2) * spread))
+    return float(np.expm1(student_t(degrees) * sqrt(2) * spread))
 
 
 def process_spread(groups: Sequence[Processes]) -> float | None:

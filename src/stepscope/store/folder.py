@@ -1,27 +1,30 @@
-"""Run folders: making, finding and naming them."""
+"""Run folders: creating, finding, locking and reading them, and whether one was made for the same
+request.
+"""
 
 import fcntl
 import json
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from stepscope.record.errors import BrokenRun, UsageError
 
-HOME = ".stepscope"
-FACTS = "run.json"
+RUNS_FOLDER = ".stepscope"
+RUN_FILE = "run.json"
 _IN_USE = "{} is in use by a run under way: name another with --out"
 
 
-def create(out: Path | None, force: bool, cwd: Path, prefix: str = "") -> Path:
+def create_folder(out: Path | None, force: bool, cwd: Path, prefix: str = "") -> Path:
     """A fresh folder: `out`, or a new one under ./.stepscope, its id after the prefix.
 
     Raises UsageError.
     """
-    folder = out if out is not None else cwd / HOME
+    folder = out if out is not None else cwd / RUNS_FOLDER
     try:
         if out is None:
             _make_home(folder)
@@ -73,14 +76,14 @@ def _clear(folder: Path, force: bool) -> None:
         return
     if in_use(folder):
         raise UsageError(_IN_USE.format(folder))
-    if not (folder / FACTS).exists():
+    if not (folder / RUN_FILE).exists():
         raise UsageError(f"{folder} holds something else than a run: name another with --out")
     if not force:
         raise UsageError(f"{folder} holds a run: --force replaces it, or name another with --out")
     shutil.rmtree(folder)
 
 
-def lock(folder: Path) -> int:
+def lock_folder(folder: Path) -> int:
     """Mark a folder as in use until this process ends. Returns the lock's descriptor."""
     fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -106,19 +109,21 @@ def in_use(folder: Path) -> bool:
     return False
 
 
-def find(name: str | None, cwd: Path) -> Path:
+def find_run(name: str | None, cwd: Path) -> Path:
     """The folder of a run given by path or id; the last one for None. Raises UsageError."""
     if name is not None:
-        for folder in (Path(name), cwd / HOME / name):
-            if (folder / FACTS).is_file():
+        for folder in (Path(name), cwd / RUNS_FOLDER / name):
+            if (folder / RUN_FILE).is_file():
                 return folder
         if Path(name).is_dir():
-            raise UsageError(f"{name} holds no run ({FACTS} is missing)")
-        matches = [p.parent for p in (cwd / HOME).glob(f"*/{FACTS}") if name in p.parent.name]
+            raise UsageError(f"{name} holds no run ({RUN_FILE} is missing)")
+        matches = [
+            p.parent for p in (cwd / RUNS_FOLDER).glob(f"*/{RUN_FILE}") if name in p.parent.name
+        ]
         if len(matches) == 1:
             return matches[0]
-        raise UsageError(f"no run {name}: give a run folder or an id from {HOME}")
-    runs = list((cwd / HOME).glob(f"*/{FACTS}"))
+        raise UsageError(f"no run {name}: give a run folder or an id from {RUNS_FOLDER}")
+    runs = list((cwd / RUNS_FOLDER).glob(f"*/{RUN_FILE}"))
     if not runs:
         raise UsageError("no run here yet: stepscope run train.py")
     return max(runs, key=lambda path: path.stat().st_mtime_ns).parent
@@ -126,10 +131,10 @@ def find(name: str | None, cwd: Path) -> Path:
 
 def write_run(folder: Path, facts: dict[str, Any]) -> None:
     """Write run.json whole or not at all."""
-    part = folder / f"{FACTS}.part"
+    part = folder / f"{RUN_FILE}.part"
     try:
         part.write_text(json.dumps(facts, indent=1) + "\n")
-        part.replace(folder / FACTS)
+        part.replace(folder / RUN_FILE)
     except OSError:
         part.unlink(missing_ok=True)
         raise
@@ -138,14 +143,33 @@ def write_run(folder: Path, facts: dict[str, Any]) -> None:
 def read_run(folder: Path) -> dict[str, Any]:
     """What run.json says. Raises BrokenRun."""
     try:
-        facts = json.loads((folder / FACTS).read_text())
+        facts = json.loads((folder / RUN_FILE).read_text())
     except (OSError, ValueError) as problem:
-        raise BrokenRun(f"{folder / FACTS} cannot be read: {problem}") from None
+        raise BrokenRun(f"{folder / RUN_FILE} cannot be read: {problem}") from None
     if not (
         isinstance(facts, dict)
         and str(facts.get("schema")).startswith("stepscope.run/")
         and isinstance(facts.get("run"), dict)
         and "exit_code" in facts["run"]
     ):
-        raise BrokenRun(f"{folder / FACTS} is not a run of stepscope")
+        raise BrokenRun(f"{folder / RUN_FILE} is not a run of stepscope")
     return facts
+
+
+_LONGEST = 60
+
+
+def request_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first thing in which `now` differs from what was written, in a few words; None if in
+    nothing."""
+    for name, value in json.loads(json.dumps(now)).items():
+        if then.get(name) != value:
+            return f"{name}: {_short(then.get(name))}, now {_short(value)}"
+    return None
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        value = ", ".join(str(v["label"]) if isinstance(v, dict) else str(v) for v in value)
+    text = str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

@@ -1,14 +1,15 @@
-"""The source lines a run points at, as they were when it ran.
+"""The program's source as it was when it ran: its commit, and the lines that findings point at.
 
 Findings show the user's own lines from this snapshot; a path that a trace or a run folder names
-is never opened later. A file that was changed after the program started is left out: its lines may
-no longer be those that ran.
+is never opened later. A file changed after the program started is left out: its lines may no
+longer be those that ran.
 """
 
 import json
 import linecache
 import os
 import stat
+import subprocess
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 
 from stepscope.record.frames import is_program
 from stepscope.record.privacy import looks_secret
-from stepscope.store.facts import read_facts
+from stepscope.store.json_lines import read_facts
 
 SOURCES = "sources.json"
 SCHEMA = "stepscope.sources/1"
@@ -25,10 +26,10 @@ _MOST_FILES = 100
 _LARGEST = 4 << 20
 _LONGEST = 400
 _CLOCK_S = 1.0  # run.json tells its start in whole seconds
-Lines = dict[str, dict[int, str]]
+SourceLines = dict[str, dict[int, str]]
 
 
-def keep_sources(folder: Path, started: str) -> None:
+def save_sources(folder: Path, started: str) -> None:
     """Write the snapshot. `started`: when the program began, as in run.json."""
     facts = read_facts(folder / "facts.jsonl")
     since = datetime.fromisoformat(started).timestamp() + _CLOCK_S
@@ -38,7 +39,7 @@ def keep_sources(folder: Path, started: str) -> None:
         (folder / SOURCES).write_text(json.dumps(document, indent=1) + "\n")
 
 
-def read_sources(folder: Path) -> Lines:
+def read_sources(folder: Path) -> SourceLines:
     """Kept lines by file and number; nothing where none were kept or the file is damaged."""
     try:
         document = json.loads((folder / SOURCES).read_text())
@@ -92,3 +93,21 @@ def _text(file: str, since: float) -> str | None:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return None
+
+
+def git_commit(cwd: Path) -> str | None:
+    """The current commit, with `+` when files differ from it; None outside a repository."""
+    found = _git(cwd, "rev-parse", "HEAD")
+    if not found:
+        return None
+    return found[:12] + ("+" if _git(cwd, "status", "--porcelain", "-uno") else "")
+
+
+def _git(cwd: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=cwd, capture_output=True, text=True, timeout=2, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

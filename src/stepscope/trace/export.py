@@ -64,12 +64,12 @@ _COLUMNS = (
 _WORDS = ("source", "place", "kind", *_TEXTS)
 
 
-def export(timelines: Sequence[Timeline], path: Path, force: bool = False) -> None:
+def export_timelines(timelines: Sequence[Timeline], path: Path, force: bool = False) -> None:
     """Write the events of all timelines to a `.parquet`, `.arrow` or `.feather` file.
 
     An existing file is replaced only with `force`, and only once the new one is whole.
     """
-    check_target(path, force)
+    check_export_path(path, force)
     import pyarrow as pa
 
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -85,7 +85,7 @@ def export(timelines: Sequence[Timeline], path: Path, force: bool = False) -> No
         part.unlink(missing_ok=True)
 
 
-def check_target(path: Path, force: bool) -> None:
+def check_export_path(path: Path, force: bool) -> None:
     """Raise UsageError or MissingExtra where nothing can be exported to this path."""
     if find_spec("pyarrow") is None:
         raise MissingExtra("pyarrow", "export", "--export")

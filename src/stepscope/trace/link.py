@@ -19,7 +19,7 @@ def launches_nothing(names: list[str]) -> Column:
     return np.fromiter((bool(_ASKS.match(name)) for name in names), bool, len(names))
 
 
-def launch_column(
+def link_launches(
     kind: Column,
     name: Column,
     start: Column,
@@ -52,7 +52,7 @@ def launch_column(
     return launch
 
 
-def parent_column(thread: Column, start: Column, duration: Column) -> Column:
+def link_parents(thread: Column, start: Column, duration: Column) -> Column:
     """For each host event the row of the shortest one around it on its thread, or NOTHING.
 
     Rows are in order of start, the longer of two that start together first. A moment at the very

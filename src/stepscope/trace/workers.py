@@ -21,14 +21,14 @@ B = TypeVar("B")
 _START = "from stepscope.trace.workers import serve; serve()"
 
 
-def available() -> int:
+def usable_cores() -> int:
     """Processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-def gather(
+def run_jobs(
     function: Callable[..., Iterable[A]],
     jobs: list[tuple[Any, ...]],
     fold: Callable[[Iterable[A]], B],

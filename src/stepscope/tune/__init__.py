@@ -1,1 +1,1 @@
-"""Trials of fixes in the user's program: what is faster, and whether it still does the same."""
+"""Find fixes that make a program faster, prove that it trains the same, write the patch."""

@@ -10,42 +10,40 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from stepscope.fixes.base import Kind
+from stepscope.fixes.base import FixKind
+from stepscope.measure.trial import Trial
+from stepscope.measure.trial_pool import Budget, TrialPool
 from stepscope.record.privacy import masked_arguments
 from stepscope.record.version import __version__
 from stepscope.stats.intervals import estimate
-from stepscope.tune.budget import Budget
-from stepscope.tune.final import Confirmation
-from stepscope.tune.home import DOCUMENT
-from stepscope.tune.lab import Lab
-from stepscope.tune.patching import Patching
-from stepscope.tune.proof import IDENTICAL, MATCHES, UNCLEAR, Proof, changes_training
-from stepscope.tune.request import Request
-from stepscope.tune.rungs import Rung, Search
-from stepscope.tune.trial import Trial
+from stepscope.tune.patch.write import MeasuredPatch
+from stepscope.tune.proof.result import IDENTICAL, MATCHES, UNCLEAR, Proof, changes_training
+from stepscope.tune.request import DOCUMENT_FILE, TuneRequest
+from stepscope.tune.search.confirm import Confirmation
+from stepscope.tune.search.ladder import Rung, SearchResult
 
 SCHEMA = "stepscope.tune/1"
 Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class TuneOutcome:
     """Everything a tune came to."""
 
-    request: Request
+    request: TuneRequest
     folder: Path
     seen: Document
     """The scout run with its findings."""
     scout: Trial
-    search: Search
+    search: SearchResult
     final: Confirmation | None
     proof: Proof | None
-    patching: Patching | None
-    lab: Lab
+    patching: MeasuredPatch | None
+    lab: TrialPool
     budget: Budget
 
 
-def document(told: Told) -> Document:
+def tune_document(told: TuneOutcome) -> Document:
     """Ready for JSON; written to the folder."""
     request, search = told.request, told.search
     whole: Document = {
@@ -68,13 +66,13 @@ def document(told: Told) -> Document:
         "stopped": search.stopped,
         "notes": _notes(search),
     }
-    part = told.folder / f"{DOCUMENT}.part"
+    part = told.folder / f"{DOCUMENT_FILE}.part"
     part.write_text(json.dumps(whole, indent=1, allow_nan=False) + "\n")
-    part.replace(told.folder / DOCUMENT)
+    part.replace(told.folder / DOCUMENT_FILE)
     return whole
 
 
-def _run(told: Told) -> Document:
+def _run(told: TuneOutcome) -> Document:
     run = told.seen["run"]
     gpu = (told.seen.get("gpu") or {}).get("name")
     return {
@@ -101,7 +99,7 @@ def _findings(seen: Document) -> list[Document]:
     ]
 
 
-def _measured(trials: Sequence[Trial], request: Request, lab: Lab) -> Document:
+def _measured(trials: Sequence[Trial], request: TuneRequest, lab: TrialPool) -> Document:
     """Speed and what it takes; None where it is not known."""
     if not trials:
         return {}
@@ -130,8 +128,8 @@ def _known(trials: Sequence[Trial], name: str, how: Any = fmean) -> float | None
     return float(how(values)) if values else None
 
 
-def _rung(rung: Rung, told: Told) -> Document:
-    semantic = rung.candidate.kind == Kind.SEMANTIC
+def _rung(rung: Rung, told: TuneOutcome) -> Document:
+    semantic = rung.candidate.kind == FixKind.SEMANTIC
     return {
         **rung.to_json(),
         "label": " + ".join(rung.candidate.whole),
@@ -153,7 +151,7 @@ def _proof(rung: Rung, whole: Proof | None) -> Document | None:
     return own.to_json()
 
 
-def _final(told: Told) -> Document | None:
+def _final(told: TuneOutcome) -> Document | None:
     if told.final is None:
         return None
     proof = None if told.proof is None else told.proof.to_json()
@@ -164,7 +162,7 @@ def _final(told: Told) -> Document | None:
     return {**told.final.to_json(), "proof": proof, "measured": measured}
 
 
-def _command(request: Request, fixes: Sequence[str]) -> str:
+def _command(request: TuneRequest, fixes: Sequence[str]) -> str:
     program = request.program
     words = ["stepscope", "run"]
     for fix in fixes:
@@ -173,7 +171,7 @@ def _command(request: Request, fixes: Sequence[str]) -> str:
     return shlex.join([*words, program.target, *masked_arguments(program.arguments)])
 
 
-def _notes(search: Search) -> list[str]:
+def _notes(search: SearchResult) -> list[str]:
     """What makes these trials less to be relied on, each kind said once."""
     trials = [*search.baseline, *(trial for rung in search.rungs for trial in rung.trials)]
     by_kind: dict[str, list[str]] = {}

@@ -1,18 +1,22 @@
-"""What `stepscope tune` was asked for."""
+"""What `stepscope tune` was asked for, and the folder it works in."""
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from stepscope.launch.program import Program
+from stepscope.measure.journal import JOURNAL_FILE
 from stepscope.record.errors import UsageError
+from stepscope.store import folder as folders
 
 ALLOW = ("exact", "numeric", "semantic")
 OBJECTIVES = ("throughput", "memory", "energy")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TuneRequest:
     """Everything that decides what trials are run and what is kept of them."""
 
     program: Program
@@ -41,20 +45,47 @@ class Request:
         return found | {"program": program.name, "argv": list(program.arguments)}
 
 
-def check_names(words: Sequence[str], option: str) -> tuple[str, ...]:
+def check_fix_names(words: Sequence[str], option: str) -> tuple[str, ...]:
     """Fixes given by name or with a value, each perhaps several, separated by commas.
 
     Raises UsageError for what is no fix.
     """
-    from stepscope.fixes.catalogue import fix
+    from stepscope.fixes.registry import fix_named
 
     found: list[str] = []
     for word in (part.strip() for text in words for part in text.split(",")):
         if not word:
             raise UsageError(f"--{option} wants names of fixes: stepscope fixes lists them")
         name, equals, value = word.partition("=")
-        one = fix(name)
+        one = fix_named(name)
         if equals:
             one.parse(value)
         found.append(word)
     return tuple(dict.fromkeys(found))
+
+
+DOCUMENT_FILE, PATCH_FILE = "tune.json", "stepscope.patch"
+PREFIX = "tune-"
+
+
+def open_tune_folder(out: Path | None, resume: bool, force: bool, cwd: Path) -> Path:
+    """Raises UsageError where there is none to go on in, or another is in the way."""
+    if resume and out is not None:
+        return _found(out, cwd)
+    if out is not None and (out / JOURNAL_FILE).is_file():
+        if folders.in_use(out):
+            raise UsageError(f"{out} is in use by a tune under way: name another with --out")
+        if not force:
+            raise UsageError(
+                f"{out} holds a tune: --resume {out} goes on with it, --force replaces it"
+            )
+        shutil.rmtree(out)
+    return folders.create_folder(out, force, cwd, PREFIX)
+
+
+def _found(name: Path, cwd: Path) -> Path:
+    """By path, or by its id among the tunes here."""
+    for folder in (name, cwd / folders.RUNS_FOLDER / name):
+        if (folder / JOURNAL_FILE).is_file():
+            return folder
+    raise UsageError(f"no tune to go on with in {name}: give the folder that tune named")

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads.data_options import POSSIBLE, parse_data
+from stepscope.workloads.data.options import DATA_CHOICES, parse_data
 
 
-class Asked(Namespace):
+class ProgramArguments(Namespace):
     """One program's arguments. None or 0: not given, or not an option of this program.
 
     Without values of their own here: argparse would take those for given.
@@ -50,7 +50,7 @@ _ELSEWHERE = {"length": None, "test_samples": None, "prompt": 0, "new_tokens": 0
 """What programs ask for that have no such option."""
 
 
-def parse(mode: str, about: str, argv: Sequence[str] | None = None) -> Asked:
+def parse_arguments(mode: str, about: str, argv: Sequence[str] | None = None) -> ProgramArguments:
     """The arguments of `python -m stepscope.workloads.<mode>`. Raises UsageError in one line."""
     parser = _Parser(prog=f"python -m stepscope.workloads.{mode}", description=about)
     _everywhere(parser)
@@ -62,7 +62,7 @@ def parse(mode: str, about: str, argv: Sequence[str] | None = None) -> Asked:
         _of_data(parser)
     if mode == "train":
         _of_training(parser)
-    asked = parser.parse_args(argv, namespace=Asked())
+    asked = parser.parse_args(argv, namespace=ProgramArguments())
     for name, value in _ELSEWHERE.items():
         setattr(asked, name, getattr(asked, name, value))
     if mode != "generate":
@@ -97,7 +97,7 @@ def _everywhere(parser: ArgumentParser) -> None:
 def _of_data(parser: ArgumentParser) -> None:
     add = parser.add_argument
     usual = "training reads synthetic samples by a DataLoader unless it is measured; else resident"
-    add("--data", help=f"{POSSIBLE}. {usual}: made once, kept on the device")
+    add("--data", help=f"{DATA_CHOICES}. {usual}: made once, kept on the device")
     add("--samples", type=_count, help="to train with or to run")
     add("--workers", type=_whole, default=0, help="processes of the DataLoader")
     add("--decode-ms", type=_amount, default=0.0, help="spent on unpacking each sample")

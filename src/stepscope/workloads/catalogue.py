@@ -1,19 +1,320 @@
-"""The built-in workloads, and how any workload is found by what the user wrote. No torch here."""
+"""Every workload: the built-in ones with their defaults, the user's own factories, and models of
+torchvision, timm and transformers. None of these is imported to find out; no torch here.
+"""
 
+import ast
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads import foreign
-from stepscope.workloads.builtin import BUILT_IN
-from stepscope.workloads.workload import Workload
 
-__all__ = ["WORKLOADS", "Workload", "find"]
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A model by name. `make` is module:function in a child; size is in pixels, length in tokens or
+    characters of a sample. None: it has no such thing, or only building the model can tell.
+    """
+
+    name: str
+    about: str
+    task: str
+    make: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    modes: tuple[str, ...] = ("train", "infer")
+    size: int | None = None
+    classes: int | None = None
+    length: int | None = None
+    vocabulary: int | None = None
+    batch: int = 32
+    optimizer: str = "adamw"
+    lr: float = 1e-3
+    parameters: int | None = None
+
+
+def _images(make: str, about: str, sizes: tuple[int, int, int], **more: Any) -> Workload:
+    """`sizes`: pixels, classes, parameters."""
+    size, classes, parameters = sizes
+    more.setdefault("name", make.partition(":")[2])
+    return _workload("images", make, about, parameters, size=size, classes=classes, **more)
+
+
+def _characters(make: str, about: str, parameters: int, **more: Any) -> Workload:
+    sizes: dict[str, Any] = {"classes": 3, "length": 128, "vocabulary": 128}
+    return _workload("characters", make, about, parameters, **sizes, **more)
+
+
+def _gpt(name: str, about: str, sizes: tuple[int, int, int, int], **more: Any) -> Workload:
+    """`sizes`: layers, width, heads, parameters."""
+    layers, width, heads, parameters = sizes
+    more = {"length": 1024, "vocabulary": 50257, "batch": 8, "lr": 3e-4, **more}
+    more["options"] = {"layers": layers, "width": width, "heads": heads}
+    more["modes"] = ("train", "infer", "generate")
+    return _workload(
+        "language", "gpt:gpt", f"decoder with KV cache, {about}", parameters, name, **more
+    )
+
+
+def _workload(
+    task: str, make: str, about: str, parameters: int, name: str = "", **more: Any
+) -> Workload:
+    make = f"stepscope.workloads.models.{make}"
+    return Workload(name=name, about=about, task=task, make=make, parameters=parameters, **more)
+
+
+_SGD: dict[str, Any] = {"optimizer": "sgd", "lr": 0.05}
+_BYTES: dict[str, Any] = {"length": 128, "vocabulary": 256, "batch": 32, "lr": 1e-3}
+
+_BUILT_IN = (
+    _images("small:mlp", "three linear layers, for smoke tests", (32, 10, 855_050), batch=64),
+    _images(
+        "small:simple_cnn", "three conv blocks and two linear layers", (32, 10, 620_810)
+    ),
+    _images("convnets:resnet18", "residual network", (32, 10, 11_181_642), batch=128, **_SGD),
+    _images("convnets:resnet50", "residual network", (224, 1000, 25_557_032), **_SGD),
+    _images("convnets:efficientnet_b0", "separable convolutions", (224, 1000, 5_288_548)),
+    _images(
+        "transformer:vit_small", "vision transformer, patches of 16", (224, 1000, 22_050_664),
+        lr=3e-4,
+    ),
+    _images(
+        "transformer:patches", "encoder over patches of images", (32, 10, 4_770_570),
+        name="transformer", lr=3e-4,
+    ),
+    _characters(
+        "transformer:characters", "encoder over characters", 4_805_379,
+        name="transformer:characters", lr=3e-4,
+    ),
+    _characters("small:lstm", "two bidirectional layers", 2_385_411, name="lstm", batch=64),
+    _workload(
+        "segmentation", "convnets:unet", "four blocks down and up with skips", 31_037_763, "unet",
+        size=128, classes=3, batch=16,
+    ),
+    _gpt("gpt", "as gpt:small", (12, 768, 12, 124_439_808)),
+    _gpt("gpt:tiny", "for tests", (4, 256, 4, 3_487_232), **_BYTES),
+    _gpt("gpt:small", "124 M parameters", (12, 768, 12, 124_439_808)),
+    _gpt("gpt:medium", "355 M parameters", (24, 1024, 16, 354_823_168)),
+    _gpt("gpt:large", "774 M parameters", (36, 1280, 20, 774_030_080), batch=4),
+    _gpt("gpt:xl", "1.3 B parameters", (24, 2048, 16, 1_313_626_112), batch=4),
+)  # fmt: skip
+
+
+_TRANSFORMERS_BUILDER = "stepscope.workloads.models.from_libraries:transformers_model"
+_EXAMPLES = "gpt2, llama, bert, distilbert, vit or a folder with config.json"
+_MAPS = {
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES": "decoder",
+    "MODEL_FOR_MASKED_LM_MAPPING_NAMES": "masked",
+    "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES": "sequence",
+    "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES": "images",
+}
+_TOKENS = 1000
+
+
+def transformers_workload(spec: str, name: str, library: Path) -> Workload:
+    """The workload of a model type (gpt2, bert …) or of a folder that holds config.json."""
+    folder = Path(name)
+    if (folder / "config.json").is_file() or "/" in name:
+        config = _read_config(spec, folder)
+        kind = _model_kind(spec, str(config.get("model_type")), library)
+        vocabulary = config.get("vocab_size")
+        return _workload_of_kind(
+            spec, kind, name, vocabulary if isinstance(vocabulary, int) else _TOKENS
+        )
+    return _workload_of_kind(spec, _model_kind(spec, name, library), name, _TOKENS)
+
+
+def _workload_of_kind(spec: str, kind: str, name: str, vocabulary: int) -> Workload:
+    """`vocabulary` is how many token ids the data may use; the model's own may be larger."""
+    options = {"name": name, "kind": kind}
+    about = "transformers', random weights"
+    if kind == "images":
+        return Workload(
+            spec, about, "images", _TRANSFORMERS_BUILDER, options, classes=1000, lr=3e-4
+        )
+    text: dict[str, Any] = {"length": 128, "vocabulary": vocabulary, "batch": 8, "lr": 3e-4}
+    if kind == "sequence":
+        return Workload(
+            spec, about, "characters", _TRANSFORMERS_BUILDER, options, classes=3, **text
+        )
+    return Workload(
+        spec,
+        about,
+        "language",
+        _TRANSFORMERS_BUILDER,
+        options,
+        ("train", "infer", "generate"),
+        **text,
+    )
+
+
+def _model_kind(spec: str, model_type: str, library: Path) -> str:
+    """decoder, sequence (an encoder that classifies) or images."""
+    types = _model_types(library)
+    if model_type in types["images"]:
+        return "images"
+    if model_type in types["masked"] and model_type in types["sequence"]:
+        return "sequence"
+    if model_type in types["decoder"]:
+        return "decoder"
+    possible = sorted(types["images"] | types["decoder"] | types["masked"] & types["sequence"])
+    near = get_close_matches(model_type, possible, n=3)
+    hint = f"did you mean {' or '.join(near)}? Use" if near else "use"
+    raise UsageError(f"{spec}: transformers builds no {model_type} here: {hint} {_EXAMPLES}")
+
+
+def _read_config(spec: str, folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text())
+    except OSError:
+        raise UsageError(f"{spec}: {path} is not there (nothing is downloaded)") from None
+    except ValueError:
+        raise UsageError(f"{spec}: {path} is not JSON") from None
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise UsageError(f"{spec}: {path} names no model_type")
+    return config
+
+
+@cache
+def _model_types(library: Path) -> dict[str, set[str]]:
+    """Model types by what they can be, from the library's tables of classes."""
+    found: dict[str, set[str]] = {kind: set() for kind in _MAPS.values()}
+    tree = ast.parse((library / "models" / "auto" / "modeling_auto.py").read_bytes())
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[pairs])) if (
+                name in _MAPS
+            ):
+                found[_MAPS[name]] = {str(key) for key, _ in ast.literal_eval(pairs)}
+    return found
+
+
+_BUILDERS = "stepscope.workloads.models."
+
+
+def _torchvision(spec: str, name: str) -> Workload:
+    installed("torchvision", spec)
+    make = _BUILDERS + "from_libraries:torchvision_model"
+    about = "torchvision's, random weights"
+    return Workload(spec, about, "images", make, {"name": name}, classes=1000)
+
+
+def _timm(spec: str, name: str) -> Workload:
+    installed("timm", spec)
+    make = _BUILDERS + "from_libraries:timm_model"
+    return Workload(spec, "timm's, random weights", "images", make, {"name": name}, classes=1000)
+
+
+def _hf(spec: str, name: str) -> Workload:
+    return transformers_workload(spec, name, installed("transformers", spec))
+
+
+LIBRARIES: dict[str, Callable[[str, str], Workload]] = {
+    "torchvision": _torchvision,
+    "timm": _timm,
+    "hf": _hf,
+}
+
+
+def from_file(spec: str, file: str, factory: str) -> Workload:
+    """The model that a function (or module class) of the user's file builds."""
+    path = Path(file)
+    if not path.is_file():
+        raise UsageError(f"{spec}: there is no file {file}")
+    _check_defines(spec, path, factory)
+    make = _BUILDERS + "from_user:from_user"
+    options = {"file": file, "factory": factory}
+    return Workload(spec, f"{factory} of {path.name}", "given", make, options)
+
+
+def from_module(spec: str, module: str, factory: str) -> Workload:
+    """The same of a module that Python can import from the working directory or its own path."""
+    path = _module_path(module)
+    if path is None:
+        raise UsageError(f"{spec}: there is no module {module} here or on Python's path")
+    if path.suffix == ".py":
+        _check_defines(spec, path, factory)
+    make = _BUILDERS + "from_user:from_user"
+    options = {"module": module, "factory": factory}
+    return Workload(spec, f"{factory} of {module}", "given", make, options)
+
+
+def installed(library: str, spec: str) -> Path:
+    """The folder of an installed library."""
+    found = PathFinder.find_spec(library)
+    if found is None or found.origin is None:
+        raise UsageError(f"{spec} needs {library}, which is not installed: pip install {library}")
+    return Path(found.origin).parent
+
+
+def _module_path(module: str) -> Path | None:
+    """Where a module lies; its parents are looked up, not imported. None: nowhere."""
+    places, found = ["", *sys.path], None
+    name = ""
+    for part in module.split("."):
+        name = f"{name}.{part}" if name else part
+        found = PathFinder.find_spec(name, places)
+        if found is None:
+            return None
+        places = list(found.submodule_search_locations or [])
+    return Path(found.origin) if found is not None and found.origin else None
+
+
+def _check_defines(spec: str, path: Path, factory: str) -> None:
+    try:
+        tree = ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as problem:
+        line = getattr(problem, "lineno", None)
+        where = f"{path.name}:{line}" if line else path.name
+        raise UsageError(f"{spec}: {where} is not Python: {problem.args[0]}") from None
+    names = set(_bound_names(tree.body))
+    if factory in names or "*" in names:
+        return
+    own = [node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    near = get_close_matches(factory, own, n=1)
+    listed = [*near, *(name for name in own if name not in near and not name.startswith("_"))]
+    raise UsageError(
+        f"{spec}: {path.name} defines no {factory or 'nameless factory'}; "
+        f"it has {', '.join(listed[:12]) or 'no function or class'}"
+    )
+
+
+def _bound_names(body: list[ast.stmt]) -> Iterator[str]:
+    """Names that statements outside functions and classes bind; "*" where they cannot be known."""
+    for statement in body:
+        match statement:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Assign() | ast.AnnAssign():
+                yield from _targets(statement)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                yield from (alias.asname or alias.name.partition(".")[0] for alias in aliases)
+            case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():
+                for field in ("body", "orelse", "finalbody"):
+                    yield from _bound_names(getattr(statement, field, []))
+                for handler in getattr(statement, "handlers", []):
+                    yield from _bound_names(handler.body)
+
+
+def _targets(statement: ast.Assign | ast.AnnAssign) -> Iterator[str]:
+    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+    for target in targets:
+        for node in ast.walk(target):
+            if isinstance(node, ast.Name):
+                yield node.id
+
 
 _ELSEWHERE = "file.py:factory, module:factory, torchvision:NAME, timm:NAME, hf:NAME"
-WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in BUILT_IN}
+WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _BUILT_IN}
 
 
-def find(spec: str) -> Workload:
+def find_workload(spec: str) -> Workload:
     """The workload of a built-in name, file.py:factory, module:factory or library:NAME.
 
     Raises UsageError in one line that says what is possible, the nearest name first.
@@ -21,17 +322,17 @@ def find(spec: str) -> Workload:
     if spec in WORKLOADS:
         return WORKLOADS[spec]
     library, _, name = spec.partition(":")
-    if library in foreign.LIBRARIES:
+    if library in LIBRARIES:
         if not name:
             raise UsageError(f"{spec}: name one of its models, {library}:NAME")
-        return foreign.LIBRARIES[library](spec, name)
+        return LIBRARIES[library](spec, name)
     head, colon, rest = spec.rpartition(":")
     if head.endswith(".py"):
-        return foreign.from_file(spec, head, rest)
+        return from_file(spec, head, rest)
     if spec.endswith(".py"):
         raise UsageError(f"{spec}: say what builds the model in it, {spec}:factory")
     if colon and head and rest and head not in WORKLOADS:
-        return foreign.from_module(spec, head, rest)
+        return from_module(spec, head, rest)
     raise UsageError(_unknown(spec))
 
 

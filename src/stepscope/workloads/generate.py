@@ -11,26 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from stepscope.workloads.arguments import Asked
-from stepscope.workloads.measure import Limits, Meter
-from stepscope.workloads.measure_arithmetic import arithmetic
-from stepscope.workloads.measure_clock import Clock, Unmarked, clock_for
-from stepscope.workloads.measure_inputs import build_for, describe
-from stepscope.workloads.measure_memory import peak_memory
-from stepscope.workloads.measure_program import execute
-from stepscope.workloads.measure_record import Measured
-from stepscope.workloads.measure_warmup import Rule
+from stepscope.workloads.arguments import ProgramArguments
+from stepscope.workloads.measure.arithmetic import fastest_arithmetic
+from stepscope.workloads.measure.clock import Clock, UntimedClock, clock_for
+from stepscope.workloads.measure.inputs import build_for_mode, describe_workload
+from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
+from stepscope.workloads.measure.program import MeasuredRecord, peak_memory, run_program
 
 _SECONDS = 2.0
 _LEAST = 3  # generations: each is many calls
 
 
-def generate(asked: Asked, measured: Measured) -> None:
+def generate(asked: ProgramArguments, measured: MeasuredRecord) -> None:
     """Build a decoder and have it write; say what was measured."""
     device, prompt, new_tokens = measured.device, asked.prompt, asked.new_tokens
-    built = build_for("generate", asked, prompt + new_tokens)
+    built = build_for_mode("generate", asked, prompt + new_tokens)
     batch = asked.batch or built.workload.batch
-    describe(built, asked, batch, measured)
+    describe_workload(built, asked, batch, measured)
     model = built.model.to(device).eval()
     drawn = torch.Generator().manual_seed(asked.seed)
     words = built.workload.vocabulary
@@ -42,8 +39,8 @@ def generate(asked: Asked, measured: Measured) -> None:
     seconds = asked.seconds or (_SECONDS if asked.steps is None else None)
     limits = Limits(asked.steps, seconds, least=_LEAST, within=False)
     timed = asked.measure is not None
-    inside, clock = clock_for(device), clock_for(device) if timed else Unmarked(device)
-    meter = Meter(clock, limits, Rule(least_calls=_LEAST) if timed else None)
+    inside, clock = clock_for(device), clock_for(device) if timed else UntimedClock(device)
+    meter = Meter(clock, limits, WarmupRule(least_calls=_LEAST) if timed else None)
 
     meter.begin()
     while meter.going:
@@ -63,7 +60,7 @@ def generate(asked: Asked, measured: Measured) -> None:
         first_token_ms=[1e3 * seconds for seconds in times_s[::2]],
         token_ms=[1e3 * seconds / (new_tokens - 1) for seconds in times_s[1::2] if new_tokens > 1],
         tokens_per_s=rate,
-        arithmetic=arithmetic(model, device, prompts, cache),
+        arithmetic=fastest_arithmetic(model, device, prompts, cache),
     )
     if not meter.settled:
         measured.notes.append("the warm-up did not settle")
@@ -89,4 +86,4 @@ def one_generation(
 
 
 if __name__ == "__main__":
-    sys.exit(execute("generate", __doc__, generate))
+    sys.exit(run_program("generate", __doc__, generate))

@@ -11,43 +11,47 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from stepscope.workloads.arguments import Asked
-from stepscope.workloads.measure import Limits, Meter
-from stepscope.workloads.measure_arithmetic import arithmetic
-from stepscope.workloads.measure_batches import Moved, Resident, forever
-from stepscope.workloads.measure_clock import Unmarked, clock_for
-from stepscope.workloads.measure_inputs import build_for, describe, is_nest, make_samples
-from stepscope.workloads.measure_memory import peak_memory
-from stepscope.workloads.measure_program import execute
-from stepscope.workloads.measure_record import Measured
-from stepscope.workloads.measure_warmup import Rule
+from stepscope.workloads.arguments import ProgramArguments
+from stepscope.workloads.measure.arithmetic import fastest_arithmetic
+from stepscope.workloads.measure.clock import UntimedClock, clock_for
+from stepscope.workloads.measure.inputs import (
+    MovedBatches,
+    ResidentBatches,
+    build_for_mode,
+    describe_workload,
+    make_program_task,
+    repeat_forever,
+    takes_several_tensors,
+)
+from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
+from stepscope.workloads.measure.program import MeasuredRecord, peak_memory, run_program
 
 _SECONDS = 2.0
 _LEAST = 10
 
 
-def infer(asked: Asked, measured: Measured) -> None:
+def infer(asked: ProgramArguments, measured: MeasuredRecord) -> None:
     """Build a model and run it; say what was measured."""
     device = measured.device
-    built = build_for("infer", asked)
+    built = build_for_mode("infer", asked)
     batch = asked.batch or built.workload.batch
     if asked.data == "resident" and asked.samples is None:
         asked.samples = batch
-    samples = make_samples(built, asked, batch).train
-    describe(built, asked, batch, measured)
+    samples = make_program_task(built, asked, batch).train
+    describe_workload(built, asked, batch, measured)
     model = built.model.to(device).eval()
 
-    on_device = asked.data == "resident" or is_nest(built)
+    on_device = asked.data == "resident" or takes_several_tensors(built)
     if asked.data == "resident":
-        batches: Any = Resident(samples, batch, device)
+        batches: Any = ResidentBatches(samples, batch, device)
     else:
         batches = DataLoader(samples, batch_size=batch, drop_last=True, num_workers=asked.workers)
-        if is_nest(built):
-            batches = Moved(batches, device)
+        if takes_several_tensors(built):
+            batches = MovedBatches(batches, device)
     seconds = asked.seconds or (_SECONDS if asked.steps is None else None)
     limits = Limits(asked.steps, seconds, least=_LEAST, within=False)
-    clock = clock_for(device) if asked.measure is not None else Unmarked(device)
-    meter = Meter(clock, limits, Rule() if asked.measure is not None else None)
+    clock = clock_for(device) if asked.measure is not None else UntimedClock(device)
+    meter = Meter(clock, limits, WarmupRule() if asked.measure is not None else None)
 
     meter.begin()
     while meter.going:
@@ -67,7 +71,7 @@ def infer(asked: Asked, measured: Measured) -> None:
     measured.say(batch=len(targets))  # a fix may form others than were asked for
 
     clock, begun = clock_for(device), perf_counter()
-    for calls, (inputs, _) in enumerate(forever(batches), start=1):
+    for calls, (inputs, _) in enumerate(repeat_forever(batches), start=1):
         clock.begin()
         if not on_device:
             inputs = inputs.to(device)
@@ -78,10 +82,10 @@ def infer(asked: Asked, measured: Measured) -> None:
         if limits.reached(calls, perf_counter() - begun):
             break
     series_ms = [1e3 * seconds for seconds in clock.take()]
-    measured.say(series_ms=series_ms, arithmetic=arithmetic(model, device, inputs))
+    measured.say(series_ms=series_ms, arithmetic=fastest_arithmetic(model, device, inputs))
     if not meter.settled:
         measured.notes.append("the warm-up did not settle")
 
 
 if __name__ == "__main__":
-    sys.exit(execute("infer", __doc__, infer))
+    sys.exit(run_program("infer", __doc__, infer))

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,18 +14,67 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 
-from stepscope.hardware.processes import ProcessTree
+from stepscope.hardware.process_tree import ProcessTree
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.workloads.load_device import Place
-from stepscope.workloads.load_measure import Delivered, deliver, per_round
-from stepscope.workloads.load_options import arguments
-from stepscope.workloads.load_source import Source, sample_bytes, source_of, told
+from stepscope.workloads.measure.loader import (
+    BatchTarget,
+    Delivered,
+    LoaderSource,
+    deliver,
+    loader_source,
+    ms_per_round,
+    one_line_error,
+    sample_bytes,
+)
+
+_ABOUT = """How fast one setting of a DataLoader delivers batches to a device.
+
+python -m stepscope.workloads.load --model resnet18 --batch 64 --workers 4 --pin on --device cuda
+python -m stepscope.workloads.load --model data.py:dataset --batch 64 --measure result.json
+"""
+
+
+def _parse_load_arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(
+        description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", required=True, help="a workload, file.py:dataset, module:dataset"
+    )
+    parser.add_argument("--batch", type=_count(1), default=32)
+    parser.add_argument("--workers", type=_count(0), default=0)
+    parser.add_argument("--pin", choices=("off", "on"), default="off")
+    parser.add_argument("--prefetch", type=_count(1), default=2, help="batches ahead, each worker")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--samples", type=_count(1), default=2048)
+    parser.add_argument("--size", type=int)
+    parser.add_argument("--decode-ms", type=float, default=0.0)
+    parser.add_argument("--latency-ms", type=float, default=0.0)
+    parser.add_argument("--resize", type=int)
+    parser.add_argument("--disk-mb-s", type=float)
+    parser.add_argument("--measure", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    options.pin = options.pin == "on"
+    return options
+
+
+def _count(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not (text.isdecimal() and int(text) >= least):
+            raise argparse.ArgumentTypeError(f"{text} is not a number from {least} up")
+        return int(text)
+
+    return read
+
 
 SCHEMA = "stepscope.loaded/1"
 _ASKED = ("model", "batch", "workers", "pin", "prefetch", "device")
 
 
-class Endless(Sampler[int]):
+class EndlessSampler(Sampler[int]):
     """All samples in random order, again and again: no epoch ends while the clock runs."""
 
     def __init__(self, samples: int, seed: int) -> None:
@@ -40,7 +89,7 @@ class Endless(Sampler[int]):
 
 def main() -> int:
     """Measure, tell, and write what was measured; errors become one line."""
-    options = arguments()
+    options = _parse_load_arguments()
     about = {
         "schema": SCHEMA,
         **{name: getattr(options, name) for name in _ASKED},
@@ -49,10 +98,10 @@ def main() -> int:
         "notes": [],
     }
     try:
-        found = {**measured(options), "error": None}
+        found = {**measure_loader(options), "error": None}
     except Exception as problem:
         kind, code = _kind(problem)
-        text = str(problem) if isinstance(problem, StepscopeError) else told(problem)
+        text = str(problem) if isinstance(problem, StepscopeError) else one_line_error(problem)
         found = {"error": {"kind": kind, "text": text}}
         if code == 1:
             traceback.print_exc()
@@ -65,15 +114,15 @@ def main() -> int:
     return code
 
 
-def measured(options: argparse.Namespace) -> dict[str, Any]:
+def measure_loader(options: argparse.Namespace) -> dict[str, Any]:
     """The numbers of one setting. Raises UsageError where no setting could work."""
     if options.device == "cuda" and not torch.cuda.is_available():
         raise UsageError("torch does not see a CUDA device: --device cpu")
     torch.manual_seed(options.seed)
-    source = source_of(options)
+    source = loader_source(options)
     each = sample_bytes(options.model, source)
-    place = Place(options.device, options.pin, options.batch)
-    loader = loader_of(source, options)
+    place = BatchTarget(options.device, options.pin, options.batch)
+    loader = make_loader(source, options)
     tree = ProcessTree(os.getpid(), {})
 
     def look() -> None:
@@ -104,9 +153,9 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def loader_of(source: Source, options: argparse.Namespace) -> Any:
+def make_loader(source: LoaderSource, options: argparse.Namespace) -> Any:
     """The DataLoader of one setting."""
-    endless = None if source.samples is None else Endless(source.samples, options.seed)
+    endless = None if source.samples is None else EndlessSampler(source.samples, options.seed)
     return DataLoader(
         source.dataset,
         batch_size=options.batch,
@@ -134,7 +183,7 @@ def _numbers(delivered: Delivered, workers: int) -> dict[str, Any]:
     numbers = asdict(delivered)
     gaps = np.array(numbers.pop("gaps_s")) * 1e3
     p50, p95, p99 = (float(np.percentile(gaps, q)) for q in (50, 95, 99))
-    series = per_round(delivered.gaps_s, workers)
+    series = ms_per_round(delivered.gaps_s, workers)
     return {**numbers, "p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "series_ms": series}
 
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 import torch
 
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.workloads.arguments import Asked, parse
-from stepscope.workloads.measure_inputs import Resident, build_for, make_samples
-from stepscope.workloads.measure_program import begin
+from stepscope.workloads.arguments import ProgramArguments, parse_arguments
+from stepscope.workloads.measure.inputs import ResidentBatches, build_for_mode, make_program_task
+from stepscope.workloads.measure.program import prepare_device
 from stepscope.workloads.train import make_optimizer
 
 _LEAST, _MOST, _ENOUGH_S = 4, 12, 3.0
@@ -28,10 +28,10 @@ def main() -> int:
     """Warm up, then record or mark; bad input is one line and exit code 2."""
     mine, rest = own_arguments()
     try:
-        asked = parse(mine.mode, __doc__, [*rest, "--data", "resident"])
+        asked = parse_arguments(mine.mode, __doc__, [*rest, "--data", "resident"])
         if mine.record is None and asked.device != "cuda":
             raise UsageError("only --device cuda can be marked for ncu: give --record FILE")
-        step = step_of(mine.mode, asked, begin(asked))
+        step = step_of(mine.mode, asked, prepare_device(asked))
     except StepscopeError as problem:
         print(problem, file=sys.stderr)
         return problem.exit_code
@@ -48,12 +48,12 @@ def own_arguments() -> tuple[argparse.Namespace, list[str]]:
     return parser.parse_known_args()
 
 
-def step_of(mode: str, asked: Asked, device: Any) -> Callable[[], Any]:
+def step_of(mode: str, asked: ProgramArguments, device: Any) -> Callable[[], Any]:
     """One step of training or one call, on samples that are on the device. Raises UsageError."""
-    built = build_for(mode, asked)
+    built = build_for_mode(mode, asked)
     batch = asked.batch or built.workload.batch
-    task = make_samples(built, asked, batch)
-    batches = cycle(Resident(task.train, batch, device))
+    task = make_program_task(built, asked, batch)
+    batches = cycle(ResidentBatches(task.train, batch, device))
     model = built.model.to(device)
     if mode == "infer":
         model.eval()

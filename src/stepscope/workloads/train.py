@@ -10,37 +10,39 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from stepscope.workloads.arguments import Asked
-from stepscope.workloads.measure import Limits, Meter
-from stepscope.workloads.measure_arithmetic import arithmetic
-from stepscope.workloads.measure_batches import Moved, Resident
-from stepscope.workloads.measure_clock import Unmarked, clock_for
-from stepscope.workloads.measure_inputs import build_for, describe, is_nest, make_samples
-from stepscope.workloads.measure_losses import Losses
-from stepscope.workloads.measure_memory import peak_memory
-from stepscope.workloads.measure_program import execute
-from stepscope.workloads.measure_record import Measured
-from stepscope.workloads.measure_scores import Scores
-from stepscope.workloads.measure_warmup import Rule
-from stepscope.workloads.workload import Workload
+from stepscope.workloads.arguments import ProgramArguments
+from stepscope.workloads.catalogue import Workload
+from stepscope.workloads.measure.arithmetic import fastest_arithmetic
+from stepscope.workloads.measure.clock import UntimedClock, clock_for
+from stepscope.workloads.measure.inputs import (
+    MovedBatches,
+    ResidentBatches,
+    build_for_mode,
+    describe_workload,
+    make_program_task,
+    takes_several_tensors,
+)
+from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
+from stepscope.workloads.measure.program import MeasuredRecord, peak_memory, run_program
+from stepscope.workloads.measure.scores import Losses, Scores
 
 _SECONDS = 2.0
 _EPOCHS_TO_TARGET = 100
 
 
-def train(asked: Asked, measured: Measured) -> None:
+def train(asked: ProgramArguments, measured: MeasuredRecord) -> None:
     """Build, train and score a model; say what was measured."""
     device = measured.device
-    built = build_for("train", asked)
+    built = build_for_mode("train", asked)
     workload = built.workload
     batch = asked.batch or workload.batch
-    task = make_samples(built, asked, batch)
-    describe(built, asked, batch, measured)
+    task = make_program_task(built, asked, batch)
+    describe_workload(built, asked, batch, measured)
     model = built.model.to(device).train()
 
-    on_device = asked.data == "resident" or is_nest(built)
+    on_device = asked.data == "resident" or takes_several_tensors(built)
     if asked.data == "resident":
-        batches: Any = Resident(task.train, batch, device)
+        batches: Any = ResidentBatches(task.train, batch, device)
     else:
         order = torch.Generator().manual_seed(asked.seed)
         batches = DataLoader(
@@ -51,8 +53,8 @@ def train(asked: Asked, measured: Measured) -> None:
             num_workers=asked.workers,
             generator=order,
         )
-        if is_nest(built):
-            batches = Moved(batches, device)
+        if takes_several_tensors(built):
+            batches = MovedBatches(batches, device)
     optimizer = make_optimizer(workload.optimizer, model, asked.lr or usual_lr(workload, batch))
     losses, scores = Losses(), Scores(task, model, batch, device)
     meter = make_meter(asked, len(batches), device)
@@ -82,7 +84,7 @@ def train(asked: Asked, measured: Measured) -> None:
     if scores.steps != meter.all_calls:
         scores.take(meter, losses)
     measured.say(
-        arithmetic=arithmetic(model, device, inputs),
+        arithmetic=fastest_arithmetic(model, device, inputs),
         losses=losses.curve(),
         final_loss=losses.lately(),
         train_samples=len(task.train),
@@ -104,7 +106,7 @@ def make_optimizer(name: str, model: torch.nn.Module, lr: float) -> torch.optim.
     return torch.optim.AdamW(model.parameters(), lr=lr)
 
 
-def make_meter(asked: Asked, epoch: int, device: torch.device) -> Meter:
+def make_meter(asked: ProgramArguments, epoch: int, device: torch.device) -> Meter:
     """How long to train: the steps, epochs or seconds asked for, else an epoch or two seconds."""
     epochs, seconds = asked.epochs, asked.seconds
     if epochs is None and asked.steps is None and seconds is None:
@@ -117,11 +119,11 @@ def make_meter(asked: Asked, epoch: int, device: torch.device) -> Meter:
     counts = [n for n in (asked.steps, None if epochs is None else epochs * epoch) if n is not None]
     steps = min(counts, default=None)
     if asked.measure is None:
-        return Meter(Unmarked(device), Limits(steps, seconds, least=1), None)
-    return Meter(clock_for(device), Limits(steps, seconds), Rule())
+        return Meter(UntimedClock(device), Limits(steps, seconds, least=1), None)
+    return Meter(clock_for(device), Limits(steps, seconds), WarmupRule())
 
 
-def scored_every(asked: Asked, epoch: int) -> int:
+def scored_every(asked: ProgramArguments, epoch: int) -> int:
     """Steps between scores; 0: only at the end, so that a section is measured in one piece."""
     if asked.score_every is not None:
         return asked.score_every
@@ -129,7 +131,7 @@ def scored_every(asked: Asked, epoch: int) -> int:
     return epoch if by_epoch else 0
 
 
-def _note(asked: Asked, meter: Meter, measured: Measured) -> None:
+def _note(asked: ProgramArguments, meter: Meter, measured: MeasuredRecord) -> None:
     if asked.measure is not None and not meter.settled:
         measured.notes.append("the warm-up did not settle")
     if meter.pauses:
@@ -139,4 +141,4 @@ def _note(asked: Asked, meter: Meter, measured: Measured) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(execute("train", __doc__, train))
+    sys.exit(run_program("train", __doc__, train))

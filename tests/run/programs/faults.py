@@ -16,19 +16,18 @@ import stepscope
 
 STEPS = 44  # a window opens at the 40th if not before
 PARTS = {
-    "probe.log": ["RowLog.end_row", "RowLog.set_loss", "RowLog._fold"],
+    "probe.row_log": ["RowLog.end_row", "RowLog.set_loss", "RowLog._fold"],
     "probe.sites": ["Sites.here", "Sites.add", "Sites._new"],
-    "probe.steprule": ["StepRule.add"],
-    "probe.device": ["DeviceClock.end_row", "DeviceClock.loss"],
+    "probe.step_rule": ["StepRule.add"],
+    "probe.device_clock": ["DeviceClock.end_row", "DeviceClock.loss"],
     "probe.window": ["Window.step_ended", "Window._start", "Window._begin_step", "Window._stop"],
     "probe.core": ["Core.optimizer_made", "Core.called", "Core.backward_ended", "Core.delivered"],
-    "probe.usage": ["MemoryReader._step", "MemoryReader.write"],
-    "probe.config": ["ConfigReader.write"],
-    "probe.points.module": ["Roots.returned", "Roots.number", "Roots.adopt"],
-    "probe.points.optimizer": ["OptimizerPoint.number"],
-    "probe.batch": ["batch_axis"],
-    "probe.dataclock": ["DataClock._source"],
-    "store.facts": ["Facts.write"],
+    "probe.program_state": ["MemoryReader._step", "MemoryReader.write", "ConfigReader.write"],
+    "probe.points.root_model": ["RootModels.returned", "RootModels.number", "RootModels.adopt"],
+    "probe.points.training": ["OptimizerPoint.number"],
+    "probe.points.loader": ["batch_axis"],
+    "probe.dataclock.clock": ["DataClock._source"],
+    "store.json_lines": ["FactLog.write"],
     "store.table": ["Table.close"],
 }
 

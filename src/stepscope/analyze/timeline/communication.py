@@ -1,23 +1,131 @@
-"""Communication: how much, how fast, and how much of it nothing was computed under."""
+"""Communication: what each collective moved, how fast, and how much of it no computation hid."""
 
+import json
+import re
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from stepscope.analyze.timeline.attribution import nearest
-from stepscope.analyze.timeline.collectives import (
-    Sized,
-    bus_factor,
-    describe,
-    kind_of,
-    shape_bytes,
+from stepscope.analyze.timeline.host_threads import is_gloo
+from stepscope.analyze.timeline.intervals import (
+    DeviceWork,
+    covered,
+    device_work,
+    difference,
+    merge,
+    total,
 )
-from stepscope.analyze.timeline.communicates import communication_kernels
-from stepscope.analyze.timeline.devicework import DeviceWork, device_work
-from stepscope.analyze.timeline.intervals import covered, difference, merge, total
-from stepscope.analyze.timeline.steps import Step
-from stepscope.analyze.timeline.threads import gloo
-from stepscope.record.timeline import NOTHING, Column, Timeline
+from stepscope.analyze.timeline.names import communication_kernels
+from stepscope.analyze.timeline.steps import RecordedStep
+from stepscope.record.timeline import NOTHING, Collective, Column, Shapes, Timeline
+
+_KINDS: Final = tuple(
+    (kind, re.compile(pattern, re.IGNORECASE))
+    for kind, pattern in (
+        ("all_reduce", r"all_?reduce|one_?shot|two_?shot|cross_device_reduce"),
+        ("reduce_scatter", r"reduce_?scatter"),
+        ("all_gather", r"all_?gather"),
+        ("all_to_all", r"all_?to_?all|dispatch|combine"),
+        ("broadcast", r"broadcast"),
+        ("send_recv", r"send|recv|receive"),
+        ("gather", r"gather"),
+        ("scatter", r"scatter"),
+        ("reduce", r"reduce"),
+        ("barrier", r"barrier"),
+        ("wait", r"^wait$"),
+    )
+)
+_BYTES: Final = {
+    "double": 8, "long": 8, "longint": 8, "int64": 8, "complexfloat": 8, "complexdouble": 16,
+    "float": 4, "int": 4, "int32": 4, "half": 2, "float16": 2, "bfloat16": 2, "short": 2,
+    "shortint": 2, "char": 1, "signedchar": 1, "byte": 1, "unsignedchar": 1, "bool": 1, "int8": 1,
+    "uint8": 1, "float32": 4, "float64": 8, "complex<float>": 8, "complex<double>": 16,
+}  # fmt: skip
+_ABSURD: Final = 1 << 60  # elements
+
+
+class _SizedCollective(NamedTuple):
+    """A collective's kind, and what is known of it."""
+
+    kind: str
+    bytes: int | None = None
+    ranks: int | None = None  # how many take part
+    group: str | None = None  # the process group's name and the ranks in it
+
+
+def size_collective(
+    collective: Collective | None, name: str, world_size: int | None = None
+) -> _SizedCollective:
+    """A collective from its parameters, or where there are none from a kernel's name."""
+    if collective is None:
+        return _SizedCollective(collective_kind(name), None, world_size)
+    kind = collective_kind(collective.name)
+    kind = collective_kind(name) if kind == "other" else kind
+    group = " ".join(filter(None, (collective.group, collective.ranks)))
+    return _SizedCollective(
+        kind, moved_bytes(kind, collective), collective.group_size, group or None
+    )
+
+
+def collective_kind(name: str) -> str:
+    """The kind of collective that a kernel, an annotation or a parameter names, or "other"."""
+    return next((kind for kind, pattern in _KINDS if pattern.search(name)), "other")
+
+
+def dtype_bytes(dtype: str | None) -> int | None:
+    """Bytes of one element; None for a type not known."""
+    plain = (dtype or "").lower().replace("c10::", "").replace("torch.", "").replace(" ", "")
+    return 1 if plain.startswith("float8") else _BYTES.get(plain)
+
+
+def moved_bytes(kind: str, collective: Collective) -> int | None:
+    """The size of a collective as bandwidths are reckoned: an all-gather's whole output.
+
+    None where it was not recorded.
+    """
+    size = dtype_bytes(collective.dtype)
+    given, made, ranks = collective.in_elements, collective.out_elements, collective.group_size
+    elements = given
+    if kind == "all_gather":
+        elements = made or (given * ranks if given is not None and ranks else None)
+    elif not given:
+        elements = made
+    if size is None or elements is None or not 0 <= elements < _ABSURD:
+        return None
+    return elements * size
+
+
+def shape_bytes(shapes: Shapes) -> int | None:
+    """Bytes of the first input of an annotated collective; None where it was not recorded."""
+    try:
+        dims, types = json.loads(shapes.dims or b"[]"), json.loads(shapes.types or b"[]")
+        size, count = dtype_bytes(types[0]), 1
+        for length in dims[0]:
+            count *= int(length)
+    except (
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        ArithmeticError,
+        RecursionError,
+    ):
+        return None
+    return None if size is None or not 0 <= count < _ABSURD else count * size
+
+
+def bus_factor(kind: str, ranks: int | None) -> float | None:
+    """Bytes each link carries per byte of the collective's size; None where ranks are unknown."""
+    if kind in ("broadcast", "send_recv", "reduce"):
+        return 1.0
+    if ranks is None or ranks < 2:
+        return None
+    factors = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+    return factors[kind] * (ranks - 1) / ranks if kind in factors else None
+
 
 _LARGEST = 10
 
@@ -63,18 +171,18 @@ class Communication:
     largest_exposed: list[ExposedCollective]
 
 
-def communication(
-    timeline: Timeline, steps: list[Step], work: list[DeviceWork] | None = None
+def study_communication(
+    timeline: Timeline, steps: list[RecordedStep], work: list[DeviceWork] | None = None
 ) -> Communication | None:
     """What was communicated; None where nothing was."""
     work = device_work(timeline) if work is None else work
     events = np.flatnonzero(communication_kernels(timeline))
-    on_host = np.flatnonzero(gloo(timeline))
+    on_host = np.flatnonzero(is_gloo(timeline))
     if not len(events) and not len(on_host):
         return None
     device, host = timeline.device, timeline.host
     exposed = _exposed(timeline, events, work)
-    codes, table = parameters(timeline, events)
+    codes, table = collective_parameters(timeline, events)
     kinds = _by_kind(codes, table, device.duration[events], exposed)
     kinds += _by_kind(*_annotated(timeline, on_host), host.duration[on_host], None)
     begun = launched_at(timeline, events)
@@ -101,7 +209,9 @@ def communication(
     )
 
 
-def parameters(timeline: Timeline, events: Column) -> tuple[Column, list[Sized]]:
+def collective_parameters(
+    timeline: Timeline, events: Column
+) -> tuple[Column, list[_SizedCollective]]:
     """For each communication kernel an index into the list of what they are.
 
     Told by its own parameters, else those of the call that launched it, else by its name.
@@ -119,7 +229,7 @@ def parameters(timeline: Timeline, events: Column) -> tuple[Column, list[Sized]]
     for key in distinct.tolist():
         given, name = key // size - 1, key % size - 1
         collective = timeline.collectives[given] if given >= 0 else None
-        table.append(describe(collective, timeline.name_of(name), timeline.world_size))
+        table.append(size_collective(collective, timeline.name_of(name), timeline.world_size))
     return codes, table
 
 
@@ -132,7 +242,7 @@ def launched_at(timeline: Timeline, events: Column) -> Column:
     return when
 
 
-def _annotated(timeline: Timeline, rows: Column) -> tuple[Column, list[Sized]]:
+def _annotated(timeline: Timeline, rows: Column) -> tuple[Column, list[_SizedCollective]]:
     """The same for the annotations of gloo."""
     host = timeline.host
     keys = host.name[rows].astype(np.int64) * (len(timeline.shapes) + 1) + host.shapes[rows] + 1
@@ -141,7 +251,9 @@ def _annotated(timeline: Timeline, rows: Column) -> tuple[Column, list[Sized]]:
     for key in distinct.tolist():
         name, shapes = divmod(key, len(timeline.shapes) + 1)
         size = shape_bytes(timeline.shapes[shapes - 1]) if shapes else None
-        table.append(Sized(kind_of(timeline.name_of(name)), size, timeline.world_size))
+        table.append(
+            _SizedCollective(collective_kind(timeline.name_of(name)), size, timeline.world_size)
+        )
     return codes, table
 
 
@@ -157,7 +269,7 @@ def _exposed(timeline: Timeline, events: Column, work: list[DeviceWork]) -> Colu
 
 
 def _by_kind(
-    codes: Column, table: list[Sized], duration: Column, exposed: Column | None
+    codes: Column, table: list[_SizedCollective], duration: Column, exposed: Column | None
 ) -> list[CollectiveKind]:
     """`exposed` is None on the host, where what is computed meanwhile is not known."""
     counts = np.bincount(codes, minlength=len(table))
@@ -193,5 +305,5 @@ def _by_kind(
     return kinds
 
 
-def _step(steps: list[Step], time: int) -> str | None:
+def _step(steps: list[RecordedStep], time: int) -> str | None:
     return next((step.name for step in steps if step.start_ns <= time < step.end_ns), None)

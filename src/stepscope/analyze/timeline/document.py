@@ -1,4 +1,6 @@
-"""A timeline as one document: what `analyze` prints and `analyze --json` hands out."""
+"""A timeline, or one per rank, as one document: what `analyze` prints and `analyze --json` hands
+out.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -7,35 +9,37 @@ from typing import Any
 import numpy as np
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute
-from stepscope.analyze.timeline.breakdown import Breakdown, DeviceBreakdown, break_down
-from stepscope.analyze.timeline.communication import communication
-from stepscope.analyze.timeline.copies import study_copies
-from stepscope.analyze.timeline.critical import critical_path, path_window
-from stepscope.analyze.timeline.devicework import DeviceWork, device_work
-from stepscope.analyze.timeline.heaviest import heaviest_operators
+from stepscope.analyze.timeline.communication import study_communication
+from stepscope.analyze.timeline.critical_path import critical_path, path_window
 from stepscope.analyze.timeline.host import HostUse, host_use
-from stepscope.analyze.timeline.idle import DeviceIdle, explain_idle
-from stepscope.analyze.timeline.idlepieces import CAUSES
-from stepscope.analyze.timeline.kernels import kernel_report
-from stepscope.analyze.timeline.launches import Launches, study_launches
+from stepscope.analyze.timeline.idle import IDLE_CAUSES, DeviceIdle, explain_idle
+from stepscope.analyze.timeline.intervals import DeviceWork, device_work
+from stepscope.analyze.timeline.kernels import heaviest_operators, kernel_report
+from stepscope.analyze.timeline.launches import Launches, study_copies, study_launches
 from stepscope.analyze.timeline.memory import memory_use
-from stepscope.analyze.timeline.roofline import roofline
-from stepscope.analyze.timeline.roofline_ceilings import ceilings_for, used_device
-from stepscope.analyze.timeline.roofline_counters import Counters, with_counters
-from stepscope.analyze.timeline.roofline_work import operator_work
-from stepscope.analyze.timeline.steps import Steps, find_steps
+from stepscope.analyze.timeline.ranks import compare_ranks, rank_facts
+from stepscope.analyze.timeline.roofline.ceilings import ceilings_for, used_device
+from stepscope.analyze.timeline.roofline.operator_work import operator_work
+from stepscope.analyze.timeline.roofline.rates import WorkCounters, roofline_of, with_counters
+from stepscope.analyze.timeline.steps import (
+    Breakdown,
+    DeviceBreakdown,
+    RecordedSteps,
+    break_down,
+    find_steps,
+)
 from stepscope.record.timeline import Column, Timeline
-from stepscope.stats.series import drift, spikes
+from stepscope.stats.series import drift, find_spikes
 
-SCHEMA = "stepscope.analyze/1"
-Document = dict[str, Any]
+ANALYZE_SCHEMA = "stepscope.analyze/1"
+_Document = dict[str, Any]
 
 
-def analyse(
+def analyze_timeline(
     timeline: Timeline,
     cached: Iterable[Mapping[str, Any]] = (),
-    counters: Mapping[int, Counters] | None = None,
-) -> Document:
+    counters: Mapping[int, WorkCounters] | None = None,
+) -> _Document:
     """Everything a timeline tells. `cached` are measured ceilings, `counters` by device event."""
     work = device_work(timeline)
     steps = find_steps(timeline, work)
@@ -46,8 +50,8 @@ def analyse(
     launches = study_launches(timeline, steps)
     host = host_use(timeline)
     kernels = kernel_report(timeline, attribution)
-    document: Document = {
-        "schema": SCHEMA,
+    document: _Document = {
+        "schema": ANALYZE_SCHEMA,
         "source": _source(timeline),
         "quality": _quality(timeline, launches, host),
         "steps": _steps(steps),
@@ -72,14 +76,14 @@ def analyse(
     memory = memory_use(timeline, steps.steps)
     document["memory"] = None if memory is None else [asdict(use) for use in memory]
     document["host"] = None if host is None else asdict(host)
-    talk = communication(timeline, steps.steps, work)
+    talk = study_communication(timeline, steps.steps, work)
     document["communication"] = None if talk is None else asdict(talk)
     path = critical_path(timeline, *path_window(timeline, steps.steps))
     document["critical_path"] = None if path is None else asdict(path)
     return document
 
 
-def _source(timeline: Timeline) -> Document:
+def _source(timeline: Timeline) -> _Document:
     device = used_device(timeline)
     return {
         "file": timeline.source,
@@ -99,7 +103,7 @@ def _source(timeline: Timeline) -> Document:
     }
 
 
-def _quality(timeline: Timeline, launches: Launches, host: HostUse | None) -> Document:
+def _quality(timeline: Timeline, launches: Launches, host: HostUse | None) -> _Document:
     """How far the recording can be trusted, and what the profiler itself took of it."""
     return asdict(timeline.quality) | {
         "work_without_launch": launches.without_launch,
@@ -112,10 +116,10 @@ def _quality(timeline: Timeline, launches: Launches, host: HostUse | None) -> Do
     }
 
 
-def _steps(steps: Steps) -> Document:
+def _steps(steps: RecordedSteps) -> _Document:
     """In the shape that `show` has for the steps of a run; times are as recorded."""
     times = np.array([step.end_ns - step.start_ns for step in steps.steps], float) / 1e6
-    jumps = spikes(times)
+    jumps = find_spikes(times)
     return {
         "count": len(times),
         "what": "training" if steps.how != "whole" else "recording",
@@ -147,7 +151,7 @@ def _busiest(work: list[DeviceWork]) -> int | None:
     return max(work, key=lambda one: total(one.busy)).device if work else None
 
 
-def _breakdown(parts: list[DeviceBreakdown], main: int | None, steps: Steps) -> Document:
+def _breakdown(parts: list[DeviceBreakdown], main: int | None, steps: RecordedSteps) -> _Document:
     """Of the device that worked longest, over all steps; None for what no device did."""
     for part in parts:
         if part.device == main:
@@ -156,15 +160,15 @@ def _breakdown(parts: list[DeviceBreakdown], main: int | None, steps: Steps) -> 
     return {**dict.fromkeys(Breakdown.__dataclass_fields__), "wall": wall}
 
 
-def _idle(idle: list[DeviceIdle], main: int | None) -> Document:
+def _idle(idle: list[DeviceIdle], main: int | None) -> _Document:
     """Idle of that device by cause; None where there is no device."""
     for one in idle:
         if one.device == main:
             return {cause: one.causes[cause].total_ns for cause in one.causes}
-    return dict.fromkeys(CAUSES)
+    return dict.fromkeys(IDLE_CAUSES)
 
 
-def _devices(parts: list[DeviceBreakdown], idle: list[DeviceIdle]) -> list[Document]:
+def _devices(parts: list[DeviceBreakdown], idle: list[DeviceIdle]) -> list[_Document]:
     causes = {one.device: asdict(one)["causes"] for one in idle}
     return [
         {
@@ -181,17 +185,19 @@ def _devices(parts: list[DeviceBreakdown], idle: list[DeviceIdle]) -> list[Docum
 def _roofline(
     timeline: Timeline,
     attribution: Attribution,
-    steps: Steps,
+    steps: RecordedSteps,
     cached: Iterable[Mapping[str, Any]],
-    counters: Mapping[int, Counters] | None,
-) -> Document | None:
+    counters: Mapping[int, WorkCounters] | None,
+) -> _Document | None:
     if not len(timeline.device) or not timeline.shapes:
         return None
     work = operator_work(timeline, attribution)
     ceilings = ceilings_for(timeline, cached)
     start, end = steps.steps[0].start_ns, steps.steps[-1].end_ns
     selected = launched_within(timeline, start, end)
-    found = roofline(timeline, attribution, work, ceilings, len(steps.steps), end - start, selected)
+    found = roofline_of(
+        timeline, attribution, work, ceilings, len(steps.steps), end - start, selected
+    )
     if counters:
         found = with_counters(timeline, attribution, work, found, counters)
     return asdict(found)
@@ -205,3 +211,19 @@ def launched_within(timeline: Timeline, start: int, end: int) -> Column:
         begun = np.where(device.launch >= 0, host.start[device.launch], device.start)
     inside: Column = (begun >= start) & (begun < end)
     return inside
+
+
+def analyze_ranks(
+    timelines: Iterable[Timeline], cached: Iterable[Mapping[str, Any]] = ()
+) -> _Document:
+    """`ranks` has a document for each recording, `comparison` what only all of them tell."""
+    cached = list(cached)
+    documents, facts = [], []
+    for timeline in timelines:
+        documents.append(analyze_timeline(timeline, cached))
+        facts.append(rank_facts(timeline))
+    return {
+        "schema": ANALYZE_SCHEMA,
+        "ranks": documents,
+        "comparison": asdict(compare_ranks(facts)),
+    }

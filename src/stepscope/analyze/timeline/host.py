@@ -1,4 +1,6 @@
-"""What the host did: operators, Python, threads, runtime calls, the profiler's own work."""
+"""What the host did: operators, Python, threads, runtime calls, the profiler's own work, and
+stretches in which one thread worked alone.
+"""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,16 +8,132 @@ from typing import Final
 import numpy as np
 
 from stepscope.analyze.timeline.attribution import is_operator, nearest
-from stepscope.analyze.timeline.blocking import blocking_calls
-from stepscope.analyze.timeline.intervals import merge, total
-from stepscope.analyze.timeline.namematch import names_that
-from stepscope.analyze.timeline.serial import Serial, serial
-from stepscope.analyze.timeline.threads import ByThread, busiest, self_time, works
-from stepscope.analyze.timeline.userframes import is_users_frame
+from stepscope.analyze.timeline.host_threads import (
+    ByThread,
+    busiest_threads,
+    code_places,
+    cut_stretches,
+    is_work,
+    self_time,
+)
+from stepscope.analyze.timeline.intervals import Spans, clip, merge, total
+from stepscope.analyze.timeline.names import blocking_calls, is_user_frame, names_match
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
-_MOST: Final = 20
-_THREADS: Final = 32
+_MOST_SERIAL_THREADS = 64
+_LARGEST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SerialStretch:
+    """One stretch; None where the recording does not tell."""
+
+    start_ns: int
+    duration_ns: int
+    thread: str
+    place: str | None  # what took most of it: the user's frame, else an operator or the like
+    operator: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _SerialTime:
+    """All stretches together, and the largest."""
+
+    total_ns: int
+    share: float  # of the window
+    largest: list[SerialStretch]
+
+
+def serial_stretches(timeline: Timeline, start_ns: int, end_ns: int) -> _SerialTime:
+    """The serial stretches of a window.
+
+    A thread works where it is inside operators, runtime calls or communication; where no thread
+    is, one that is inside Python or an annotation does.
+    """
+    host = timeline.host
+    begin, end, thread = _alone(timeline, start_ns, end_ns)
+    every = ByThread(timeline)
+    found = []
+    for row in np.argsort(begin - end, kind="stable")[:_LARGEST].tolist():
+        who, since, until = int(thread[row]), int(begin[row]), int(end[row])
+        starts, ends, owners = cut_stretches(host, every.rows(who), since, until)
+        place, operator = _costliest_place(timeline, ends - starts, owners)
+        label = timeline.threads[who].name or f"thread {timeline.threads[who].tid}"
+        found.append(SerialStretch(since, until - since, label, place, operator))
+    total = int((end - begin).sum())
+    return _SerialTime(total, total / max(end_ns - start_ns, 1), found)
+
+
+def _costliest_place(
+    timeline: Timeline, length: Column, owners: Column
+) -> tuple[str | None, str | None]:
+    """Place and operator that account for most of some stretches."""
+    known = owners != NOTHING
+    if not known.any():
+        return None, None
+    events, which = np.unique(owners[known], return_inverse=True)
+    at = code_places(timeline, events)
+    spent = np.bincount(which, length[known])
+    names, group = np.unique(at.where, return_inverse=True)
+    most = int(np.argmax(np.bincount(group, spent)))
+    heaviest = int(np.argmax(np.where(group == most, spent, -1)))
+    return (
+        timeline.name_of(int(names[most])) or None,
+        timeline.name_of(int(at.operator[heaviest])) or None,
+    )
+
+
+def _alone(timeline: Timeline, start_ns: int, end_ns: int) -> tuple[Column, Column, Column]:
+    """Start, end and thread of each stretch, in order of time."""
+    host, device = timeline.host, timeline.device
+    work = is_work(timeline)
+    inside = (host.kind == HostKind.PYTHON) | (host.kind == HostKind.ANNOTATION)
+    busy = clip(merge(device.start, device.start + device.duration), start_ns, end_ns)
+    layers = [_layer([(0, busy)])]
+    for chosen in (work, inside):
+        threads = ByThread(timeline, chosen)
+        layers.append(
+            _layer(
+                [
+                    (thread, clip(threads.spans(thread), start_ns, end_ns))
+                    for thread in busiest_threads(timeline, chosen, _MOST_SERIAL_THREADS)
+                ]
+            )
+        )
+    times = np.sort(np.concatenate([layer[0] for layer in layers]), kind="stable")
+    (devices, _), (workers, worker), (insiders, insider) = (_at(layer, times) for layer in layers)
+    alone = np.where(workers == 1, worker, NOTHING)
+    alone = np.where((workers == 0) & (insiders == 1), insider, alone)
+    alone = np.where(devices == 0, alone, NOTHING)
+    changes = np.flatnonzero(np.diff(alone, prepend=-2)) if len(alone) else np.zeros(0, int)
+    edges, who = times[changes], alone[changes]
+    after = np.append(edges[1:], end_ns)[: len(edges)]
+    real = who != NOTHING
+    return edges[real], after[real], who[real]
+
+
+_Layer = tuple[Column, Column, Column]
+"""Times in order; how many are active and the sum of their numbers, from that time on."""
+
+
+def _layer(active: list[tuple[int, Spans]]) -> _Layer:
+    none = np.zeros(0, np.int64)
+    times = np.concatenate([none, *(part for _, spans in active for part in spans)])
+    signs = [np.repeat([1, -1], len(spans.start)) for _, spans in active]
+    numbers = [n * sign for (n, _), sign in zip(active, signs, strict=True)]
+    order = np.argsort(times, kind="stable")
+    counted = np.cumsum(np.concatenate([none, *signs])[order])
+    return times[order], counted, np.cumsum(np.concatenate([none, *numbers])[order])
+
+
+def _at(layer: _Layer, times: Column) -> tuple[Column, Column]:
+    """How many are active from each time on, and the one's number where it is one."""
+    last = np.searchsorted(layer[0], times, "right")
+    return np.append(0, layer[1])[last], np.append(0, layer[2])[last]
+
+
+_MOST_ENTRIES: Final = 20
+_MOST_THREADS: Final = 32
 _WORDS: Final = {
     HostKind.OPERATOR: "operators", HostKind.ANNOTATION: "annotations", HostKind.PYTHON: "python",
     HostKind.RUNTIME: "runtime calls", HostKind.OVERHEAD: "profiler",
@@ -73,7 +191,7 @@ class HostUse:
     threads: list[ThreadUse]
     runtime: list[HostEntry]
     overhead: Overhead
-    serial: Serial
+    serial: _SerialTime
 
 
 def host_use(timeline: Timeline) -> HostUse | None:
@@ -91,7 +209,7 @@ def host_use(timeline: Timeline) -> HostUse | None:
         threads=_threads(timeline, length),
         runtime=_entries(timeline, runtime, own),
         overhead=Overhead(lost, lost / length, _entries(timeline, overhead, own)),
-        serial=serial(timeline, *timeline.span),
+        serial=serial_stretches(timeline, *timeline.span),
     )
 
 
@@ -100,7 +218,7 @@ def _entries(timeline: Timeline, chosen: Column, own: Column) -> list[HostEntry]
     names, (count, self_ns, total_ns) = _sums(timeline, np.flatnonzero(chosen), own)
     return [
         HostEntry(timeline.name_of(n), int(count[n]), int(self_ns[n]), int(total_ns[n]))
-        for n in names[np.argsort(-self_ns[names], kind="stable")][:_MOST].tolist()
+        for n in names[np.argsort(-self_ns[names], kind="stable")][:_MOST_ENTRIES].tolist()
     ]
 
 
@@ -120,7 +238,7 @@ def _sums(timeline: Timeline, rows: Column, own: Column) -> tuple[Column, list[C
 def _lines(timeline: Timeline, own: Column) -> list[PythonLine]:
     """The user's functions in which, with library code they call, most time was spent."""
     host, size = timeline.host, len(timeline.names)
-    frames = (host.kind == HostKind.PYTHON) & names_that(timeline, host.name, is_users_frame)
+    frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
     names, (count, self_ns, total_ns) = _sums(timeline, np.flatnonzero(frames), own)
     frame = nearest(host.parent, frames)[:-1]
     inside = np.flatnonzero(frame != NOTHING)
@@ -130,13 +248,13 @@ def _lines(timeline: Timeline, own: Column) -> list[PythonLine]:
         PythonLine(
             timeline.name_of(n), int(count[n]), int(self_ns[n]), int(charged[n]), int(total_ns[n])
         )
-        for n in names[np.argsort(-charged[names], kind="stable")][:_MOST].tolist()
+        for n in names[np.argsort(-charged[names], kind="stable")][:_MOST_ENTRIES].tolist()
     ]
 
 
 def _threads(timeline: Timeline, length: int) -> list[ThreadUse]:
     host = timeline.host
-    working = ByThread(timeline, works(timeline))
+    working = ByThread(timeline, is_work(timeline))
     blocked = np.zeros(len(host), bool)
     blocked[blocking_calls(timeline).events] = True
     blocking = ByThread(timeline, blocked)
@@ -145,7 +263,7 @@ def _threads(timeline: Timeline, length: int) -> list[ThreadUse]:
         minlength=len(timeline.threads) * len(HostKind),
     ).reshape(-1, len(HostKind))
     found = []
-    for thread in busiest(timeline, np.ones(len(host), bool), _THREADS):
+    for thread in busiest_threads(timeline, np.ones(len(host), bool), _MOST_THREADS):
         about, busy = timeline.threads[thread], total(working.spans(thread))
         found.append(
             ThreadUse(

@@ -1,20 +1,330 @@
-"""Why each device was idle within the steps, and what the host was doing then."""
+"""Why each device was idle within the steps, and where in the program the host was then.
 
+A gap ends with some work, and that work's launch cuts it in two. Until the launch the device
+waits for the host: the launching thread (or the main one, while that has nothing open) sat in a
+loader, in a collective on the host, in a blocking copy to the device, in a synchronisation, or
+was simply busy. From the launch on it is the launch's own latency.
+
+A blocking call also costs what comes after it: had the host not stood still while the device
+worked, it would have been that much further ahead. So the host's busy time after the call is the
+call's too, up to the time for which it blocked the host while the device was busy; only what is
+left is the host's own slowness. A later call takes over where it blocked for longer than what is
+left of that.
+"""
+
+import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.analyze.timeline.blocking import blocking_calls
-from stepscope.analyze.timeline.devicework import DeviceWork, device_work
-from stepscope.analyze.timeline.gaps import find_gaps
-from stepscope.analyze.timeline.hostat import main_thread
-from stepscope.analyze.timeline.idlecauses import find_causes
-from stepscope.analyze.timeline.idlepieces import CAUSES, Pieces
-from stepscope.analyze.timeline.idleplaces import Place, Samples, look, rank
-from stepscope.analyze.timeline.intervals import covered, merge
-from stepscope.analyze.timeline.steps import Steps
-from stepscope.analyze.timeline.waits import HostWaits
-from stepscope.record.timeline import Column, Timeline
+from stepscope.analyze.timeline.host_threads import code_places, innermost_at, main_thread
+from stepscope.analyze.timeline.intervals import (
+    DeviceWork,
+    Spans,
+    covered,
+    device_work,
+    difference,
+    intersection,
+    merge,
+    span,
+    union,
+)
+from stepscope.analyze.timeline.names import (
+    BlockingCalls,
+    blocking_calls,
+    communication_kernels,
+    names_match,
+)
+from stepscope.analyze.timeline.steps import RecordedSteps
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
+
+IDLE_CAUSES = (
+    "loader",
+    "host",
+    "synchronisation",
+    "copy",
+    "other_ranks",
+    "between_kernels",
+    "unknown",
+)
+
+
+class IdlePieces(NamedTuple):
+    """Parts of gaps, in order of time; together they are all the idle time."""
+
+    start: Column
+    end: Column
+    cause: Column  # an index into CAUSES
+    event: Column  # the host event to blame; NOTHING: whatever the host did then
+
+
+class _IdlePieceList:
+    """Pieces as they are found."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[Column, Column, Column, Column]] = []
+
+    def add(self, which: Column, start: Column, end: Column, cause: str, event: Column) -> None:
+        """Those rows of the columns that are meant and not empty."""
+        rows = np.flatnonzero(which & (end > start))
+        code = np.full(len(rows), IDLE_CAUSES.index(cause))
+        self._rows.append((start[rows], end[rows], code, event[rows]))
+
+    def add_spans(self, spans: Spans, cause: str) -> None:
+        """Pieces for which whatever the host did then is to blame."""
+        every = np.ones(len(spans.start), bool)
+        self.add(every, spans.start, spans.end, cause, np.full(len(spans.start), NOTHING))
+
+    def sorted(self) -> IdlePieces:
+        """All of them."""
+        start, end, cause, event = (
+            np.concatenate(column) for column in zip(*self._rows, strict=True)
+        )
+        order = np.argsort(start, kind="stable")
+        return IdlePieces(start[order], end[order], cause[order], event[order])
+
+
+@dataclass(frozen=True, slots=True)
+class _Gaps:
+    """One row per gap, in order of time."""
+
+    start: Column
+    end: Column
+    next: Column  # the device event that ended it, NOTHING where none follows
+    launch: Column  # the runtime call that launched that, as a host event, NOTHING if unknown
+    launch_start: Column  # the gap's end where there is no such call
+    launch_end: Column
+    thread: Column  # that made the call, or the main thread
+
+
+def find_gaps(timeline: Timeline, work: DeviceWork, start: int, end: int, main: int) -> _Gaps:
+    """The gaps of a device within [start, end)."""
+    idle = difference(span(start, end), work.busy)
+    host, device = timeline.host, timeline.device
+    real = work.events[device.duration[work.events] > 0]
+    at = np.searchsorted(device.start[real], idle.end, side="left")
+    follows = at < len(real)
+    upcoming = np.full(len(at), NOTHING, np.int64)
+    upcoming[follows] = real[at[follows]]
+    launch = np.full(len(at), NOTHING, np.int64)
+    launch[follows] = device.launch[upcoming[follows]]
+    known = launch >= 0
+    began, ended, thread = idle.end.copy(), idle.end.copy(), np.full(len(at), main, np.int64)
+    began[known] = host.start[launch[known]]
+    ended[known] = began[known] + host.duration[launch[known]]
+    thread[known] = host.thread[launch[known]]
+    return _Gaps(idle.start, idle.end, upcoming, launch, began, ended, thread)
+
+
+_LOADER = re.compile(
+    r"^enumerate\(DataLoader\)#|^data_wait$|(^|/)torch/utils/data/dataloader\.py\("
+    r"|(^|/)(multiprocessing/queues|queue)\.py\(\d{1,9}\): get$"
+)
+_RANKS = re.compile(r"^(gloo|mpi):|_distributed_c10d\.Work\b.{0,40}wait|wait.{0,40}c10d\.Work\b")
+
+
+class HostWaits:
+    """The waits of each thread as spans: `loader`, `other_ranks`, `copy`, `synchronisation`."""
+
+    def __init__(self, timeline: Timeline, blocking: BlockingCalls) -> None:
+        host = timeline.host
+        spoken = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
+        events = np.flatnonzero(spoken)
+        names = host.name[events]
+        self._timeline = timeline
+        self._by_cause = {
+            "loader": events[names_match(timeline, names, _LOADER.search)],
+            "other_ranks": events[names_match(timeline, names, _RANKS.search)],
+            "copy": blocking.events[blocking.uploads],
+            "synchronisation": blocking.events[~blocking.uploads],
+        }
+
+    def of(self, thread: int) -> dict[str, Spans]:
+        """One thread's waits; a cause takes precedence over those after it where they overlap."""
+        host = self._timeline.host
+        return {
+            cause: self._spans(events[host.thread[events] == thread])
+            for cause, events in self._by_cause.items()
+        }
+
+    def of_others(self, thread: int, main: int) -> dict[str, Spans]:
+        """The main thread's waits while this thread had nothing open: it is the other's turn."""
+        host = self._timeline.host
+        active = self._spans((host.thread == thread) & (host.kind != HostKind.OVERHEAD))
+        return {cause: difference(spans, active) for cause, spans in self.of(main).items()}
+
+    def _spans(self, events: Column) -> Spans:
+        start = self._timeline.host.start[events]
+        return merge(start, start + self._timeline.host.duration[events])
+
+
+def _charge_blocking_calls(
+    timeline: Timeline,
+    work: DeviceWork,
+    blocking: BlockingCalls,
+    threads: Column,
+    busy: Spans,
+    parts: _IdlePieceList,
+) -> None:
+    """Share the idle time in which the host was busy between it and the calls that held it up."""
+    host = timeline.host
+    own = np.isin(host.thread[blocking.events], threads)
+    calls, uploads = blocking.events[own], blocking.uploads[own]
+    start, end = host.start[calls], host.start[calls] + host.duration[calls]
+    held = covered(work.busy, end) - covered(work.busy, start)
+    order = np.argsort(end, kind="stable")
+    order = order[held[order] > 0]
+    sums = np.concatenate(([0], np.cumsum(busy.end - busy.start)))
+    reached = np.append(covered(busy, end[order]), sums[-1]).tolist()
+    charged: list[tuple[int, int, int]] = []  # from, to, in sums of idle time; call
+    credit, owner, at = 0, NOTHING, 0
+    for now, blocked, call in zip(reached, [*held[order].tolist(), 0], [*order, -1], strict=True):
+        spent = min(credit, now - at)
+        if spent:
+            charged.append((at, at + spent, owner))
+        credit, at = credit - spent, now
+        if blocked > credit:
+            credit, owner = blocked, int(call)
+    if not charged:
+        parts.add_spans(busy, "host")
+        return
+    first, until, owners = np.array(charged, np.int64).T
+    first = _time_at(busy, sums, first, "right")
+    until = _time_at(busy, sums, until, "left")
+    cuts = np.unique(np.concatenate((busy.start, busy.end, first, until)))
+    left, right = cuts[:-1], cuts[1:]
+    inside = covered(busy, right) > covered(busy, left)
+    left, right = left[inside], right[inside]
+    at_call = np.searchsorted(first, left, side="right") - 1
+    by_call = (at_call >= 0) & (left < until[np.maximum(at_call, 0)])
+    call = owners[np.maximum(at_call, 0)]
+    parts.add(~by_call, left, right, "host", np.full(len(left), NOTHING))
+    parts.add(by_call & uploads[call], left, right, "copy", calls[call])
+    parts.add(by_call & ~uploads[call], left, right, "synchronisation", calls[call])
+
+
+def _time_at(spans: Spans, sums: Column, length: Column, side: str) -> Column:
+    """The time by which the spans have summed up to a length."""
+    index = np.searchsorted(sums, length, side="right" if side == "right" else "left") - 1
+    index = np.clip(index, 0, len(spans.start) - 1)
+    time: Column = spans.start[index] + length - sums[index]
+    return time
+
+
+SOON_NS = 20_000  # a device needs no longer from one queued kernel to the next, nor to start one
+
+
+def find_idle_causes(
+    timeline: Timeline,
+    work: DeviceWork,
+    gaps: _Gaps,
+    blocking: BlockingCalls,
+    waits: HostWaits,
+    main: int,
+) -> IdlePieces:
+    """The pieces of a device's gaps."""
+    last = gaps.next < 0
+    known = gaps.launch >= 0
+    queued = (known & (gaps.launch_end <= gaps.start)) | (~known & ~last)
+    short = gaps.end - gaps.start <= SOON_NS
+    late = ~queued if main != NOTHING else ~queued & known
+    reach = np.clip(gaps.launch_start, gaps.start, gaps.end)
+    started = np.where(last, gaps.end, np.maximum(gaps.launch_end, reach) + SOON_NS)
+    started = np.minimum(started, gaps.end)
+    uploads = late & np.isin(gaps.launch, blocking.events[blocking.uploads])
+    talks = communication_kernels(timeline)[gaps.next] & ~last
+
+    parts = _IdlePieceList()
+    parts.add(queued & short, gaps.start, gaps.end, "between_kernels", gaps.launch)
+    stalled = queued & ~short
+    parts.add(stalled & talks & known, gaps.start, gaps.end, "other_ranks", gaps.launch)
+    parts.add(stalled & ~(talks & known), gaps.start, gaps.end, "unknown", gaps.launch)
+    parts.add(~queued & ~late, gaps.start, gaps.end, "unknown", gaps.launch)
+    parts.add(uploads, reach, gaps.end, "copy", gaps.launch)
+    rest = late & ~uploads
+    parts.add(rest & talks, started, gaps.end, "other_ranks", gaps.launch)
+    parts.add(rest & ~talks, started, gaps.end, "unknown", gaps.launch)
+
+    busy = merge(reach[rest], started[rest])
+    for thread in np.unique(gaps.thread[late]).tolist():
+        own = late & (gaps.thread == thread)
+        left = merge(gaps.start[own], reach[own])
+        sources = [waits.of(thread)]
+        if thread != main:
+            sources.append(waits.of_others(thread, main))
+        for source in sources:
+            for cause, spans in source.items():
+                hit = intersection(left, spans)
+                left = difference(left, hit)
+                parts.add_spans(hit, cause)
+        busy = union(busy, left)
+    threads = np.unique(np.append(gaps.thread[late], main))
+    _charge_blocking_calls(timeline, work, blocking, threads, busy, parts)
+    return parts.sorted()
+
+
+_LISTED = 10
+_SAMPLE_NS = 50_000  # long pieces are looked at this often,
+_SAMPLES = 20  # but not more often than so
+
+
+@dataclass(frozen=True, slots=True)
+class _IdlePlace:
+    """A place and the idle time due to it."""
+
+    where: str | None  # source line or operator on the host; None: nothing was recorded there
+    operator: str | None  # the innermost operator, None outside of any
+    total_ns: int
+
+
+class _PlaceSamples(NamedTuple):
+    """Looks at the host during the pieces; their weights add up to the pieces' lengths."""
+
+    piece: Column
+    weight: Column
+    where: Column  # into Timeline.names
+    operator: Column
+
+
+def _sample_places(
+    timeline: Timeline, pieces: IdlePieces, thread: Column, main: int
+) -> _PlaceSamples:
+    """Where the host was in each piece; thread is the launching one of each.
+
+    A piece without an event to blame is given to what its thread, or else the main one, was doing,
+    seen at evenly spread times.
+    """
+    length = pieces.end - pieces.start
+    parts = np.where(pieces.event >= 0, 1, np.clip(length // _SAMPLE_NS, 1, _SAMPLES))
+    piece = np.repeat(np.arange(len(length)), parts)
+    nth = np.arange(len(piece)) - np.repeat(np.cumsum(parts) - parts, parts)
+    begin = length[piece] * nth // parts[piece]
+    weight = length[piece] * (nth + 1) // parts[piece] - begin
+    event = pieces.event[piece].astype(np.int64)
+    looked = np.flatnonzero(event < 0)
+    time = pieces.start[piece[looked]] + begin[looked] + weight[looked] // 2
+    event[looked] = innermost_at(timeline, thread[piece[looked]], time)
+    bare = event[looked] < 0
+    event[looked[bare]] = innermost_at(timeline, np.full(int(bare.sum()), main), time[bare])
+    return _PlaceSamples(piece, weight, *code_places(timeline, event))
+
+
+def _costliest_places(timeline: Timeline, samples: _PlaceSamples) -> list[_IdlePlace]:
+    """The costliest places."""
+    keys = samples.where * (len(timeline.names) + 1) + samples.operator  # one number per pair
+    _, first, member = np.unique(keys, return_index=True, return_inverse=True)
+    totals = np.zeros(len(first), np.int64)
+    np.add.at(totals, member, samples.weight)
+    return [
+        _IdlePlace(
+            where=timeline.name_of(int(samples.where[first[n]])) or None,
+            operator=timeline.name_of(int(samples.operator[first[n]])) or None,
+            total_ns=int(totals[n]),
+        )
+        for n in np.argsort(-totals, kind="stable")[:_LISTED].tolist()
+    ]
+
 
 _LARGEST = 5
 
@@ -39,7 +349,7 @@ class IdleCause:
     gaps: int  # how many had a part due to it
     steps_ns: list[int]  # its time in each step
     largest: list[IdleGap]
-    places: list[Place]  # costliest first
+    places: list[_IdlePlace]  # costliest first
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +368,7 @@ class DeviceIdle:
 
 
 def explain_idle(
-    timeline: Timeline, steps: Steps, work: list[DeviceWork] | None = None
+    timeline: Timeline, steps: RecordedSteps, work: list[DeviceWork] | None = None
 ) -> list[DeviceIdle]:
     """The idle time of each device that did anything, by cause."""
     blocking = blocking_calls(timeline)
@@ -67,29 +377,29 @@ def explain_idle(
     found = []
     for one in device_work(timeline) if work is None else work:
         gaps = find_gaps(timeline, one, start, end, main)
-        pieces = find_causes(timeline, one, gaps, blocking, waits, main)
+        pieces = find_idle_causes(timeline, one, gaps, blocking, waits, main)
         idle = int((gaps.end - gaps.start).sum())
         gap = np.searchsorted(gaps.start, pieces.start, side="right") - 1
-        samples = look(timeline, pieces, gaps.thread[gap], main)
+        samples = _sample_places(timeline, pieces, gaps.thread[gap], main)
         causes = {
-            cause: _cause(timeline, steps, one.device, pieces, gap, samples, code)
-            for code, cause in enumerate(CAUSES)
+            cause: _idle_cause(timeline, steps, one.device, pieces, gap, samples, code)
+            for code, cause in enumerate(IDLE_CAUSES)
         }
         found.append(DeviceIdle(one.device, idle, causes))
     return found
 
 
-def _cause(
+def _idle_cause(
     timeline: Timeline,
-    steps: Steps,
+    steps: RecordedSteps,
     device: int,
-    pieces: Pieces,
+    pieces: IdlePieces,
     gap: Column,
-    samples: Samples,
+    samples: _PlaceSamples,
     code: int,
 ) -> IdleCause:
     """One cause's share; gap is the one each piece is of."""
-    samples = Samples(*(column[pieces.cause[samples.piece] == code] for column in samples))
+    samples = _PlaceSamples(*(column[pieces.cause[samples.piece] == code] for column in samples))
     mine = pieces.cause == code
     begin, length, of = pieces.start[mine], (pieces.end - pieces.start)[mine], gap[mine]
     edges = np.array([steps.steps[0].start_ns, *(s.end_ns for s in steps.steps)])
@@ -100,7 +410,7 @@ def _cause(
     for index in np.argsort(-sums, kind="stable")[:_LARGEST].tolist():
         start = int(begin[first[index]])
         own = gap[samples.piece] == members[index]
-        place = rank(timeline, Samples(*(column[own] for column in samples)))[0]
+        place = _costliest_places(timeline, _PlaceSamples(*(column[own] for column in samples)))[0]
         step = steps.steps[int(np.searchsorted(edges, start, side="right")) - 1].name
         duration = int(sums[index])
         largest.append(IdleGap(device, step, start, duration, place.where, place.operator))
@@ -109,5 +419,5 @@ def _cause(
         gaps=len(members),
         steps_ns=in_steps.tolist(),
         largest=largest,
-        places=rank(timeline, samples),
+        places=_costliest_places(timeline, samples),
     )

@@ -1,22 +1,80 @@
-"""The device's time by kernel, category, operator, module, source line and phase."""
+"""The device's time by kernel, category, operator, module, source line and phase, and how much of
+it ran on matrix units.
+"""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from stepscope.analyze.timeline.attribution import Attribution
-from stepscope.analyze.timeline.categories import CATEGORIES, event_categories
-from stepscope.analyze.timeline.tensorcore import MATRIX, NO, UNKNOWN, YES, event_tensor_cores
-from stepscope.record.rows import STEP_PHASES
-from stepscope.record.timeline import Column, Timeline
+from stepscope.analyze.timeline.attribution import (
+    CATEGORIES,
+    Attribution,
+    event_categories,
+    is_operator,
+    nearest,
+)
+from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.timeline import NOTHING, Column, Timeline
+
+MATRIX_CATEGORIES: Final = tuple(
+    CATEGORIES.index(name) for name in ("convolution", "matmul", "attention")
+)
+_ORDINARY_UNITS, MATRIX_UNITS, _UNKNOWN_UNITS = 0, 1, 2
+
+# First what says that ordinary units do it: such names often also carry the words of the others.
+_ORDINARY_NAMES: Final = re.compile(
+    r"ffma|simt|splitk_?reduce|reducesplitk|reduce_wgrad|gemv|dot_kernel|epilogue::impl"
+    r"|scal_kernel|scalepackedtensor|subtensorop|offsetskernel|init_device_workspace"
+    r"|winograd(?!.*884)|(volta|ampere|maxwell|pascal|turing|hopper)_[scz]gemm|_scudnn|::scudnn"
+    r"|sgemm_largek|magma_[sdcz]gemm|implicit_convolve_sgemm|(dgrad|wgrad)\w*_engine<float"
+    r"|dgrad2d_alg|wgrad2d|fft|cgemm|im2col|col2im|naive_conv|miopensp3|dot_do_o|convert_dq"
+    r"|gemmk1_kernel|reduce_segments|finalize|elementwise",
+    re.IGNORECASE,
+)
+_MATRIX_NAMES: Final = re.compile(
+    r"s16816|s1688|s161616|h16816|h1688|i16816|i16832|i8816|[hs]884|[hid]mma|wgmma|gmma|wmma|mfma"
+    r"|tensor_?op|tensor\d+x\d+|tf32|tfloat32|nvjet|_mi\d+x\d+x\d+|xdlops?|_xdl_|gtcx\d?|flash"
+    r"|sm(90|100|120)_xmma|warpgroup|sdpa|fmha\w*_(f16|bf16)"
+    r"|(bf16|fp16|f16|half|fp8|e4m3|mxfp4)\w*(gemm|matmul)"
+    r"|(gemm|matmul)\w*(bf16|fp16|f16|fp8|e4m3|mxfp4)",
+    re.IGNORECASE,
+)
+
+
+def on_tensor_cores(name: str, category: str) -> bool | None:
+    """Whether the kernel multiplies on matrix units; None where its name does not tell."""
+    if category not in ("convolution", "matmul", "attention", "recurrent", "compiled"):
+        return False
+    if _ORDINARY_NAMES.search(name):
+        return False
+    if _MATRIX_NAMES.search(name):
+        return True
+    if name.startswith("Cijk_"):  # Tensile writes MI… into every kernel that uses matrix cores
+        return False
+    return None
+
+
+def event_tensor_cores(timeline: Timeline, categories: Column) -> Column:
+    """uint8 for each device event: NO, YES or UNKNOWN."""
+    pairs = timeline.device.name.astype(np.int64) * len(CATEGORIES) + categories
+    distinct, which = np.unique(pairs, return_inverse=True)
+    found = np.empty(len(distinct), np.uint8)
+    for n, pair in enumerate(distinct.tolist()):
+        name, category = divmod(pair, len(CATEGORIES))
+        says = on_tensor_cores(timeline.name_of(name), CATEGORIES[category])
+        found[n] = _UNKNOWN_UNITS if says is None else int(says)
+    units: Column = found[which.ravel()]
+    return units
+
 
 _BINS: Final = 48  # of durations: the last holds everything from 2^47 ns (39 hours)
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class WorkGroup:
     """Device work that has something in common. `name` is None where that is not known."""
 
     name: str | None
@@ -61,11 +119,11 @@ class Kernels:
     count: int
     total_ns: int  # added up over streams: overlapping work counts twice
     kernels: list[Kernel]
-    categories: list[Group]
-    operators: list[Group]  # by innermost operator
-    modules: list[Group]
-    lines: list[Group]
-    phases: list[Group]
+    categories: list[WorkGroup]
+    operators: list[WorkGroup]  # by innermost operator
+    modules: list[WorkGroup]
+    lines: list[WorkGroup]
+    phases: list[WorkGroup]
     tensor_cores: TensorCores
     occupancy: float | None  # mean weighted by time; None: not recorded
 
@@ -77,10 +135,12 @@ class _Sums:
     low: Column
     high: Column
 
-    def group(self, key: int, name: str | None, whole: float) -> Group:
+    def group(self, key: int, name: str | None, whole: float) -> WorkGroup:
         count, total = int(self.count[key]), int(self.total[key])
         low, high = int(self.low[key]), int(self.high[key])
-        return Group(name, count, total, total / count, low, high, total / whole if whole else 0.0)
+        return WorkGroup(
+            name, count, total, total / count, low, high, total / whole if whole else 0.0
+        )
 
 
 def kernel_report(
@@ -120,7 +180,7 @@ def kernel_table(
     return kernel_report(timeline, attribution, selected).kernels
 
 
-def between(timeline: Timeline, start: int, end: int) -> Column:
+def started_between(timeline: Timeline, start: int, end: int) -> Column:
     """The device events that start in a stretch of time, as a bool each."""
     begin = timeline.device.start
     inside: Column = (begin >= start) & (begin < end)
@@ -138,7 +198,7 @@ def _sums(keys: Column, duration: Column, rising: Column, size: int) -> _Sums:
 
 def _groups(
     keys: Column, duration: Column, rising: Column, name: Callable[[int], str]
-) -> list[Group]:
+) -> list[WorkGroup]:
     """Groups by key, heaviest first; -1 is the group that is not known.
 
     `rising` is the order of the durations.
@@ -188,7 +248,7 @@ def _kernels(
                 min_ns=group.min_ns,
                 max_ns=group.max_ns,
                 share=group.share,
-                tensor_core={NO: False, YES: True}.get(unit),
+                tensor_core={_ORDINARY_UNITS: False, MATRIX_UNITS: True}.get(unit),
                 occupancy=float(weighted[key] / weight[key]) if weight[key] else None,
                 histogram={
                     n: int(histogram[key, n]) for n in np.flatnonzero(histogram[key]).tolist()
@@ -219,13 +279,70 @@ def _weighted(occupancy: Column, duration: Column) -> float | None:
 
 
 def _tensor_cores(duration: Column, categories: Column, units: Column) -> TensorCores:
-    matrix = np.isin(categories, MATRIX)
+    matrix = np.isin(categories, MATRIX_CATEGORIES)
     whole, part = float(duration.sum()), float(duration[matrix].sum())
-    on = float(duration[units == YES].sum())
-    matrix_on = float(duration[matrix & (units == YES)].sum())
-    unsure = float(duration[matrix & (units == UNKNOWN)].sum())
+    on = float(duration[units == MATRIX_UNITS].sum())
+    matrix_on = float(duration[matrix & (units == MATRIX_UNITS)].sum())
+    unsure = float(duration[matrix & (units == _UNKNOWN_UNITS)].sum())
     return TensorCores(
         share=on / whole if whole else None,
         matrix_share=matrix_on / part if part else None,
         unknown_share=unsure / part if part else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyOperator:
+    """All calls of an operator that is not part of another one."""
+
+    name: str
+    calls: int  # that launched work
+    kernels: int
+    device_ns: int  # of all it launched, itself or through the operators it called
+    share: float  # of the time of all device work looked at
+    host_ns: int  # from its calls' starts to their ends, added up
+    host_self_ns: int  # the same without the operators it called
+
+
+def heaviest_operators(
+    timeline: Timeline, attribution: Attribution, selected: Column | None = None, limit: int = 10
+) -> list[HeavyOperator]:
+    """Outermost operators by the time of the device work `selected`, heaviest first."""
+    host, device = timeline.host, timeline.device
+    chosen = attribution.top != NOTHING
+    use = np.flatnonzero(chosen if selected is None else chosen & selected)
+    top, duration = attribution.top[use], device.duration[use]
+    every = device.duration if selected is None else device.duration[selected]
+    calls = np.unique(top)
+    size = len(timeline.names)
+    kernels = np.bincount(host.name[top], minlength=size)
+    total = np.bincount(host.name[top], duration, size).astype(np.int64)
+    count = np.bincount(host.name[calls], minlength=size)
+    inside = np.bincount(host.name[calls], host.duration[calls], size).astype(np.int64)
+    alone = np.bincount(host.name[calls], _self_times(timeline)[calls], size).astype(np.int64)
+    order = np.argsort(-total, kind="stable")[:limit]
+    whole = float(every.sum())
+    return [
+        HeavyOperator(
+            name=timeline.names[n],
+            calls=int(count[n]),
+            kernels=int(kernels[n]),
+            device_ns=int(total[n]),
+            share=float(total[n] / whole) if whole else 0.0,
+            host_ns=int(inside[n]),
+            host_self_ns=int(alone[n]),
+        )
+        for n in order.tolist()
+        if kernels[n]
+    ]
+
+
+def _self_times(timeline: Timeline) -> Column:
+    """Of each operator, the time not spent in operators it called."""
+    host = timeline.host
+    operators = is_operator(timeline)
+    caller = nearest(host.parent, operators)[host.parent]
+    called = np.flatnonzero(operators & (caller != NOTHING))
+    times: Column = host.duration.copy()
+    np.subtract.at(times, caller[called], host.duration[called])
+    return np.maximum(times, 0)

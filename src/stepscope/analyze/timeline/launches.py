@@ -1,15 +1,81 @@
-"""How the host feeds the devices: launches, their latency, and the queue they make."""
+"""How the host feeds the devices: launches, their latency and queue, copies and memsets."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from stepscope.analyze.timeline.blocking import blocking_calls
-from stepscope.analyze.timeline.intervals import merge, total
-from stepscope.analyze.timeline.launchqueue import Queue, launch_queue
-from stepscope.analyze.timeline.namematch import names_that
-from stepscope.analyze.timeline.steps import Steps
+from stepscope.analyze.timeline.intervals import (
+    DeviceWork,
+    clip,
+    covered,
+    device_of_events,
+    device_work,
+    merge,
+    total,
+)
+from stepscope.analyze.timeline.names import CopyName, blocking_calls, names_match, read_copy_name
+from stepscope.analyze.timeline.steps import RecordedSteps
 from stepscope.record.timeline import Column, DeviceKind, Timeline
+
+_POINTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _LaunchQueue:
+    """Work launched on a device (the call has begun) and not yet started."""
+
+    device: int
+    longest: int
+    mean: float
+    empty_share: float  # of the time, nothing was waiting
+    start_ns: int
+    every_ns: float  # how far the points of `series` are apart
+    series: list[float]  # the mean length in each such stretch of time, at most 500
+
+
+def _launch_queue(timeline: Timeline, start: int, end: int) -> list[_LaunchQueue]:
+    """The queue of each device within [start, end); work without a known launch is not in it."""
+    host, device = timeline.host, timeline.device
+    owners = device_of_events(timeline)
+    known = device.launch >= 0
+    found = []
+    for one in np.unique(owners[known]).tolist():
+        own = np.flatnonzero(known & (owners == one))
+        launched, begun = host.start[device.launch[own]], device.start[own]
+        waits = begun > launched
+        entered, left = np.sort(launched[waits]), np.sort(begun[waits])
+        edges = np.linspace(start, end, min(_POINTS, end - start) + 1)
+        waited = _elapsed(entered, edges) - _elapsed(left, edges)
+        lengths = np.searchsorted(entered, entered, side="right") - np.searchsorted(
+            left, entered, side="right"
+        )
+        lengths = lengths[(entered >= start) & (entered < end)]
+        already = int(np.searchsorted(entered, start) - np.searchsorted(left, start, side="right"))
+        filled = total(clip(merge(launched, begun), start, end))
+        found.append(
+            _LaunchQueue(
+                device=one,
+                longest=int(lengths.max(initial=already)),
+                mean=float((waited[-1] - waited[0]) / (end - start)),
+                empty_share=1 - filled / (end - start),
+                start_ns=start,
+                every_ns=float(edges[1] - edges[0]),
+                series=(np.diff(waited) / np.diff(edges)).tolist(),
+            )
+        )
+    return found
+
+
+def _elapsed(times: Column, until: Column) -> Column:
+    """The sum, over the times before each `until`, of how long before it they lie."""
+    if not len(times):
+        return np.zeros(len(until))
+    origin = times[0]
+    sums = np.concatenate(([0.0], np.cumsum(times - origin, dtype=np.float64)))
+    before = np.searchsorted(times, until)
+    elapsed: Column = before * (until - origin) - sums[before]
+    return elapsed
+
 
 SHORT_NS = 5_000
 
@@ -27,7 +93,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class BlockedThread:
     """How long a host thread stood still in calls that wait for the device."""
 
     thread: str  # its name, or its id where it has none
@@ -51,11 +117,11 @@ class Launches:
     graph_ns: int  # of those: no operator on the host accounts for it
     without_launch: int  # kernels, copies and memsets whose launch was not recorded
     without_launch_ns: int
-    blocked: list[Blocked]  # longest first
-    queues: list[Queue]  # one per device
+    blocked: list[BlockedThread]  # longest first
+    queues: list[_LaunchQueue]  # one per device
 
 
-def study_launches(timeline: Timeline, steps: Steps) -> Launches:
+def study_launches(timeline: Timeline, steps: RecordedSteps) -> Launches:
     """Everything about launches; queues are seen within the steps."""
     host, device = timeline.host, timeline.device
     kernel = device.kind == DeviceKind.KERNEL
@@ -66,7 +132,7 @@ def study_launches(timeline: Timeline, steps: Steps) -> Launches:
     when[known] = host.start[device.launch[known]]
     edges = np.array([steps.steps[0].start_ns, *(s.end_ns for s in steps.steps)])
     per_step = np.diff(np.searchsorted(np.sort(when[kernel]), edges))
-    graphs = calls[names_that(timeline, host.name[calls], lambda name: "GraphLaunch" in name)]
+    graphs = calls[names_match(timeline, host.name[calls], lambda name: "GraphLaunch" in name)]
     from_graph = kernel & ((device.graph > 0) | (known & np.isin(device.launch, graphs)))
     linked = np.flatnonzero(kernel & known & ~from_graph)
     return Launches(
@@ -83,7 +149,7 @@ def study_launches(timeline: Timeline, steps: Steps) -> Launches:
         without_launch=int((~known).sum()),
         without_launch_ns=int(device.duration[~known].sum()),
         blocked=_blocked(timeline),
-        queues=launch_queue(timeline, int(edges[0]), int(edges[-1])),
+        queues=_launch_queue(timeline, int(edges[0]), int(edges[-1])),
     )
 
 
@@ -98,12 +164,66 @@ def _share(flags: Column) -> float | None:
     return float(flags.mean()) if len(flags) else None
 
 
-def _blocked(timeline: Timeline) -> list[Blocked]:
+def _blocked(timeline: Timeline) -> list[BlockedThread]:
     host, events = timeline.host, blocking_calls(timeline).events
     found = []
     for index in np.unique(host.thread[events]).tolist():
         own = events[host.thread[events] == index]
         thread = timeline.threads[index]
         spans = merge(host.start[own], host.start[own] + host.duration[own])
-        found.append(Blocked(thread.name or thread.tid, total(spans), len(own)))
+        found.append(BlockedThread(thread.name or thread.tid, total(spans), len(own)))
     return sorted(found, key=lambda one: -one.blocked_ns)
+
+
+SMALL_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """Those of one direction and memory, over all devices, the whole recording."""
+
+    direction: str  # HtoD, DtoH, DtoD, PtoP, …, "memset" or "unknown"
+    memory: str  # "pageable" or "pinned" host memory, "device", or "unknown"
+    count: int
+    small: int  # of at most 64 KiB
+    bytes: int | None  # None: not recorded for any
+    total_ns: int  # durations added up
+    bytes_per_s: float | None  # of those whose size was recorded
+    overlapped: float  # share of the time during which a kernel computed on the same device
+
+
+def study_copies(timeline: Timeline, work: list[DeviceWork] | None = None) -> list[Copies]:
+    """A row per direction and memory, longest in time first."""
+    device = timeline.device
+    moves = np.flatnonzero(device.kind != DeviceKind.KERNEL)
+    hidden = np.zeros(len(device), np.int64)
+    for one in device_work(timeline) if work is None else work:
+        start = device.start[one.events]
+        end = start + device.duration[one.events]
+        hidden[one.events] = covered(one.compute, end) - covered(one.compute, start)
+    groups = dict[CopyName, list[Column]]()
+    names, member = np.unique(device.name[moves], return_inverse=True)
+    for index, name in enumerate(names.tolist()):
+        own = moves[member == index]
+        sets = device.kind[own] == DeviceKind.SET
+        groups.setdefault(read_copy_name(timeline.name_of(name)), []).append(own[~sets])
+        groups.setdefault(CopyName("memset", "device"), []).append(own[sets])
+    rows = [_copies(timeline, key, np.concatenate(parts), hidden) for key, parts in groups.items()]
+    return sorted((row for row in rows if row.count), key=lambda row: -row.total_ns)
+
+
+def _copies(timeline: Timeline, key: CopyName, events: Column, hidden: Column) -> Copies:
+    duration, size = timeline.device.duration[events], timeline.device.bytes[events]
+    sized = size >= 0
+    moved, spent = int(size[sized].sum()), int(duration[sized].sum())
+    total_ns = int(duration.sum())
+    return Copies(
+        direction=key.direction,
+        memory=key.memory,
+        count=len(events),
+        small=int((sized & (size <= SMALL_BYTES)).sum()),
+        bytes=moved if sized.any() else None,
+        total_ns=total_ns,
+        bytes_per_s=moved / spent * 1e9 if spent else None,
+        overlapped=int(hidden[events].sum()) / total_ns if total_ns else 0.0,
+    )

@@ -1,12 +1,89 @@
 """Memory over time, its peak and who owned it, and whether it grows from step to step."""
 
-from dataclasses import dataclass
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
-from stepscope.analyze.timeline.owners import Owner, live_at, owners_of
-from stepscope.analyze.timeline.steps import Step
-from stepscope.record.timeline import NOTHING, Column, MemoryEvents, Timeline
+from stepscope.analyze.timeline.attribution import Attribution, attribute, is_operator, nearest
+from stepscope.analyze.timeline.host_threads import innermost_at
+from stepscope.analyze.timeline.names import names_match
+from stepscope.analyze.timeline.steps import RecordedStep
+from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.timeline import (
+    NOTHING,
+    Column,
+    DeviceEvents,
+    MemoryEvents,
+    Timeline,
+    make_events,
+)
+
+# Operators that only make room for others: the one that called them is the owner.
+_ALLOCATES: Final = re.compile(r"aten::(new_)?(empty|resize|_?set_|zeros|ones|full)")
+_MOST_OWNERS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _MemoryOwner:
+    """Live allocations of one origin; None where the recording does not tell."""
+
+    operator: str | None
+    module: str | None
+    line: str | None  # "file(line): function"
+    phase: str | None
+    bytes: int
+    count: int
+
+
+def _live_at(memory: MemoryEvents, rows: Column, last: int) -> Column:
+    """The allocations among rows[: last + 1], all of one device, that were not freed by then."""
+    seen = rows[: last + 1][::-1]
+    _, latest = np.unique(memory.address[seen], return_index=True)
+    latest = seen[latest]
+    return np.sort(latest[memory.bytes[latest] > 0])
+
+
+def _owners_of(timeline: Timeline, rows: Column) -> tuple[list[_MemoryOwner], int]:
+    """The largest owners of some allocations, largest first, and the bytes of all others."""
+    memory = timeline.memory
+    names, attribution = _origins(timeline, rows)
+    size: Counter[tuple[int, ...]] = Counter()
+    count: Counter[tuple[int, ...]] = Counter()
+    columns = (names, attribution.module, attribution.line, attribution.phase)
+    for *origin, taken in np.stack((*columns, memory.bytes[rows])).T.tolist():
+        size[tuple(origin)] += taken
+        count[tuple(origin)] += 1
+    most = [
+        _MemoryOwner(
+            operator=timeline.name_of(name) or None,
+            module=attribution.modules[module] if module >= 0 else None,
+            line=timeline.name_of(line) or None,
+            phase=STEP_PHASES[phase] if name >= 0 or line >= 0 else None,
+            bytes=taken,
+            count=count[name, module, line, phase],
+        )
+        for (name, module, line, phase), taken in size.most_common(_MOST_OWNERS)
+    ]
+    return most, size.total() - sum(owner.bytes for owner in most)
+
+
+def _origins(timeline: Timeline, rows: Column) -> tuple[Column, Attribution]:
+    """The operator's name, and all else that is known, of where allocations were made.
+
+    They are attributed as if each were work launched there.
+    """
+    memory, host = timeline.memory, timeline.host
+    inside = innermost_at(timeline, memory.thread[rows], memory.time[rows])
+    launched = make_events(DeviceEvents, launch=inside)
+    attribution = attribute(replace(timeline, device=launched))
+    makes_room = names_match(timeline, host.name, _ALLOCATES.match)
+    caller = nearest(host.parent, is_operator(timeline) & ~makes_room)[inside]
+    operator = np.where(caller != NOTHING, caller, attribution.operator)
+    return np.append(host.name, np.int32(NOTHING))[operator], attribution
+
 
 _POINTS = 1000
 
@@ -36,7 +113,7 @@ class MemoryUse:
     peak_reserved_bytes: int | None
     fragmented_bytes: int | None  # reserved and not allocated, at the peak
     before_bytes: int  # live at the peak and allocated before the recording
-    owners: list[Owner]  # of the peak, largest first
+    owners: list[_MemoryOwner]  # of the peak, largest first
     other_bytes: int  # of owners too small to list
     step_end_bytes: list[int]  # allocated at the end of each step
     growth_per_step_bytes: float | None  # None with fewer than three steps
@@ -44,7 +121,7 @@ class MemoryUse:
     absolute: bool  # False: no totals were recorded, levels count from the lowest
 
 
-def memory_use(timeline: Timeline, steps: list[Step]) -> list[MemoryUse] | None:
+def memory_use(timeline: Timeline, steps: list[RecordedStep]) -> list[MemoryUse] | None:
     """Each device's memory, or the host's where no device's was; None: memory was not recorded."""
     memory = timeline.memory
     if not len(memory):
@@ -54,14 +131,14 @@ def memory_use(timeline: Timeline, steps: list[Step]) -> list[MemoryUse] | None:
     return [_use(timeline, steps, device) for device in devices.tolist()]
 
 
-def _use(timeline: Timeline, steps: list[Step], device: int) -> MemoryUse:
+def _use(timeline: Timeline, steps: list[RecordedStep], device: int) -> MemoryUse:
     memory = timeline.memory
     rows = np.flatnonzero(memory.device == device)
     level, absolute = _allocated(memory, rows)
     time, reserved = memory.time[rows], memory.reserved[rows]
     peak = int(np.argmax(level))
-    live = live_at(memory, rows, peak)
-    owners, other = owners_of(timeline, live)
+    live = _live_at(memory, rows, peak)
+    owners, other = _owners_of(timeline, live)
     held = _said(reserved[peak])
     at_ends = _at_ends(time, level, steps)
     # The first step may still allocate what stays, like an optimizer's state.
@@ -118,7 +195,7 @@ def _extremes(level: Column) -> Column:
     return kept
 
 
-def _at_ends(time: Column, level: Column, steps: list[Step]) -> list[int]:
+def _at_ends(time: Column, level: Column, steps: list[RecordedStep]) -> list[int]:
     """The level when each step ended; a step before the first change has the level before it."""
     ends = np.array([step.end_ns for step in steps], np.int64)
     at = np.maximum(np.searchsorted(time, ends, "left") - 1, 0)

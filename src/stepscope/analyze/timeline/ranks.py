@@ -5,8 +5,103 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stepscope.analyze.timeline.rankfacts import Call, Key, RankFacts, RankRow
-from stepscope.record.timeline import Column
+from stepscope.analyze.timeline.communication import collective_parameters, launched_at
+from stepscope.analyze.timeline.names import communication_kernels
+from stepscope.analyze.timeline.steps import RecordedSteps, break_down, find_steps
+from stepscope.record.timeline import Column, Timeline
+
+# Kinds in which no rank is done before the last one has come.
+_SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
+
+_GroupAndStep = tuple[str, str]
+"""Process group ("" where it was not recorded) and step ("" where steps are not numbered)."""
+
+_CollectiveCall = tuple[str, int | None, int]
+"""A collective: kind, bytes, nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RankRow:
+    """One rank on one device; shares are of its steps' time, None where no device worked."""
+
+    rank: int | None
+    source: str
+    device: int | None
+    steps: int
+    step_mean_ns: float
+    busy_share: float | None
+    compute_share: float | None
+    communication_share: float | None
+    exposed_communication_share: float | None
+    idle_share: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _RankFacts:
+    """One rank."""
+
+    rank: int | None
+    world_size: int | None
+    source: str
+    rows: list[_RankRow]
+    step_names: list[str]  # empty where the steps are not numbered by the program
+    calls: dict[_GroupAndStep, list[_CollectiveCall]]  # in order of time
+
+
+def rank_facts(timeline: Timeline, steps: RecordedSteps | None = None) -> _RankFacts:
+    """The facts of one rank."""
+    steps = find_steps(timeline) if steps is None else steps
+    names = [step.name for step in steps.steps] if steps.how == "ProfilerStep" else []
+    return _RankFacts(
+        rank=timeline.rank,
+        world_size=timeline.world_size,
+        source=timeline.source,
+        rows=_rows(timeline, steps),
+        step_names=names,
+        calls=_calls(timeline, steps, names),
+    )
+
+
+def _calls(
+    timeline: Timeline, steps: RecordedSteps, names: list[str]
+) -> dict[_GroupAndStep, list[_CollectiveCall]]:
+    events = np.flatnonzero(communication_kernels(timeline))
+    codes, table = collective_parameters(timeline, events)
+    starts = np.array([step.start_ns for step in steps.steps], np.int64)
+    step = np.searchsorted(starts, launched_at(timeline, events), "right") - 1
+    length = timeline.device.duration[events]
+    calls: dict[_GroupAndStep, list[_CollectiveCall]] = defaultdict(list)
+    for code, at, ns in zip(codes.tolist(), step.tolist(), length.tolist(), strict=True):
+        one = table[code]
+        if one.kind in _SYNCHRONISING:
+            name = names[at] if names and at >= 0 else ""
+            calls[one.group or "", name].append((one.kind, one.bytes, ns))
+    return dict(calls)
+
+
+def _rows(timeline: Timeline, steps: RecordedSteps) -> list[_RankRow]:
+    wall = steps.steps[-1].end_ns - steps.steps[0].start_ns
+    mean = wall / len(steps.steps)
+    rows = [
+        _RankRow(
+            rank=timeline.rank,
+            source=timeline.source,
+            device=one.device,
+            steps=len(steps.steps),
+            step_mean_ns=mean,
+            busy_share=1 - one.total.idle / wall,
+            compute_share=one.total.compute / wall,
+            communication_share=one.total.communication / wall,
+            exposed_communication_share=one.total.exposed_communication / wall,
+            idle_share=one.total.idle / wall,
+        )
+        for one in break_down(timeline, steps)
+    ]
+    nothing = _RankRow(
+        timeline.rank, timeline.source, None, len(steps.steps), mean, None, None, None, None, None
+    )
+    return rows or [nothing]
+
 
 _NOTICEABLE = 0.1  # of the shortest: with less than this nobody was late
 _UNEVEN = "all_to_all"  # ranks may send different amounts
@@ -23,14 +118,14 @@ class Lateness:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranks:
+class RankComparison:
     """The ranks present, compared; `skew` is the time between the first and the last to come.
 
     Clocks of different hosts differ, so arrivals are told by durations: all leave together, and
     the last to come stays for the shortest time.
     """
 
-    rows: list[RankRow]
+    rows: list[_RankRow]
     world_size: int | None
     present: list[int]
     missing: int | None  # ranks without a recording; None: the number of ranks is not known
@@ -42,7 +137,7 @@ class Ranks:
     notes: list[str]  # a sentence each
 
 
-def compare_ranks(facts: list[RankFacts]) -> Ranks:
+def compare_ranks(facts: list[_RankFacts]) -> RankComparison:
     """Compare what was recorded on several ranks."""
     notes: list[str] = []
     ranks = _numbered(facts, notes)
@@ -71,7 +166,7 @@ def compare_ranks(facts: list[RankFacts]) -> Ranks:
             waited[rank] += int(waits[row, noticed].sum())
     skew = np.concatenate(skews)
     order = sorted(ranks, key=lambda rank: (-caused[rank], rank)) if len(skew) else []
-    return Ranks(
+    return RankComparison(
         rows=[replace(row, rank=r) for r, f in zip(ranks, facts, strict=True) for row in f.rows],
         world_size=world,
         present=sorted(ranks),
@@ -85,7 +180,7 @@ def compare_ranks(facts: list[RankFacts]) -> Ranks:
     )
 
 
-def _numbered(facts: list[RankFacts], notes: list[str]) -> list[int]:
+def _numbered(facts: list[_RankFacts], notes: list[str]) -> list[int]:
     """Each recording's rank; their order where ranks were not recorded or are not distinct."""
     ranks = [fact.rank for fact in facts if fact.rank is not None]
     if len(set(ranks)) == len(facts):
@@ -94,15 +189,15 @@ def _numbered(facts: list[RankFacts], notes: list[str]) -> list[int]:
     return list(range(len(facts)))
 
 
-def _without_steps(fact: RankFacts) -> RankFacts:
+def _without_steps(fact: _RankFacts) -> _RankFacts:
     """All collectives of a group in one row, whatever step they belong to."""
-    joined: dict[Key, list[Call]] = defaultdict(list)
+    joined: dict[_GroupAndStep, list[_CollectiveCall]] = defaultdict(list)
     for (group, _), calls in fact.calls.items():
         joined[group, ""] += calls
     return replace(fact, calls=dict(joined))
 
 
-def _alike(members: list[list[Call]]) -> tuple[Column, int]:
+def _alike(members: list[list[_CollectiveCall]]) -> tuple[Column, int]:
     """Durations, a row per rank and a column per collective, and how many do not match.
 
     The n-th of one rank belongs to the n-th of another, if kind and size agree; where ranks have

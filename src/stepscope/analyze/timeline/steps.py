@@ -1,23 +1,159 @@
-"""Where one step ends and the next begins, from whatever marks a recording carries."""
+"""Where one step ends and the next begins, from whatever marks a recording carries, and where each
+device's time went in them.
+"""
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from stepscope.analyze.timeline.devicework import DeviceWork, device_work
-from stepscope.analyze.timeline.intervals import clip, total
-from stepscope.analyze.timeline.stepmarks import (
-    Marks,
-    counted,
-    optimizer_kernels,
-    optimizer_steps,
-    profiler_steps,
+from stepscope.analyze.timeline.intervals import (
+    DeviceWork,
+    Spans,
+    clip,
+    covered,
+    device_work,
+    difference,
+    total,
 )
-from stepscope.record.timeline import Timeline
+from stepscope.analyze.timeline.names import names_match
+from stepscope.record.timeline import Column, DeviceKind, HostKind, Timeline
+
+_NUMBER = re.compile(r"\d{1,18}")
+_STEP_WORD = re.compile(r"step|iter|batch|tick|frame", re.IGNORECASE)
+_OPTIMIZER = re.compile(r"adam|sgd|lamb|lion|adagrad|rmsprop|addcdiv", re.IGNORECASE)
+_OVER_TENSORS = re.compile(r"multi_tensor|fused_?(adam|sgd|lamb)", re.IGNORECASE)
+_COVERS = 0.5  # the least share of a recording that counted steps fill
+_LONGEST_CYCLE = 4  # optimizers of one class taking turns
+_OTHERS = 8  # kernels between two steps of an optimizer, at the least
+
+
+class _StepMarks(NamedTuple):
+    """Steps as marked, in order of their starts."""
+
+    names: list[str]
+    start: Column
+    end: Column
+
+
+def _profiler_steps(timeline: Timeline) -> _StepMarks | None:
+    """torch.profiler's own ProfilerStep# annotations."""
+    marked = _annotations(timeline, lambda name: name.startswith("ProfilerStep"))
+    if not len(marked):
+        return None
+    threads, counts = np.unique(timeline.host.thread[marked], return_counts=True)
+    return _marks(timeline, marked[timeline.host.thread[marked] == threads[counts.argmax()]])
+
+
+def _counted_annotations(timeline: Timeline) -> _StepMarks | None:
+    """Ranges of one thread that look like a counter of steps and span most of the recording.
+
+    The name speaks of a step, a number in it (where it has one) counts up, and none overlap.
+    """
+    host, groups = timeline.host, dict[tuple[str, int], list[int]]()
+    marked = _annotations(timeline, lambda n: _STEP_WORD.search(n) and "Optimizer." not in n)
+    for event in marked.tolist():
+        series, _ = _split(timeline.names[host.name[event]])
+        groups.setdefault((series, int(host.thread[event])), []).append(event)
+    best, most = None, _COVERS * (timeline.span[1] - timeline.span[0])
+    for members in groups.values():
+        events = np.array(members)
+        numbers = [_split(timeline.names[n])[1] for n in host.name[events].tolist()]
+        rises = numbers[0] is None or bool((np.diff(np.array(numbers)) > 0).all())
+        start, end = host.start[events], host.start[events] + host.duration[events]
+        apart, filled = bool((start[1:] >= end[:-1]).all()), int((end - start).sum())
+        if len(events) > 1 and rises and apart and filled > most:
+            best, most = events, filled
+    return None if best is None else _marks(timeline, best)
+
+
+def _split(name: str) -> tuple[str, int | None]:
+    """A name without its last number, and that number; None where it has none."""
+    numbers = list(_NUMBER.finditer(name))
+    if not numbers:
+        return name, None
+    begin, end = numbers[-1].span()
+    return f"{name[:begin]}#{name[end:]}", int(name[begin:end])
+
+
+def _optimizer_steps(timeline: Timeline) -> _StepMarks | None:
+    """A step ends with each Optimizer.step# of the optimizer that takes the most time.
+
+    The first begins with the recording. Optimizers of one class that take turns count together,
+    told by the number of launches each makes.
+    """
+    host = timeline.host
+    marked = _annotations(timeline, lambda name: name.startswith("Optimizer.step#"))
+    if not len(marked):
+        return None
+    names = host.name[marked]
+    spent = np.bincount(names, weights=host.duration[marked])
+    own = marked[names == spent.argmax()]
+    end = host.start[own] + host.duration[own]
+    outermost = np.concatenate(([True], end[1:] > np.maximum.accumulate(end)[:-1]))
+    own, end = own[outermost], end[outermost]
+    calls = host.start[np.unique(timeline.device.launch[timeline.device.launch >= 0])]
+    launches = np.searchsorted(calls, end) - np.searchsorted(calls, host.start[own])
+    cycle = _cycle(launches)
+    return _marks_ending_at(timeline, end[cycle - 1 :: cycle])
+
+
+def _optimizer_kernels(timeline: Timeline) -> _StepMarks | None:
+    """A step ends with the launch of the last of each burst of optimizers' kernels."""
+    device = timeline.device
+    kernels = np.flatnonzero((device.kind == DeviceKind.KERNEL) & (device.launch >= 0))
+    called = timeline.host.start[device.launch[kernels]]
+    kernels = kernels[np.argsort(called, kind="stable")]
+    steps = names_match(
+        timeline, device.name[kernels], lambda n: _OVER_TENSORS.search(n) and _OPTIMIZER.search(n)
+    )
+    at = np.flatnonzero(steps)
+    apart = np.diff(at)
+    if apart.max(initial=0) < _OTHERS:
+        return None
+    last = np.append(at[:-1][apart > apart.max() / 2], at[-1])
+    calls = device.launch[kernels[last]]
+    return _marks_ending_at(timeline, timeline.host.start[calls] + timeline.host.duration[calls])
+
+
+def _annotations(timeline: Timeline, test: Callable[[str], object]) -> Column:
+    marks = np.flatnonzero(timeline.host.kind == HostKind.ANNOTATION)
+    return marks[names_match(timeline, timeline.host.name[marks], test)]
+
+
+def _marks(timeline: Timeline, events: Column) -> _StepMarks:
+    host = timeline.host
+    start, first = np.unique(host.start[events], return_index=True)
+    events = events[first]
+    names = [timeline.names[n] for n in host.name[events].tolist()]
+    if len(set(names)) < len(names):
+        names = [f"{name} {n + 1}" for n, name in enumerate(names)]
+    return _StepMarks(names, start, start + host.duration[events])
+
+
+def _marks_ending_at(timeline: Timeline, ends: Column) -> _StepMarks | None:
+    """Steps that end at these times, named by their number."""
+    ends = np.unique(ends)
+    ends = ends[ends > timeline.span[0]]
+    if not len(ends):
+        return None
+    start = np.concatenate(([timeline.span[0]], ends[:-1]))
+    return _StepMarks([f"step {n + 1}" for n in range(len(ends))], start, ends)
+
+
+def _cycle(launches: Column) -> int:
+    """After how many calls the numbers of launches repeat; the first round may differ."""
+    for length in range(1, _LONGEST_CYCLE + 1):
+        settled = launches[length:]
+        if len(settled) > length and (settled[length:] == settled[:-length]).all():
+            return length
+    return 1
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RecordedStep:
     """One step, [start_ns, end_ns) on the host's clock."""
 
     name: str
@@ -26,7 +162,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class RecordedSteps:
     """The steps of a recording in order; each begins where the one before ends.
 
     Boundaries are host times: device work that runs past a step's end counts in the next step for
@@ -34,20 +170,20 @@ class Steps:
     steps end with an optimizer, the last one goes on until the device has done what it launched.
     """
 
-    steps: list[Step]
+    steps: list[RecordedStep]
     how: str  # "ProfilerStep", "annotation", "optimizer" or "whole"
     between_ns: int  # lay between the marks of two steps; counted in the earlier one
     outside_ns: int  # devices' work before the first step or after the last, in no step
 
 
-def find_steps(timeline: Timeline, work: list[DeviceWork] | None = None) -> Steps:
+def find_steps(timeline: Timeline, work: list[DeviceWork] | None = None) -> RecordedSteps:
     """The steps, by the best marks there are; without any the whole recording is one."""
     work = device_work(timeline) if work is None else work
     for how, find in (
-        ("ProfilerStep", profiler_steps),
-        ("annotation", counted),
-        ("optimizer", optimizer_steps),
-        ("optimizer", optimizer_kernels),
+        ("ProfilerStep", _profiler_steps),
+        ("annotation", _counted_annotations),
+        ("optimizer", _optimizer_steps),
+        ("optimizer", _optimizer_kernels),
     ):
         marks = find(timeline)
         if marks is not None:
@@ -55,10 +191,10 @@ def find_steps(timeline: Timeline, work: list[DeviceWork] | None = None) -> Step
                 marks = _until_done(timeline, marks)
             return _tiled(marks, how, work)
     start, end = timeline.span
-    return Steps([Step("whole", start, max(end, start + 1))], "whole", 0, 0)
+    return RecordedSteps([RecordedStep("whole", start, max(end, start + 1))], "whole", 0, 0)
 
 
-def _until_done(timeline: Timeline, marks: Marks) -> Marks:
+def _until_done(timeline: Timeline, marks: _StepMarks) -> _StepMarks:
     """The last step's end put off until the device work it launched is done."""
     device, last = timeline.device, int(marks.end[-1])
     launched = device.launch >= 0
@@ -66,14 +202,75 @@ def _until_done(timeline: Timeline, marks: Marks) -> Marks:
     done = device.start[launched][before] + device.duration[launched][before]
     end = marks.end.copy()
     end[-1] = max(last, int(done.max(initial=last)))
-    return Marks(marks.names, marks.start, end)
+    return _StepMarks(marks.names, marks.start, end)
 
 
-def _tiled(marks: Marks, how: str, work: list[DeviceWork]) -> Steps:
+def _tiled(marks: _StepMarks, how: str, work: list[DeviceWork]) -> RecordedSteps:
     ends = np.append(marks.start[1:], max(marks.end[-1], marks.start[-1] + 1))
     between = int(np.maximum(marks.start[1:] - marks.end[:-1], 0).sum())
     rows = zip(marks.names, marks.start.tolist(), ends.tolist(), strict=True)
-    steps = [Step(*row) for row in rows]
+    steps = [RecordedStep(*row) for row in rows]
     first, last = steps[0].start_ns, steps[-1].end_ns
     outside = sum(total(w.busy) - total(clip(w.busy, first, last)) for w in work)
-    return Steps(steps, how, between, outside)
+    return RecordedSteps(steps, how, between, outside)
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """Nanoseconds of one device within a window of time; what overlaps is counted once.
+
+    compute + exposed_communication + exposed_copy + idle = wall. Copies are those in every
+    direction, within the device too, and memsets.
+    """
+
+    compute: int  # any kernel that computes was running
+    copy: int  # any copy or memset was
+    communication: int  # any communication kernel was
+    exposed_communication: int  # communication, and nothing computed
+    exposed_copy: int  # copies, and nothing computed or communicated
+    idle: int  # nothing ran
+    wall: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceBreakdown:
+    """One device: each step, all steps together, and the recording from its first to last event."""
+
+    device: int
+    steps: list[Breakdown]
+    total: Breakdown
+    whole: Breakdown
+
+
+def break_down(
+    timeline: Timeline, steps: RecordedSteps, work: list[DeviceWork] | None = None
+) -> list[DeviceBreakdown]:
+    """A breakdown per device that did anything; work that crosses a step's end counts in both."""
+    starts = [s.start_ns for s in steps.steps]
+    ends = [s.end_ns for s in steps.steps]
+    whole = timeline.span
+    found = []
+    for one in device_work(timeline) if work is None else work:
+        rows = break_down_windows(one, [*starts, starts[0], whole[0]], [*ends, ends[-1], whole[1]])
+        found.append(DeviceBreakdown(one.device, rows[:-2], rows[-2], rows[-1]))
+    return found
+
+
+def break_down_windows(work: DeviceWork, starts: list[int], ends: list[int]) -> list[Breakdown]:
+    """The breakdown of a device in each window [start, end)."""
+    talks = difference(work.communication, work.compute)
+    moves = difference(difference(work.copy, work.compute), work.communication)
+    begin, finish = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
+    kinds = (work.compute, work.copy, work.communication, talks, moves, work.busy)
+    columns = [_lengths(spans, begin, finish) for spans in kinds]
+    return [
+        Breakdown(compute, copy, communication, talk, move, end - start - busy, end - start)
+        for compute, copy, communication, talk, move, busy, start, end in zip(
+            *columns, starts, ends, strict=True
+        )
+    ]
+
+
+def _lengths(spans: Spans, starts: Column, ends: Column) -> list[int]:
+    lengths: list[int] = (covered(spans, ends) - covered(spans, starts)).tolist()
+    return lengths

@@ -1,24 +1,158 @@
 """The CPU against the GPU: one model trained on both with the same seed, samples and batches."""
 
+import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from stepscope.bench import child
-from stepscope.bench.ask import no_cuda
-from stepscope.bench.point import Point
-from stepscope.bench.request import Request
-from stepscope.bench.speed import speed, speedup
-from stepscope.bench.studies.agreement import agreement, curves
-from stepscope.bench.studies.device_ceilings import device_ceilings
-from stepscope.bench.studies.kept import Kept, Measure, Record, Tell
-from stepscope.bench.studies.kinds import StepTimes, step_times
-from stepscope.bench.studies.one_model import subject
-from stepscope.bench.studies.operators import operators
-from stepscope.bench.studies.window import Recorder, recorded
-from stepscope.record.errors import UsageError
+from stepscope.bench import measure_point
+from stepscope.bench.build_request import why_no_cuda
+from stepscope.bench.ceilings import device_ceilings
+from stepscope.bench.grid import BenchRequest, Point
+from stepscope.bench.speed import point_speed, speedup
+from stepscope.bench.studies.measurements import (
+    Measure,
+    Record,
+    StudyMeasurements,
+    Tell,
+    study_subject,
+)
+from stepscope.bench.studies.operator_kinds import StepTimes, operator_rows, step_times
+from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import Timeline
+
+Measured = Mapping[str, Any]
+
+FIRST: Final = 10
+"""Losses of how many first steps are compared."""
+WITHIN: Final = 0.01
+
+
+def loss_curves(ours: Measured, theirs: Measured) -> dict[str, list[dict[str, Any]]]:
+    """Losses by step and scores by step, of both; steps that only one has are left out."""
+    losses = [dict(one.get("losses") or []) for one in (ours, theirs)]
+    scores = [
+        {score["step"]: score for score in one.get("scores") or [] if score["score"] is not None}
+        for one in (ours, theirs)
+    ]
+    return {
+        "losses": [
+            {"step": step, "cpu": losses[0][step], "gpu": losses[1][step]}
+            for step in sorted(losses[0].keys() & losses[1].keys())
+        ],
+        "scores": [
+            {
+                "step": step,
+                "cpu": scores[0][step]["score"],
+                "gpu": scores[1][step]["score"],
+                "cpu_s": scores[0][step]["train_s"],
+                "gpu_s": scores[1][step]["train_s"],
+            }
+            for step in sorted(scores[0].keys() & scores[1].keys())
+        ],
+    }
+
+
+def losses_agree(ours: Measured, theirs: Measured) -> dict[str, Any]:
+    """How far the two are apart: relative for losses, plain for scores; None where not known.
+
+    `same` is whether the score, or without one the last loss, agrees within 1%.
+    """
+    first = loss_curves(ours, theirs)["losses"][:FIRST]
+    loss = _relative(ours.get("final_loss"), theirs.get("final_loss"))
+    score = _difference(ours.get("final_score"), theirs.get("final_score"))
+    apart = score if score is not None else loss
+    return {
+        "first_steps": len(first),
+        "first_loss_relative": largest_relative(first),
+        "final_loss_relative": loss,
+        "final_score_difference": score,
+        "score_name": ours.get("score_name"),
+        "within": WITHIN,
+        "same": None if apart is None else apart <= WITHIN,
+    }
+
+
+def largest_relative(losses: Sequence[Mapping[str, Any]]) -> float | None:
+    """The largest relative difference of losses; None without any that are numbers."""
+    found = [_relative(loss["cpu"], loss["gpu"]) for loss in losses]
+    known = [value for value in found if value is not None]
+    return max(known, default=None)
+
+
+def _relative(a: float | None, b: float | None) -> float | None:
+    if a is None or b is None or not (isfinite(a) and isfinite(b)):
+        return None
+    return abs(a - b) / max(abs(a), abs(b), 1e-12)
+
+
+def _difference(a: float | None, b: float | None) -> float | None:
+    if a is None or b is None or not (isfinite(a) and isfinite(b)):
+        return None
+    return abs(a - b)
+
+
+_Recorder = Callable[[Point, Path, float | None], "Timeline | str"]
+
+_STEPS, _FIRST, _RECORDED = 14, 8, 4
+
+
+def _record_window(point: Point, folder: Path, timeout_s: float | None) -> Timeline | str:
+    """The timeline of four steps after a short warm-up; where there is none, why."""
+    from stepscope.fixes import registry
+    from stepscope.launch.child import run_child
+    from stepscope.launch.program import Program, child_environment
+    from stepscope.record.probe_options import ProbeOptions
+    from stepscope.trace.kineto.read import read_kineto
+
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    trace = folder / "window.pt.trace.json"
+    options = ProbeOptions(
+        folder=str(folder.absolute()),
+        launched_ns=time.monotonic_ns(),
+        window=_RECORDED,
+        window_at=_FIRST,
+        stacks=0,
+        fixes=point.fixes,
+    )
+    module, *arguments = shortened(point).command(folder / "measured.json")
+    variables = registry.fix_variables(registry.parse_fixes(point.fixes))
+    with open(folder / "output.txt", "wb") as output:
+        outcome = run_child(
+            Program(module, tuple(arguments), module=True).command,
+            child_environment(options.to_json(), variables),
+            timeout_s,
+            lambda pid: None,
+            lambda: None,
+            output,
+        )
+    if outcome.told is not None:
+        raise KeyboardInterrupt
+    if not trace.is_file():
+        return f"no steps were recorded (exit code {outcome.exit_code})"
+    try:
+        return read_kineto(trace, processes=1)
+    except StepscopeError as problem:
+        return str(problem)
+
+
+def shortened(point: Point) -> Point:
+    """The same for a few steps, on samples that are on the device already where that can be:
+    what a loader does is not what operators do."""
+    settings: dict[str, Any] = dict(point.settings)
+    for name in ("epochs", "seconds", "target_score"):
+        settings.pop(name, None)
+    settings["steps"] = _STEPS
+    if settings.get("data", "synthetic") == "synthetic":
+        settings["data"] = "resident"
+        settings["samples"] = 4 * point.batch
+    settings["test_samples"] = min(point.batch, settings.get("test_samples", point.batch))
+    return Point.of(point.model, point.mode, point.batch, point.device, point.fixes, **settings)
+
 
 _EPOCHS: Final = 3
 _ROLES: Final = ("cpu", "gpu")
@@ -29,18 +163,18 @@ _EXPECTED: Final = "scoring went on in between"
 
 
 def run(
-    request: Request,
+    request: BenchRequest,
     folder: Path,
     tell: Tell,
     *,
     devices: tuple[str, str] = ("cpu", "cuda"),
-    measure: Measure = child.measure,
-    record: Recorder = recorded,
+    measure: Measure = measure_point.measure,
+    record: _Recorder = _record_window,
     ceilings: Callable[[str, Tell], Mapping[str, float]] = device_ceilings,
 ) -> dict[str, Any]:
     """The study as a document. Raises UsageError for a request it cannot answer."""
-    about = subject(request)
-    lacking = no_cuda() if "cuda" in devices else None
+    about = study_subject(request)
+    lacking = why_no_cuda() if "cuda" in devices else None
     if lacking:
         raise UsageError(f"--study cpu-gpu needs a GPU: {lacking}; --device cpu measures the CPU")
     if len(request.variants) > 1:
@@ -52,7 +186,7 @@ def run(
     points = [
         Point.of(about.model, "train", about.batch, device, fixes, **settings) for device in devices
     ]
-    kept = Kept(folder, measure, request.timeout_s)
+    kept = StudyMeasurements(folder, measure, request.timeout_s)
     records = _measured(points, request.rounds, kept, tell)
     sides = [_side(several) for several in records]
     study: dict[str, Any] = {
@@ -71,8 +205,8 @@ def run(
     cpu, gpu = (several[0]["measured"] for several in records)
     study["speedup"] = speedup(records[0], records[1], "cpu", None)
     study["saved"] = _saved(sides)
-    study["curves"] = curves(cpu, gpu)
-    study["agreement"] = agreement(cpu, gpu)
+    study["curves"] = loss_curves(cpu, gpu)
+    study["agreement"] = losses_agree(cpu, gpu)
     times: list[StepTimes] = []
     for point in points:
         tell(f"recording a few steps on {point.device}")
@@ -83,14 +217,14 @@ def run(
         times.append(step_times(found))
     limits = (ceilings(devices[0], tell), ceilings(devices[1], tell))
     kinds = (cpu["arithmetic"], gpu["arithmetic"])
-    study["operators"] = [asdict(row) for row in operators(times, limits, kinds, fixes)]
+    study["operators"] = [asdict(row) for row in operator_rows(times, limits, kinds, fixes)]
     study["ceilings"] = dict(zip(_ROLES, map(dict, limits), strict=True))
     study["waiting"] = _waiting(sides[1], times[1])
     return study
 
 
 def _measured(
-    points: Sequence[Point], rounds: int, kept: Kept, tell: Tell
+    points: Sequence[Point], rounds: int, kept: StudyMeasurements, tell: Tell
 ) -> tuple[list[Record], list[Record]]:
     """The trainings, the faster device first, then further processes for speed, taking turns."""
     found: tuple[list[Record], list[Record]] = ([], [])
@@ -117,7 +251,7 @@ def _side(records: Sequence[Record]) -> dict[str, Any]:
     first = records[0]
     measured = first["measured"] or {}
     fine = [record["measured"] for record in records if record["status"] == "ok"]
-    quick = speed(fine, None)
+    quick = point_speed(fine, None)
     size, rate = measured.get("train_samples"), quick["samples_per_s"]
     scores = measured.get("scores") or []
     return {

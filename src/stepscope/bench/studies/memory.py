@@ -1,16 +1,308 @@
 """What each technique saves of a model's memory, and how large a batch it makes room for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from stepscope.bench import child
-from stepscope.bench.request import Request
-from stepscope.bench.studies.kept import Kept, Measure, Tell
-from stepscope.bench.studies.one_model import subject
-from stepscope.bench.studies.technique_rows import TechniqueRows
-from stepscope.bench.studies.techniques import BASE, SINGLE, asked, together
+from stepscope.bench import measure_point
+from stepscope.bench.grid import BenchRequest, Point, Variant
+from stepscope.bench.studies.measurements import (
+    Measure,
+    Record,
+    StudyMeasurements,
+    StudySubject,
+    Tell,
+    study_subject,
+)
 from stepscope.record.errors import UsageError
+
+PARTS: Final = 4
+"""Batches that accumulation splits one into."""
+
+
+@dataclass(frozen=True, slots=True)
+class Technique:
+    """`accumulate` batches make one step of the optimizer: 1 where nothing is accumulated."""
+
+    name: str
+    fixes: tuple[str, ...] = ()
+    accumulate: int = 1
+
+
+_BASE: Final = Technique("fp32")
+SINGLE: Final = (
+    Technique("AMP", ("amp=bf16",)),
+    Technique("checkpointing", ("checkpointing",)),
+    Technique("accumulation", (f"accumulate={PARTS}",), PARTS),
+    Technique("fused attention", ("sdpa",)),
+)
+
+
+def _asked_techniques(variants: Iterable[Variant]) -> list[Technique]:
+    """What `--fix` names besides, under its own name."""
+    known = {technique.fixes for technique in (_BASE, *SINGLE)}
+    return [
+        Technique(variant.label, variant.fixes, accumulation_of(variant.fixes))
+        for variant in variants
+        if variant.fixes not in known
+    ]
+
+
+def accumulation_of(fixes: Iterable[str]) -> int:
+    """How many batches some fixes put into one step."""
+    for text in fixes:
+        name, _, value = text.partition("=")
+        if name == "accumulate" and value:
+            return int(value)
+    return 1
+
+
+def all_together(applied: Sequence[Technique]) -> Technique | None:
+    """All that took hold, at once, less those that do not go with one before; None for fewer
+    than two."""
+    from stepscope.bench.grid import ordered_fixes
+    from stepscope.fixes.registry import parse_fixes
+
+    chosen: list[Technique] = []
+    for technique in applied:
+        fixes = [text for one in (*chosen, technique) for text in one.fixes]
+        try:
+            parse_fixes(fixes)
+        except UsageError:
+            continue
+        chosen.append(technique)
+    if len(chosen) < 2:
+        return None
+    fixes = [text for one in chosen for text in one.fixes]
+    return Technique("all together", ordered_fixes(fixes), accumulation_of(fixes))
+
+
+TryBatch = Callable[[int], Mapping[str, Any]]
+"""Tries a batch; gives at least `status` and `seconds`."""
+
+_PRECISION: Final = 16
+"""The answer is known to one part in so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class LargestBatch:
+    """`batch` is the largest that worked, None if none did; `too_large` the smallest that did not.
+
+    `bound` says what ended the search: "memory", "limit", "time" or "failure".
+    """
+
+    batch: int | None
+    too_large: int | None
+    bound: str
+    why: str | None = None
+    tries: list[dict[str, Any]] = field(default_factory=list)
+
+
+def largest_batch(
+    start: int, limit: int, seconds: float, attempt: TryBatch, step: int = 1
+) -> LargestBatch:
+    """Search from `start` up (down if even that is too much), in multiples of `step`.
+
+    `limit` is the largest batch to try; no try begins that would end after so many seconds, going
+    by how the last one grew.
+    """
+    search = _Search(limit, seconds, attempt, step)
+    batch = search.rounded(min(start, limit))
+    while search.bound is None:
+        if search.fits(batch):
+            if batch >= search.rounded(limit):
+                search.bound = "limit"
+            batch = min(2 * batch, search.rounded(limit))
+        else:
+            break
+    search.halve()
+    return LargestBatch(search.good, search.bad, search.bound or "memory", search.why, search.tries)
+
+
+class _Search:
+    def __init__(self, limit: int, seconds: float, attempt: TryBatch, step: int) -> None:
+        self.good: int | None = None
+        self.bad: int | None = None
+        self.bound: str | None = None
+        self.why: str | None = None
+        self.tries: list[dict[str, Any]] = []
+        self._left = seconds
+        self._attempt = attempt
+        self._step = step
+
+    def rounded(self, batch: int) -> int:
+        """The nearest multiple of the step that is not more, one step at least."""
+        return max(1, batch // self._step) * self._step
+
+    def fits(self, batch: int) -> bool:
+        """Whether a batch works. One that ends otherwise than by memory ends the search."""
+        last = self.tries[-1] if self.tries else None
+        if last is not None and last["seconds"] * max(1.0, batch / last["batch"]) > self._left:
+            self.bound = "time"
+            return False
+        told = self._attempt(batch)
+        self.tries.append({"batch": batch, **told})
+        self._left -= told["seconds"]
+        if told["status"] == "ok":
+            self.good = batch
+            return True
+        if told["status"] == "out_of_memory":
+            self.bad = batch
+        else:
+            self.bound = "time" if told["status"] == "timed_out" else "failure"
+            self.why = told.get("why")
+        return False
+
+    def halve(self) -> None:
+        """Close in between the largest that worked and the smallest that did not."""
+        while self.bound is None and self.bad is not None:
+            low = self.good or 0
+            middle = self.rounded((low + self.bad) // 2)
+            if not low < middle < self.bad or self.bad - low <= low // _PRECISION:
+                return
+            self.fits(middle)
+
+
+_STEPS: Final = 8
+"""Of a try: by the third step the optimizer's state is there too."""
+_FINE: Final = 16
+_UNKNOWN: Final = (
+    "peak_memory_bytes", "samples_per_s", "largest_batch", "largest_micro_batch", "too_large",
+    "bound", "bound_why", "largest_samples_per_s",
+)  # fmt: skip
+
+
+class _TechniqueRows:
+    """Measures techniques on one device; every try is a process of its own."""
+
+    def __init__(
+        self,
+        about: StudySubject,
+        device: str,
+        limit: int,
+        seconds: float,
+        kept: StudyMeasurements,
+        tell: Tell,
+    ) -> None:
+        self.device_name: str | None = None
+        self._about, self._device, self._limit = about, device, limit
+        self._seconds, self._kept, self._tell = seconds, kept, tell
+
+    def row(self, technique: Technique) -> dict[str, Any]:
+        """What is known of a technique; None where it is not.
+
+        Batches count the samples of a step of the optimizer; a call has `micro_batch` of them.
+        """
+        batch, parts = self._about.batch, technique.accumulate
+        row: dict[str, Any] = {
+            "technique": technique.name,
+            "fixes": list(technique.fixes),
+            "accumulate": parts,
+            "status": "not applicable",
+            "why": None,
+            "applies": False,
+            **dict.fromkeys(_UNKNOWN),
+            "tries": [],
+        }
+        if batch < parts:
+            return row | {"why": f"a batch of {batch} has no {parts} parts"}
+        self._tell(f"{technique.name}: peak memory at batch {batch:,}")
+        first = self._try(technique, batch)
+        self.device_name = self.device_name or _measured(first, "device_name")
+        refused = _refused(first, technique.fixes)
+        if refused is not None:
+            return row | {"why": refused}
+        steady = self._steady(technique, batch) if first["status"] == "ok" else first
+        status, why = steady["status"], steady["why"]
+        if status not in ("ok", "out_of_memory"):
+            return row | {"status": status, "why": why}
+        found = self._largest(technique)
+        if first["status"] != "ok" and found["largest_batch"]:
+            # Memory may have run out before the fixes had their turn: a batch that fits tells.
+            fitted = self._steady(technique, found["largest_batch"])
+            refused = _refused(fitted, technique.fixes)
+            if refused is not None:
+                return row | {"why": refused}
+        peaks = [_measured(one, "peak_memory_bytes") or 0 for one in (first, steady)]
+        at_batch = {
+            "status": status,
+            "why": why,
+            "applies": True,
+            "peak_memory_bytes": max(peaks) if status == "ok" else None,
+            "samples_per_s": _rate(steady),
+        }
+        return row | at_batch | found
+
+    def _largest(self, technique: Technique) -> dict[str, Any]:
+        def attempt(batch: int) -> dict[str, Any]:
+            if batch != self._about.batch:
+                self._tell(f"{technique.name}: does batch {batch:,} fit?")
+            record = self._try(technique, batch)
+            told = {name: record[name] for name in ("status", "why", "seconds")}
+            return told | {"peak_memory_bytes": _measured(record, "peak_memory_bytes")}
+
+        parts = technique.accumulate
+        found = largest_batch(self._about.batch, self._limit, self._seconds, attempt, parts)
+        most, too_large, bound, rate = found.batch, found.too_large, found.bound, None
+        while most:
+            steady = self._steady(technique, most)
+            rate = _rate(steady)
+            if steady["status"] != "out_of_memory":
+                break
+            # What a few steps had room for, many had not.
+            less = (most - max(parts, most // _FINE)) // parts * parts
+            most, too_large, bound = less or None, most, "memory"
+        return {
+            "largest_batch": most,
+            "largest_micro_batch": most // parts if most else None,
+            "too_large": too_large,
+            "bound": bound,
+            "bound_why": found.why,
+            "largest_samples_per_s": rate,
+            "tries": found.tries,
+        }
+
+    def _try(self, technique: Technique, batch: int) -> Record:
+        """A few steps: do they fit?"""
+        return self._kept(self._point(technique, batch, steps=_STEPS))
+
+    def _steady(self, technique: Technique, batch: int) -> Record:
+        """As many steps as it takes to know the throughput."""
+        self._tell(f"{technique.name}: throughput at batch {batch:,}")
+        return self._kept(self._point(technique, batch))
+
+    def _point(self, technique: Technique, batch: int, **more: Any) -> Point:
+        """Where it was not said otherwise the samples are one batch that is on the device."""
+        micro = batch // technique.accumulate
+        own = {"data": "resident", "test_samples": min(micro, 64), "samples": micro}
+        settings = {**own, **self._about.settings, **more}
+        if "steps" in more:
+            for name in ("seconds", "epochs", "target_score"):
+                settings.pop(name, None)
+        return Point.of(
+            self._about.model, "train", micro, self._device, technique.fixes, **settings
+        )
+
+
+def _measured(record: Record, name: str) -> Any:
+    return (record["measured"] or {}).get(name) if record["status"] == "ok" else None
+
+
+def _rate(record: Record) -> float | None:
+    elapsed = _measured(record, "elapsed_s")
+    return float(_measured(record, "samples") / elapsed) if elapsed else None
+
+
+def _refused(record: Record, fixes: Sequence[str]) -> str | None:
+    """Why none of the fixes took hold; None if one did, if there are none, or if it failed."""
+    states = record["fixes"]
+    if not fixes or record["status"] != "ok" or not states:
+        return None
+    if any(fix["state"] == "applied" for fix in states):
+        return None
+    return "; ".join(reason for fix in states for reason in fix["reasons"]) or "no effect"
+
 
 BATCH_LIMIT: Final = 65_536
 _SEARCH_S: Final = 180.0
@@ -18,18 +310,18 @@ _SEARCH_S: Final = 180.0
 
 
 def run(
-    request: Request,
+    request: BenchRequest,
     folder: Path,
     tell: Tell,
     *,
-    measure: Measure = child.measure,
+    measure: Measure = measure_point.measure,
     seconds: float = _SEARCH_S,
 ) -> dict[str, Any]:
     """The study as a document; a row for each technique, all that apply together last.
 
     Raises UsageError for a request it cannot answer.
     """
-    about = subject(request)
+    about = study_subject(request)
     if len(request.devices) != 1:
         raise UsageError("--study memory takes one device: --device cuda")
     device = request.devices[0]
@@ -41,12 +333,14 @@ def run(
         raise UsageError(
             f"--study memory begins at batch {about.batch}, above its limit of {limit}"
         )
-    bench = TechniqueRows(
-        about, device, limit, seconds, Kept(folder, measure, request.timeout_s), tell
+    bench = _TechniqueRows(
+        about, device, limit, seconds, StudyMeasurements(folder, measure, request.timeout_s), tell
     )
-    rows = [bench.row(technique) for technique in (BASE, *SINGLE, *asked(request.variants))]
+    rows = [
+        bench.row(technique) for technique in (_BASE, *SINGLE, *_asked_techniques(request.variants))
+    ]
     held = {row["technique"] for row in rows if row["applies"]}
-    combined = together([one for one in SINGLE if one.name in held])
+    combined = all_together([one for one in SINGLE if one.name in held])
     if combined is not None:
         rows.append(bench.row(combined))
     first = rows[0]["peak_memory_bytes"]

@@ -30,9 +30,9 @@ def _step_aside() -> str | None:
 
 _options = _step_aside()
 if _options is not None:
-    from stepscope.launch.inside import begin
+    from stepscope.launch.bootstrap import start_probe
 
-    begin(_options)
+    start_probe(_options)
 if vars(sys.modules["sitecustomize"]) is globals():
     # site.py takes this for "there is none", and the import system forgets this module.
     raise ImportError("there is no sitecustomize", name="sitecustomize")

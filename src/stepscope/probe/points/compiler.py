@@ -1,21 +1,68 @@
-"""torch.compile called, a compiled function called, graphs captured."""
+"""torch.compile called, a compiled function called, graphs captured. Dynamo is told to skip our own
+functions, which it would otherwise compile where a graph breaks.
+"""
 
 import functools
 import sys
-from types import FunctionType, MethodType
+from collections.abc import Iterator
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch.compiler import is_compiling
 
 from stepscope.probe.core import Core
-from stepscope.probe.log import COMPILE
 from stepscope.probe.patches import Patches
-from stepscope.probe.points.dynamo import leave_alone
-from stepscope.probe.points.module import compiler_in_use, timed_call
+from stepscope.probe.points.root_model import compiler_in_use, timed_call
+from stepscope.probe.row_log import COMPILE
 
 
-def install(core: Core, patches: Patches) -> None:
+def skip_our_code(eval_frame: Any) -> None:
+    """Have our functions run as they are; `eval_frame` is torch._dynamo's."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith(("stepscope.probe", "stepscope.store", "stepscope.fixes")):
+            for code in _codes(module):
+                eval_frame.skip_code(code)
+
+
+def compile_counters() -> dict[str, Any] | None:
+    """What Dynamo counted: graphs, breaks and their reasons, recompilations; None if it compiled
+    nothing."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    if utils is None or not utils.counters["frames"].get("total", 0):
+        return None
+    counters = utils.counters
+    return {
+        "graphs": int(counters["stats"].get("unique_graphs", 0)),
+        "calls_captured": int(counters["stats"].get("calls_captured", 0)),
+        "graph_breaks": int(sum(counters["graph_break"].values())),
+        "break_reasons": [str(key)[:200] for key in list(counters["graph_break"])[:5]],
+        "recompiles": _recompiles(utils.get_compilation_metrics()),
+        "frames": int(counters["frames"]["total"]),
+    }
+
+
+def _recompiles(metrics: list[Any]) -> int:
+    """Compilations of code that had been compiled before: their ids end in other than /0."""
+    return sum(not str(metric.compile_id).endswith("/0") for metric in metrics)
+
+
+def _codes(module: ModuleType) -> Iterator[CodeType]:
+    for value in list(vars(module).values()):
+        functions = vars(value).values() if isinstance(value, type) else [value]
+        for function in functions:
+            if isinstance(function, FunctionType) and function.__module__ == module.__name__:
+                yield from _nested(function.__code__)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def patch_compile(core: Core, patches: Patches) -> None:
     """Patch torch.compile and the capture of CUDA graphs."""
     original = torch.compile
 
@@ -61,7 +108,7 @@ def watch_dynamo(core: Core, callback: Any) -> None:
         nonlocal late
         if late:
             late = False
-            leave_alone(sys.modules["torch._dynamo.eval_frame"])
+            skip_our_code(sys.modules["torch._dynamo.eval_frame"])
         if begun := core.log.enter(COMPILE):
             open_.append(begun)
 

@@ -1,23 +1,76 @@
-"""Loader created, iterator made, batch waited for."""
+"""Loader created, iterator made, batch waited for, and how many samples a batch holds."""
 
 import functools
 import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from threading import get_ident
 from time import monotonic_ns
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from stepscope.probe.batch import batch_axis, batch_bytes, batch_size
-from stepscope.probe.core import Core
-from stepscope.probe.log import DATA_WAIT, EPOCH_START, LEAVE
+from stepscope.probe.core import Core, drop_caller_frame
 from stepscope.probe.patches import Patches
-from stepscope.probe.points.timing import leave_out
-from stepscope.record.rows import Kind
+from stepscope.probe.row_log import DATA_WAIT, EPOCH_START, LEAVE
+from stepscope.record.row_log import RowKind
+
+_MOST_LEAVES = 32
+_MOST_LOOKS = 512
+
+
+def batch_axis(batch: Any, hint: int | None) -> int:
+    """The dimension that counts samples, seen on a loader's first batch; `hint` is its batch_size.
+
+    1 for time-major batches: no leaf has the hint as its first dimension, all have it as second.
+    """
+    shapes = [leaf.shape for leaf in array_leaves(batch) if len(leaf.shape) > 0]
+    if hint is None or not shapes or any(shape[0] == hint for shape in shapes):
+        return 0
+    return int(all(len(shape) > 1 and shape[1] == hint for shape in shapes))
+
+
+def batch_size(batch: Any, axis: int = 0) -> int:
+    """Samples in a batch: the most common size of that dimension; 0 when nothing tells."""
+    kind = type(batch)
+    if (kind is list or kind is tuple) and batch:  # the usual case: inputs first
+        shape = getattr(batch[0], "shape", None)
+        if shape is not None and len(shape) > axis:
+            other = getattr(batch[-1], "shape", None)
+            if other is None or len(other) <= axis or other[axis] == shape[axis]:
+                return int(shape[axis])
+    shape = getattr(batch, "shape", None)
+    if shape is not None and not isinstance(batch, Mapping):
+        return int(shape[axis]) if len(shape) > axis else 0
+    sizes = [leaf.shape[axis] for leaf in array_leaves(batch) if len(leaf.shape) > axis]
+    if sizes:
+        return int(sizes[0] if len(set(sizes)) == 1 else Counter(sizes).most_common(1)[0][0])
+    return len(batch) if isinstance(batch, list | tuple) else 0
+
+
+def batch_bytes(batch: Any) -> int:
+    """What its tensors and arrays hold, the first few of them."""
+    return sum(int(getattr(leaf, "nbytes", 0) or 0) for leaf in array_leaves(batch))
+
+
+def array_leaves(batch: Any) -> Iterator[Any]:
+    """Tensors and arrays in nested containers, the first few."""
+    todo, found, looked = [batch], 0, 0
+    while todo and found < _MOST_LEAVES and looked < _MOST_LOOKS:
+        looked += 1
+        item = todo.pop(0)
+        if isinstance(item, Mapping):
+            todo.extend(item.values())
+        elif isinstance(item, list | tuple):
+            todo.extend(item[:_MOST_LEAVES])
+        elif getattr(item, "shape", None) is not None:
+            found += 1
+            yield item
+
 
 _MANY = 1000  # events of batches nobody trains on
 
 
-def install(core: Core, patches: Patches) -> None:
+def patch_loaders(core: Core, patches: Patches) -> None:
     """Patch DataLoader and its iterators."""
     from torch.utils.data import dataloader
 
@@ -52,7 +105,7 @@ def install(core: Core, patches: Patches) -> None:
         try:
             iterator = original_iter(self)
         except BaseException as error:
-            leave_out(error)
+            drop_caller_frame(error)
             raise
         finally:
             now = log.leave()
@@ -67,8 +120,8 @@ def install(core: Core, patches: Patches) -> None:
                 core.facts.write("workers", loader=numbers[self], pids=workers)
                 fresh.add(id(iterator))
             axes.pop(id(iterator), None)
-            sizes[id(iterator)] = _batch_size(self)
-            core.end_row(Kind.EPOCH, numbers[self])
+            sizes[id(iterator)] = _configured_batch_size(self)
+            core.end_row(RowKind.EPOCH, numbers[self])
         except Exception as problem:
             core.guard(problem)
         return iterator
@@ -84,7 +137,7 @@ def install(core: Core, patches: Patches) -> None:
         try:
             batch = original_next(self)
         except BaseException as error:
-            leave_out(error)
+            drop_caller_frame(error)
             raise
         finally:
             now = monotonic_ns()
@@ -116,7 +169,7 @@ def install(core: Core, patches: Patches) -> None:
     patches.set(iterator_class, "__next__", wait)
 
 
-def _batch_size(loader: Any) -> int | None:
+def _configured_batch_size(loader: Any) -> int | None:
     if loader.batch_size is not None:
         return int(loader.batch_size)
     size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
@@ -135,7 +188,7 @@ def _arguments(loader: Any, site: int | None) -> dict[str, Any]:
         samples = None
     return {
         "site": site,
-        "batch_size": _batch_size(loader),
+        "batch_size": _configured_batch_size(loader),
         "num_workers": loader.num_workers,
         "pin_memory": loader.pin_memory,
         "prefetch_factor": loader.prefetch_factor,

@@ -1,1 +1,1 @@
-"""What a report says, apart from how it is shown: sections of blocks, the same for every format."""
+"""What a report says, apart from how it is drawn: sections of blocks, the same for every format."""

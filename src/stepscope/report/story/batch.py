@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stepscope.report.batch_rows import failed_words, marks
+from stepscope.report.render.terminal.batch import failure_text, size_marks
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -10,7 +10,7 @@ from stepscope.report.story.blocks import (
     Chart,
     Code,
     Column,
-    Say,
+    Paragraph,
     Section,
     Series,
     Table,
@@ -22,7 +22,7 @@ _MIB = 2.0**-20
 
 def batch_section(document: Document) -> Section:
     """The answer, the curve, and what another size does to training."""
-    blocks: list[Block] = [Say(document["verdict"], strong=True)]
+    blocks: list[Block] = [Paragraph(document["verdict"], strong=True)]
     ran = [row for row in document["curve"] if row["status"] == "ok" and row["samples_per_s"]]
     if len(ran) > 1:
         blocks.append(_throughput(ran))
@@ -30,9 +30,9 @@ def batch_section(document: Document) -> Section:
             blocks.append(_memory(ran))
     blocks.append(_table(document))
     if document["stopped"] is not None:
-        blocks.append(Say(f"Sizes end there: {document['stopped']['words']}."))
+        blocks.append(Paragraph(f"Sizes end there: {document['stopped']['words']}."))
     told = (*document["notes"], *document.get("training", ()))
-    blocks += [Say(f"{words[:1].upper()}{words[1:].rstrip('.')}.") for words in told if words]
+    blocks += [Paragraph(f"{words[:1].upper()}{words[1:].rstrip('.')}.") for words in told if words]
     if document.get("command"):
         blocks.append(Code(document["command"], "sh"))
     return Section("batch", "Batch size", tuple(blocks))
@@ -75,8 +75,8 @@ def _table(document: Document) -> Table:
 
 def _row(document: Document, row: Document) -> tuple[Cell, ...]:
     memory = row["memory_bytes"] * _MIB if row["memory_bytes"] else None
-    told = marks(document, row["batch"])
+    told = size_marks(document, row["batch"])
     if row["status"] != "ok":
-        told = [failed_words(row), *told]
+        told = [failure_text(row), *told]
     figures = (row["samples_per_s"], row["of_best"], row["step_ms"], memory, row["processes"])
     return (row["batch"], *figures, ", ".join(told))

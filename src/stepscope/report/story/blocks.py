@@ -1,6 +1,5 @@
-"""The blocks a report is made of.
-
-They hold values as they are: a renderer escapes strangers' text and writes numbers, at one place.
+"""The blocks a report is made of. They hold values as they are; a renderer escapes text and formats
+numbers.
 """
 
 from collections.abc import Sequence
@@ -11,7 +10,7 @@ Cell = str | float | int | bool | None
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class Paragraph:
     """A sentence or a short paragraph."""
 
     text: str
@@ -163,7 +162,7 @@ class TimelineView:
     """The trace file's name beside the report, for Perfetto; None where there is none."""
 
 
-Block = Say | Missing | Code | Facts | Table | Chart | Card | TimelineView
+Block = Paragraph | Missing | Code | Facts | Table | Chart | Card | TimelineView
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,3 +186,30 @@ class Story:
     sections: tuple[Section, ...]
     kind: str
     """run, trace, tune, bench or comparison."""
+
+
+def table_without_empty_columns(
+    name: str, columns: tuple[Column, ...], rows: tuple[tuple[Cell, ...], ...], title: str
+) -> Table:
+    """A table of the columns of which anything is known."""
+    kept = [
+        at
+        for at in range(len(columns))
+        if any(row[at] is not None and row[at] != "" for row in rows)
+    ]
+    return Table(
+        name,
+        tuple(columns[at] for at in kept),
+        tuple(tuple(row[at] for at in kept) for row in rows),
+        title,
+    )
+
+
+def number_column(name: str, unit: str = "", digits: int = 3) -> Column:
+    """A column of numbers, with so many significant digits."""
+    return Column(name, unit, number=True, digits=digits)
+
+
+def share_column(name: str) -> Column:
+    """A column of shares, 0 to 1, shown in percent."""
+    return Column(name, number=True, percent=True)

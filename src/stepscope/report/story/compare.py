@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from stepscope.compare.work import KERNELS
-from stepscope.report import compare_words as words
-from stepscope.report.names import PHASES
+from stepscope.compare.kernels import KERNELS
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -13,27 +11,148 @@ from stepscope.report.story.blocks import (
     Column,
     Facts,
     Missing,
-    Say,
+    Paragraph,
     Section,
     Series,
     Story,
     Table,
 )
+from stepscope.report.story.phrases import PHASE_NAMES
+from stepscope.report.text import format_bytes, format_number
 
 Document = dict[str, Any]
+_CHIEF = ("GPU", "driver", "processor", "torch", "Python")
+_MOST = 10.0  # beyond, nobody counts
+_STATES = {"identical": "losses identical", "close": "losses match"}
 
 
-def _ms(name: str) -> Column:
+def headline(document: Document) -> str:
+    """`+6.2% per step (5.1–7.4%, 95%)`; of several points that it is one of them."""
+    count = len(document["items"])
+    of = f", one of {count}" if count > 1 else ""
+    return (
+        f"{change_percent(document)} per {document['per']} ({interval_percent(document)}, 95%){of}"
+    )
+
+
+def side_name(side: Document) -> str:
+    """`main`, or `main/1 and 4 more`."""
+    first, *rest = side["names"]
+    return f"{first} and {len(rest)} more" if rest else str(first)
+
+
+def sentence(document: Document) -> str:
+    """The verdict in one sentence."""
+    return f"{document['verdict']}: {headline(document)}"
+
+
+def change_percent(item: Document) -> str:
+    """`+6.2%`: of the time of a step or sample."""
+    return _percent(item["change"])
+
+
+def interval_percent(item: Document) -> str:
+    """`5.1–7.4%`, without signs where both ends have that of the change."""
+    low, high = sorted((item["low"], item["high"]), key=abs)
+    if low * high > 0 and abs(high) <= _MOST:
+        return f"{_size(low).removesuffix('%')}–{_size(high)}"
+    return f"{_percent(item['low'])} to {_percent(item['high'])}"
+
+
+def exit_code_reason(document: Document) -> str:
+    """`limit 5% → exit 1`; what the exit code is, and why."""
+    code, limit = document["exit_code"], document["max_regression"]
+    if limit is None:
+        return f"strict → exit {code}" if document["strict"] else "no limit → exit 0"
+    return f"limit {limit * 100:.3g}% → exit {code}"
+
+
+def speed_change(item: Document) -> str:
+    """`63.1 → 67.0 ms a step, 507 → 477 samples/s`."""
+    told = f"{format_number(item['base_ms'])} → {format_number(item['other_ms'])} ms a step"
+    ours, theirs = item["base_samples_per_s"], item["other_samples_per_s"]
+    return told if not (ours and theirs) else f"{told}, {ours:,.0f} → {theirs:,.0f} samples/s"
+
+
+def short_facts(document: Document) -> list[str]:
+    """`memory +0.4 GiB`, `losses match`, `same GPU, driver, torch`: short, for one line."""
+    found = [text for one in document["amounts"] if (text := amount_change(one))]
+    if text := losses_text(document["losses"]):
+        found.append(text)
+    same = [name for name in _CHIEF if name in document["environment_same"]]
+    return [*found, f"same {', '.join(same)}"] if same else found
+
+
+def amount_change(one: Document) -> str | None:
+    """What changed, and by how much; None where it hardly did."""
+    base, other, name = one["base"], one["other"], one["name"]
+    if abs(other - base) <= 0.01 * max(abs(base), abs(other)):
+        return f"{name} the same" if name == "peak memory" else None
+    if one["unit"] == "bytes":
+        return f"{name} {'−' if other < base else '+'}{format_bytes(abs(other - base))}"
+    if one["unit"] == "share":
+        return f"{name} {base:.0%} → {other:.0%}"
+    unit = f" {one['unit']}" if one["unit"] else ""
+    if not unit:
+        return f"{name} {base:,.0f} → {other:,.0f}"
+    return f"{name} {base:,.3g} → {other:,.3g}{unit}"
+
+
+def losses_text(found: Document | None) -> str | None:
+    """None where neither side computed any."""
+    if found is None:
+        return None
+    if found["state"] != "differ":
+        return _STATES[found["state"]]
+    told = f"losses differ from step {found['step']}"
+    return f"{told}, as they do between runs of one side" if found["control"] == "differ" else told
+
+
+def setting_changes(rows: Sequence[Document]) -> list[str]:
+    """`loader num_workers 4 → 0`."""
+    return [
+        f"{one['what']} {setting_text(one['base'])} → {setting_text(one['other'])}" for one in rows
+    ]
+
+
+def setting_text(one: Any) -> str:
+    """A setting as text."""
+    return "none" if one is None else str(one)
+
+
+def how_to_settle(document: Document) -> str | None:
+    """What would make it clear; None where it is."""
+    if document["verdict"] != "UNCLEAR":
+        return None
+    item = next(one for one in document["items"] if one["verdict"] == "UNCLEAR")
+    few = min(item["base_processes"], item["other_processes"])
+    if document["base"]["kind"] != "run" or few >= 10:
+        return "more processes a side would tell"
+    return f"more runs would tell: stepscope run --repeat {max(3, 2 * few)} … for each side"
+
+
+def _percent(share: float) -> str:
+    sign = "−" if share < 0 else "+"
+    return f"over {sign}{_MOST:,.0%}" if abs(share) > _MOST else f"{sign}{_size(share)}"
+
+
+def _size(share: float) -> str:
+    """Without its sign."""
+    value = min(abs(share), _MOST)
+    return f"{value:.1%}" if value < 1 else f"{value:,.0%}"
+
+
+def _ms_column(name: str) -> Column:
     return Column(name, "ms", number=True)
 
 
-def _percent(name: str) -> Column:
+def _percent_column(name: str) -> Column:
     return Column(name, "%", number=True)
 
 
 def comparison_story(document: Document) -> Story:
     """A whole report from the document of `compare`."""
-    base, other = (words.names(document[side]) for side in ("base", "other"))
+    base, other = (side_name(document[side]) for side in ("base", "other"))
     sections = (
         _verdict(document),
         _step(document),
@@ -42,20 +161,20 @@ def comparison_story(document: Document) -> Story:
     )
     return Story(
         title=f"{other} against {base}",
-        verdict=words.sentence(document),
-        subtitle=f"{document['other']['kind']} · {words.gate(document)}",
+        verdict=sentence(document),
+        subtitle=f"{document['other']['kind']} · {exit_code_reason(document)}",
         sections=tuple(part for part in sections if part.blocks),
         kind="comparison",
     )
 
 
 def _verdict(document: Document) -> Section:
-    blocks: list[Block] = [Say(text, strong=True) for text in document["why"]]
-    if told := words.facts(document):
-        blocks.append(Say(" · ".join(told)))
+    blocks: list[Block] = [Paragraph(text, strong=True) for text in document["why"]]
+    if told := short_facts(document):
+        blocks.append(Paragraph(" · ".join(told)))
     blocks += [_speed_chart(document), _items(document)]
-    notes = [*document["notes"], *filter(None, [words.unclear(document)])]
-    return Section("verdict", "Verdict", (*blocks, *map(Say, notes)))
+    notes = [*document["notes"], *filter(None, [how_to_settle(document)])]
+    return Section("verdict", "Verdict", (*blocks, *map(Paragraph, notes)))
 
 
 def _speed_chart(document: Document) -> Chart:
@@ -70,10 +189,10 @@ def _speed_chart(document: Document) -> Chart:
 
 def _items(document: Document) -> Table:
     columns = (
-        Column("what"), _ms("base"), _ms("other"),
-        _percent("change"), _percent("low"),
-        _percent("high"), Column("verdict"),
-        Column("processes"), _percent("noise floor"),
+        Column("what"), _ms_column("base"), _ms_column("other"),
+        _percent_column("change"), _percent_column("low"),
+        _percent_column("high"), Column("verdict"),
+        Column("processes"), _percent_column("noise floor"),
     )  # fmt: skip
     rows = tuple(
         (
@@ -113,9 +232,9 @@ def _stacked(rows: Sequence[Document]) -> Chart:
 
 def _parts(name: str, first: str, rows: Sequence[Document], title: str) -> Table:
     columns = (
-        Column(first), _ms("base"), _ms("other"), _ms("change"),
-        _percent("share before"),
-        _percent("share after"),
+        Column(first), _ms_column("base"), _ms_column("other"), _ms_column("change"),
+        _percent_column("share before"),
+        _percent_column("share after"),
     )  # fmt: skip
     times, shares = ("base_ms", "other_ms", "delta_ms"), ("base_share", "other_share")
     cells = tuple(
@@ -148,7 +267,7 @@ def _kernels(kernels: Document | None) -> Section:
         missing = Missing("kernels are not compared: one side has no recorded window", how)
         return Section("kernels", "Kernel by kernel", (missing,))
     unit = kernels["unit"]
-    whole = Say(
+    whole = Paragraph(
         f"A typical recorded step has {kernels['base_count']:,} → {kernels['other_count']:,} {unit}"
         f" ({kernels['new']:,} new, {kernels['gone']:,} gone), which take "
         f"{kernels['base_ms']:.4g} → {kernels['other_ms']:.4g} ms. The changes below add up."
@@ -161,8 +280,8 @@ def _kernel_table(kernels: Document) -> Table:
     unit = kernels["unit"]
     launched = unit == KERNELS
     columns = (
-        Column(unit.removesuffix("s")), _ms("difference"), Column("change"),
-        _ms("before"), _ms("after"), Column("count before", number=True),
+        Column(unit.removesuffix("s")), _ms_column("difference"), Column("change"),
+        _ms_column("before"), _ms_column("after"), Column("count before", number=True),
         Column("count after", number=True), Column("phase"),
         *((Column("operator"),) if launched else ()), Column("in"),
     )  # fmt: skip
@@ -181,7 +300,7 @@ def _settings(document: Document) -> Section:
     blocks: list[Block] = []
     for name, title in (("configuration", "Configuration"), ("environment", "Environment")):
         rows = tuple(
-            (one["what"], words.value(one["base"]), words.value(one["other"]))
+            (one["what"], setting_text(one["base"]), setting_text(one["other"]))
             for one in document[name]
         )
         if rows:
@@ -193,4 +312,4 @@ def _settings(document: Document) -> Section:
 
 
 def _name(key: str) -> str:
-    return PHASES.get(key, key.replace("_", " "))
+    return PHASE_NAMES.get(key, key.replace("_", " "))

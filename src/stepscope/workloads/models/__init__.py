@@ -1,1 +1,1 @@
-"""The built-in models."""
+"""The built-in models, and how any model is built."""

@@ -1,16 +1,59 @@
-"""A GPT-2-like decoder with a KV cache.
+"""A GPT-2-like decoder, and its KV cache in memory that is allocated once."""
 
-Training and whole sequences: `model(tokens)` → logits [N, T, V]. Generation:
-`logits, cache = model.prefill(prompt)`, then `logits = model.decode(token, cache)` for each token
-[N, 1]; both give the logits [N, V] of what comes next. Both are calls of the module, so what works
-on module calls works on them. The cache never grows or moves and the place in it is a tensor, so a
-call of `decode` is the same work on the same memory every time.
-"""
+import sys
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from stepscope.workloads.models.kv_cache import KVCache, LayerCache
+
+@dataclass(frozen=True, slots=True)
+class _LayerCache:
+    """One layer's keys and values, each [N, heads, length, width of a head]."""
+
+    keys: Tensor
+    values: Tensor
+
+    def write(self, places: Tensor, key: Tensor, value: Tensor) -> None:
+        """Puts those of some tokens at their places; gradients do not pass through a cache."""
+        self.keys.index_copy_(2, places, key.detach().to(self.keys.dtype))
+        self.values.index_copy_(2, places, value.detach().to(self.values.dtype))
+
+
+@dataclass(frozen=True, slots=True)
+class _KVCache:
+    """All layers', and the place of the next token: an int64 tensor [1] beside them."""
+
+    layers: tuple[_LayerCache, ...]
+    position: Tensor
+
+    @classmethod
+    def empty(
+        cls, layers: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+    ) -> "_KVCache":
+        """For some layers; `shape` is that of one layer's keys."""
+
+        def zeros() -> Tensor:
+            return _fixed(torch.zeros(shape, dtype=dtype, device=device))
+
+        position = _fixed(torch.zeros(1, dtype=torch.int64, device=device))
+        return cls(tuple(_LayerCache(zeros(), zeros()) for _ in range(layers)), position)
+
+    def visible(self) -> Tensor:
+        """Which places the next token may look at: bool [1, length], its own among them."""
+        length = self.layers[0].keys.shape[2]
+        places = torch.arange(length, device=self.position.device)
+        return (places <= self.position)[None]
+
+
+def _fixed(tensor: Tensor) -> Tensor:
+    """Tells a compiler in use that the tensor stays where it is: it records no CUDA graph of a call
+    that writes to its inputs otherwise. A program that compiles nothing is spared its import.
+    """
+    compiler = sys.modules.get("torch._dynamo")
+    if compiler is not None:
+        compiler.mark_static_address(tensor, guard=False)
+    return tensor
 
 
 class Attention(nn.Module):
@@ -23,7 +66,7 @@ class Attention(nn.Module):
         self.c_proj = nn.Linear(width, width)
 
     def forward(
-        self, x: Tensor, places: Tensor, visible: Tensor | None, cache: LayerCache | None
+        self, x: Tensor, places: Tensor, visible: Tensor | None, cache: _LayerCache | None
     ) -> Tensor:
         batch, tokens, width = x.shape
         split = self.c_attn(x).reshape(batch, tokens, 3, self.heads, width // self.heads)
@@ -54,7 +97,7 @@ class Block(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, places: Tensor, visible: Tensor | None, cache: LayerCache | None
+        self, x: Tensor, places: Tensor, visible: Tensor | None, cache: _LayerCache | None
     ) -> Tensor:
         x = x + self.attn(self.ln_1(x), places, visible, cache)
         out: Tensor = x + self.mlp(self.ln_2(x))
@@ -84,7 +127,7 @@ class GPT(nn.Module):
             for last in (block.attn.c_proj, block.mlp[2]):
                 nn.init.normal_(last.weight, std=0.02 / (2 * layers) ** 0.5)
 
-    def forward(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, cache: _KVCache | None = None) -> Tensor:
         """Without a cache, logits of every token. With one, of the last token alone: a single token
         goes on where the cache stands, several are a prompt that begins it anew.
         """
@@ -103,18 +146,18 @@ class GPT(nn.Module):
         last: Tensor = self.lm_head(self.ln_f(x[:, -1]))
         return last
 
-    def generate_cache(self, batch: int, length: int | None = None) -> KVCache:
+    def generate_cache(self, batch: int, length: int | None = None) -> _KVCache:
         """An empty cache for `length` tokens (None: as many as the model has places for)."""
         length = self.positions if length is None else length
         if length > self.positions:
             raise ValueError(f"{length} tokens are more than the model's {self.positions} places")
         table = self.wte.weight
         shape = (batch, self.heads, length, table.shape[1] // self.heads)
-        return KVCache.empty(len(self.h), shape, table.dtype, table.device)
+        return _KVCache.empty(len(self.h), shape, table.dtype, table.device)
 
     def prefill(
-        self, tokens: Tensor, cache: KVCache | None = None, length: int | None = None
-    ) -> tuple[Tensor, KVCache]:
+        self, tokens: Tensor, cache: _KVCache | None = None, length: int | None = None
+    ) -> tuple[Tensor, _KVCache]:
         """Reads a prompt [N, T] into a cache: a new one of `length` tokens unless one is given."""
         if cache is None:
             cache = self.generate_cache(tokens.shape[0], length)
@@ -122,7 +165,7 @@ class GPT(nn.Module):
         logits: Tensor = self(tokens, cache)
         return logits, cache
 
-    def decode(self, token: Tensor, cache: KVCache) -> Tensor:
+    def decode(self, token: Tensor, cache: _KVCache) -> Tensor:
         """Goes on by one token [N, 1]; at most as often as the cache has room."""
         logits: Tensor = self(token, cache)
         return logits

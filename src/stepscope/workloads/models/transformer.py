@@ -1,9 +1,112 @@
-"""An encoder that classifies, over the patches of an image or over characters."""
+"""Transformer encoders: a vision transformer whose parameters are named as timm names them, and a
+classifier over patches or characters.
+"""
 
 import torch
 from torch import Tensor, nn
 
-from stepscope.workloads.models.vit import Block, Patches, squares_of, start
+
+class Attention(nn.Module):
+    """Every token looks at every other."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, tokens, width = x.shape
+        split = self.qkv(x).reshape(batch, tokens, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
+        seen = nn.functional.scaled_dot_product_attention(query, key, value)
+        mixed: Tensor = self.proj(seen.transpose(1, 2).reshape(batch, tokens, width))
+        return mixed
+
+
+class Feedforward(nn.Module):
+    """Two linear layers on each token alone."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, 4 * width)
+        self.act = nn.GELU()
+        self.fc2 = nn.Linear(4 * width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fc2(self.act(self.fc1(x)))
+        return out
+
+
+class _Block(nn.Module):
+    """Attention and feedforward, each normalized before and added to what entered."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=1e-6)
+        self.attn = Attention(width, heads)
+        self.norm2 = nn.LayerNorm(width, eps=1e-6)
+        self.mlp = Feedforward(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.norm1(x))
+        out: Tensor = x + self.mlp(self.norm2(x))
+        return out
+
+
+class _Patches(nn.Module):
+    """Cuts images into squares of `patch` pixels: [N, 3, size, size] → [N, squares, width]."""
+
+    def __init__(self, patch: int, width: int) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, width, patch, patch)
+
+    def forward(self, images: Tensor) -> Tensor:
+        squares: Tensor = self.proj(images).flatten(2).transpose(1, 2)
+        return squares
+
+
+class VisionTransformer(nn.Module):
+    """Images [N, 3, size, size] → logits [N, classes], read from a token of its own."""
+
+    def __init__(self, squares: int, patch: int, width: int, heads: int, classes: int) -> None:
+        super().__init__()
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.pos_embed = nn.Parameter(torch.zeros(1, squares + 1, width))
+        self.patch_embed = _Patches(patch, width)
+        self.blocks = nn.Sequential(*(_Block(width, heads) for _ in range(12)))
+        self.norm = nn.LayerNorm(width, eps=1e-6)
+        self.head = nn.Linear(width, classes)
+        self.apply(init_weights)
+        nn.init.trunc_normal_(self.pos_embed, std=0.02)
+        nn.init.normal_(self.cls_token, std=1e-6)
+
+    def forward(self, images: Tensor) -> Tensor:
+        squares = self.patch_embed(images)
+        first = self.cls_token.expand(squares.shape[0], -1, -1)
+        x = torch.cat((first, squares), dim=1) + self.pos_embed
+        logits: Tensor = self.head(self.norm(self.blocks(x))[:, 0])
+        return logits
+
+
+def init_weights(module: nn.Module) -> None:
+    """Small random weights in linear layers, no bias."""
+    if isinstance(module, nn.Linear):
+        nn.init.trunc_normal_(module.weight, std=0.02)
+        nn.init.zeros_(module.bias)
+
+
+def _squares_of(size: int, patch: int) -> int:
+    """How many patches an image has; its size must be a multiple of theirs."""
+    if size < patch or size % patch:
+        raise ValueError(f"--size {size} is not a multiple of its patches' {patch} pixels")
+    return (size // patch) ** 2
+
+
+def vit_small(size: int, classes: int) -> VisionTransformer:
+    """Twelve blocks of width 384 over patches of 16 pixels."""
+    return VisionTransformer(_squares_of(size, 16), 16, 384, 6, classes)
+
 
 WIDTH, HEADS, LAYERS, PATCH = 256, 4, 6, 4
 
@@ -15,10 +118,10 @@ class Encoder(nn.Module):
         super().__init__()
         self.embed = embed
         self.positions = nn.Parameter(torch.zeros(1, tokens, WIDTH))
-        self.blocks = nn.Sequential(*(Block(WIDTH, HEADS) for _ in range(LAYERS)))
+        self.blocks = nn.Sequential(*(_Block(WIDTH, HEADS) for _ in range(LAYERS)))
         self.norm = nn.LayerNorm(WIDTH)
         self.head = nn.Linear(WIDTH, classes)
-        self.apply(start)
+        self.apply(init_weights)
         nn.init.trunc_normal_(self.positions, std=0.02)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -30,7 +133,7 @@ class Encoder(nn.Module):
 
 def patches(size: int, classes: int) -> Encoder:
     """Over image patches of 4 pixels."""
-    return Encoder(Patches(PATCH, WIDTH), squares_of(size, PATCH), classes)
+    return Encoder(_Patches(PATCH, WIDTH), _squares_of(size, PATCH), classes)
 
 
 def characters(vocabulary: int, length: int, classes: int) -> Encoder:

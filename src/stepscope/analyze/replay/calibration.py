@@ -1,0 +1,245 @@
+"""From recorded to bare host time: what the always-on clocks measured in the window and outside."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepscope.analyze.replay.host_chain import Clocks
+from stepscope.analyze.replay.tasks import BARE_HOST_SHARE
+from stepscope.analyze.run.steps import Rows, Steps, assemble_steps
+from stepscope.record.row_log import STEP_PHASES, RowKind
+from stepscope.record.timeline import Column
+from stepscope.stats.series import Bools, Floats, warmup_length
+
+_LEAST_LEFT = 0.5  # of the time of what recording stretches, whatever it leaves alone
+
+
+def bare_times(duration: Floats, phase: Column, scale: Floats, fixed: Bools) -> Floats:
+    """Recorded stretches as the bare program has them: `scale` of their phase, in each as a whole.
+
+    Those that recording does not stretch (`fixed`) stay as they are, and the others of their phase
+    make up for it, down to half their share.
+    """
+    size = len(scale)
+    whole = np.bincount(phase, duration, size)
+    kept = np.bincount(phase[fixed], duration[fixed], size)
+    rest, aim = whole - kept, scale * whole
+    left = np.maximum(aim - kept, _LEAST_LEFT * scale * rest)
+    others = np.divide(left, rest, out=scale.copy(), where=rest > 0)
+    stays = np.divide(aim - left, kept, out=np.ones(size), where=kept > 0)
+    times: Floats = duration * np.where(fixed, stays[phase], others[phase])
+    return times
+
+
+_BLOCKS = 8
+_NOTABLE = 0.01
+_QUEUED = 0.1
+_COMPUTED = ("forward", "backward", "optimizer")
+_OTHER = STEP_PHASES.index("other")
+_COMPUTES = [STEP_PHASES.index(phase) for phase in _COMPUTED]
+_IS_OTHER = np.arange(len(STEP_PHASES)) == _OTHER
+_FREE = 3  # steps after the last window: the device's queue is empty, and fills again
+_FULL = 0.95  # of the bare step: a device that works for so much of it is what sets its pace
+_ODD = 0.05  # of bare steps, at either end
+_HELD = 0.85  # of the usual host time: a host that needs no more when free is else held up
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """Host time of the bare program over that in the window, by phase, waits left out."""
+
+    factors: Mapping[str, float]
+    uncertainty: Mapping[str, float]
+    """Of each factor, as a share of it: the spread of the steps on both sides."""
+    bare_ms: Mapping[str, float]
+    """Mean host time of a bare step by phase, waits left out."""
+    window_ms: Mapping[str, float]
+    """The same of a step in the window."""
+    step_ms: float
+    """The bare step itself; the replay does not use it, only its error is told by it."""
+    usual_ms: float
+    """The same without the few that took longest or shortest."""
+    steps: int
+    """Bare steps that went into it."""
+    window: int = 0
+    """Whole steps in the window."""
+    outside: float = 0.0
+    """The share of the window's time that the clocks book to no step."""
+    clocks: Clocks = field(default_factory=lambda: Clocks(np.zeros(0), np.zeros(0)))
+    """What they measured in each step of the window."""
+    free_ms: Mapping[str, float] = field(default_factory=dict)
+    """Host time of the phases that compute in the steps right after the windows, when the device's
+    queue is not full yet; empty without a device, or where too few steps follow."""
+    held: bool = False
+    """Whether a full queue holds the host up; `bare_ms` is then of steps in which it did not."""
+    data_wait_low_ms: float = 0.0
+    """What a batch costs the host where it lies ready: the low end of bare data waits."""
+
+    def beside(self, busy_ms: float) -> "Calibration":
+        """The same, knowing how long the device works for a step.
+
+        One that works for all of the bare step holds the host up, in the clocks too: then the
+        steps tell in which it did not, and where there are none, a prior.
+        """
+        if busy_ms < _FULL * self.usual_ms:
+            return self
+        bare, factors = dict(self.bare_ms), dict(self.factors)
+        free = {p: min(bare[p], ms) for p, ms in self.free_ms.items()}
+        if not free or sum(free.values()) > _HELD * sum(bare[p] for p in free):
+            for phase in _COMPUTED:
+                factors[phase] = min(factors[phase], BARE_HOST_SHARE)
+            return replace(self, factors=factors)
+        return replace(self, bare_ms=bare | free, held=True)
+
+    def scale(self, recorded_ms: Floats, queued: Floats | None = None) -> Floats:
+        """What to multiply recorded host time by, phase by phase, to have the bare program's.
+
+        `recorded_ms` is a step's host time as the recording tells it, waits left out. What it has
+        beyond the clocks' own time of a phase is not surely that phase's and is scaled like the
+        whole step; what they book to no step (a new epoch, an evaluation) is left out, and the
+        bare time of phases that it does not show is put into `other`.
+        `queued` is the share of each phase that launches stood at a full queue: the clocks have
+        that in them, in the window and outside, and so know no better than a prior.
+        """
+        bare, slowed, factors = (
+            np.array([table.get(phase, 0.0) for phase in STEP_PHASES])
+            for table in (self.bare_ms, self.window_ms, self.factors)
+        )
+        if queued is not None:
+            factors = np.where(queued > _QUEUED, np.minimum(factors, BARE_HOST_SHARE), factors)
+        whole = float(bare.sum() / slowed.sum()) if slowed.any() else 1.0
+        surely = np.minimum(recorded_ms, slowed) if slowed.any() else recorded_ms
+        aim = factors * surely + whole * (recorded_ms - surely)
+        if self.held:
+            aim[_COMPUTES] = np.minimum(bare, recorded_ms)[_COMPUTES]
+        if self.outside > _NOTABLE:
+            aim[_OTHER] = bare[_OTHER]
+        aim[_OTHER] += bare[(recorded_ms <= 0) & ~_IS_OTHER].sum()
+        scaled: Floats = np.divide(aim, recorded_ms, out=factors, where=recorded_ms > 0)
+        return scaled
+
+    def error(self) -> float:
+        """How far a step of host time alone may lie off, as a share."""
+        off = sum((self.bare_ms[p] * self.uncertainty[p]) ** 2 for p in self.factors)
+        whole = sum(self.bare_ms.values())
+        return float(off**0.5 / whole) if whole else 0.0
+
+
+def calibrate(
+    rows: Rows, start_ns: float, first: int | None = None, use: Callable[[int], Bools] | None = None
+) -> Calibration | None:
+    """From a run's rows; None where no window was recorded, or no step outside it.
+
+    `first` is the number of steps that are warm-up; None: found here. `use` picks, of so many bare
+    steps, those to calibrate by, so that the others can test it; None: all.
+    """
+    steps = assemble_steps(rows, start_ns)
+    window = window_steps(rows, steps)
+    if not window.any():
+        return None
+    if first is None:
+        first = warmup_length(steps.done()[~steps.in_window])
+    bare = (np.arange(len(steps)) >= first) & ~steps.in_window
+    if use is not None:
+        bare[np.flatnonzero(bare)] = use(int(bare.sum()))
+    if not bare.any():
+        return None
+    begun, ended = rows["end_ns"][rows["kind"].astype(int) == RowKind.WINDOW][:2].tolist()
+    stopping = float(rows["observer_ns"][rows["end_ns"] == ended].sum())
+    outside = 1.0 - float(steps.duration[window].sum()) / max(ended - begun - stopping, 1.0)
+    return _from_steps(steps, window, bare, outside)
+
+
+def window_steps(rows: Rows, steps: Steps) -> Bools:
+    """The steps of the first window, the one without stacks."""
+    marks = rows["end_ns"][rows["kind"].astype(int) == RowKind.WINDOW]
+    if len(marks) < 2:
+        return np.zeros(len(steps), bool)
+    inside: Bools = (steps.end > marks[0]) & (steps.end <= marks[1])
+    return inside
+
+
+def read_calibration(
+    folder: Path, run: Mapping[str, Any], use: Callable[[int], Bools] | None = None
+) -> Calibration | None:
+    """That of a run folder; `run` is its run.json."""
+    from stepscope.store.table import read_table
+
+    asked = run.get("options", {}).get("warmup")
+    return calibrate(
+        read_table(folder / "rows.npy"),
+        float(run["run"].get("started_ns") or 0),
+        None if asked is None else int(asked),
+        use,
+    )
+
+
+def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Calibration:
+    factors, uncertainty, means, slowed = {}, {}, {}, {}
+    for phase in STEP_PHASES:
+        without, within = steps.host[phase][bare], steps.host[phase][window]
+        usual, recorded = float(without.mean()), float(within.mean())
+        means[phase], slowed[phase] = usual / 1e6, recorded / 1e6
+        factors[phase] = usual / recorded if recorded > 0 else 1.0
+        uncertainty[phase] = float(np.hypot(_relative_error(without), _relative_error(within)))
+    free: dict[str, float] = {}
+    if np.isfinite(steps.device["forward"]).any():
+        free = _free(steps)
+        _beside_a_device(factors, means, slowed)
+    return Calibration(
+        factors=factors,
+        uncertainty=uncertainty,
+        bare_ms=means,
+        window_ms=slowed,
+        step_ms=steps.mean(bare) / 1e6,
+        usual_ms=_usual(steps.done()[bare]) / 1e6,
+        steps=int(bare.sum()),
+        window=int(window.sum()),
+        outside=outside,
+        free_ms=free,
+        clocks=Clocks(steps.host["forward"][window], steps.host["backward"][window]),
+        data_wait_low_ms=float(np.percentile(steps.host["data_wait"][bare], 10)) / 1e6,
+    )
+
+
+def _usual(times: Floats) -> float:
+    """The mean of all but the twentieth at either end."""
+    ordered = np.sort(times)
+    left_out = round(_ODD * len(times))
+    return float(ordered[left_out : len(times) - left_out].mean())
+
+
+def _free(steps: Steps) -> dict[str, float]:
+    """What phases take right after the last window, in ms; a step at odds with two others is
+    left out. Empty where fewer follow."""
+    recorded = np.flatnonzero(steps.in_window)
+    after = np.arange(len(steps))[int(recorded[-1]) + 1 :][:_FREE]
+    if len(after) < _FREE:
+        return {}
+    return {phase: float(np.median(steps.host[phase][after])) / 1e6 for phase in _COMPUTED}
+
+
+def _beside_a_device(
+    factors: dict[str, float], means: dict[str, float], slowed: dict[str, float]
+) -> None:
+    """Host time next to a device: copies to it contain waiting, and so do launches into a full
+    queue, so copies go by the other phases, and no phase is held to be slower bare."""
+    usual, recorded = (sum(table[p] for p in _COMPUTED) for table in (means, slowed))
+    factors["h2d"] = usual / recorded if recorded > 0 else 1.0
+    for phase in factors:
+        factors[phase] = min(1.0, factors[phase])
+
+
+def _relative_error(values: Floats) -> float:
+    """Of a mean of step times, as a share: from means of consecutive blocks, as noise comes in
+    bursts; from the steps themselves where they are few."""
+    mean = float(values.mean())
+    if len(values) < 2 or mean <= 0:
+        return 0.0
+    blocks = values
+    if len(values) >= 2 * _BLOCKS:
+        blocks = np.array([part.mean() for part in np.array_split(values, _BLOCKS)])
+    return float(blocks.std(ddof=1) / np.sqrt(len(blocks)) / mean)

@@ -1,0 +1,411 @@
+"""Changes to a window's tasks: what a fix removes, shrinks, merges or reorders on host, device and
+loader.
+
+Each function returns a `Change`: tasks in, new tasks out. `model.replay(a, b)` applies `a`, then
+`b`. What a change needs and no recording contains (the launch of a graph, the hand-over of a
+batch) is a prior, given as an argument with its default in `tasks`.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from stepscope.analyze.replay.tasks import (
+    FUSED_STEP_NS,
+    GRAPH_LAUNCH_NS,
+    StretchKind,
+    Tasks,
+    TaskSelector,
+    WaitKind,
+    select_copies,
+    select_host,
+    select_kernels,
+)
+from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.timeline import NOTHING, Column, DeviceKind
+
+Factor = float | Callable[[Tasks], Column]
+"""One for all, or a factor for each of `tasks.work` (`work.event` says which event it was)."""
+_POINTWISE = ("pointwise", "random", "softmax", "normalisation", "layout change", "loss")
+
+
+def scale_kernels(select: TaskSelector, factor: Factor) -> Callable[[Tasks], Tasks]:
+    """The selected kernels take `factor` times as long: other precision, other algorithm.
+
+    Communication is never scaled: its kernels wait for other ranks inside.
+    """
+
+    def change(tasks: Tasks) -> Tasks:
+        work = tasks.work
+        talks = select_kernels("communication")(tasks)
+        times = factor(tasks) if callable(factor) else factor
+        duration = np.where(select(tasks) & ~talks, work.duration * times, work.duration)
+        return replace(tasks, work=replace(work, duration=duration))
+
+    return change
+
+
+def scale_copies(direction: str | None, factor: float) -> Callable[[Tasks], Tasks]:
+    """Copies of one direction ("HtoD", "DtoH"; None: all) take `factor` times as long."""
+    chosen = select_copies(direction)
+
+    def change(tasks: Tasks) -> Tasks:
+        work = tasks.work
+        duration = np.where(chosen(tasks), work.duration * factor, work.duration)
+        return replace(tasks, work=replace(work, duration=duration))
+
+    return change
+
+
+def overlap_copies(direction: str = "HtoD") -> Callable[[Tasks], Tasks]:
+    """Copies run on a stream of their own, a batch ahead: beside compute, as a prefetcher does.
+
+    They need pinned memory for that: combine with `unblock_copies`.
+    """
+    chosen = select_copies(direction)
+
+    def change(tasks: Tasks) -> Tasks:
+        work = tasks.work
+        ours = chosen(tasks)
+        own = int(work.stream.max(initial=0)) + 1
+        after = np.where(ours, NOTHING, work.after)
+        after = np.where((after >= 0) & ours[after], NOTHING, after)
+        stream = np.where(ours, own, work.stream)
+        return replace(tasks, work=replace(work, stream=stream, after=after))
+
+    return change
+
+
+def merge_kernels(select: TaskSelector, keep: Factor | None = None) -> Callable[[Tasks], Tasks]:
+    """Neighbours on a stream that are selected become one kernel, and their launches one.
+
+    It takes as long as the longest of them (each read and wrote all of it once; together once),
+    or as `keep` says: a factor on the sum of their times. The host time of operators whose every
+    kernel was merged into an earlier one goes away, the gap before them included.
+    """
+
+    def change(tasks: Tasks) -> Tasks:
+        work, chain = tasks.work, tasks.host
+        first = _first_of_run(tasks, select(tasks))
+        merged = np.flatnonzero(first >= 0)
+        others = merged[first[merged] != merged]
+        duration = work.duration.copy()
+        if keep is None:
+            np.maximum.at(duration, first[others], work.duration[others])
+        else:
+            times = keep(tasks) if callable(keep) else np.full(len(work), keep)
+            np.add.at(duration, first[others], work.duration[others])
+            heads = np.unique(first[merged])
+            duration[heads] *= times[heads]
+        gone = work.gone.copy()
+        gone[others] = True
+        stays = np.isin(chain.call, work.call[~gone]) | ~np.isin(chain.call, work.call[others])
+        stays |= chain.call == NOTHING
+        return replace(
+            tasks,
+            work=replace(work, duration=duration, gone=gone),
+            host=replace(chain, duration=np.where(stays, chain.duration, 0.0)),
+        )
+
+    return change
+
+
+def fuse_pointwise(*categories: str) -> Callable[[Tasks], Tasks]:
+    """Chains of pointwise kernels (and the like) become one each, as a compiler makes them."""
+    return merge_kernels(select_kernels(*(categories or _POINTWISE)))
+
+
+def _first_of_run(tasks: Tasks, chosen: Column) -> Column:
+    """For each selected piece of work the first of its run of neighbours; NOTHING for others.
+
+    A run ends where the stream, step or phase changes, or the host waits in between.
+    """
+    work, waits = tasks.work, tasks.waits
+    first = np.full(len(work), NOTHING, np.int64)
+    held = np.searchsorted(np.sort(waits.at[~waits.gone]), work.at, "left")
+    for stream in np.unique(work.stream[chosen]).tolist():
+        own = np.flatnonzero((work.stream == stream) & ~work.gone)
+        picked = chosen[own]
+        same = np.ones(len(own), bool)
+        same[:1] = False
+        for column in (work.step, work.phase, held):
+            same[1:] &= column[own][1:] == column[own][:-1]
+        same[1:] &= picked[:-1]
+        heads = np.maximum.accumulate(np.where(same, 0, np.arange(len(own))))
+        first[own] = np.where(picked, own[heads], NOTHING)
+    return first
+
+
+_WORDS = {
+    WaitKind.ITEM: r"^(item|bool|float|int|index|_local_scalar_dense)$",
+    WaitKind.TO_HOST: r"^(cpu|numpy|tolist|to_host|to\('cpu'\)|print)$",
+    WaitKind.TO_DEVICE: r"^(to_device|copy|pageable copy|h2d)$",
+    WaitKind.SHAPE: r"^(shape|nonzero|masked_select|unique|where|mask)$",
+    WaitKind.SYNCHRONIZE: r"^(synchronize|Event\.synchronize|Stream\.synchronize)$",
+    WaitKind.FREE: r"^(free|empty_cache)$",
+    WaitKind.OTHER: r"^other$",
+}
+_COMPUTE = ("forward", "backward", "optimizer")
+
+
+def wait_kind_of(word: str) -> WaitKind | None:
+    """What a word of `show["syncs"]` (or of `Waited`) stands for in a window; None if nothing."""
+    for kind, words in _WORDS.items():
+        if word == kind.name.lower() or re.search(words, word):
+            return kind
+    return None
+
+
+def drop_waits(
+    *kinds: str | WaitKind, places: Iterable[str] | None = None, phase: str | None = None
+) -> Callable[[Tasks], Tasks]:
+    """Synchronisations go away: those of these kinds (`show["syncs"]`'s words; none: all).
+
+    `places` keeps it to lines ("file.py(12)", as text inside a frame's name) where the recording
+    knows lines, which only one with stacks does. What the host did around the wait stays.
+    """
+    asked = {k if isinstance(k, WaitKind) else wait_kind_of(k) for k in kinds}
+    wanted = [int(kind) for kind in asked if kind is not None]
+    lines = None if places is None else tuple(places)
+
+    def change(tasks: Tasks) -> Tasks:
+        waits = tasks.waits
+        drop = np.isin(waits.what, wanted) if kinds else np.ones(len(waits), bool)
+        if phase is not None:
+            drop &= waits.phase == STEP_PHASES.index(phase)
+        if lines is not None:
+            drop &= (waits.place == NOTHING) | _at_lines(tasks, waits.place, lines)
+        return replace(tasks, waits=replace(waits, gone=waits.gone | drop))
+
+    return change
+
+
+def unblock_copies(faster: float = 1.0) -> Callable[[Tasks], Tasks]:
+    """Copies to the device come from pinned memory and do not block the host (`non_blocking`).
+
+    `faster`: how many times faster they then run (measured pinned over pageable rate).
+    """
+
+    def change(tasks: Tasks) -> Tasks:
+        waits, work = tasks.waits, tasks.work
+        gone = waits.gone | (waits.what == WaitKind.TO_DEVICE)
+        ours = select_copies("(?i)HtoD|Host ?-> ?Device")(tasks)
+        duration = np.where(ours, work.duration / faster, work.duration)
+        return replace(
+            tasks, waits=replace(waits, gone=gone), work=replace(work, duration=duration)
+        )
+
+    return change
+
+
+def remove_host(select: TaskSelector, share: float = 1.0) -> Callable[[Tasks], Tasks]:
+    """So much of the selected host time goes away (1: all of it); what it launches stays."""
+    return scale_host(select, 1.0 - share)
+
+
+def scale_host(select: TaskSelector, factor: float) -> Callable[[Tasks], Tasks]:
+    """The selected host time takes `factor` times as long."""
+
+    def change(tasks: Tasks) -> Tasks:
+        chain = tasks.host
+        duration = np.where(select(tasks), chain.duration * factor, chain.duration)
+        return replace(tasks, host=replace(chain, duration=duration))
+
+    return change
+
+
+def drop_host(
+    name: str | None = None, *did: StretchKind, phase: str | None = None
+) -> Callable[[Tasks], Tasks]:
+    """Host time goes away by name (a regular expression, also of the operator around) or kind."""
+
+    def chosen(tasks: Tasks) -> Column:
+        if name is None:
+            return select_host(*did, phase=phase)(tasks)
+        by_name, by_operator = (
+            select_host(*did, phase=phase, name=name),
+            select_host(*did, phase=phase, operator=name),
+        )
+        mask: Column = by_name(tasks) | by_operator(tasks)
+        return mask
+
+    return remove_host(chosen)
+
+
+def drop_launch_cost(
+    *phases: str, launch_ns: float = GRAPH_LAUNCH_NS, keep: float = 0.0
+) -> Callable[[Tasks], Tasks]:
+    """The host's part of these phases (forward, backward, optimizer) becomes one launch a step.
+
+    As a CUDA graph makes it; `keep` is the share of host time that stays (compiled code still
+    launches kernel by kernel). Work stays in order, and so do waits; a phase in which the host has
+    to wait for a result's size stays as it is: no graph can be captured over that.
+    """
+    asked = [STEP_PHASES.index(phase) for phase in phases or _COMPUTE]
+
+    def change(tasks: Tasks) -> Tasks:
+        chain, work, waits = tasks.host, tasks.work, tasks.waits
+        held = waits.phase[~waits.gone & (waits.what == WaitKind.SHAPE)]
+        numbers = [number for number in asked if number not in held]
+        ours = np.isin(chain.phase, numbers)
+        duration = np.where(ours, chain.duration * keep, chain.duration)
+        for step in range(tasks.steps):
+            launch = np.flatnonzero(ours & (chain.step == step))[:1]
+            duration[launch] += launch_ns
+        graph = work.graph | (np.isin(work.phase, numbers) if keep == 0 else False)
+        return replace(
+            tasks, host=replace(chain, duration=duration), work=replace(work, graph=graph)
+        )
+
+    return change
+
+
+def _at_lines(tasks: Tasks, places: Column, lines: tuple[str, ...]) -> Column:
+    passes = np.zeros(len(tasks.names) + 1, bool)
+    for index in np.unique(places[places >= 0]).tolist():
+        passes[index] = any(line in tasks.names[index] for line in lines)
+    return passes[places]
+
+
+def set_workers(count: int, *, prefetch: int | None = None) -> Callable[[Tasks], Tasks]:
+    """So many worker processes make the batches; 0: the host does it itself.
+
+    No change where no loader is known.
+    """
+
+    def change(tasks: Tasks) -> Tasks:
+        loader = tasks.loader
+        if loader is None:
+            return tasks
+        ahead = loader.prefetch if prefetch is None else prefetch
+        return replace(tasks, loader=replace(loader, workers=count, prefetch=ahead))
+
+    return change
+
+
+def _set_prefetch(count: int) -> Callable[[Tasks], Tasks]:
+    """Each worker keeps so many batches ready."""
+
+    def change(tasks: Tasks) -> Tasks:
+        loader = tasks.loader
+        return tasks if loader is None else replace(tasks, loader=replace(loader, prefetch=count))
+
+    return change
+
+
+def scale_batch_time(factor: float) -> Callable[[Tasks], Tasks]:
+    """A batch takes `factor` times as long to make: cached samples, cheaper transforms."""
+
+    def change(tasks: Tasks) -> Tasks:
+        loader = tasks.loader
+        if loader is None:
+            return tasks
+        return replace(tasks, loader=replace(loader, batch_ms=loader.batch_ms * factor))
+
+    return change
+
+
+def recycle_batch_memory() -> Callable[[Tasks], Tasks]:
+    """Workers hand batches over in memory that was used before."""
+
+    def change(tasks: Tasks) -> Tasks:
+        loader = tasks.loader
+        return tasks if loader is None else replace(tasks, loader=replace(loader, recycled=True))
+
+    return change
+
+
+def pin_batches() -> Callable[[Tasks], Tasks]:
+    """A thread takes batches over from workers and pins them."""
+
+    def change(tasks: Tasks) -> Tasks:
+        loader = tasks.loader
+        return tasks if loader is None else replace(tasks, loader=replace(loader, pinned=True))
+
+    return change
+
+
+def scale_phase(
+    phase: str, factor: float, *, on_host: bool = True, on_device: bool = True
+) -> Callable[[Tasks], Tasks]:
+    """All of a phase takes `factor` times as long, on the host, the device or both.
+
+    For "data_wait" that is making and taking batches.
+    """
+    number = STEP_PHASES.index(phase)
+
+    def change(tasks: Tasks) -> Tasks:
+        chain, work = tasks.host, tasks.work
+        mine = (chain.phase == number) & on_host
+        theirs = (work.phase == number) & on_device
+        loader = tasks.loader
+        if loader is not None and phase == "data_wait" and on_host:
+            loader = replace(
+                loader,
+                batch_ms=loader.batch_ms * factor,
+                hand_over_ms=loader.hand_over_ms * factor,
+            )
+        return replace(
+            tasks,
+            host=replace(chain, duration=np.where(mine, chain.duration * factor, chain.duration)),
+            work=replace(work, duration=np.where(theirs, work.duration * factor, work.duration)),
+            loader=loader,
+        )
+
+    return change
+
+
+def _remove_phase(phase: str) -> Callable[[Tasks], Tasks]:
+    """A phase goes away: its host time, its work and its waits."""
+    number = STEP_PHASES.index(phase)
+    scaled = scale_phase(phase, 0.0)
+
+    def change(tasks: Tasks) -> Tasks:
+        tasks = scaled(tasks)
+        work, waits = tasks.work, tasks.waits
+        return replace(
+            tasks,
+            work=replace(work, gone=work.gone | (work.phase == number)),
+            waits=replace(waits, gone=waits.gone | (waits.phase == number)),
+        )
+
+    return change
+
+
+def fuse_optimizer(
+    device_factor: float = 1.0, host_ns: float | None = None
+) -> Callable[[Tasks], Tasks]:
+    """The optimizer becomes one kernel, and its host time that of a few launches.
+
+    `device_factor`: its time over that of the present kernels together (by bytes: the roofline).
+    `host_ns`: the host's part of a step, a prior of `priors` where there is a device. On the CPU
+    pass it: there the work itself is host time.
+    """
+    number = STEP_PHASES.index("optimizer")
+
+    def change(tasks: Tasks) -> Tasks:
+        chain, work = tasks.host, tasks.work
+        ours = (work.phase == number) & (work.kind == DeviceKind.KERNEL) & ~work.gone
+        mine = chain.phase == number
+        duration, gone, left = work.duration.copy(), work.gone.copy(), chain.duration.copy()
+        for step in range(tasks.steps):
+            kernels = np.flatnonzero(ours & (work.step == step))
+            duration[kernels[:1]] = work.duration[kernels].sum() * device_factor
+            gone[kernels[1:]] = True
+            here = mine & (chain.step == step)
+            target = FUSED_STEP_NS if host_ns is None else host_ns
+            total = chain.duration[here].sum()
+            if len(kernels) or host_ns is not None:
+                left[here] *= min(1.0, target / total) if total > 0 else 1.0
+        return replace(
+            tasks,
+            host=replace(chain, duration=left),
+            work=replace(work, duration=duration, gone=gone),
+        )
+
+    return change
+
+
+Change = Callable[[Tasks], Tasks]

@@ -1,0 +1,260 @@
+"""Device work as tasks (what launched it, what it waits for), the host's waits for it, and what a
+stretch costs without the waiting.
+"""
+
+import re
+
+import numpy as np
+
+from stepscope.analyze.replay.host_chain import Chain, StretchLabels
+from stepscope.analyze.replay.tasks import RELEASE_NS, DeviceTasks, WaitKind, WaitTasks
+from stepscope.analyze.timeline.attribution import attribute, event_categories, nearest
+from stepscope.analyze.timeline.dependencies import device_order
+from stepscope.analyze.timeline.names import blocking_calls, is_user_frame, names_match
+from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
+
+
+def device_tasks(
+    timeline: Timeline, chain: Chain, labels: StretchLabels, step: Column
+) -> DeviceTasks:
+    """The work launched within the chain, in that order.
+
+    Work launched before it is left out: replayed again and again, the window leads into itself.
+    Work whose launch was not recorded goes with the work before it on its stream.
+    """
+    device, host = timeline.device, timeline.host
+    index, at = _launched(timeline, chain)
+    order = np.lexsort((index, at))  # device events are ordered by start
+    index, at = index[order], at[order]
+    attribution = attribute(timeline)
+    known = device.launch[index] >= 0
+    own = np.where(known, labels.call[at], NOTHING) if len(index) else at
+    operator = np.append(host.name, np.int32(NOTHING))[attribution.operator[index]]
+    stream = device.stream[index].astype(np.int64)
+    return DeviceTasks(
+        duration=device.duration[index].astype(np.float64),
+        at=at,
+        stream=stream,
+        overlaps=_overlaps(timeline, index, stream),
+        after=_awaited(timeline, chain, index, at, stream),
+        kind=device.kind[index],
+        name=device.name[index],
+        category=event_categories(timeline, attribution)[index],
+        phase=labels.phase[at] if len(index) else attribution.phase[index],
+        operator=operator,
+        call=own,
+        bytes=device.bytes[index],
+        event=index,
+        step=step[at] if len(index) else at,
+        graph=_from_graph(timeline, index),
+        gone=np.zeros(len(index), bool),
+    )
+
+
+def _launched(timeline: Timeline, chain: Chain) -> tuple[Column, Column]:
+    """Indices of the device events launched in the chain, and the stretches that did."""
+    device, host = timeline.device, timeline.host
+    known = np.flatnonzero(device.launch >= 0)
+    call = device.launch[known]
+    begun = host.start[call] if len(host) else call
+    inside = (begun >= chain.start[0]) & (begun < chain.end[-1])
+    known, call = known[inside], call[inside]
+    at = chain.at(host.start[call] + host.duration[call])
+    owned = _last_owned(chain, len(host))[call]
+    at = np.where(owned >= 0, owned, at)
+    lost = np.flatnonzero(device.launch < 0)
+    if not len(lost) or not len(known):
+        return known, at
+    whole = np.append(known, lost)
+    place = np.append(at, np.full(len(lost), NOTHING))
+    order = np.lexsort((whole, device.stream[whole]))
+    whole, place = whole[order], place[order]
+    for first in np.flatnonzero(np.diff(device.stream[whole], prepend=-2)).tolist():
+        if place[first] == NOTHING:
+            place[first] = -2  # before anything known on its stream: not of this window
+    filled = np.maximum.accumulate(np.where(place != NOTHING, np.arange(len(place)), 0))
+    place = place[filled]
+    return whole[place >= 0], place[place >= 0]
+
+
+def _last_owned(chain: Chain, size: int) -> Column:
+    """For each host event the last stretch it owns, NOTHING for those without one."""
+    last = np.full(size, NOTHING, np.int64)
+    owned = np.flatnonzero(chain.owner >= 0)
+    last[chain.owner[owned]] = owned
+    return last
+
+
+def _overlaps(timeline: Timeline, index: Column, stream: Column) -> Column:
+    """How long before the end of the work before it on its stream work began; 0 for most."""
+    device = timeline.device
+    found = np.zeros(len(index), np.float64)
+    for one in np.unique(stream).tolist():
+        own = np.flatnonzero(stream == one)
+        start = device.start[index[own]]
+        ends = np.maximum.accumulate(start + device.duration[index[own]])
+        found[own[1:]] = np.maximum(ends[:-1] - start[1:], 0)
+    return found
+
+
+def _awaited(timeline: Timeline, chain: Chain, index: Column, at: Column, stream: Column) -> Column:
+    """For work that another stream's work had to precede, that work; else NOTHING.
+
+    Told by the profiler's own record of waits where there is one, else as the critical path has
+    it: what visibly held work back after the host had made some stream wait.
+    """
+    after = np.full(len(index), NOTHING, np.int64)
+    if len(np.unique(stream)) < 2:
+        return after
+    told = (timeline.syncs.stream >= 0) & (timeline.syncs.waits_for >= 0)
+    if told.any():
+        return _told(timeline, chain, at, stream, after)
+    order = device_order(timeline, int(chain.start[0]), int(timeline.span[1]))
+    held = np.flatnonzero(order.awaited >= 0)
+    place = np.full(len(timeline.device) + 1, NOTHING, np.int64)
+    place[index] = np.arange(len(index))
+    work, awaited = place[order.index[held]], place[order.index[order.awaited[held]]]
+    known = (work >= 0) & (awaited >= 0) & (awaited < work)
+    after[work[known]] = awaited[known]
+    return after
+
+
+def _told(timeline: Timeline, chain: Chain, at: Column, stream: Column, after: Column) -> Column:
+    """The first work of a stream after the call that made it wait, and what was waited for."""
+    host, syncs = timeline.host, timeline.syncs
+    calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & (host.correlation >= 0))
+    call_of = dict(zip(host.correlation[calls].tolist(), calls.tolist(), strict=True))
+    for n in np.flatnonzero((syncs.stream >= 0) & (syncs.waits_for >= 0)).tolist():
+        call = call_of.get(int(syncs.correlation[n]))
+        if call is None or not chain.start[0] <= host.start[call] < chain.end[-1]:
+            continue
+        place = int(chain.at(host.start[[call]])[0])
+        following = np.flatnonzero((at > place) & (stream == syncs.stream[n]))
+        earlier = np.flatnonzero((at <= place) & (stream == syncs.waits_for[n]))
+        if len(following) and len(earlier):
+            after[following[0]] = max(after[following[0]], earlier[-1])
+    return after
+
+
+def _from_graph(timeline: Timeline, index: Column) -> Column:
+    device, host = timeline.device, timeline.host
+    launch = device.launch[index]
+    graphs = names_match(timeline, host.name, lambda name: "GraphLaunch" in name)
+    found: Column = (device.graph[index] > 0) | (np.append(graphs, False)[launch])
+    return found
+
+
+_BY_OPERATOR = (
+    (WaitKind.ITEM, re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero)$")),
+    (WaitKind.SHAPE, re.compile(r"^aten::(nonzero|masked_select|unique|_unique|unique_dim|bincount"
+                              r"|repeat_interleave)")),
+    (WaitKind.TO_HOST, re.compile(r"^aten::(to|_to_copy|copy_|contiguous)$")),
+)  # fmt: skip
+_LAUNCHES = re.compile(r"LaunchKernel|LaunchCooperative|MemsetAsync|GraphLaunch")
+_MEMORY = re.compile(
+    r"^((cuda|hip)(Malloc|Free|HostAlloc|FreeHost)|cuMem(Create|Map|Unmap|Release|SetAccess|Alloc"
+    r"|Free|HostAlloc))(_v\d+)?$"
+)
+_CALLS_OF_ONE = 4.0  # times the usual launch: beyond, it stood at a full queue
+
+
+def host_waits(
+    timeline: Timeline, chain: Chain, labels: StretchLabels, work: DeviceTasks, step: Column
+) -> WaitTasks:
+    """Blocking calls of the chain. Without a stream's number the whole device is waited for."""
+    host = timeline.host
+    blocking = blocking_calls(timeline)
+    last = np.full(len(host) + 1, NOTHING, np.int64)
+    owned = np.flatnonzero(chain.owner >= 0)
+    last[chain.owner[owned]] = owned
+    inside = last[blocking.events] >= 0
+    calls, uploads = blocking.events[inside], blocking.uploads[inside]
+    at = last[calls]
+    order = np.argsort(at, kind="stable")
+    calls, uploads, at = calls[order], uploads[order], at[order]
+    frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
+    names = np.append(host.name, np.int32(NOTHING))
+    return WaitTasks(
+        at=at,
+        what=_kinds(timeline, calls, uploads),
+        work=_own_copy(timeline, work, calls),
+        stream=_streams(timeline, calls),
+        phase=labels.phase[at],
+        place=names[nearest(host.parent, frames)[calls]],
+        operator=names[labels.operator[at]],
+        step=step[at],
+        gone=np.zeros(len(calls), bool),
+    )
+
+
+def cost_without_waits(timeline: Timeline, chain: Chain, waits: WaitTasks) -> Column:
+    """Each stretch without what it waited: blocking calls, and launches into a full queue."""
+    host, owner = timeline.host, chain.owner
+    duration: Column = chain.duration.astype(np.float64)
+    duration[waits.at] = np.minimum(duration[waits.at], RELEASE_NS)
+    launches = (host.kind == HostKind.RUNTIME) & names_match(timeline, host.name, _LAUNCHES.search)
+    rows = np.flatnonzero((owner >= 0) & launches[owner])
+    for name in np.unique(host.name[owner[rows]]).tolist():
+        own = rows[host.name[owner[rows]] == name]
+        usual = float(np.percentile(duration[own], 25))
+        duration[own[duration[own] > _CALLS_OF_ONE * usual]] = float(np.median(duration[own]))
+    return duration
+
+
+def is_driver_memory_call(timeline: Timeline, chain: Chain) -> Column:
+    """Which stretches are the driver's own long work, getting or giving back memory: recording
+    adds microseconds to such a call, not a share of it."""
+    host, owner = timeline.host, chain.owner
+    calls = (host.kind == HostKind.RUNTIME) & names_match(timeline, host.name, _MEMORY.search)
+    mask: Column = np.append(calls, False)[owner]
+    return mask
+
+
+def queued_shares(chain: Chain, labels: StretchLabels, waits: WaitTasks, own: Column) -> Column:
+    """Of each phase's recorded host time, the share that launches stood at a full queue."""
+    whole = np.bincount(labels.phase, chain.duration, len(STEP_PHASES))
+    lost = chain.duration - own
+    lost[waits.at] = 0.0
+    stood = np.bincount(labels.phase, lost, len(STEP_PHASES))
+    shares: Column = np.divide(stood, whole, out=np.zeros(len(whole)), where=whole > 0)
+    return shares
+
+
+def _kinds(timeline: Timeline, calls: Column, uploads: Column) -> Column:
+    host = timeline.host
+    what = np.full(len(calls), WaitKind.OTHER, np.uint8)
+    named = host.name[calls]
+    what[names_match(timeline, named, lambda n: "Synchronize" in n)] = WaitKind.SYNCHRONIZE
+    inside = nearest(host.parent, host.kind == HostKind.OPERATOR)[host.parent[calls]] != NOTHING
+    what[inside] = WaitKind.OTHER
+    for kind, pattern in reversed(_BY_OPERATOR):
+        marked = (host.kind == HostKind.OPERATOR) & names_match(timeline, host.name, pattern.search)
+        what[nearest(host.parent, marked)[calls] != NOTHING] = kind
+    what[uploads] = WaitKind.TO_DEVICE
+    what[names_match(timeline, named, lambda n: "Free" in n)] = WaitKind.FREE
+    return what
+
+
+def _own_copy(timeline: Timeline, work: DeviceTasks, calls: Column) -> Column:
+    """The copy that a call made and waits for, NOTHING for plain synchronisations."""
+    found = np.full(len(timeline.host) + 1, NOTHING, np.int64)
+    copies = np.flatnonzero(work.kind == DeviceKind.COPY)
+    found[timeline.device.launch[work.event[copies]]] = copies
+    found[-1] = NOTHING
+    return found[calls]
+
+
+def _streams(timeline: Timeline, calls: Column) -> Column:
+    syncs, host = timeline.syncs, timeline.host
+    known = np.flatnonzero(
+        (syncs.correlation >= 0) & ((syncs.stream >= 0) | (syncs.waits_for >= 0))
+    )
+    told = {
+        int(syncs.correlation[n]): int(
+            syncs.stream[n] if syncs.stream[n] >= 0 else syncs.waits_for[n]
+        )
+        for n in known.tolist()
+    }
+    numbers = (told.get(number, NOTHING) for number in host.correlation[calls].tolist())
+    return np.fromiter(numbers, np.int64, len(calls))

@@ -1,0 +1,299 @@
+"""The host chain: threads that take turns as one row of stretches, gaps included, and the phase of
+each stretch as the always-on clocks divide a step.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from stepscope.analyze.timeline.attribution import (
+    BACKWARD,
+    DATA_WAIT,
+    FORWARD,
+    H2D,
+    OPTIMIZER,
+    OTHER,
+    is_operator,
+    nearest,
+)
+from stepscope.analyze.timeline.dependencies import device_order, find_thread_waits
+from stepscope.analyze.timeline.host_threads import (
+    ByThread,
+    backward_threads,
+    cut_stretches,
+    stretches_within,
+)
+from stepscope.analyze.timeline.intervals import Spans
+from stepscope.analyze.timeline.names import names_match, read_copy_name
+from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Stretches in order; each begins where the one before it ends."""
+
+    start: Column
+    end: Column
+    owner: Column  # the innermost host event, NOTHING between events
+    thread: Column
+    main: int
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def duration(self) -> Column:
+        return self.end - self.start
+
+    def at(self, times: Column) -> Column:
+        """The stretch that each time lies in."""
+        found: Column = np.searchsorted(self.start, times, "right") - 1
+        return np.clip(found, 0, max(len(self) - 1, 0))
+
+    def cut(self, times: Column) -> "Chain":
+        """The same chain with stretches that begin at these times too."""
+        times = np.unique(times[(times > self.start[0]) & (times < self.end[-1])])
+        start = np.union1d(self.start, times)
+        row = self.at(start)
+        end = np.append(start[1:], self.end[-1])
+        return Chain(start, end, self.owner[row], self.thread[row], self.main)
+
+
+def host_chain(timeline: Timeline, start_ns: int, end_ns: int) -> Chain | None:
+    """What drove the program between two times: the main thread, and while it stood still the
+    thread that worked for it (autograd's). None where no host event was recorded.
+    """
+    waits = find_thread_waits(timeline, device_order(timeline, start_ns, end_ns))
+    if waits.main == NOTHING:
+        return None
+    turns = _turns(waits.main, waits.handovers, start_ns, end_ns)
+    events, parts = ByThread(timeline), []
+    for thread in sorted({thread for _, _, thread in turns}):
+        own = np.array([(begin, end) for begin, end, t in turns if t == thread], np.int64)
+        whole = cut_stretches(timeline.host, events.rows(thread), int(own[0, 0]), int(own[-1, 1]))
+        begin, end, owner = stretches_within(whole, own[:, 0], own[:, 1])
+        parts.append((begin, end, owner, np.full(len(begin), thread)))
+    starts, ends, owners, threads = (np.concatenate(part) for part in zip(*parts, strict=True))
+    order = np.argsort(starts, kind="stable")
+    return Chain(starts[order], ends[order], owners[order], threads[order], waits.main)
+
+
+def _turns(
+    main: int, handovers: dict[int, Spans], start_ns: int, end_ns: int
+) -> list[tuple[int, int, int]]:
+    """(start, end, thread) that tile the time; of several at work the first to begin has it."""
+    spans = [
+        (max(begin, start_ns), min(end, end_ns), thread)
+        for thread, own in handovers.items()
+        for begin, end in zip(own.start.tolist(), own.end.tolist(), strict=True)
+    ]
+    turns: list[tuple[int, int, int]] = []
+    now = start_ns
+    for begin, end, thread in sorted(spans):
+        begin = max(begin, now)
+        if end <= begin:
+            continue
+        if begin > now:
+            turns.append((now, begin, main))
+        turns.append((begin, end, thread))
+        now = end
+    if now < end_ns:
+        turns.append((now, end_ns, main))
+    return turns
+
+
+_UNKNOWN_PHASE = 255
+"""A phase not told yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What the always-on clocks measured in each step of the window, in ns."""
+
+    forward: Column
+    backward: Column
+
+    def of(self, steps: int) -> "Clocks | None":
+        """For so many steps: these, or their mean where their number differs; None without any."""
+        if not len(self.forward):
+            return None
+        if len(self.forward) == steps:
+            return self
+        return Clocks(np.full(steps, self.forward.mean()), np.full(steps, self.backward.mean()))
+
+
+def _mark_forward(
+    phase: Column, call: Column, chain: Chain, step: Column, clocks: Clocks | None, cuts: list[int]
+) -> None:
+    """The stretch before each backward (before the end of a step without one).
+
+    The clocks tell how long it is, and by how much backward began before its first node.
+    """
+    for number in range(int(step.max(initial=-1)) + 1):
+        own = np.flatnonzero(step == number)
+        if clocks is not None:
+            known = float(chain.duration[own[phase[own] == BACKWARD]].sum())
+            if known:
+                _take(phase, own, chain, clocks.backward[number] - known, BACKWARD, cuts)
+            _take(phase, own, chain, clocks.forward[number], FORWARD, cuts)
+            continue
+        for rows in _runs(phase, own):
+            begun = np.flatnonzero(call[rows] != NOTHING)
+            phase[rows[begun[0] :] if len(begun) else rows[:0]] = FORWARD
+
+
+def _take(
+    phase: Column, own: Column, chain: Chain, budget: float, kind: int, cuts: list[int]
+) -> None:
+    """Mark so much of the unknown time just before the backwards of a step, shared by length."""
+    runs = _runs(phase, own)
+    total = sum(float(chain.duration[rows].sum()) for rows in runs)
+    for rows in runs:
+        duration = chain.duration[rows]
+        share = budget * float(duration.sum()) / total if total else 0.0
+        from_end = np.cumsum(duration[::-1])[::-1]
+        phase[rows[from_end - duration / 2 <= share]] = kind
+        across = rows[(from_end > share) & (from_end - duration < share)]
+        left = share - (from_end - duration)[(from_end > share) & (from_end - duration < share)]
+        cuts.extend((chain.end[across] - left).astype(np.int64).tolist())
+
+
+def _runs(phase: Column, own: Column) -> list[Column]:
+    """The unknown stretches before each backward of a step."""
+    return [own[_run(phase[own], end)] for end in _ends_of_forward(phase[own])]
+
+
+def _ends_of_forward(phase: Column) -> list[int]:
+    """Where, within a step, backwards begin that something unknown comes before."""
+    begins = np.flatnonzero(
+        (phase == BACKWARD) & (np.append(_UNKNOWN_PHASE, phase[:-1]) != BACKWARD)
+    )
+    return begins.tolist() if len(begins) else [len(phase)]
+
+
+def _run(phase: Column, end: int) -> Column:
+    """The unknown stretches before `end` back to the last backward; other phases are jumped."""
+    earlier = np.flatnonzero(phase[:end] == BACKWARD)
+    first = int(earlier[-1]) + 1 if len(earlier) else 0
+    found: Column = first + np.flatnonzero(phase[first:end] == _UNKNOWN_PHASE)
+    return found
+
+
+_NODE = "autograd::engine::evaluate_function"
+_OPTIMIZES = re.compile(r"Optimizer\.(step|zero_grad)#")
+
+
+@dataclass(frozen=True, slots=True)
+class StretchLabels:
+    """One entry a stretch."""
+
+    phase: Column  # uint8, into STEP_PHASES
+    operator: Column  # int32, host event: the innermost operator; NOTHING
+    call: Column  # int32, host event: the outermost operator or node of autograd; NOTHING
+
+
+def label_stretches(
+    timeline: Timeline,
+    chain: Chain,
+    step: Column,
+    clocks: Clocks | None,
+    cuts: list[int] | None = None,
+) -> StretchLabels:
+    """`step` is that of each stretch; `clocks` are the always-on ones, of each step in ns.
+
+    None: forward begins with the first operator before a backward. `cuts` collects the times at
+    which, by the clocks, a phase begins inside a stretch.
+    """
+    host, owner = timeline.host, chain.owner
+    operators = is_operator(timeline)
+    nodes = names_match(timeline, host.name, lambda n: n.startswith(_NODE))
+    innermost = nearest(host.parent, operators)
+    marked = operators | nodes
+    around = nearest(host.parent, marked)
+    outermost = marked & (around[host.parent] == NOTHING)
+    call = nearest(host.parent, outermost)[owner]
+    phase = _known(timeline, chain, call, nodes)
+    _end_optimizers(phase, call, step)
+    _fill_backward(phase, call)
+    _open_closures(timeline, chain, phase)
+    _mark_forward(phase, call, chain, step, clocks, [] if cuts is None else cuts)
+    phase[phase == _UNKNOWN_PHASE] = OTHER
+    return StretchLabels(phase, innermost[owner], _with_gaps(call, phase, step))
+
+
+def _known(timeline: Timeline, chain: Chain, call: Column, nodes: Column) -> Column:
+    """What marks and operators tell by themselves."""
+    host, owner = timeline.host, chain.owner
+    phase = np.full(len(chain), _UNKNOWN_PHASE, np.uint8)
+    loads = names_match(timeline, host.name, lambda n: n.startswith("enumerate(DataLoader)"))
+    optimizes = names_match(timeline, host.name, _OPTIMIZES.match)
+    uploads = call[np.isin(owner, _upload_calls(timeline))]
+    phase[(call != NOTHING) & np.isin(call, uploads)] = H2D
+    phase[nearest(host.parent, optimizes)[owner] != NOTHING] = OPTIMIZER
+    phase[nearest(host.parent, loads)[owner] != NOTHING] = DATA_WAIT
+    servant = backward_threads(timeline)[chain.thread] & (chain.thread != chain.main)
+    phase[(nearest(host.parent, nodes)[owner] != NOTHING) | servant] = BACKWARD
+    return phase
+
+
+def _upload_calls(timeline: Timeline) -> Column:
+    device = timeline.device
+    copies = np.flatnonzero((device.kind == DeviceKind.COPY) & (device.launch >= 0))
+    named = names_match(timeline, device.name[copies], lambda n: read_copy_name(n)[0] == "HtoD")
+    return device.launch[copies[named]]
+
+
+def _end_optimizers(phase: Column, call: Column, step: Column) -> None:
+    """A step ends inside its optimizer's mark: what is left of it begins the next step."""
+    for number in range(1, int(step.max(initial=-1)) + 1):
+        own = np.flatnonzero(step == number)
+        rest = (phase[own] != OPTIMIZER) | (call[own] != NOTHING)
+        tail = own[: int(np.argmax(rest))] if rest.any() else own[:0]
+        phase[tail] = OTHER
+
+
+def _fill_backward(phase: Column, call: Column) -> None:
+    """Gaps between two nodes of autograd are backward; what follows it up to the optimizer's step
+    and computes (clipping gradients) is the optimizer's."""
+    spoken = np.flatnonzero((phase != _UNKNOWN_PHASE) | (call != NOTHING))
+    if not len(spoken):
+        return
+    before = np.searchsorted(spoken, np.arange(len(phase)), "right") - 1
+    last = phase[spoken[np.maximum(before, 0)]]
+    following = phase[spoken[np.minimum(before + 1, len(spoken) - 1)]]
+    gap = (phase == _UNKNOWN_PHASE) & (call == NOTHING)
+    phase[gap & (last == BACKWARD) & (following == BACKWARD)] = BACKWARD
+    known = np.flatnonzero(phase != _UNKNOWN_PHASE)
+    if not len(known):
+        return
+    before = np.searchsorted(known, np.arange(len(phase)), "right") - 1
+    last = phase[known[np.maximum(before, 0)]]
+    following = phase[known[np.minimum(before + 1, len(known) - 1)]]
+    clips = (phase == _UNKNOWN_PHASE) & (call != NOTHING) & (before >= 0)
+    phase[clips & (last == BACKWARD) & (following == OPTIMIZER)] = OPTIMIZER
+
+
+def _open_closures(timeline: Timeline, chain: Chain, phase: Column) -> None:
+    """Where an optimizer calls a closure, forward lies inside its step, before the backward."""
+    host = timeline.host
+    steps = names_match(timeline, host.name, lambda n: n.startswith("Optimizer.step#"))
+    for event in np.flatnonzero(steps & (host.kind == HostKind.ANNOTATION)).tolist():
+        first, last = chain.at(
+            np.array([host.start[event], host.start[event] + host.duration[event]])
+        )
+        inside = first + np.flatnonzero(phase[first : last + 1] == BACKWARD)
+        if len(inside):
+            part = phase[first : inside[-1] + 1]
+            part[part == OPTIMIZER] = _UNKNOWN_PHASE
+
+
+def _with_gaps(call: Column, phase: Column, step: Column) -> Column:
+    """A gap belongs to the call after it in the same phase and step: Python on its way there."""
+    called = np.flatnonzero(call != NOTHING)
+    if not len(called):
+        return call
+    found = np.searchsorted(called, np.arange(len(call)), "left")
+    following = called[np.minimum(found, len(called) - 1)]
+    near = (found < len(called)) & (phase[following] == phase) & (step[following] == step)
+    return np.where((call == NOTHING) & near, call[following], call)

@@ -1,0 +1,268 @@
+"""A window, of a run or of a trace alone, as a model: build once, replay with any changes."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepscope.analyze.replay.calibration import Calibration, bare_times, read_calibration
+from stepscope.analyze.replay.device_tasks import (
+    cost_without_waits,
+    device_tasks,
+    host_waits,
+    is_driver_memory_call,
+    queued_shares,
+)
+from stepscope.analyze.replay.host_chain import Chain, StretchLabels, host_chain, label_stretches
+from stepscope.analyze.replay.simulator import ReplayedStep, replay_tasks
+from stepscope.analyze.replay.tasks import (
+    MOST_HAND_OVER_MS,
+    HostTasks,
+    LoaderQueue,
+    StretchKind,
+    Tasks,
+)
+from stepscope.analyze.run.data_pipeline import PipelineSource, read_pipeline
+from stepscope.analyze.timeline.names import names_match
+from stepscope.analyze.timeline.steps import RecordedStep, find_steps
+from stepscope.record.errors import StepscopeError
+from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
+from stepscope.store.folder import read_run
+from stepscope.store.json_lines import read_facts
+from stepscope.trace.kineto.read import read_kineto
+
+_DATA_WAIT = STEP_PHASES.index("data_wait")
+_MODEL_ERROR = 0.02  # of a step whose every cost is known: what the replay itself leaves out
+_UNCALIBRATED = 0.25  # of a bare trace: how far recording may have slowed the host
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A window that can be replayed."""
+
+    tasks: Tasks
+    unchanged: ReplayedStep
+    error: float
+    """How far `step_ms` may lie from the bare step, as a share."""
+    calibrated: bool
+    """Whether times are those of the bare program; else they are as recorded."""
+
+    @property
+    def step_ms(self) -> float:
+        """The unchanged replay."""
+        return self.unchanged.step_ms
+
+    def changed(self, *changes: Callable[[Tasks], Tasks]) -> Tasks:
+        """The tasks with changes, one after the other."""
+        tasks = self.tasks
+        for change in changes:
+            tasks = change(tasks)
+        return tasks
+
+    def fed_by(self, loader: LoaderQueue) -> "_Model":
+        """The same window with batches from a loader that became known later."""
+        tasks = with_loader(self.tasks, loader)
+        return replace(self, tasks=tasks, unchanged=replay_tasks(tasks))
+
+    def replay(self, *changes: Callable[[Tasks], Tasks]) -> ReplayedStep:
+        """The step with changes."""
+        return replay_tasks(self.changed(*changes))
+
+
+def build_model(
+    timeline: Timeline,
+    steps: list[RecordedStep],
+    calibration: Calibration | None = None,
+    loader: LoaderQueue | None = None,
+) -> _Model | None:
+    """The model of some steps of a recording; None where the host was not recorded in them.
+
+    Without a calibration times are as recorded; without a loader data_wait is plain host time.
+    """
+    if calibration is not None and calibration.window:
+        steps = steps[: calibration.window]  # a program that ends in its window leaves half a step
+    chain = host_chain(timeline, steps[0].start_ns, _host_end(timeline, steps))
+    if chain is None or not len(chain):
+        return None
+    tasks = with_loader(_tasks(timeline, steps, chain, calibration), loader)
+    unchanged = replay_tasks(tasks)
+    if unchanged.step_ms <= 0:
+        return None
+    doubt = _UNCALIBRATED if calibration is None else calibration.error()
+    return _Model(tasks, unchanged, float(np.hypot(_MODEL_ERROR, doubt)), calibration is not None)
+
+
+def with_loader(tasks: Tasks, loader: LoaderQueue | None) -> Tasks:
+    """Tasks whose batches come from a loader; as they are where none are taken or none is known."""
+    if loader is None or not len(tasks.fetches):
+        return tasks
+    host = tasks.host
+    duration = np.where(host.phase == _DATA_WAIT, 0.0, host.duration)
+    known = loader.workers if loader.measured is None else loader.measured
+    return replace(
+        tasks, host=replace(host, duration=duration), loader=replace(loader, measured=known)
+    )
+
+
+def _tasks(
+    timeline: Timeline, steps: list[RecordedStep], chain: Chain, calibration: Calibration | None
+) -> Tasks:
+    starts = np.array([step.start_ns for step in steps], np.int64)
+    clocks = None if calibration is None else calibration.clocks.of(len(steps))
+    for _ in range(2 if clocks is not None else 0):  # forward ends where backward is cut to begin
+        cuts: list[int] = []
+        label_stretches(timeline, chain, _steps_of(chain, starts), clocks, cuts)
+        chain = chain.cut(np.array(cuts, np.int64))
+    step = _steps_of(chain, starts)
+    labels = label_stretches(timeline, chain, step, clocks)
+    work = device_tasks(timeline, chain, labels, step)
+    waits = host_waits(timeline, chain, labels, work, step)
+    duration = cost_without_waits(timeline, chain, waits)
+    if calibration is not None:
+        recorded = np.bincount(labels.phase, duration, len(STEP_PHASES)) / len(steps) / 1e6
+        queued = queued_shares(chain, labels, waits, duration)
+        if len(waits) < len(steps):  # nothing else keeps the host from running ahead
+            calibration = calibration.beside(float(work.duration.sum()) / len(steps) / 1e6)
+        scale = calibration.scale(recorded, queued)
+        duration = bare_times(duration, labels.phase, scale, is_driver_memory_call(timeline, chain))
+    return Tasks(
+        names=timeline.names,
+        host=_host(timeline, chain, labels, duration, step),
+        work=work,
+        waits=waits,
+        fetches=_fetches(timeline, chain, labels),
+        steps=len(steps),
+    )
+
+
+def _steps_of(chain: Chain, starts: Column) -> Column:
+    step: Column = np.searchsorted(starts, chain.start, "right") - 1
+    return step
+
+
+def _host(
+    timeline: Timeline, chain: Chain, labels: StretchLabels, duration: Column, step: Column
+) -> HostTasks:
+    host = timeline.host
+    names = np.append(host.name, np.int32(NOTHING))
+    kinds = np.append(host.kind, np.uint8(StretchKind.GAP))
+    marks = names_match(timeline, host.name, lambda name: name.startswith("ProfilerStep"))
+    inside = ~np.append(marks, True)[chain.owner]
+    return HostTasks(
+        duration=duration,
+        did=np.where(inside, kinds[chain.owner], np.uint8(StretchKind.GAP)),
+        phase=labels.phase,
+        name=np.where(inside, names[chain.owner], NOTHING),
+        operator=names[labels.operator],
+        call=labels.call,
+        step=step,
+    )
+
+
+def _fetches(timeline: Timeline, chain: Chain, labels: StretchLabels) -> Column:
+    """The last stretch of each range in which a loader was asked for a batch."""
+    host = timeline.host
+    loads = names_match(timeline, host.name, lambda n: n.startswith("enumerate(DataLoader)"))
+    asked = np.flatnonzero(loads & (host.kind == HostKind.ANNOTATION))
+    begun = host.start[asked]
+    asked = asked[(begun >= chain.start[0]) & (begun < chain.end[-1])]
+    places = chain.at(host.start[asked] + host.duration[asked] - 1)
+    return np.unique(places[labels.phase[places] == _DATA_WAIT])
+
+
+def _host_end(timeline: Timeline, steps: list[RecordedStep]) -> int:
+    """Where the host had ended the last step: one told by its optimizer may go on on the device."""
+    host, end = timeline.host, steps[-1].end_ns
+    marks = names_match(timeline, host.name, lambda name: name.startswith("Optimizer.step#"))
+    inside = np.flatnonzero(marks & (host.start < end))
+    if steps[-1].name.startswith("step ") and len(inside):
+        last = int((host.start[inside] + host.duration[inside]).max())
+        return min(end, max(last, steps[-1].start_ns + 1))
+    return end
+
+
+_CPU_BOUND_SHARE = (
+    0.7  # of making a batch: the rest is then rather waiting for a core that others have
+)
+
+
+def model_of_run(
+    folder: Path, timeline: Timeline | None = None, calibrated: Calibration | None = None
+) -> _Model | None:
+    """None where no window was recorded, or it cannot be read.
+
+    `timeline` is the window's, where it is at hand already; `calibrated` the run's own calibration
+    unless given.
+    """
+    if timeline is None:
+        try:
+            timeline = read_kineto(folder / "window.pt.trace.json.gz", processes=1)
+        except StepscopeError:
+            return None
+    run = read_run(folder)
+    calibrated = calibrated or read_calibration(folder, run)
+    facts = read_facts(folder / "facts.jsonl")
+    steps = find_steps(timeline).steps
+    model = build_model(timeline, steps, calibrated)
+    if model is None or calibrated is None or not len(model.tasks.fetches):
+        return model
+    batches = len(model.tasks.fetches) / model.tasks.steps
+    loader = run_loader(facts, read_pipeline(folder), run, calibrated, batches)
+    return model if loader is None else model.fed_by(loader)
+
+
+def model_of_trace(timeline: Timeline) -> _Model | None:
+    """The model of a recording alone: of the recorded step, not of the bare one."""
+    return build_model(timeline, find_steps(timeline).steps)
+
+
+def run_loader(
+    facts: Mapping[str, list[dict[str, Any]]],
+    sources: list[PipelineSource],
+    run: Mapping[str, Any],
+    clocks: Calibration,
+    batches: float,
+) -> LoaderQueue | None:
+    """The run's busiest loader; None where it has none. `batches` is how many a step takes."""
+    if not facts["loader"] or batches <= 0:
+        return None
+    workers = max(int(fact["num_workers"] or 0) for fact in facts["loader"])
+    ahead = max(int(fact["prefetch_factor"] or 2) for fact in facts["loader"])
+    waited = clocks.bare_ms["data_wait"] / batches
+    cores = float(run.get("machine", {}).get("cpu", {}).get("usable_cores") or 1)
+    loader = LoaderQueue(
+        waited,
+        workers,
+        cores,
+        _host_cores(facts, cores),
+        ahead,
+        processor=_processor_share(sources),
+        batch_mb=max((fact["bytes"] for fact in facts.get("batch", ())), default=0) / 1e6,
+        measured=workers,
+    )
+    if not workers:
+        return loader
+    ready = min(clocks.data_wait_low_ms / batches, waited, MOST_HAND_OVER_MS)
+    made = sources[0].ms_per_batch if sources else 0.0
+    host = sum(ms for phase, ms in clocks.bare_ms.items() if phase != "data_wait") / batches
+    behind = max(0.0, made / workers - host - ready)  # what the workers' pace explains
+    late = max(0.0, waited - ready - behind)
+    return replace(loader, batch_ms=made, hand_over_ms=ready, late_ms=late)
+
+
+def _processor_share(sources: list[PipelineSource]) -> float:
+    """The share of making a batch that a core works; 1 where only others' work was waited for."""
+    share = sources[0].processor_share if sources else None
+    return 1.0 if share is None or share > _CPU_BOUND_SHARE else share
+
+
+def _host_cores(facts: Mapping[str, list[dict[str, Any]]], cores: float) -> float:
+    """The host's threads, for a program that computes on the CPU; else 1."""
+    latest = facts["config"][-1] if facts["config"] else {}
+    on = {d.split(":")[0] for model in latest.get("models", ()) for d in model["devices"]}
+    if on - {"cpu"}:
+        return 1.0
+    return min(cores, float((latest.get("switches") or {}).get("threads") or 1))

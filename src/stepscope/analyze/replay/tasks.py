@@ -1,0 +1,257 @@
+"""What a replay works on: the window's host chain, device work, waits and batches as columns, how
+to select some of them, and the costs that no recording contains.
+
+Only durations and order are here, never when anything happened. Times are nanoseconds; of the
+bare program where there is a calibration. A change makes new columns and leaves these alone;
+positions never move, what is taken away is marked `gone` or lasts 0.
+
+The priors are nanoseconds unless named, seen on an H200 under CUDA 13; a prediction that rests
+on one says so.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+from stepscope.analyze.timeline.attribution import CATEGORIES
+from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.timeline import Column, DeviceKind
+
+GRAPH_LAUNCH_NS = 12_000.0
+"""The host's part of launching a CUDA graph."""
+LAUNCH_NS = 6_000.0
+"""The host's part of one launch from compiled code."""
+FUSED_STEP_NS = 250_000.0
+"""The host's part of a fused optimizer's step: gathering its tensors and a few launches."""
+LATENCY_NS = 1_500.0
+"""From the launching call's end until an idle device begins."""
+BETWEEN_NS = 1_000.0
+"""From the end of one piece of work until the next in its stream begins, both being queued."""
+GRAPH_BETWEEN_NS = 600.0
+"""The same inside a CUDA graph."""
+RELEASE_NS = 6_000.0
+"""From the end of the work waited for until the host goes on."""
+_HAND_OVER_MS = 0.3
+"""What taking a batch from a worker costs the host."""
+WORKER_MS_PER_MB = 0.9
+"""What a worker needs more for a megabyte of a batch than the host would: fresh shared memory to
+put it in, and a heap of its own. Seen on a virtual machine; others may be faster."""
+HAND_OVER_MS_PER_MB = 0.35
+"""What a megabyte of a worker's batch costs the host: mapping it, touching it first, unmapping."""
+RECYCLED_SHARE = 0.25
+"""What is left of both where that memory was used before: benchmarks/worker_memory.py."""
+PINNING_MS_PER_MB = 0.05
+"""What a megabyte costs the thread that pins batches, besides taking it over: a copy."""
+BARE_HOST_SHARE = 0.45
+"""Bare over recorded host time, where the clocks cannot tell for waiting at a full queue: between
+0.35 and 0.55 in programs whose clocks could tell."""
+MOST_HAND_OVER_MS = 1.0
+"""What it costs at most: a longer wait for a batch is a wait for its worker."""
+
+
+class StretchKind(IntEnum):
+    """What a stretch of the host chain was."""
+
+    OPERATOR = 0
+    ANNOTATION = 1  # inside a marked range, outside operators
+    PYTHON = 2
+    RUNTIME = 3  # a call into the device's runtime: launches, copies
+    OVERHEAD = 4  # the profiler's own
+    GAP = 5  # between events: interpreter, and whatever was not recorded
+
+
+class WaitKind(IntEnum):
+    """What a host wait was made by."""
+
+    ITEM = 0  # .item(), float(), bool(), print of a scalar
+    TO_HOST = 1  # .cpu(), .numpy(), .tolist(), print of a tensor
+    TO_DEVICE = 2  # a blocking copy to the device
+    SHAPE = 3  # nonzero, masks, unique: the result's size is needed
+    SYNCHRONIZE = 4  # asked for by the program
+    FREE = 5  # memory given back to the driver: empty_cache
+    OTHER = 6
+
+
+@dataclass(frozen=True, slots=True)
+class HostTasks:
+    """The host chain in order: threads that take turns (main, autograd) are one chain.
+
+    Gaps between operators are in it; waiting for the device or for a batch is not.
+    """
+
+    duration: Column  # float64
+    did: Column  # uint8, Did
+    phase: Column  # uint8, into STEP_PHASES
+    name: Column  # int32, into Tasks.names: the innermost event's; NOTHING in gaps
+    operator: Column  # int32, into Tasks.names: the innermost operator's, NOTHING outside
+    call: Column  # int32, the outermost operator, a number shared with Work.call; NOTHING if none
+    step: Column  # int32, 0 for the window's first
+
+    def __len__(self) -> int:
+        return len(self.duration)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceTasks:
+    """Kernels, copies and memsets in the order they were launched."""
+
+    duration: Column  # float64
+    at: Column  # int32, the host stretch that launched it; all work of a CUDA graph shares one
+    stream: Column  # int32, any number: of one stream, in order
+    overlaps: Column  # float64, ran beside the work before it on its stream for so long
+    after: Column  # int32, work of another stream that must have ended; NOTHING
+    kind: Column  # uint8, DeviceKind
+    name: Column  # int32, into Tasks.names
+    category: Column  # uint8, into CATEGORIES
+    phase: Column  # uint8, into STEP_PHASES
+    operator: Column  # int32, into Tasks.names: the innermost operator's
+    call: Column  # int32, as Host.call
+    bytes: Column  # int64, of copies; NOTHING where not known
+    event: Column  # int32, into the timeline's device events
+    step: Column  # int32
+    graph: Column  # bool: launched with a CUDA graph
+    gone: Column  # bool: taken away by a change
+
+    def __len__(self) -> int:
+        return len(self.duration)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitTasks:
+    """Where the host stands still until the device has caught up, in order."""
+
+    at: Column  # int32, the host stretch at whose end the host waits
+    what: Column  # uint8, Waited
+    work: Column  # int32, the work waited for; NOTHING: all that was launched before
+    stream: Column  # int32, where only one stream is waited for; NOTHING: the whole device
+    phase: Column  # uint8, into STEP_PHASES
+    place: Column  # int32, into Tasks.names: "file(line): function" of the user; NOTHING
+    operator: Column  # int32, into Tasks.names
+    step: Column  # int32
+    gone: Column  # bool
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderQueue:
+    """The data loader as a queue: workers make batches, the host takes them in order."""
+
+    batch_ms: float
+    """To make one batch in one process, as measured with `workers` of them."""
+    workers: int
+    """0: the host makes batches itself, inside `data_wait`."""
+    cores: float = 1.0
+    """Usable processor cores, shared by the workers and the host."""
+    host_cores: float = 1.0
+    """Of these, what the host itself keeps busy: its threads, for a program on the CPU."""
+    prefetch: int = 2
+    """Batches asked for ahead, per worker."""
+    hand_over_ms: float = _HAND_OVER_MS
+    """What taking a batch from a worker costs the host; a prior where not measured."""
+    late_ms: float = 0.0
+    """What the host waits for a batch beyond that, as they come unsteadily."""
+    processor: float = 1.0
+    """Of making a batch: the share that a core works on it; the rest it waits, for a disk say."""
+    batch_mb: float = 0.0
+    """Megabytes of a batch, which has to get from a worker to the host; 0 where not known."""
+    measured: int | None = None
+    """With how many workers the times were measured; None: as many as `workers`."""
+    recycled: bool = False
+    """Whether workers hand batches over in memory that was used before, which was not measured."""
+    pinned: bool = False
+    """Whether a thread takes batches over and pins them, which was not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """A window ready for replay."""
+
+    names: list[str]
+    host: HostTasks
+    work: DeviceTasks
+    waits: WaitTasks
+    fetches: Column
+    """int32, host stretches at whose end a batch has been taken; empty without a loader."""
+    steps: int
+    loader: LoaderQueue | None = None
+    """None where no loader is known: data_wait is then host time like any other. With one, the
+    host chain's data_wait lasts 0, and what it costs follows from the loader."""
+    queue: int = 1024
+    """Launches that may wait on one stream before the host has to."""
+
+
+TaskSelector = Callable[[Tasks], Column]
+"""A bool for each of `tasks.work` or of `tasks.host`."""
+
+
+def select_kernels(
+    *categories: str, phase: str | None = None, name: str | None = None, operator: str | None = None
+) -> TaskSelector:
+    """Kernels of these categories (none: of all), of a phase, whose own or whose operator's name
+    a regular expression finds."""
+    numbers = [CATEGORIES.index(category) for category in categories]
+
+    def chosen(tasks: Tasks) -> Column:
+        work = tasks.work
+        mask: Column = (work.kind == DeviceKind.KERNEL) & ~work.gone
+        if numbers:
+            mask &= np.isin(work.category, numbers)
+        return _narrowed(mask, tasks, work.phase, phase, work.name, name, work.operator, operator)
+
+    return chosen
+
+
+def select_copies(direction: str | None = None) -> TaskSelector:
+    """Copies: "HtoD", "DtoH", "DtoD", or all."""
+
+    def chosen(tasks: Tasks) -> Column:
+        work = tasks.work
+        mask: Column = (work.kind == DeviceKind.COPY) & ~work.gone
+        return mask if direction is None else mask & _named(tasks, work.name, direction)
+
+    return chosen
+
+
+def select_host(
+    *did: StretchKind,
+    phase: str | None = None,
+    name: str | None = None,
+    operator: str | None = None,
+) -> TaskSelector:
+    """Stretches of the host chain: of a kind (none: of all), of a phase, by name or operator."""
+
+    def chosen(tasks: Tasks) -> Column:
+        chain = tasks.host
+        mask = np.isin(chain.did, did) if did else np.ones(len(chain), bool)
+        return _narrowed(
+            mask, tasks, chain.phase, phase, chain.name, name, chain.operator, operator
+        )
+
+    return chosen
+
+
+def _narrowed(
+    mask: Column, tasks: Tasks, phases: Column, phase: str | None, names: Column, name: str | None,
+    operators: Column, operator: str | None,
+) -> Column:  # fmt: skip
+    if phase is not None:
+        mask = mask & (phases == STEP_PHASES.index(phase))
+    if name is not None:
+        mask = mask & _named(tasks, names, name)
+    if operator is not None:
+        mask = mask & _named(tasks, operators, operator)
+    return mask
+
+
+def _named(tasks: Tasks, column: Column, pattern: str) -> Column:
+    """Whether each entry's name has a match; nameless ones have not."""
+    search = re.compile(pattern).search
+    passes = np.zeros(len(tasks.names) + 1, bool)
+    for index in np.unique(column[column >= 0]).tolist():
+        passes[index] = search(tasks.names[index]) is not None
+    return passes[column]

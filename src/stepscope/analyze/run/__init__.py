@@ -1,0 +1,1 @@
+"""From a run's rows, facts and samples to its summary."""

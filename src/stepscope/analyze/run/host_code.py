@@ -1,0 +1,242 @@
+"""Where the program's main thread spends its time, from py-spy's sampled stacks.
+
+A sampler sees stacks, not calls, so how often a function was called is not known and not shown.
+py-spy's raw text is one line per distinct stack, outermost frame first, then its count; nothing
+in it is escaped, so thread names and paths that hold `;` or parentheses are told apart by the
+shape of what follows them.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from stepscope.record.frames import Frame, is_observer, is_program, is_standard
+
+_THREAD = re.compile(r"thread \((?P<tid>0x[0-9a-fA-F]+|\d+)\)(?:: (?P<rest>.*)|;(?P<unnamed>.*))$")
+_FRAME = re.compile(
+    r"(?P<function>[^;]*?) \((?:(?P<native>[^;():]*)|(?P<file>.*?):(?P<line>\d+))\)(?:;|$)"
+)
+_FRAME_AHEAD = re.compile(r"[^;]* \(")
+
+
+class _Stack(NamedTuple):
+    """Samples that met the same stack of one thread; frames are innermost first."""
+
+    tid: int  # 0 when the recording does not tell threads apart
+    thread: str
+    frames: tuple[Frame, ...]  # Python's only
+    samples: int
+
+
+def read_stacks(text: str) -> list[_Stack]:
+    """The stacks of a recording; lines that are torn or have no Python frame are passed over."""
+    stacks = []
+    for row in text.splitlines():
+        body, _, count = row.rpartition(" ")
+        if not count.isdecimal():
+            continue
+        tid, thread, rest = _thread(body)
+        frames = _frames(rest)
+        if frames:
+            stacks.append(_Stack(tid, thread, frames, int(count)))
+    return stacks
+
+
+def _thread(body: str) -> tuple[int, str, str]:
+    match = _THREAD.match(body)
+    if match is None:
+        return 0, "", body
+    tid = int(match["tid"], 0)
+    if match["unnamed"] is not None:
+        return tid, "", match["unnamed"]
+    rest = match["rest"]
+    for semicolon in re.finditer(";", rest):
+        if _FRAME_AHEAD.match(rest, semicolon.end()):
+            return tid, rest[: semicolon.start()], rest[semicolon.end() :]
+    return tid, rest, ""
+
+
+def _frames(text: str) -> tuple[Frame, ...]:
+    frames = [
+        Frame(match["function"], match["file"], int(match["line"]))
+        for match in _FRAME.finditer(text)
+        if match["native"] is None
+    ]
+    return tuple(reversed(frames))
+
+
+# Functions of the standard library in which a thread waits for another thread or process.
+_WAITS = re.compile(
+    r"[/\\](?:threading\.py:(?:.*\.)?(?:wait|join|acquire|_wait_for_tstate_lock|_shutdown)"
+    r"|queue\.py:(?:.*\.)?get"
+    r"|selectors\.py:(?:.*\.)?select"
+    r"|multiprocessing[/\\]connection\.py:(?:.*\.)?(?:wait|_recv|_recv_bytes|_poll|poll)"
+    r"|multiprocessing[/\\](?:popen_fork\.py:(?:.*\.)?poll|synchronize\.py:(?:.*\.)?(?:wait|__enter__))"
+    r"|subprocess\.py:(?:.*\.)?(?:_try_wait|_wait|wait|_communicate)"
+    r"|concurrent[/\\]futures[/\\]thread\.py:_worker"
+    r"|socket\.py:(?:.*\.)?(?:accept|readinto))$"
+)
+
+
+@dataclass(frozen=True)
+class FunctionTime:
+    """A function; `line` is the one most often seen in it. Own time leaves waiting out."""
+
+    name: str
+    file: str
+    line: int
+    samples: int
+    own_s: float
+    cumulative_s: float
+
+
+@dataclass(frozen=True)
+class LineTime:
+    """A source line. Own time leaves waiting out; recursion counts once in the cumulative."""
+
+    file: str
+    line: int
+    function: str
+    own_s: float
+    cumulative_s: float
+
+
+@dataclass(frozen=True)
+class ThreadTime:
+    """One Python thread; `hottest` is None when it was never seen at work."""
+
+    name: str
+    main: bool
+    busy_s: float
+    waiting_s: float
+    hottest: LineTime | None
+
+
+@dataclass(frozen=True)
+class HostCode:
+    """The main thread's sampled time, by function and by line, most own time first.
+
+    `waiting_s` was spent blocked on other threads or processes; `observer_share` of the sampled
+    time went to stepscope itself, whose frames are shown nowhere.
+    """
+
+    sampled_s: float
+    waiting_s: float
+    observer_share: float
+    functions: list[FunctionTime]
+    lines: list[LineTime]
+    threads: list[ThreadTime]
+
+
+class _Thread:
+    """Counts of one thread."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.samples = 0
+        self.waiting = 0
+        self.observer = 0
+        self.own: Counter[Frame] = Counter()
+        self.cumulative: Counter[Frame] = Counter()
+        self.functions: Counter[tuple[str, str]] = Counter()
+
+    def add(self, frames: tuple[Frame, ...], samples: int) -> None:
+        self.samples += samples
+        if _is_wait(frames[0]):
+            self.waiting += samples
+        elif _is_observers(frames):
+            self.observer += samples
+            return
+        else:
+            self.own[next(f for f in frames if not is_observer(f.file))] += samples
+        shown = {frame for frame in frames if not is_observer(frame.file)}
+        for frame in shown:
+            self.cumulative[frame] += samples
+        for function in {(frame.function, frame.file) for frame in shown}:
+            self.functions[function] += samples
+
+
+def host_code(text: str, rate_hz: float = 100, pid: int | None = None) -> HostCode:
+    """Reduce py-spy's raw text. `pid` tells the main thread where it was renamed."""
+    threads = _threads(read_stacks(text))
+    main = _main(threads, pid)
+    if main is None:
+        return HostCode(0.0, 0.0, 0.0, [], [], [])
+    return HostCode(
+        sampled_s=main.samples / rate_hz,
+        waiting_s=main.waiting / rate_hz,
+        observer_share=main.observer / main.samples,
+        functions=_functions(main, rate_hz),
+        lines=_lines(main, rate_hz),
+        threads=[
+            ThreadTime(
+                name=thread.name,
+                main=thread is main,
+                busy_s=sum(thread.own.values()) / rate_hz,
+                waiting_s=thread.waiting / rate_hz,
+                hottest=_hottest(thread, rate_hz),
+            )
+            for thread in sorted(threads.values(), key=lambda t: (t is not main, -t.samples))
+            if thread.own or thread.waiting
+        ],
+    )
+
+
+def _threads(stacks: Iterable[_Stack]) -> dict[int, _Thread]:
+    threads: dict[int, _Thread] = {}
+    for stack in stacks:
+        thread = threads.setdefault(stack.tid, _Thread(stack.thread))
+        thread.add(stack.frames, stack.samples)
+    return threads
+
+
+def _main(threads: dict[int, _Thread], pid: int | None) -> _Thread | None:
+    if pid in threads:
+        return threads[pid]
+    named = [thread for thread in threads.values() if thread.name == "MainThread"]
+    return max(named or threads.values(), key=lambda thread: thread.samples, default=None)
+
+
+def _is_wait(frame: Frame) -> bool:
+    return is_standard(frame.file) and _WAITS.search(f"{frame.file}:{frame.function}") is not None
+
+
+def _is_observers(frames: tuple[Frame, ...]) -> bool:
+    """Whether the observer was at work: in its own code, or in Python's on its behalf.
+
+    Torch or the program below a frame of the observer is the program's work, passed through.
+    """
+    for frame in frames:
+        if is_observer(frame.file):
+            return True
+        if is_program(frame.file) or not is_standard(frame.file):
+            return False
+    return False
+
+
+def _functions(thread: _Thread, rate_hz: float) -> list[FunctionTime]:
+    own: Counter[tuple[str, str]] = Counter()
+    for frame, samples in thread.own.items():
+        own[frame.function, frame.file] += samples
+    line = {}
+    for frame, _ in sorted(thread.cumulative.items(), key=lambda item: item[1]):
+        line[frame.function, frame.file] = frame.line
+    rows = [
+        FunctionTime(*key, line[key], samples, own[key] / rate_hz, samples / rate_hz)
+        for key, samples in thread.functions.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.own_s, -row.cumulative_s, row.file, row.name))
+
+
+def _lines(thread: _Thread, rate_hz: float) -> list[LineTime]:
+    rows = [
+        LineTime(frame.file, frame.line, frame.function, thread.own[frame] / rate_hz, n / rate_hz)
+        for frame, n in thread.cumulative.items()
+    ]
+    return sorted(rows, key=lambda row: (-row.own_s, -row.cumulative_s, row.file, row.line))
+
+
+def _hottest(thread: _Thread, rate_hz: float) -> LineTime | None:
+    return next((line for line in _lines(thread, rate_hz) if line.own_s > 0), None)

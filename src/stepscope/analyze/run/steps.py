@@ -1,0 +1,350 @@
+"""From rows to steps: which rows make a step, how long it took, and which phases it was spent in.
+
+A host that only launches ends its steps early; what the device then still has to do grows from
+step to step and shows where the host waits for it, at the latest after the last one. Waits are
+charged to the phase that was waited for.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.probe.step_rule import step_ends
+from stepscope.record.row_log import FLAG_PROFILED, STEP_PHASES, RowKind
+from stepscope.stats.series import Bools, Floats
+
+_BELIEVED = 0.5  # of how far the device was behind at the end, by its own times
+_LEAST_LEAD = 2.0  # usual steps: a host that was never further ahead shows the device's pace itself
+
+
+def _host_lead(duration: Floats, device: Floats, waited: Bools, behind: float) -> Floats:
+    """How far the host was ahead after each step, in nanoseconds.
+
+    `device` are the device's own times of the steps, NaN where not taken; in steps that have
+    `waited` the host waited for the device elsewhere; `behind` is what the device still had to do
+    after the last step. Without times that fit this, the host is taken to have run ahead evenly.
+    """
+    walk = _walk(duration, device, waited)
+    if walk is not None and walk.max() >= _LEAST_LEAD * float(np.median(duration)):
+        off = behind - float(walk[-1])
+        if abs(off) <= _BELIEVED * max(behind, float(walk.max())):
+            return _end_at(walk, off)
+    return np.linspace(0.0, behind, len(duration) + 1)[1:]
+
+
+def _done_times(duration: Floats, ahead: Floats) -> Floats:
+    """How long each step took until the device had finished it too, which is no earlier than it
+    finished the one before."""
+    done: Floats = np.maximum(duration + np.diff(ahead, prepend=0.0), 0.0)
+    return done
+
+
+def _walk(duration: Floats, device: Floats, waited: Bools) -> Floats | None:
+    """The sum of what the device took longer, never below zero; None where it was not timed."""
+    known = device[~np.isnan(device)]
+    if not known.size:
+        return None
+    change = np.where(np.isnan(device), np.median(known), device) - duration
+    change[waited] = -float(np.abs(change).sum())
+    sums: Any = np.cumsum(change)
+    walk: Floats = sums - np.minimum(np.minimum.accumulate(sums), 0.0)
+    return walk
+
+
+def _end_at(walk: Floats, off: float) -> Floats:
+    """The walk, made to end where the device was seen to be, from where they last met on."""
+    met = np.flatnonzero(walk == 0.0)
+    since = int(met[-1]) + 1 if met.size else 0
+    more = np.linspace(0.0, off, len(walk) - since + 1)[1:]
+    return np.concatenate((walk[:since], walk[since:] + more))
+
+
+Rows = npt.NDArray[Any]
+"""Structured: the columns of a table."""
+
+HOST_PHASES = ("data_wait", "h2d", "forward", "backward", "optimizer", "wait", "other")
+DEVICE_PHASES = ("h2d", "forward", "backward", "optimizer", "other")
+_CARVED = {"compile": "compile", "observer": "window", "save": "checkpoint"}
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps in order; arrays have one entry a step, times in nanoseconds."""
+
+    duration: Floats
+    end: Floats
+    host: dict[str, Floats]
+    device: dict[str, Floats]  # NaN where not measured
+    samples: Floats
+    loss: Floats  # NaN where nothing scalar was backpropagated
+    in_window: Bools
+    inferred: bool
+    what: str  # "training", "inference" or "batches"
+    account: dict[str, float]  # nanoseconds outside steps, by category
+    by_optimizer: dict[int, int]  # optimizer steps, whether or not they end a step
+    behind: float = 0.0  # what the device still took when the host had ended the last step
+    epoch_start: Floats = field(default_factory=lambda: np.zeros(0))
+    """What lay between a step and the one before where an epoch began; no part of `duration`."""
+    compiling: Floats = field(default_factory=lambda: np.zeros(0))
+    """What torch.compile took in each step; no part of `duration`."""
+
+    def __len__(self) -> int:
+        return len(self.duration)
+
+    def mean(self, use: Bools) -> float:
+        """How long one of these steps took: wall time over steps, until the device was done."""
+        return (float(self.duration[use].sum()) + self.fell_behind(use)) / int(use.sum())
+
+    def fell_behind(self, use: Bools) -> float:
+        """By how much more the device was behind the host after these steps than before them."""
+        return max(0.0, float((self.done() - self.duration)[use].sum()))
+
+    def done(self) -> Floats:
+        """How long each step took until the device had finished it too; recorded ones as the host
+        saw them, since it waits for the device around the window."""
+        if not len(self):
+            return self.duration
+        device: Floats = np.sum([*self.device.values()], axis=0)
+        ahead = _host_lead(self.duration, device, self.in_window, self.behind)
+        return np.where(self.in_window, self.duration, _done_times(self.duration, ahead))
+
+
+def row_durations(rows: Rows, start_ns: float) -> Floats:
+    """How long each row lasted."""
+    return np.diff(rows["end_ns"], prepend=start_ns)
+
+
+def assemble_steps(rows: Rows, start_ns: float) -> Steps:
+    """Put steps together. `start_ns` is when the program was launched."""
+    rows = rows[rows["end_ns"] > 0] if rows.size else rows
+    if not rows.size:
+        return _no_steps()
+    ends, what, inferred = _ends(rows)
+    if not ends.any():
+        return _no_steps({"setup": float(row_durations(rows, start_ns).sum())})
+    return _group_rows(rows, row_durations(rows, start_ns), ends, what, inferred)
+
+
+def _ends(rows: Rows) -> tuple[Bools, str, bool]:
+    """Which rows end a step, what kind of steps they are, and whether that is inferred."""
+    kind = rows["kind"].astype(int)
+    marked = kind == RowKind.MARK
+    if marked.any():
+        return marked, "training" if (rows["backwards"] > 0).any() else "inference", False
+    stepped = kind == RowKind.STEP
+    if stepped.any():
+        ends = np.zeros(len(rows), bool)
+        ends[stepped] = step_ends([int(who) for who in rows["who"][stepped]])
+        return ends, "training", False
+    backward = kind == RowKind.BACKWARD
+    if backward.any():
+        return backward, "training", True
+    called = (kind == RowKind.CALL) | (kind == RowKind.EVAL)
+    if called.any():
+        roots, counts = np.unique(rows["who"][called], return_counts=True)
+        return called & (rows["who"] == roots[counts.argmax()]), "inference", True
+    return kind == RowKind.BATCH, "batches", True
+
+
+class _Ledger:
+    """What is left of each row's time as parts of it are booked outside steps."""
+
+    def __init__(self, duration: Floats) -> None:
+        self.left = duration.copy()
+        self.account: dict[str, float] = {}
+
+    def book(self, category: str, amounts: Floats) -> Floats:
+        """Take `amounts` out of the rows and into a category of the whole run.
+
+        Returns what was there to be taken.
+        """
+        amounts = np.minimum(amounts, self.left)
+        self.account[category] = self.account.get(category, 0.0) + float(amounts.sum())
+        self.left -= amounts
+        return amounts
+
+
+def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: bool) -> Steps:
+    count = int(ends.sum())
+    step_of: Any = np.cumsum(ends) - ends  # the step a row belongs to; `count` after the last
+    inside: Bools = step_of < count
+    host = {name: rows[f"{name}_ns"].astype(float) for name in HOST_PHASES}
+    ledger = _Ledger(duration)
+    carved = {p: ledger.book(category, rows[f"{p}_ns"]) for p, category in _CARVED.items()}
+
+    kind = rows["kind"].astype(int)
+    epoch, evaluation = kind == RowKind.EPOCH, (kind == RowKind.EVAL) & (what == "training")
+    if _in_most_steps(epoch & inside, step_of, count):
+        epoch = np.zeros_like(epoch)
+        host["data_wait"] += rows["epoch_start_ns"]
+        starting = np.zeros(len(rows))
+    else:
+        starting = ledger.book("epoch_start", rows["epoch_start_ns"])
+    if _in_most_steps(evaluation & inside, step_of, count):
+        evaluation = np.zeros_like(evaluation)
+    _book_setup(ledger, host)
+    evaluation |= epoch & np.append(evaluation[1:], False)  # a validation loader's iterator
+    ledger.book("evaluation", np.where(evaluation, ledger.left, 0.0))
+    ledger.book("evaluation", _leads_after(evaluation, rows))
+    starting[evaluation] = 0.0
+    starting += ledger.book("epoch_start", np.where(epoch & ~evaluation, ledger.left, 0.0))
+    idle = (rows["forwards"] == 0) & (rows["backwards"] == 0) & (rows["batches"] == 0)
+    ledger.book("checkpoint", np.where((kind == RowKind.SAVE) & idle, ledger.left, 0.0))
+    follows = (kind == RowKind.END) & np.append(False, ends[:-1])
+    behind = np.where(follows & idle, np.minimum(rows["wait_ns"], ledger.left), 0.0)
+    ledger.left -= behind
+    ledger.book("shutdown", np.where(inside, 0.0, ledger.left))
+
+    def total(values: Floats) -> Floats:
+        return np.bincount(step_of[inside], values[inside], minlength=count).astype(float)
+
+    kept = ledger.left > 0
+    length = total(ledger.left)
+    per_step = {name: total(np.where(kept, values, 0.0)) for name, values in host.items()}
+    named = np.sum([values for name, values in per_step.items() if name != "other"], axis=0)
+    per_step["other"] = np.maximum(length - named, 0.0)
+    return Steps(
+        duration=np.maximum(length, named),
+        end=rows["end_ns"][ends].astype(float),
+        host=per_step,
+        device={
+            name: total(np.where(kept, rows[f"device_{name}_ns"], 0.0)) for name in DEVICE_PHASES
+        },
+        samples=_samples(rows, step_of, inside & ~evaluation, count),
+        loss=_losses(rows, step_of, inside, count),
+        in_window=total((rows["flags"].astype(int) & FLAG_PROFILED).astype(float)) > 0,
+        inferred=inferred,
+        what=what,
+        account=ledger.account,
+        by_optimizer=_by_optimizer(rows),
+        behind=float(behind.sum()),
+        epoch_start=total(starting),
+        compiling=total(carved["compile"]),
+    )
+
+
+def _book_setup(ledger: _Ledger, host: dict[str, Floats]) -> None:
+    """The first row holds the program's own start; only what computes there belongs to a step."""
+    computing = sum(host[name][0] for name in ("data_wait", "forward", "backward", "optimizer"))
+    setup = np.zeros_like(ledger.left)
+    setup[0] = max(0.0, ledger.left[0] - computing)
+    for name in ("h2d", "wait", "other"):
+        host[name][0] = 0.0
+    ledger.book("setup", setup)
+
+
+def _leads_after(evaluation: Bools, rows: Rows) -> Floats:
+    """What a row spends before its first phase, where it follows an evaluation and so ends it."""
+    follows = np.append(False, evaluation[:-1]) & ~evaluation
+    return np.where(follows, rows["lead_ns"], 0.0)
+
+
+def _in_most_steps(mask: Bools, step_of: Any, count: int) -> bool:
+    """Whether what `mask` marks happens in more than half of the steps: then it is part of them."""
+    return count > 2 and len(np.unique(step_of[mask])) > count / 2
+
+
+def _samples(rows: Rows, step_of: Any, use: Bools, count: int) -> Floats:
+    """Samples per step: as loaders delivered them, else as the root models received them."""
+    delivered: Floats = np.bincount(step_of[use], rows["samples"][use], minlength=count).astype(
+        float
+    )
+    if delivered.any():
+        return delivered
+    received = np.zeros(count)
+    np.maximum.at(received, step_of[use], rows["inputs"][use].astype(float))
+    return received
+
+
+def _losses(rows: Rows, step_of: Any, inside: Bools, count: int) -> Floats:
+    """The mean of what was backpropagated in each step."""
+    known = inside & ~np.isnan(rows["loss"])
+    step, loss = step_of[known], rows["loss"][known].astype(float)
+    weight = np.maximum(rows["backwards"][known], 1)
+    sums = np.bincount(step, loss * weight, minlength=count)
+    weights = np.bincount(step, weight, minlength=count)
+    losses = np.full(count, np.nan)
+    np.divide(sums, weights, out=losses, where=weights > 0)
+    single = np.bincount(step, minlength=count) == 1
+    losses[step[single[step]]] = loss[single[step]]
+    return losses
+
+
+def _by_optimizer(rows: Rows) -> dict[int, int]:
+    who, counts = np.unique(rows["who"][rows["kind"] == RowKind.STEP], return_counts=True)
+    return {int(w): int(c) for w, c in zip(who, counts, strict=True)}
+
+
+def _no_steps(account: dict[str, float] | None = None) -> Steps:
+    empty = np.zeros(0)
+    return Steps(
+        duration=empty,
+        end=empty,
+        host=dict.fromkeys(HOST_PHASES, empty),
+        device=dict.fromkeys(DEVICE_PHASES, empty),
+        samples=empty,
+        loss=empty,
+        in_window=np.zeros(0, bool),
+        inferred=False,
+        what="nothing",
+        account=account or {},
+        by_optimizer={},
+    )
+
+
+_COMPUTED = ("h2d", "forward", "backward", "optimizer")
+
+
+def mean_host_phases(steps: Steps, use: Bools) -> dict[str, float]:
+    """Mean host time per phase in ms, waits for the device apart."""
+    means = {name: float(steps.host[name][use].mean()) / 1e6 for name in HOST_PHASES}
+    means["wait"] += steps.fell_behind(use) / int(use.sum()) / 1e6
+    return means
+
+
+def mean_device_phases(steps: Steps, use: Bools) -> dict[str, float] | None:
+    """Mean device time per phase in ms over the steps that were timed; None when none was."""
+    timed = use & ~np.isnan(sum(steps.device[name] for name in DEVICE_PHASES))
+    if not timed.any():
+        return None
+    return {name: float(steps.device[name][timed].mean()) / 1e6 for name in DEVICE_PHASES}
+
+
+def phases_by_device(device: dict[str, float], mean_ms: float) -> dict[str, float]:
+    """Phases as the device saw them, scaled to the mean step: for steps the device decides.
+
+    There the host runs ahead and blocks wherever the queue happens to be full, which says nothing.
+    """
+    total = sum(device.values())
+    phases = dict.fromkeys(STEP_PHASES, 0.0)
+    for name, value in device.items():
+        phases[name] = value * mean_ms / total
+    return phases
+
+
+def charge_waits(host: dict[str, float], device: dict[str, float] | None) -> dict[str, float]:
+    """Phases that add up to the step: the host's, with its waits given to the phases whose work
+    on the device went on meanwhile, in proportion to how far the device was behind in each.
+
+    A pageable copy waits for all work before it: what its device time does not explain is a wait.
+    """
+    phases = {name: host[name] for name in STEP_PHASES}
+    waits = host["wait"]
+    if device is None:
+        phases["other"] += waits
+        return phases
+    surplus = max(0.0, phases["h2d"] - device["h2d"])
+    phases["h2d"] -= surplus
+    waits += surplus
+    behind = {name: max(0.0, device[name] - phases[name]) for name in _COMPUTED}
+    total = sum(behind.values())
+    if total <= 0:
+        phases["other"] += waits
+        return phases
+    given = min(waits, total)
+    for name, share in behind.items():
+        phases[name] += given * share / total
+    phases["other"] += waits - given
+    return phases

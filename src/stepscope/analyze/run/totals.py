@@ -1,0 +1,215 @@
+"""Totals of a run: every second from launch to end by category; GPU, host and memory use."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepscope.analyze.run.steps import Rows, Steps
+from stepscope.hardware.gpus import throttle_reasons
+from stepscope.record.errors import BrokenRun
+from stepscope.stats.series import Bools
+from stepscope.store.memory_lines import CPU_LINES, CUDA_LINES, MemoryLines, memory_lines_from_json
+
+CATEGORIES_IN_ORDER = (
+    "startup", "imports", "setup", "compile", "warmup", "training", "evaluation",
+    "checkpoint", "epoch_start", "window", "shutdown",
+)  # fmt: skip
+
+
+_SITES = {
+    "compile": "compile",
+    "training": "optimizer",
+    "inference": "evaluation",
+    "evaluation": "evaluation",
+    "checkpoint": "save",
+    "epoch_start": "epoch_start",
+}
+
+
+def wall_time_by_category(
+    run: dict[str, Any], facts: Any, steps: Steps, warmup_steps: int, rows: Rows
+) -> dict[str, float]:
+    """Seconds by category in the order of a run; they add up to its wall time.
+
+    Of a run that is still under way, up to the last row written.
+    """
+    process = facts["process"][0] if facts["process"] else None
+    last = float(rows["end_ns"].max()) if rows.size else 0.0
+    begin, end = float(run.get("started_ns") or 0), float(run.get("ended_ns") or 0)
+    begin = begin or (float(process["booted_ns"]) if process else 0.0)
+    end = end or last
+    if not begin or end <= begin:
+        return {}
+    found = dict.fromkeys(CATEGORIES_IN_ORDER, 0.0) | steps.account
+    if steps.what not in ("training", "nothing"):
+        found[steps.what] = found.pop("training")
+    main = steps.what if steps.what != "nothing" else "training"
+    before = np.arange(len(steps)) < warmup_steps
+    found["warmup"] = float(steps.duration[before & ~steps.in_window].sum())
+    found["window"] += float(steps.duration[steps.in_window].sum())
+    found[main] = float(steps.duration[~before & ~steps.in_window].sum()) + steps.behind
+    if not rows.size:
+        found["setup"] = end - begin
+    _split_setup(found, facts, process, begin)
+    if rows.size:
+        found["shutdown"] += max(0.0, end - last)
+    return {name: value / 1e9 for name, value in found.items()}
+
+
+def category_places(sites: list[dict[str, Any]], facts: Any) -> dict[str, dict[str, Any]]:
+    """The source line behind each category, where there is one; for imports, the slowest."""
+    found = {}
+    for category, what in _SITES.items():
+        site = next((s for s in sites if s["what"] == what), None)
+        if site is not None:
+            found[category] = {"file": site["file"], "line": site["line"]}
+    if facts["import"]:
+        slowest = max(facts["import"], key=lambda fact: fact["elapsed_ns"])
+        found["imports"] = {"module": slowest["name"], "seconds": slowest["elapsed_ns"] / 1e9}
+    return found
+
+
+def _split_setup(
+    found: dict[str, float], facts: Any, process: dict[str, Any] | None, begin: float
+) -> None:
+    """The time before the first row: interpreter, imports, the program's own preparation."""
+    if process is None:
+        return
+    booted = float(process["booted_ns"])
+    imports = sum(
+        float(fact["elapsed_ns"])
+        for fact in facts["import"]
+        if fact["begun_ns"] < begin + found["setup"]
+    )
+    found["startup"] = min(booted - begin, found["setup"])
+    found["setup"] -= found["startup"]
+    found["imports"] = min(imports, found["setup"])
+    found["setup"] -= found["imports"]
+
+
+def gpu_totals(
+    run: dict[str, Any], facts: Any, samples: Rows, steps: Steps, use: Bools, window: Any
+) -> dict[str, Any] | None:
+    """The GPU's part; None where the program used none."""
+    memory = facts["memory"][-1] if facts["memory"] else {}
+    if "peak_allocated_bytes" not in memory:
+        return None
+    device: dict[str, Any] = next(iter(run.get("machine", {}).get("gpus") or []), {})
+    steady = _during(samples, steps, use)
+    energy_j, energy_per_step_j = _energy(samples, steady, steps, use)
+    return {
+        "name": device.get("name"),
+        "busy_fraction": _busy(window, steps, use, steady),
+        "utilization_percent": _mean(steady, "gpu_percent"),
+        "peak_allocated_bytes": memory["peak_allocated_bytes"],
+        "peak_reserved_bytes": memory["peak_reserved_bytes"],
+        "total_bytes": device.get("memory_bytes"),
+        "allocator_retries": memory.get("retries"),
+        "energy_j": energy_j,
+        "energy_j_per_step": energy_per_step_j,
+        "power_w": _mean(steady, "gpu_power_w"),
+        "sm_mhz": _mean(steady, "gpu_sm_mhz"),
+        "temperature_c": _most(steady, "gpu_temperature_c"),
+        "throttled_by": _throttled(steady),
+        "other_processes": _most(steady, "gpu_other_processes"),
+        "kernels_per_step": window.get("kernels") if window else None,
+    }
+
+
+def host_totals(samples: Rows) -> dict[str, Any] | None:
+    """CPU, RAM and disk traffic of the program and its workers; None when nothing was sampled."""
+    if not samples.size:
+        return None
+    return {
+        "cpu_percent": _mean(samples, "cpu_percent"),
+        "peak_rss_bytes": _most(samples, "rss_bytes"),
+        "processes": _most(samples, "processes"),
+        "read_bytes": _most(samples, "read_bytes"),
+        "write_bytes": _most(samples, "write_bytes"),
+    }
+
+
+def memory_totals(facts: Any, samples: Rows) -> dict[str, Any]:
+    """The peak and what it is made of. Bytes; None where not known."""
+    fact = facts["memory"][-1] if facts["memory"] else {}
+    state = fact.get("state", {})
+    on = "cuda" if "peak_allocated_bytes" in fact else "cpu"
+    peak = fact.get("peak_allocated_bytes") or _most(samples, "rss_bytes")
+    owners: dict[str, Any] = dict(state.get(on, {}))
+    owners["activations"] = fact.get("activations_bytes")
+    if on == "cuda" and peak:
+        known = sum(value for value in owners.values() if value)
+        owners["rest"] = max(0, peak - known)
+    return {"device": on, "peak_bytes": peak, "owners": owners}
+
+
+def _during(samples: Rows, steps: Steps, use: Bools) -> Rows:
+    """The samples taken while the steps in use ran; all of them when there are too few."""
+    if not samples.size or not use.any():
+        return samples
+    begin = steps.end[use][0] - steps.duration[use][0]
+    end = steps.end[use][-1] + (steps.behind if use[-1] else 0.0)
+    chosen = samples[(samples["t_ns"] >= begin) & (samples["t_ns"] <= end)]
+    return chosen if len(chosen) >= 3 else samples
+
+
+def _busy(window: Any, steps: Steps, use: Bools, steady: Rows) -> float | None:
+    """Kernel time per step from the window over the step time outside it, else NVML's sampling."""
+    if window and window.get("busy_ms") and use.any():
+        return min(1.0, float(window["busy_ms"] * 1e6 / steps.mean(use)))
+    percent = _mean(steady, "gpu_percent")
+    return None if percent is None else percent / 100
+
+
+def _energy(
+    samples: Rows, steady: Rows, steps: Steps, use: Bools
+) -> tuple[float | None, float | None]:
+    """Joules over the whole run, and per step while the steps in use ran."""
+    if not samples.size or np.isnan(samples["gpu_energy_mj"]).all():
+        return None, None
+    total = float(np.nanmax(samples["gpu_energy_mj"]) - np.nanmin(samples["gpu_energy_mj"])) / 1e3
+    seconds = float(steady["t_ns"][-1] - steady["t_ns"][0]) / 1e9
+    spent = float(np.nanmax(steady["gpu_energy_mj"]) - np.nanmin(steady["gpu_energy_mj"])) / 1e3
+    if seconds <= 0 or not use.any():
+        return total, None
+    return total, spent / seconds * steps.mean(use) / 1e9
+
+
+def _throttled(steady: Rows) -> list[str]:
+    mask = 0
+    for value in steady["gpu_throttle"] if steady.size else ():
+        if not math.isnan(value):
+            mask |= int(value)
+    return throttle_reasons(mask)
+
+
+def _mean(samples: Rows, column: str) -> float | None:
+    values = samples[column][~np.isnan(samples[column])] if samples.size else np.zeros(0)
+    return float(values.mean()) if values.size else None
+
+
+def _most(samples: Rows, column: str) -> float | None:
+    values = samples[column][~np.isnan(samples[column])] if samples.size else np.zeros(0)
+    return float(values.max()) if values.size else None
+
+
+_FILES = {"cuda": CUDA_LINES, "cpu": CPU_LINES}
+
+
+def memory_owners(folder: Path, device: str | None = None) -> MemoryLines | None:
+    """Owners of the peak and of growth on "cuda" or "cpu"; by default CUDA's where there are any.
+
+    None when `--memory` recorded nothing there; BrokenRun when it cannot be read.
+    """
+    for kind in [device] if device else ["cuda", "cpu"]:
+        path = folder / _FILES[kind]
+        try:
+            return memory_lines_from_json(json.loads(path.read_text()))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            raise BrokenRun(f"{path} cannot be read: {error}") from None
+    return None

@@ -1,0 +1,412 @@
+"""The critical path through host and device: what the time of a window depended on.
+
+The path is walked back from its end; at each time exactly one thing is on it, so its segments
+tile the window. Each gets a side, a category and a name.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+
+from stepscope.analyze.timeline.attribution import CATEGORIES, attribute, event_categories
+from stepscope.analyze.timeline.dependencies import (
+    DeviceOrder,
+    ThreadWaits,
+    device_order,
+    find_thread_waits,
+)
+from stepscope.analyze.timeline.host_threads import (
+    ByThread,
+    busiest_threads,
+    cut_stretches,
+    is_gloo,
+    slices_by_value,
+    stretches_within,
+)
+from stepscope.analyze.timeline.intervals import holder
+from stepscope.analyze.timeline.names import blocking_calls, names_match
+from stepscope.analyze.timeline.steps import RecordedStep
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
+
+
+@dataclass(slots=True)
+class _PathRuns:
+    """Stretches of the path, latest first; together they tile the window."""
+
+    host: list[tuple[int, int, int]] = field(default_factory=list)  # thread, start, end
+    device: list[tuple[int, int, int]] = field(default_factory=list)  # first, last, end
+    launch: list[tuple[int, int, int]] = field(default_factory=list)  # device event, start, end
+    between: list[tuple[int, int, int]] = field(default_factory=list)  # the same
+    unknown: list[tuple[int, int]] = field(default_factory=list)  # start, end
+
+
+class _PathWalk:
+    """One walk; time only ever goes back, in jumps from one wait to the one before."""
+
+    def __init__(
+        self, timeline: Timeline, order: DeviceOrder, waits: ThreadWaits, start_ns: int
+    ) -> None:
+        self.timeline, self.order, self.waits, self.start = timeline, order, waits, start_ns
+        self.runs = _PathRuns()
+
+    def back_from(self, end_ns: int) -> _PathRuns:
+        """The whole path that ends at a time."""
+        now, work, thread = end_ns, self.order.running_at(end_ns), self.waits.main
+        while now > self.start:
+            if work >= 0:
+                now, work, thread = self._device(now, work)
+            elif thread >= 0:
+                now, work, thread = self._host(now, thread)
+            else:
+                self.runs.unknown.append((self.start, now))
+                break
+        return self.runs
+
+    def _device(self, now: int, work: int) -> tuple[int, int, int]:
+        """Back along a stream to the work that did not wait for its predecessor."""
+        order, timeline = self.order, self.timeline
+        first = int(order.breaks[order.breaks.searchsorted(work, "right") - 1])
+        self.runs.device.append((first, work, now))
+        now, awaited = int(order.start[first]), int(order.awaited[first])
+        index = order.index[first]
+        launch = int(timeline.device.launch[index])
+        if now <= self.start or (awaited < 0 and launch < 0):
+            return now, NOTHING, self.waits.main
+        thread = NOTHING if launch < 0 else int(timeline.host.thread[launch])
+        cause = int(order.end[awaited] if awaited >= 0 else order.launched[first])
+        if cause < now:
+            pauses = self.runs.between if awaited >= 0 else self.runs.launch
+            pauses.append((int(index), max(cause, self.start), now))
+        return cause, awaited, thread
+
+    def _host(self, now: int, thread: int) -> tuple[int, int, int]:
+        """Back along a thread to where it last waited for the device or for another thread."""
+        until, work, following = self.start, NOTHING, thread
+        if thread in self.waits.releases:
+            times, ended = self.waits.releases[thread]
+            found = int(times.searchsorted(now, "right")) - 1
+            if found >= 0 and times[found] > until:
+                until, work = int(times[found]), int(ended[found])
+        called, caller = self._called(now, thread)
+        if called > until:
+            until, work, following = called, NOTHING, caller
+        if until < now:
+            self.runs.host.append((thread, until, now))
+        return until, work, following
+
+    def _called(self, now: int, thread: int) -> tuple[int, int]:
+        """When the path came to this thread from another, and from which."""
+        main = self.waits.main
+        if thread != main:
+            return self._began(now, thread), main
+        best = (self.start, main)
+        for servant, spans in self.waits.handovers.items():
+            found = int(spans.start.searchsorted(now, "left")) - 1
+            if found >= 0 and min(spans.end[found], now) > best[0]:
+                best = min(int(spans.end[found]), now), servant
+        return best
+
+    def _began(self, now: int, thread: int) -> int:
+        """When a thread other than the main one was set to the work it did at this time."""
+        served = self.waits.handovers.get(thread)
+        if served is not None:
+            found = int(served.start.searchsorted(now, "right")) - 1
+            if found >= 0 and now <= served.end[found]:
+                return int(served.start[found])
+        work = self.waits.work.spans(thread)
+        found = int(work.start.searchsorted(now, "right")) - 1
+        return int(work.start[found]) if found >= 0 else now
+
+
+class SegmentKind(IntEnum):
+    """What the path runs over."""
+
+    DEVICE = 0  # kernels, copies, sets
+    LAUNCH = 1  # from the end of the launching call to the start on the device
+    BETWEEN = 2  # from the end of the work waited for to the start on the device
+    HOST = 3
+    UNKNOWN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Segments:
+    """Each begins where the one before it ends."""
+
+    start: Column
+    end: Column
+    on: Column  # uint8, On
+    event: (
+        Column  # into the device events (DEVICE, LAUNCH, BETWEEN) or the host's (HOST), or NOTHING
+    )
+    thread: Column  # of HOST segments, else NOTHING
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+def path_segments(timeline: Timeline, start_ns: int, end_ns: int) -> _Segments:
+    """The critical path through a window, walked back from its end."""
+    order = device_order(timeline, start_ns, end_ns)
+    waits = find_thread_waits(timeline, order)
+    runs = _PathWalk(timeline, order, waits, start_ns).back_from(end_ns)
+    parts = [*_device_parts(order, runs, start_ns), *_host_parts(timeline, runs)]
+    for on, pauses in ((SegmentKind.LAUNCH, runs.launch), (SegmentKind.BETWEEN, runs.between)):
+        event, begin, end = np.array(pauses, np.int64).reshape(-1, 3).T
+        parts.append(_part(begin, end, on, event))
+    parts += [_part([s], [e], SegmentKind.UNKNOWN, [NOTHING]) for s, e in runs.unknown]
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    by_time = np.argsort(columns[0], kind="stable")
+    return _Segments(*(column[by_time] for column in columns))
+
+
+def _device_parts(order: DeviceOrder, runs: _PathRuns, start_ns: int) -> list[tuple[Column, ...]]:
+    """The work of each run along a stream, and the pauses between."""
+    first, last, until = np.array(runs.device, np.int64).reshape(-1, 3).T
+    sizes = last - first + 1
+    row = np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
+    tail = np.cumsum(sizes) - 1
+    following = order.start[np.minimum(row + 1, len(order.start) - 1)]
+    following[tail] = until
+    begin, end = order.start[row], np.minimum(order.end[row], following)
+    event = order.index[row]
+    after = np.append(event[1:], NOTHING)[: len(row)]
+    return [
+        _clipped(begin, end, SegmentKind.DEVICE, event, start_ns),
+        _clipped(end, following, SegmentKind.BETWEEN, after, start_ns),
+    ]
+
+
+def _clipped(
+    start: Column, end: Column, on: SegmentKind, event: Column, start_ns: int
+) -> tuple[Column, ...]:
+    start = np.maximum(start, start_ns)
+    real = end > start
+    return _part(start[real], end[real], on, event[real])
+
+
+def _host_parts(timeline: Timeline, runs: _PathRuns) -> list[tuple[Column, ...]]:
+    """What each thread did while it was on the path."""
+    every = np.array(runs.host[::-1], np.int64).reshape(-1, 3)
+    every = every[np.argsort(every[:, 0], kind="stable")]
+    events, parts = ByThread(timeline), []
+    for thread, own in slices_by_value(every[:, 0]):
+        _, begin, end = every[own].T
+        whole = cut_stretches(timeline.host, events.rows(thread), int(begin[0]), int(end[-1]))
+        starts, ends, owners = stretches_within(whole, begin, end)
+        parts.append(_part(starts, ends, SegmentKind.HOST, owners, thread))
+    return parts
+
+
+def _part(
+    start: Column | list[int], end: Column | list[int], on: SegmentKind, event: Column | list[int],
+    thread: int = NOTHING,
+) -> tuple[Column, ...]:  # fmt: skip
+    size = len(start)
+    return (
+        np.asarray(start, np.int64), np.asarray(end, np.int64), np.full(size, on, np.uint8),
+        np.asarray(event, np.int32), np.full(size, thread, np.int32),
+    )  # fmt: skip
+
+
+SIDES: Final = ("device", "between", "host")
+LABELS: Final = (
+    *CATEGORIES, "operator", "python", "runtime call", "synchronisation", "data loading",
+    "profiler", "unrecorded", "launch latency", "between kernels",
+)  # fmt: skip
+_SIDE_OF: Final = {
+    SegmentKind.DEVICE: 0,
+    SegmentKind.LAUNCH: 1,
+    SegmentKind.BETWEEN: 1,
+    SegmentKind.HOST: 2,
+    SegmentKind.UNKNOWN: 2,
+}
+_KINDS: Final = {
+    HostKind.OPERATOR: "operator", HostKind.ANNOTATION: "python", HostKind.PYTHON: "python",
+    HostKind.RUNTIME: "runtime call", HostKind.OVERHEAD: "profiler",
+}  # fmt: skip
+_LOADS: Final = re.compile(r"^enumerate\(DataLoader\)|(^|/)torch/utils/data/")
+_MOST_LOADER_THREADS: Final = 64  # threads
+_CHANGING: Final = re.compile(r" at 0x[0-9a-fA-F]+|#\d+$")  # an object's address, a step's number
+
+PathGroup = tuple[str, str, str]
+"""Side, category, name."""
+
+
+def _sum_segments(
+    timeline: Timeline, path: _Segments, categories: Column
+) -> dict[PathGroup, tuple[int, int]]:
+    """Nanoseconds and number of segments of each side, category and name."""
+    sides = np.array([_SIDE_OF[on] for on in SegmentKind], np.int64)[path.on]
+    kinds = sides * len(LABELS) + _label(timeline, path, categories)
+    names = len(timeline.names) + len(timeline.threads) + 1
+    name, length = _name(timeline, path), path.end - path.start
+    found: dict[PathGroup, tuple[int, int]] = {}
+    for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+        rows = kinds == kind
+        counts = np.bincount(name[rows], minlength=names)
+        sums = np.bincount(name[rows], length[rows], minlength=names)
+        side, label = SIDES[kind // len(LABELS)], LABELS[kind % len(LABELS)]
+        for used in np.flatnonzero(counts).tolist():
+            group = side, label, _text(timeline, used) or label
+            ns, count = found.get(group, (0, 0))
+            found[group] = ns + int(sums[used]), count + int(counts[used])
+    return found
+
+
+def _label(timeline: Timeline, path: _Segments, categories: Column) -> Column:
+    """Into LABELS."""
+    label = np.full(len(path), LABELS.index("unrecorded"), np.int64)
+    device = path.on == SegmentKind.DEVICE
+    label[device] = categories[path.event[device]]
+    label[path.on == SegmentKind.LAUNCH] = LABELS.index("launch latency")
+    label[path.on == SegmentKind.BETWEEN] = LABELS.index("between kernels")
+    on_host = np.flatnonzero((path.on == SegmentKind.HOST) & (path.event != NOTHING))
+    event = path.event[on_host]
+    host = timeline.host
+    kinds = np.array([LABELS.index(_KINDS[kind]) for kind in HostKind])
+    label[on_host] = kinds[host.kind[event]]
+    label[on_host[is_gloo(timeline)[event]]] = LABELS.index("communication")
+    blocks = np.isin(event, blocking_calls(timeline).events)
+    label[on_host[blocks]] = LABELS.index("synchronisation")
+    label[_loading(timeline, path)] = LABELS.index("data loading")
+    return label
+
+
+def _loading(timeline: Timeline, path: _Segments) -> Column:
+    """Which segments lie inside the data loader."""
+    host = timeline.host
+    loads = names_match(timeline, host.name, _LOADS.search)
+    loading = ByThread(timeline, loads)
+    inside = np.zeros(len(path), bool)
+    for thread in busiest_threads(timeline, loads, _MOST_LOADER_THREADS):
+        inside |= (path.thread == thread) & (holder(loading.spans(thread), path.start) >= 0)
+    return inside
+
+
+def _name(timeline: Timeline, path: _Segments) -> Column:
+    """Into the names, then the threads for what is not recorded there, then nothing."""
+    names, threads = len(timeline.names), len(timeline.threads)
+    name = np.full(len(path), names + threads, np.int64)
+    unnamed = (path.on == SegmentKind.HOST) & (path.event == NOTHING)
+    name[unnamed] = names + path.thread[unnamed]
+    for on, table in ((SegmentKind.DEVICE, timeline.device), (SegmentKind.HOST, timeline.host)):
+        rows = np.flatnonzero((path.on == on) & (path.event != NOTHING))
+        given = table.name[path.event[rows]]
+        name[rows[given >= 0]] = given[given >= 0]
+    return name
+
+
+def _text(timeline: Timeline, name: int) -> str:
+    if name < len(timeline.names):
+        return _CHANGING.sub("", timeline.names[name])
+    thread = name - len(timeline.names)
+    if thread == len(timeline.threads):
+        return ""
+    return timeline.threads[thread].name or f"thread {timeline.threads[thread].tid}"
+
+
+_TOP = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PathShare:
+    """One category's part of the path."""
+
+    category: str
+    side: str  # "device", "host", or "between" them
+    ns: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class PathEntry:
+    """All pieces of the path with one name: of a kernel, operator, Python function, call or,
+    where nothing was recorded, a thread."""
+
+    name: str
+    category: str
+    side: str
+    ns: int
+    share: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """device_ns + host_ns + between_ns = total_ns = end_ns - start_ns, to the nanosecond."""
+
+    start_ns: int
+    end_ns: int
+    total_ns: int
+    device_ns: int
+    host_ns: int
+    between_ns: int  # launch latency, and pauses of the device between two pieces of work
+    by_category: list[PathShare]  # largest first
+    top: list[PathEntry]  # largest first
+    segments: int
+
+
+def path_window(
+    timeline: Timeline, steps: list[RecordedStep], most_events: int = 500_000
+) -> tuple[int, int]:
+    """From a step's start until all that it and the steps after it launched is done.
+
+    From the first step, or in a long recording as many of the last steps as hold so many host
+    events: in a steady program they tell the same.
+    """
+    starts = np.array([step.start_ns for step in steps], np.int64)
+    end = steps[-1].end_ns
+    before = np.searchsorted(timeline.host.start, np.append(starts, end))
+    few = np.flatnonzero(before[-1] - before[:-1] <= most_events)
+    start = int(starts[few[0]] if len(few) else starts[-1])
+    device, host = timeline.device, timeline.host
+    launched = np.flatnonzero(device.launch >= 0)
+    begun = host.start[device.launch[launched]]
+    ours = launched[(begun >= start) & (begun < end)]
+    done = device.start[ours] + device.duration[ours]
+    return start, int(done.max(initial=end))
+
+
+def critical_path(
+    timeline: Timeline, start_ns: int, end_ns: int, categories: Column | None = None
+) -> CriticalPath | None:
+    """The path through a window, by category and by name; None for a window without length.
+
+    `categories` are those of the device events, where they are at hand already.
+    """
+    if end_ns <= start_ns:
+        return None
+    if categories is None:
+        categories = event_categories(timeline, attribute(timeline))
+    return summarize_path(timeline, path_segments(timeline, start_ns, end_ns), categories)
+
+
+def summarize_path(timeline: Timeline, path: _Segments, categories: Column) -> CriticalPath:
+    """The segments of a path added up."""
+    start, end = int(path.start[0]), int(path.end[-1])
+    total = end - start
+    groups = _sum_segments(timeline, path, categories)
+    sides: Counter[str] = Counter()
+    kinds: Counter[tuple[str, str]] = Counter()
+    for (side, category, _), (ns, _) in groups.items():
+        sides[side] += ns
+        kinds[category, side] += ns
+    largest = sorted(groups.items(), key=lambda item: -item[1][0])[:_TOP]
+    return CriticalPath(
+        start_ns=start,
+        end_ns=end,
+        total_ns=total,
+        device_ns=sides["device"],
+        host_ns=sides["host"],
+        between_ns=sides["between"],
+        by_category=[PathShare(c, s, ns, ns / total) for (c, s), ns in kinds.most_common()],
+        top=[
+            PathEntry(name, category, side, ns, ns / total, count)
+            for (side, category, name), (ns, count) in largest
+        ],
+        segments=len(path),
+    )

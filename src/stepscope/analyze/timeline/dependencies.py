@@ -1,0 +1,224 @@
+"""What had to wait for what: device work for launches and other streams, host threads for the
+device and each other.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from stepscope.analyze.timeline.host_threads import (
+    ByThread,
+    backward_threads,
+    busiest_threads,
+    calling_thread,
+    is_gloo,
+    is_work,
+    slices_by_value,
+)
+from stepscope.analyze.timeline.intervals import Spans
+from stepscope.analyze.timeline.names import blocking_calls, names_match
+from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
+
+NEVER = np.iinfo(np.int64).min
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceOrder:
+    """Device work stream by stream, in order of start.
+
+    Work without duration, or hidden under earlier work of its stream, is left out. An entry
+    outside `breaks` could begin because the entry before it ended; one in `breaks` began because
+    it was launched, or because entry `awaited` (-1: none) on another stream ended.
+    """
+
+    index: Column  # into the device events
+    start: Column
+    end: Column
+    launched: Column  # when the host had launched it, never after its start; NEVER if not recorded
+    breaks: Column  # positions, ascending
+    awaited: Column  # positions
+    by_end: Column  # positions, ordered by end
+
+    def last_ended(self, times: Column) -> Column:
+        """Position of the work that ended last, at or before each time; -1 where none had."""
+        found = np.searchsorted(self.end[self.by_end], times, "right") - 1
+        return np.where(found >= 0, self.by_end[found], -1) if len(self.by_end) else found
+
+    def running_at(self, time: int) -> int:
+        """Position of the work running just before a time (of several the last to end), or -1."""
+        running = np.flatnonzero((self.start < time) & (self.end >= time))
+        return int(running[np.argmax(self.end[running])]) if len(running) else -1
+
+
+def _launched(timeline: Timeline, index: Column) -> Column:
+    device, host = timeline.device, timeline.host
+    if not len(host):
+        return np.full(len(index), NEVER)
+    launch = device.launch[index]
+    returned = host.start[launch] + host.duration[launch]
+    return np.where(launch >= 0, np.minimum(returned, device.start[index]), NEVER)
+
+
+def device_order(timeline: Timeline, start_ns: int, end_ns: int) -> DeviceOrder:
+    """The device work that overlaps a window, with what each piece waited for."""
+    device = timeline.device
+    inside = (device.start < end_ns) & (device.end > start_ns) & (device.duration > 0)
+    index = np.flatnonzero(inside)
+    index = index[np.argsort(device.stream[index], kind="stable")]
+    index = index[_visible(device.stream[index], device.end[index])]
+    stream, start, end = device.stream[index], device.start[index], device.end[index]
+    launched = _launched(timeline, index)
+    head = np.append(True, stream[1:] != stream[:-1])[: len(index)]
+    before = np.where(head, NEVER, np.append(NEVER, end[:-1])[: len(index)])
+    ready = np.maximum(before, launched)
+    by_end = np.argsort(end, kind="stable")
+    awaited = _awaited(timeline, index, head, ready, by_end)
+    breaks = np.flatnonzero(head | (launched > before) | (awaited >= 0))
+    return DeviceOrder(index, start, end, launched, breaks, awaited, by_end)
+
+
+def _visible(stream: Column, end: Column) -> Column:
+    """Which entries end after all that came before them on their stream."""
+    keep = np.ones(len(end), bool)
+    bounds = np.append(np.flatnonzero(np.diff(stream, prepend=-2)), len(end))
+    for first, last in pairwise(bounds.tolist()):
+        reach = np.maximum.accumulate(end[first:last])
+        keep[first + 1 : last] = end[first + 1 : last] > reach[:-1]
+    return keep
+
+
+def _awaited(
+    timeline: Timeline, index: Column, head: Column, ready: Column, by_end: Column
+) -> Column:
+    """The work on another stream that held an entry back (a stream waited for an event), or -1.
+
+    Which event was waited for is seldom recorded: the last work to end before the entry began is
+    taken, where the host had asked some stream to wait since the entry before was launched.
+    """
+    device, host = timeline.device, timeline.host
+    awaited = np.full(len(index), -1)
+    waiting = names_match(timeline, host.name, lambda name: "StreamWaitEvent" in name)
+    calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & waiting)
+    if not len(calls) or len(timeline.streams) < 2:
+        return awaited
+    stream, start = device.stream[index], device.start[index]
+    launch = device.launch[index]
+    asked = np.where(launch >= 0, host.start[launch], start)
+    since = np.where(head, NEVER, np.append(NEVER, asked[:-1]))
+    for number in np.unique(stream):
+        own = np.flatnonzero(stream == number)
+        times = host.start[calls[_may_concern(timeline, calls, int(number))]]
+        waited = np.searchsorted(times, asked[own]) > np.searchsorted(times, since[own])
+        own = own[waited]
+        place = timeline.streams[number].device
+        near = [n for n, s in enumerate(timeline.streams) if s.device == place and n != number]
+        others = by_end[np.isin(stream[by_end], near)]
+        ends = device.end[index[others]]
+        found = np.searchsorted(ends, start[own], "right") - 1
+        own, found = own[found >= 0], found[found >= 0]
+        late = ends[found] > ready[own]
+        awaited[own[late]] = others[found[late]]
+    return awaited
+
+
+def _may_concern(timeline: Timeline, calls: Column, stream: int) -> Column:
+    """Which calls may have made this stream wait: all but those known to concern another."""
+    syncs = timeline.syncs
+    others = syncs.correlation[(syncs.stream >= 0) & (syncs.stream != stream)]
+    return ~np.isin(timeline.host.correlation[calls], others[others >= 0])
+
+
+_MOST_HELPERS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadWaits:
+    """When each thread went on because something else had ended; times ascend."""
+
+    main: int  # thread, NOTHING without host events
+    releases: dict[int, tuple[Column, Column]]  # thread -> when, and the device work that ended
+    handovers: dict[int, Spans]  # thread -> when it worked and the main thread waited for it
+    work: ByThread
+
+
+def find_thread_waits(timeline: Timeline, order: DeviceOrder) -> ThreadWaits:
+    """All waits of all threads."""
+    main = calling_thread(timeline)
+    work = ByThread(timeline, is_work(timeline))
+    servants = _helper_threads(timeline, main)
+    handovers = {one: _waited_for(work.spans(main), work.spans(one)) for one in servants}
+    return ThreadWaits(main, _releases(timeline, order), handovers, work)
+
+
+def _releases(timeline: Timeline, order: DeviceOrder) -> dict[int, tuple[Column, Column]]:
+    """Calls that came back because device work had ended inside them.
+
+    A call that copies waits for its own copy; any other for the last work to end before it returns.
+    """
+    host, device = timeline.host, timeline.device
+    calls = blocking_calls(timeline).events
+    if not len(order.index) or not len(calls):
+        return {}
+    copies = np.flatnonzero(
+        (device.kind[order.index] == DeviceKind.COPY) & np.isin(device.launch[order.index], calls)
+    )
+    copying = device.launch[order.index[copies]]
+    calls = calls[~np.isin(calls, copying)]
+    ended = np.append(_ended_last(timeline, order, calls), copies)
+    calls = np.append(calls, copying)
+    when, begin = order.end[ended], host.start[calls]
+    held = (ended >= 0) & (when > begin) & (when <= begin + host.duration[calls])
+    calls, ended, when = calls[held], ended[held], when[held]
+    rows = np.lexsort((when, host.thread[calls]))
+    when, ended = when[rows], ended[rows]
+    return {
+        thread: (when[own], ended[own]) for thread, own in slices_by_value(host.thread[calls[rows]])
+    }
+
+
+def _ended_last(timeline: Timeline, order: DeviceOrder, calls: Column) -> Column:
+    """The work that ended last before each call returned, or -1.
+
+    On the stream that was waited for where that is known, else on any.
+    """
+    host, syncs = timeline.host, timeline.syncs
+    returned = host.start[calls] + host.duration[calls]
+    ended = order.last_ended(returned)
+    on = np.where(syncs.stream >= 0, syncs.stream, syncs.waits_for)
+    work = timeline.device.stream[order.index]
+    for stream in np.unique(on[on >= 0]).tolist():
+        told = syncs.correlation[(on == stream) & (syncs.correlation >= 0)]
+        mine = np.flatnonzero(np.isin(host.correlation[calls], told))
+        own = np.flatnonzero(work == stream)
+        found = np.searchsorted(order.end[own], returned[mine], "right")
+        ended[mine] = np.append(-1, own)[found]
+    return ended
+
+
+def _helper_threads(timeline: Timeline, main: int) -> list[int]:
+    """Threads the main thread waits for: autograd's, those that launch kernels, gloo's."""
+    host, device = timeline.host, timeline.device
+    if main == NOTHING:
+        return []
+    serves = backward_threads(timeline)
+    launch = device.launch[(device.kind == DeviceKind.KERNEL) & (device.launch >= 0)]
+    serves[host.thread[launch]] = True
+    serves[host.thread[is_gloo(timeline)]] = True
+    serves[main] = False
+    return busiest_threads(timeline, serves[host.thread], _MOST_HELPERS)
+
+
+def _waited_for(main: Spans, servant: Spans) -> Spans:
+    """From the first to the last work of a thread in each pause of the main thread.
+
+    Only where that work began in the pause: otherwise the two just ran side by side.
+    """
+    far = np.iinfo(np.int64)
+    begin, end = np.append(far.min, main.end), np.append(main.start, far.max)
+    first = np.searchsorted(servant.start, begin, "left")
+    last = np.searchsorted(servant.start, end, "left") - 1
+    some = (first <= last) & (first < len(servant.start))
+    some &= ~((first > 0) & (np.append(far.min, servant.end)[first] > begin))
+    first, last, end = first[some], last[some], end[some]
+    return Spans(servant.start[first], np.minimum(servant.end[last], end))

@@ -1,0 +1,142 @@
+"""What the names of events say: the user's frames, copies, communication, and calls that block the
+host.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from stepscope.record.timeline import Column, DeviceKind, HostKind, Timeline
+
+
+def names_match(timeline: Timeline, column: Column, test: Callable[[str], object]) -> Column:
+    """For each entry of a name column whether its name passes; nameless ones do not."""
+    passes = np.zeros(len(timeline.names) + 1, bool)  # the last stands for NOTHING, which is -1
+    passes[column] = True
+    for index in np.flatnonzero(passes[:-1]).tolist():
+        passes[index] = bool(test(timeline.names[index]))
+    passes[-1] = False
+    return passes[column]
+
+
+_FRAME: Final = re.compile(r"(.+)\(\d+\): ")
+# Kineto cuts the path of an installed package down to its name.
+_LIBRARIES: Final = (
+    "torch", "torchvision", "torchaudio", "torchtext", "torchmetrics", "functorch", "triton",
+    "numpy", "scipy", "pandas", "PIL", "transformers", "accelerate", "lightning",
+    "pytorch_lightning", "lightning_fabric", "timm", "deepspeed", "apex", "tqdm", "einops",
+    "datasets", "ignite", "fastai", "stepscope", "_pytest", "pluggy",
+)  # fmt: skip
+# Standard modules that people also name their own scripts after.
+_OFTEN_OWN: Final = ("test", "code", "trace", "profile", "cmd", "main", "select", "statistics")
+
+
+def is_user_frame(name: str) -> bool:
+    """Whether a Python frame is of the program itself, not of Python or of a library."""
+    frame = _FRAME.match(name)
+    if frame is None or name.startswith("<"):
+        return False
+    path = frame[1].replace("\\", "/")
+    if "-packages/" in path or "/lib/python" in path:
+        return False
+    first = path.removeprefix("./").split("/")[0].removesuffix(".py")
+    ours = first in _OFTEN_OWN and "/" not in path
+    return ours or not (first in _LIBRARIES or first in sys.stdlib_module_names)
+
+
+_WAY = re.compile(r"(HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoA|AtoD|DtoA)", re.IGNORECASE)
+_SIDES = re.compile(r"\(\s*([A-Za-z]{1,20})[A-Za-z ]{0,40}->\s*([A-Za-z]{1,20})")
+_WAYS = {
+    way.lower(): way
+    for way in ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA")
+}
+_SPELLED = {
+    ("host", "device"): "HtoD",
+    ("device", "host"): "DtoH",
+    ("device", "device"): "DtoD",
+    ("host", "host"): "HtoH",
+    ("peer", "peer"): "PtoP",
+}
+_HOST_MEMORY = ("pageable", "pinned")
+
+
+class CopyName(NamedTuple):
+    """Direction (HtoD, DtoH, DtoD, PtoP, …, or "unknown") and memory."""
+
+    direction: str
+    memory: str  # "pageable" or "pinned" host memory, "device", or "unknown"
+
+
+def read_copy_name(name: str) -> CopyName:
+    """As Kineto writes it: "Memcpy HtoD (Pageable -> Device)", or with only Host and Device."""
+    match, sides = _WAY.search(name), _SIDES.search(name)
+    ends = (sides[1].lower(), sides[2].lower()) if sides else ("", "")
+    direction = _WAYS.get(match[1].lower()) if match else _SPELLED.get(ends)
+    host = next((end for end in ends if end in _HOST_MEMORY), None)
+    if direction in ("DtoD", "PtoP", "AtoA", "AtoD", "DtoA"):
+        return CopyName(direction, "device")
+    return CopyName(direction or "unknown", host or "unknown")
+
+
+_COMMUNICATES = re.compile(
+    r"nccl|rccl|gloo|nvshmem|mscclpp|cross_device_reduce|(one|two)_?shot_all_?reduce"
+    r"|multimem_(all|one|two)|deep_?ep::",
+    re.IGNORECASE,
+)
+
+
+def communication_kernels(timeline: Timeline) -> Column:
+    """A bool per device event; copies between devices are copies, not communication."""
+    device = timeline.device
+    named = names_match(timeline, device.name, _COMMUNICATES.search)
+    talks: Column = (device.kind == DeviceKind.KERNEL) & (named | (device.collective >= 0))
+    return talks
+
+
+_WAITS = re.compile(
+    r"^((cuda|hip)(Device|Stream|Event)|cu(Ctx|Stream|Event)|hipCtx)Synchronize"
+    r"|^(cuda|hip|cu)Memcpy(?!.{0,60}Async)"
+    r"|^(cuda|hip)Free(_v\d+)?$|^cuMemFree(_v\d+)?$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingCalls:
+    """Blocking calls as indices into the host events, in order of their starts."""
+
+    events: Column
+    uploads: Column  # bool: the call waits for a copy from host to device to be done
+
+
+def blocking_calls(timeline: Timeline) -> BlockingCalls:
+    """Synchronisations, copies that are not asynchronous, and copies of pageable memory.
+
+    A synchronisation that the same operator makes right after starting a copy to the device is
+    that copy's, as in a plain `.to(device)`.
+    """
+    host, device = timeline.host, timeline.device
+    calls = np.flatnonzero(host.kind == HostKind.RUNTIME)
+    waits = calls[names_match(timeline, host.name[calls], _WAITS.search)]
+    copies = np.flatnonzero((device.kind == DeviceKind.COPY) & (device.launch >= 0))
+    launch, name = device.launch[copies], device.name[copies]
+    to_device = launch[names_match(timeline, name, lambda n: read_copy_name(n)[0] == "HtoD")]
+    pageable = launch[names_match(timeline, name, lambda n: read_copy_name(n)[1] == "pageable")]
+    events = np.union1d(waits, pageable).astype(np.int64)
+    return BlockingCalls(
+        events, np.isin(events, to_device) | _follows_copy(timeline, events, to_device)
+    )
+
+
+def _follows_copy(timeline: Timeline, events: Column, copies: Column) -> Column:
+    """Whether the last copy call before each event was made by the same operator."""
+    copies = np.unique(copies)
+    if not len(copies):
+        return np.zeros(len(events), bool)
+    parent = timeline.host.parent
+    last = copies[np.maximum(np.searchsorted(copies, events) - 1, 0)]
+    same: Column = (last < events) & (parent[events] >= 0) & (parent[last] == parent[events])
+    return same

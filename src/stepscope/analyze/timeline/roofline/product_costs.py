@@ -1,0 +1,240 @@
+"""FLOPs and least bytes of matrix products, convolutions and fused attention; a multiplication and
+an addition are two FLOPs.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any, Final
+
+from stepscope.analyze.timeline.roofline.operator_inputs import (
+    Cost,
+    Dims,
+    Formula,
+    Inputs,
+    InputTensor,
+    total_bytes,
+)
+
+
+def _product_flops(batch: int, rows: int, inner: int, columns: int) -> int:
+    """FLOPs of `batch` products of matrices."""
+    return 2 * batch * rows * inner * columns
+
+
+def _matmul(inputs: Inputs, left: int, right: int, transposed: bool = False) -> Cost | None:
+    """A product of arguments `left` and `right`; all before `left` are added to the result."""
+    a, b = inputs.tensor(left), inputs.tensor(right)
+    if a is None or b is None or not a.dims or not b.dims:
+        return None
+    a_dims = a.dims if len(a.dims) > 1 else (1, *a.dims)
+    b_dims = b.dims[::-1] if transposed else b.dims
+    b_dims = b_dims if len(b_dims) > 1 else (*b_dims, 1)
+    batch = _broadcast(a_dims[:-2], b_dims[:-2])
+    if batch is None or a_dims[-1] != b_dims[-2]:
+        return None
+    rows, inner, columns = a_dims[-2], a_dims[-1], b_dims[-1]
+    out = prod(batch) * rows * columns * _out_itemsize(a)
+    added = [t for n in range(left) if (t := inputs.tensor(n))]
+    flops = _product_flops(prod(batch), rows, inner, columns)
+    return Cost("matmul", flops, a.bytes + b.bytes + total_bytes(added) + out, a.dtype, True)
+
+
+def _out_itemsize(a: InputTensor) -> int:
+    # Products of 8-bit numbers are kept wider: 32-bit integers, 16-bit floats.
+    return {"int8": 4, "uint8": 4, "fp8": 2}.get(a.dtype, a.itemsize)
+
+
+def _broadcast(a: Dims, b: Dims) -> Dims | None:
+    size = max(len(a), len(b))
+    pairs = zip((1,) * (size - len(a)) + a, (1,) * (size - len(b)) + b, strict=True)
+    out = []
+    for m, n in pairs:
+        if m != n and 1 not in (m, n):
+            return None
+        out.append(n if m == 1 else m)
+    return tuple(out)
+
+
+def _linear(inputs: Inputs) -> Cost | None:
+    weight = inputs.tensor(1)
+    cost = _matmul(inputs, 0, 1, transposed=True) if weight and len(weight.dims) == 2 else None
+    bias = inputs.tensor(2)
+    if cost is None or bias is None or cost.bytes is None:
+        return cost
+    return Cost(cost.kind, cost.flops, cost.bytes + bias.bytes, cost.dtype, True)
+
+
+MATMULS: Final[dict[str, Formula]] = {
+    "aten::mm": partial(_matmul, left=0, right=1),
+    "aten::bmm": partial(_matmul, left=0, right=1),
+    "aten::mv": partial(_matmul, left=0, right=1),
+    "aten::dot": partial(_matmul, left=0, right=1),
+    "aten::matmul": partial(_matmul, left=0, right=1),
+    "aten::_scaled_mm": partial(_matmul, left=0, right=1),
+    "aten::_int_mm": partial(_matmul, left=0, right=1),
+    "aten::addmm": partial(_matmul, left=1, right=2),
+    "aten::addmm_": partial(_matmul, left=1, right=2),
+    "aten::_addmm_activation": partial(_matmul, left=1, right=2),
+    "aten::addmv": partial(_matmul, left=1, right=2),
+    "aten::baddbmm": partial(_matmul, left=1, right=2),
+    "aten::baddbmm_": partial(_matmul, left=1, right=2),
+    "aten::linear": _linear,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _ArgumentPositions:
+    """Where a convolution operator keeps its arguments; None: it has none, the default holds."""
+
+    stride: int
+    padding: int
+    dilation: int | None
+    transposed: int | bool = False  # the argument, or what it always is
+    output_padding: int | None = None
+    groups: int | None = None  # only transposed ones need it, for their output's channels
+
+
+def _convolution(inputs: Inputs, where: _ArgumentPositions) -> Cost | None:
+    x, weight = inputs.tensor(0), inputs.tensor(1)
+    if x is None or weight is None or len(x.dims) != len(weight.dims) or len(x.dims) < 3:
+        return None
+    sides = len(x.dims) - 2
+    stride, padding = inputs.numbers(where.stride, sides), inputs.numbers(where.padding, sides)
+    dilation = _optional(inputs, where.dilation, sides, 1)
+    extra = _optional(inputs, where.output_padding, sides, 0)
+    told = where.transposed
+    backwards = told if isinstance(told, bool) else inputs.value(told)
+    if stride is None or padding is None or dilation is None or extra is None:
+        return None
+    out: list[int] = []
+    for n in range(sides):
+        reach = dilation[n] * (weight.dims[n + 2] - 1)
+        if backwards:
+            side = (x.dims[n + 2] - 1) * stride[n] - 2 * padding[n] + reach + extra[n] + 1
+        else:
+            side = (x.dims[n + 2] + 2 * padding[n] - reach - 1) // max(1, stride[n]) + 1
+        out.append(side)
+    if min(out) < 0:
+        return None
+    places = x.dims[2:] if backwards else tuple(out)
+    (groups,) = _optional(inputs, where.groups, 1, 1) or (1,)
+    channels = weight.dims[1] * groups if backwards else weight.dims[0]
+    flops = 2 * x.dims[0] * prod(places) * weight.elements
+    written = x.dims[0] * channels * prod(out) * x.itemsize
+    bias = inputs.tensor(2)
+    least = x.bytes + weight.bytes + written + (bias.bytes if bias else 0)
+    return Cost("convolution", flops, least, x.dtype, True)
+
+
+def _optional(inputs: Inputs, at: int | None, sides: int, default: int) -> Dims | None:
+    return (default,) * sides if at is None else inputs.numbers(at, sides)
+
+
+def _convolution_backward(inputs: Inputs) -> Cost | None:
+    grad, x, weight = (inputs.tensor(n) for n in range(3))
+    mask, transposed = inputs.value(10), inputs.value(7)
+    if grad is None or x is None or weight is None or len(x.dims) < 3:
+        return None
+    if not isinstance(mask, list) or len(mask) != 3 or not isinstance(transposed, bool):
+        return None
+    places = (x if transposed else grad).dims[2:]
+    once = 2 * x.dims[0] * prod(places) * weight.elements
+    wants_input, wants_weight, _ = mask
+    least = grad.bytes
+    if wants_input:
+        least += weight.bytes + x.elements * x.itemsize
+    if wants_weight:
+        least += x.bytes + weight.elements * weight.itemsize
+    flops = once * (bool(wants_input) + bool(wants_weight))
+    return Cost("convolution", flops, least, x.dtype, True)
+
+
+_PLAIN: Final = partial(_convolution, where=_ArgumentPositions(3, 4, 5))
+_FULL: Final = partial(_convolution, where=_ArgumentPositions(3, 4, 5, 6, 7, 8))
+_CUDNN: Final = partial(_convolution, where=_ArgumentPositions(3, 2, 4))
+_MIOPEN: Final = partial(_convolution, where=_ArgumentPositions(4, 3, 5))
+_TRANSPOSED: Final = partial(_convolution, where=_ArgumentPositions(3, 4, 7, True, 5, 6))
+
+CONVOLUTIONS: Final[dict[str, Formula]] = {
+    "aten::conv1d": _PLAIN,
+    "aten::conv2d": _PLAIN,
+    "aten::conv3d": _PLAIN,
+    "aten::conv_transpose1d": _TRANSPOSED,
+    "aten::conv_transpose2d": _TRANSPOSED,
+    "aten::conv_transpose3d": _TRANSPOSED,
+    "aten::convolution": _FULL,
+    "aten::_convolution": _FULL,
+    "aten::convolution_overrideable": _FULL,
+    "aten::cudnn_convolution": _CUDNN,
+    "aten::cudnn_convolution_transpose": partial(
+        _convolution, where=_ArgumentPositions(4, 2, 5, True, 3, 6)
+    ),
+    "aten::cudnn_convolution_relu": _PLAIN,
+    "aten::miopen_convolution": _MIOPEN,
+    "aten::miopen_depthwise_convolution": _MIOPEN,
+    "aten::miopen_convolution_transpose": partial(
+        _convolution, where=_ArgumentPositions(5, 3, 6, True, 4, 7)
+    ),
+    "aten::mkldnn_convolution": _MIOPEN,
+    "aten::_conv_depthwise2d": partial(_convolution, where=_ArgumentPositions(4, 5, 6)),
+    "aten::_slow_conv2d_forward": partial(_convolution, where=_ArgumentPositions(4, 5, None)),
+    "aten::thnn_conv2d": partial(_convolution, where=_ArgumentPositions(4, 5, None)),
+    "aten::convolution_backward": _convolution_backward,
+}
+
+
+def _attention(
+    inputs: Inputs, first: int, causal: int, backward: bool = False, heads: int = 1
+) -> Cost | None:
+    """Query, key and value from argument `first` on; `heads` is their dimension of heads.
+
+    Forward is two products; backward is five, as it computes the scores again.
+    A causal mask leaves half of them.
+    """
+    q, k, v = (inputs.tensor(first + n) for n in range(3))
+    masked: Any = inputs.value(causal)
+    if q is None or k is None or v is None or not isinstance(masked, bool):
+        return None
+    if not len(q.dims) == len(k.dims) == len(v.dims) == 4:
+        return None
+    rows = 3 - heads
+    batch = q.dims[0] * q.dims[heads]
+    queries, keys, inner, outer = q.dims[rows], k.dims[rows], q.dims[3], v.dims[3]
+    scores = _product_flops(batch, queries, inner, keys)
+    result = _product_flops(batch, queries, keys, outer)
+    flops = 3 * scores + 2 * result if backward else scores + result
+    out = batch * queries * outer * q.itemsize
+    # Backward reads the result and its gradient, and writes three gradients.
+    least = total_bytes([q, k, v]) * (2 if backward else 1) + out * (2 if backward else 1)
+    return Cost("attention", flops // 2 if masked else flops, least, q.dtype, True)
+
+
+ATTENTIONS: Final[dict[str, Formula]] = {
+    "aten::scaled_dot_product_attention": partial(_attention, first=0, causal=5),
+    "aten::_scaled_dot_product_flash_attention": partial(_attention, first=0, causal=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": partial(_attention, first=0, causal=4),
+    "aten::_scaled_dot_product_efficient_attention": partial(_attention, first=0, causal=6),
+    "aten::_scaled_dot_product_cudnn_attention": partial(_attention, first=0, causal=6),
+    "aten::_cudnn_attention_forward": partial(_attention, first=0, causal=10),
+    "aten::_scaled_dot_product_fused_attention_overrideable": partial(
+        _attention, first=0, causal=5
+    ),
+    "aten::_scaled_dot_product_flash_attention_backward": partial(
+        _attention, first=1, causal=11, backward=True
+    ),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": partial(
+        _attention, first=1, causal=7, backward=True
+    ),
+    "aten::_scaled_dot_product_efficient_attention_backward": partial(
+        _attention, first=1, causal=11, backward=True
+    ),
+    "aten::_scaled_dot_product_cudnn_attention_backward": partial(
+        _attention, first=1, causal=14, backward=True
+    ),
+    "aten::_cudnn_attention_backward": partial(_attention, first=1, causal=14, backward=True),
+    "flash_attn::_flash_attn_forward": partial(_attention, first=0, causal=5, heads=2),
+    "flash_attn::_flash_attn_backward": partial(
+        _attention, first=1, causal=11, backward=True, heads=2
+    ),
+}

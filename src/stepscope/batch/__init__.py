@@ -1,0 +1,1 @@
+"""The best batch size of a program or of a function."""

@@ -1,0 +1,341 @@
+"""The batch size of a function, `stepscope.find_batch_size`: called in forked processes where that
+works, else in this one.
+"""
+
+import gc
+import json
+import os
+import select
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from math import ceil
+from typing import Any, Final
+
+from stepscope.batch.program import free_host_bytes
+from stepscope.batch.search import BatchSearch, SearchBounds
+from stepscope.batch.session import SCHEMA, search_answer, verdict_words
+from stepscope.batch.sizes import OUT_OF_MEMORY, SizeMeasurement
+from stepscope.measure.trial import OK
+from stepscope.probe.memory_history import is_out_of_memory
+from stepscope.record.errors import UsageError
+
+_Step = Callable[[int], Any]
+
+_BLOCKS: Final = 4
+_MOST_CALLS: Final = 1000
+
+
+def _call_with(
+    fn: _Step, batch: int, seconds: float, device: str | None = None
+) -> tuple[SizeMeasurement, str]:
+    """Two calls to warm up, then four blocks of calls, each of a quarter of `seconds` at least.
+
+    Also the device they were made on: `device`, else cuda where they allocated there, else cpu.
+    Memory that ran out is an answer; every other exception is the caller's.
+    """
+    import torch
+
+    begun = time.perf_counter()
+    gpu = _Gpu(torch, device)
+    reset_host_peak()
+    times: list[float] = []
+    calls, status, why = 0, OK, None
+    try:
+        times, calls = _timed(fn, batch, seconds, gpu)
+    except Exception as error:
+        if not is_out_of_memory(type(error).__name__, str(error)):
+            raise
+        status, why = OUT_OF_MEMORY, _first_line(error)
+    used, memory = device or ("cuda" if gpu.grew() else "cpu"), host_peak()
+    if used.startswith("cuda"):
+        memory = gpu.peak()
+    gc.collect()
+    gpu.free()
+    spent = time.perf_counter() - begun
+    got = SizeMeasurement(
+        batch, status, why, tuple(times), float(batch), memory, None, calls, spent
+    )
+    return got, used
+
+
+class _Gpu:
+    """The GPU that a function may use; nothing is asked of CUDA before the function did."""
+
+    def __init__(self, torch: Any, device: str | None) -> None:
+        self._cuda = torch.cuda
+        self._device = device if device is not None and device.startswith("cuda") else None
+        self._before = 0
+        if self._cuda.is_initialized():
+            self._cuda.reset_peak_memory_stats(self._device)
+            self._before = self._cuda.memory_allocated(self._device)
+
+    def wait(self) -> None:
+        if self._cuda.is_initialized():
+            self._cuda.synchronize(self._device)
+
+    def peak(self) -> float | None:
+        """Bytes; None where CUDA was never used."""
+        if not self._cuda.is_initialized():
+            return None
+        return float(self._cuda.max_memory_allocated(self._device))
+
+    def grew(self) -> bool:
+        """Whether more was allocated than before."""
+        return (self.peak() or 0.0) > self._before
+
+    def free(self) -> None:
+        """Give what is cached back, so that the next size finds it."""
+        if self._cuda.is_initialized():
+            self._cuda.empty_cache()
+
+
+def _timed(fn: _Step, batch: int, seconds: float, gpu: _Gpu) -> tuple[list[float], int]:
+    """Milliseconds of a call in each block, and how many calls there were."""
+
+    def block(calls: int) -> float:
+        begun = time.perf_counter()
+        for _ in range(calls):
+            fn(batch)
+        gpu.wait()  # once a block: within one, calls may overlap
+        return (time.perf_counter() - begun) * 1e3 / calls
+
+    block(1)
+    second = block(1)
+    each = min(_MOST_CALLS, max(1, ceil(seconds * 1e3 / _BLOCKS / max(second, 1e-3))))
+    return [block(each) for _ in range(_BLOCKS)], 2 + _BLOCKS * each
+
+
+def _first_line(error: BaseException) -> str | None:
+    return str(error).strip().split("\n")[0] or None
+
+
+def reset_host_peak() -> None:
+    """Have the kernel forget the most memory this process ever held, where it can."""
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except OSError:
+        pass
+
+
+def host_peak() -> float | None:
+    """The most bytes this process held since then; None where the kernel does not tell."""
+    try:
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith("VmHWM:"):
+                    return float(line.split()[1]) * 1024
+    except OSError:
+        return None
+    return None
+
+
+Work = Callable[[], Any]
+
+_CANARY_S: Final = 5.0
+_LARGE: Final = 1 << 20  # elements: PyTorch computes on so many with several threads
+
+
+class ChildDied(Exception):  # noqa: N818
+    """The forked process ended without an answer; `number` is the signal that ended it, or None."""
+
+    def __init__(self, number: int | None) -> None:
+        super().__init__(f"ended by signal {number}" if number else "ended without an answer")
+        self.number = number
+
+
+def _can_fork() -> bool:
+    """Whether a child forked from here can compute with PyTorch.
+
+    Not where this process has used CUDA, and not where it computed with several threads before:
+    GNU OpenMP then waits for ever in a child. That is tried out, by a child that is given a few
+    seconds.
+    """
+    if not hasattr(os, "fork") or sys.platform != "linux":
+        return False
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return True
+    if torch.cuda.is_initialized():
+        return False
+    try:
+        return bool(in_fork(_canary, _CANARY_S))
+    except (ChildDied, TimeoutError):
+        return False
+
+
+def _canary() -> bool:
+    import torch
+
+    numbers = torch.ones(_LARGE, requires_grad=True)
+    numbers.exp().sum().backward()
+    return True
+
+
+def in_fork(work: Work, timeout_s: float | None = None) -> Any:
+    """What `work` returns in a forked child, sent as JSON. Raises Died or TimeoutError."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    reading, writing = os.pipe()
+    with warnings.catch_warnings(action="ignore"):  # that threads are not forked is known here
+        pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        _answer(work, writing)
+    os.close(writing)
+    return _answered(pid, reading, timeout_s)
+
+
+def _answer(work: Work, writing: int) -> None:
+    """The child's whole life; never returns."""
+    code = 1
+    try:
+        with os.fdopen(writing, "w") as pipe:
+            pipe.write(json.dumps(work()))
+        code = 0
+    except BaseException:
+        pass
+    finally:
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(code)
+
+
+def _answered(pid: int, reading: int, timeout_s: float | None) -> Any:
+    ended = False
+    try:
+        with os.fdopen(reading) as pipe:
+            ready, _, _ = select.select([pipe], [], [], timeout_s)
+            if not ready:
+                raise TimeoutError
+            text = pipe.read()
+        _, status = os.waitpid(pid, 0)
+        ended = True
+    finally:
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    if not text:
+        raise ChildDied(os.WTERMSIG(status) if os.WIFSIGNALED(status) else None)
+    return json.loads(text)
+
+
+_KILLED: Final = 9
+_LONGEST_S: Final = 60.0
+
+
+def search_function(
+    fn: _Step,
+    start: int,
+    largest: int | None,
+    headroom: float,
+    within: float,
+    device: str | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """What `answer` gives, with `device`, `forked` and `verdict`. Raises UsageError."""
+    _check(fn, start, largest, headroom, within)
+    calls = _Calls(fn, seconds, device, _can_fork())
+    first = calls.measure(start, None)
+    on = calls.device
+    gpu = on.startswith("cuda")
+    bounds = SearchBounds(
+        start=start,
+        smallest=None if first.ok else 1,
+        largest=largest,
+        memory_bytes=_gpu_memory(calls, on) if gpu else _host_memory(first),
+        fills=gpu,
+        headroom=headroom,
+        within=within,
+        longest_s=_LONGEST_S,
+    )
+    search = BatchSearch(calls.measure, bounds, first)
+    search.run()
+    found = search_answer(search, bounds, None)
+    where = {"device": on, "forked": calls.forked}
+    return {"schema": SCHEMA, **where, **found, "verdict": verdict_words(found)}
+
+
+class _Calls:
+    """Measures a size by calling the function, in a forked process where that works."""
+
+    def __init__(self, fn: _Step, seconds: float, device: str | None, forked: bool) -> None:
+        self.device = device or "cpu"
+        self.forked = forked
+        self._fn = fn
+        self._seconds = seconds
+        self._asked = device
+        self._ran = False
+
+    def measure(self, batch: int, step_ms: float | None) -> SizeMeasurement:
+        got = self._in_fork(batch) if self.forked else self._here(batch)
+        self._ran |= got.ok
+        return got
+
+    def _here(self, batch: int) -> SizeMeasurement:
+        try:
+            got, self.device = _call_with(self._fn, batch, self._seconds, self._asked)
+        except Exception as error:
+            if not self._ran:
+                raise
+            return SizeMeasurement(batch, "failed", _line(error))
+        return got
+
+    def _in_fork(self, batch: int) -> SizeMeasurement:
+        def work() -> dict[str, Any]:
+            try:
+                got, device = _call_with(self._fn, batch, self._seconds, self._asked)
+            except Exception as error:
+                return {"why": _line(error)}
+            return {"got": asdict(got), "device": device}
+
+        try:
+            told = in_fork(work)
+        except ChildDied as problem:
+            if problem.number == _KILLED:  # as the kernel does when memory ends
+                return SizeMeasurement(batch, OUT_OF_MEMORY, "its process was killed")
+            told = {"why": f"its process {problem}"}
+        if "why" in told:
+            if not self._ran:
+                raise UsageError(f"the function failed at batch {batch}: {told['why']}")
+            return SizeMeasurement(batch, "failed", told["why"])
+        self.device = told["device"]
+        return SizeMeasurement(**{**told["got"], "step_ms": tuple(told["got"]["step_ms"])})
+
+
+def _check(fn: _Step, start: int, largest: int | None, headroom: float, within: float) -> None:
+    if not callable(fn):
+        raise UsageError("find_batch_size wants a function that takes a batch size")
+    if start < 1 or (largest is not None and largest < start):
+        raise UsageError(f"start={start}, max={largest}: use 1 ≤ start ≤ max")
+    for name, share in (("headroom", headroom), ("within", within)):
+        if not 0 <= share < 1:
+            raise UsageError(f"{name}={share}: use a share from 0 to below 1")
+
+
+def _host_memory(first: SizeMeasurement) -> float | None:
+    """What the process holds, and what is free besides."""
+    free = free_host_bytes()
+    return None if free is None or first.memory_bytes is None else free + first.memory_bytes
+
+
+def _gpu_memory(calls: _Calls, device: str) -> float:
+    """Bytes of the GPU; asked in a child where this process is to stay without CUDA."""
+
+    def ask() -> float:
+        import torch
+
+        return float(torch.cuda.get_device_properties(device).total_memory)
+
+    return float(in_fork(ask)) if calls.forked else ask()
+
+
+def _line(error: BaseException) -> str:
+    text = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,265 @@
+"""Which batch sizes are tried, in what order and how often, within which bounds, and why the search
+stops.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from stepscope.batch.sizes import (
+    NOT_APPLICABLE,
+    OUT_OF_MEMORY,
+    TOO_SHORT,
+    MeasuredSizes,
+    SizeMeasurement,
+    SizeResult,
+    knee_size,
+    largest_by_memory,
+    predicted_bytes,
+    with_headroom,
+)
+
+_LARGEST_FIX_VALUE: Final = 999_999
+"""The largest number `--fix batch=N` takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchBounds:
+    """The limits of a search. None: not limited, or not known."""
+
+    start: int
+    """The batch size to begin with: the program's own."""
+    smallest: int | None = None
+    """Smaller ones than `start` are tried down to it."""
+    largest: int | None = None
+    samples: int | None = None
+    """In an epoch: no batch is larger."""
+    memory_bytes: float | None = None
+    """What there is for the program."""
+    fills: bool = False
+    """Whether memory may be filled to its end: on a GPU, where that costs one process at most."""
+    headroom: float = 0.10
+    within: float = 0.05
+    budget_s: float | None = None
+    """Seconds of processes in all: none begins that should end later."""
+    longest_s: float | None = None
+    """Seconds of one process that only looks for the largest batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchStop:
+    """What ended the way up: `kind` for programs, `words` for people.
+
+    Kinds: memory, room (memory would be passed), failure, flat, falls, limit, epoch, short, budget.
+    """
+
+    kind: str
+    words: str
+
+
+FULL: Final = 0.95
+"""Of a GPU's memory can be tensors: contexts and gaps between them take the rest."""
+_FINE: Final = 16  # the answer is known to one part in so many
+_MULTIPLE: Final = 8
+
+
+def _next_largest(sizes: MeasuredSizes, bounds: SearchBounds) -> int | None:
+    """The next size to try: where memory should end, or halfway to one that did not fit.
+
+    None where the largest is known to one part in 16.
+    """
+    good, bad = sizes.largest, sizes.too_large
+    if good is None:
+        return None
+    fine = max(_MULTIPLE, good // _FINE)
+    if bad is not None and bad - good <= fine:
+        return None
+    memory = bounds.memory_bytes
+    batch = largest_by_memory(sizes.points, FULL * memory) if memory is not None else None
+    if bad is not None and (batch is None or not good < batch < bad - fine // 2):
+        batch = (good + bad) // 2
+    if batch is None:
+        return None
+    batch = min(batch, bounds.largest or batch, bounds.samples or batch, _LARGEST_FIX_VALUE)
+    batch = batch // _MULTIPLE * _MULTIPLE
+    near = bad is None and batch - good <= fine
+    return None if near or not good < batch < (bad or batch + 1) else batch
+
+
+MeasureSize = Callable[[int, float | None], SizeMeasurement]
+"""Measures a batch size in a fresh process. The other number is how long a step should take, in
+ms; None where nothing tells."""
+
+GROWTH: Final = 0.02  # less for twice as many samples is no growth
+FALLS: Final = 0.05  # so much less is no noise
+_FILLS: Final = 4
+_ROUNDS: Final = 4
+_MARGIN: Final = 0.08  # below the knee's throughput: a second process may tell otherwise
+
+
+class BatchSearch:
+    """Doubles from the start, looks for the largest that fits, and confirms the knee."""
+
+    def __init__(
+        self, measure: MeasureSize, bounds: SearchBounds, known: SizeMeasurement | None = None
+    ) -> None:
+        """`known`: a measurement made before, as of the program as it is."""
+        self.sizes = MeasuredSizes()
+        self.stop: SearchStop | None = None
+        self.notes: list[str] = []
+        self._bounds = bounds
+        self._measure = measure
+        self._compared = [bounds.start]
+        if known is not None:
+            self.sizes.add(known)
+            self._compared.append(known.batch)
+
+    def run(self) -> None:
+        """All of it; the answer is in `sizes` and `stop`."""
+        start = self._bounds.start
+        if not self.sizes.of(start):
+            self._try(start)
+        if self.sizes.fits(start):
+            self._grow(start)
+        else:
+            self.stop = _ended(self.sizes.of(start)[-1])
+            if self.stop.kind != "memory":
+                return
+        self._shrink(start)
+        self._fill()
+        self._confirm()
+
+    def roomy(self) -> list[SizeResult]:
+        """The sizes that ran and keep the headroom, smallest first."""
+        return with_headroom(self.sizes.points, self._bounds.memory_bytes, self._bounds.headroom)
+
+    def _grow(self, batch: int) -> None:
+        flat, level = 0, batch
+        while (after := self._after(batch)) is not None:
+            got = self._try(after)
+            if got.ok and self._falls(level, after) and self._affordable(after):
+                got = self._try(after)  # one slow process is no end, nor a fast one before
+                if len(self.sizes.of(level)) == 1:
+                    self._try(level)
+            for size in (after, level):
+                if not self.sizes.fits(size):
+                    self.stop = _ended(self.sizes.of(size)[-1])
+                    return
+            if self._falls(level, after):
+                self.stop = SearchStop("falls", f"{after:,} is slower than {level:,}")
+                return
+            gain = self.sizes.rate(after) / self.sizes.rate(level) - 1
+            flat = flat + 1 if gain < GROWTH else 0
+            if flat == 2:
+                self.stop = SearchStop("flat", f"beyond {level:,} throughput hardly grows")
+                return
+            batch, level = after, level if gain < GROWTH else after
+
+    def _falls(self, level: int, after: int) -> bool:
+        """Whether even the best process of a size is slower than a smaller one, beyond noise."""
+        best = max(1e3 * len(one.sample_ms) / sum(one.sample_ms) for one in self.sizes.of(after))
+        return best < (1 - FALLS) * self.sizes.rate(level)
+
+    def _after(self, batch: int) -> int | None:
+        """The next larger size to try; None, and `stop`, where there is none."""
+        bounds, most = self._bounds, self._bounds.largest or _LARGEST_FIX_VALUE
+        after = min(2 * batch, most)
+        if batch >= most:
+            self.stop = SearchStop("limit", f"{most:,} is the largest that was to be tried")
+        elif bounds.samples is not None and after > bounds.samples:
+            words = f"{after:,} are more than the {bounds.samples:,} samples of an epoch"
+            self.stop = SearchStop("epoch", words)
+        elif not self._affordable(after):
+            self.stop = SearchStop("budget", f"no time was left for {after:,}")
+        else:
+            return self._held(batch, after)
+        return None
+
+    def _held(self, batch: int, after: int) -> int | None:
+        """`after` if memory should hold it; a smaller one where nothing tells yet."""
+        bounds, most = self._bounds, self._bounds.memory_bytes
+        held = max((one.memory_bytes or 0.0 for one in self.sizes.of(batch)), default=0.0)
+        if most is None or not held:
+            return after
+        limit = most if bounds.fills else (1 - bounds.headroom) * most
+        expected = predicted_bytes(self.sizes.points, after)
+        if expected is None and not bounds.fills and held * after / batch > limit:
+            return min(after, batch + max(1, batch // 4))
+        if expected is None or expected <= limit:
+            return after
+        if bounds.fills:
+            self.stop = SearchStop("memory", f"memory should end before {after:,}")
+        else:
+            words = f"{after:,} should take {expected / most:.0%} of the free memory: not tried"
+            self.stop = SearchStop("room", words)
+        return None
+
+    def _shrink(self, batch: int) -> None:
+        """Down from the start: as far as asked for, or until something fits."""
+        smallest = self._bounds.smallest or (batch if self.sizes.fits(batch) else 1)
+        while batch // 2 >= smallest and (not self.sizes.fits(batch) or self._near_best(batch)):
+            batch //= 2
+            if not self._affordable(batch):
+                self.notes.append(f"no time was left for {batch:,}")
+                return
+            if self._try(batch).status not in ("ok", OUT_OF_MEMORY):
+                return
+
+    def _near_best(self, batch: int) -> bool:
+        best = max(one.samples_per_s or 0.0 for one in self.sizes.points)
+        return self.sizes.rate(batch) >= (1 - self._bounds.within) * best
+
+    def _fill(self) -> None:
+        """Close in on the largest batch that fits."""
+        ended = self.stop is not None and self.stop.kind in ("memory", "flat", "falls")
+        if not (self._bounds.fills and ended):
+            return
+        for _ in range(_FILLS):
+            batch = _next_largest(self.sizes, self._bounds)
+            if batch is None:
+                return
+            longest = self._bounds.longest_s
+            if longest is not None and self.sizes.cost_s(batch) > longest:
+                self.notes.append(f"about {batch:,} should fit; not tried, as it would take long")
+                return
+            if not self._affordable(batch):
+                self.notes.append(f"about {batch:,} should fit; no time was left to try")
+                return
+            if self._try(batch).status not in ("ok", OUT_OF_MEMORY):
+                return
+
+    def _confirm(self) -> None:
+        """A second process of the knee, of what is nearly as good and smaller, and of what they
+        are compared with: a single process does not show how far it is from the next."""
+        for _ in range(_ROUNDS):
+            fit = self.roomy()
+            found = knee_size(fit, self._bounds.within)
+            if found is None or found.samples_per_s is None:
+                return
+            near = (1 - _MARGIN) * found.samples_per_s
+            smaller = [one for one in fit if one.batch < found.batch][-1:]
+            wanted = [one.batch for one in smaller if (one.samples_per_s or 0.0) >= near]
+            for batch in dict.fromkeys([*wanted, found.batch, *self._compared]):
+                if len(self.sizes.of(batch)) != 1 or not self.sizes.fits(batch):
+                    continue
+                if not self._affordable(batch):
+                    self.notes.append("no time was left for second processes")
+                    return
+                self._try(batch)
+
+    def _try(self, batch: int) -> SizeMeasurement:
+        got = self._measure(batch, self.sizes.step_ms(batch))
+        self.sizes.add(got)
+        return got
+
+    def _affordable(self, batch: int) -> bool:
+        budget = self._bounds.budget_s
+        return budget is None or self.sizes.seconds + self.sizes.cost_s(batch) <= budget
+
+
+def _ended(got: SizeMeasurement) -> SearchStop:
+    """Why no larger one is tried after this."""
+    if got.status == OUT_OF_MEMORY:
+        return SearchStop("memory", f"{got.batch:,} is out of memory")
+    kind = {TOO_SHORT: "short", NOT_APPLICABLE: "epoch"}.get(got.status, "failure")
+    return SearchStop(kind, f"{got.batch:,}: {got.why or got.status.replace('_', ' ')}")

@@ -1,0 +1,248 @@
+"""What is known of each batch size: single measurements, all of a size together, the knee of
+throughput, and memory by batch size.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, sqrt
+from typing import Final
+
+from stepscope.measure.trial import OK
+from stepscope.stats.intervals import log_means, student_t, within_process_margin
+
+OUT_OF_MEMORY = "out_of_memory"
+TOO_SHORT = "too_short"
+NOT_APPLICABLE = "not_applicable"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMeasurement:
+    """One batch size in one process. None: not known."""
+
+    batch: int
+    status: str = OK
+    """One of a trial's, or too_short: the program ended before its speed showed."""
+    why: str | None = None
+    """One line for every status but ok."""
+    step_ms: tuple[float, ...] = ()
+    """Steady steps only."""
+    samples_per_step: float = 0.0
+    memory_bytes: float | None = None
+    """The most it held: on the GPU for tensors, on the CPU in all."""
+    energy_j_per_step: float | None = None
+    steps: int = 0
+    """Warm-up included."""
+    seconds: float = 0.0
+    """Of the whole process."""
+
+    @property
+    def ok(self) -> bool:
+        return self.status == OK
+
+    @property
+    def sample_ms(self) -> tuple[float, ...]:
+        """Time of a sample, from each steady step."""
+        return tuple(ms / self.samples_per_step for ms in self.step_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeResult:
+    """One batch size in all its processes; the first that failed speaks for all."""
+
+    batch: int
+    status: str
+    why: str | None
+    processes: int
+    samples_per_s: float | None = None
+    low: float | None = None
+    """Of the 95% interval; None from a single process, which does not show its spread."""
+    high: float | None = None
+    step_ms: float | None = None
+    memory_bytes: float | None = None
+    energy_j_per_sample: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == OK
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpread:
+    """How far processes of one size lie apart: a variance of logarithms, and how well it is known.
+
+    Two processes alone hardly tell; those of all sizes together do.
+    """
+
+    variance: float
+    degrees: int
+
+
+def pooled_spread(groups: Iterable[Sequence[SizeMeasurement]]) -> ProcessSpread | None:
+    """Over all sizes that ran in several processes; None where none did."""
+    squares, degrees = 0.0, 0
+    for group in groups:
+        if len(group) > 1 and all(one.ok for one in group):
+            logs = log_means([one.sample_ms for one in group])
+            squares += float(((logs - logs.mean()) ** 2).sum())
+            degrees += len(group) - 1
+    return ProcessSpread(squares / degrees, degrees) if degrees else None
+
+
+def combine_processes(
+    measured: Sequence[SizeMeasurement], between: ProcessSpread | None = None
+) -> SizeResult:
+    """A batch size from its processes, of which there is at least one; `between` is `spread`."""
+    first, count = measured[0], len(measured)
+    memory = max((one.memory_bytes for one in measured if one.memory_bytes), default=None)
+    for one in measured:
+        if not one.ok:
+            return SizeResult(first.batch, one.status, one.why, count, memory_bytes=memory)
+    processes = [one.sample_ms for one in measured]
+    sample_ms = exp(float(log_means(processes).mean()))
+    reach = None
+    if count > 1 and between is not None:
+        noise = student_t(between.degrees) * sqrt(between.variance / count)
+        reach = exp(max(noise, within_process_margin(processes)))
+    energies = [
+        one.energy_j_per_step / one.samples_per_step
+        for one in measured
+        if one.energy_j_per_step is not None
+    ]
+    return SizeResult(
+        first.batch,
+        OK,
+        None,
+        count,
+        samples_per_s=1e3 / sample_ms,
+        low=1e3 / sample_ms / reach if reach is not None else None,
+        high=1e3 / sample_ms * reach if reach is not None else None,
+        step_ms=sample_ms * sum(one.samples_per_step for one in measured) / count,
+        memory_bytes=memory,
+        energy_j_per_sample=sum(energies) / len(energies) if energies else None,
+    )
+
+
+def with_headroom(
+    points: Iterable[SizeResult], memory_bytes: float | None, headroom: float
+) -> list[SizeResult]:
+    """Those that ran and leave that share of memory free, smallest first; what is not known
+    counts as free."""
+    most = None if memory_bytes is None else (1 - headroom) * memory_bytes
+    return sorted(
+        (
+            one
+            for one in points
+            if one.ok and (most is None or one.memory_bytes is None or one.memory_bytes <= most)
+        ),
+        key=lambda one: one.batch,
+    )
+
+
+def knee_size(points: Sequence[SizeResult], within: float) -> SizeResult | None:
+    """The smallest of these within that share of the best throughput; None where there are none."""
+    best = max((one.samples_per_s or 0.0 for one in points), default=0.0)
+    for one in sorted(points, key=lambda one: one.batch):
+        if one.samples_per_s and one.samples_per_s >= (1 - within) * best:
+            return one
+    return None
+
+
+def still_growing(points: Sequence[SizeResult], within: float) -> bool:
+    """Whether the largest of these is better than all smaller ones by more than that share."""
+    known = [one.samples_per_s for one in sorted(points, key=lambda one: one.batch)]
+    rates = [rate for rate in known if rate]
+    return len(rates) > 1 and max(rates[:-1]) < (1 - within) * rates[-1]
+
+
+def predicted_bytes(points: Iterable[SizeResult], batch: int) -> float | None:
+    """Memory of a batch. None where fewer than two sizes were measured.
+
+    By the two largest: libraries change their workspaces with the size, and the last ones tell
+    most about the next.
+    """
+    line = _line(points)
+    return None if line is None else line[0] + line[1] * batch
+
+
+def largest_by_memory(points: Iterable[SizeResult], limit_bytes: float) -> int | None:
+    """The largest batch that memory should hold; None where memory was not seen to grow."""
+    line = _line(points)
+    if line is None or line[1] <= 0:
+        return None
+    return int((limit_bytes - line[0]) // line[1])
+
+
+def _line(points: Iterable[SizeResult]) -> tuple[float, float] | None:
+    """Bytes of no sample, and bytes of each; never less than none."""
+    known = sorted((one.batch, one.memory_bytes) for one in points if one.ok and one.memory_bytes)
+    if len(known) < 2:
+        return None
+    (small, less), (large, more) = known[-2:]
+    each = max(0.0, (more - less) / (large - small))
+    return more - each * large, each
+
+
+LEAST_STEPS: Final = 16
+"""Of a process: at least half of them are steady."""
+
+
+class MeasuredSizes:
+    """Every process so far, by batch size."""
+
+    def __init__(self) -> None:
+        self._measured: dict[int, list[SizeMeasurement]] = {}
+
+    def add(self, got: SizeMeasurement) -> None:
+        self._measured.setdefault(got.batch, []).append(got)
+
+    def of(self, batch: int) -> list[SizeMeasurement]:
+        """The processes of one batch size, in order; empty where there are none."""
+        return self._measured.get(batch, [])
+
+    @property
+    def points(self) -> list[SizeResult]:
+        """What is known of each batch size, smallest first."""
+        between = pooled_spread(self._measured.values())
+        return [combine_processes(found, between) for _, found in sorted(self._measured.items())]
+
+    @property
+    def processes(self) -> int:
+        return sum(map(len, self._measured.values()))
+
+    @property
+    def seconds(self) -> float:
+        """Of all processes together."""
+        return sum(one.seconds for found in self._measured.values() for one in found)
+
+    @property
+    def largest(self) -> int | None:
+        """The largest that ran."""
+        return max((one.batch for one in self.points if one.ok), default=None)
+
+    @property
+    def too_large(self) -> int | None:
+        """The smallest that ran out of memory; None if none did."""
+        failed = (one.batch for one in self.points if one.status == OUT_OF_MEMORY)
+        return min(failed, default=None)
+
+    def fits(self, batch: int) -> bool:
+        """Whether it was measured and ran every time."""
+        found = self.of(batch)
+        return bool(found) and all(one.ok for one in found)
+
+    def rate(self, batch: int) -> float:
+        """Samples per second; 0 where it did not run."""
+        found = self.of(batch)
+        return (combine_processes(found).samples_per_s or 0.0) if found else 0.0
+
+    def step_ms(self, batch: int) -> float | None:
+        """What a step of it should take, if as fast as the largest that ran; None of none."""
+        rates = [one.samples_per_s for one in self.points if one.samples_per_s]
+        return batch * 1e3 / rates[-1] if rates else None
+
+    def cost_s(self, batch: int) -> float:
+        """Seconds a process of it should take; 0 where nothing tells."""
+        done = [one for found in self._measured.values() for one in found if one.ok]
+        beside = (one.seconds - one.steps * sum(one.step_ms) / len(one.step_ms) / 1e3
+                  for one in done)  # fmt: skip
+        return max([0.0, *beside]) + LEAST_STEPS * (self.step_ms(batch) or 0.0) / 1e3

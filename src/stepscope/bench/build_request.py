@@ -1,0 +1,171 @@
+"""From the words of a command line to a request that can be carried out, or one line why not."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stepscope.bench.grid import (
+    MODES,
+    SETTINGS,
+    BenchRequest,
+    Variant,
+    ablation_fixes,
+    fix_variants,
+    grid_points,
+)
+from stepscope.bench.grid import ablation_variants as ablation
+from stepscope.record.errors import UsageError
+from stepscope.workloads import arguments
+
+DEVICES = ("cpu", "cuda")
+_WITH_A_LOADER = ("workers", "decode_ms", "latency_ms", "resize", "disk_mb_s")
+_ABOUT_LEARNING = ("epochs", "test_samples", "target_score", "score_every")
+
+
+def build_request(
+    models: Sequence[str],
+    mode: str | None = None,
+    batch: str | None = None,
+    device: str | None = None,
+    fixes: Sequence[str] = (),
+    ablate: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    **rest: Any,
+) -> BenchRequest:
+    """The request; `mode`, `batch` and `device` are lists with commas, None for the usual.
+
+    `settings` that are None were not given; `rest` goes into the request as it is. Raises
+    UsageError.
+    """
+    if fixes and ablate:
+        raise UsageError("--ablate makes its own variants: leave out --fix")
+    modes = parse_modes(models, mode)
+    devices = both_devices(device) if rest.get("study") == "cpu-gpu" else parse_devices(device)
+    chosen = ablation(ablate) if ablate else fix_variants(fixes)
+    check_needs(chosen, devices)
+    given = {name: value for name, value in (settings or {}).items() if value is not None}
+    if "train" in modes and not rest.get("study"):
+        given.setdefault("data", usual_data(given, chosen))
+    made = BenchRequest(
+        models=tuple(dict.fromkeys(models)),
+        modes=modes,
+        devices=devices,
+        batches=None if batch is None else parse_batches(batch),
+        variants=chosen,
+        ablate=ablation_fixes(ablate) if ablate else (),
+        settings=check_settings(given, modes),
+        **rest,
+    )
+    for point in grid_points(made):
+        arguments.parse_arguments(point.mode, "", point.command(Path("measured.json"))[1:])
+    return made
+
+
+def usual_data(given: Iterable[str], chosen: Iterable[Variant]) -> str:
+    """What training is fed unless it was said: samples that lie on the device, so that the model
+    is measured; a loader's where loading or learning is what was asked about."""
+    from stepscope.fixes.registry import fix_named
+
+    names = {text.partition("=")[0] for variant in chosen for text in variant.fixes}
+    if any(name in given for name in (*_WITH_A_LOADER, *_ABOUT_LEARNING)):
+        return "synthetic"
+    return "synthetic" if any(fix_named(name).group == "data" for name in names) else "resident"
+
+
+def parse_modes(models: Iterable[str], text: str | None) -> tuple[str, ...]:
+    """The modes asked for, training unless a model has none; every model must have them all."""
+    from stepscope.workloads.catalogue import find_workload
+
+    found = [find_workload(model) for model in models]
+    if not found:
+        raise UsageError("name a model, as in stepscope bench resnet18; --list shows them")
+    if text is None:
+        common = [mode for mode in MODES if all(mode in one.modes for one in found)]
+        text = common[0] if common else MODES[0]
+    asked = _listed(text, "--mode", MODES)
+    for mode in asked:
+        for one in found:
+            if mode not in one.modes:
+                raise UsageError(f"{one.name} has no mode {mode}: it has {', '.join(one.modes)}")
+    return asked
+
+
+def parse_batches(text: str) -> tuple[int, ...]:
+    """The batch sizes in a list."""
+    pieces = [piece.strip() for piece in text.split(",")]
+    if not all(p.isdecimal() and p.isascii() and len(p) < 8 and int(p) for p in pieces):
+        raise UsageError(f"--batch {text}: give numbers from 1 on, as in --batch 1,8,32")
+    return tuple(dict.fromkeys(map(int, pieces)))
+
+
+def parse_devices(text: str | None) -> tuple[str, ...]:
+    """The devices in a list, each checked to be there; the GPU if there is one for None."""
+    lacking = why_no_cuda()
+    if text is None:
+        return ("cpu",) if lacking else ("cuda",)
+    asked = _listed(text, "--device", DEVICES)
+    if "cuda" in asked and lacking:
+        raise UsageError(f"no CUDA device: {lacking}; --device cpu is possible")
+    return asked
+
+
+def both_devices(text: str | None) -> tuple[str, ...]:
+    """The devices of a study of both."""
+    lacking = why_no_cuda()
+    if lacking:
+        raise UsageError(f"--study cpu-gpu needs a GPU: {lacking}")
+    if text is not None and set(parse_devices(text)) != set(DEVICES):
+        raise UsageError("--study cpu-gpu measures both devices: leave out --device")
+    return DEVICES
+
+
+def why_no_cuda() -> str | None:
+    """Why a program started here cannot use a GPU; None if it can, as far as can be told from
+    outside. Raises UsageError where there is no torch at all."""
+    from stepscope.hardware.gpus import visible_gpu_index
+    from stepscope.hardware.machine import torch_build
+
+    torch = torch_build()
+    if torch is None:
+        raise UsageError(f"no torch for {sys.executable}: pip install torch")
+    if torch["cuda"] is None:
+        return f"torch {torch['version']} is built for CPUs alone"
+    return "no GPU is visible" if visible_gpu_index(os.environ) is None else None
+
+
+def check_needs(chosen: Iterable[Variant], devices: Iterable[str]) -> None:
+    """Raise UsageError for a fix that a device lacks what it needs for."""
+    from stepscope.fixes.registry import all_fixes, fix_named
+
+    asked = {text.partition("=")[0] for variant in chosen for text in variant.fixes}
+    for device in devices:
+        for name in sorted(asked):
+            needs = fix_named(name).needs
+            if needs is not None and needs != device:
+                able = [one.name for one in all_fixes() if one.needs in (None, device)]
+                raise UsageError(
+                    f"--fix {name} needs {needs}, not {device}: there it can be {', '.join(able)}"
+                )
+
+
+def check_settings(
+    settings: Mapping[str, Any], modes: Iterable[str]
+) -> tuple[tuple[str, Any], ...]:
+    """In order of name. Raises UsageError for one that no mode asked for knows."""
+    for name in settings:
+        if not any(name in SETTINGS[mode] for mode in modes):
+            knowing = [mode for mode in MODES if name in SETTINGS[mode]]
+            raise UsageError(
+                f"--{name.replace('_', '-')} goes with --mode {' or '.join(knowing)} only"
+            )
+    return tuple(sorted(settings.items()))
+
+
+def _listed(text: str, option: str, possible: Sequence[str]) -> tuple[str, ...]:
+    asked = tuple(dict.fromkeys(piece.strip() for piece in text.split(",")))
+    for one in asked:
+        if one not in possible:
+            raise UsageError(f"{option} {one or text!r}: there are {', '.join(possible)}")
+    return asked

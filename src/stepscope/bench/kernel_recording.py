@@ -1,0 +1,258 @@
+"""`stepscope bench kernels`: the program recorded once and counted by Nsight Compute where it is
+installed, and the document of it.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from shutil import which
+from typing import Any, Final
+
+from stepscope.analyze.timeline.roofline.ceilings import Ceilings, ceilings_for, measured_ceilings
+from stepscope.bench.grid import BenchRequest, Variant
+from stepscope.bench.measure_point import environment_with
+from stepscope.bench.summary import bench_document
+from stepscope.launch.child import run_child
+from stepscope.launch.program import Program
+from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.timeline import Timeline
+from stepscope.trace.nsight.counters import METRICS, KernelCounters, read_ncu
+
+COUNTED: Final = (
+    "time_duration",
+    "dram__bytes",
+    "_op_fadd",
+    "_op_fmul",
+    "_op_ffma",
+    "bf16",
+    "tf32",
+)
+"""Parts of the names of the counters used: each further one runs every kernel once more."""
+_HALF: Final = ("_op_hadd", "_op_hmul", "_op_hfma", "src_fp16")
+_ERROR: Final = re.compile(r"==ERROR==\s*(.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class NcuCount:
+    """What ncu counted, launch by launch; `why` says why that is nothing, None if all is well."""
+
+    counters: list[KernelCounters]
+    why: str | None
+    seconds: float
+
+
+def counters_command(log: Path, kernels: str | None = None, half: bool = False) -> list[str]:
+    """What stands before a program to count FLOPs and bytes between profiler.start and stop.
+
+    `kernels` is a regular expression on functions' names (None: all of them); `half` counts
+    arithmetic in fp16 too.
+    """
+    parts = (*COUNTED, *_HALF) if half else COUNTED
+    wanted = [name for name in METRICS if any(part in name for part in parts)]
+    return [
+        *("ncu", "--target-processes", "all", "--clock-control", "none"),
+        *("--profile-from-start", "off", "--metrics", ",".join(wanted)),
+        *(("--kernel-name", f"regex:{kernels}") if kernels else ()),
+        *("--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log)),
+    ]
+
+
+def pattern(names: Iterable[str]) -> str:
+    """The regular expression for functions of exactly these names."""
+    return f"^({'|'.join(sorted(re.escape(name) for name in set(names)))})$"
+
+
+def run_ncu(
+    program: Sequence[str],
+    environ: Mapping[str, str],
+    names: Iterable[str],
+    folder: Path,
+    timeout_s: float,
+    half: bool = False,
+) -> NcuCount:
+    """Run a program under ncu; kernels named so are counted. KeyboardInterrupt if told to end."""
+    log, said = folder / "counters.csv", folder / "ncu.txt"
+    command = [*counters_command(log, pattern(names), half), *program]
+    began = time.monotonic()
+    with open(said, "wb") as output:
+        outcome = run_child(command, environ, timeout_s, lambda _: None, lambda: None, output)
+    seconds = time.monotonic() - began
+    if outcome.told is not None:
+        raise KeyboardInterrupt
+    if outcome.timed_out:
+        return NcuCount(
+            [], f"ncu took longer than {timeout_s:.0f} s: --timeout gives it more", seconds
+        )
+    try:
+        found = read_ncu(log)
+    except (StepscopeError, OSError) as problem:
+        return NcuCount([], _complaint(log, said) or str(problem), seconds)
+    why = _complaint(log, said) if not found else None
+    return NcuCount(found, why if found else why or "ncu saw none of these kernels", seconds)
+
+
+def _complaint(*files: Path) -> str | None:
+    """The first error of ncu's in what it wrote."""
+    for file in files:
+        try:
+            text = file.read_text(errors="replace")
+        except OSError:
+            continue
+        if found := _ERROR.search(text):
+            if "ERR_NVGPUCTRPERM" in found[1]:
+                return "ncu may not read the GPU's counters here (ERR_NVGPUCTRPERM): run as root"
+            return f"ncu: {found[1].strip()[:200]}"
+    return None
+
+
+STEPS: Final = 3  # recorded
+_USAGE: Final = 2
+_LONGEST: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSubject:
+    """A model in one mode on one device; `settings` are further options of the program."""
+
+    model: str
+    mode: str
+    batch: int
+    device: str
+    fixes: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def command(self, *more: str) -> list[str]:
+        """The program's command line."""
+        words = ["--model", self.model, "--mode", self.mode, "--batch", str(self.batch)]
+        words += ["--device", self.device]
+        for name, value in self.settings.items():
+            words += [f"--{name}", str(value)]
+        return Program("stepscope.workloads.one_step", (*words, *more), module=True).command
+
+
+def record_kernels(
+    subject: KernelSubject, folder: Path, timeout_s: float
+) -> tuple[Path, list[dict[str, Any]]]:
+    """(the recording, what became of the fixes). Raises UsageError, or StepscopeError in a line."""
+    from stepscope.analyze.run.summary import applied_fixes
+    from stepscope.store.json_lines import read_facts
+
+    folder.mkdir(parents=True, exist_ok=True)
+    trace, said = folder / "trace.json", folder / "output.txt"
+    command = subject.command("--steps", str(STEPS), "--record", str(trace))
+    environ = environment_with(subject.fixes, folder)
+    with open(said, "wb") as output:
+        outcome = run_child(command, environ, timeout_s, lambda _: None, lambda: None, output)
+    if outcome.told is not None:
+        raise KeyboardInterrupt
+    if outcome.timed_out:
+        raise StepscopeError(f"{subject.model}: not recorded within {timeout_s:.0f} s: --timeout")
+    if outcome.exit_code or not trace.exists():
+        kind = UsageError if outcome.exit_code == _USAGE else StepscopeError
+        raise kind(last_line(said) or f"the program ended with exit code {outcome.exit_code}")
+    fixes = applied_fixes(read_facts(folder / "facts.jsonl")["fix"], subject.fixes)
+    return trace, fixes
+
+
+def count_kernels(
+    subject: KernelSubject,
+    names: Sequence[str],
+    folder: Path,
+    timeout_s: float,
+    tell: Callable[[str], None],
+) -> NcuCount:
+    """Counters of the kernels named, if ncu is there and there are any."""
+    if not names:
+        return NcuCount([], "there are no kernels on a CPU", 0.0)
+    if which("ncu") is None:
+        return NcuCount([], "ncu is not on the PATH", 0.0)
+    tell(f"counting {len(names)} kernels with ncu, at most {timeout_s:.0f} s")
+    folder.mkdir(parents=True, exist_ok=True)
+    half = any("fp16" in fix for fix in subject.fixes)
+    return run_ncu(
+        subject.command(), environment_with(subject.fixes, folder), names, folder, timeout_s, half
+    )
+
+
+def last_line(path: Path) -> str:
+    """The last thing a program said."""
+    lines = path.read_bytes()[-8192:].decode(errors="replace").splitlines()
+    spoken = [line.strip() for line in lines if line.strip()]
+    return spoken[-1][:_LONGEST] if spoken else ""
+
+
+Document = dict[str, Any]
+
+
+def ceilings_of_timeline(timeline: Timeline, device: str) -> Ceilings | None:
+    """What the device can do: measured here, else as its maker says, else not known."""
+    from stepscope.hardware.ceiling_cache import known_ceilings, load_ceilings
+    from stepscope.hardware.ceilings import device_key
+
+    if device == "cpu":
+        kept = load_ceilings(device_key("cpu"))
+        return measured_ceilings(kept) if kept else None
+    return ceilings_for(timeline, known_ceilings())
+
+
+def kernels_document(
+    subject: KernelSubject,
+    studied: Document,
+    count: NcuCount,
+    fixes: list[Document],
+    command: str,
+    started: str,
+) -> Document:
+    """In the shape of all benchmarks, with its own part under "kernels"."""
+    label = ",".join(subject.fixes) or "none"
+    request = BenchRequest(
+        models=(subject.model,),
+        modes=(subject.mode,),
+        devices=(subject.device,),
+        batches=(subject.batch,),
+        variants=(Variant(label, subject.fixes),),
+        settings=tuple(sorted(subject.settings.items())),
+        rounds=1,
+    )
+    kernels = {
+        "model": subject.model,
+        "mode": subject.mode,
+        "batch": subject.batch,
+        "device": subject.device,
+        "fixes": list(subject.fixes),
+        "applied": fixes,
+        "ncu": {"used": bool(count.counters), "why_not": count.why, "seconds": count.seconds},
+        **studied,
+    }
+    return bench_document(
+        request, [], {}, command, started, kernels_notes(kernels), kernels=kernels
+    )
+
+
+def kernels_notes(kernels: Document) -> list[str]:
+    """What must be known to read the numbers."""
+    found = []
+    if kernels["on"] == "host":
+        found.append(
+            "a CPU runs no kernels: times are those of operators on the host, all their threads"
+            " at work, as recorded; recording itself adds to many short ones"
+        )
+    elif not kernels["ncu"]["used"]:
+        found.append(f"FLOPs and bytes are by the model alone: {kernels['ncu']['why_not']}")
+    else:
+        found.append(
+            f"counted: {kernels['counted']:,.0f} of {kernels['launched']:,.0f} kernels a step,"
+            f" in {kernels['ncu']['seconds']:.0f} s of ncu"
+        )
+    limits = kernels["ceilings"]
+    if limits is None:
+        found.append("ceilings are not known here: stepscope doctor measures them")
+    elif limits["source"] == "datasheet":
+        found.append("ceilings are the maker's: stepscope doctor measures those of this device")
+    for fix in kernels["applied"]:
+        if fix["state"] != "applied":
+            why = f": {fix['reasons'][-1]}" if fix["reasons"] else ""
+            found.append(f"fix {fix['name']}: {fix['state']}{why}")
+    return found

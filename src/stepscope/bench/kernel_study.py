@@ -1,0 +1,314 @@
+"""The heaviest operators and kernels of a recorded step, beside what the device could do."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from stepscope.analyze.timeline.attribution import Attribution, attribute, is_operator, nearest
+from stepscope.analyze.timeline.host_threads import self_time
+from stepscope.analyze.timeline.kernels import kernel_table
+from stepscope.analyze.timeline.roofline.ceilings import Ceilings, ceilings_for
+from stepscope.analyze.timeline.roofline.operator_work import OperatorWork, operator_work
+from stepscope.analyze.timeline.roofline.rates import (
+    OperatorRate,
+    Roofline,
+    least_times,
+    roofline_of,
+    with_counters,
+)
+from stepscope.record.timeline import NOTHING, DeviceKind, Timeline
+from stepscope.trace.nsight.counter_join import JoinedCounters, join_counters, kernel_base_name
+from stepscope.trace.nsight.counters import KernelCounters
+
+
+@dataclass(frozen=True, slots=True)
+class _CeilingComparison:
+    """A recording held against the ceilings: by the model alone, and with counters."""
+
+    timeline: Timeline
+    attribution: Attribution
+    work: OperatorWork
+    model: Roofline
+    counted: Roofline  # the same as `model` where nothing was counted
+    joined: JoinedCounters
+
+
+def compare_with_ceilings(
+    timeline: Timeline,
+    counters: Sequence[KernelCounters] = (),
+    cached: Iterable[Mapping[str, Any]] = (),
+    ceilings: Ceilings | None = None,
+    steps: int = 1,
+) -> _CeilingComparison:
+    """`ceilings` None: those of the device, measured (`cached`) or its maker's."""
+    attribution = attribute(timeline)
+    work = operator_work(timeline, attribution)
+    limits = ceilings or ceilings_for(timeline, cached)
+    model = roofline_of(timeline, attribution, work, limits, steps)
+    joined = join_counters(counters, timeline) if len(timeline.device) else JoinedCounters()
+    counted = model
+    if joined.counters:
+        counted = with_counters(timeline, attribution, work, model, joined.counters)
+    return _CeilingComparison(timeline, attribution, work, model, counted, joined)
+
+
+def heaviest_kernels(found: _CeilingComparison, most: int) -> set[str]:
+    """Functions of the kernels that the heaviest calls launch (an operator on some shapes each),
+    and of the heaviest kernels themselves. Calls count only when all their kernels are counted.
+    """
+    timeline, work = found.timeline, found.work
+    device = timeline.device
+    kernels = device.kind == DeviceKind.KERNEL
+    owned = kernels & (work.owner != NOTHING)
+    kind = np.append(work.kind, np.int32(NOTHING))[work.owner]
+    times = np.bincount(kind[owned], device.duration[owned], len(work.kinds))
+    heavy = np.argsort(-times, kind="stable")[:most]
+    chosen = owned & np.isin(kind, heavy[times[heavy] > 0])
+    by_name = np.bincount(device.name[kernels], device.duration[kernels], len(timeline.names))
+    names = np.argsort(-by_name, kind="stable")[:most]
+    use = {*device.name[chosen].tolist(), *names[by_name[names] > 0].tolist()}
+    return {kernel_base_name(timeline.name_of(name)) for name in use}
+
+
+def host_rows(
+    timeline: Timeline, work: OperatorWork, ceilings: Ceilings | None, steps: int
+) -> list[dict[str, Any]]:
+    """Operators by their own time, heaviest first, per step.
+
+    The time of operators within one whose FLOPs are known is that one's.
+    """
+    host = timeline.host
+    own = self_time(host)
+    operators = np.flatnonzero(is_operator(timeline))
+    owner = nearest(host.parent, work.kind != NOTHING)[operators]
+    charged = np.where(owner == NOTHING, operators, owner)
+    time_of: dict[tuple[str, str | None], int] = defaultdict(int)
+    for event, ns in zip(charged.tolist(), own[operators].tolist(), strict=True):
+        time_of[_key(timeline, work, event)] += ns
+    did: dict[tuple[str, str | None], list[Any]] = defaultdict(list)
+    for event in np.unique(charged).tolist():
+        number = int(work.kind[event])
+        did[_key(timeline, work, event)].append(work.kinds[number].cost if number >= 0 else None)
+    whole = sum(time_of.values())
+    rows = [_row(key, ns, did[key], whole, ceilings, steps) for key, ns in time_of.items()]
+    return sorted(rows, key=lambda row: -float(row["time_ms"]))
+
+
+def _key(timeline: Timeline, work: OperatorWork, event: int) -> tuple[str, str | None]:
+    number = int(work.kind[event])
+    dtype = work.kinds[number].cost.dtype if number >= 0 else None
+    return timeline.name_of(int(timeline.host.name[event])), dtype
+
+
+def _row(
+    key: tuple[str, str | None],
+    ns: int,
+    costs: list[Any],
+    whole: int,
+    ceilings: Ceilings | None,
+    steps: int,
+) -> dict[str, Any]:
+    name, dtype = key
+    known = dtype is not None
+    flops = float(sum(cost.flops for cost in costs)) if known else None
+    sizes: list[Any] = [cost.bytes for cost in costs] if known else [None]
+    moved = None if None in sizes else float(sum(sizes))
+    matrix = known and costs[0].matrix
+    compute, memory = least_times(flops or 0.0, moved, dtype or "", ceilings, matrix)
+    least = None
+    if known and memory is not None and (compute is not None or not matrix):
+        least = max(compute or 0.0, memory)
+    ceiling = (
+        None if least is None else "compute" if (compute or 0.0) > (memory or 0.0) else "memory"
+    )
+    return {
+        "name": name,
+        "dtype": dtype,
+        "category": costs[0].kind if known else None,
+        "calls": len(costs) / steps,
+        "kernels": 0,
+        "time_ms": ns / steps / 1e6,
+        "share": ns / whole if whole else 0.0,
+        "flops": None if flops is None else flops / steps,
+        "bytes": None if moved is None else moved / steps,
+        "flops_per_s": flops / ns * 1e9 if flops is not None and ns else None,
+        "bytes_per_s": moved / ns * 1e9 if moved is not None and ns else None,
+        "bound": ceiling,
+        "ceiling_share": least / ns if least is not None and ns else None,
+        "counted": None,
+    }
+
+
+Document = dict[str, Any]
+
+
+def study_kernels(found: _CeilingComparison, steps: int, top: int) -> Document:
+    """Everything per step, heaviest first; None where something is not known."""
+    timeline = found.timeline
+    limits = found.counted.ceilings
+    join = {name: value for name, value in asdict(found.joined).items() if name != "counters"}
+    has_device = len(timeline.device) > 0
+    rows = (
+        _operators(found, steps) if has_device else host_rows(timeline, found.work, limits, steps)
+    )
+    return {
+        "on": "device" if has_device else "host",
+        "steps": steps,
+        "work_ms": sum(row["time_ms"] for row in rows),
+        "ceilings": asdict(limits) if limits else None,
+        "known_share": sum(row["share"] for row in rows if row["flops"] is not None),
+        "operators": rows[:top],
+        "operators_in_all": len(rows),
+        "shapes": [_shape(row, steps) for row in found.counted.shapes[:top]],
+        "kernels": _kernels(found, steps, top) if has_device else [],
+        "launched": int(np.count_nonzero(timeline.device.kind == DeviceKind.KERNEL)) / steps,
+        "counted": len(found.joined.counters) / steps,
+        "join": join,
+        "step": asdict(found.counted.step),
+    }
+
+
+def _operators(found: _CeilingComparison, steps: int) -> list[Document]:
+    """By operator and dtype, those without a model too; copies and what none launched by kernel."""
+    whole = float(found.timeline.device.duration.sum())
+    model = {(row.name, row.dtype): row for row in found.model.kinds}
+    rows = [
+        _operator(row, model[row.name, row.dtype], found.counted, whole, steps)
+        for row in found.counted.kinds
+    ]
+    for name, ns in _without_model(found).items():
+        rows.append({**_nothing_known(name), "time_ms": ns / steps / 1e6, "share": ns / whole})
+    return sorted(rows, key=lambda row: -row["time_ms"])
+
+
+def _operator(
+    row: OperatorRate, model: OperatorRate, counted: Roofline, whole: float, steps: int
+) -> Document:
+    same = [one for one in counted.shapes if (one.name, one.dtype) == (row.name, row.dtype)]
+    return {
+        "name": row.name,
+        "dtype": row.dtype,
+        "category": row.category,
+        "calls": row.calls / steps,
+        "kernels": row.kernels / steps,
+        "time_ms": row.time_ns / steps / 1e6,
+        "share": row.time_ns / whole if whole else 0.0,
+        "flops": model.flops / steps,
+        "bytes": None if model.bytes is None else model.bytes / steps,
+        "flops_per_s": row.flops_per_s,
+        "bytes_per_s": row.bytes_per_s,
+        "bound": row.bound,
+        "ceiling_share": row.share,
+        "counted": _counted(same),
+    }
+
+
+def _counted(rows: Sequence[OperatorRate]) -> Document | None:
+    """What counters say of the calls they saw, beside the model of the same; None: nothing."""
+    seen = [(row, row.measured) for row in rows if row.measured is not None]
+    if not seen:
+        return None
+    told = [one for _, one in seen]
+    flops = _total(one.flops for one in told)
+    moved = _total(one.bytes for one in told)
+    model_flops = sum(one.model_flops for one in told)
+    model_bytes = _total(one.model_bytes for one in told)
+    time_ns = sum(row.time_ns for row in rows)
+    covered = sum(row.time_ns * one.calls / row.calls for row, one in seen)
+    return {
+        "calls": sum(one.calls for one in told),
+        "time_share": covered / time_ns if time_ns else 0.0,
+        "flops": flops,
+        "model_flops": model_flops,
+        "flops_error": model_flops / flops - 1 if flops else None,
+        "bytes": moved,
+        "model_bytes": model_bytes,
+        "bytes_ratio": moved / model_bytes if moved and model_bytes else None,
+    }
+
+
+def _without_model(found: _CeilingComparison) -> Mapping[str, int]:
+    """Device time by operator (or by the work's own name) where no FLOPs are known."""
+    timeline = found.timeline
+    device = timeline.device
+    lost = np.flatnonzero(found.work.owner == NOTHING)
+    operator = np.append(timeline.host.name, np.int32(NOTHING))[found.attribution.operator[lost]]
+    named = (operator != NOTHING) & (device.kind[lost] == DeviceKind.KERNEL)
+    names = np.where(named, operator, device.name[lost])
+    sums = np.bincount(names, device.duration[lost], len(timeline.names))
+    return {timeline.name_of(n): int(sums[n]) for n in np.flatnonzero(sums).tolist()}
+
+
+def _nothing_known(name: str) -> Document:
+    names = (
+        "dtype", "category", "calls", "kernels", "flops", "bytes", "flops_per_s", "bytes_per_s",
+        "bound", "ceiling_share", "counted",
+    )  # fmt: skip
+    return {"name": name, **dict.fromkeys(names)}
+
+
+def _shape(row: OperatorRate, steps: int) -> Document:
+    return {**asdict(row), "calls": row.calls / steps, "time_ms": row.time_ns / steps / 1e6}
+
+
+def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[Document]:
+    """Kernels, copies and memsets by name, with what their counters say."""
+    timeline = found.timeline
+    counted = _by_name(found)
+    rows = []
+    for kernel in kernel_table(timeline, found.attribution)[:top]:
+        told = counted.get(kernel.name)
+        rows.append(
+            {
+                "name": kernel.name,
+                "operator": _launched_by(found, kernel.name),
+                "category": kernel.category,
+                "runs": kernel.count / steps,
+                "time_ms": kernel.total_ns / steps / 1e6,
+                "share": kernel.share,
+                "tensor_core": kernel.tensor_core,
+                "occupancy": kernel.occupancy,
+                "counted": told,
+            }
+        )
+    return rows
+
+
+def _by_name(found: _CeilingComparison) -> dict[str, Document]:
+    """Rates of the kernels that were counted: their counters over their times in the recording."""
+    timeline = found.timeline
+    groups: dict[str, list[int]] = {}
+    for event in found.joined.counters:
+        groups.setdefault(timeline.name_of(int(timeline.device.name[event])), []).append(event)
+    rates = {}
+    for name, events in groups.items():
+        seconds = float(timeline.device.duration[events].sum()) / 1e9
+        flops = _total(found.joined.counters[event].flops for event in events)
+        moved = _total(found.joined.counters[event].dram_bytes for event in events)
+        rates[name] = {
+            "runs": len(events),
+            "flops": None if flops is None else flops / len(events),
+            "bytes": None if moved is None else moved / len(events),
+            "flops_per_s": flops / seconds if flops is not None and seconds else None,
+            "bytes_per_s": moved / seconds if moved is not None and seconds else None,
+        }
+    return rates
+
+
+def _launched_by(found: _CeilingComparison, kernel: str) -> str | None:
+    """The operator that spends most of a kernel's time; None where no operator launched it."""
+    timeline = found.timeline
+    device = timeline.device
+    use = device.name == timeline.names.index(kernel)
+    names = np.append(timeline.host.name, np.int32(NOTHING))[found.attribution.operator[use]]
+    times = np.bincount(names.astype(np.int64) + 1, device.duration[use])
+    most = int(times.argmax()) - 1
+    return timeline.name_of(most) if most >= 0 else None
+
+
+def _total(values: Any) -> float | None:
+    known = list(values)
+    return None if None in known else float(sum(known))

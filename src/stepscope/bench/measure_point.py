@@ -1,0 +1,193 @@
+"""One point measured once, in a process of its own, with its fixes in place."""
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepscope.bench.grid import Point
+from stepscope.bench.machine import Gauges
+from stepscope.launch.child import Outcome, run_child
+from stepscope.launch.program import Program, child_environment
+from stepscope.record.probe_options import ProbeOptions
+
+if TYPE_CHECKING:
+    from stepscope.launch.sampling import MachineSampler
+
+
+def environment_with(fixes: Sequence[str], folder: Path) -> dict[str, str]:
+    """Its environment: the probe comes along only where there are fixes, and writes to `folder`."""
+    from stepscope.fixes import registry
+
+    if not fixes:
+        return dict(os.environ)
+    options = ProbeOptions(
+        folder=str(folder.absolute()),
+        launched_ns=time.monotonic_ns(),
+        window=0,
+        stacks=0,
+        clocks=False,
+        fixes=tuple(fixes),
+    )
+    return child_environment(options.to_json(), registry.fix_variables(registry.parse_fixes(fixes)))
+
+
+MEASURED, OUTPUT = "measured.json", "output.txt"
+USAGE_EXIT_CODE = 2  # the exit code of a program that refuses its arguments
+_LONGEST = 300
+_MEMORY = re.compile(r"(?i)cannot allocate memory|bad_alloc|libgomp: Thread creation failed")
+"""What libraries say who end a process themselves when memory is refused to them."""
+_ITS_NAME = re.compile(r"^\w+: ")
+_SHAPE = ("size", "classes", "length", "prompt", "new_tokens")
+_flops: dict[tuple[Any, ...], float] = {}
+"""Operations of a sample by model, mode and shape: each process that counts them takes seconds."""
+
+
+def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, Any]:
+    """The raw record of one process; `folder` is its own and made anew.
+
+    Never raises for what becomes of the process. KeyboardInterrupt if this one was told to end.
+    """
+    from stepscope.analyze.run.summary import applied_fixes
+    from stepscope.launch.observed_run import kernel_oom_kills
+    from stepscope.store.json_lines import read_facts
+
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    beside = _Beside(folder, point.device)
+    kills = kernel_oom_kills()
+    work = (point.model, point.mode, *map(dict(point.settings).get, _SHAPE))
+    module, *arguments = point.command(folder / MEASURED)
+    if work in _flops:
+        arguments += ["--flops", repr(_flops[work])]
+    with open(folder / OUTPUT, "wb") as output:
+        try:
+            outcome = run_child(
+                Program(module, tuple(arguments), module=True).command,
+                environment_with(point.fixes, folder),
+                timeout_s,
+                beside.begin,
+                beside.tick,
+                output,
+            )
+        finally:
+            beside.end()
+    if outcome.told is not None:
+        raise KeyboardInterrupt
+    measured = _read(folder / MEASURED)
+    if measured and measured.get("flops_per_sample"):
+        _flops[work] = measured["flops_per_sample"]
+    facts = read_facts(folder / "facts.jsonl")
+    fixes = applied_fixes(facts["fix"], point.fixes)
+    killed = outcome.signal == 9 and kernel_oom_kills() > kills
+    status, why = process_status(outcome, measured, fixes, killed, _last_line(folder / OUTPUT))
+    return {
+        "key": point.key(),
+        "point": point.to_json(),
+        "status": status,
+        "why": why,
+        "fixes": fixes,
+        "measured": measured,
+        "machine": _machine(folder, beside.gauges, point.device, measured),
+        "seconds": (outcome.ended_ns - outcome.started_ns) / 1e9,
+        "exit_code": outcome.exit_code,
+    }
+
+
+def process_status(
+    outcome: Outcome,
+    measured: Mapping[str, Any] | None,
+    fixes: list[dict[str, Any]],
+    killed: bool,
+    last_line: str,
+) -> tuple[str, str | None]:
+    """(status, why) of a process: "ok", "out_of_memory", "failed" or "timed_out".
+
+    `killed`: by the kernel, for memory.
+    """
+    if outcome.timed_out:
+        seconds = (outcome.ended_ns - outcome.started_ns) / 1e9
+        return "timed_out", f"ended after {seconds:.0f} s: --timeout gives it more"
+    if killed:
+        return "out_of_memory", "the kernel ended it: the machine's memory was full"
+    error = (measured or {}).get("error")
+    if error is not None:
+        return error["kind"], _broken(fixes) or error["text"]
+    if outcome.exit_code == 0 and measured is not None:
+        return "ok", None
+    if _MEMORY.search(last_line):
+        return "out_of_memory", last_line
+    if outcome.signal is not None:
+        return "failed", f"ended by signal {outcome.signal}: {last_line}".removesuffix(": ")
+    said = last_line or f"exit code {outcome.exit_code} and nothing measured"
+    if outcome.exit_code == USAGE_EXIT_CODE:
+        said = _ITS_NAME.sub("", said)
+    return "failed", _broken(fixes) or said
+
+
+class _Beside:
+    """What goes on beside the process: the sampler, and totals of the whole machine."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        from stepscope.hardware.gpus import visible_gpu_index
+
+        self.gauges = Gauges()
+        self._path = folder / "samples.npy"
+        self._gpu = visible_gpu_index(os.environ) if device == "cuda" else None
+        self._sampler: MachineSampler | None = None
+
+    def begin(self, pid: int) -> None:
+        from stepscope.launch.sampling import MachineSampler
+
+        self._sampler = MachineSampler(pid, self._path, self._gpu)
+        self._sampler.start()
+        self.tick()
+
+    def tick(self) -> None:
+        self.gauges.read()
+
+    def end(self) -> None:
+        if self._sampler is not None:
+            self._sampler.stop()
+
+
+def _machine(
+    folder: Path, gauges: Gauges, device: str, measured: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    from stepscope.bench.machine import machine_during, machine_unknown
+    from stepscope.store.table import read_table
+
+    started, ended = ((measured or {}).get(name) for name in ("started_ns", "ended_ns"))
+    if started is None or ended is None:
+        return machine_unknown()
+    return machine_during(read_table(folder / "samples.npy"), gauges, device, started, ended)
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """What the process has measured; None if it wrote nothing whole."""
+    try:
+        found = json.loads(path.read_text(), parse_constant=lambda _: None)  # NaN: not known
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _last_line(path: Path) -> str:
+    """The last thing the process said."""
+    with open(path, "rb") as file:
+        file.seek(max(0, path.stat().st_size - 8192))
+        lines = file.read().decode(errors="replace").split("\n")
+    spoken = [line.strip() for line in lines if line.strip()]
+    return spoken[-1][:_LONGEST] if spoken else ""
+
+
+def _broken(fixes: list[dict[str, Any]]) -> str | None:
+    """The reason of a fix that stopped the program."""
+    for fix in fixes:
+        if fix["state"] == "broke":
+            return f"{fix['name']}: {fix['reasons'][-1]}"
+    return None

@@ -1,0 +1,80 @@
+"""What a study asks of a request, and its measurements, each made once and found again when the
+study resumes.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stepscope.bench.grid import BenchRequest, Point
+from stepscope.record.errors import UsageError
+
+
+class StudySubject(NamedTuple):
+    """What is studied."""
+
+    model: str
+    batch: int
+    settings: dict[str, Any]
+
+
+def study_subject(request: BenchRequest) -> StudySubject:
+    """The model, batch and settings of a study. Raises UsageError."""
+    from stepscope.workloads.catalogue import find_workload
+
+    study = f"--study {request.study}"
+    if len(request.models) != 1:
+        raise UsageError(f"{study} takes one model, not {len(request.models)}")
+    if request.modes != ("train",):
+        raise UsageError(f"{study} trains its model: --mode train, or none")
+    if request.batches is not None and len(request.batches) != 1:
+        raise UsageError(f"{study} takes one batch size: --batch 64")
+    if request.ablate:
+        raise UsageError(f"{study} and --ablate do not go together")
+    model = request.models[0]
+    batch = request.batches[0] if request.batches else find_workload(model).batch
+    return StudySubject(model, batch, dict(request.settings))
+
+
+Record = dict[str, Any]
+Measure = Callable[[Point, Path, float | None], Record]
+Tell = Callable[[str], None]
+
+_RECORD = "record.json"
+
+
+class StudyMeasurements:
+    """Measures points in processes of their own below `folder`."""
+
+    def __init__(self, folder: Path, measure: Measure, timeout_s: float | None) -> None:
+        self._folder = folder / "study"
+        self._measure = measure
+        self._timeout_s = timeout_s
+
+    def __call__(self, point: Point, number: int = 1) -> Record:
+        """The record of the point's n-th process."""
+        place = self.place(point, str(number))
+        known = _read(place / _RECORD)
+        if known is not None and known.get("key") == point.key():
+            return known
+        record = self._measure(point, place, self._timeout_s)
+        place.mkdir(parents=True, exist_ok=True)
+        part = place / f"{_RECORD}.part"
+        part.write_text(json.dumps(record))
+        part.replace(place / _RECORD)
+        return record
+
+    def place(self, point: Point, purpose: str) -> Path:
+        """A folder for one process of a point."""
+        digest = hashlib.sha256(point.key().encode()).hexdigest()[:12]
+        return self._folder / f"{point.device}-{point.batch}-{digest}-{purpose}"
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,247 @@
+"""The time of a recorded step by kind of operator, on two devices beside each other, and why one
+kind gains more than another.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from stepscope.analyze.timeline.attribution import categorise, is_operator
+from stepscope.analyze.timeline.document import launched_within
+from stepscope.analyze.timeline.host_threads import self_time
+from stepscope.analyze.timeline.intervals import device_work
+from stepscope.analyze.timeline.steps import find_steps
+from stepscope.hardware.ceiling_cache import format_quantity
+from stepscope.record.timeline import NOTHING, Column, Timeline
+
+_KINDS: Final = (
+    "convolution", "recurrent", "matmul", "attention", "normalisation", "pointwise", "optimizer",
+    "other",
+)  # fmt: skip
+_OTHER: Final = ("communication", "compiled", "other")
+_NODE: Final = "autograd::engine::evaluate_function"
+_LOADER: Final = "enumerate(DataLoader)"
+
+
+@dataclass(frozen=True, slots=True)
+class KindTime:
+    """Of one step: time, and how many kernels (on the CPU: operators) it took."""
+
+    ms: float
+    calls: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """A step by kind; kinds without time are left out."""
+
+    steps: int
+    on_device: bool
+    kinds: dict[str, KindTime]
+
+    @property
+    def ms(self) -> float:
+        """All kinds together."""
+        return sum(kind.ms for kind in self.kinds.values())
+
+
+def step_times(timeline: Timeline) -> StepTimes:
+    """The recorded steps' work: kernels where there are any, else the operators' own time."""
+    found = find_steps(timeline, device_work(timeline))
+    start, end = found.steps[0].start_ns, found.steps[-1].end_ns
+    host, device = timeline.host, timeline.device
+    kinds = _host_kinds(timeline)
+    if len(device):
+        chosen = np.flatnonzero(launched_within(timeline, start, end))
+        durations = device.duration[chosen]
+        which = [_device_kind(timeline, row, kinds) for row in chosen.tolist()]
+    else:
+        inside = (host.start >= start) & (host.start < end)
+        chosen = np.flatnonzero(inside & is_operator(timeline))
+        durations = self_time(host)[chosen]
+        which = [kinds[row] or "pointwise" for row in chosen.tolist()]
+    return StepTimes(
+        len(found.steps), len(device) > 0, dict(_sums(which, durations, len(found.steps)))
+    )
+
+
+def _sums(which: list[str], durations: Column, steps: int) -> Iterator[tuple[str, KindTime]]:
+    numbers = np.array([_KINDS.index(kind) for kind in which], np.int64)
+    total = np.bincount(numbers, durations, len(_KINDS))
+    count = np.bincount(numbers, minlength=len(_KINDS))
+    for kind, ns, calls in zip(_KINDS, total.tolist(), count.tolist(), strict=True):
+        if ns:
+            yield kind, KindTime(ns / steps / 1e6, calls / steps)
+
+
+def _device_kind(timeline: Timeline, row: int, kinds: list[str | None]) -> str:
+    """By the operator that launched it, else by its name."""
+    launch = int(timeline.device.launch[row])
+    known = kinds[launch] if launch != NOTHING else None
+    if known is not None:
+        return known
+    return _folded(categorise(timeline.name_of(int(timeline.device.name[row]))))
+
+
+def _host_kinds(timeline: Timeline) -> list[str | None]:
+    """For each host event what it is part of: the outermost operator that has a kind decides.
+
+    What autograd runs belongs with the operator whose backward it is, so that a gate of an LSTM
+    counts as recurrent in both directions. None where no operator around it has a kind.
+    """
+    host = timeline.host
+    operators = is_operator(timeline).tolist()
+    found: list[str | None] = []
+    made_by: dict[int, int] = {}  # autograd's number -> the last forward operator that carried it
+    in_backward: list[bool] = []
+    rows = zip(
+        host.parent.tolist(), host.name.tolist(), host.sequence.tolist(), operators, strict=True
+    )
+    for row, (parent, name, sequence, operator) in enumerate(rows):
+        text = timeline.name_of(name)
+        node = text.startswith(_NODE)
+        backward = node or (parent != NOTHING and in_backward[parent])
+        kind = found[parent] if parent != NOTHING else None
+        if kind is None and text.startswith(("Optimizer.", _LOADER)):
+            kind = "other" if text.startswith(_LOADER) else "optimizer"
+        elif kind is None and node and sequence in made_by:
+            kind = found[made_by[sequence]]
+        elif kind is None and operator:
+            kind = _named(text)
+        if operator and not backward and sequence != NOTHING:
+            made_by[sequence] = row
+        found.append(kind)
+        in_backward.append(backward)
+    return found
+
+
+@cache
+def _named(operator: str) -> str | None:
+    """The kind an operator's name gives away; None where it does not."""
+    category = categorise("", operator)
+    return None if category in _OTHER else _folded(category)
+
+
+def _folded(category: str) -> str:
+    """What is bound by memory counts as pointwise; what none can tell as other."""
+    if category in _KINDS:
+        return category
+    return "other" if category in _OTHER else "pointwise"
+
+
+_Ceilings = Mapping[str, float]
+"""Measured ceilings by name, as in `hardware.ceilings`."""
+
+_MATRIX: Final = ("convolution", "matmul", "attention")
+_MEMORY: Final = ("normalisation", "pointwise", "optimizer")
+_LATENCY_US: Final = 10.0
+"""Kernels shorter than this spend much of it on starting and ending."""
+_REACHED: Final = 0.5
+
+
+def explain(
+    kind: str,
+    speedup: float | None,
+    gpu: KindTime | None,
+    ceilings: tuple[_Ceilings, _Ceilings],
+    arithmetic: tuple[str, str],
+) -> dict[str, Any]:
+    """`bound`, the speedup that is `possible` by the ceilings (None: not known), and `why`."""
+    kernel_us = gpu.ms * 1e3 / gpu.calls if gpu and gpu.calls else None
+    small = _small(gpu, kernel_us)
+    if kind == "recurrent":
+        words = "each time step waits for the one before it"
+        return _told("sequence", None, "; ".join(filter(None, [words, small])), kernel_us)
+    if kind in _MATRIX:
+        names = tuple(f"matmul_{which}_tflops" for which in arithmetic)
+        bound, unit, notes = "matrix products", "TFLOP/s", f" ({arithmetic[1]}, {arithmetic[0]})"
+    elif kind in _MEMORY:
+        names = ("memory_gb_per_s", "memory_gb_per_s")
+        bound, unit, notes = "memory", "GB/s", ""
+    else:
+        return _told(None, None, small or "", kernel_us)
+    slow, fast = ceilings[0].get(names[0]), ceilings[1].get(names[1])
+    if not slow or not fast:
+        return _told(bound, None, small or f"bound by {bound}", kernel_us)
+    possible = fast / slow
+    words = f"{_rate(fast, unit)} against {_rate(slow, unit)}{notes}: {possible:,.0f}× to be had"
+    if speedup is not None and speedup < _REACHED * possible and small:
+        words += f"; {small}"
+    return _told(bound, possible, words, kernel_us)
+
+
+def arithmetic_of(kind: str, fastest: str, fixes: tuple[str, ...]) -> str:
+    """What a kind computes in: PyTorch allows TF32 in convolutions, in products only if asked."""
+    asked = any(fix in ("tf32", "tf32=on") for fix in fixes)
+    if fastest == "tf32" and kind in ("matmul", "attention") and not asked:
+        return "fp32"
+    return fastest
+
+
+def _small(gpu: KindTime | None, kernel_us: float | None) -> str | None:
+    if gpu is None or kernel_us is None or kernel_us >= _LATENCY_US:
+        return None
+    return f"{gpu.calls:,.0f} kernels of {kernel_us:.1f} µs, too short to fill the GPU"
+
+
+def _rate(value: float, unit: str) -> str:
+    return " ".join(format_quantity(value, unit))
+
+
+def _told(
+    bound: str | None, possible: float | None, why: str, kernel_us: float | None
+) -> dict[str, Any]:
+    return {"bound": bound, "possible": possible, "why": why, "kernel_us": kernel_us}
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorRow:
+    """One kind of operator, per step. None: the device spent no time on it, or it is not known."""
+
+    kind: str
+    cpu_ms: float | None
+    cpu_share: float | None
+    gpu_ms: float | None
+    gpu_share: float | None
+    speedup: float | None
+    kernels: float | None
+    kernel_us: float | None
+    bound: str | None
+    """What limits it: "matrix products", "memory" or "sequence"."""
+    possible: float | None
+    """The speedup that the ratio of the ceilings would allow."""
+    why: str
+
+
+def operator_rows(
+    times: Sequence[StepTimes],
+    ceilings: tuple[_Ceilings, _Ceilings],
+    fastest: tuple[str, str],
+    fixes: tuple[str, ...],
+) -> list[OperatorRow]:
+    """The kinds that took time on either, those that took most of the CPU's first."""
+    ours, theirs = times
+    rows = []
+    for kind in _KINDS:
+        one, other = ours.kinds.get(kind), theirs.kinds.get(kind)
+        if one is None and other is None:
+            continue
+        ratio = one.ms / other.ms if one and other and other.ms else None
+        uses = (arithmetic_of(kind, fastest[0], fixes), arithmetic_of(kind, fastest[1], fixes))
+        told = explain(kind, ratio, other if theirs.on_device else None, ceilings, uses)
+        rows.append(
+            OperatorRow(
+                kind=kind,
+                cpu_ms=one.ms if one else None,
+                cpu_share=one.ms / ours.ms if one and ours.ms else None,
+                gpu_ms=other.ms if other else None,
+                gpu_share=other.ms / theirs.ms if other and theirs.ms else None,
+                speedup=ratio,
+                kernels=other.calls if other else None,
+                **told,
+            )
+        )
+    return sorted(rows, key=lambda row: -(row.cpu_ms or 0.0))

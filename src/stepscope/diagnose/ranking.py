@@ -1,0 +1,161 @@
+"""Findings of one cause merged into one, then ranked: the larger gain first, among equals the
+easier fix.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from stepscope.diagnose.case import Case, Rule
+from stepscope.record.finding import Finding, Predicted
+
+LEAST_GAIN = 0.02
+"""Of the step: what gains less is no bottleneck."""
+_WITHIN = 0.9  # gains within a tenth of each other: predictions do not tell them apart
+_UNPREDICTED = 0.5  # of what it concerns: nobody knows how much of that could be had back
+_SMALL, _LARGE = ("one ", "an environment"), ("a redesign", "many ")
+_KINDS = ("none", "exact", "numeric", "semantic")
+_CONFIDENCES = ("high", "medium", "low")
+
+
+def gain_share(finding: Finding) -> float:
+    """The part of the step (of the run, for scope "run") that removing it would save."""
+    if finding.predicted is not None:
+        return max(0.0, 1 - 1 / finding.predicted.speedup)
+    return _UNPREDICTED * finding.share
+
+
+def is_bottleneck(finding: Finding) -> bool:
+    """Whether it costs enough to be called one."""
+    cost = finding.share if finding.predicted is None else gain_share(finding)
+    return cost >= LEAST_GAIN
+
+
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """The largest gain first; of those within a tenth of the largest left, the easiest first."""
+    left = sorted(findings, key=lambda one: (-gain_share(one), *_ease(one)))
+    ordered: list[Finding] = []
+    while left:
+        least = _WITHIN * gain_share(left[0])
+        alike = [one for one in left if gain_share(one) >= least]
+        ordered += sorted(
+            alike, key=lambda one: (*_ease(one)[:3], -gain_share(one), *_ease(one)[3:])
+        )
+        left = left[len(alike) :]
+    return ordered
+
+
+def _ease(finding: Finding) -> tuple[int, int, int, str, str]:
+    """Effort, what it does to training, how sure it is; then what makes the order one."""
+    return (
+        _effort(finding.effort),
+        _position(finding.kind, _KINDS),
+        _position(finding.confidence, _CONFIDENCES),
+        finding.id,
+        finding.title,
+    )
+
+
+def _effort(words: str) -> int:
+    """One line, some lines, a redesign."""
+    return 0 if words.startswith(_SMALL) else 2 if words.startswith(_LARGE) else 1
+
+
+def _position(word: str, order: tuple[str, ...]) -> int:
+    return order.index(word) if word in order else len(order)
+
+
+_MOST_PLACES = 6
+_MOST_EVIDENCE = 8
+
+
+def merged(findings: Iterable[Finding], case: Case, rules: Sequence[Rule]) -> list[Finding]:
+    """One finding a cause: merged by rule, by fix within a group, by family, and under causes."""
+    family = {rule.id: rule.family for rule in rules}
+    found = _merged_by(ranked(findings), lambda one: one.id, case)
+    found = _merged_by(ranked(found), _group_and_fix, case)
+    found = _merged_by(ranked(found), lambda one: family.get(one.id), case)
+    return _under_causes(found, case, rules)
+
+
+def _merged_by(
+    findings: list[Finding], key: Callable[[Finding], str | None], case: Case
+) -> list[Finding]:
+    """The first of each key takes the others in; None as a key stands alone."""
+    heads: dict[str, Finding] = {}
+    alone: list[Finding] = []
+    for one in findings:
+        name = key(one)
+        if name is None:
+            alone.append(one)
+        elif name in heads:
+            heads[name] = _merged_into(heads[name], one, case)
+        else:
+            heads[name] = one
+    return [*heads.values(), *alone]
+
+
+def _group_and_fix(finding: Finding) -> str | None:
+    """Two findings of a group with the same fix are one cause."""
+    if finding.fix is None:
+        return None
+    return f"{finding.id.partition('.')[0]} {finding.fix.name}"
+
+
+def _under_causes(findings: list[Finding], case: Case, rules: Sequence[Rule]) -> list[Finding]:
+    found = {one.id: one for one in findings}
+    for rule in rules:
+        for symptom in rule.symptoms:
+            if rule.id in found and symptom in found:
+                found[rule.id] = _merged_into(found[rule.id], found.pop(symptom), case)
+    return list(found.values())
+
+
+def _merged_into(head: Finding, other: Finding, case: Case) -> Finding:
+    """`head` with what `other` knows besides."""
+    fixes = (*head.also, *((other.fix,) if other.fix is not None else ()), *other.also)
+    own = head.fix.name if head.fix is not None else None
+    share = head.share + other.share if head.id == other.id else max(head.share, other.share)
+    return replace(
+        head,
+        advice=" ".join(_unique(head.advice, other.advice)),
+        evidence=_unique(*head.evidence, *other.evidence)[:_MOST_EVIDENCE],
+        where=_unique(*head.where, *other.where)[:_MOST_PLACES],
+        predicted=_predicted_together(head, other, case),
+        share=min(1.0, share),
+        also=_unique(*(fix for fix in fixes if fix.name != own)),
+    )
+
+
+def _predicted_together(head: Finding, other: Finding, case: Case) -> Predicted | None:
+    """Both changes replayed as one; the larger gain where they are the same or cannot be."""
+    one, two = head.predicted, other.predicted
+    if one is None or two is None:
+        return one or two
+    larger = one if gain_share(head) >= gain_share(other) else two
+    again = (
+        head.id != other.id
+        and _group_and_fix(head) is not None
+        and _group_and_fix(head) == _group_and_fix(other)
+    )
+    if again or not one.changes or not two.changes:
+        return larger
+    words = "; ".join(_unique(_words(one), _words(two)))
+    doubt = max(_doubt(one), _doubt(two))
+    both = case.predict(*one.changes, *two.changes, words=words, doubt=doubt)
+    return both if both is not None and both.speedup > larger.speedup else larger
+
+
+def _words(predicted: Predicted) -> str:
+    """What `how` says after its numbers."""
+    return predicted.how.partition(" ms: ")[2] or predicted.how
+
+
+def _doubt(predicted: Predicted) -> float:
+    """How much of the gain its range leaves open."""
+    gain = 1 - 1 / predicted.speedup
+    return 1 - (1 - 1 / predicted.low) / gain if gain > 0 else 0.0
+
+
+def _unique(*items: Any) -> tuple[Any, ...]:
+    return tuple(dict.fromkeys(items))

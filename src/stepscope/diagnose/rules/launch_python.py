@@ -1,0 +1,246 @@
+"""Launch rules about Python: loops over tensors, and Python between the operators of forward."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from stepscope.analyze.replay.changes import merge_kernels, remove_host
+from stepscope.analyze.replay.gains import is_pointwise
+from stepscope.analyze.replay.known import exact_names_pattern
+from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
+from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.rules.facts import (
+    operator_calls,
+    operators,
+    per_step,
+    place_of_frame,
+    predict_gain,
+    python_hotspots,
+    python_ms,
+    recorded_share,
+    recorded_steps,
+    sites,
+    step_share,
+)
+from stepscope.record.finding import Evidence, Finding, Place, Predicted
+from stepscope.record.row_log import STEP_PHASES
+
+_LOOP_PHASES: Final = ("h2d", "forward", "backward", "other")
+"""Phases: a loader and an optimizer that go through things one by one have rules of their own."""
+
+
+def _own_operators(case: Case) -> list[Mapping[str, Any]]:
+    """The host's operators with most time of their own, as far as they are in these phases.
+
+    Without a window to tell phases by, all of each.
+    """
+    shares = _shares_in_loop_phases(case)
+    found: list[Mapping[str, Any]] = []
+    for one in operators(case):
+        share = shares.get(one["name"], 1.0)
+        if share > 0:
+            found.append({**one, "count": share * one["count"], "self_ns": share * one["self_ns"]})
+    return found
+
+
+def _shares_in_loop_phases(case: Case) -> dict[str, float]:
+    """By operator, how much of what the host does for it is in these phases."""
+    tasks = getattr(case.model, "tasks", None)
+    if tasks is None:
+        return {}
+    chain, size = tasks.host, len(tasks.names)
+    known = chain.operator >= 0
+    ours = known & np.isin(chain.phase, [STEP_PHASES.index(phase) for phase in _LOOP_PHASES])
+    whole = np.bincount(chain.operator[known], minlength=size)
+    inside = np.bincount(chain.operator[ours], minlength=size)
+    return {tasks.names[n]: float(inside[n] / whole[n]) for n in np.flatnonzero(whole).tolist()}
+
+
+_INDEXING = re.compile(r"^aten::(select|slice|narrow|unbind|index)$")
+_LEAST_INDEXING = 50
+_INDEXING_SHARE = 0.04  # of all operators called
+_LEAST_ANY = 1000
+_TINY_NS = 60_000
+_SMALL_NS = 20_000
+_OF_THE_LOOP = 0.25  # as often as the loop goes round: what belongs to it
+_LEAST_LOOP = 0.05
+_LOOP_REMOVED = 0.9
+
+
+def _python_loops(case: Case) -> Iterable[Finding]:
+    """Where tensors are indexed, or the same small operator called, hundreds of times a step."""
+    rounds = _rounds(case)
+    if not rounds:
+        return
+    tiny = [o for o in _own_operators(case) if _belongs(case, o, rounds)]
+    calls = sum(o["count"] for o in tiny) / max(1, recorded_steps(case))
+    recorded = (case.trace or {}).get("steps", {}).get("mean_ms") or 0.0
+    inside = per_step(case, sum(o["self_ns"] for o in tiny))
+    share_of_calls = min(1.0, calls / max(operator_calls(case), 1.0))
+    spent = inside + python_ms(case) * share_of_calls
+    share = min(_outside(case), spent / recorded) if recorded else 0.0
+    if share < _LEAST_LOOP:
+        return
+    names = [o["name"] for o in tiny]
+    predicted = predict_gain(case, _loop_changes(names, share_of_calls), _loop_words(calls), 0.4)
+    yield Finding(
+        id=PYTHON_LOOPS.id,
+        title="A Python loop works through a tensor piece by piece",
+        why=(
+            f"{calls:,.0f} tiny operators a step, in a loop of about {rounds:,.0f} rounds: each "
+            "costs the host microseconds, whatever little it computes."
+        ),
+        advice=(
+            "Write the loop as operations on whole tensors: index once, stack or batch what it "
+            "goes through, and reduce along a dimension."
+        ),
+        share=share,
+        evidence=(
+            Evidence("tiny operators per step", calls),
+            Evidence("their part of the step", 100 * share, "%"),
+            Evidence("mean of each", 1e3 * inside / max(calls, 1.0), "µs"),
+        ),
+        where=_loop_where(case) or (Place(operator=names[0]),),
+        predicted=predicted,
+        effort="some lines",
+        kind="numeric",
+        confidence="medium",
+    )
+
+
+PYTHON_LOOPS = Rule(
+    id="launch.python_loops",
+    cause="Loops over a tensor's elements: many tiny operators instead of a few large ones.",
+    find=_python_loops,
+)
+
+
+def _rounds(case: Case) -> float:
+    """How often a step goes round the loop; 0 where nothing looks like one."""
+    count, called = max(1, recorded_steps(case)), operator_calls(case)
+    rounds = [0.0]
+    for one in _own_operators(case):
+        times, each = one["count"] / count, one["self_ns"] / max(one["count"], 1e-9)
+        indexing = _INDEXING.match(one["name"]) and times >= _LEAST_INDEXING
+        many = times >= _LEAST_ANY and _is_own(one["name"]) and each < _SMALL_NS
+        if many or (indexing and times >= _INDEXING_SHARE * called):
+            rounds.append(times)
+    return max(rounds)
+
+
+def _is_own(name: str) -> bool:
+    """Arithmetic of the program's: not in place, as optimizers do it, and no copy."""
+    return is_pointwise(name) and not name.endswith("_")
+
+
+def _belongs(case: Case, one: Any, rounds: float) -> bool:
+    often = one["count"] / max(1, recorded_steps(case)) >= _OF_THE_LOOP * rounds
+    return bool(often and one["self_ns"] < _TINY_NS * one["count"])
+
+
+def _loop_changes(names: list[str], share: float) -> list[Any]:
+    pattern = exact_names_pattern(names)
+    between = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
+    found: list[Any] = []
+    for phase in _LOOP_PHASES:
+        found += [
+            merge_kernels(select_kernels(operator=pattern, phase=phase)),
+            remove_host(select_host(operator=pattern, phase=phase), _LOOP_REMOVED),
+            remove_host(select_host(*between, phase=phase), _LOOP_REMOVED * share),
+        ]
+    return found
+
+
+def _outside(case: Case) -> float:
+    """The share of the step that is not the optimizer's: loops there are its own rule's."""
+    return 1 - step_share(case, case.phases.get("optimizer", 0.0))
+
+
+def _loop_words(calls: float) -> str:
+    return f"{calls:,.0f} tiny operators a step become a few over whole tensors"
+
+
+def _loop_where(case: Case) -> tuple[Place, ...]:
+    """Lines by their kernels; without a device the function whose own Python takes longest."""
+    return _loop_lines(case) or python_hotspots(case, 1) or sites(case, "forward")
+
+
+def _loop_lines(case: Case) -> tuple[Place, ...]:
+    """Lines that launch very many short kernels, from the window with stacks."""
+    stacks = (case.show or {}).get("timeline_stacks") or {}
+    lines = (stacks.get("by") or (case.trace or {}).get("by") or {}).get("line") or []
+    count = stacks.get("steps") or max(1, recorded_steps(case))
+    many = [x for x in lines if x["count"] / count >= 100 and x["mean_ns"] < 1e4]
+    found = [place_of_frame(x["name"]) for x in sorted(many, key=lambda x: -x["count"])]
+    return tuple(p for p in found if p is not None)[:2]
+
+
+_LEAST_PYTHON = 0.1
+_LEAST_IN_FORWARD = 0.3  # of the host's time must be in forward
+_PER_CALL_US = 10.0  # of Python for each operator; an eager layer's own takes 2 to 6
+_PYTHON_REMOVED = 0.9
+
+
+def _python_heavy_forward(case: Case) -> Iterable[Finding]:
+    """Where Python alone takes a tenth of the step, far more than calling operators needs."""
+    share, predicted = _python_share(case)
+    python, calls = share * case.step_ms, max(operator_calls(case), 1.0)
+    if share < _LEAST_PYTHON or 1e3 * python < _PER_CALL_US * calls or not _in_forward(case):
+        return
+    yield Finding(
+        id=PYTHON_HEAVY_FORWARD.id,
+        title="Python in forward keeps the step waiting",
+        why=(
+            f"{share:.0%} of the step passes in Python code between {calls:,.0f} operators: the "
+            "model computes nothing meanwhile."
+        ),
+        advice=(
+            "Take what does not depend on the batch out of forward (tables, masks, configuration), "
+            "and do the rest on tensors; `run --python` names the functions."
+        ),
+        share=share,
+        evidence=(
+            Evidence("Python between operators", python, "ms"),
+            Evidence("operators per step", calls),
+            Evidence("Python per operator", 1e3 * python / calls, "µs"),
+        ),
+        where=python_hotspots(case) or sites(case, "forward"),
+        predicted=predicted,
+        effort="some lines",
+        kind="exact",
+        confidence="medium",
+    )
+
+
+PYTHON_HEAVY_FORWARD = Rule(
+    id="launch.python_heavy_forward",
+    cause="Python in the forward pass keeps the step waiting, between its operators.",
+    find=_python_heavy_forward,
+)
+
+
+def _python_share(case: Case) -> tuple[float, Predicted | None]:
+    """The share of the bare step, by replay; without a model as recorded."""
+    if case.model is None:
+        return recorded_share(case, python_ms(case)), None
+    change = remove_host(
+        select_host(StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION, phase="forward"),
+        _PYTHON_REMOVED,
+    )
+    predicted = predict_gain(
+        case, [change], "the Python between forward's operators goes away", 0.4
+    )
+    return (
+        min(1.0, (1 - 1 / predicted.speedup) / _PYTHON_REMOVED) if predicted else 0.0
+    ), predicted
+
+
+def _in_forward(case: Case) -> bool:
+    """A trace alone does not tell; a run's own clocks do."""
+    phases = (case.show or {}).get("phases_host_ms")
+    if not phases:
+        return case.show is None
+    computing = sum(phases.get(p) or 0.0 for p in ("forward", "backward", "optimizer"))
+    return (phases.get("forward") or 0.0) >= _LEAST_IN_FORWARD * computing > 0

@@ -1,0 +1,300 @@
+"""How batches are made, why a step waits for them, and what more workers or cheaper samples would
+gain.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any
+
+from stepscope.analyze.replay import changes
+from stepscope.diagnose.case import Case, in_ms
+from stepscope.diagnose.ranking import LEAST_GAIN
+from stepscope.diagnose.rules.facts import run_steps, site_count, time_spent, with_words
+from stepscope.record.finding import Evidence, FixRef, Place, Predicted
+
+_LIMITS = 0.7  # of the step: workers that need longer for a batch set its pace
+_CPU_BOUND = 0.7  # of making a batch: the rest is then rather waiting for a core that others have
+_MOST_WORKERS_A_CORE = 4  # workers to a core at most, however little they work
+_USUAL_CORES = 4  # where it is not known how many may be used
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How the batches of the step are made. Times are per step."""
+
+    loader: Mapping[str, Any]
+    source: Mapping[str, Any]
+    """The dataset's fetches; empty where none were seen."""
+    wait_ms: float
+    share: float
+    compute_ms: float
+    """The step without waiting for data."""
+    batch_ms: float
+    """To make a step's batches in one process."""
+    workers: int
+    cores: int
+    """Usable ones."""
+
+    @property
+    def most(self) -> int:
+        """Workers that these cores have room for: one each, more where they wait for storage."""
+        share = self.source.get("processor_share")
+        if share is None or share > _CPU_BOUND:
+            return self.cores
+        return int(self.cores / max(share, 1 / _MOST_WORKERS_A_CORE))
+
+    @property
+    def limits(self) -> bool:
+        """Whether making batches sets the step's pace, not merely the odd late one."""
+        step_ms = self.compute_ms + self.wait_ms
+        return self.workers == 0 or self.batch_ms / self.workers >= _LIMITS * step_ms
+
+    @property
+    def needed(self) -> int:
+        """Workers that hide loading behind compute, and one to spare."""
+        hidden = math.ceil(self.batch_ms / max(self.compute_ms, 1e-3))
+        return max(1, min(hidden + 1, self.most))
+
+    @property
+    def parts(self) -> list[Mapping[str, Any]]:
+        """What making a batch goes to, largest first."""
+        return [part for part in self.source.get("parts") or () if part["what"] != "rest"]
+
+
+def loading(case: Case) -> Loading | None:
+    """None where no loader was seen."""
+    show = case.show or {}
+    loader = _feeding(show)
+    if loader is None or case.step_ms <= 0:
+        return None
+    sources = show.get("pipeline") or []
+    same = [one for one in sources if one["dataset"] == loader["dataset"]]
+    source: Mapping[str, Any] = next(iter(same or sources), {})
+    wait_ms = float(case.phases.get("data_wait") or 0.0)
+    workers = int(loader.get("num_workers") or 0)
+    made = float(source.get("ms_per_batch") or 0.0) * _batches_a_step(show, loader)
+    return Loading(
+        loader=loader,
+        source=source,
+        wait_ms=wait_ms,
+        share=wait_ms / case.step_ms,
+        compute_ms=max(case.step_ms - wait_ms, 0.0),
+        # Workers are not recorded; what the host makes in recorded steps is slowed by that.
+        batch_ms=made if workers else wait_ms or made,
+        workers=workers,
+        cores=max(1, int(case.cores or _USUAL_CORES)),
+    )
+
+
+def loader_places(how: Loading, *parts: Mapping[str, Any]) -> tuple[Place, ...]:
+    """The lines of parts, then the loader's."""
+    known = [Place(one["file"], one["line"]) for one in (*parts, how.loader) if one.get("file")]
+    return tuple(dict.fromkeys(known))
+
+
+def loading_evidence(how: Loading) -> tuple[Evidence, ...]:
+    """What every finding about a wait for data rests on."""
+    return (
+        Evidence("waiting for data", how.wait_ms, "ms a step"),
+        Evidence("making a batch, in one process", how.batch_ms, "ms"),
+        Evidence("everything else", how.compute_ms, "ms a step"),
+        Evidence("workers", how.workers),
+        Evidence("usable cores", how.cores),
+    )
+
+
+def parts_evidence(how: Loading) -> tuple[Evidence, ...]:
+    """The largest parts of making a batch."""
+    unit = "% of making a batch"
+    return tuple(Evidence(one["name"], 100 * one["share"], unit) for one in how.parts[:3])
+
+
+def _feeding(show: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The loader of the training data: of the dataset that took most time, the largest."""
+    loaders = show.get("loaders") or []
+    busiest = {source["dataset"] for source in (show.get("pipeline") or [])[:1]}
+    same = [one for one in loaders if one["dataset"] in busiest] or loaders
+
+    def size(one: Mapping[str, Any]) -> float:
+        return math.inf if one.get("samples") is None else float(one["samples"])
+
+    return max(same, key=size, default=None)
+
+
+def _batches_a_step(show: Mapping[str, Any], loader: Mapping[str, Any]) -> int:
+    """More than one where gradients are accumulated."""
+    samples, batch = (show.get("steps") or {}).get("samples_per_step"), loader.get("batch_size")
+    return max(1, round(samples / batch)) if samples and batch else 1
+
+
+_READS = re.compile(
+    r"\bopen\(|\bsleep\(|\b\w*load\w*\(|\bread\w*\(|\.read\w*\(|imread|urlopen|requests\.|h5py|"
+    r"zarr|lmdb|sqlite|memmap|from_file|File\(|boto|fsspec|download"
+)
+_RANDOM = re.compile(r"(?i)rand|jitter|augment|mixup|cutmix|noise|erasing|dropout|shuffle|sample\(")
+_TINY_MS, _SMALL_MS = 0.05, 0.1  # a sample made faster than that is mostly overhead,
+_MANY = 256  # where a batch has so many: fewer are fast for another reason
+_MOSTLY = 0.4
+
+
+class DataWait(Enum):
+    """Why a step waits for data; each has its rule."""
+
+    RESTARTED_WORKERS = "most steps start new workers"
+    TINY_SAMPLES = "samples are fetched one by one"
+    SLOW_STORAGE = "samples are read slowly"
+    LATE_BATCHES = "workers keep up, but single batches are late"
+    FEW_WORKERS = "there are cores for more workers"
+    SLOW_SAMPLES = "samples are expensive to make"
+
+
+def data_wait(case: Case, how: Loading | None) -> DataWait | None:
+    """Why the step waits for data; None where the wait is too short to matter."""
+    if how is None or how.share < LEAST_GAIN:
+        return None
+    if how.workers and restarts_workers(case):
+        return DataWait.RESTARTED_WORKERS
+    if is_tiny(how):
+        return DataWait.TINY_SAMPLES
+    if how.limits and reading_share(case, how) >= _MOSTLY:
+        return DataWait.SLOW_STORAGE
+    if not how.limits:
+        return None if starts_matter(case) else DataWait.LATE_BATCHES
+    return DataWait.FEW_WORKERS if 0 < how.workers < how.most else DataWait.SLOW_SAMPLES
+
+
+def restarts_workers(case: Case) -> bool:
+    """Whether most steps make a new iterator."""
+    return site_count(case, "epoch_start") > run_steps(case) / 2 > 0
+
+
+def starts_matter(case: Case) -> bool:
+    """Whether the starts of epochs are a part of the run worth speaking of."""
+    starts = time_spent(case, "epoch_start")
+    return starts is not None and starts.share >= LEAST_GAIN
+
+
+def is_tiny(how: Loading) -> bool:
+    """Whether samples are so small that fetching them one by one is what takes the time."""
+    each = how.source.get("ms_per_sample")
+    if each is None or how.source["ms_per_batch"] < _MANY * each:
+        return False
+    return bool(each <= _TINY_MS or (each <= _SMALL_MS and how.source["collate_share"] >= 0.5))
+
+
+def reading_parts(case: Case, how: Loading) -> list[Mapping[str, Any]]:
+    """The dataset's lines that read, by their source."""
+    return [
+        part
+        for part in how.parts
+        if part["what"] == "line" and _READS.search(source_of_part(case, part))
+    ]
+
+
+def reading_share(case: Case, how: Loading) -> float:
+    """What part of making a batch is reading."""
+    return float(sum(part["share"] for part in reading_parts(case, how)))
+
+
+def draws_randomly(case: Case, how: Loading) -> bool:
+    """Whether samples depend on random draws, by the names and lines of their parts."""
+    return any(
+        _RANDOM.search(part["name"]) or _RANDOM.search(source_of_part(case, part))
+        for part in how.parts
+    )
+
+
+def epochs(case: Case) -> int:
+    """How often the data was gone through, at least 1."""
+    return max(1, site_count(case, "epoch_start"))
+
+
+def source_of_part(case: Case, part: Mapping[str, Any]) -> str:
+    """A part's source line; empty where it is not known."""
+    file, line = part.get("file"), part.get("line")
+    return (case.source(file, line) or "") if file and line else ""
+
+
+_ENOUGH = 1.03  # of the shortest step there is: fewer workers do as well
+
+
+def more_workers(case: Case, how: Loading) -> tuple[int, Predicted | None]:
+    """The fewest workers that do as well as any number, and the step with them.
+
+    No prediction where they gain nothing, or cannot be more than there are.
+    """
+    least = max(how.needed, how.workers + 1)
+    counts = sorted({count for count in (least, 2 * least, how.most) if count <= how.most})
+    found = [(count, with_workers(case, how, count)) for count in counts]
+    gaining = [(count, one) for count, one in found if one is not None]
+    if not gaining:
+        return how.needed, None
+    best = min(one.step_ms for _, one in gaining)
+    return next((count, one) for count, one in gaining if one.step_ms <= _ENOUGH * best)
+
+
+def with_workers(case: Case, how: Loading, count: int) -> Predicted | None:
+    """The step with so many workers: replayed, else the longer of computing and loading."""
+    if case.model is not None:
+        found = case.predict(changes.set_workers(count), words="")
+    else:
+        found = case.reach(max(_bound_ms(case, how), how.batch_ms / count), words="", doubt=0.3)
+    if found is None:
+        return None
+    some = "a worker" if count == 1 else f"{count} workers"
+    gain = in_ms(case.step_ms - found.step_ms)
+    return with_words(found, f"{gain} ms of data wait disappears behind compute with {some}")
+
+
+def _bound_ms(case: Case, how: Loading) -> float:
+    """The least the step takes beside workers: where it computes on their cores, all the work."""
+    if case.device != "cpu":
+        return how.compute_ms
+    switches = ((case.show or {}).get("config") or {}).get("switches") or {}
+    threads = min(how.cores, max(1, int(switches.get("threads") or how.cores)))
+    return max(how.compute_ms, (threads * how.compute_ms + how.batch_ms) / how.cores)
+
+
+def with_batch_time(case: Case, how: Loading, factor: float, words: str) -> Predicted | None:
+    """The step where a batch takes `factor` times as long to make."""
+    if case.model is not None:
+        return case.predict(changes.scale_batch_time(factor), words=words, doubt=0.3)
+    left = factor * how.batch_ms / max(1, how.workers)
+    after = how.compute_ms + left if not how.workers else max(how.compute_ms, left)
+    return case.reach(after, words=words, doubt=0.4)
+
+
+def with_cache(case: Case, how: Loading) -> Predicted | None:
+    """The step with samples kept after the first epoch; None where that is no choice."""
+    rounds = epochs(case)
+    named = how.loader["dataset"] == "TensorDataset" or how.loader.get("samples") is None
+    if how.workers or rounds < 2 or named or draws_randomly(case, how):
+        return None
+    again = float(how.source.get("collate_share") or 0.0)
+    factor = again + (1 - again) / rounds
+    return with_batch_time(
+        case, how, factor, f"samples of the first of {rounds} epochs serve the later ones"
+    )
+
+
+def best_loading_fix(case: Case, how: Loading) -> tuple[FixRef | None, Predicted | None, str]:
+    """Workers, or a cache where that gains clearly more; the kind of change."""
+    count, hidden = more_workers(case, how)
+    kept = with_cache(case, how)
+    if kept is not None and (hidden is None or kept.step_ms < 0.9 * hidden.step_ms):
+        return FixRef("cache"), kept, "exact"
+    kind = "numeric" if draws_randomly(case, how) else "exact"
+    if hidden is None:
+        return None, None, kind
+    if not how.workers or count > how.workers:
+        return FixRef("workers", str(count)), hidden, kind
+    return None, None, kind
+
+
+def with_part_halved(case: Case, how: Loading, name: str, share: float) -> Predicted | None:
+    """The step where the costliest part takes half its time."""
+    found = with_batch_time(case, how, 1 - share / 2, f"if {name} took half the time")
+    return found and replace(found, low=1.0)

@@ -1,0 +1,1 @@
+"""Fixes for what the device computes: precision, memory format, attention, cuDNN."""

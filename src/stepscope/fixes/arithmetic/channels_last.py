@@ -1,0 +1,258 @@
+"""Convolutions with channels as the fastest dimension, the order tensor cores want. The first call
+can be taken back.
+"""
+
+import os
+import re
+from typing import Any
+from weakref import WeakSet
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.models import convolution_weights
+from stepscope.fixes.inspect.tensors import map_tensors
+from stepscope.fixes.inspect.user_code import raise_location
+
+
+class _StateSnapshot:
+    """The random state and a model's buffers at some moment."""
+
+    def __init__(self, module: Any) -> None:
+        import torch
+        from torch.nn.parameter import is_lazy
+
+        self._buffers = [(b, b.clone()) for b in module.buffers() if not is_lazy(b)]
+        self._cpu = torch.get_rng_state()
+        self._devices = {
+            device: torch.cuda.get_rng_state(device)
+            for device in {p.device for p in module.parameters() if p.is_cuda}
+        }
+
+    def restore(self) -> None:
+        """Put everything back."""
+        import torch
+
+        with torch.no_grad():
+            for buffer, kept in self._buffers:
+                buffer.copy_(kept)
+        torch.set_rng_state(self._cpu)
+        for device, state in self._devices.items():
+            torch.cuda.set_rng_state(state, device)
+
+
+class _ConvolutionWeights:
+    """A model's convolution weights; the parameters stay the same objects with the same values."""
+
+    def __init__(self, module: Any) -> None:
+        import torch
+
+        self._formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+        self._weights = [w for w in convolution_weights(module) if w.dim() in self._formats]
+        self._last = False
+        self.dims = {weight.dim() for weight in self._weights}
+        """4 where there are convolutions over images, 5 where over volumes."""
+
+    def channels_last(self) -> None:
+        """Channels become the fastest dimension."""
+        self._last = True
+        self._arrange()
+
+    def contiguous(self) -> None:
+        """As they were made."""
+        self._last = False
+        self._arrange()
+
+    def arrange_state(self, optimizer: Any) -> None:
+        """An optimizer's averages like the weights they belong to: fused kernels want that."""
+        import torch
+
+        for weight in self._weights:
+            state = optimizer.state.get(weight)
+            for key, value in (state or {}).items():
+                if isinstance(value, torch.Tensor) and value.shape == weight.shape:
+                    with torch.inference_mode(value.is_inference()):
+                        state[key] = self._arranged(value)
+
+    def _arrange(self) -> None:
+        """A model that is first called in inference mode may be trained later."""
+        import torch
+
+        for weight in self._weights:
+            with torch.inference_mode(weight.is_inference()):
+                weight.data = self._arranged(weight.data)
+                if weight.grad is not None:
+                    weight.grad.data = self._arranged(weight.grad.data)
+
+    def _arranged(self, tensor: Any) -> Any:
+        import torch
+
+        wanted = self._formats[tensor.dim()] if self._last else torch.contiguous_format
+        arranged = tensor.contiguous(memory_format=wanted)
+        # Where a dimension is 1 either format will do, but gradients come in the wanted one's
+        # strides, and fused optimizers compare those.
+        strides = torch.empty(tensor.shape, device="meta", memory_format=wanted).stride()
+        return arranged.as_strided(tensor.shape, strides)
+
+
+_VIEW = re.compile(r"[\w.\[\]]*\.view(?=\()")
+_TRACED = re.compile(r'File "(.+)", line (\d+), in .*\n\s*(.+)')
+_FAILURES = ("view size is not compatible", "Cannot view a tensor with shape")
+
+
+class ChannelsLast(Fix):
+    """Weights are rearranged in place, inputs on their way in, outputs on their way out."""
+
+    name = "channels_last"
+    group = "arithmetic"
+    title = "convolutions in channels-last memory format"
+    kind = FixKind.NUMERIC
+    effort = "two lines"
+    missing = "no model was called"
+    _layout: "_Layout | None" = None
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        from torch.optim import Optimizer
+
+        layout = self._layout = _Layout(hands)
+        hands.seams.root_found(layout.found)
+        hands.seams.root_called(layout.called)
+        hands.seams.optimizer_made(lambda optimizer, _: layout.optimizers.add(optimizer))
+        hands.seams.around(Optimizer, "load_state_dict", layout.loaded)
+
+    def explain(self, error: BaseException, line: str) -> str | None:
+        if not _is_view_error(error) or self._layout is None or not self._layout.models:
+            return None
+        return f"`{_view_in(line)}` needs contiguous memory; use `reshape`"
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        return SourceEdit(
+            "put these after the model is made, and pass inputs through "
+            "x.to(memory_format=torch.channels_last)",
+            before=("model = model.to(memory_format=torch.channels_last)",),
+        )
+
+
+class _Layout:
+    """Which models are in the other format."""
+
+    def __init__(self, hands: FixContext) -> None:
+        self._hands = hands
+        self.models: dict[int, _ConvolutionWeights] = {}
+        self._tried: set[tuple[int, bool, bool]] = set()
+        self.optimizers: WeakSet[Any] = WeakSet()
+
+    def found(self, module: Any) -> None:
+        """Rearrange a model's weights before its first call."""
+        name = type(module).__qualname__
+        weights = _ConvolutionWeights(module)
+        if not weights.dims:
+            self._hands.unfit(f"{name} has no 2d or 3d convolutions")
+            return
+        weights.channels_last()
+        self.models[id(module)] = weights
+        self._arrange_states(weights)
+
+    def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """A call with rearranged inputs. The first of a kind can be taken back if it fails."""
+        import torch
+
+        weights = self.models.get(id(module))
+        if weights is None:
+            return call(module, *args, **kwargs)
+        mode = (id(module), module.training, torch.is_grad_enabled())
+        before = None
+        if mode not in self._tried and not _capturing():
+            before = _StateSnapshot(module)
+        given, named = args, kwargs
+        if module._compiled_call_impl is None:  # compiled code rearranges them as it reads them
+            given, named = _inward(args, weights.dims), _inward(kwargs, weights.dims)
+        try:
+            result = call(module, *given, **named)
+        except RuntimeError as error:
+            if before is None or not _is_view_error(error):
+                raise
+            self._give_up(module, weights, error)
+            before.restore()
+        else:
+            if before is not None:
+                self._tried.add(mode)
+                self._hands.applied(f"{type(module).__qualname__}, called at {self._hands.place()}")
+            return map_tensors(result, _outward)
+        return call(module, *args, **kwargs)
+
+    def loaded(self, call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Loaded averages come in the format they were saved in."""
+        result = call(optimizer, *args, **kwargs)
+        for weights in self.models.values():
+            weights.arrange_state(optimizer)
+        return result
+
+    def _give_up(self, module: Any, weights: _ConvolutionWeights, error: BaseException) -> None:
+        import torch
+
+        where, line = _raised_at(error)
+        del self.models[id(module)]
+        weights.contiguous()
+        torch.clear_autocast_cache()  # it may keep the rearranged weights in half precision
+        self._arrange_states(weights)
+        self._hands.unfit(
+            f"`{_view_in(line)}` at {where} needs contiguous memory; use `reshape`: "
+            f"{type(module).__qualname__} goes on without"
+        )
+
+    def _arrange_states(self, weights: _ConvolutionWeights) -> None:
+        for optimizer in self.optimizers:
+            weights.arrange_state(optimizer)
+
+
+def _inward(values: Any, dims: set[int]) -> Any:
+    """What a model is given, with images and volumes rearranged."""
+    import torch
+
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+    def rearranged(tensor: Any) -> Any:
+        if tensor.dim() in dims and tensor.is_floating_point() and not tensor.is_sparse:
+            return tensor.contiguous(memory_format=formats[tensor.dim()])
+        return tensor
+
+    return map_tensors(values, rearranged)
+
+
+def _outward(tensor: Any) -> Any:
+    """What a model returns, as the program knows it: it may call `view` on it."""
+    if tensor.dim() in (4, 5) and not tensor.is_sparse and not tensor.is_contiguous():
+        import torch
+
+        form = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
+        if tensor.is_contiguous(memory_format=form):
+            return tensor.contiguous()
+    return tensor
+
+
+def _capturing() -> bool:
+    import torch
+
+    return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
+
+
+def _raised_at(error: BaseException) -> tuple[str, str]:
+    """The user's place and line; an error of Dynamo's has them in its text."""
+    where, line = raise_location(error.__traceback__)
+    traced = _TRACED.findall(str(error))
+    if traced and ".view" not in line:
+        file, number, line = traced[-1]
+        where = f"{os.path.basename(file)}:{number}"
+    return where, line
+
+
+def _is_view_error(error: BaseException) -> bool:
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _FAILURES)
+
+
+def _view_in(line: str) -> str:
+    """The `x.view` of a line; `view` where it is not written there."""
+    found = _VIEW.search(line)
+    return found.group() if found else "view"
+
+
+FIX = ChannelsLast()

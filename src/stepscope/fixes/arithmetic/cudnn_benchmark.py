@@ -1,0 +1,107 @@
+"""Have cuDNN try its algorithms for every convolution and keep the fastest."""
+
+from typing import Any
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.models import convolution_weights
+
+_MANY_SHAPES = 20
+
+
+class CudnnBenchmark(Fix):
+    """Costs a little at the first step of each input shape; other algorithms round differently."""
+
+    name = "cudnn_benchmark"
+    group = "arithmetic"
+    title = "let cuDNN find the fastest algorithm of each convolution"
+    kind = FixKind.NUMERIC
+    effort = "one line"
+    needs = "cuda"
+    missing = "no model ran on a CUDA device"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        import torch
+
+        if not torch.cuda.device_count():
+            hands.unfit("there is no CUDA device here")
+            return
+        benchmark = _Benchmark(hands)
+        benchmark.respect()
+        benchmark.set(True)
+        hands.seams.root_found(benchmark.found)
+        hands.seams.root_called(benchmark.called)
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        return SourceEdit(
+            "put this line at the beginning", before=("torch.backends.cudnn.benchmark = True",)
+        )
+
+
+class _Benchmark:
+    """The switch, which the program's own wish for the same algorithms every time turns off."""
+
+    def __init__(self, hands: FixContext) -> None:
+        self._hands = hands
+        self._setting = False
+        self._refused = False
+        self._shapes: set[Any] | None = set()
+
+    def set(self, on: bool) -> None:
+        """Turn it, without taking that for the program's doing."""
+        import torch
+
+        self._setting = True
+        try:
+            torch.backends.cudnn.benchmark = on
+        finally:
+            self._setting = False
+
+    def respect(self) -> None:
+        """Give way where the program turns benchmarking off or wants the same results each time."""
+        import torch
+
+        switches = vars(type(torch.backends.cudnn))
+        off, same = switches["benchmark"], switches["deterministic"]
+
+        def property_set(call: Any, switch: Any, owner: Any, value: Any) -> None:
+            call(switch, owner, value)
+            if self._setting:
+                return
+            if switch is off and not value:
+                self._refuse(f"the program turns it off at {self._hands.place()}")
+            elif switch is same and value:
+                self._refuse(f"the program asks for deterministic cuDNN at {self._hands.place()}")
+
+        self._hands.seams.around(type(off), "__set__", property_set)
+
+    def found(self, module: Any) -> None:
+        """Say what it means for a model that is about to run."""
+        import torch
+
+        name = type(module).__qualname__
+        if torch.are_deterministic_algorithms_enabled():
+            self._refuse("the program asks for deterministic algorithms")
+        elif not any(weight.is_cuda for weight in convolution_weights(module)):
+            self._hands.unfit(f"{name} has no convolutions on a CUDA device")
+        elif not self._refused:
+            self._hands.applied(f"the convolutions of {name}")
+
+    def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """Count the shapes a model is given: each new one is benchmarked anew."""
+        if self._shapes is not None and not self._refused:
+            self._shapes.add(tuple(getattr(arg, "shape", None) for arg in args))
+            if len(self._shapes) > _MANY_SHAPES:
+                self._shapes = None
+                self._hands.unfit(
+                    f"inputs come in more than {_MANY_SHAPES} shapes, and each new one is "
+                    "benchmarked again: this may be slower than without"
+                )
+        return call(module, *args, **kwargs)
+
+    def _refuse(self, reason: str) -> None:
+        self._refused = True
+        self.set(False)
+        self._hands.unfit(reason)
+
+
+FIX = CudnnBenchmark()

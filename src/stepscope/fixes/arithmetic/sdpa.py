@@ -1,0 +1,261 @@
+"""Fused attention in place of attention computed step by step: in nn.MultiheadAttention whose
+weights nobody uses, in transformers' models, and where the program turns fused kernels off.
+Attention written out by hand is reported, not changed.
+"""
+
+import ast
+import os
+import sys
+from types import CodeType, FrameType
+from typing import Any
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.fixes.inspect.user_code import (
+    PACKAGE_FOLDER,
+    SourceTree,
+    call_under_way,
+    source_tree,
+    uses_of_name,
+)
+from stepscope.probe.sites import is_user_code
+
+
+def _keep_fused_on(hands: FixContext) -> None:
+    """Let neither switches nor contexts leave only the attention that is written out in steps.
+
+    cuDNN's is left as the program wants it: some turn it off for its faults.
+    """
+    import torch
+    import torch.nn.attention as attention
+    from torch.backends import cuda
+
+    def allowed() -> bool:
+        if not torch.are_deterministic_algorithms_enabled():
+            return True
+        hands.unfit(f"the program at {hands.place()} wants the same results every time")
+        return False
+
+    def switched(call: Any, enabled: Any) -> None:
+        if not enabled and allowed():
+            hands.applied(f"fused attention kept on at {hands.place()}")
+            enabled = True
+        call(enabled)
+
+    def chosen(call: Any, backends: Any, *args: Any, **kwargs: Any) -> Any:
+        asked = list(backends) if isinstance(backends, list | tuple) else [backends]
+        kinds = attention.SDPBackend
+        fused = [kinds.FLASH_ATTENTION, kinds.EFFICIENT_ATTENTION]
+        if kinds.MATH in asked and not any(one in asked for one in fused) and allowed():
+            hands.applied(f"fused attention allowed at {hands.place()}")
+            backends = [*fused, *asked]
+        return call(backends, *args, **kwargs)
+
+    hands.seams.around(cuda, "enable_flash_sdp", switched)
+    hands.seams.around(cuda, "enable_mem_efficient_sdp", switched)
+    hands.seams.around(attention, "sdpa_kernel", chosen)
+
+
+_RETURNS_WEIGHTS = "output_attentions"
+
+
+class _TransformersSwitch:
+    """Has models use torch's fused attention, and back when weights are asked for."""
+
+    def __init__(self, hands: FixContext) -> None:
+        self._hands = hands
+        self._switched: dict[int, list[Any]] = {}  # by root
+
+    def found(self, module: Any) -> None:
+        """Switch the models of transformers within a root, before its first call."""
+        if "transformers.modeling_utils" not in sys.modules:
+            return
+        from transformers import PreTrainedModel
+
+        inside: set[int] = set()
+        for model in module.modules():
+            if not isinstance(model, PreTrainedModel) or id(model) in inside:
+                continue
+            inside.update(id(part) for part in model.modules())
+            if self._switch(model):
+                self._switched.setdefault(id(module), []).append(model)
+
+    def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        """Fused attention has no weights to return."""
+        if kwargs.get(_RETURNS_WEIGHTS) and id(module) in self._switched:
+            for model in self._switched.pop(id(module)):
+                model.set_attn_implementation("eager")
+            self._hands.unfit(f"attention weights are asked for at {self._hands.place()}")
+        return call(module, *args, **kwargs)
+
+    def _switch(self, model: Any) -> bool:
+        name = type(model).__qualname__
+        config = model.config
+        if getattr(config, "_attn_implementation", None) != "eager":
+            return False
+        if getattr(config, _RETURNS_WEIGHTS, False):
+            self._hands.unfit(f"{name} returns attention weights ({_RETURNS_WEIGHTS})")
+            return False
+        try:
+            model.set_attn_implementation("sdpa")
+        except (AttributeError, ValueError, ImportError):
+            pass
+        if config._attn_implementation != "sdpa":
+            self._hands.unfit(f"{name} has no attention but its own")
+            return False
+        self._hands.applied(f'{name} with attn_implementation="sdpa"')
+        return True
+
+
+_NEED_WEIGHTS = 3  # its place among the arguments that may follow the query
+
+
+def _drop_unused_weights(hands: FixContext) -> None:
+    """Pass need_weights=False where the source shows that the weights are dropped."""
+    import torch
+
+    known: dict[tuple[CodeType, int], bool] = {}
+    passed = (torch.__path__[0], PACKAGE_FOLDER)
+
+    def forward(call: Any, module: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
+        given = args[_NEED_WEIGHTS] if len(args) > _NEED_WEIGHTS else kwargs.get("need_weights")
+        if given is False or not _dropped(passed, known, hands):
+            return call(module, query, *args, **kwargs)
+        if len(args) > _NEED_WEIGHTS:
+            args = (*args[:_NEED_WEIGHTS], False, *args[_NEED_WEIGHTS + 1 :])
+        else:
+            kwargs["need_weights"] = False
+        return call(module, query, *args, **kwargs)
+
+    hands.seams.around(torch.nn.MultiheadAttention, "forward", forward)
+
+
+def _dropped(
+    passed: tuple[str, str], known: dict[tuple[CodeType, int], bool], hands: FixContext
+) -> bool:
+    """Whether the call under way drops the weights; looked at once for each place."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(passed):
+        frame = frame.f_back
+    if frame is None:
+        return False
+    site = (frame.f_code, frame.f_lasti)
+    if site not in known:
+        found = call_under_way(frame)
+        known[site] = found is not None and drops_second(*found)
+        if known[site]:
+            hands.applied(f"MultiheadAttention at {hands.place()}, whose weights are not used")
+        else:
+            hands.unfit(
+                f"the weights that MultiheadAttention at {hands.place()} returns may be used; "
+                "pass need_weights=False if they are not"
+            )
+    return known[site]
+
+
+def drops_second(call: ast.Call, tree: SourceTree) -> bool:
+    """Whether of the pair a call returns only the first is used."""
+    match tree.parent(call):
+        case ast.Subscript(slice=ast.Constant(value=0), value=value):
+            return value is call
+        case ast.Assign(targets=[ast.Tuple(elts=[_, ast.Name(id=name)])], value=value):
+            if value is not call:
+                return False
+            scopes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Module)
+            scope = next(at for at in tree.above(call) if isinstance(at, scopes))
+            return all(
+                isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+                for node in uses_of_name(scope, name)
+            )
+    return False
+
+
+_PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
+
+
+def _report_written_out(module: Any, hands: FixContext) -> None:
+    """Say where a model's own layers multiply, take a softmax, and multiply again."""
+    for cls in {type(layer) for layer in module.modules()}:
+        code = getattr(getattr(cls, "forward", None), "__code__", None)
+        if code is None or not is_user_code(code):
+            continue
+        line = _softmax_between_products(code)
+        if line is not None:
+            place = f"{os.path.basename(code.co_filename)}:{line}"
+            hands.unfit(
+                f"{cls.__qualname__} writes its attention out at {place}; "
+                "use torch.nn.functional.scaled_dot_product_attention there"
+            )
+
+
+def _softmax_between_products(code: CodeType) -> int | None:
+    """The line of a softmax with a product before and after it, in one function."""
+    tree = source_tree(code.co_filename)
+    if tree is None:
+        return None
+    for function in ast.walk(tree.root):
+        if not isinstance(function, ast.FunctionDef) or not _is_of(function, code):
+            continue
+        inside = [node for node in ast.walk(function) if isinstance(node, ast.expr)]
+        products = [node.lineno for node in inside if _is_product(node)]
+        for node in inside:
+            softmax = isinstance(node, ast.Call) and "softmax" in _called(node)
+            if softmax and len(products) > 1 and min(products) <= node.lineno <= max(products):
+                return node.lineno
+    return None
+
+
+def _is_of(function: ast.FunctionDef, code: CodeType) -> bool:
+    first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
+    return function.name == code.co_name and first == code.co_firstlineno
+
+
+def _is_product(node: ast.AST) -> bool:
+    if isinstance(node, ast.BinOp):
+        return isinstance(node.op, ast.MatMult)
+    return isinstance(node, ast.Call) and _called(node) in _PRODUCTS
+
+
+def _called(call: ast.Call) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr
+    return call.func.id if isinstance(call.func, ast.Name) else ""
+
+
+class Sdpa(Fix):
+    """In torch's MultiheadAttention, in models of transformers, and where the program turns the
+    fused kernels off. Attention written out by hand is named, not changed."""
+
+    name = "sdpa"
+    group = "arithmetic"
+    title = "fused attention in torch's and transformers' layers"
+    kind = FixKind.NUMERIC
+    effort = "one argument"
+    missing = "no attention was found that torch or transformers could fuse"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+
+        switching = _TransformersSwitch(hands)
+        _keep_fused_on(hands)
+        _drop_unused_weights(hands)
+        hands.seams.root_found(switching.found)
+        hands.seams.root_found(lambda module: _report_written_out(module, hands))
+        hands.seams.root_called(switching.called)
+
+    def explain(self, error: BaseException, line: str) -> str | None:
+        text = str(error)
+        if "scaled_dot_product" in text and "not implemented" in text:
+            return f"`{line}` needs second derivatives, which fused attention does not have"
+        return None
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        changed = with_arguments(line, "from_pretrained", {"attn_implementation": '"sdpa"'})
+        if changed is not None:
+            return SourceEdit('pass attn_implementation="sdpa"', changed)
+        return SourceEdit(
+            "pass need_weights=False to MultiheadAttention, or call "
+            "torch.nn.functional.scaled_dot_product_attention"
+        )
+
+
+FIX = Sdpa()

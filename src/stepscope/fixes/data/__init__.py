@@ -1,0 +1,1 @@
+"""Fixes for loading: workers, pinning, prefetch, caching, batch size, processors."""

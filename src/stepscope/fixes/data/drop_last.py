@@ -1,0 +1,36 @@
+"""Leave out the last, smaller batch of an epoch."""
+
+from typing import Any
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.source_edit import with_arguments
+
+
+class DropLast(Fix):
+    """All batches have one shape then, which compiled code and CUDA graphs like."""
+
+    name = "drop_last"
+    group = "batch"
+    title = "leave out the last, smaller batch of an epoch"
+    kind = FixKind.SEMANTIC
+    effort = "one argument"
+    missing = "no DataLoader forms batches here"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        def made(arguments: dict[str, Any]) -> None:
+            if arguments.get("batch_sampler") is not None:
+                hands.unfit(f"the DataLoader at {hands.place()} has a batch sampler of its own")
+            elif arguments.get("batch_size", 1) is None:
+                hands.unfit(f"the DataLoader at {hands.place()} does not form batches")
+            elif not arguments.get("drop_last"):
+                arguments["drop_last"] = True
+                hands.applied(f"DataLoader at {hands.place()}")
+
+        hands.seams.loader_made(made)
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        changed = with_arguments(line, "DataLoader", {"drop_last": "True"})
+        return SourceEdit("pass drop_last=True to the DataLoader", changed)
+
+
+FIX = DropLast()

@@ -1,0 +1,88 @@
+"""Keep a loader's workers from epoch to epoch instead of starting them anew."""
+
+import sys
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
+from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
+from stepscope.fixes.inspect.source_edit import with_arguments
+
+
+class Persistent(Fix):
+    """An epoch of kept workers draws no base seed: it is drawn here, so that shuffles stay.
+
+    Workers that are kept do not see what the program sets on its dataset between epochs, so then
+    new ones are started. Arrays of numpy changed in place are not noticed.
+    """
+
+    name = "persistent"
+    group = "data"
+    title = "keep a loader's workers from epoch to epoch"
+    kind = FixKind.EXACT
+    effort = "one argument"
+    missing = "no DataLoader is used here"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        marks = LoaderRecords(hands)
+        changes: WeakKeyDictionary[Any, AttributeChanges] = WeakKeyDictionary()
+
+        def decide(arguments: dict[str, Any]) -> bool | None:
+            where = f"the DataLoader at {hands.place()}"
+            if not arguments.get("num_workers"):
+                hands.unfit(f"{where} has no workers; ask for them with --fix workers")
+            elif not arguments.get("persistent_workers") or marks.remade(arguments):
+                arguments["persistent_workers"] = True
+                return True
+            else:
+                hands.unfit(f"{where} keeps its workers already")
+            return None
+
+        def iterated(make: Any, loader: Any) -> Any:
+            if loader not in marks.chosen:
+                return make(loader)
+            if loader._iterator is None:
+                seen = dataset_traits(loader.dataset, loader.collate_fn)
+                changes[loader] = AttributeChanges(seen.parts)
+                other = seen.varies()
+                text = marks.where(loader)
+                kind = FixKind.NUMERIC if other else None
+                hands.applied(f"{text} ({other})" if other else text, kind)
+                shut_down_at_exit(iterator := make(loader))
+                return iterator
+            if _in_use(loader):  # two iterators at a time: the second gets workers of its own
+                return loader._get_iterator()
+            if changes[loader].any():
+                loader._iterator._shutdown_workers()
+                loader._iterator = None
+                where = marks.where(loader)
+                hands.unfit(f"the dataset of the {where} is changed between epochs: new workers")
+                return iterated(make, loader)
+            _draw_base_seed(loader)
+            return make(loader)
+
+        marks.watch(decide)
+        hands.seams.loader_iterated(iterated)
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        changed = with_arguments(line, "DataLoader", {"persistent_workers": "True"})
+        return SourceEdit("pass persistent_workers=True to the DataLoader", changed)
+
+
+def _draw_base_seed(loader: Any) -> None:
+    """The draw with which torch would have begun a new iterator."""
+    import torch
+
+    torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+
+
+def _in_use(loader: Any) -> bool:
+    """Whether a loop still goes through the iterator that an epoch would begin again."""
+    iterator = loader._iterator
+    held_elsewhere = sys.getrefcount(iterator) > 3  # the loader, this name, the argument
+    delivered = iterator._num_yielded > 0 and not iterator._task_info
+    return held_elsewhere and not delivered
+
+
+FIX = Persistent()

@@ -1,0 +1,342 @@
+"""Copy the next batch to the GPU, on a stream of its own, while the present one is worked on."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+from weakref import WeakKeyDictionary, ref
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.data.pin import pinning_failure, request_pinning
+from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.fixes.inspect.loaders import (
+    LoaderRecords,
+    has_own_generator,
+    sampler_draw_change,
+    shut_down_at_exit,
+)
+from stepscope.fixes.inspect.tensors import (
+    Move,
+    NestedPath,
+    cpu_tensors,
+    requested_move,
+    storage_key,
+    tensor_version,
+)
+
+_NOTHING: Final = object()
+
+
+class BatchAhead:
+    """What one iterator holds of the batch after the one handed out."""
+
+    def __init__(self) -> None:
+        self._batch: Any = _NOTHING
+        self._error: Exception | None = None
+
+    def next(self, fetch: Callable[[], Any], prepare: Callable[[Any], None]) -> Any:
+        """The next batch, prepared, as is the one after it. Raises what `fetch` raises."""
+        batch, error = self._batch, self._error
+        self._batch, self._error = _NOTHING, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # its traceback has this frame, which would keep the iterator alive
+        if batch is _NOTHING:
+            batch = fetch()
+            prepare(batch)
+        try:
+            self._batch = fetch()
+        except StopIteration as end:
+            self._error = end.with_traceback(None)  # which refers to this very object
+        except Exception as problem:
+            self._error = problem
+        else:
+            prepare(self._batch)
+        return batch
+
+
+_REMEMBERED: Final = 4  # batches; a framework may fetch one or two before it moves the first
+
+
+@dataclass(slots=True)
+class _MovePlan:
+    """What is known of one loader's batches."""
+
+    moves: dict[NestedPath, Move] = field(default_factory=dict)
+    """The tensors the program moves, by the way to them in a batch."""
+    first: Any = None
+    """The first batch, until the second has come."""
+    apart: bool = False
+    """Whether two batches had memory of their own: only then can one be fetched ahead."""
+    over: bool = False
+    """Whether fetching ahead was given up."""
+
+    def compare(self, batch: Any) -> bool:
+        """Look at one of the first two batches; false if they share memory."""
+        if self.first is None:
+            self.first = batch
+            return True
+        before = {storage_key(tensor) for _, tensor in cpu_tensors(self.first)}
+        self.apart = all(storage_key(tensor) not in before for _, tensor in cpu_tensors(batch))
+        self.first = None
+        return self.apart
+
+
+@dataclass(slots=True)
+class BatchTensor:
+    """One tensor of a batch the program has, or is about to get."""
+
+    tensor: Any
+    """A weak reference."""
+    plan: _MovePlan
+    path: NestedPath
+    move: Move | None = None
+    copied: Any = None
+    ready: Any = None
+    version: int | None = None
+
+
+class _EarlyCopies:
+    """Watches moves of loader tensors; answers those it has already made."""
+
+    def __init__(self, side: Any) -> None:
+        self._side = side
+        self._entries: dict[int, BatchTensor] = {}
+        self._batches: deque[list[tuple[int, BatchTensor]]] = deque()
+        self.answered = 0
+
+    def know(self, batch: Any, plan: _MovePlan) -> None:
+        """A batch was fetched; what the program moves of such batches is copied now."""
+        added = []
+        for path, tensor in cpu_tensors(batch):
+            entry = BatchTensor(ref(tensor), plan, path)
+            move = plan.moves.get(path)
+            if move is not None and not tensor.requires_grad and not tensor.is_inference():
+                entry.version = tensor_version(tensor)
+                entry.copied, entry.ready = self._side.copy(tensor, move)
+                entry.move = move
+            self._entries[id(tensor)] = entry
+            added.append((id(tensor), entry))
+        self._batches.append(added)
+        while len(self._batches) > _REMEMBERED:
+            self._forget(self._batches.popleft())
+
+    def move(self, name: str, call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Around `.to` or `.cuda` of any tensor; `name` is which."""
+        entry = self._entries.get(id(tensor))
+        if entry is None or entry.tensor() is not tensor:
+            return call(tensor, *args, **kwargs)
+        move = requested_move(name, args, kwargs)
+        if move is None or not self._side.reaches(move.device):
+            return call(tensor, *args, **kwargs)
+        copied, entry.copied = entry.copied, None
+        same = move == entry.move and not tensor.requires_grad
+        if copied is not None and same and tensor_version(tensor) == entry.version:
+            self.answered += 1
+            return self._side.take(copied, entry.ready)
+        entry.plan.moves[entry.path] = move
+        return call(tensor, *args, **kwargs)
+
+    def read(self, call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        """Around `.numpy`: what shares a tensor's memory may change it unseen."""
+        entry = self._entries.get(id(tensor))
+        if entry is not None and entry.tensor() is tensor:
+            entry.copied = None
+        return call(tensor, *args, **kwargs)
+
+    def _forget(self, batch: list[tuple[int, BatchTensor]]) -> None:
+        """A batch is over; a copy nobody asked for is not made again."""
+        for key, entry in batch:
+            if self._entries.get(key) is entry:  # else a later tensor has got that id
+                del self._entries[key]
+            if entry.copied is not None:
+                entry.copied = None
+                entry.plan.moves.pop(entry.path, None)
+
+
+class _CopyStreams:
+    """One stream per GPU beside the program's."""
+
+    def __init__(self) -> None:
+        self._streams: dict[Any, Any] = {}
+
+    def reaches(self, device: Any) -> bool:
+        """Whether copies to a device can go beside the program's work."""
+        return bool(device.type == "cuda")
+
+    def copy(self, tensor: Any, move: Move) -> tuple[Any, Any]:
+        """The tensor where the program will want it, and an event that says when it is there."""
+        import torch
+
+        stream = self._streams.get(move.device)
+        if stream is None:
+            stream = self._streams[move.device] = torch.cuda.Stream(move.device)
+        with torch.cuda.stream(stream), torch.inference_mode(False):
+            copied = _copy_to_device(tensor, move)
+            event = torch.cuda.Event()
+            event.record(stream)
+        return copied, event
+
+    def take(self, copied: Any, event: Any) -> Any:
+        """A copy for the program's stream; its memory is kept until that has used it.
+
+        It was begun a batch ago. Should it still go on, it is waited for, as the program's own
+        copy would have been: afterwards the program may change the tensor it was made from.
+        """
+        import torch
+
+        if not event.query():
+            event.synchronize()
+        copied.record_stream(torch.cuda.current_stream(copied.device))
+        return copied
+
+
+def _copy_to_device(tensor: Any, move: Move) -> Any:
+    # torch's own method: a copy made early is not one the program makes.
+    import torch
+
+    form = {} if move.memory_format is None else {"memory_format": move.memory_format}
+    return torch._C.TensorBase.to(tensor, move.device, move.dtype, non_blocking=True, **form)
+
+
+class Prefetch(Fix):
+    """The first batch shows which tensors the program moves where; later ones are moved early.
+
+    The program still gets its batch on the CPU; its own `.to` or `.cuda` then returns the copy
+    that is already there. A tensor changed in between, seen by torch or read as an array, is moved
+    anew. Batches are fetched one ahead of the program, which needs room for one more on the GPU.
+    """
+
+    name = "prefetch"
+    group = "data"
+    title = "copy the next batch to the GPU while the present one is worked on"
+    kind = FixKind.EXACT
+    effort = "a small class around the loader"
+    needs = "cuda"
+    missing = "no tensor of a DataLoader is moved to the GPU by `.to` or `.cuda`"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        import torch
+
+        if not torch.cuda.device_count():
+            hands.unfit("there is no CUDA device here")
+            return
+        self.place(hands, _CopyStreams())
+
+    def place(self, hands: FixContext, side: Any) -> None:
+        """Take hold; `side` makes the copies."""
+        import torch
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        marks = LoaderRecords(hands)
+        ahead = _Iterators(marks, _EarlyCopies(side))
+        marks.watch(lambda arguments: request_pinning(arguments, hands))
+        hands.seams.loader_iterated(ahead.iterated)
+        hands.seams.around(_BaseDataLoaderIter, "__next__", ahead.next)
+        for name in ("to", "cuda"):
+            hands.seams.around(torch.Tensor, name, partial(ahead.copied.move, name))
+        hands.seams.around(torch.Tensor, "numpy", ahead.copied.read)
+
+    def explain(self, error: BaseException, line: str) -> str | None:
+        return pinning_failure(error)
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        return SourceEdit(
+            "fetch each batch one step early and move it with non_blocking=True under"
+            " `torch.cuda.stream(side)`; before use, have the current stream `wait_stream(side)`"
+            " and `record_stream` the tensor on it"
+        )
+
+
+class _Iterators:
+    """The loaders' iterators, each with its batch ahead."""
+
+    def __init__(self, marks: LoaderRecords, copied: _EarlyCopies) -> None:
+        self._marks = marks
+        self._hands = marks.hands
+        self.copied = copied
+        self._plans: WeakKeyDictionary[Any, _MovePlan] = WeakKeyDictionary()
+        self._loaders: WeakKeyDictionary[Any, tuple[str, _MovePlan]] = WeakKeyDictionary()
+        self._ahead: WeakKeyDictionary[Any, BatchAhead] = WeakKeyDictionary()
+        self._kinds: dict[str, tuple[str, FixKind | None]] = {}
+
+    def iterated(self, make: Any, loader: Any) -> Any:
+        """Around the start of an epoch."""
+        iterator = make(loader)
+        if loader.persistent_workers:
+            shut_down_at_exit(iterator)
+        self._ahead.pop(iterator, None)  # kept workers come with the iterator of the last epoch
+        self._loaders.pop(iterator, None)
+        where = self._marks.where(loader)
+        plan = self._plans.setdefault(loader, _MovePlan())
+        if loader not in self._marks.chosen or plan.over or not self._fits(loader, where):
+            return iterator
+        if self._marks.began(loader, iterator) and has_own_generator(loader._index_sampler):
+            broken = "epochs are broken off, and its generator has been read ahead"
+            self._kinds[where] = (f"{where} (other shuffles: {broken})", FixKind.NUMERIC)
+        self._loaders[iterator] = (where, plan)
+        return iterator
+
+    def next(self, call: Any, iterator: Any) -> Any:
+        """Around the wait for a batch."""
+        known = self._loaders.get(iterator)
+        if known is None:
+            return call(iterator)
+        where, plan = known
+        ahead = self._ahead.get(iterator)
+        try:
+            if ahead is None and not (plan.moves and plan.apart):
+                return self._as_usual(call(iterator), where, plan)
+            if ahead is None:
+                ahead = self._ahead[iterator] = BatchAhead()
+            batch = ahead.next(lambda: call(iterator), lambda later: self._copy(later, where, plan))
+        except StopIteration:
+            self._marks.ended(iterator)
+            raise
+        if self.copied.answered:
+            self._hands.applied(*self._kinds[where])
+        return batch
+
+    def _as_usual(self, batch: Any, where: str, plan: _MovePlan) -> Any:
+        """A batch that was not fetched ahead: it shows what the program does with it."""
+        if not plan.over and not plan.apart and not plan.compare(batch):
+            plan.over = True
+            self._hands.unfit(f"batches of the {where} share memory: none can be fetched ahead")
+        self._copy(batch, where, plan)
+        return batch
+
+    def _copy(self, batch: Any, where: str, plan: _MovePlan) -> None:
+        if plan.over:
+            return
+        try:
+            self.copied.know(batch, plan)
+        except RuntimeError as problem:  # most likely the device is full
+            plan.over = True
+            short = str(problem).partition("\n")[0]
+            self._hands.unfit(f"the next batch of the {where} could not be copied: {short}")
+
+    def _fits(self, loader: Any, where: str) -> bool:
+        """Whether fetching one ahead does no harm; notes what it may change."""
+        from torch.utils.data import IterableDataset
+
+        if where in self._kinds:
+            return True
+        other = None
+        if loader.num_workers == 0:
+            if isinstance(loader.dataset, IterableDataset):
+                self._hands.unfit(
+                    f"the {where} reads an IterableDataset in the program's process, where one"
+                    " sample more would be gone when an epoch is broken off; give it workers"
+                )
+                return False
+            other = dataset_traits(loader.dataset, loader.collate_fn).varies()
+        other = other or sampler_draw_change(loader._index_sampler)
+        text = f"{where} ({other})" if other else where
+        self._kinds[where] = (text, FixKind.NUMERIC if other else None)
+        return True
+
+
+FIX = Prefetch()

@@ -1,0 +1,320 @@
+"""Have workers hand batches over in shared memory that was used before, instead of fresh memory for
+each.
+
+A worker writes each batch into fresh shared memory, page by page; the program's process maps it,
+faults its pages in, and gives them back to the system: for large batches that takes longer than
+copying them. Here a worker keeps what it has handed over, and the program's process tells it, by
+a word behind the batch, when nothing there refers to it any more.
+"""
+
+import ctypes
+import os
+import sys
+from collections import OrderedDict
+from functools import partial
+from threading import RLock
+from typing import Any, Final
+from weakref import WeakKeyDictionary, WeakMethod, finalize
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.loaders import LoaderRecords
+
+_FOOTER_BYTES: Final = 64  # bytes behind a batch
+_LEAST: Final = 1 << 18  # bytes of a batch, below which it is not worth it
+_MOST: Final = 64  # slots of a worker
+_NONE: Final[dict[int, Any]] = {}
+FREE: Final = 0
+TAKEN: Final = 1
+SENT: Final = 2
+GONE: Final = 3
+"""A slot's states: in a worker until it is sent, in the program's process until it is free; and
+gone where the worker wants memory of another size, or a process beside these two may use it."""
+
+
+class _Footer(ctypes.Structure):
+    _fields_ = (("state", ctypes.c_uint64), ("pid", ctypes.c_uint64), ("mark", ctypes.c_uint64))
+
+
+def slot_footer(storage: Any, mark: int) -> _Footer | None:
+    """What stands behind a batch in a slot; None where it is other memory."""
+    if storage.nbytes() < _LEAST + _FOOTER_BYTES:
+        return None
+    foot = _Footer.from_address(storage.data_ptr() + storage.nbytes() - _FOOTER_BYTES)
+    return foot if foot.mark == mark else None
+
+
+def _references(slots: Any, place: int) -> int:
+    return sys.getrefcount(slots[place])
+
+
+_ALONE: Final = _references([object()], 0)
+
+
+def _unused(slots: Any, place: int) -> bool:
+    """Whether nobody else has a storage: no tensor, and no other name for it."""
+    from torch._C import _storage_Use_Count as use_count
+
+    return _references(slots, place) == _ALONE and int(use_count(slots[place]._cdata)) == 1
+
+
+class WorkerSlots:
+    """What one worker keeps. `mark` is known to its program alone."""
+
+    def __init__(self, mark: int) -> None:
+        self._mark = mark
+        self._pid = 0
+        self._slots: list[Any] = []
+
+    def take(self, size: int) -> Any:
+        """Shared memory for so many bytes, a few more behind them; None: make it as usual."""
+        from torch import UntypedStorage
+
+        if size < _LEAST:
+            return None
+        if self._pid != os.getpid():
+            self._pid, self._slots = os.getpid(), []
+        self._slots = [one for one in self._slots if self._state(one) != GONE]
+        free = [place for place in range(len(self._slots)) if self._is_free(place)]
+        fitting = [place for place in free if self._slots[place].nbytes() == size + _FOOTER_BYTES]
+        if fitting:
+            self._slots.append(self._slots.pop(fitting[0]))
+        else:
+            self._make_room(free)
+            self._slots.append(UntypedStorage._new_shared(size + _FOOTER_BYTES))
+        storage = self._slots[-1]
+        foot = _Footer.from_address(storage.data_ptr() + size)
+        foot.state, foot.pid, foot.mark = TAKEN, self._pid, self._mark
+        return storage
+
+    def sent(self, storage: Any) -> None:
+        """A storage is on its way to another process."""
+        foot = slot_footer(storage, self._mark)
+        if foot is not None:
+            foot.state = SENT
+
+    def _state(self, storage: Any) -> int:
+        foot = slot_footer(storage, self._mark)
+        return GONE if foot is None else int(foot.state)
+
+    def _is_free(self, place: int) -> bool:
+        """In this order: what nobody has any more has been marked by whoever sent it."""
+        return _unused(self._slots, place) and self._state(self._slots[place]) in (FREE, TAKEN)
+
+    def _make_room(self, free: list[int]) -> None:
+        """One of another size goes, the oldest: so there are no more than are on their way."""
+        if free:
+            storage = self._slots.pop(free[0])  # mapped as long as it has a name
+            foot = slot_footer(storage, self._mark)
+            if foot is not None:
+                foot.state = GONE
+        elif len(self._slots) == _MOST:
+            del self._slots[0]
+
+
+class ReceivedSlots:
+    """What the program's process has got from workers; batches may arrive on several threads."""
+
+    def __init__(self, mark: int) -> None:
+        self._mark = mark
+        self._lock = RLock()  # a collection inside may end an iterator, which comes to `forget`
+        self._slots: dict[int, OrderedDict[int, Any]] = {}  # of each worker, by address
+        self._busy: set[tuple[int, int]] = set()
+
+    def came(self, storage: Any) -> None:
+        """A storage has arrived. Kept mapped, it is found there when it comes again."""
+        foot = slot_footer(storage, self._mark)
+        if foot is None or foot.state != SENT:  # it has been elsewhere
+            return
+        with self._lock:
+            self._release()
+            pid, address = foot.pid, storage.data_ptr()
+            slots = self._slots.setdefault(pid, OrderedDict())
+            for other in [other for other in slots if _footer_at(slots, other).state == GONE]:
+                del slots[other]
+            slots[address] = storage
+            slots.move_to_end(address)
+            self._busy.add((pid, address))
+            while len(slots) > _MOST:
+                self._busy.discard((pid, slots.popitem(last=False)[0]))
+
+    def any_of(self, pids: list[int]) -> bool:
+        """Whether one of these workers has handed over such memory."""
+        return any(pid in self._slots for pid in pids)
+
+    def forget(self, pids: list[int]) -> None:
+        """Workers have ended."""
+        with self._lock:
+            for pid in pids:
+                for address in self._slots.pop(pid, ()):
+                    self._busy.discard((pid, address))
+
+    def shared(self, storage: Any) -> None:
+        """A storage is handed on to another process, which nothing here knows about: it is not
+        used again."""
+        with self._lock:
+            address = storage.data_ptr()
+            for pid in [pid for pid, slots in self._slots.items() if address in slots]:
+                self._let_go(pid, address)
+
+    def forked(self) -> None:
+        """Another process may go on reading what is in use here now."""
+        with self._lock:
+            for pid, address in [*self._busy]:
+                self._let_go(pid, address)
+
+    def _let_go(self, pid: int, address: int) -> None:
+        slots = self._slots.get(pid, _NONE)
+        if address in slots:
+            _footer_at(slots, address).state = GONE
+            del slots[address]
+        self._busy.discard((pid, address))
+
+    def _release(self) -> None:
+        """Tell workers of what is not in use any more."""
+        for pid, address in [*self._busy]:
+            slots = self._slots.get(pid, _NONE)
+            known = address in slots
+            if known and not _unused(slots, address):
+                continue
+            if known:
+                _footer_at(slots, address).state = FREE
+            self._busy.discard((pid, address))
+
+
+def _footer_at(slots: Any, address: int) -> _Footer:
+    return _Footer.from_address(address + slots[address].nbytes() - _FOOTER_BYTES)
+
+
+class Recycle(Fix):
+    """Only what torch's own collating makes in a worker, and only once nothing in the program's
+    process refers to it any more: what the program keeps stays what it is."""
+
+    name = "recycle"
+    group = "data"
+    title = "have workers hand batches over in memory that was used before"
+    kind = FixKind.EXACT
+    effort = "a collate function with buffers of its own"
+    missing = (
+        "no DataLoader has workers that hand over batches of 256 KiB or more, put together by"
+        " torch's own collate function"
+    )
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        import torch
+        from torch.multiprocessing import reductions
+        from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+        if not hasattr(torch._C, "_storage_Use_Count"):
+            hands.unfit("this version of torch does not tell who uses memory")
+            return
+        mark = int.from_bytes(os.urandom(8), "little")
+        received, slots = ReceivedSlots(mark), WorkerSlots(mark)
+        loaders = _Loaders(LoaderRecords(hands), received)
+        hands.seams.loader_iterated(loaders.iterated)
+        hands.seams.around(_BaseDataLoaderIter, "__next__", loaders.next)
+        hands.seams.around(reductions, "rebuild_storage_fd", partial(_rebuilt, received))
+        forked = WeakMethod(received.forked)
+        os.register_at_fork(before=lambda: (known := forked()) and known())
+        typed, untyped = torch.storage.TypedStorage, torch.UntypedStorage
+        hands.seams.replace(typed, "_new_shared", _new_shared(typed._new_shared, slots))
+        share = _shared(untyped._share_fd_cpu_, slots, received)
+        hands.seams.replace(untyped, "_share_fd_cpu_", share)
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        return SourceEdit(
+            "give the DataLoader a collate_fn that stacks samples into shared tensors of its own"
+            " (`torch.stack(samples, out=kept)`), some for each worker, and uses one again only"
+            " after its batch was copied"
+        )
+
+
+class _Loaders:
+    """Tells which loaders it was of use to, and when workers are gone."""
+
+    def __init__(self, marks: LoaderRecords, received: ReceivedSlots) -> None:
+        marks.watch(lambda arguments: True)
+        self._marks = marks
+        self._received = received
+        self._unsaid: WeakKeyDictionary[Any, tuple[str, list[int]]] = WeakKeyDictionary()
+        self._followed: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    def iterated(self, make: Any, loader: Any) -> Any:
+        """Around the start of an epoch."""
+        iterator = make(loader)
+        workers = getattr(iterator, "_workers", ())
+        if not workers or iterator in self._followed:
+            return iterator
+        where = self._marks.where(loader)
+        reason = _unfit(workers[0])
+        if reason is not None:
+            self._marks.hands.unfit(f"the {where}: {reason}")
+            return iterator
+        pids = [worker.pid for worker in workers]
+        self._unsaid[iterator] = (where, pids)
+        self._followed[iterator] = finalize(iterator, self._received.forget, pids)
+        self._followed[iterator].atexit = False
+        return iterator
+
+    def next(self, call: Any, iterator: Any) -> Any:
+        """Around the wait for a batch."""
+        batch = call(iterator)
+        if iterator in self._unsaid:
+            where, pids = self._unsaid[iterator]
+            if self._received.any_of(pids):
+                del self._unsaid[iterator]
+                self._marks.hands.applied(where)
+        return batch
+
+
+def _unfit(worker: Any) -> str | None:
+    """Why a worker's memory cannot be used again."""
+    from multiprocessing import get_start_method
+
+    from torch.multiprocessing import get_sharing_strategy
+
+    if get_sharing_strategy() != "file_descriptor":
+        return f"processes share memory by {get_sharing_strategy()}, which is left alone"
+    start = getattr(type(worker), "_start_method", None) or get_start_method()
+    return None if start == "fork" else f"workers are started by {start} and know nothing of it"
+
+
+def _rebuilt(received: ReceivedSlots, call: Any, *args: Any, **kwargs: Any) -> Any:
+    storage = call(*args, **kwargs)
+    received.came(storage)
+    return storage
+
+
+def _shared(original: Any, slots: WorkerSlots, received: ReceivedSlots) -> Any:
+    """Of a storage that is sent to another process, by a worker or by the program's."""
+    from torch.utils.data import get_worker_info
+
+    def share(storage: Any, *args: Any, **kwargs: Any) -> Any:
+        if get_worker_info() is None:
+            received.shared(storage)
+        else:
+            slots.sent(storage)
+        return original(storage, *args, **kwargs)
+
+    return share
+
+
+def _new_shared(original: Any, slots: WorkerSlots) -> Any:
+    """Of a TypedStorage: called in workers, which are forked from here."""
+    import torch
+    from torch.multiprocessing import get_sharing_strategy
+    from torch.utils.data import get_worker_info
+
+    def new_shared(storage: Any, size: int, *, device: Any = None) -> Any:
+        here = device is None or torch.device(device).type == "cpu"
+        if here and get_worker_info() is not None and get_sharing_strategy() == "file_descriptor":
+            found = slots.take(size * storage._element_size())
+            if found is not None:
+                return torch.storage.TypedStorage(
+                    wrap_storage=found, dtype=storage.dtype, _internal=True
+                )
+        return original(storage, size, device=device)
+
+    return new_shared
+
+
+FIX = Recycle()

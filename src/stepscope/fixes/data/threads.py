@@ -1,0 +1,67 @@
+"""Have torch use so many threads on the CPU."""
+
+import threading
+from typing import Any
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.cpus import allowed_cores
+
+
+class Threads(Fix):
+    """Without a number: the cores this process may use, less one for each worker of a loader.
+
+    In the program's main thread only: workers and the pinning thread keep to one, as torch wants.
+    """
+
+    name = "threads"
+    group = "data"
+    title = "have torch use N threads on the CPU"
+    kind = FixKind.NUMERIC
+    effort = "one line"
+    values = ("N",)
+    suggested = ("1", "2", "4")
+    missing = "torch uses as many threads as there are cores, and no loader has workers"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        import torch
+
+        cores = allowed_cores()
+        chosen = value or cores
+
+        def choose(count: int) -> None:
+            nonlocal chosen
+            chosen = count
+            before = torch.get_num_threads()
+            if before != count:
+                torch.set_num_threads(count)
+                hands.applied(f"{before} → {count} threads")
+
+        def asked(call: Any, count: int) -> None:
+            """The program's own number gives way."""
+            if threading.current_thread() is not threading.main_thread():
+                call(count)
+                return
+            call(chosen)
+            if count != chosen:
+                hands.applied(f"{chosen} threads where {hands.place()} asks for {count}")
+
+        def iterated(make: Any, loader: Any) -> Any:
+            if not value and loader.num_workers:
+                choose(min(chosen, max(1, cores - loader.num_workers)))
+            return make(loader)
+
+        hands.seams.loader_iterated(iterated)
+        hands.seams.around(torch, "set_num_threads", asked)
+        if value and torch.get_num_threads() == value:
+            hands.unfit(f"torch uses {value} threads already")
+        choose(chosen)
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        count = value or allowed_cores()
+        return SourceEdit(
+            f"call torch.set_num_threads({count}) at the start of the program",
+            before=(f"torch.set_num_threads({count})",),
+        )
+
+
+FIX = Threads()

@@ -1,0 +1,193 @@
+"""Have worker processes make the batches while the program's own process trains.
+
+Every iterator draws a base seed when it is made. Without workers the sampler's own seed follows
+with the first batch; with workers it follows at once, since indices are sent ahead. In between a
+program may draw, or make another iterator: `zip(one, other)`. So the first indices are sent with
+the first batch.
+"""
+
+from collections.abc import Callable
+from multiprocessing import get_start_method
+from typing import Any, Final
+from weakref import WeakSet
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.cpus import allowed_cpus
+from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.fixes.inspect.loaders import LoaderRecords, has_own_generator, sampler_draw_change
+from stepscope.fixes.inspect.source_edit import with_arguments
+
+
+class _DeferredStart:
+    """Has the first indices of an epoch sent with its first batch."""
+
+    def __init__(self, marks: LoaderRecords) -> None:
+        from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterator
+
+        self._marks = marks
+        self._waiting: WeakSet[Any] = WeakSet()
+        self._making = False
+        marks.hands.seams.around(Iterator, "_try_put_index", self._put)
+        marks.hands.seams.around(Iterator, "_next_data", self._next)
+
+    def make(self, make: Callable[[Any], Any], loader: Any) -> Any:
+        """An epoch's iterator, which sends no index yet."""
+        self._making = True
+        try:
+            return make(loader)
+        finally:
+            self._making = False
+
+    def _put(self, call: Callable[[Any], None], iterator: Any) -> None:
+        if self._making:
+            self._waiting.add(iterator)
+        else:
+            call(iterator)
+
+    def _next(self, call: Callable[[Any], Any], iterator: Any) -> Any:
+        if iterator in self._waiting:
+            self._waiting.discard(iterator)
+            for _ in range(iterator._prefetch_factor * iterator._num_workers):
+                iterator._try_put_index()
+        try:
+            return call(iterator)
+        except StopIteration:
+            self._marks.ended(iterator)
+            raise
+
+
+_MOST: Final = 12
+_FAILURES: Final = {
+    "in forked subprocess": (
+        "the dataset uses the GPU, which worker processes cannot; move its samples in the training"
+        " loop instead"
+    ),
+    "shared memory": (
+        "there is too little shared memory (/dev/shm) for batches from workers; give the container"
+        " more (docker: --shm-size) or ask for fewer workers"
+    ),
+    "</torch_": "there is too little shared memory (/dev/shm) for batches from workers",
+    "killed by signal: Killed": (
+        "a worker was killed, most likely for want of memory; ask for fewer workers"
+    ),
+    "ancdata": "workers need more open files than are allowed; raise `ulimit -n`",
+    "daemonic processes are not allowed": (
+        "the dataset starts processes of its own, which workers may not"
+    ),
+    "before the current process has finished its bootstrapping": (
+        'workers import the program anew here; put what it runs under `if __name__ == "__main__":`'
+    ),
+    "pickle": "the dataset cannot be sent to workers, which are started anew here",
+}
+
+
+class Workers(Fix):
+    """Random draws of the main process stay in place; those of the dataset move to the workers."""
+
+    name = "workers"
+    group = "data"
+    title = "make batches in worker processes"
+    kind = FixKind.EXACT
+    effort = "one argument"
+    values = ("N",)
+    suggested = ("4", "8", "12", "2")
+    missing = "no DataLoader is used here"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        count = value or default_workers()
+        marks = LoaderRecords(hands)
+        start = _DeferredStart(marks)
+
+        def decide(arguments: dict[str, Any]) -> int | None:
+            """The number of workers the program gave it; None if that is left as it is."""
+            have: int = arguments.get("num_workers") or 0
+            before: int | None = marks.remade(arguments) if have == count else None
+            if before is not None:
+                return before
+            where = f"the DataLoader at {hands.place()}"
+            reason = _unfit(arguments)
+            if have >= count:
+                hands.unfit(f"{where} has {have} workers already")
+            elif reason is not None:
+                hands.unfit(f"{where}: {reason}")
+            else:
+                arguments["num_workers"] = count
+                return have
+            return None
+
+        def iterated(make: Any, loader: Any) -> Any:
+            before = marks.chosen.get(loader)
+            if before is None:
+                return make(loader)
+            where = marks.where(loader)
+            change = _change(loader, before)
+            text = f"{where}: {before} → {count} workers" + (f" ({change})" if change else "")
+            hands.applied(text, FixKind.NUMERIC if change else None)
+            iterator = make(loader) if before else start.make(make, loader)
+            if marks.began(loader, iterator) and has_own_generator(loader._index_sampler):
+                broken = "epochs are broken off, and its generator has been read ahead"
+                hands.applied(f"{where}: other shuffles ({broken})", FixKind.NUMERIC)
+            return iterator
+
+        marks.watch(decide)
+        hands.seams.loader_iterated(iterated)
+
+    def explain(self, error: BaseException, line: str) -> str | None:
+        text = f"{type(error).__name__}: {error}"
+        for part, reason in _FAILURES.items():
+            if part in text and (part != "pickle" or get_start_method(allow_none=True) != "fork"):
+                return reason
+        return None
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        count = str(value or default_workers())
+        changed = with_arguments(line, "DataLoader", {"num_workers": count})
+        return SourceEdit(f"pass num_workers={count} to the DataLoader", changed)
+
+
+def default_workers() -> int:
+    """One processor is left for the training loop."""
+    return max(1, min(_MOST, allowed_cpus() - 1))
+
+
+def _unfit(arguments: dict[str, Any]) -> str | None:
+    """Why workers cannot make this loader's batches."""
+    from torch.utils.data import IterableDataset
+
+    dataset = arguments.get("dataset")
+    seen = dataset_traits(dataset, arguments.get("collate_fn"))
+    if seen.cuda is not None:
+        return f"its dataset {seen.cuda}; keep its samples on the CPU"
+    if seen.handle is not None:
+        return f"its dataset holds {seen.handle}; open it at the first sample instead"
+    if isinstance(dataset, IterableDataset) and not _splits(dataset, arguments):
+        return (
+            "each worker would give all the data of its IterableDataset; have it ask"
+            " torch.utils.data.get_worker_info() for its share"
+        )
+    return None
+
+
+def _splits(dataset: Any, arguments: dict[str, Any]) -> bool:
+    if type(dataset).__module__.startswith("datasets."):
+        return True
+    return dataset_traits(dataset, arguments.get("worker_init_fn")).splits
+
+
+def _change(loader: Any, before: int) -> str | None:
+    """What batches from more workers may have otherwise; None where nothing."""
+    from torch.utils.data import IterableDataset
+
+    if isinstance(loader.dataset, IterableDataset):
+        return "samples come in another order"
+    seen = dataset_traits(loader.dataset, loader.collate_fn)
+    if reason := seen.varies():
+        return reason
+    if seen.splits:
+        return "perhaps other samples: the dataset asks which worker it runs in"
+    if seen.sums and not before:
+        return f"perhaps other rounding: {seen.sums} runs on one thread in a worker"
+    return sampler_draw_change(loader._index_sampler)
+
+
+FIX = Workers()

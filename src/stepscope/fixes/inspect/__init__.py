@@ -1,0 +1,1 @@
+"""What several fixes ask of a running program: its code, datasets, loaders, models, tensors."""

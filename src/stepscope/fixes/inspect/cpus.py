@@ -1,0 +1,93 @@
+"""Processors: how many this process may use, and which sit next to its GPU, from /proc and /sys
+alone.
+"""
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from stepscope.hardware.gpus import first_visible_gpu, pci_locality
+from stepscope.hardware.processor import cgroup_limits, cpu_list
+
+_TOPOLOGY = Path("/sys/devices/system/cpu")
+
+
+def allowed_cpus() -> int:
+    """Processors, hyper-threads included, within affinity and the container's share of time."""
+    return max(1, min(len(_numbers()), _share()))
+
+
+def allowed_cores(topology: Path = _TOPOLOGY) -> int:
+    """The same without hyper-threads, where the kernel tells them apart."""
+    cores = set()
+    for number in _numbers():
+        folder = topology / f"cpu{number}/topology"
+        try:
+            cores.add((folder / "thread_siblings_list").read_text().strip())
+        except OSError:
+            cores.add(str(number))
+    return max(1, min(len(cores), _share()))
+
+
+def _numbers() -> list[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def _share() -> int:
+    cores, _ = cgroup_limits()
+    return 1 << 30 if cores is None else max(1, math.ceil(cores))
+
+
+def numa_nodes(root: Path = Path("/")) -> dict[int, set[int]]:
+    """The processors of each NUMA node that has any."""
+    found: dict[int, set[int]] = {}
+    for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
+        cpus = cpu_list(_read(folder / "cpulist"))
+        if cpus:
+            found[int(folder.name.removeprefix("node"))] = set(cpus)
+    return found
+
+
+def gpu_numa_node(environ: Mapping[str, str], root: Path = Path("/")) -> int | None:
+    """The NUMA node of the GPU this process will use first; None where it is not known.
+
+    Under torchrun that is the one numbered LOCAL_RANK.
+    """
+    folders = sorted((root / "proc/driver/nvidia/gpus").glob("*:*"))
+    uuids = [_uuid(_read(folder / "information")) for folder in folders]
+    rank = environ.get("LOCAL_RANK", "0")
+    number = int(rank) if rank.isdecimal() else 0
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    names = [str(i) for i in range(len(uuids))] if visible is None else visible.split(",")
+    if number >= len(names):
+        return None
+    place = first_visible_gpu({"CUDA_VISIBLE_DEVICES": names[number]}, uuids)
+    if place is None:
+        return None
+    node, _ = pci_locality(folders[place].name, root / "sys/bus/pci/devices")
+    return node
+
+
+def move_threads(cpus: set[int]) -> None:
+    """Have every thread of this process run on these processors; later ones inherit that."""
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            os.sched_setaffinity(int(thread), cpus)
+        except OSError:  # it has ended
+            continue
+
+
+def _uuid(information: str) -> str | None:
+    found = re.search(r"GPU UUID:\s*(\S+)", information)
+    return found[1] if found else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""

@@ -1,0 +1,399 @@
+"""What can be told of a dataset, collate function or sampler without running it: whether it draws
+random numbers, keeps state, holds CUDA tensors or open files.
+
+Calls on things known only at run time are followed by name: any object met whose class has a
+method of that name is taken to be meant. So more code is looked at than will run, never less.
+"""
+
+import io
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+from stepscope.fixes.inspect.dataset_code import (
+    ABSENT,
+    HANDLES,
+    RANDOM_METHODS,
+    RANDOM_MODULES,
+    RANDOM_TYPES,
+    SUMS,
+    CodeReferences,
+    draws_in_torch,
+    is_trusted,
+    module_of,
+    read_code,
+    scope_of,
+    word_set,
+)
+from stepscope.fixes.inspect.tensors import tensor_version
+from stepscope.fixes.inspect.user_code import short_path as short
+from stepscope.probe.dataclock.points import CallPoint
+from stepscope.probe.sites import is_user_code
+
+
+@dataclass(slots=True)
+class _DatasetTraits:
+    """Each is a reason in a few words with its place; None where nothing of the kind was seen."""
+
+    draws: str | None = None
+    """It draws random numbers."""
+    unknown: str | None = None
+    """Something in it could not be looked through."""
+    keeps: str | None = None
+    """It changes itself from one sample to the next.
+
+    A dictionary it fills is taken for a memo, a global list it adds to for a log.
+    """
+    sums: str | None = None
+    """It adds up tensors, which rounds otherwise with another number of threads."""
+    cuda: str | None = None
+    """It holds or makes things on the GPU, which forked processes cannot use."""
+    handle: str | None = None
+    """It holds an open file or connection, which processes cannot share."""
+    splits: bool = False
+    """It asks which worker it runs in."""
+    parts: list[Any] = field(default_factory=list)
+    """Objects it consists of whose attributes the program may set."""
+
+    def varies(self) -> str | None:
+        """Why two processes, or two times, may not give the same sample; None where they will."""
+        if self.draws:
+            return f"other random draws: {self.draws}"
+        if self.unknown:
+            return f"perhaps other random draws: {self.unknown}"
+        return self.keeps and f"perhaps other samples: {self.keeps}"
+
+
+def dataset_traits(*things: Any) -> _DatasetTraits:
+    """Look through things and all they hold and call."""
+
+    walker = _CodeWalker()
+    try:
+        for thing in things:
+            walker.visit(thing)
+        walker.finish()
+    except Exception as problem:
+        walker.look.unknown = walker.look.unknown or f"looking through it failed ({problem!r})"
+    return walker.look
+
+
+class AttributeChanges:
+    """Notices when the program sets attributes of a dataset or of anything it consists of."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self._state: list[tuple[Any, dict[str, Any]]] = []
+        for part in parts:
+            self._state.append((part, {name: _held(v) for name, v in vars(part).items()}))
+
+    def any(self) -> bool:
+        """Whether something was set, or a tensor changed in place, since this was made."""
+        return any(_differs(vars(part), before) for part, before in self._state)
+
+
+_SMALL = 64
+_Held = tuple[Any, Any]
+
+
+def _held(value: Any) -> _Held:
+    """A value, kept so that its id stays its own, with what to compare besides its identity."""
+    return value, _inside(value)
+
+
+def _inside(value: Any) -> Any:
+    if type(value) in (list, dict):
+        held = value.values() if type(value) is dict else value
+        return list(map(id, held)) if len(value) <= _SMALL else len(value)
+    return tensor_version(value) if hasattr(type(value), "untyped_storage") else None
+
+
+def _differs(now: dict[str, Any], before: dict[str, _Held]) -> bool:
+    if len(now) != len(before):
+        return True
+    for name, value in now.items():
+        if name not in before:
+            return True
+        old, inside = before[name]
+        if value is not old:
+            if not isinstance(value, (int, float, str)) or type(value) is not type(old):
+                return True
+            if value != old:
+                return True
+        elif _inside(value) != inside:
+            return True
+    return False
+
+
+_PLAIN: Final = (type(None), bool, int, float, complex, bytes, bytearray, range, slice)
+_FEW: Final = 64
+_MOST: Final = 20_000
+
+
+class _ObjectVisitor:
+    """Goes through objects and what they hold; `adopt` and `refer` look at code."""
+
+    def __init__(self, look: _DatasetTraits) -> None:
+        self.look = look
+        self._visited: dict[int, Any] = {}  # kept, so that ids stay theirs
+
+    def say(self, field: str, reason: str) -> None:
+        """Note a reason; the first of its kind stays."""
+        if getattr(self.look, field) is None:
+            setattr(self.look, field, reason)
+
+    def adopt(self, cls: type) -> None:
+        """Instances of a class are there."""
+        raise NotImplementedError
+
+    def refer(self, thing: Any, text: str, where: str) -> None:
+        """Code names something outside it."""
+        raise NotImplementedError
+
+    def function(self, function: Any) -> None:
+        """A Python function may be called."""
+        raise NotImplementedError
+
+    def visit(self, thing: Any, name: str = "") -> None:
+        """Look at an object and, in turn, at those it holds."""
+        if isinstance(thing, _PLAIN) or id(thing) in self._visited:
+            return
+        if len(self._visited) > _MOST:
+            self.say("unknown", "it is too large to look through")
+            return
+        self._visited[id(thing)] = thing
+        kind = type(thing)
+        if isinstance(thing, str):
+            if thing.startswith("cuda"):
+                self.say("cuda", f"names the GPU ({thing!r})")
+        elif isinstance(thing, (list, tuple, set, frozenset, deque, dict)):
+            self._all(thing.values() if isinstance(thing, dict) else thing)
+        elif isinstance(thing, (BuiltinFunctionType, FunctionType)):
+            self._callable(thing, name or f"`{getattr(thing, '__name__', '')}`")
+        elif isinstance(thing, MethodType):
+            self.visit(thing.__self__)
+            self._callable(thing.__func__, name)
+        elif kind.__name__ == "_lru_cache_wrapper":
+            self.function(thing)
+        elif isinstance(thing, partial):
+            self._all((thing.func, thing.args, thing.keywords))
+        elif isinstance(thing, (type, ModuleType)):
+            self.refer(thing, getattr(thing, "__name__", ""), name or "the dataset")
+        elif any((module_of(base), base.__name__) in RANDOM_TYPES for base in kind.__mro__):
+            self.say("draws", f"it holds a {kind.__name__}")
+        elif not self._known(thing, kind):
+            self._instance(thing, kind)
+
+    def _all(self, things: Iterable[Any]) -> None:
+        """The first of many are taken to be like the rest."""
+        for thing in islice(iter(things), _FEW):
+            self.visit(thing)
+
+    def _callable(self, function: Any, name: str) -> None:
+        if isinstance(function, FunctionType) and not is_trusted(function):
+            self.function(function)
+        else:
+            self.refer(function, name.strip("`"), "the dataset")
+
+    def _known(self, thing: Any, kind: type) -> bool:
+        """Things of which it is known what they are: nothing in them needs to be looked at."""
+        module = module_of(kind)
+        top = module.split(".")[0]
+        what = HANDLES.get(top.lstrip("_"))
+        if isinstance(thing, io.IOBase) and not isinstance(thing, (io.BytesIO, io.StringIO)):
+            what = "an open file"
+        if what is not None and module != "h5py._hl.attrs":
+            self.say("handle", what)
+        elif isinstance(thing, Iterator):
+            self.say("keeps", f"it holds a {kind.__name__}, which goes on from sample to sample")
+        elif hasattr(thing, "is_cuda") and hasattr(thing, "untyped_storage"):
+            if thing.is_cuda:
+                self.say("cuda", "holds tensors on the GPU")
+        elif module == "torch" and kind.__name__ == "device":
+            if thing.type == "cuda":
+                self.say("cuda", "names the GPU")
+        elif top == "numpy":
+            if getattr(getattr(thing, "dtype", None), "hasobject", False):
+                self._all(thing.flat)
+        elif top == "datasets" and hasattr(thing, "_format_kwargs"):
+            self.visit(thing._format_kwargs)  # its table is data; a function set on it is code
+        elif not is_trusted(kind) or top in ("torch", "transformers"):
+            return False
+        return True
+
+    def _instance(self, thing: Any, kind: type) -> None:
+        module = module_of(kind)
+        if module.startswith("torch.nn."):
+            if draws_in_torch(kind.__name__):
+                self.say("draws", f"it holds a {kind.__name__}")
+            elif not module.endswith("container"):
+                self.say("sums", f"it runs a {kind.__name__}")
+        elif module.startswith("torch.distributions"):
+            self.say("draws", f"it holds a {kind.__name__}")
+        elif module.startswith("torch.utils.data.datapipes"):
+            self.say("unknown", f"what {kind.__name__} does is not known")
+        self.adopt(kind)
+        if hasattr(thing, "__dict__"):
+            self.look.parts.append(thing)
+            self._all_attributes(vars(thing))
+        slots = (name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
+        for name in slots:
+            self.visit(getattr(thing, name, None))
+
+    def _all_attributes(self, attributes: dict[str, Any]) -> None:
+        for value in list(attributes.values()):
+            self.visit(value)
+
+
+_MOST_CODE: Final = 3000
+_CALLED_SILENTLY: Final = ("__call__", "__getitem__", "__getitems__", "__iter__", "forward")
+_BUILDING: Final = ("__init__", "__new__", "__post_init__")  # what these set is new
+_NOT_CALLED: Final = word_set(
+    "__init__ __new__ __repr__ __str__ __del__ __getstate__ __setstate__ __reduce__"
+    " __reduce_ex__ __init_subclass__ __class_getitem__ __copy__ __deepcopy__ __dir__"
+    " __sizeof__ __add__ __radd__ __or__"
+)
+
+
+class _CodeWalker(_ObjectVisitor):
+    """One look at a number of things."""
+
+    def __init__(self) -> None:
+        super().__init__(_DatasetTraits())
+        self._names: set[str] = set(_CALLED_SILENTLY)
+        self._classes: dict[type, None] = {}
+        self._built: set[type] = set()
+        self._read: set[Any] = set()
+
+    def finish(self) -> None:
+        """Follow calls until no more code comes to light."""
+        seen: set[tuple[type, str]] = set()
+        while True:
+            new = [
+                (cls, name)
+                for cls in self._classes
+                for name in vars(cls)
+                if (cls, name) not in seen and self._reachable(cls, name)
+            ]
+            if not new:
+                return
+            for cls, name in new:
+                seen.add((cls, name))
+                self._method(cls, vars(cls)[name])
+
+    def adopt(self, cls: type) -> None:
+        """Instances of a class are there: its methods may be called."""
+        for base in cls.__mro__:
+            if base is not object and not is_trusted(base):
+                self._classes.setdefault(base)
+
+    def refer(self, thing: Any, text: str, where: str) -> None:
+        """Code names something outside it."""
+        if thing is ABSENT:
+            self.say("unknown", f"`{text}` at {where} is not known")
+        elif isinstance(thing, ModuleType):
+            if thing.__name__ in RANDOM_MODULES:
+                self.say("draws", f"`{text}` at {where}")
+        elif isinstance(thing, type):
+            self._class(thing, text, where)
+        elif isinstance(thing, (BuiltinFunctionType, FunctionType)) and is_trusted(thing):
+            self._trusted_call(thing, text, where)
+        else:
+            self.visit(thing, f"`{text}` at {where}")
+
+    def function(self, function: Any) -> None:
+        """A Python function may be called, and what it wraps."""
+        layer: Any = function
+        while layer is not None:
+            if isinstance(layer, FunctionType):
+                self._code(layer.__code__, scope_of(layer))
+            layer = getattr(layer, "__wrapped__", None)
+
+    def _code(self, code: Any, scope: Any) -> None:
+        if code in self._read:
+            return
+        if len(self._read) > _MOST_CODE:
+            self.say("unknown", "there is too much code to look through")
+            return
+        self._read.add(code)
+        reading = read_code(code, scope)
+        self._names |= reading.names.keys()
+        if code.co_name in _BUILDING:
+            reading.sets.clear()
+        self._judge(reading, short(code.co_filename), is_user_code(code))
+        for inner in reading.inner:
+            self._code(inner, scope)
+
+    def _judge(self, reading: CodeReferences, file: str, users: bool) -> None:
+        for chain, text, line in reading.chains:
+            for thing in chain:
+                if thing is not ABSENT or users:  # a library's own optional imports are its affair
+                    self.refer(thing, text, f"{file}:{line}")
+        for name, line in reading.names.items():
+            where = f"`{name}` at {file}:{line}"
+            if name in RANDOM_METHODS:
+                self.say("draws", where)
+            elif name in SUMS & reading.calls:
+                self.say("sums", where)
+            elif name == "cuda":
+                self.say("cuda", f"moves data to the GPU ({where})")
+        for name, line in reading.sets.items():
+            self.say("keeps", f"`{name}` is set at {file}:{line}")
+        if reading.products:
+            self.say("sums", f"`@` at {file}:{reading.products}")
+        if any(text.startswith("cuda") for text in reading.strings) and users:
+            self.say("cuda", f"names the GPU in {file}")
+
+    def _class(self, cls: type, text: str, where: str) -> None:
+        if (module_of(cls), cls.__name__) in RANDOM_TYPES:
+            self.say("draws", f"`{text}` at {where}")
+        elif is_trusted(cls):
+            if module_of(cls).startswith("torch") and draws_in_torch(cls.__name__):
+                self.say("draws", f"`{text}` at {where}")
+        else:
+            self._built.add(cls)
+            self.adopt(cls)
+
+    def _trusted_call(self, function: Any, text: str, where: str) -> None:
+        name = getattr(function, "__name__", "")
+        owner = type(getattr(function, "__self__", None))
+        if module_of(function) in RANDOM_MODULES or _random(owner):
+            self.say("draws", f"`{text}` at {where}")
+        elif name == "get_worker_info":
+            self.look.splits = True
+        elif name in ("eval", "exec", "__import__"):
+            self.say("unknown", f"`{text}` at {where} is not known")
+        elif (module_of(function) or "torch").startswith("torch"):
+            if draws_in_torch(name):
+                self.say("draws", f"`{text}` at {where}")
+            elif name in SUMS:
+                self.say("sums", f"`{text}` at {where}")
+
+    def _reachable(self, cls: type, name: str) -> bool:
+        if name in self._names:
+            return True
+        if not (name.startswith("__") and name.endswith("__")):
+            return False
+        return name not in _NOT_CALLED or (name in ("__init__", "__new__") and cls in self._built)
+
+    def _method(self, cls: type, found: Any) -> None:
+        for function in _functions(found):
+            self.function(function)
+        if type(found).__name__ in ("builtin_function_or_method", "method_descriptor"):
+            self.say("unknown", f"what {cls.__qualname__} does is not known")
+
+
+def _functions(found: Any) -> Iterator[Any]:
+    """The Python functions behind a class's attribute."""
+    if isinstance(found, CallPoint):
+        found = found.own
+    behind = ("fget", "func", "__func__")  # of properties, cached properties, class methods
+    for part in (found, *(getattr(found, name, None) for name in behind)):
+        if isinstance(part, FunctionType) or hasattr(part, "__wrapped__"):
+            yield part
+
+
+def _random(owner: type) -> bool:
+    return any((module_of(base), base.__name__) in RANDOM_TYPES for base in owner.__mro__)

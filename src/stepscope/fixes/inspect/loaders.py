@@ -1,0 +1,134 @@
+"""What fixes remember of DataLoaders: where each was made, whether epochs end early, whether its
+sampler may be read ahead; and the end of workers that are kept.
+"""
+
+import atexit
+import os
+from collections.abc import Callable
+from typing import Any, Final
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+from stepscope.fixes.base import FixContext
+from stepscope.fixes.inspect.dataset_traits import dataset_traits
+
+
+class LoaderRecords:
+    """Facts about the loaders a fix has to do with. Nothing is put on the loaders themselves."""
+
+    def __init__(self, hands: FixContext) -> None:
+        self.hands = hands
+        self.chosen: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+        """Loaders the fix took hold of, and what it decided for each."""
+        self._places: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._epochs: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
+        self._iterators: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
+
+    def watch(self, decide: Callable[[dict[str, Any]], Any]) -> None:
+        """`decide(arguments)` may change what a loader is made with; None: it is not chosen."""
+        from torch.utils.data import DataLoader
+
+        decided: list[Any] = []
+
+        def made(call: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+            decided.clear()
+            call(loader, *args, **kwargs)
+            self._places[loader] = self.hands.place()
+            if decided and decided[-1] is not None:
+                self.chosen[loader] = decided[-1]
+
+        self.hands.seams.around(DataLoader, "__init__", made)
+        self.hands.seams.loader_made(lambda arguments: decided.append(decide(arguments)))
+
+    def remade(self, arguments: dict[str, Any]) -> Any:
+        """What was decided for a chosen loader of the same dataset; None: there is none.
+
+        Frameworks make a loader of their own from the program's, arguments and all.
+        """
+        dataset = arguments.get("dataset")
+        for loader, decision in self.chosen.items():
+            if loader.dataset is dataset:
+                return decision
+        return None
+
+    def where(self, loader: Any) -> str:
+        """`DataLoader at file:line`."""
+        place = self._places.get(loader)
+        return f"DataLoader at {place}" if place else "a DataLoader"
+
+    def began(self, loader: Any, iterator: Any) -> bool:
+        """An epoch begins; returns whether the loader's last one had been broken off."""
+        before = self._epochs.get(loader)
+        self._epochs[loader] = self._iterators[iterator] = [False]
+        return before == [False]
+
+    def ended(self, iterator: Any) -> None:
+        """An iterator has come to its end."""
+        if iterator in self._iterators:
+            self._iterators[iterator][0] = True
+
+
+_AT_ONCE: Final = frozenset(
+    {
+        "SequentialSampler",
+        "RandomSampler",
+        "SubsetRandomSampler",
+        "WeightedRandomSampler",
+        "DistributedSampler",
+        "SeedableRandomSampler",
+        "_InfiniteConstantSampler",
+    }
+)
+"""They draw from the program's generator before their first index only, if at all."""
+_AROUND: Final = {"BatchSampler": "sampler", "BatchSamplerShard": "batch_sampler"}
+_LIBRARIES: Final = ("torch.", "accelerate.")
+
+
+def index_sampler(sampler: Any) -> Any:
+    """The sampler that chooses single indices, inside those that put them into batches."""
+    while (inner := _AROUND.get(type(sampler).__name__)) and _from_library(sampler):
+        sampler = getattr(sampler, inner)
+    return sampler
+
+
+def sampler_draw_change(sampler: Any) -> str | None:
+    """Why reading a sampler ahead may change random draws; None where it cannot."""
+    import torch
+
+    sampler = index_sampler(sampler)
+    if _from_library(sampler) and type(sampler).__name__ in _AT_ONCE:
+        shared = getattr(sampler, "generator", None) is torch.default_generator
+        return "the sampler draws from the program's own generator" if shared else None
+    reason = dataset_traits(sampler)
+    if reason.draws or reason.unknown:
+        return f"the sampler may draw as it goes: {reason.draws or reason.unknown}"
+    return None
+
+
+def has_own_generator(sampler: Any) -> bool:
+    """Whether it draws from a generator that goes on from epoch to epoch."""
+    sampler = index_sampler(sampler)
+    named = type(sampler).__name__
+    return named != "SeedableRandomSampler" and getattr(sampler, "generator", None) is not None
+
+
+def _from_library(sampler: Any) -> bool:
+    return type(sampler).__module__.startswith(_LIBRARIES)
+
+
+_told: Final[WeakSet[Any]] = WeakSet()
+
+
+def shut_down_at_exit(iterator: Any) -> None:
+    """Torch before 2.13 waits five seconds for each kept worker at the program's end where batches
+    are pinned too, and tells none of them. What is registered last is called first."""
+    if iterator in _told or not hasattr(iterator, "_shutdown_workers"):
+        return
+    _told.add(iterator)
+    kept, ours = ref(iterator), os.getpid()
+
+    def end() -> None:
+        alive = kept()
+        if alive is not None and os.getpid() == ours:
+            alive._shutdown_workers()
+
+    atexit.register(end)

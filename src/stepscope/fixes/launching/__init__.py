@@ -1,0 +1,1 @@
+"""Fixes for time spent launching kernels: compiling, CUDA graphs, fused optimizers."""

@@ -1,0 +1,208 @@
+"""Compile models with torch.compile: what it needs on a machine, whether a model can be given to
+it, and what its CUDA graph replays overwrite.
+"""
+
+import os
+import shutil
+from typing import Any
+from weakref import WeakSet
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+
+
+def missing_tools(kind: str) -> str | None:
+    """Why code for a kind of device cannot be generated here; None if it can."""
+    if kind == "cuda":
+        return _missing_for_cuda()
+    if kind == "cpu":
+        return _missing_for_cpu()
+    return None
+
+
+CLASS_OF_TORCH = "a class of torch.nn"
+
+
+def compile_in_place(module: Any, **options: Any) -> bool:
+    """As `module.compile`, which compiles nothing of a class of torch.nn, such as Sequential:
+    Dynamo leaves the code of torch.nn alone unless a function of another file calls it. Whether
+    the class is the program's or a library's own."""
+    import torch
+    from torch._dynamo.external_utils import wrap_inline
+    from torch._dynamo.trace_rules import check
+
+    if not check(module.forward):
+        module.compile(**options)
+        return True
+    module._compiled_call_impl = torch.compile(wrap_inline(module._call_impl), **options)
+    return False
+
+
+def reason_not_compiled(module: Any) -> str | None:
+    """Why a model is not to be compiled; None if it is."""
+    import torch
+
+    if isinstance(module, torch.jit.ScriptModule):
+        return "it is a TorchScript module"
+    if isinstance(module, torch.nn.DataParallel):
+        return "nn.DataParallel copies models at every call: use DistributedDataParallel"
+    return "the program compiles it itself" if is_compiled(module) else None
+
+
+def is_compiled(module: Any) -> bool:
+    """Whether torch.compile has been used on a model or a part of it. Does not import Dynamo."""
+    return any(
+        type(part).__name__ == "OptimizedModule" or part._compiled_call_impl is not None
+        for part in module.modules()
+    )
+
+
+def _missing_for_cpu() -> str | None:
+    from torch._inductor import exc
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        get_cpp_compiler()
+    except (exc.InvalidCxxCompiler, RuntimeError, OSError):
+        return "no C++ compiler: install g++ or clang++, or set CXX"
+    return None
+
+
+def _missing_for_cuda() -> str | None:
+    from torch.utils._triton import has_triton
+
+    if not has_triton():
+        return "no Triton for this GPU: pip install triton (it needs compute capability 7.0)"
+    if not any(map(shutil.which, (os.environ.get("CC") or "gcc", "gcc", "clang"))):
+        return "no C compiler, which Triton needs: install gcc or clang, or set CC"
+    return None
+
+
+_SMALL = 16 << 20  # bytes of an output that is worth a copy
+
+
+def _guard_replays(hands: FixContext, compiled: WeakSet[Any]) -> None:
+    """Say where a step begins, hand out copies of outputs, and put gradients that are still
+    needed, as where they are accumulated, into memory of their own."""
+    import torch
+    from torch.utils._pytree import tree_map_only
+
+    fresh = False  # whether an optimizer has stepped since the last call
+    own: dict[int, int] = {}
+
+    def stepped(call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal fresh
+        fresh = True
+        return call(optimizer, *args, **kwargs)
+
+    def called(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal fresh
+        if module not in compiled:
+            return call(module, *args, **kwargs)
+        if torch.is_grad_enabled():
+            _keep_gradients(module, own)
+            if fresh:
+                fresh = False
+                torch.compiler.cudagraph_mark_step_begin()
+        result = call(module, *args, **kwargs)
+        if type(result) is torch.Tensor:
+            return _copied(result)
+        return tree_map_only(torch.Tensor, _copied, result)
+
+    hands.seams.optimizer_stepped(stepped)
+    hands.seams.root_called(called)
+
+
+def _keep_gradients(module: Any, own: dict[int, int]) -> None:
+    """Gradients are all there or, as usual before a forward, none. `own` has where those lie that
+    were put aside: later ones are added to them. Many programs take them away only after the
+    forward, so this is done in every step, and all of them are copied at once."""
+    import torch
+
+    trained = (parameter for parameter in module.parameters() if parameter.requires_grad)
+    first = next(trained, None)
+    if first is None or first.grad is None:
+        own.clear()
+        return
+    moved = [parameter for parameter in (first, *trained) if _lies_elsewhere(parameter, own)]
+    if not moved:
+        return
+    with torch.no_grad():
+        copies = [torch.empty_like(parameter.grad) for parameter in moved]
+        torch._foreach_copy_(copies, [parameter.grad for parameter in moved])
+    for parameter, copy in zip(moved, copies, strict=True):
+        parameter.grad = copy
+        own[id(parameter)] = copy.data_ptr()
+
+
+def _lies_elsewhere(parameter: Any, own: dict[int, int]) -> bool:
+    grad = parameter.grad
+    return not (grad is None or grad.is_sparse or own.get(id(parameter)) == grad.data_ptr())
+
+
+def _copied(tensor: Any) -> Any:
+    if not tensor.is_cuda or tensor.numel() * tensor.element_size() > _SMALL:
+        return tensor
+    return tensor.clone()
+
+
+_MODES = ("default", "reduce-overhead", "max-autotune")
+_REPLAYED = ("reduce-overhead", "max-autotune")
+_backend: str | None = None  # tests put another compiler here, which needs no tools
+
+
+class Compile(Fix):
+    """Root models are compiled in place: their state, names and pickles stay as they are."""
+
+    name = "compile"
+    group = "launch"
+    title = "compile models with torch.compile"
+    kind = FixKind.NUMERIC
+    effort = "one line"
+    values = (*_MODES, *(f"{mode},dynamic" for mode in _MODES))
+    suggested = ("default", "reduce-overhead", "max-autotune")
+    missing = "no model was called"
+
+    def parse(self, text: str | None) -> Any:
+        return super().parse("default" if text is None else text)
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        mode, _, dynamic = value.partition(",")
+        compiled: WeakSet[Any] = WeakSet()
+
+        def found(module: Any) -> None:
+            name = f"{type(module).__qualname__}, called at {hands.place()}"
+            kind = next((p.device.type for p in module.parameters()), "cpu")
+            reason = reason_not_compiled(module) or (None if _backend else missing_tools(kind))
+            if reason is not None:
+                hands.unfit(f"{name}: {reason}")
+                return
+            options: dict[str, Any] = {"backend": _backend} if _backend else {"mode": mode}
+            own = compile_in_place(module, **options, dynamic=True if dynamic else None)
+            compiled.add(module)
+            hands.applied(name if own else f"{name} ({CLASS_OF_TORCH})")
+
+        hands.seams.root_found(found)
+        if mode in _REPLAYED:
+            _guard_replays(hands, compiled)
+
+    def explain(self, error: BaseException, line: str) -> str | None:
+        text = str(error)
+        if "CUDAGraphs that has been overwritten" in text:
+            return (
+                "the CUDA graphs of this mode reuse the memory of gradients or outputs that are "
+                "still needed, as when gradients are accumulated: use compile=default"
+            )
+        module = type(error).__module__
+        if module.startswith(("torch._dynamo", "torch._inductor", "torch.fx")):
+            first = next(filter(None, map(str.strip, text.splitlines())), "")
+            return f"torch.compile failed: {type(error).__name__}: {first[:200]}"
+        return None
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        mode, _, dynamic = value.partition(",")
+        arguments = [f'mode="{mode}"'] if mode != "default" else []
+        text = ", ".join([*arguments, *(["dynamic=True"] if dynamic else [])])
+        return SourceEdit(f"call model.compile({text}) once the model is on its device")
+
+
+FIX = Compile()

@@ -1,0 +1,1 @@
+"""Replay forward, backward and the optimizer's step as CUDA graphs."""

@@ -1,0 +1,218 @@
+"""The fix that replays forward, backward and the optimizer's step as CUDA graphs, and the graphs of
+optimizer updates.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.launching.cuda_graph.model import PICKED, TWICE, UNUSED, GraphRecorder
+from stepscope.fixes.launching.cuda_graph.root_model import GraphedRoot
+
+_STEADY = 3  # calls with the same key before it is recorded
+_MOST = 5  # recordings: after that the values change too often
+_PATIENCE = 30  # calls without one after which that is said
+
+
+@dataclass(slots=True)
+class _Slot:
+    """The updates of one group of parameters."""
+
+    calls: int = 0
+    same: int = 0
+    last: Any = None
+    key: Any = None
+    graph: Any = None
+    recordings: int = 0
+    closed: bool = False
+
+
+class _GraphedUpdates:
+    """Handlers around `torch.optim.sgd.sgd` and the like, which get all tensors and numbers."""
+
+    def __init__(self, recorder: GraphRecorder, hands: FixContext) -> None:
+        self._recorder = recorder
+        self._hands = hands
+        self._slots: dict[int, _Slot] = {}
+        self._recording = False  # one update function may call another
+
+    def handler(self, name: str) -> Any:
+        """For the function that updates parameters of the optimizer of that name."""
+
+        def update(call: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+            slot = self._slots.setdefault(id(params[0]), _Slot()) if params else _Slot(closed=True)
+            if self._recording or slot.closed or not self._fits(name, slot, params, kwargs):
+                return call(params, *args, **kwargs)
+            numbers = tuple((key, _number(value)) for key, value in kwargs.items())
+            key = (_places(params), *map(_places, args), numbers)
+            if slot.graph is not None and slot.key == key:
+                slot.graph.replay()
+                return None
+            slot.calls += 1
+            slot.same = slot.same + 1 if slot.last == key else 1
+            slot.last = key
+            if slot.same < _STEADY or slot.recordings == _MOST:
+                self._complain(name, slot)
+                return call(params, *args, **kwargs)
+            return self._recorded(name, slot, key, lambda: call(params, *args, **kwargs))
+
+        return update
+
+    def _fits(self, name: str, slot: _Slot, params: Any, kwargs: dict[str, Any]) -> bool:
+        if params[0].device.type != self._recorder.kind or kwargs.get("has_sparse_grad"):
+            slot.closed = True
+        elif name != "SGD" and not kwargs.get("fused"):
+            slot.closed = True
+            self._hands.unfit(
+                f"the step of {name} counts on the CPU and is not captured: add fused_optimizer"
+            )
+        return not slot.closed
+
+    def _recorded(self, name: str, slot: _Slot, key: Any, function: Any) -> Any:
+        slot.graph = None
+        self._recording = True
+        try:
+            slot.graph, _ = self._recorder.record(function)
+        except Exception as problem:
+            slot.closed = True
+            self._hands.unfit(f"the step of {name} could not be captured: {problem}")
+            return function()
+        finally:
+            self._recording = False
+        slot.key = key
+        slot.recordings += 1
+        slot.graph.replay()
+        self._hands.applied(f"the step of {name} at {self._hands.place()}")
+        return None
+
+    def _complain(self, name: str, slot: _Slot) -> None:
+        if slot.calls == _PATIENCE and (slot.graph is None or slot.recordings == _MOST):
+            self._hands.unfit(
+                f"the step of {name} is not captured: its learning rate changes all the time, or "
+                "gradients are not where they were"
+            )
+
+
+def _places(value: Any) -> Any:
+    """Where the tensors of a list are; other things as they are. Asked for in every step."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.data_ptr()
+    if not isinstance(value, list | tuple):
+        return value
+    try:
+        return tuple(map(torch.Tensor.data_ptr, value))
+    except TypeError:  # there are others among them
+        return tuple(map(_places, value))
+
+
+def _number(value: Any) -> Any:
+    """A number by its value, also one in a tensor on the host: a graph freezes both."""
+    import torch
+
+    if isinstance(value, torch.Tensor) and value.device.type == "cpu":
+        return value.tolist()
+    return _places(value)
+
+
+_FUNCTIONS = (("sgd", "SGD"), ("adam", "Adam"), ("adamw", "AdamW"))
+
+
+class CudaGraph(Fix):
+    """Each root model gets graphs for the first kind of inputs it is trained with.
+
+    Other shapes, evaluation, and a second call before backward run as usual. The optimizer's step
+    is replayed while its learning rate and the places of its tensors stay what they were.
+    """
+
+    name = "cuda_graph"
+    group = "launch"
+    title = "replay forward, backward and the optimizer's step as CUDA graphs"
+    kind = FixKind.NUMERIC
+    effort = "many lines"
+    needs = "cuda"
+    bad_with = ("compile", "checkpointing")
+    missing = "no model was trained for long enough with inputs of one shape"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        if not GraphRecorder.available():
+            hands.unfit("there is no CUDA device here")
+        else:
+            _take_hold(hands)
+
+    def explain(self, error: BaseException, line: str) -> str | None:
+        text = str(error)
+        if text in (PICKED, TWICE, UNUSED):
+            return text
+        if "once_differentiable" in text:
+            return "gradients of gradients cannot be computed through a CUDA graph"
+        if "outside graph capture" in text or "stream is capturing" in text:
+            return "a capture that failed could not be undone"
+        return None
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        return SourceEdit(
+            "capture the model by torch.cuda.make_graphed_callables(model, sample_args) before "
+            "training, with static shapes and without waiting for the GPU in forward"
+        )
+
+
+def _take_hold(hands: FixContext) -> None:
+    import torch
+
+    roots: dict[int, GraphedRoot] = {}
+    watching = False
+
+    def picked(inputs: Any) -> list[Any]:
+        tensors = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+        for root in roots.values():
+            root.picked(tensors)
+        return tensors
+
+    def backward(call: Any, *args: Any, inputs: Any = None, **kwargs: Any) -> Any:
+        return call(*args, inputs=None if inputs is None else picked(inputs), **kwargs)
+
+    def grad(call: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        return call(outputs, picked(inputs), *args, **kwargs)
+
+    def hooked(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        for root in roots.values():
+            root.hooked(tensor)
+        return call(tensor, *args, **kwargs)
+
+    def called(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal watching
+        root = roots.get(id(module))
+        if root is None:
+            root = roots[id(module)] = GraphedRoot(module, GraphRecorder(), hands)
+        result = root.called(call, args, kwargs)
+        if root.recorded and not watching:
+            watching = True
+            hands.seams.around(torch.nn.Module, "__setattr__", assigned)
+        return result
+
+    def assigned(call: Any, module: Any, name: str, value: Any) -> None:
+        call(module, name, value)
+        for root in roots.values():
+            if id(module) in root.parts:
+                root.touched = True
+
+    def made(optimizer: Any, defaults: dict[str, Any]) -> None:
+        names = {cls.__name__ for cls in type(optimizer).__mro__}
+        if not names & {name for _, name in _FUNCTIONS}:
+            hands.unfit(f"the step of {type(optimizer).__name__} is not captured")
+
+    hands.seams.root_called(called)
+    hands.seams.backward(backward)
+    hands.seams.around(torch.autograd, "grad", grad)
+    for name in ("register_hook", "register_post_accumulate_grad_hook"):
+        hands.seams.around(torch.Tensor, name, hooked)
+    hands.seams.optimizer_made(made)
+    updates = _GraphedUpdates(GraphRecorder(), hands)
+    for module, name in _FUNCTIONS:
+        hands.seams.around(import_module(f"torch.optim.{module}"), module, updates.handler(name))
+
+
+FIX = CudaGraph()

@@ -1,0 +1,365 @@
+"""A model's forward and backward as two CUDA graphs behind one autograd function: recording,
+inputs, and parameters to record with.
+
+Parameters get their gradients from it directly: handing them through autograd one by one took
+more than a third of what the host does in a replayed step. Recording uses other tensors in the
+parameters' memory: autograd remembers on which stream a parameter first took part in a graph,
+and as long as the program holds an earlier loss that is the default stream, where a recording
+would fail.
+"""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+
+class GraphRecorder:
+    """Runs functions ahead of recording, records them, and cleans up where that fails."""
+
+    kind = "cuda"
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+
+    @staticmethod
+    def available() -> bool:
+        """Whether there is a device that has graphs."""
+        import torch
+
+        return bool(torch.cuda.is_available())
+
+    def try_out(self, function: Callable[[], Any]) -> None:
+        """Run a function on a stream of its own, first freely, then so that waiting raises."""
+        import torch
+
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        mode = torch.cuda.get_sync_debug_mode()
+        try:
+            with torch.cuda.stream(stream):
+                function()
+                with warnings.catch_warnings(action="ignore"):  # it says that it is new
+                    torch.cuda.set_sync_debug_mode("error")
+                function()
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
+            torch.cuda.current_stream().wait_stream(stream)
+            stream.synchronize()
+
+    def record(self, function: Callable[[], Any]) -> tuple[Any, Any]:
+        """A graph of what a function does on the device, and its result: it has not run yet.
+
+        Only this thread is watched: a loader's threads may go on pinning memory meanwhile.
+        """
+        import torch
+
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        before = torch.cuda.current_stream()
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                result = function()
+        except Exception:
+            torch.cuda.set_stream(before)
+            _end_capture()
+            raise
+        return graph, result
+
+
+def _end_capture() -> None:
+    """A capture that failed leaves the random generator waiting for its end: give it one."""
+    import torch
+
+    before = torch.cuda.current_stream()
+    try:
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+            torch.zeros(1, device="cuda")
+    except Exception:
+        torch.cuda.set_stream(before)
+
+
+_PLAIN = (type(None), bool, int, float, str)
+
+
+@dataclass(frozen=True, slots=True)
+class FlatTensors:
+    """A nest of lists, tuples and dicts taken apart."""
+
+    tensors: list[Any]
+    key: tuple[Any, ...]
+    """All but the tensors' contents: two with the same key can go through the same graph."""
+    strange: str | None
+    """The type of something a graph can neither take nor freeze; None if there is none."""
+    _spec: Any
+    _plain: list[Any]
+
+    def together(self, tensors: list[Any]) -> Any:
+        """The nest again, with these tensors in it."""
+        from torch.utils._pytree import tree_unflatten
+
+        given = iter(tensors)
+        leaves = [next(given) if leaf is _TENSOR else leaf for leaf in self._plain]
+        return tree_unflatten(leaves, self._spec)
+
+
+_TENSOR = object()
+
+
+def flatten_tensors(nest: Any) -> FlatTensors:
+    """Take a nest of tensors and plain values apart."""
+    import torch
+    from torch.utils._pytree import tree_flatten
+
+    leaves, spec = tree_flatten(nest)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    plain = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+    odd = [leaf for leaf in plain if leaf is not _TENSOR and not _is_plain(leaf)]
+    odd += [tensor for tensor in tensors if tensor.layout != torch.strided]
+    key = (
+        str(spec),
+        tuple(_described(tensor) for tensor in tensors),
+        tuple((type(leaf), leaf) for leaf in plain if leaf is not _TENSOR and _is_plain(leaf)),
+    )
+    return FlatTensors(tensors, key, type(odd[0]).__qualname__ if odd else None, spec, plain)
+
+
+def _is_plain(leaf: Any) -> bool:
+    import torch
+
+    return isinstance(leaf, (*_PLAIN, torch.dtype, torch.device))
+
+
+def _described(tensor: Any) -> tuple[Any, ...]:
+    import torch
+
+    strides = tensor.stride() if tensor.layout == torch.strided else None
+    return tensor.shape, strides, tensor.dtype, tensor.device, tensor.requires_grad
+
+
+def _parameter_stand_ins(module: Any) -> dict[str, Any]:
+    """For each parameter of a module, by its first name, one that shares its memory."""
+    from torch.nn import Parameter
+
+    return {
+        name: Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
+        for name, parameter in module.named_parameters()
+    }
+
+
+@contextmanager
+def _using_stand_ins(module: Any, others: dict[str, Any]) -> Iterator[None]:
+    """Have a module compute with these in the place of its parameters, also of shared ones."""
+    from torch.nn.utils.stateless import _reparametrize_module
+
+    with _reparametrize_module(module, others, tie_weights=True):
+        lists = [part for part in module.modules() if "_flat_weights" in vars(part)]
+        before = [part._flat_weights for part in lists]
+        for part in lists:  # recurrent layers keep a list of their own
+            part._flat_weights = [getattr(part, name) for name in part._flat_weights_names]
+        try:
+            yield
+        finally:
+            for part, weights in zip(lists, before, strict=True):
+                part._flat_weights = weights
+
+
+TWICE = "a model's outputs were used in backward twice, or after the model had been called again"
+HIDDEN = "its forward uses parameters that it keeps outside of its modules"
+PICKED = "gradients of single parameters were asked for, which a graph does not tell apart"
+UNUSED = "an output of the model got a gradient that got none in the first steps"
+
+
+class _Call:
+    """One replay of the forward graph; alive as long as backward may still come."""
+
+    done = False
+
+
+class GraphedModel:
+    """The graphs of one model for inputs of one kind. Raises what recording raises.
+
+    `call(*args, **kwargs)` computes the model, `used` are the places of outputs that get gradients.
+    """
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        module: Any,
+        given: FlatTensors,
+        used: set[int],
+        recorder: GraphRecorder,
+    ) -> None:
+        import torch
+
+        self._call = call
+        self._inputs = [_static(tensor) for tensor in given.tensors]
+        self._given = given.together(self._inputs)
+        self._module = module
+        self._stand_ins = _parameter_stand_ins(module)
+        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self._leaves = [s for s in self._stand_ins.values() if s.requires_grad]
+        self._places = [(p, p.data_ptr(), p.requires_grad) for p in module.parameters()]
+        self._used = sorted(used)
+        device = (*given.tensors, *self._parameters)[0].device
+        self._anchor = torch.zeros((), device=device, requires_grad=True)
+        self._last: ref[_Call] | None = None
+        self._live: list[Any] = []  # outputs backward is computed from
+        self._grads_in: list[Any] = []
+        self._aside: list[Any] = []
+        self.result: FlatTensors | None = None
+        recorder.try_out(self._both)
+        self._check_stand_ins()
+        self._forward_graph, self._outputs = recorder.record(self._forward)
+        self._backward_graph, self._grads_out = recorder.record(self._backward)
+        self._function = self._as_function(torch)
+
+    def replay(self, tensors: list[Any]) -> Any:
+        """What the model returns for these inputs. None where graphs cannot serve this call."""
+        last = self._last() if self._last is not None else None
+        if last is not None and not last.done:
+            return None  # its activations are still needed
+        for parameter, place, wanted in self._places:
+            if parameter.data_ptr() != place or parameter.requires_grad is not wanted:
+                return None
+        now = _Call()
+        self._last = ref(now)
+        outputs = self._function.apply(now, self._anchor, *tensors)
+        assert self.result is not None
+        return (self.result.together(list(outputs)),)
+
+    def _both(self) -> None:
+        self._forward()
+        self._backward()
+
+    def _forward(self) -> list[Any]:
+        import torch
+
+        args, kwargs = self._given
+        self._live, self.result = [], None  # an earlier graph would keep the stream it ran on
+        torch.clear_autocast_cache()  # casts of weights belong into the graph
+        with _using_stand_ins(self._module, self._stand_ins):
+            self.result = flatten_tensors(self._call(*args, **kwargs))
+        torch.clear_autocast_cache()
+        self._live = self.result.tensors
+        return self._live
+
+    def _backward(self) -> list[Any]:
+        import torch
+
+        outputs = [self._live[place] for place in self._used]
+        if not self._grads_in:
+            self._grads_in = [torch.zeros_like(output) for output in outputs]
+        wanted = [tensor for tensor in self._inputs if tensor.requires_grad]
+        grads = torch.autograd.grad(
+            outputs, [*wanted, *self._leaves], self._grads_in, allow_unused=True
+        )
+        return [*grads[: len(wanted)], *self._put_aside(grads[len(wanted) :])]
+
+    def _put_aside(self, grads: Sequence[Any]) -> list[Any]:
+        """The parameters' gradients, copied to where no replay of the forward writes.
+
+        Made anew they lie in memory that activations have left, and the next forward may come
+        before the program has used them.
+        """
+        import torch
+
+        if not self._aside:  # in the trial: memory of its own, not of a graph
+            self._aside = [
+                grad if grad is None else torch.empty_like(parameter)
+                for parameter, grad in zip(self._parameters, grads, strict=True)
+            ]
+        pairs = [(a, g) for a, g in zip(self._aside, grads, strict=True) if g is not None]
+        if pairs:
+            torch._foreach_copy_([aside for aside, _ in pairs], [grad for _, grad in pairs])
+        return self._aside
+
+    def _check_stand_ins(self) -> None:
+        """Raise where the model computes with parameters that nothing stands in for."""
+        import torch
+
+        self._forward()
+        outputs = [self._live[place] for place in self._used]
+        reached = torch.autograd.grad(outputs, self._parameters, self._grads_in, allow_unused=True)
+        if any(grad is not None for grad in reached):
+            raise RuntimeError(HIDDEN)
+
+    def _as_function(self, torch: Any) -> Any:
+        graphed = self
+
+        class Graphed(torch.autograd.Function):  # type: ignore[misc]
+            @staticmethod
+            def forward(ctx: Any, now: _Call, anchor: Any, *tensors: Any) -> Any:
+                ctx.now = now
+                ctx.set_materialize_grads(False)
+                for static, tensor in zip(graphed._inputs, tensors, strict=True):
+                    static.detach().copy_(tensor)
+                graphed._forward_graph.replay()
+                outputs = tuple(output.detach().clone() for output in graphed._outputs)
+                numb = [o for o, of in zip(outputs, graphed._outputs, strict=True) if _numb(of)]
+                ctx.mark_non_differentiable(*numb)
+                return outputs
+
+            @staticmethod
+            @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
+            def backward(ctx: Any, *grads: Any) -> Any:
+                return None, None, *graphed._run_backward(ctx.now, grads)
+
+        return Graphed
+
+    def _run_backward(self, now: _Call, grads: Any) -> list[Any]:
+        if now.done or self._last is None or self._last() is not now:
+            raise RuntimeError(TWICE)
+        if any(grad is not None and i not in self._used for i, grad in enumerate(grads)):
+            raise RuntimeError(UNUSED)
+        now.done = True
+        for static, place in zip(self._grads_in, self._used, strict=True):
+            if grads[place] is None:
+                static.zero_()
+            else:
+                static.copy_(grads[place])
+        inputs = sum(tensor.requires_grad for tensor in self._inputs)
+        self._part_from_gradients(self._grads_out[inputs:])
+        self._backward_graph.replay()
+        self._hand_out(self._grads_out[inputs:])
+        found = iter(self._grads_out[:inputs])
+        own = [next(found) if tensor.requires_grad else None for tensor in self._inputs]
+        return [grad if grad is None else grad.clone() for grad in own]
+
+    def _hand_out(self, grads: list[Any]) -> None:
+        """As autograd does: adopted where a parameter has no gradient yet, else added to it."""
+        import torch
+
+        sums, parts = [], []
+        for parameter, grad in zip(self._parameters, grads, strict=True):
+            if grad is None:
+                continue
+            if parameter.grad is None:
+                parameter.grad = grad.detach()
+            else:
+                sums.append(parameter.grad)
+                parts.append(grad)
+        if sums:
+            torch._foreach_add_(sums, parts)
+
+    def _part_from_gradients(self, grads: list[Any]) -> None:
+        """Give gradients that are still in the graph's memory memory of their own: the next
+        replay would overwrite them."""
+        for parameter, grad in zip(self._parameters, grads, strict=True):
+            kept = parameter.grad
+            if kept is not None and grad is not None and kept.data_ptr() == grad.data_ptr():
+                parameter.grad = kept.clone()
+
+
+def _static(tensor: Any) -> Any:
+    import torch
+
+    copy = torch.empty_like(tensor, requires_grad=False).copy_(tensor.detach())
+    return copy.requires_grad_(tensor.requires_grad)
+
+
+def _numb(output: Any) -> bool:
+    return not output.requires_grad

@@ -1,0 +1,318 @@
+"""Root models and their graphs: when one is recorded, used or bypassed, what rules it out, and the
+state a recording must put back.
+"""
+
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+from stepscope.fixes.base import FixContext
+from stepscope.fixes.inspect.user_code import raise_location
+from stepscope.fixes.launching.compile import is_compiled
+from stepscope.fixes.launching.cuda_graph.model import (
+    PICKED,
+    FlatTensors,
+    GraphedModel,
+    GraphRecorder,
+    flatten_tensors,
+)
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def _reason_not_captured(module: Any, tensors: list[Any], kind: str) -> str | None:
+    """The reason; None if it is worth trying. `kind`: the device that has graphs."""
+    import torch
+
+    parameters = list(module.parameters())
+    devices = {tensor.device for tensor in (*parameters, *module.buffers(), *tensors)}
+    if any(device.type != kind for device in devices):
+        return "it or what it is called with is not on the GPU"
+    if len(devices) > 1:
+        return "it is spread over several GPUs"
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return "it trains in several processes, which talk to each other in backward"
+    if is_compiled(module):
+        return "the program compiles it: use mode='reduce-overhead' there"
+    if getattr(module, "is_gradient_checkpointing", False):
+        return "gradient checkpointing cannot be captured"
+    return _hooked(module, parameters)
+
+
+def _hooked(module: Any, parameters: list[Any]) -> str | None:
+    import torch
+
+    for name, part in module.named_modules():
+        if isinstance(part, torch.jit.ScriptModule):
+            return "it is a TorchScript module"
+        if any(getattr(part, hooks) for hooks in _HOOKS):
+            return f"{name or 'it'} has hooks, which a graph would not call"
+        if isinstance(part, torch.nn.RNNBase):  # trying would move on cuDNN's state of dropout
+            return f"{name or 'it'} is recurrent and keeps state that a graph cannot put back"
+    if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters):
+        return "its parameters have hooks, which a graph would not call"
+    if any(buffer.requires_grad for buffer in module.buffers()):
+        return "it has buffers that require gradients"
+    return None
+
+
+_OWN = {"_parameters", "_buffers", "_modules"}
+
+
+def _attribute_marks(module: Any) -> dict[tuple[str, str], Any]:
+    """A mark of every attribute of a model and its parts, the same as long as none changes."""
+    found: dict[tuple[str, str], Any] = {}
+    for name, part in module.named_modules():
+        for key, value in vars(part).items():
+            if key not in _OWN:
+                found[name, key] = _mark(value)
+        for key, buffer in part._buffers.items():
+            found[name, key] = id(buffer)
+    return found
+
+
+def _changed_attributes(
+    before: dict[tuple[str, str], Any], after: dict[tuple[str, str], Any]
+) -> list[str]:
+    """The names of attributes that are not what they were."""
+    keys = sorted(before.keys() | after.keys())
+    return [".".join(filter(None, key)) for key in keys if before.get(key) != after.get(key)]
+
+
+def _mark(value: Any) -> Any:
+    if isinstance(value, bool | int | float | str | None):
+        return value
+    if isinstance(value, list | tuple | dict | set):
+        return id(value), len(value)
+    return id(value)
+
+
+def _host_random_states(kind: str) -> list[Any]:
+    """States of the generators other than that of the device, whose draws a graph would repeat."""
+    import torch
+
+    states: list[Any] = [random.getstate()]
+    if kind != "cpu":
+        states.append(torch.get_rng_state().tolist())
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, keys, *rest = numpy.random.get_state()
+        states.append((kind, keys.tolist(), *rest))
+    return states
+
+
+@contextmanager
+def _state_restored(module: Any) -> Iterator[None]:
+    """Put buffers and random states back afterwards, as if what is done here had not been."""
+    import torch
+
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
+    numpy = sys.modules.get("numpy")
+    python = random.getstate()
+    legacy = numpy.random.get_state() if numpy is not None else None
+    try:
+        with torch.random.fork_rng(list(devices)):
+            yield
+    finally:
+        random.setstate(python)
+        if numpy is not None:
+            numpy.random.set_state(legacy)
+        for buffer, value in buffers:
+            buffer.data.copy_(value)  # unseen by autograd, which may have kept it for a backward
+
+
+def _note_gradient(tensor: Any, into: set[int], place: int) -> Any:
+    """The same tensor; once a gradient comes back through it, its place is put into the set.
+
+    Neither a view nor a hook: what is behind those is passed by where the program changes the
+    tensor in place, as the Trainer of transformers scales losses.
+    """
+    return _function().apply(tensor, into, place) if tensor.requires_grad else tensor
+
+
+@cache
+def _function() -> Any:
+    import torch
+
+    class Noted(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, tensor: Any, into: set[int], place: int) -> Any:
+            ctx.into, ctx.place = into, place
+            return tensor.detach()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Any) -> Any:
+            ctx.into.add(ctx.place)
+            return grad, None, None
+
+    return Noted
+
+
+_EAGER = 3  # calls of a kind before it is recorded
+_MOST = 5  # recordings: a model that changes more often is left alone
+
+
+class GraphedRoot:
+    """One root model."""
+
+    def __init__(self, module: Any, recorder: GraphRecorder, hands: FixContext) -> None:
+        self.module = module
+        self.parts = {id(part) for part in module.modules()}
+        self.touched = False
+        """Whether an attribute of the model was set since it was last looked at."""
+        self._name = f"{type(module).__qualname__}, called at {hands.place()}"
+        self._recorder = recorder
+        self._hands = hands
+        self._seen: Counter[Any] = Counter()
+        self._used: set[int] = set()
+        self._graphed: GraphedModel | None = None
+        self._key: Any = None
+        self._attributes: dict[tuple[str, str], Any] = {}
+        self._fits = True
+        self._recordings = 0
+        self._closed = False
+        self._recording = False
+
+    @property
+    def recorded(self) -> bool:
+        """Whether there are graphs."""
+        return self._graphed is not None
+
+    def called(self, call: Any, args: Any, kwargs: Any) -> Any:
+        """The model's call, by its graphs where they serve."""
+        import torch
+
+        if self._closed or not torch.is_grad_enabled():
+            return call(self.module, *args, **kwargs)
+        given = flatten_tensors((args, kwargs))
+        if given.strange is not None:
+            self._close(f"it is called with a {given.strange}, which a graph cannot take")
+            return call(self.module, *args, **kwargs)
+        key = (given.key, _arithmetic(self._recorder.kind), self.module.training)
+        if self._graphed is None:
+            self._seen[key] += 1
+            if self._seen[key] <= _EAGER:
+                return self._watched(call(self.module, *args, **kwargs))
+            self._record(call, given, key)
+        found = self._replayed(given, key)
+        return call(self.module, *args, **kwargs) if found is None else found[0]
+
+    def picked(self, tensors: Iterable[Any]) -> None:
+        """The program wants gradients of these alone. Raises where one is a parameter and graphs
+        may have computed the forward already."""
+        if self._closed or self._recording:
+            return
+        own = {id(parameter) for parameter in self.module.parameters()}
+        if any(id(tensor) in own for tensor in tensors):
+            graphed = self._graphed
+            self._close(PICKED)
+            if graphed is not None:
+                raise RuntimeError(PICKED)
+
+    def hooked(self, tensor: Any) -> None:
+        """A hook is registered on a tensor: one of a parameter would not be called."""
+        if not self._closed and any(tensor is one for one in self.module.parameters()):
+            self._close("its parameters have hooks, which a graph would not call")
+
+    def _replayed(self, given: FlatTensors, key: Any) -> Any:
+        if self._graphed is None or key != self._key:
+            return None
+        if self.touched:
+            self.touched = False
+            names = _changed_attributes(self._attributes, _attribute_marks(self.module))
+            self._fits = not names
+            other = [name for name in names if not name.endswith("training")]
+            if other:
+                self._forget(other[0])
+        return self._graphed.replay(given.tensors) if self._graphed and self._fits else None
+
+    def _forget(self, name: str) -> None:
+        """The program has changed an attribute that forward may depend on: begin anew."""
+        self._graphed, self._fits = None, True
+        self._seen.clear()
+        if self._recordings == _MOST:
+            self._close(f"the program keeps changing {name}, which a graph would freeze")
+
+    def _watched(self, result: Any) -> Any:
+        """Learn which outputs get gradients from the program, not from each other."""
+        taken = flatten_tensors(result)
+        if taken.strange is not None:
+            self._close(f"it returns a {taken.strange}, which a graph cannot")
+            return result
+        return taken.together(
+            [
+                _note_gradient(tensor, self._used, place)
+                for place, tensor in enumerate(taken.tensors)
+            ]
+        )
+
+    def _record(self, call: Any, given: FlatTensors, key: Any) -> None:
+        reason = _reason_not_captured(self.module, given.tensors, self._recorder.kind)
+        if reason is None and not self._used:
+            reason = "no gradient comes back through its outputs"
+        if reason is not None:
+            self._close(reason)
+            return
+        kind = self._recorder.kind
+        before, random = _attribute_marks(self.module), _host_random_states(kind)
+
+        def compute(*args: Any, **kwargs: Any) -> Any:
+            return call(self.module, *args, **kwargs)
+
+        self._recording = True
+        try:
+            with _state_restored(self.module):
+                graphed = GraphedModel(compute, self.module, given, self._used, self._recorder)
+                drawn = _host_random_states(kind) != random
+        except Exception as problem:
+            self._close(_why(problem))
+            return
+        finally:
+            self._recording = False
+        reason = _side_effect(_changed_attributes(before, _attribute_marks(self.module)), drawn)
+        if reason is not None:
+            self._close(reason)
+            return
+        self._graphed, self._key, self._attributes = graphed, key, before
+        self._recordings += 1
+        shapes = " and ".join("×".join(map(str, t.shape)) or "a number" for t in given.tensors)
+        self._hands.applied(f"forward and backward of {self._name}, for inputs of {shapes}")
+
+    def _close(self, reason: str) -> None:
+        self._closed, self._graphed = True, None
+        self._hands.unfit(f"{self._name}: {reason}")
+
+
+def _arithmetic(kind: str) -> tuple[Any, ...]:
+    """What the operations of a forward depend on besides their inputs."""
+    import torch
+
+    on = torch.is_autocast_enabled(kind)
+    return on, torch.get_autocast_dtype(kind) if on else None
+
+
+def _side_effect(names: list[str], drawn: bool) -> str | None:
+    """What a forward does on the host that replaying a graph would not."""
+    if names:
+        return f"its forward changes {names[0]}, which a graph would not"
+    if drawn:
+        return "its forward draws random numbers on the host, which a graph would repeat"
+    return None
+
+
+def _why(problem: BaseException) -> str:
+    """Why recording failed, in one line. Ending a capture that failed raises once more."""
+    while problem.__context__ is not None:
+        problem = problem.__context__
+    where, _ = raise_location(problem.__traceback__)
+    at = f" (at {where})" if where else ""
+    text = str(problem)
+    if "synchronizing CUDA operation" in text:
+        return f"its forward or backward waits for the GPU{at}, which a graph cannot"
+    first = next(filter(None, map(str.strip, text.splitlines())), type(problem).__name__)
+    return f"it could not be captured: {first[:160]}{at}"

@@ -1,0 +1,88 @@
+"""Update all parameters in one fused kernel."""
+
+from typing import Any
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
+from stepscope.fixes.inspect.source_edit import with_arguments
+
+_CLASSES = ("AdamW", "Adam", "SGD", "Adagrad")
+
+
+class FusedOptimizer(Fix):
+    """`fused=True` for torch's optimizers that have it.
+
+    A GradScaler goes on unscaling the gradients itself: the optimizer does not announce that it
+    could (`_step_supports_amp_scaling`), which Lightning would refuse to clip gradients with.
+    """
+
+    name = "fused_optimizer"
+    group = "launch"
+    title = "update all parameters in one fused kernel"
+    kind = FixKind.NUMERIC
+    effort = "one argument"
+    bad_with = ("foreach",)
+    missing = "no optimizer stepped"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        def decide(optimizer: Any, group: dict[str, Any]) -> str | None:
+            reason = _misfit(optimizer, group)
+            if reason is None:
+                _move_counts(optimizer, group)
+            return reason
+
+        switch_optimizer_flag("fused", hands, decide)
+
+    def explain(self, error: BaseException, line: str) -> str | None:
+        text = str(error)
+        if "must have same dtype, device, and layout" in text:
+            return "the fused kernel needs gradients laid out in memory as their parameters are"
+        if "fused=True" in text and "floating point" in text:
+            return "a parameter of this optimizer cannot be updated by a fused kernel"
+        if "fused" in text and "sparse" in text:
+            return "fused optimizers take no sparse gradients"
+        return None
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        changed = (with_arguments(line, name, {"fused": "True"}) for name in _CLASSES)
+        return SourceEdit("pass fused=True to the optimizer", next(filter(None, changed), None))
+
+
+def _misfit(optimizer: Any, group: dict[str, Any]) -> str | None:
+    """Why the parameters of a group cannot be updated by the fused kernel."""
+    import torch
+
+    operator = f"aten::_fused_{str(torch_optimizer_name(optimizer)).lower()}_"
+    for parameter in group["params"]:
+        kind, grad = parameter.device.type, parameter.grad
+        if type(parameter) not in (torch.Tensor, torch.nn.Parameter):
+            return f"it holds a {type(parameter).__name__}, not a plain parameter"
+        if not parameter.is_floating_point():
+            return f"it holds a parameter of {parameter.dtype}"
+        if not torch._C._dispatch_has_kernel_for_dispatch_key(operator, kind.upper()):
+            return f"torch has no fused kernel of it for {kind}"
+        if grad is not None and grad.is_sparse:
+            return "fused optimizers take no sparse gradients"
+        for other in (grad, *optimizer.state.get(parameter, {}).values()):
+            if _lies_otherwise(other, parameter):
+                return "a gradient is laid out in memory unlike its parameter"
+    return None
+
+
+def _lies_otherwise(other: Any, parameter: Any) -> bool:
+    """Whether a tensor of a parameter's shape has other strides: kernels take them as one."""
+    shape = getattr(other, "shape", None)
+    return shape == parameter.shape and bool(other.stride() != parameter.stride())
+
+
+def _move_counts(optimizer: Any, group: dict[str, Any]) -> None:
+    """Step counts that an unfused optimizer keeps on the CPU, where the kernel looks for them."""
+    import torch
+
+    for parameter in group["params"]:
+        state = optimizer.state.get(parameter, {})
+        if torch.is_tensor(state.get("step")):
+            state["step"] = state["step"].to(parameter.device, torch.float32)
+
+
+FIX = FusedOptimizer()

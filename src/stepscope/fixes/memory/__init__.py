@@ -1,0 +1,1 @@
+"""Fixes that save memory."""

@@ -1,0 +1,229 @@
+"""Take several batches together for each step of the optimizer."""
+
+from typing import Any
+from weakref import WeakSet
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.record.errors import UsageError
+
+
+class _BatchGroups:
+    """Where a program is in its present group of `size` batches."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.optimizers: WeakSet[Any] = WeakSet()
+        """Those alive. With more than one, gradients of one would leak into steps of another."""
+        self._done = 0
+        self._off: str | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether batches are being gathered at present; may change only between groups."""
+        return self._done > 0 or self.misfit() is None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether gradients of earlier batches of the group are waiting to be used."""
+        return self._done > 0
+
+    @property
+    def gathering(self) -> bool:
+        """Whether the present batch is not the last of its group."""
+        return self.on and self._done + 1 < self.size
+
+    def misfit(self) -> str | None:
+        """Why batches cannot be gathered; None if they can."""
+        if self._off is not None:
+            return self._off
+        if len(self.optimizers) > 1:
+            return "there are several optimizers, whose gradients would mix"
+        if any(type(optimizer).__name__ == "LBFGS" for optimizer in self.optimizers):
+            return "LBFGS computes the loss several times in a step"
+        return None
+
+    def forgotten(self) -> bool:
+        """Whether the gradients that wait have gone: the program clears them in its own way."""
+        return self.under_way and not any(
+            parameter.grad is not None
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        )
+
+    def end_batch(self) -> None:
+        """A batch of the group has been used; its step was left out, or was the last."""
+        self._done = (self._done + 1) % self.size
+
+    def end_group(self) -> None:
+        """The next batch begins a group, however this one ended."""
+        self._done = 0
+
+    def stop(self, reason: str) -> None:
+        """From now on every batch is a step of its own."""
+        self._off = reason
+        self._done = 0
+
+
+class Accumulate(Fix):
+    """The gradients of N batches are averaged, then the optimizer steps once.
+
+    Zeroing and clipping gradients, and what a GradScaler does, wait for the last batch of a group.
+    Learning rate schedulers go on with every batch, as the program planned its schedule. A group
+    that an epoch leaves unfinished goes on in the next; one left at the end is never used.
+    """
+
+    name = "accumulate"
+    group = "memory"
+    title = "take several batches together for each step of the optimizer"
+    kind = FixKind.SEMANTIC
+    effort = "a few lines"
+    values = ("N",)
+    suggested = ("2", "4", "8")
+    missing = "no optimizer stepped"
+
+    def parse(self, text: str | None) -> Any:
+        size = super().parse(text) if text is not None else None
+        if size is None or size < 2:
+            raise UsageError("--fix accumulate=N: use a number of batches from 2 up")
+        return size
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        groups = _BatchGroups(value)
+        _gather_backward(groups, hands)
+        _gather_steps(groups, hands)
+        _gather_scaler(groups, hands)
+        _gather_gradients(groups, hands)
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        return SourceEdit(
+            f"divide the loss by {value} before backward(); clip, step and zero gradients only "
+            f"once in {value} iterations"
+        )
+
+
+def _gather_backward(groups: _BatchGroups, hands: FixContext) -> None:
+    """Divide gradients by the size of a group, at their source: the loss itself stays as it is."""
+    inside = False  # a reentrant checkpoint calls backward in backward
+
+    def backward(
+        call: Any, tensors: Any, grad_tensors: Any = None, *rest: Any, **kwargs: Any
+    ) -> Any:
+        nonlocal inside
+        if groups.forgotten():
+            groups.stop("the program clears gradients in its own way, not by zero_grad")
+            hands.unfit(f"{groups.misfit()} (before {hands.place()})")
+        if inside or not groups.optimizers or not groups.on:
+            return call(tensors, grad_tensors, *rest, **kwargs)
+        inside = True
+        try:
+            return call(tensors, _divided(tensors, grad_tensors, groups.size), *rest, **kwargs)
+        finally:
+            inside = False
+
+    hands.seams.backward(backward)
+
+
+def _divided(tensors: Any, gradients: Any, size: int) -> Any:
+    """The gradients a backward of `tensors` is to begin with. None where torch has to refuse."""
+    import torch
+
+    if isinstance(tensors, torch.Tensor):
+        if gradients is None:
+            return torch.full_like(tensors, 1 / size) if tensors.numel() == 1 else None
+        return gradients / size
+    several = tuple(tensors)
+    given = [None] * len(several) if gradients is None else gradients
+    return [_divided(one, grad, size) for one, grad in zip(several, given, strict=True)]
+
+
+def _gather_steps(groups: _BatchGroups, hands: FixContext) -> None:
+    """Let only the last step of a group happen; a closure is called all the same."""
+    import torch
+
+    def made(optimizer: Any, defaults: dict[str, Any]) -> None:
+        groups.optimizers.add(optimizer)
+
+    def stepped(call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        if not groups.on:
+            hands.unfit(f"{type(optimizer).__name__} at {hands.place()}: {groups.misfit()}")
+            return call(optimizer, *args, **kwargs)
+        if not groups.gathering:
+            result = call(optimizer, *args, **kwargs)
+            groups.end_group()
+            return result
+        closure = args[0] if args else kwargs.get("closure")
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        _leave_out(groups, optimizer, hands)
+        return loss
+
+    hands.seams.optimizer_made(made)
+    hands.seams.optimizer_stepped(stepped)
+
+
+def _leave_out(groups: _BatchGroups, optimizer: Any, hands: FixContext) -> None:
+    groups.end_batch()
+    hands.applied(
+        f"{type(optimizer).__name__}, which steps at {hands.place()} once in {groups.size}; "
+        "learning rate schedulers go on with every batch"
+    )
+
+
+def _gather_scaler(groups: _BatchGroups, hands: FixContext) -> None:
+    """A GradScaler unscales, steps and adapts its scale at the last batch of a group."""
+    from torch.amp import GradScaler
+
+    skipped = False  # whether the last step asked for has been left out
+
+    def step(call: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal skipped
+        skipped = groups.gathering
+        if skipped:
+            _leave_out(groups, optimizer, hands)
+            hands.seams.left_out()
+            return None
+        result = call(scaler, optimizer, *args, **kwargs)
+        groups.end_group()  # also where infinite gradients kept the optimizer from stepping
+        return result
+
+    def unscale(call: Any, scaler: Any, optimizer: Any) -> Any:
+        return None if groups.gathering else call(scaler, optimizer)
+
+    def update(call: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if skipped else call(scaler, *args, **kwargs)
+
+    hands.seams.around(GradScaler, "step", step)
+    hands.seams.around(GradScaler, "unscale_", unscale)
+    hands.seams.around(GradScaler, "update", update)
+
+
+def _gather_gradients(groups: _BatchGroups, hands: FixContext) -> None:
+    """Keep gradients while a group is under way; clip them at its end."""
+    import torch
+    from torch.nn.utils import get_total_norm
+
+    def zero(call: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if groups.under_way else call(owner, *args, **kwargs)
+
+    def clip_norm(call: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        if not groups.gathering:
+            return call(parameters, *args, **kwargs)
+        norm_type = args[1] if len(args) > 1 else kwargs.get("norm_type", 2.0)
+        alone = isinstance(parameters, torch.Tensor)
+        every = [parameters] if alone else list(parameters)
+        grads = [parameter.grad for parameter in every if parameter.grad is not None]
+        return get_total_norm(grads, norm_type)
+
+    def clip_value(call: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if groups.gathering else call(*args, **kwargs)
+
+    hands.seams.around(torch.optim.Optimizer, "zero_grad", zero)
+    hands.seams.around(torch.nn.Module, "zero_grad", zero)
+    hands.seams.around(torch.nn.utils, "clip_grad_norm_", clip_norm)
+    hands.seams.around(torch.nn.utils, "clip_grad_value_", clip_value)
+
+
+FIX = Accumulate()

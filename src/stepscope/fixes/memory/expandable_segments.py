@@ -1,0 +1,68 @@
+"""Let the CUDA allocator's segments grow."""
+
+import os
+from typing import Any
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+
+_NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+_KEY = "expandable_segments"
+
+
+class ExpandableSegments(Fix):
+    """`expandable_segments:True` in the allocator's variable, with what the user has put there.
+
+    Some versions of torch read CUDA's settings from the older name only, others prefer the newer
+    one and warn of the older alone: both are given, with the same text.
+    """
+
+    name = "expandable_segments"
+    group = "memory"
+    title = "let the CUDA allocator's segments grow, against fragmentation"
+    kind = FixKind.EXACT
+    effort = "an environment variable"
+    needs = "cuda"
+    missing = "the program did not use CUDA"
+
+    def environment(self, value: Any) -> dict[str, str]:
+        text = _merged(next((os.environ[n] for n in reversed(_NAMES) if os.environ.get(n)), ""))
+        return dict.fromkeys(_NAMES, text)
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        import torch
+
+        if torch.version.cuda is None or not torch.cuda.device_count():
+            hands.unfit("there is no CUDA device here")
+        elif any(f"{_KEY}:True" not in os.environ.get(name, "") for name in _NAMES):
+            name = next(n for n in _NAMES if f"{_KEY}:True" not in os.environ.get(n, ""))
+            hands.unfit(f"the program sets {name} itself: add {_KEY}:True to it there")
+        else:
+            hands.applied("the CUDA allocator of the program")
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        return SourceEdit(
+            f"start the program with {_NAMES[0]}={_KEY}:True, or set that before importing torch",
+            before=("import os", f'os.environ["{_NAMES[0]}"] = "{_KEY}:True"'),
+        )
+
+
+def _merged(text: str) -> str:
+    """The user's own settings with this one added or changed."""
+    kept = [part for part in _parts(text) if part.partition(":")[0].strip() != _KEY]
+    return ",".join([*kept, f"{_KEY}:True"])
+
+
+def _parts(text: str) -> list[str]:
+    """Settings between commas; those inside brackets belong to one setting."""
+    parts, depth, current = [], 0, ""
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += letter
+    return [part.strip() for part in [*parts, current] if part.strip()]
+
+
+FIX = ExpandableSegments()

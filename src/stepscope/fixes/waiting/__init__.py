@@ -1,0 +1,1 @@
+"""Fixes for a host that waits for the device."""

@@ -1,0 +1,184 @@
+"""Drop `torch.cuda.synchronize` in the training loop, unless something in the program may depend on
+it.
+"""
+
+import linecache
+import re
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
+
+_OTHER_CUDA = ("cupy", "numba.cuda", "pycuda", "jax", "tensorflow")
+
+
+def _other_cuda_users() -> str | None:
+    """A library in use that puts work on the device past torch, on streams of its own."""
+    return next((name for name in _OTHER_CUDA if name in sys.modules), None)
+
+
+def _watch_hazards(hands: FixContext, found: Callable[[str], None]) -> None:
+    """`found("a copy … at file:line")` for each thing that makes a synchronisation matter.
+
+    What stepscope does itself does not count, nor do streams inside of libraries.
+    """
+    import torch
+
+    seams = hands.seams
+    fills: dict[int, int] = {}  # address of pinned memory copied from → how often it was written
+
+    def to_host(source: Any) -> None:
+        if source.is_cuda and calling_frame(__file__) is not None:
+            found(f"a non-blocking copy to the host at {hands.place()}")
+
+    def to_device(source: Any) -> None:
+        """Pinned memory filled again must not be while it is still being copied."""
+        if source.is_cuda or not source.is_pinned():
+            return
+        address, version = source.data_ptr(), source._version
+        if version > fills.setdefault(address, version):
+            found(f"the pinned memory that is filled again and again for {hands.place()}")
+
+    def moved(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs.get("non_blocking") and True not in _flags(args):
+            return call(tensor, *args, **kwargs)
+        result = call(tensor, *args, **kwargs)
+        if not result.is_cuda:
+            to_host(tensor)
+        else:
+            to_device(tensor)
+        return result
+
+    def copied(call: Any, target: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
+        result = call(target, source, *args, **kwargs)
+        if kwargs.get("non_blocking") or True in _flags(args):
+            if not target.is_cuda:
+                to_host(source)
+            else:
+                to_device(source)
+        return result
+
+    def used_by_program(what: str) -> Any:
+        def used(call: Any, *args: Any, **kwargs: Any) -> Any:
+            if user_calling_frame(__file__) is not None:
+                found(f"{what} at {hands.place()}")
+            return call(*args, **kwargs)
+
+        return used
+
+    def viewed(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if not tensor.is_cuda and user_calling_frame(__file__) is not None and tensor.is_pinned():
+            found(f"pinned memory shared with numpy at {hands.place()}")
+        return call(tensor, *args, **kwargs)
+
+    seams.moved(moved)
+    seams.around(torch.Tensor, "copy_", copied)
+    seams.around(torch.Tensor, "numpy", viewed)
+    seams.around(torch.cuda.Stream, "__new__", used_by_program("the stream made"))
+    seams.around(torch.cuda, "stream", used_by_program("the stream used"))
+    for owner in (torch.cuda.Stream, torch.cuda.Event):
+        seams.around(owner, "query", used_by_program("asking whether the device is done"))
+
+
+def _flags(args: tuple[Any, ...]) -> tuple[bool, ...]:
+    """The arguments that are flags; comparing others, tensors say, with True would mislead."""
+    return tuple(arg for arg in args if type(arg) is bool)
+
+
+_WATCHED_STEPS = 3
+"""Steps in which nothing is dropped yet: what a loop does in every step is seen in them."""
+_CLOCK = re.compile(r"\b(perf_counter|monotonic|process_time|time\.time|time\(\)|timeit)")
+
+
+class NoSync(Fix):
+    """The host goes on preparing work while the device computes."""
+
+    name = "nosync"
+    group = "waiting"
+    title = "drop torch.cuda.synchronize in the training loop"
+    kind = FixKind.EXACT
+    effort = "one line removed"
+    needs = "cuda"
+    missing = "the program's own loop never calls torch.cuda.synchronize"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        import torch
+
+        if not torch.cuda.device_count():
+            hands.unfit("there is no CUDA device here")
+            return
+        _Dropping(hands).install()
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        return SourceEdit("delete torch.cuda.synchronize() from the loop", "")
+
+
+class _Dropping:
+    """Which synchronisations are dropped, until one is found to matter."""
+
+    def __init__(self, hands: FixContext) -> None:
+        self._hands = hands
+        self._needed = False
+        self._dropped = False
+        self._said: set[tuple[CodeType, int]] = set()
+        self._synchronize: Any = None
+
+    def install(self) -> None:
+        import torch
+
+        self._synchronize = torch.cuda.synchronize
+        self._hands.seams.synchronised(self._synchronised)
+        self._hands.seams.around(torch.cuda.Event, "elapsed_time", self._elapsed)
+        _watch_hazards(self._hands, self._found)
+
+    def _synchronised(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        if self._needed or self._hands.seams.core.steps < _WATCHED_STEPS:
+            return call(*args, **kwargs)
+        frame = user_calling_frame(__file__)
+        if frame is None:
+            return call(*args, **kwargs)
+        other = _other_cuda_users()
+        if other is not None:
+            self._found(f"{other}, which uses the device on its own,")
+            return call(*args, **kwargs)
+        self._dropped = True
+        self._say(frame)
+        return None
+
+    def _elapsed(self, call: Any, start: Any, end: Any) -> Any:
+        """Times between events can be asked for once both are over."""
+        if self._dropped:
+            start.synchronize()
+            end.synchronize()
+        return call(start, end)
+
+    def _found(self, what: str) -> None:
+        """From now on nothing is dropped; what was is made up for."""
+        if self._needed:
+            return
+        self._needed = True
+        self._hands.unfit(f"{what} may depend on torch.cuda.synchronize, so it stays")
+        if self._dropped:
+            self._synchronize()
+
+    def _say(self, frame: FrameType) -> None:
+        site = (frame.f_code, frame.f_lineno)
+        if site in self._said:
+            return
+        self._said.add(site)
+        text = f"torch.cuda.synchronize at {self._hands.place()}"
+        if _times_itself(frame.f_code.co_filename, frame.f_lineno):
+            text += "; times the program takes there no longer wait for the device"
+        self._hands.applied(text)
+
+
+def _times_itself(file: str, line: int) -> bool:
+    """Whether the program reads a clock just beside a line."""
+    near = (linecache.getline(file, number) for number in range(line - 2, line + 3))
+    return any(_CLOCK.search(text) for text in near)
+
+
+FIX = NoSync()

@@ -1,0 +1,206 @@
+"""The measurements behind the ceilings: what this device can do at best, each timed warm and
+repeated on the clock of the device. They need torch.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from statistics import median, quantiles
+from typing import Any, Final
+
+REPEATS: Final = (5, 50)  # at least, at most
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """Seconds of each repeat: while warming up, and after."""
+
+    warm_s: list[float]
+    steady_s: list[float]
+
+
+@dataclass(frozen=True)
+class _CeilingResult:
+    """A measured rate or time: what lasts, the median of the steady repeats.
+
+    `spread` is the width of their middle 80% over the median; `best` the best of all repeats,
+    which a GPU reaches for a moment, until its power limit sets in.
+    """
+
+    value: float
+    spread: float
+    best: float
+    repeats: int
+    size: int
+
+    def to_json(self) -> dict[str, Any]:
+        """As kept in the cache."""
+        return asdict(self)
+
+
+def summarise(repeats: Repeats, size: int, value_of: Callable[[float], float]) -> _CeilingResult:
+    """A result from repeats; `value_of` turns seconds into the unit."""
+    seconds = repeats.steady_s
+    middle = median(seconds)
+    deciles = quantiles(seconds, n=10, method="inclusive") if len(seconds) > 1 else [middle] * 9
+    return _CeilingResult(
+        value=value_of(middle),
+        spread=(deciles[8] - deciles[0]) / middle,
+        best=value_of(min(seconds + repeats.warm_s)),
+        repeats=len(seconds),
+        size=size,
+    )
+
+
+def time_repeats(action: Callable[[], object], device: str, budget_s: float) -> Repeats:
+    """Repeat for `budget_s`, after a warm-up of a third of it for the clocks to settle."""
+    warm_s = _repeat(action, device, budget_s / 3, least=2, most=1 << 30)
+    return Repeats(warm_s, _repeat(action, device, budget_s, *REPEATS))
+
+
+def _repeat(
+    action: Callable[[], object], device: str, budget_s: float, least: int, most: int
+) -> list[float]:
+    until = time.perf_counter() + budget_s
+    seconds: list[float] = []
+    while len(seconds) < least or (len(seconds) < most and time.perf_counter() < until):
+        seconds.append(_time_once(action, device))
+    return seconds
+
+
+def _time_once(action: Callable[[], object], device: str) -> float:
+    """Seconds one call takes: between two CUDA events on a GPU, else by the wall clock."""
+    if device == "cpu":
+        began = time.perf_counter()
+        action()
+        return time.perf_counter() - began
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    action()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1000
+
+
+Measurement = Callable[[float], _CeilingResult]
+
+_FIRST_SIZE: Final = {"cuda": 2048, "cpu": 1024}
+_LARGEST_SIZE: Final = 8192
+_LAUNCHES: Final = 1000
+_COPY_BYTES: Final = {"cuda": 1 << 30, "cpu": 1 << 28}
+_TRANSFER_BYTES: Final = 1 << 25  # about a batch: larger ones fall out of the host's caches
+
+
+def measurements_for(device: str) -> dict[str, Measurement]:
+    """The measurements a device allows, by name; the name ends in the unit."""
+    measurements: dict[str, Measurement] = {
+        f"matmul_{name}_tflops": partial(measure_matmul, device, dtype, precision)
+        for name, dtype, precision in _matrix_kinds(device)
+    }
+    measurements["memory_gb_per_s"] = partial(measure_memory, device)
+    if device == "cuda":
+        measurements["h2d_pinned_gb_per_s"] = partial(measure_transfer, True, True)
+        measurements["h2d_pageable_gb_per_s"] = partial(measure_transfer, True, False)
+        measurements["d2h_pinned_gb_per_s"] = partial(measure_transfer, False, True)
+    measurements["launch_us"] = partial(measure_launch, device)
+    return measurements
+
+
+def _matrix_kinds(device: str) -> Iterator[tuple[str, str, str]]:
+    import torch
+
+    yield "fp32", "float32", "highest"
+    if device == "cpu":
+        yield "bf16", "bfloat16", "highest"
+        return
+    ampere = torch.cuda.get_device_capability()[0] >= 8
+    if ampere:
+        yield "tf32", "float32", "high"
+    yield "fp16", "float16", "highest"
+    if ampere:
+        yield "bf16", "bfloat16", "highest"
+
+
+def measure_matmul(device: str, dtype: str, precision: str, budget_s: float) -> _CeilingResult:
+    """TFLOP/s of a square product of random matrices, as large as the budget and memory allow."""
+    import torch
+
+    torch.set_float32_matmul_precision(precision)
+    size = _FIRST_SIZE[device]
+    action = _product(device, dtype, size)
+    once_s = min(_time_once(action, device) for _ in range(4))
+    larger = matrix_size(size, once_s, budget_s)
+    if larger > size and 4 * larger**2 * 4 < _free_bytes(device):
+        size, action = larger, _product(device, dtype, larger)
+    repeats = time_repeats(action, device, budget_s)
+    return summarise(repeats, size, lambda s: 2 * size**3 / s / 1e12)
+
+
+def matrix_size(size: int, once_s: float, budget_s: float) -> int:
+    """The largest size, doubling from one that took `once_s`, of which the budget fits ten."""
+    while size < _LARGEST_SIZE and once_s * 8 * 10 <= budget_s:
+        size, once_s = size * 2, once_s * 8
+    return size
+
+
+def _product(device: str, dtype: str, size: int) -> Callable[[], object]:
+    import torch
+
+    kind = getattr(torch, dtype)
+    a, b = (torch.randn(size, size, device=device).to(kind) for _ in range(2))
+    out = torch.empty_like(a)
+    return lambda: torch.matmul(a, b, out=out)
+
+
+def measure_memory(device: str, budget_s: float) -> _CeilingResult:
+    """GB/s of the device's own memory while copying: bytes read and bytes written both count."""
+    import torch
+
+    size = min(_COPY_BYTES[device], _free_bytes(device) // 4)
+    source = torch.randint(256, (size,), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    repeats = time_repeats(lambda: target.copy_(source), device, budget_s)
+    return summarise(repeats, size, lambda s: 2 * size / s / 1e9)
+
+
+def measure_transfer(to_device: bool, pinned: bool, budget_s: float) -> _CeilingResult:
+    """GB/s between the host's memory and the GPU's, for about a batch of images."""
+    import torch
+
+    size = min(_TRANSFER_BYTES, _free_bytes("cuda") // 4)
+    host = torch.randint(256, (size,), dtype=torch.uint8)
+    if pinned:
+        host = host.pin_memory()
+    other: Any = torch.empty(size, dtype=torch.uint8, device="cuda")
+    source, target = (host, other) if to_device else (other, host)
+    repeats = time_repeats(lambda: target.copy_(source, non_blocking=True), "cuda", budget_s)
+    return summarise(repeats, size, lambda s: size / s / 1e9)
+
+
+def measure_launch(device: str, budget_s: float) -> _CeilingResult:
+    """Microseconds the host needs to call one operator on a single number."""
+    import torch
+
+    number = torch.zeros(1, device=device)
+
+    def many() -> None:
+        for _ in range(_LAUNCHES):
+            number.add_(1)
+        if device == "cuda":
+            torch.cuda.synchronize()
+
+    # The host's clock, not the device's: it is the host that launches.
+    repeats = time_repeats(many, "cpu", budget_s)
+    return summarise(repeats, _LAUNCHES, lambda s: s / _LAUNCHES * 1e6)
+
+
+def _free_bytes(device: str) -> int:
+    import psutil
+    import torch
+
+    if device == "cuda":
+        return int(torch.cuda.mem_get_info()[0])
+    return int(psutil.virtual_memory().available)

@@ -1,0 +1,258 @@
+"""The NVIDIA GPUs of this machine, by NVML: facts, samples, links, NUMA nodes, and which one is
+CUDA device 0. Without a driver or GPU: None, never an error.
+
+An NVML call takes 0.5 to 20 ms on some machines: call from a thread, never in the program's
+process.
+"""
+
+import math
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Final
+
+SYSFS = Path("/sys/bus/pci/devices")
+
+
+def sysfs_name(bus_id: str) -> str:
+    """NVML's bus id as sysfs spells it: `00000000:C1:00.0` is `0000:c1:00.0`."""
+    domain, _, rest = bus_id.partition(":")
+    return f"{domain[-4:]}:{rest}".lower()
+
+
+def pci_locality(bus_id: str | None, devices: Path = SYSFS) -> tuple[int | None, str | None]:
+    """(NUMA node, list of cores such as "0-31") of a device, None where the kernel does not say."""
+    if not bus_id:
+        return None, None
+    folder = devices / sysfs_name(bus_id)
+    node = _read_sysfs(folder / "numa_node")
+    known = node is not None and node.isdigit()  # -1 stands for "not known"
+    return int(node) if node and known else None, _read_sysfs(folder / "local_cpulist") or None
+
+
+def _read_sysfs(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except (OSError, ValueError):
+        return None
+
+
+_THROTTLES: Final = (
+    (0x004, "power cap"),
+    (0x008, "hardware slowdown"),
+    (0x010, "sync boost"),
+    (0x020, "thermal slowdown"),
+    (0x040, "hardware thermal slowdown"),
+    (0x080, "power brake"),
+    (0x200, "board limit"),
+    (0x400, "reliability limit"),
+)
+
+
+def throttle_reasons(mask: int) -> list[str]:
+    """What holds the clocks down; idling and clocks set by hand do not count. 0 is nothing."""
+    return [word for bit, word in _THROTTLES if mask & bit]
+
+
+def count_other_processes(
+    pids: Iterable[int], own: Collection[int], exists: Callable[[int], bool]
+) -> float:
+    """How many of `pids` are not ours; NaN if ours may be among them under another number.
+
+    In a container NVML can name processes by the host's numbers, which mean nothing here.
+    """
+    listed = set(pids)
+    others = listed - set(own)
+    if len(others) == len(listed) and not all(map(exists, others)):
+        return math.nan
+    return float(len(others))
+
+
+class Gpu:
+    """A GPU; make one with `open_gpu`."""
+
+    def __init__(self, nvml: Any, handle: Any, index: int) -> None:
+        self._nvml = nvml
+        self.handle = handle
+        self.index = index
+
+    def ask(self, name: str, *args: Any) -> Any:
+        """The answer of `nvmlDeviceGet<name>`, or None where it is not supported."""
+        try:
+            return getattr(self._nvml, f"nvmlDeviceGet{name}")(self.handle, *args)
+        except Exception:
+            return None
+
+    def uuid(self) -> str | None:
+        """The name that stays with the GPU wherever it is plugged in."""
+        return _text(self.ask("UUID"))
+
+    def sample(self, own: Collection[int] = ()) -> dict[str, float]:
+        """The `gpu_*` values of a sample, NaN where unknown; `own` are the program's pids."""
+        use = self.ask("UtilizationRates")
+        memory = self._memory()
+        power_mw = self.ask("PowerUsage")
+        return {
+            "gpu_percent": _number(use.gpu if use else None),
+            "gpu_memory_bytes": _number(memory.used if memory else None),
+            "gpu_power_w": _number(power_mw) / 1000,
+            "gpu_sm_mhz": _number(self.ask("ClockInfo", self._nvml.NVML_CLOCK_SM)),
+            "gpu_temperature_c": _number(self.ask("Temperature", self._nvml.NVML_TEMPERATURE_GPU)),
+            "gpu_throttle": _number(self.throttle()),
+            "gpu_other_processes": self.other_processes(own),
+            "gpu_energy_mj": _number(self.ask("TotalEnergyConsumption")),
+        }
+
+    def throttle(self) -> int | None:
+        """NVML's bit mask of clock event reasons; drivers before 535 know it by its older name."""
+        mask = self.ask("CurrentClocksEventReasons")
+        if mask is None:
+            mask = self.ask("CurrentClocksThrottleReasons")
+        return None if mask is None else int(mask)
+
+    def other_processes(self, own: Collection[int]) -> float:
+        """Processes computing on this GPU besides `own`; NaN when that cannot be told."""
+        processes = self.ask("ComputeRunningProcesses")
+        if processes is None:
+            return math.nan
+        return count_other_processes(
+            (process.pid for process in processes), own, lambda pid: os.path.exists(f"/proc/{pid}")
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What this GPU is, ready for JSON; None where not known."""
+        memory = self._memory()
+        capability = self.ask("CudaComputeCapability")
+        limit_mw = self.ask("EnforcedPowerLimit")
+        mig = self.ask("MigMode")
+        pci = self.ask("PciInfo")
+        numa_node, cpus = pci_locality(_text(pci.busId)) if pci else (None, None)
+        return {
+            "index": self.index,
+            "name": _text(self.ask("Name")),
+            "uuid": self.uuid(),
+            "memory_bytes": memory.total if memory else None,
+            "driver": driver_version(),
+            "compute_capability": ".".join(map(str, capability)) if capability else None,
+            "power_limit_w": None if limit_mw is None else limit_mw / 1000,
+            "pcie_generation": self.ask("CurrPcieLinkGeneration"),
+            "pcie_width": self.ask("CurrPcieLinkWidth"),
+            "pcie_generation_max": self.ask("MaxPcieLinkGeneration"),
+            "pcie_width_max": self.ask("MaxPcieLinkWidth"),
+            "numa_node": numa_node,
+            "cpu_affinity": cpus,
+            "mig": None if mig is None else bool(mig[0]),
+            "energy_counter": self.ask("TotalEnergyConsumption") is not None,
+        }
+
+    def _memory(self) -> Any:
+        # The second version leaves out what the driver reserves, as nvidia-smi does.
+        version = getattr(self._nvml, "nvmlMemory_v2", None)
+        return (version and self.ask("MemoryInfo", version)) or self.ask("MemoryInfo")
+
+
+def open_nvml() -> Any:
+    """The initialised NVML module, or None without package, driver or permission."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:
+        return None
+    return pynvml
+
+
+def open_gpu(index: int) -> Gpu | None:
+    """The GPU with NVML's number `index`; None if it is not there."""
+    nvml = open_nvml()
+    if nvml is None:
+        return None
+    try:
+        return Gpu(nvml, nvml.nvmlDeviceGetHandleByIndex(index), index)
+    except Exception:
+        return None
+
+
+def open_gpus() -> list[Gpu]:
+    """Every GPU NVML can open, in NVML's order."""
+    nvml = open_nvml()
+    try:
+        count = nvml.nvmlDeviceGetCount() if nvml else 0
+    except Exception:
+        return []
+    return [gpu for gpu in map(open_gpu, range(count)) if gpu]
+
+
+def driver_version() -> str | None:
+    """The NVIDIA driver's version, None without one."""
+    nvml = open_nvml()
+    try:
+        return _text(nvml.nvmlSystemGetDriverVersion()) if nvml else None
+    except Exception:
+        return None
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _text(value: Any) -> str | None:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+_NVLINK: Final = 2  # NVML_P2P_CAPS_INDEX_NVLINK
+_ANCESTORS: Final = {
+    0: "same board",
+    10: "one PCIe switch",
+    20: "several PCIe switches",
+    30: "PCIe host bridge",
+    40: "PCIe within a NUMA node",
+    50: "PCIe across NUMA nodes",
+}
+
+
+def link_name(nvlink_status: int | None, ancestor: int | None) -> str | None:
+    """NVLink where its peer status is good (0), else the PCIe path; None if NVML knows neither."""
+    if nvlink_status == 0:
+        return "NVLink"
+    return None if ancestor is None else _ANCESTORS.get(ancestor, "PCIe")
+
+
+def gpu_links(gpus: Sequence[Gpu]) -> list[dict[str, Any]]:
+    """Every pair of GPUs with its link; empty for fewer than two."""
+    return [{"a": a.index, "b": b.index, "link": _link(a, b)} for a, b in combinations(gpus, 2)]
+
+
+def _link(a: Gpu, b: Gpu) -> str | None:
+    return link_name(
+        a.ask("P2PStatus", b.handle, _NVLINK), a.ask("TopologyCommonAncestor", b.handle)
+    )
+
+
+def first_visible_gpu(environ: Mapping[str, str], uuids: Sequence[str | None]) -> int | None:
+    """NVML's index of CUDA device 0, given every GPU's UUID; None if the program will see no GPU.
+
+    CUDA may put the fastest of unlike GPUs first where NVML counts along the bus; with GPUs of
+    one kind, or CUDA_DEVICE_ORDER=PCI_BUS_ID, the two agree.
+    """
+    value = environ.get("CUDA_VISIBLE_DEVICES")
+    if value is None:
+        return 0 if uuids else None
+    first = value.split(",")[0].strip()
+    if first.isdecimal():
+        return int(first) if int(first) < len(uuids) else None
+    if first.startswith("MIG-GPU-"):
+        first = first.removeprefix("MIG-").split("/")[0]
+    if not first.startswith("GPU-"):
+        return None
+    # CUDA takes any beginning of a UUID that means one GPU only.
+    matches = [i for i, uuid in enumerate(uuids) if uuid and uuid.lower().startswith(first.lower())]
+    return matches[0] if len(matches) == 1 else None
+
+
+def visible_gpu_index(environ: Mapping[str, str]) -> int | None:
+    """NVML's index of what a program started with `environ` will know as CUDA device 0."""
+    gpus = open_gpus()
+    place = first_visible_gpu(environ, [gpu.uuid() for gpu in gpus])
+    return None if place is None else gpus[place].index

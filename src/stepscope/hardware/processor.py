@@ -1,0 +1,167 @@
+"""The processor as Linux describes it: model and cores, the limits of the container or job, and its
+energy counters (RAPL).
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+
+def cpu_model(cpuinfo: str) -> str | None:
+    """The processor's name in /proc/cpuinfo; ARM machines often give none."""
+    for block in _blocks(cpuinfo):
+        for field in ("model name", "cpu model", "Model"):
+            if block.get(field):
+                return " ".join(block[field].split())
+    return None
+
+
+def physical_cores(cpuinfo: str) -> int | None:
+    """Cores without their hyper-threads, over all sockets; None where /proc/cpuinfo has no ids."""
+    cores = {
+        (block["physical id"], block["core id"])
+        for block in _blocks(cpuinfo)
+        if "physical id" in block and "core id" in block
+    }
+    return len(cores) or None
+
+
+def is_virtual(cpuinfo: str) -> bool | None:
+    """Whether a hypervisor runs this machine; None where the processor does not say (not x86)."""
+    for block in _blocks(cpuinfo):
+        if "flags" in block:
+            return "hypervisor" in block["flags"].split()
+    return None
+
+
+def cpu_list(text: str) -> list[int]:
+    """The numbers in a kernel list such as `0-3,8`."""
+    numbers: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def load_average(text: str) -> tuple[float, float, float] | None:
+    """Processes running or waiting for disk, over 1, 5 and 15 minutes, from /proc/loadavg."""
+    numbers = re.findall(r"\d+\.\d+", text)
+    return (float(numbers[0]), float(numbers[1]), float(numbers[2])) if len(numbers) > 2 else None
+
+
+def _blocks(cpuinfo: str) -> Iterator[dict[str, str]]:
+    for block in cpuinfo.strip().split("\n\n"):
+        pairs = (line.partition(":") for line in block.splitlines())
+        yield {name.strip(): value.strip() for name, _, value in pairs}
+
+
+_NO_LIMIT: Final = 1 << 60  # version 1 writes "no limit" as a huge number
+
+
+def group_paths(cgroup: str) -> dict[str, str]:
+    """Path of each controller's group in /proc/<pid>/cgroup; version 2 has the controller ""."""
+    paths: dict[str, str] = {}
+    for line in cgroup.splitlines():
+        fields = line.split(":", 2)
+        if len(fields) == 3:
+            paths |= dict.fromkeys(fields[1].split(","), fields[2])
+    return paths
+
+
+def cores_v2(cpu_max: str) -> float | None:
+    """Cores' worth of time in `cpu.max` ("200000 100000" is 2.0); None for no limit."""
+    quota, _, period = cpu_max.strip().partition(" ")
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
+
+
+def cores_v1(quota_us: str, period_us: str) -> float | None:
+    """Cores' worth of time in `cpu.cfs_quota_us` and `cpu.cfs_period_us`; None for no limit."""
+    return cores_v2(f"{quota_us.strip()} {period_us.strip()}")
+
+
+def memory_limit(text: str) -> int | None:
+    """Bytes in `memory.max` or `memory.limit_in_bytes`; None for no limit."""
+    text = text.strip()
+    return int(text) if text.isdigit() and int(text) < _NO_LIMIT else None
+
+
+def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
+    """(cores' worth of time, bytes of memory) this process may use; the tightest group counts."""
+    mount = root / "sys/fs/cgroup"
+    groups = group_paths(_read(root / "proc/self/cgroup"))
+    cores: list[float | None] = []
+    memory: list[int | None] = []
+    for folder in _upwards(mount, groups.get("", "/")):
+        cores.append(cores_v2(_read(folder / "cpu.max")))
+        memory.append(memory_limit(_read(folder / "memory.max")))
+    for folder in _upwards(mount / "cpu", groups.get("cpu", "/")):
+        quota, period = folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us"
+        cores.append(cores_v1(_read(quota), _read(period)))
+    for folder in _upwards(mount / "memory", groups.get("memory", "/")):
+        memory.append(memory_limit(_read(folder / "memory.limit_in_bytes")))
+    return (
+        min((number for number in cores if number is not None), default=None),
+        min((number for number in memory if number is not None), default=None),
+    )
+
+
+def _upwards(mount: Path, group: str) -> Iterator[Path]:
+    """The group's folder and those above it; a container may only see the mount itself."""
+    folder = mount / group.lstrip("/")
+    while folder != mount and mount in folder.parents:
+        yield folder
+        folder = folder.parent
+    yield mount
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""
+
+
+_POWERCAP: Final = Path("/sys/class/powercap")
+
+
+class RaplCounter:
+    """The running total of all packages since it was made; `readable` says if there is any."""
+
+    def __init__(self, root: Path = _POWERCAP) -> None:
+        self._joules = 0.0
+        self._last = {
+            folder: uj for folder in _packages(root) if (uj := _energy(folder)) is not None
+        }
+        self.readable = bool(self._last)
+
+    def joules(self) -> float | None:
+        """Joules so far; None where no counter can be read. To be asked at least once a minute:
+
+        a counter starts again at zero when it is full.
+        """
+        for folder, before in self._last.items():
+            now = _energy(folder)
+            if now is None:
+                self.readable = False
+                break
+            full = _number(folder / "max_energy_range_uj") if now < before else None
+            self._joules += (now - before + (full or 0)) / 1e6 if now >= before or full else 0.0
+            self._last[folder] = now
+        return self._joules if self.readable else None
+
+
+def _packages(root: Path) -> list[Path]:
+    """The packages; what is within them (cores, memory) would count twice."""
+    return sorted(root.glob("intel-rapl:[0-9]")) + sorted(root.glob("intel-rapl:[0-9][0-9]"))
+
+
+def _energy(folder: Path) -> int | None:
+    return _number(folder / "energy_uj")
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None

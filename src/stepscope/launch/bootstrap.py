@@ -1,0 +1,17 @@
+"""What happens in the child before the program: the probe waits for torch, and fixes with it."""
+
+from typing import Any
+
+
+def start_probe(options: str) -> None:
+    """Called once, before the program's first line. Never raises."""
+    from stepscope.probe.boot import boot
+
+    boot(options, _apply_fixes)
+
+
+def _apply_fixes(observer: Any) -> None:
+    if observer.core.options.fixes:
+        from stepscope.fixes.apply import apply_fixes
+
+        apply_fixes(observer.core.options.fixes, observer.seams)

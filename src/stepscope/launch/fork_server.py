@@ -1,0 +1,235 @@
+"""A fork server: a process that has imported torch and forks once per program, because importing
+torch takes seconds and a tune starts a program dozens of times. A fork begins where a process of
+its own would be after importing torch: nothing of ours in place, CUDA not started.
+"""
+
+import atexit
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from importlib.machinery import SourceFileLoader
+from io import open_code
+from multiprocessing import process
+from pathlib import Path
+from typing import IO, Any, Final
+
+from stepscope.launch.child import die_with_parent
+from stepscope.launch.program import Program
+
+_READY = b"ready"
+_MAX_ORDER_BYTES = 1 << 18  # bytes of an order
+
+
+def main(link_number: int) -> None:
+    """Serve until nobody asks any more. A fork ends in here."""
+    outside = bool(sys.path) and sys.path[0] == ""  # not under PYTHONSAFEPATH
+    if outside:
+        del sys.path[0]
+    _prepare()
+    heard = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's is for the program
+    with socket.socket(fileno=link_number) as link:
+        link.sendall(_READY)
+        order = _serve(link)
+    if order is not None:
+        signal.signal(signal.SIGINT, heard)
+        _end(_code(order, outside))
+
+
+def _prepare() -> None:
+    """Import torch, and what it imports itself when the first optimizer is made. That sets a
+    variable of its caches, which the program is not to find."""
+    environ = dict(os.environ)
+    import torch._dynamo  # noqa: F401
+
+    import stepscope.fixes.apply
+    import stepscope.probe.boot
+    import stepscope.probe.observer  # noqa: F401
+
+    for name in os.environ.keys() - environ.keys():
+        del os.environ[name]
+
+
+def _serve(link: socket.socket) -> dict[str, Any] | None:
+    """Fork for each order, tell its number and, at its end, how it ended. The order in a fork;
+    None where there are no more."""
+    parent, stay = os.getpid(), die_with_parent()
+    while True:
+        text, descriptors, _, _ = socket.recv_fds(link, _MAX_ORDER_BYTES, 1)
+        if not text:
+            return None
+        number = os.fork()
+        if number == 0:
+            if stay is not None:
+                stay()
+            if os.getppid() != parent:
+                os._exit(1)
+            os.dup2(descriptors[0], 1)
+            os.dup2(descriptors[0], 2)
+        os.close(descriptors[0])
+        if number == 0:
+            order: dict[str, Any] = json.loads(text)
+            return order
+        link.sendall(str(number).encode())
+        _, status = os.waitpid(number, 0)
+        link.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def _code(order: dict[str, Any], outside: bool) -> int:
+    """Run the program; the exit code that Python would give it, -n where signal n ends it."""
+    try:
+        _become(order, outside)
+    except SystemExit as asked:
+        if asked.code is None or isinstance(asked.code, int):
+            return (asked.code or 0) & 0xFF
+        print(asked.code, file=sys.stderr)
+        return 1
+    except BaseException as problem:
+        sys.excepthook(type(problem), problem, problem.__traceback__)
+        return -signal.SIGINT if isinstance(problem, KeyboardInterrupt) else 1
+    return 0
+
+
+def _end(code: int) -> None:
+    """As Python ends, but that modules are not taken apart one by one: that takes a second, for
+    nothing where the process is over."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        if code < 0:
+            signal.signal(-code, signal.SIG_DFL)
+            os.kill(os.getpid(), -code)
+        os._exit(code)
+
+
+def _become(order: dict[str, Any], outside: bool) -> None:
+    """Run the program as Python's own command line would."""
+    from stepscope.launch.bootstrap import start_probe
+
+    target, command = order["target"], order["command"]
+    os.chdir(order["cwd"])
+    process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]  # as if imported here
+    sys.orig_argv = list(command)
+    sys.argv = [target, *order["arguments"]]
+    if outside:
+        here = os.getcwd() if order["module"] else os.path.dirname(os.path.realpath(target))
+        sys.path.insert(0, here)
+    start_probe(order["probe"])
+    if order["module"]:
+        runpy._run_module_as_main(target)  # type: ignore[attr-defined]
+        return
+    path = os.path.abspath(target)
+    names = vars(sys.modules["__main__"])
+    for name in [name for name in names if not name.startswith("__")]:
+        del names[name]
+    names |= {
+        "__file__": path,
+        "__cached__": None,
+        "__loader__": SourceFileLoader("__main__", path),
+    }
+    with open_code(path) as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, names)
+
+
+FORK_SERVER_AVAILABLE: Final = sys.platform == "linux"
+_LONGEST_IMPORT_S: Final = 180.0
+_ENTRY: Final = "from stepscope.launch.fork_server import main; main({})"
+
+
+class ForkServer:
+    """One such process. Start one program at a time."""
+
+    def __init__(self, environ: Mapping[str, str], cwd: Path) -> None:
+        self.environ = dict(environ)
+        self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _ENTRY.format(theirs.fileno())],
+                env=self.environ,
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                preexec_fn=die_with_parent(),
+            )
+        self.ready = _receive(self._link, _LONGEST_IMPORT_S) == _READY.decode()
+        """Whether programs can be started."""
+
+    def start(
+        self, program: Program, probe: str, output: IO[bytes], cwd: Path
+    ) -> "ForkedProgram | None":
+        """A program that begins at once; `probe` is what the probe in it is told. None where
+        nothing can be started any more."""
+        order = {
+            "target": program.target,
+            "arguments": program.arguments,
+            "module": program.module,
+            "command": program.command,
+            "cwd": str(cwd),
+            "probe": probe,
+        }
+        try:
+            socket.send_fds(self._link, [json.dumps(order).encode()], [output.fileno()])
+            number = _receive(self._link, _LONGEST_IMPORT_S)
+        except OSError:
+            number = None
+        if not number:
+            self.ready = False
+            return None
+        return ForkedProgram(int(number), self._link)
+
+    def close(self) -> None:
+        """End it, and with it what it has started."""
+        self._link.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class ForkedProgram:
+    """A program started so, with what `run_child` asks of a process."""
+
+    def __init__(self, pid: int, link: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._link = link
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Raises subprocess.TimeoutExpired."""
+        if self.returncode is None:
+            code = _receive(self._link, timeout)
+            if code is None:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            self.returncode = int(code or -signal.SIGKILL)  # nothing: who started it is gone
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Nothing happens where it has ended."""
+        if self.returncode is None:
+            try:
+                os.kill(self.pid, number)
+            except ProcessLookupError:
+                pass
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def _receive(link: socket.socket, timeout_s: float | None) -> str | None:
+    """What comes next; "" where the other end is gone, None where nothing came in time."""
+    if not select.select([link], [], [], timeout_s)[0]:
+        return None
+    return link.recv(64).decode()

@@ -1,0 +1,307 @@
+"""One observed run, from an empty folder to a complete one: of a program started as a child, or of
+this very process for `stepscope.observe()`.
+"""
+
+import gzip
+import os
+import shutil
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from time import monotonic_ns
+from typing import IO, Any
+
+from stepscope.launch.child import Outcome, run_child, watch_child
+from stepscope.launch.fork_server import ForkServer
+from stepscope.launch.live_line import LiveLine
+from stepscope.launch.program import Program, child_environment
+from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.privacy import kept_environment, masked_arguments
+from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.version import __version__
+from stepscope.store import folder as folders
+from stepscope.store.table import trim_table
+
+SCHEMA = "stepscope.run/1"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What `stepscope run` is to do besides the probe's options."""
+
+    program: Program
+    timeout_s: float | None = None
+    python: bool = False
+    live: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """What the program's environment is to have besides this process's own."""
+    cwd: Path | None = None
+    """Where the program starts; None: where this process is."""
+    output: Path | None = None
+    """The file that takes what it says: it then reads nothing, and ends with this process however
+    that ends. None: it shares our terminal."""
+    warm: bool = False
+    """It may be started by a process that has imported torch, where there is one."""
+
+
+def observe_program(
+    request: RunRequest, options: ProbeOptions, nursery: ForkServer | None = None
+) -> Outcome:
+    """Run the program once into the folder that `options` names; `nursery` is to start it."""
+    folder = Path(options.folder)
+    lock = folders.lock_folder(folder)
+    facts = _initial_facts(request.program.name, request.program.arguments, folder)
+    facts["options"] = {
+        "warmup": options.warmup,
+        "window": options.window,
+        "fixes": list(options.fixes),
+    }
+    try:
+        folders.write_run(folder, facts)
+    except OSError as problem:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise UsageError(
+            f"cannot write in {folder}: {problem.strerror}; name another folder with --out"
+        ) from None
+    beside = _Monitors(request, folder)
+    options = replace(options, launched_ns=time.monotonic_ns())
+    try:
+        with _opened(request.output) as output:
+            outcome = _run_program(request, options, beside, output, nursery)
+    finally:
+        beside.end()
+    facts["run"] |= _exit_facts(outcome, beside.notes)
+    try:
+        complete_folder(folder, facts)
+    except Exception as problem:
+        print(f"stepscope: the run in {folder} is incomplete: {problem}", file=sys.stderr)
+    os.close(lock)
+    return outcome
+
+
+def _run_program(
+    request: RunRequest,
+    options: ProbeOptions,
+    beside: "_Monitors",
+    output: IO[bytes] | None,
+    nursery: ForkServer | None,
+) -> Outcome:
+    """The program from its start to its end."""
+    probe, timeout_s, cwd = options.to_json(), request.timeout_s, request.cwd or Path.cwd()
+    if nursery is not None and output is not None:
+        process = nursery.start(request.program, probe, output, cwd)
+        if process is not None:
+            begun = options.launched_ns
+            return watch_child(process, begun, timeout_s, beside.begin, beside.tick, ours=True)
+    return run_child(
+        request.program.command,
+        child_environment(probe, request.variables),
+        timeout_s,
+        beside.begin,
+        beside.tick,
+        output,
+        request.cwd,
+    )
+
+
+def _opened(path: Path | None) -> AbstractContextManager[IO[bytes] | None]:
+    return nullcontext() if path is None else open(path, "wb")
+
+
+class _Monitors:
+    """What goes on beside the child: the machine's samples, the host profiler, the live line."""
+
+    def __init__(self, request: RunRequest, folder: Path) -> None:
+        from stepscope.hardware.gpus import visible_gpu_index
+        from stepscope.launch.sampling import MachineSampler, PySpy
+
+        self._folder = folder
+        self._gpu = visible_gpu_index({**os.environ, **request.variables})
+        self._sampler_class = MachineSampler
+        self._sampler: MachineSampler | None = None
+        self._spy = PySpy() if request.python else None
+        live = request.live and request.output is None
+        self._line = LiveLine(folder / "rows.npy", sys.stderr) if live else None
+        self._kills = kernel_oom_kills()
+        self.notes: dict[str, Any] = {}
+
+    def begin(self, pid: int) -> None:
+        self._sampler = self._sampler_class(pid, self._folder / "samples.npy", self._gpu)
+        self._sampler.start()
+        if self._spy is not None:
+            self._spy.start(pid, self._folder)
+
+    def tick(self) -> None:
+        if self._line is not None:
+            latest = self._sampler.latest if self._sampler is not None else None
+            self._line.gpu_percent = latest["gpu_percent"] if latest else None
+            self._line.tick()
+
+    def end(self) -> None:
+        if self._line is not None:
+            self._line.clear()
+        problems = []
+        if self._spy is not None:
+            self._spy.stop()
+            problems.append(self._spy.problem)
+        if self._sampler is not None:
+            self._sampler.stop()
+            problems.append(self._sampler.problem)
+            self.notes["processes"] = {str(k): v for k, v in self._sampler.commands.items()}
+        self.notes["problems"] = [problem for problem in problems if problem]
+        self.notes["killed_by_kernel"] = kernel_oom_kills() > self._kills
+
+
+def _initial_facts(program: str, arguments: Iterable[str], folder: Path) -> dict[str, Any]:
+    """What is known of a run before it starts."""
+    from stepscope.hardware.machine import describe_machine
+    from stepscope.store.source import git_commit
+
+    return {
+        "schema": SCHEMA,
+        "run": {
+            "id": folder.resolve().name,
+            "program": program,
+            "argv": masked_arguments(arguments),
+            "started": datetime.now(UTC).isoformat(timespec="seconds"),
+            "stepscope": __version__,
+            "torch": _version("torch"),
+            "python": sys.version.split()[0],
+            "git": git_commit(Path.cwd()),
+            "exit_code": None,
+        },
+        "environment": kept_environment(os.environ),
+        "machine": describe_machine(),
+    }
+
+
+def complete_folder(folder: Path, facts: dict[str, Any]) -> None:
+    """Complete a folder whose program has ended."""
+    from stepscope.store.memory_lines import reduce_memray
+    from stepscope.store.source import save_sources
+
+    _pack(folder)
+    try:
+        save_sources(folder, facts["run"]["started"])
+    except OSError as problem:
+        facts["run"].setdefault("problems", []).append(f"no source lines kept: {problem}")
+    try:
+        reduce_memray(folder)
+    except (OSError, StepscopeError) as problem:
+        facts["run"].setdefault("problems", []).append(f"no memory lines: {problem}")
+    folders.write_run(folder, facts)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _exit_facts(outcome: Outcome, notes: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "exit_code": outcome.exit_code,
+        "signal": outcome.signal,
+        "timed_out": outcome.timed_out,
+        "pid": outcome.pid,
+        "started_ns": outcome.started_ns,
+        "ended_ns": outcome.ended_ns,
+        **notes,
+    }
+
+
+def _pack(folder: Path) -> None:
+    """Compress the windows' traces, and cut tables that a killed child left open."""
+    for trace in folder.glob("*.pt.trace.json"):
+        part = trace.with_suffix(".json.gz.part")
+        try:
+            with open(trace, "rb") as source, gzip.open(part, "wb", compresslevel=5) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+        except OSError:
+            part.unlink(missing_ok=True)
+            continue
+        part.replace(trace.with_suffix(".json.gz"))
+        trace.unlink()
+    for leftover in folder.glob("*.trace.part*"):
+        leftover.unlink()
+    trim_table(folder / "rows.npy", last="end_ns")
+
+
+def kernel_oom_kills() -> int:
+    """How often the kernel has killed a process of this container for memory, as far as told."""
+    try:
+        lines = Path("/sys/fs/cgroup/memory.events").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
+
+
+def refuse_nested() -> None:
+    """Raise UsageError where this process is observed already."""
+    from stepscope.probe import observer
+
+    if observer.current is not None:
+        raise UsageError("this process is observed already: one run at a time")
+
+
+class InProcessRun:
+    """A run whose child is the process it is made in, `program` what it is called.
+
+    After `options.steps` a StopProgram is raised at every step: nothing here ends the process.
+    """
+
+    def __init__(self, options: ProbeOptions, program: str) -> None:
+        from stepscope.hardware.gpus import visible_gpu_index
+        from stepscope.launch.sampling import MachineSampler
+        from stepscope.probe import observer
+
+        self._folder = Path(options.folder)
+        self._options = options
+        self._observer = observer.Observer(replace(options, steps=None))
+        self._sampler = MachineSampler(
+            os.getpid(), self._folder / "samples.npy", visible_gpu_index(os.environ)
+        )
+        self._facts = _initial_facts(program, (), self._folder)
+        self._facts["run"]["here"] = True
+
+    def begin(self) -> None:
+        """Put the probe in place."""
+        from stepscope.probe.boot import watch_forks
+        from stepscope.probe.patches import ImportWatch
+
+        self._lock = folders.lock_folder(self._folder)
+        folders.write_run(self._folder, self._facts)
+        watch = ImportWatch(self._options.launched_ns)
+        self._observer.install(watch)
+        if self._options.steps is not None:
+            self._observer.core.on_step.append(self._enough)
+        watch.install()
+        watch_forks(self._observer.forked)
+        self._sampler.start()
+
+    def _enough(self, step: int) -> int:
+        from stepscope.probe.core import StopProgram
+
+        limit = self._options.steps or 0
+        if step >= limit:
+            raise StopProgram
+        return limit
+
+    def end(self, error: BaseException | None) -> None:
+        """Take the probe out; the run is complete. `error`: what the block raised, if anything."""
+        self._observer.end(error)
+        self._sampler.stop()
+        self._facts["run"] |= {
+            "exit_code": 0 if error is None else 1,
+            "pid": os.getpid(),
+            "started_ns": self._options.launched_ns,
+            "ended_ns": monotonic_ns(),
+        }
+        complete_folder(self._folder, self._facts)
+        os.close(self._lock)

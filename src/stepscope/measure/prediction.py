@@ -1,0 +1,95 @@
+"""What sets of fixes should gain together, by replaying the window of the scout run."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stepscope.analyze.replay.gains import NOT_IN_A_STEP, change_for
+from stepscope.diagnose.case import Case, Replayable, case_of_run, speedup_range
+
+Fixes = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A speedup and the range it lies in."""
+
+    speedup: float
+    low: float
+    high: float
+
+
+Predictor = Callable[[Fixes, Fixes], Prediction | None]
+"""What the second set gains over the first; None where nothing tells."""
+
+
+def no_prediction(base: Fixes, other: Fixes) -> Prediction | None:
+    """Nothing is predicted."""
+    return None
+
+
+def window_predictor(document: Mapping[str, Any], folder: Path) -> Predictor:
+    """From a run with its findings and its folder. A finding speaks where no replay can.
+
+    Of several fixes tried as one, those that find nothing to change in the window change nothing.
+    """
+    case = case_of_run(document, folder)
+    told = predicted_by_findings(document)
+    memory: dict[Fixes, float | None] = {}
+
+    def seen(base: Fixes, other: Fixes) -> Prediction | None:
+        new = tuple(one for one in other if one not in base)
+        gone = tuple(one for one in base if one not in other)
+        if case is not None and _can_tell(case, new, gone):
+            before, after = (_replayed(case, fixes, memory) for fixes in (base, other))
+            if before and after:
+                error = case.model.error if case.model is not None else 0.0
+                return Prediction(before / after, *speedup_range(before / after, error=error))
+        known = [told[one] for one in new if one in told]
+        return known[0] if len(known) == len(new) == 1 and not gone else None
+
+    return seen
+
+
+def predicted_by_findings(document: Mapping[str, Any]) -> dict[str, Prediction]:
+    """What findings predict of their own fix, as `--fix` takes it; the larger of two."""
+    found: dict[str, Prediction] = {}
+    for finding in (*document.get("findings", ()), *document.get("minor", ())):
+        fix, predicted = finding.get("fix"), finding.get("predicted")
+        if fix is None or predicted is None or finding.get("scope") == "run":
+            continue
+        text = fix["name"] if fix["value"] is None else f"{fix['name']}={fix['value']}"
+        one = Prediction(predicted["speedup"], predicted["low"], predicted["high"])
+        if text not in found or one.speedup > found[text].speedup:
+            found[text] = one
+    return found
+
+
+def _can_tell(case: Case, new: Fixes, gone: Fixes) -> bool:
+    """Whether the window shows what this change does."""
+    acting = [one for one in (*new, *gone) if one.partition("=")[0] not in NOT_IN_A_STEP]
+    unseen = [one for one in acting if _changes(case, one) is None]
+    return len(acting) > len(unseen) and (not unseen or (len(new) > 1 and set(unseen) <= set(new)))
+
+
+def _replayed(case: Case, fixes: Fixes, memory: dict[Fixes, float | None]) -> float | None:
+    """Ms of the step with these fixes; those of which nothing is known change nothing."""
+    if fixes not in memory:
+        model = case.model
+        changes = [change for one in fixes for change in _changes(case, one) or ()]
+        memory[fixes] = None if model is None else _step_ms(model, changes)
+    return memory[fixes]
+
+
+def _step_ms(model: Replayable, changes: list[Any]) -> float | None:
+    """None where a window cannot be replayed so: trials tell then."""
+    try:
+        return float(model.replay(*changes).step_ms)
+    except Exception:
+        return None
+
+
+def _changes(case: Case, fix: str) -> list[Any] | None:
+    name, _, value = fix.partition("=")
+    return change_for(name, value or None, case) if case.model is not None else None

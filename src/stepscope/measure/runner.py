@@ -1,0 +1,203 @@
+"""Runs trials: each in a process and a scratch copy of its own, its record read from its folder."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from stepscope.fixes.registry import fix_variables, parse_fixes
+from stepscope.launch.child import Outcome
+from stepscope.launch.observed_run import RunRequest
+from stepscope.launch.program import Program
+from stepscope.measure.isolation import (
+    CACHES_FOLDER,
+    Isolation,
+    check_denied,
+    check_writes,
+    isolated,
+    make_temporary,
+)
+from stepscope.measure.scratch_copy import (
+    Scratch,
+    make_scratch,
+    path_in_scratch,
+    remove_scratch,
+    renew_scratch,
+)
+from stepscope.measure.source_diff import apply_diff
+from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial_folder import OUTPUT_FILE, last_output_line, read_trial, tidy_folder
+from stepscope.measure.trial_host import TrialHost
+from stepscope.measure.trial_status import limit_s, wall_seconds
+from stepscope.probe.guard import native
+from stepscope.record.errors import BrokenRun, UsageError
+from stepscope.record.probe_options import ProbeOptions
+from stepscope.store.json_lines import read_facts
+
+TRIALS, SCRATCH = "trials", "scratch"
+_WINDOW, _STACKS = 6, 2  # steps
+_HARMLESS = (
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "HF_", "TRANSFORMERS_", "TOKENIZERS_", "WANDB_", "PL_", "LIGHTNING_",
+)  # fmt: skip
+"""How variables begin that are not read when torch is imported."""
+
+
+class TrialRunner:
+    """A `Run`. `done` is how many trials the journal of this tune holds already.
+
+    `baseline` is to be set once there is one: it says how long other trials may take.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        folder: Path,
+        cwd: Path,
+        place: TrialHost,
+        allow_writes: bool = False,
+        done: int = 0,
+    ) -> None:
+        self.baseline: Trial | None = None
+        self.forking = True
+        """Whether trials may be started by a process that has imported torch."""
+        self._program = program
+        self._folder = folder.absolute()
+        self._cwd = cwd.resolve()
+        self._place = place
+        self._allow_writes = allow_writes
+        self._number = done
+        self._kept: Scratch | None = None
+        self._tmp: Path | None = None
+        self._warm: bool | None = None
+        """Whether the program can be started so; None: not known."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def __call__(self, ask: TrialRequest) -> Trial:
+        """Run a trial. Raises UsageError for what ends the whole tune, KeyboardInterrupt when
+        this process is told to end."""
+        self._number += 1
+        folder = self.folder_of(self._number)
+        try:
+            alone = not self.forking or ask.window or self._compiles()
+            warm = not alone and self._may_be_warm()
+            trial = self._trial(ask, folder, warm)
+            if warm and self._warm is None and not trial.ok:
+                trial = self._trial(ask, folder, warm=False)
+                self._warm = False if trial.ok else None
+            elif warm:
+                self._warm = True
+            return trial
+        except OSError as problem:
+            where = f" {problem.filename}" if problem.filename else ""
+            raise UsageError(f"no further trials: {problem.strerror}{where}") from None
+
+    def _compiles(self) -> bool:
+        """A program that compiles may set up the compiler before it imports it."""
+        return self.baseline is not None and self.baseline.compile_s is not None
+
+    def _may_be_warm(self) -> bool:
+        """Once a trial that started by itself has told what the program does before it imports
+        torch: an environment it has changed by then may be meant for that."""
+        if self._warm is not None:
+            return self._warm
+        facts = read_facts(self.folder_of(1) / "facts.jsonl")
+        changed = {name for fact in facts["environ"] for name in fact["changed_before_torch"]}
+        script = self._program.module or self._program.target.endswith(".py")
+        harmless = all(name.startswith(_HARMLESS) for name in changed)
+        return self._number > 1 and bool(facts["process"]) and script and harmless
+
+    def _trial(self, ask: TrialRequest, folder: Path, warm: bool) -> Trial:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        scratch = self._scratch()
+        if ask.patched is not None:
+            try:
+                apply_diff(scratch.folder, ask.patched)
+            except UsageError as problem:
+                return Trial(ask, self._number, "failed", str(problem))
+        self._tmp = self._tmp or make_temporary()
+        refuse = not self._allow_writes
+        with isolated(self._folder, folder, self._tmp, scratch, refuse) as around:
+            outcome = self._run(ask, folder, scratch, around, warm)
+        if outcome.told is not None:
+            raise KeyboardInterrupt
+        if refuse:
+            # Under Landlock no trial can have changed them: then it was somebody else.
+            changed = [] if native.landlock_available() else scratch.changed()
+            check_writes(read_facts(folder / "facts.jsonl"), changed, self._cwd)
+            if outcome.exit_code != 0:
+                check_denied(last_output_line(folder), scratch.folder)
+        tidy_folder(folder, scratch.folder, scratch.original)
+        try:
+            return read_trial(ask, self._number, folder, outcome)
+        except BrokenRun as problem:
+            return Trial(ask, self._number, "failed", str(problem), seconds=wall_seconds(outcome))
+
+    def folder_of(self, number: int) -> Path:
+        """The run folder of a trial."""
+        return self._folder / TRIALS / f"{number:04d}"
+
+    def clear(self) -> None:
+        """Take away what only further trials would need: compiled code, the copy, who starts
+        them."""
+        self._place.close()
+        if self._tmp is not None:
+            shutil.rmtree(self._tmp, ignore_errors=True)
+            self._tmp = None
+        shutil.rmtree(self._folder / CACHES_FOLDER, ignore_errors=True)
+        if self._kept is not None:
+            remove_scratch(self._kept)
+            self._kept = None
+
+    def _scratch(self) -> Scratch:
+        """The copy as it was first made, at the same place for all trials: caches are keyed by
+        paths, and sources that change meanwhile would part the trials."""
+        if self._kept is None:
+            place = self._folder / SCRATCH
+            remove_scratch(Scratch(place, place, self._cwd, ()))  # what a killed tune has left
+            self._kept = make_scratch(self._cwd, place, leave_out=(self._folder,))
+        else:
+            self._kept = renew_scratch(self._kept)
+        return self._kept
+
+    def _run(
+        self, ask: TrialRequest, folder: Path, scratch: Scratch, around: Isolation, warm: bool
+    ) -> Outcome:
+        given = self._program
+        program = replace(
+            given,
+            target=given.target if given.module else path_in_scratch(given.target, scratch),
+            arguments=tuple(path_in_scratch(argument, scratch) for argument in given.arguments),
+        )
+        request = RunRequest(
+            program,
+            timeout_s=limit_s(ask, self.baseline),
+            variables={
+                **around.variables,
+                **self._place.variables,
+                **fix_variables(parse_fixes(ask.fixes)),
+            },
+            cwd=scratch.folder,
+            output=folder / OUTPUT_FILE,
+            warm=warm,
+        )
+        options = ProbeOptions(
+            folder=str(folder),
+            launched_ns=0,
+            steps=ask.steps,
+            window=_WINDOW if ask.window else 0,
+            stacks=_STACKS if ask.window else 0,
+            fixes=ask.fixes,
+            seed=ask.seed,
+            perturb=ask.perturb,
+            proof=ask.proof,
+            held=ask.held,
+            guard=around.guard,
+        )
+        return self._place.observe(request, options)

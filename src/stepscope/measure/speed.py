@@ -1,0 +1,219 @@
+"""The speed of a trial: steady wall time over steps.
+
+Workers deliver in bursts, start with full buffers and restart with every epoch; compilation and
+warm-up fall on the first steps only. So means are taken over whole worker cycles or whole
+epochs, after the first buffers are drained, and the cost of starting an epoch is spread over its
+steps.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.analyze.run.steps import Rows, Steps
+from stepscope.record.row_log import RowKind
+from stepscope.stats.series import Floats, cycle_length, warmup_length
+
+_PREFETCH = 2  # batches a worker makes ahead where the program does not say
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderTiming:
+    """In steps; all 0 where no worker feeds them."""
+
+    cycle: int = 0
+    """After so many each worker has delivered once."""
+    buffer: int = 0
+    """So many are fed by what workers keep ready."""
+    epoch: int = 0
+    """So many make an epoch, as the loader's sizes say; 0: not known."""
+    start_ms: float = 0.0
+    """What the start of an epoch took, where it was looked at."""
+
+
+def read_loader_timing(
+    rows: Rows, facts: Mapping[str, Sequence[Mapping[str, Any]]], steps: int
+) -> LoaderTiming:
+    """How the loader with the largest buffers feeds the steps; those of evaluations do not."""
+    if not steps:
+        return LoaderTiming()
+    rows = rows[rows["end_ns"] > 0]
+    feeding = _feeding(rows)
+    loaders = [fact for fact in facts.get("loader", ()) if fact["id"] in feeding]
+    if not loaders:
+        return LoaderTiming()
+    per_step = _batches_per_step(rows, steps)
+    largest = max(loaders, key=_kept_ready)
+    return LoaderTiming(
+        cycle=ceil(largest["num_workers"] / per_step),
+        buffer=ceil(_kept_ready(largest) / per_step),
+        epoch=_epoch(largest, per_step),
+    )
+
+
+def buffered_steps(workers: int, prefetch: int | None, batches_per_step: float = 1.0) -> int:
+    """How many steps are fed by what so many workers keep ready."""
+    return ceil(workers * (prefetch or _PREFETCH) / max(batches_per_step, 1e-9))
+
+
+def _kept_ready(loader: Mapping[str, Any]) -> int:
+    workers = int(loader["num_workers"] or 0)
+    return workers * int(loader["prefetch_factor"] or _PREFETCH)
+
+
+def _epoch(loader: Mapping[str, Any], per_step: float) -> int:
+    samples, size = loader.get("samples"), loader.get("batch_size")
+    if not samples or not size:
+        return 0
+    batches = samples // size if loader.get("drop_last") else ceil(samples / size)
+    return max(1, round(batches / per_step)) if batches else 0
+
+
+def _feeding(rows: Rows) -> set[int]:
+    """The loaders whose iterators are followed by something else than an evaluation."""
+    kind = rows["kind"].astype(int)
+    following = np.append(kind[1:], RowKind.END)
+    chosen = (kind == RowKind.EPOCH) & ~np.isin(following, (RowKind.EVAL, RowKind.END))
+    if not chosen.any():  # an inference program's calls all look like evaluations
+        chosen = kind == RowKind.EPOCH
+    return {int(who) for who in rows["who"][chosen]}
+
+
+def _batches_per_step(rows: Rows, steps: int) -> float:
+    training = rows["kind"].astype(int) != RowKind.EVAL
+    if not rows["batches"][training].any():
+        training = np.ones(len(rows), bool)
+    return max(1.0, float(rows["batches"][training].sum()) / steps)
+
+
+Places = npt.NDArray[np.intp]
+
+FEWEST_STEADY = 8
+"""Steady steps without which nothing is said of speed."""
+_ROUNDS = 2  # of full buffers: a loader half as fast as the rest drains them in so many
+FEWEST, MOST = 24, 400
+_EPOCHS = 3  # the first is left out, and two more show what their starts take
+_SLIGHT = 0.005  # of an epoch: starts that take less need not be seen
+_LEAST_PACE = 0.1  # of a step's time, however much of it is waiting
+_DEAR = 4.5  # times the seconds wanted, for an epoch's start to be waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """`step_ms` are the steady steps, from the step of index `first` on; their mean is the speed.
+
+    Fewer than LEAST of them say nothing. `samples_per_step` is None where nothing counts samples.
+    """
+
+    step_ms: tuple[float, ...]
+    samples_per_step: float | None
+    first: int
+
+
+def steady_speed(steps: Steps, feed: LoaderTiming) -> Speed:
+    """The steady steps of a run."""
+    if not len(steps):
+        return Speed((), None, 0)
+    times = steps.done() / 1e6
+    usual = ~steps.in_window
+    settled = warmup_length(times[usual])
+    first = max(settled, _compiled(steps) + _ROUNDS * feed.buffer)
+    starts = np.flatnonzero(steps.epoch_start > 0)
+    starts = starts[starts > 0]
+    epochs = _whole_epochs(starts, settled, len(times) - first)
+    if epochs is not None and usual.all():
+        first, end = epochs
+        series = times[first:end] + _spread(steps, starts, end)[first:end]
+        samples = steps.samples[first:end]
+    else:
+        chosen = np.flatnonzero(usual & (np.arange(len(times)) >= first))
+        chosen = chosen[: _whole_cycles(times[chosen], feed)]
+        series = times[chosen] + _per_step(steps, starts)
+        samples = steps.samples[chosen]
+    mean = float(samples.mean()) if samples.size and samples.any() else None
+    return Speed(tuple(float(ms) for ms in series), mean, first)
+
+
+def _compiled(steps: Steps) -> int:
+    """How many steps it took until nothing more was compiled, where that settled in time."""
+    compiling = np.flatnonzero(steps.compiling[: len(steps) // 2] > 0)
+    return int(compiling[-1]) + 1 if compiling.size else 0
+
+
+def _whole_epochs(starts: Places, settled: int, left: int) -> tuple[int, int] | None:
+    """From the first start of an epoch to the last one; None where they span too little.
+
+    Their workers' first buffers are part of them, since every epoch has them. `left` is how many
+    steps there would be otherwise.
+    """
+    later = starts[starts >= settled]
+    if len(later) < 2:
+        return None
+    first, end = int(later[0]), int(later[-1])
+    return (first, end) if end - first >= max(FEWEST_STEADY, left / 2) else None
+
+
+def _spread(steps: Steps, starts: Places, end: int) -> Floats:
+    """What each epoch's start takes, spread over its steps: ms of every step up to `end`. A start
+    is no unsteady step."""
+    found = np.zeros(len(steps))
+    for begin, after in pairwise([*starts[starts < end], end]):
+        found[begin:after] = steps.epoch_start[begin] / 1e6 / (after - begin)
+    return found
+
+
+def _per_step(steps: Steps, starts: Places) -> float:
+    """What the starts of epochs take, spread over the steps of an epoch; ms."""
+    if not len(starts):
+        return 0.0
+    lengths = [end - begin for begin, end in pairwise([0, *starts])]
+    each = float(steps.epoch_start[starts].mean()) / 1e6
+    return each / float(np.median(lengths))
+
+
+def _whole_cycles(series: Floats, feed: LoaderTiming) -> int:
+    """How many of these steps make whole rounds of workers."""
+    period = cycle_length(series)
+    if period == 1:
+        period = max(1, feed.cycle)
+    whole = len(series) // period * period
+    return whole if whole >= min(FEWEST_STEADY, len(series)) else len(series)
+
+
+def trial_steps(
+    scouted: Speed,
+    feed: LoaderTiming,
+    made: int | None = None,
+    buffer: int = 0,
+    waiting: float = 0.0,
+    target_s: float = 2.0,
+) -> int:
+    """How many steps a trial should make, from a first look at the program.
+
+    Enough for `target_s` seconds at its pace, for four rounds of full buffers (`buffer`: of the
+    largest number of workers to be tried, in steps), and for the starts of epochs where those are
+    short and starts take time, as of workers. `waiting`: the share of a step in which it waits for
+    data, which workers make ready. `made`: how many the program makes by itself, where it ended
+    before it was told to.
+    """
+    wanted = [FEWEST, 2 * _ROUNDS * max(feed.buffer, buffer)]
+    if scouted.step_ms:
+        each_s = float(np.mean(scouted.step_ms)) / 1e3
+        wanted.append(scouted.first + round(target_s / each_s))
+        dear = feed.start_ms > _SLIGHT * feed.epoch * each_s * 1e3
+        if buffer or feed.buffer or dear:
+            pace_s = each_s * max(1 - waiting, _LEAST_PACE)
+            wanted.append(_to_epoch_starts(feed.epoch, _DEAR * target_s / pace_s))
+    most = MOST if made is None else min(MOST, made)
+    return min(most, max(wanted))
+
+
+def _to_epoch_starts(epoch: int, affordable: float) -> int:
+    """Steps until whole epochs have passed, or at least one has begun anew; 0 where too many."""
+    choices = (_EPOCHS * epoch + 1, epoch + FEWEST_STEADY + 1) if epoch else ()
+    return next((steps for steps in choices if steps <= min(MOST, affordable)), 0)

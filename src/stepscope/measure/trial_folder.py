@@ -1,0 +1,182 @@
+"""The run folder of a trial once it has ended: paths mapped back to the user's own, output trimmed,
+and everything read into the trial's record.
+"""
+
+import gzip
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepscope.analyze.run.steps import Rows, Steps, assemble_steps
+from stepscope.analyze.run.summary import summarize
+from stepscope.launch.child import Outcome
+from stepscope.measure.speed import (
+    FEWEST_STEADY,
+    LoaderTiming,
+    Speed,
+    read_loader_timing,
+    steady_speed,
+)
+from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial_status import classify_trial, wall_seconds
+from stepscope.record.row_log import RowKind
+from stepscope.stats.stability import why_unstable
+from stepscope.store.json_lines import read_facts
+from stepscope.store.table import read_table
+
+OUTPUT_FILE = "output.txt"
+_TAIL = 1 << 20
+_LONGEST = 300
+_TEXTS = ("facts.jsonl", "sources.json")
+_TRACES = "*.pt.trace.json.gz"
+
+
+def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
+    """Name files as the user knows them, not as they were in the scratch copy; cut the output."""
+    for name in _TEXTS:
+        path = folder / name
+        if path.is_file():
+            path.write_bytes(_renamed(path.read_bytes(), scratch, original))
+    for path in folder.glob(_TRACES):
+        with gzip.open(path, "rb") as file:
+            content = file.read()
+        renamed = _renamed(content, scratch, original)
+        if renamed != content:
+            path.write_bytes(gzip.compress(renamed, compresslevel=5))
+    _cut(folder / OUTPUT_FILE)
+
+
+def last_output_line(folder: Path) -> str:
+    """The last thing the program said."""
+    try:
+        content = (folder / OUTPUT_FILE).read_bytes()[-8192:]
+    except OSError:
+        return ""
+    spoken = [line.strip() for line in content.decode(errors="replace").split("\n") if line.strip()]
+    return spoken[-1][:_LONGEST] if spoken else ""
+
+
+def _renamed(content: bytes, scratch: Path, original: Path) -> bytes:
+    for written in (str, _as_json):
+        content = content.replace(
+            os.fsencode(written(scratch) + "/"), os.fsencode(written(original) + "/")
+        )
+    return content
+
+
+def _as_json(path: Path) -> str:
+    return json.dumps(str(path))[1:-1]
+
+
+def _cut(path: Path) -> None:
+    """Keep the end of what the program said."""
+    try:
+        if path.stat().st_size > _TAIL:
+            with open(path, "rb") as file:
+                file.seek(-_TAIL, os.SEEK_END)
+                tail = file.read()
+            path.write_bytes(tail)
+    except OSError:
+        pass
+
+
+def training_events(rows: Rows, steps: Steps) -> dict[str, list[int]]:
+    """Steps count from 1. `epochs`, `evaluations` and `saves`: the steps after which one came,
+    among those that another step followed; `short_batches`: steps with fewer samples than usual.
+    """
+    rows = rows[rows["end_ns"] > 0] if rows.size else rows
+    if not len(steps) or not rows.size:
+        return {"epochs": [], "evaluations": [], "saves": [], "short_batches": []}
+    kind = rows["kind"].astype(int)
+    after = np.searchsorted(steps.end, rows["end_ns"], side="left")
+    after += np.isin(rows["end_ns"], steps.end)  # the row that ends a step is part of it
+    evaluating = (kind == RowKind.EVAL) & (steps.what == "training")
+    validating = (kind == RowKind.EPOCH) & np.append(evaluating[1:], False)
+    count = len(steps)
+    return {
+        "epochs": _between(after[(kind == RowKind.EPOCH) & ~validating], count),
+        "evaluations": _between(after[evaluating], count),
+        "saves": _between(after[(kind == RowKind.SAVE) | (rows["save_ns"] > 0)], count),
+        "short_batches": _short(steps),
+    }
+
+
+def _between(after: Any, count: int) -> list[int]:
+    return [int(step) for step in np.unique(after) if 0 < step < count]
+
+
+def _short(steps: Steps) -> list[int]:
+    usual = float(np.median(steps.samples))
+    return [
+        int(place) + 1 for place in np.flatnonzero((steps.samples > 0) & (steps.samples < usual))
+    ]
+
+
+OUTPUTS_FILE = "outputs.npz"
+Facts = Mapping[str, Sequence[Mapping[str, Any]]]
+
+
+def read_trial(ask: TrialRequest, number: int, folder: Path, outcome: Outcome) -> Trial:
+    """The record of a trial that has ended. Raises BrokenRun where its folder cannot be read."""
+    document = summarize(folder)
+    steps, rows, facts = read_steps(folder, outcome.started_ns)
+    measured = steady_speed(steps, read_loader_timing(rows, facts, len(steps)))
+    status, why, blame = classify_trial(
+        ask, outcome, document, len(measured.step_ms), last_output_line(folder)
+    )
+    gpu = document["gpu"] or {}
+    return Trial(
+        ask=ask,
+        number=number,
+        status=status,
+        why=why,
+        blame=blame,
+        step_ms=measured.step_ms if len(measured.step_ms) >= FEWEST_STEADY or ask.window else (),
+        samples_per_step=measured.samples_per_step,
+        steps=len(steps),
+        seconds=wall_seconds(outcome),
+        compile_s=steps.account.get("compile", 0.0) / 1e9 or None,
+        peak_memory_bytes=document["memory"]["peak_bytes"],
+        gpu_busy=gpu.get("busy_fraction"),
+        energy_j_per_step=gpu.get("energy_j_per_step"),
+        fixes=tuple(document["fixes"]),
+        losses=tuple(document["losses"]),
+        proof=_proof(rows, steps, facts, folder) if ask.proof else {},
+        what=steps.what,
+        notes=_notes(gpu, measured),
+    )
+
+
+def read_steps(folder: Path, started_ns: float) -> tuple[Steps, Rows, Facts]:
+    """The steps of a run, the rows they are made of, and its facts."""
+    rows = read_table(folder / "rows.npy")
+    return assemble_steps(rows, started_ns), rows, read_facts(folder / "facts.jsonl")
+
+
+def read_speed(folder: Path, started_ns: float) -> tuple[Speed, LoaderTiming]:
+    """What `steps_needed` wants to know of a first look at the program."""
+    steps, rows, facts = read_steps(folder, started_ns)
+    feed = read_loader_timing(rows, facts, len(steps))
+    start_ms = float(steps.epoch_start.max(initial=0.0)) / 1e6
+    return steady_speed(steps, feed), replace(feed, start_ms=start_ms)
+
+
+def _proof(rows: Rows, steps: Steps, facts: Facts, folder: Path) -> dict[str, Any]:
+    kept = dict(facts["proof"][-1]) if facts["proof"] else {}
+    outputs = {"outputs": OUTPUTS_FILE} if (folder / OUTPUTS_FILE).is_file() else {}
+    return {**kept, **training_events(rows, steps), **outputs}
+
+
+def _notes(gpu: Mapping[str, Any], measured: Speed) -> tuple[str, ...]:
+    """What makes the trial less to be relied on."""
+    notes = [f"clocks held down by {reason}" for reason in gpu.get("throttled_by") or ()]
+    if gpu.get("other_processes"):
+        notes.append("other processes on the GPU")
+    if why := why_unstable(measured.step_ms):
+        notes.append(why)
+    return tuple(notes)

@@ -1,0 +1,94 @@
+"""Where trials run."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from stepscope.launch.child import Outcome
+from stepscope.launch.fork_server import FORK_SERVER_AVAILABLE, ForkServer
+from stepscope.launch.observed_run import RunRequest, observe_program
+from stepscope.record.errors import UsageError
+from stepscope.record.probe_options import ProbeOptions
+
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+
+class TrialHost(Protocol):
+    """Runs one trial at a time to its end: this machine, or what hands trials to another."""
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """What programs there are to have in their environment, so that they see its device."""
+
+    def observe(self, request: RunRequest, options: ProbeOptions) -> Outcome:
+        """Run a program into the folder that `options` names, which is there when this returns."""
+
+    def close(self) -> None:
+        """No further trials for now: end what was only there to start them."""
+
+
+class LocalHost:
+    """This machine: one device of it, or what the program chooses."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self.variables = variables
+        self._nursery: ForkServer | None = None
+
+    def observe(self, request: RunRequest, options: ProbeOptions) -> Outcome:
+        return observe_program(request, options, self._warm(request) if request.warm else None)
+
+    def close(self) -> None:
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
+
+    def _warm(self, request: RunRequest) -> ForkServer | None:
+        """What starts programs in this environment; None where they are to start by themselves."""
+        environ = {**os.environ, **request.variables}
+        if self._nursery is None and FORK_SERVER_AVAILABLE:
+            self._nursery = ForkServer(environ, request.cwd or Path.cwd())
+        nursery = self._nursery
+        fits = nursery is not None and nursery.ready and nursery.environ == environ
+        return nursery if fits else None
+
+
+def host_named(text: str | None, environ: Mapping[str, str] | None = None) -> TrialHost:
+    """What `--on` names: "cpu", "cuda" or "cuda:1"; None leaves the choice to the program.
+
+    Trials of one tune are compared with each other, so all of them run on the one device named.
+    Raises UsageError for what is not there.
+    """
+    environ = os.environ if environ is None else environ
+    if text is None:
+        return LocalHost({})
+    if text == "cpu":
+        return LocalHost({_VISIBLE: ""})
+    gpus = _visible(environ)
+    kind, _, number = text.partition(":")
+    if kind == "cuda" and (number or "0").isdecimal() and text != "cuda:":
+        if int(number or 0) < len(gpus):
+            return LocalHost({_VISIBLE: gpus[int(number or 0)]})
+    elif kind == "cuda" and "," in number:
+        raise UsageError(f"--on {text}: trials run one after another on one device: {_there(gpus)}")
+    raise UsageError(f"--on {text}: there is {_there(gpus)}")
+
+
+def _visible(environ: Mapping[str, str]) -> list[str]:
+    """GPUs in the order in which programs count them, as CUDA_VISIBLE_DEVICES names them."""
+    from stepscope.hardware.gpus import first_visible_gpu, open_gpus
+
+    uuids = [gpu.uuid() for gpu in open_gpus()]
+    listed = environ.get(_VISIBLE)
+    if listed is None:
+        return [str(index) for index in range(len(uuids))]
+    found: list[str] = []
+    for name in (part.strip() for part in listed.split(",")):
+        if first_visible_gpu({_VISIBLE: name}, uuids) is None:
+            break  # CUDA passes over all that follow one that is not there
+        found.append(name)
+    return found
+
+
+def _there(gpus: list[str]) -> str:
+    return ", ".join(["cpu", *(f"cuda:{index}" for index in range(len(gpus)))])

@@ -1,0 +1,288 @@
+"""The trials made so far, by their set of fixes: what they cost and how they compare, and how more
+are made within the budget.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
+
+from stepscope.measure.trial import RunTrial, Trial, TrialRequest
+from stepscope.record.errors import UsageError
+from stepscope.stats.intervals import Processes
+from stepscope.stats.verdict import (
+    MIN_DIFFERENCE,
+    Comparison,
+    Verdict,
+    compare_processes,
+    noise_floor,
+    process_spread,
+)
+
+Trials = Sequence[Trial]
+SLOWER_AT_MOST: Final = 0.95
+"""Of the speed: what a smaller peak of memory may cost."""
+
+
+def compare_trials(
+    base: Trials, other: Trials, objective: str, floor: float | None
+) -> Comparison | None:
+    """`other` against `base`, all of them ok; `floor` is `floor_of` them.
+
+    None where a trial does not have what the objective looks at.
+    """
+    ours, theirs = trial_costs(base, other, objective)
+    if not ours or not theirs:
+        return None
+    return (
+        _extremes(ours, theirs) if objective == "memory" else compare_processes(ours, theirs, floor)
+    )
+
+
+def trial_costs(base: Trials, other: Trials, objective: str) -> tuple[Processes, Processes]:
+    """The numbers of each process: ms, joules, or bytes at the peak. Empty where not known.
+
+    Times and energy are those of a sample where all trials know their samples, else of a step.
+    """
+    by_sample = all(trial.samples_per_step for trial in (*base, *other))
+    ours, theirs = (
+        [series for trial in side if (series := _series(trial, objective, by_sample))]
+        for side in (base, other)
+    )
+    return ours, theirs
+
+
+def trial_noise_floor(groups: Sequence[Trials], objective: str) -> float | None:
+    """The noise between processes, from groups of trials of one set of fixes each."""
+    return noise_floor(_each(groups, objective))
+
+
+def _trial_spread(groups: Sequence[Trials], objective: str) -> float | None:
+    """The standard deviation between processes, as a logarithm, from such groups."""
+    return process_spread(_each(groups, objective))
+
+
+def _each(groups: Sequence[Trials], objective: str) -> list[Processes]:
+    """The numbers of each group; none of memory, whose peaks repeat."""
+    return (
+        [] if objective == "memory" else [trial_costs(group, (), objective)[0] for group in groups]
+    )
+
+
+def speed_left(base: Trials, other: Trials) -> float | None:
+    """The share of the speed that is left, where that is too little; None where it is not."""
+    found = compare_trials(base, other, "throughput", None)
+    return found.ratio if found is not None and found.ratio < SLOWER_AT_MOST else None
+
+
+def _series(trial: Trial, objective: str, by_sample: bool) -> list[float]:
+    per = (trial.samples_per_step or 1.0) if by_sample else 1.0
+    if objective == "throughput":
+        return [ms / per for ms in trial.step_ms]
+    if objective == "energy":
+        return [trial.energy_j_per_step / per] if trial.energy_j_per_step else []
+    return [trial.peak_memory_bytes] if trial.peak_memory_bytes else []
+
+
+def _extremes(ours: Processes, theirs: Processes) -> Comparison:
+    """Peaks of memory hardly vary: all that were seen are the interval."""
+    a, b = ([series[0] for series in side] for side in (ours, theirs))
+    low, high = min(a) / max(b), max(a) / min(b)
+    ratio = (sum(a) / len(a)) / (sum(b) / len(b))
+    same = low >= 1 / (1 + MIN_DIFFERENCE) and high <= 1 + MIN_DIFFERENCE
+    verdict = (
+        Verdict.FASTER
+        if low > 1 + MIN_DIFFERENCE
+        else Verdict.SLOWER
+        if high < 1 / (1 + MIN_DIFFERENCE)
+        else Verdict.SAME
+        if same
+        else Verdict.UNCLEAR
+    )
+    return Comparison(ratio, low, high, MIN_DIFFERENCE, verdict)
+
+
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smh])")
+STOPPED_BY_BUDGET: Final = "budget"
+STOPPED_BY_USER: Final = "interrupted"
+"""Why a search ended before it was done."""
+
+
+class BudgetSpent(Exception):  # noqa: N818
+    """What is left of the budget does not hold another trial."""
+
+
+def parse_budget(text: str) -> float:
+    """Seconds of "90s", "10m", "1h", "1h30m"; a number alone is seconds. Raises UsageError."""
+    words = text.strip().lower()
+    if re.fullmatch(r"\d+(\.\d+)?", words):
+        words += "s"
+    parts = _PART.findall(words)
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
+    if not parts or "".join(map("".join, parts)) != words or seconds <= 0:
+        raise UsageError(f"--budget {text}: use a time such as 90s, 10m or 1h30m")
+    return seconds
+
+
+class Budget:
+    """Counts the trials that pass through it by their own seconds; no clock is looked at, so that
+    the same records lead to the same decisions."""
+
+    def __init__(self, run: RunTrial, seconds: float) -> None:
+        self._run = run
+        self.seconds = seconds
+        self.spent = 0.0
+        self.asked = 0
+        """Trials so far, those of proofs that pass through it included."""
+
+    def __call__(self, ask: TrialRequest) -> Trial:
+        trial = self._run(ask)
+        self.asked += 1
+        self.spent += trial.seconds
+        return trial
+
+    @property
+    def left(self) -> float:
+        """Seconds; less than 0 where the last trial took longer than thought."""
+        return self.seconds - self.spent
+
+    def want(self, seconds: float, reserve: float = 0.0) -> None:
+        """Raises BudgetSpent where a trial of so many seconds would go into the reserve."""
+        if seconds + reserve > self.left:
+            raise BudgetSpent
+
+
+def _longest_seconds(trials: Sequence[Trial]) -> float:
+    """What one more of these takes: the longest so far, 0 of none."""
+    return max((trial.seconds for trial in trials), default=0.0)
+
+
+Fixes = tuple[str, ...]
+RECOMPILE_SHARE: Final = 0.25  # of what compiling takes: later processes find most of it in a cache
+_LEAST_PACE: Final = 0.3  # a mode may have been in the cache already, which another is not
+_SPARED: Final = 0.15  # of what there is to search with, for one small question
+CONFIRM_PAIRS: Final = 3
+FEWEST_CONFIRM_PAIRS: Final = 2
+"""Processes of the baseline and of the ladder that the end needs, and with which it makes do."""
+
+
+class TrialPool:
+    """The bench a search works at. `extra_s` says how much longer a trial takes with a fix."""
+
+    def __init__(
+        self,
+        budget: Budget,
+        ask: TrialRequest,
+        objective: str = "throughput",
+        reserve_s: float = 0.0,
+        extra_s: Callable[[str], float] = lambda fix: 0.0,
+        steps_of: Callable[[Fixes], int] | None = None,
+    ) -> None:
+        self.budget = budget
+        self.objective = objective
+        self.best: Fixes = ()
+        """What is kept back holds for a confirmation of these."""
+        self.ask = ask
+        """Every trial is one, with fixes, and has as many steps or more."""
+        self.steps_of = steps_of or (lambda fixes: ask.steps)
+        """How many a trial of these has."""
+        self.begun_s = 0.0
+        """What was spent when there was nothing to find yet: on a look, and on the baseline."""
+        self._reserve_s = reserve_s
+        self._extra_s = extra_s
+        self._made: dict[frozenset[str], list[Trial]] = {}
+
+    def trials(self, fixes: Fixes) -> Sequence[Trial]:
+        """Those with exactly these fixes that were ok, oldest first."""
+        return self._made.get(frozenset(fixes), [])
+
+    def more(self, fixes: Fixes) -> Trial:
+        """One more trial, kept if it is ok. Raises BudgetSpent before it is made."""
+        self.budget.want(self.cost_s(fixes), self.reserve_s)
+        return self.fresh(fixes)
+
+    def fresh(self, fixes: Fixes) -> Trial:
+        """The same, from what was kept back."""
+        trial = self.budget(replace(self.ask, fixes=fixes, steps=self.steps_of(fixes)))
+        if trial.ok and trial.step_ms:
+            self._made.setdefault(frozenset(fixes), []).append(trial)
+        return trial
+
+    def cost_s(self, fixes: Fixes, count: int = 1) -> float:
+        """What so many more trials of these should take: each as the last one did. Of what compiles
+        the first takes longest."""
+        known, plain = self.trials(fixes), self._plain_s(fixes)
+        long = {one for one in fixes if self._extra_s(one) > 0}
+        if len(known) > 1 or (known and not long):
+            return count * known[-1].seconds
+        first = known[0].seconds if known else self._first_s(long, plain)
+        again = plain + RECOMPILE_SHARE * max(0.0, first - plain)
+        return count * again if known else first + (count - 1) * again
+
+    def _plain_s(self, fixes: Fixes) -> float:
+        """Without compiling: as the most of these that were tried and do not compile."""
+        tried = [
+            made
+            for fixes_made, made in self._made.items()
+            if fixes_made <= set(fixes) and not any(self._extra_s(one) > 0 for one in fixes_made)
+        ]
+        return _longest_seconds(max(tried, key=lambda made: len(made[0].ask.fixes), default=[]))
+
+    def _first_s(self, long: set[str], plain: float) -> float:
+        """As others with the same fixes that take long; else as without, and what is thought to
+        come on top, by how long others took here."""
+        alike = [trial for made in self._made.values() for trial in made]
+        alike = [trial for trial in alike if long and long <= set(trial.ask.fixes)]
+        return _longest_seconds(alike) or plain + self._pace() * sum(map(self._extra_s, long))
+
+    def _pace(self) -> float:
+        """How many times as long as thought compiling has taken here at the most, in the first of
+        a kind; 1 where nothing was compiled yet."""
+        taken = [
+            (made[0].seconds - self._plain_s(made[0].ask.fixes)) / thought
+            for made in self._made.values()
+            if (thought := sum(map(self._extra_s, made[0].ask.fixes)))
+        ]
+        return max(_LEAST_PACE, *taken) if taken else 1.0
+
+    def affords(self, fixes: Fixes, count: int) -> bool:
+        """Whether so many trials of these are within the budget."""
+        return self.cost_s(fixes, count) + self.reserve_s <= self.budget.left
+
+    def spares(self, seconds: float) -> bool:
+        """Whether the budget has many times as much."""
+        return seconds <= _SPARED * (self.budget.left - self.reserve_s)
+
+    @property
+    def reserve_s(self) -> float:
+        """For the confirmation, and for whatever else was asked to be kept back; half of what there
+        was to search with at most, or a small budget would try nothing, but enough to confirm."""
+        wanted = self._reserve_s + self.confirming_s(self.best)
+        half = (self.budget.seconds - self.begun_s) / 2
+        return min(wanted, max(half, self.confirming_s(self.best, FEWEST_CONFIRM_PAIRS)))
+
+    def confirming_s(self, fixes: Fixes, pairs: int = CONFIRM_PAIRS) -> float:
+        """What fresh trials of these and of the program as it is take at the end."""
+        return pairs * (self.cost_s(()) + self.cost_s(fixes))
+
+    def patching_s(self, fixes: Fixes, count: int) -> float:
+        """What so many trials of the program with these in its source take: the first compiles
+        anew."""
+        known = self.trials(fixes)
+        return _longest_seconds(known) + (count - 1) * known[-1].seconds if known else 0.0
+
+    def compare(self, base: Fixes, other: Fixes, since: int = 0) -> Comparison | None:
+        """All their trials so far, without the first `since` of the base; None where they lack
+        what the objective looks at."""
+        ours, theirs = self.trials(base)[since:], self.trials(other)
+        floor = trial_noise_floor([ours, theirs], self.objective) if since else self.floor()
+        return compare_trials(ours, theirs, self.objective, floor)
+
+    def floor(self) -> float | None:
+        """The noise between processes of one kind, over all kinds so far; None: not known."""
+        return trial_noise_floor([*self._made.values()], self.objective)
+
+    def spread(self) -> float | None:
+        """The same as a standard deviation, a logarithm."""
+        return _trial_spread([*self._made.values()], self.objective)

@@ -1,0 +1,240 @@
+"""The counters of one dataset's fetches in this process, and the facts that say what each slot
+means. Datasets that share innermost class and transform classes are one source.
+"""
+
+import os
+import weakref
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from stepscope.probe.dataclock.dataset import (
+    DatasetOrigin,
+    construction_lines,
+    definition_line,
+    is_user_file,
+    traceable_files,
+)
+from stepscope.record.row_log import CLOCK_COLUMNS
+from stepscope.store.json_lines import FactLog
+from stepscope.store.table import Table
+
+_WIDTH = len(CLOCK_COLUMNS)
+
+
+class SlotTable:
+    """A slot is given out as the place of its `total_ns` among the cells."""
+
+    def __init__(self, folder: Path) -> None:
+        self._table, self._pid = _new_table(folder)
+        self._facts = FactLog(folder / "facts.jsonl")
+        self.sums: list[float] = []  # of the fetch under way, laid out as the table's cells
+        self._told: list[dict[str, Any]] = []
+        self._by_key: dict[Any, int] = {}
+
+    def slot(self, key: Any, **meaning: Any) -> int:
+        """The slot of this key, told as a fact when it is new."""
+        at = self._by_key.get(key)
+        if at is None:
+            row = len(self._told)
+            if row >= self._table.rows:
+                self._table.grow()
+            self._told.append(meaning)
+            self.sums += [0] * _WIDTH
+            self._facts.write("clock", pid=self._pid, slot=row, **meaning)
+            at = self._by_key[key] = row * _WIDTH + 1
+        return at
+
+    def meaning(self, slot: int) -> dict[str, Any]:
+        """What was told of a slot."""
+        return self._told[slot // _WIDTH]
+
+    def retell(self, slot: int, **more: Any) -> None:
+        """More is known of a slot: the latest fact holds."""
+        meaning = self.meaning(slot)
+        meaning.update(more)
+        self._facts.write("clock", pid=self._pid, slot=slot // _WIDTH, **meaning)
+
+    def flush(self, slots: Iterable[int]) -> None:
+        """Store what these slots got in the fetch that is over."""
+        cells, sums = self._table.cells, self.sums
+        for at in slots:
+            if total := sums[at]:
+                cells[at] += total
+                sums[at] = 0
+            if count := sums[at - 1]:
+                cells[at - 1] += count
+                sums[at - 1] = 0
+
+    def mean_ns(self, slot: int) -> float:
+        """The slot's time per count so far, at least 1."""
+        cells = self._table.cells
+        return max(cells[slot], 1) / max(cells[slot - 1], 1)
+
+    def close(self) -> None:
+        """Cut the file to size."""
+        self._table.close(len(self._told))
+
+
+def _new_table(folder: Path) -> tuple[Table, int | str]:
+    """A table and the pid it is told under; pids come again, so a taken name gets a number."""
+    pid = os.getpid()
+    for nth in range(1000):
+        name = f"{pid}-{nth}" if nth else pid
+        try:
+            return Table(folder / f"clock-{name}.npy", CLOCK_COLUMNS, chunk_rows=512), name
+        except FileExistsError:
+            continue
+    raise FileExistsError(folder)
+
+
+_FIRST_UNTRACED = 1  # fetches before the first one followed line by line
+_MIN_GAP, _MAX_GAP = 16, 4096  # fetches from one followed to the next
+_TRACE_COST = 0.005  # of the fetch time, at most, for following lines
+_MAX_LINES = 1000
+
+
+class FetchSource:
+    """Where the time of a dataset's fetches is put."""
+
+    def __init__(
+        self, slots: SlotTable, found: DatasetOrigin, transforms: list[Any], fetcher: Any
+    ) -> None:
+        from torch.utils.data import get_worker_info
+
+        info = get_worker_info()
+        self._worker = None if info is None else int(info.id)
+        self.slots = slots
+        self._names = [type(t).__name__ for t in transforms]
+        self._about = {
+            "loader": found.dataset,
+            "loader_file": found.file,
+            "loader_line": found.line,
+            "transforms": self._names,
+            "worker": self._worker,
+        }
+        self._key = (found, *self._names)
+        collate = vars(fetcher).get("collate_fn")
+        name = getattr(collate, "__name__", None) or type(collate).__name__
+        file, line = definition_line(collate)
+        self._fetch = self._slot("fetch")
+        self._samples = self._slot("samples")
+        self._processor = self._slot("processor")
+        self.rest = self._slot("rest")
+        self.collate = self._slot("collate", name=name, file=file, line=line)
+        self._traced_fetch = self._slot("traced_fetch")
+        self.traced_rest = self._slot("traced_rest")
+        self.traced_collate = self._slot("traced_collate")
+        self.traced_transform = self._slot("traced_transform")
+        self._transforms = [self._transform(n, t) for n, t in enumerate(transforms)]
+        self._timed = [
+            self._fetch,
+            self._samples,
+            self._processor,
+            self.rest,
+            self.collate,
+            *self._transforms,
+        ]
+        self._traced = [
+            self._traced_fetch,
+            self.traced_rest,
+            self.traced_collate,
+            self.traced_transform,
+        ]
+        self._held: dict[int, Any] = {}
+        self.slot_of: dict[int, int] = {}  # by the identity of a transform that is alive
+        self._lines: dict[tuple[str, int, bool], int] = {}
+        self._unplaced = set(self._transforms)
+        self.files: frozenset[str] = frozenset()
+        self.untraced_left = _FIRST_UNTRACED
+        self._searched = False
+
+    def know(self, transforms: list[Any], fetcher: Any) -> None:
+        """Another fetcher of this source: its transforms are timed, its files followed."""
+        self.files |= traceable_files(fetcher)
+        for transform, slot in zip(transforms, self._transforms, strict=True):
+            key = id(transform)
+            if key not in self._held:
+                self._held[key] = self._hold(transform)
+            self.slot_of[key] = slot
+
+    def _hold(self, transform: Any) -> Any:
+        """As long as this is kept, the transform's identity stands for it or for nothing."""
+        key = id(transform)
+
+        def died(_: Any) -> None:
+            self.slot_of.pop(key, None)
+            self._held.pop(key, None)
+
+        try:
+            return weakref.ref(transform, died)
+        except TypeError:  # its class has slots: then it stays alive with us
+            return transform
+
+    def line_slot(self, file: str, line: int, in_collate: bool) -> int:
+        """The slot of a line; lines beyond the first thousand share what belongs to none."""
+        key = (file, line, in_collate)
+        slot = self._lines.get(key)
+        if slot is None:
+            if len(self._lines) >= _MAX_LINES:
+                return self.traced_collate if in_collate else self.traced_rest
+            part = "collate" if in_collate else "fetch"
+            slot = self._lines[key] = self._slot("line", (key,), file=file, line=line, part=part)
+            self._traced.append(slot)
+        return slot
+
+    def fetched(
+        self, elapsed_ns: int, samples: int | None, traced: bool, processor_ns: int
+    ) -> None:
+        """A fetch is over; one that raised before collating (`samples` None) is no batch.
+
+        For `processor_ns` of it a core worked; else it waited.
+        """
+        sums = self.slots.sums
+        whole = self._traced_fetch if traced else self._fetch
+        sums[whole] = elapsed_ns
+        if samples is not None:
+            sums[whole - 1] = 1
+            if not traced:
+                sums[self._samples - 1] = samples
+        if not traced:
+            sums[self._processor] = processor_ns
+        self.slots.flush(self._traced if traced else self._timed)
+        if traced:
+            mean_ns = self.slots.mean_ns(self._fetch)
+            gap = (elapsed_ns / mean_ns - 1) / _TRACE_COST
+            self.untraced_left = int(min(max(gap, _MIN_GAP), _MAX_GAP)) - 1
+
+    def place_transforms(self) -> None:
+        """Once per loader: find the lines that construct the transforms."""
+        if self._searched or self._worker:
+            return
+        self._searched = True
+        if self._names:
+            places = construction_lines(self._names, self.files)
+            for slot, place in zip(self._transforms, places, strict=True):
+                if place is not None:
+                    self._place(slot, *place, place="constructed")
+
+    def transform_called(self, transform: int, stack: list[int]) -> None:
+        """A transform was called: the user's line nearest to the fetch leads to it."""
+        if transform in self._unplaced:
+            for about in map(self.slots.meaning, stack):
+                if about["what"] == "line" and is_user_file(about["file"]):
+                    self._place(transform, about["file"], about["line"], place="called")
+                    break
+
+    def _place(self, slot: int, file: str, line: int, place: str) -> None:
+        self._unplaced.discard(slot)
+        self.slots.retell(slot, file=file, line=line, place=place)
+
+    def _transform(self, order: int, transform: Any) -> int:
+        file, line = definition_line(transform)
+        name = type(transform).__name__
+        return self._slot(
+            "transform", (order,), name=name, file=file, line=line, place="defined", order=order
+        )
+
+    def _slot(self, what: str, which: tuple[Any, ...] = (), **meaning: Any) -> int:
+        key = (self._key, what, *which)
+        return self.slots.slot(key, what=what, **meaning, **self._about)

@@ -1,0 +1,262 @@
+"""Watches a trial's writes through Python's audit events, before they happen. Inside the scratch
+copy links are replaced by copies first; a write elsewhere is noted with its source line and, if
+asked, ends the process: an exception could be caught.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import local
+from typing import Any
+
+from stepscope.probe.guard import native
+from stepscope.probe.guard.native import silence_trackers, watch_native_writers
+from stepscope.probe.guard.zone import WriteZone, import_from_scratch, resolve_in_scratch
+from stepscope.probe.patches import ImportWatch
+from stepscope.record.probe_options import WriteGuard
+from stepscope.store.json_lines import FactLog
+
+_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+@dataclass(frozen=True, slots=True)
+class _PathArgument:
+    """A path among an event's arguments."""
+
+    what: str
+    """What happens to it: "write", "delete", "rename", "create", "change"."""
+    place: int = 0
+    relative_to: int | None = None
+    """The argument with the descriptor of the folder it starts from."""
+    follow: bool = True
+    """Whether a link is followed. Folders that are removed must be real, so theirs are, too."""
+    needs: str = ""
+    """"there", "absent": nothing happens otherwise."""
+
+    def path(self, arguments: tuple[Any, ...]) -> Any:
+        """The path, from the working directory; None where there is none to look at."""
+        path = arguments[self.place]
+        if isinstance(path, int):
+            return None  # of a file opened before
+        folder = None if self.relative_to is None else arguments[self.relative_to]
+        if isinstance(folder, int) and folder >= 0:
+            return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
+        return path
+
+
+def _change(relative_to: int | None = None) -> tuple[_PathArgument, ...]:
+    return (_PathArgument("change", 0, relative_to, needs="there"),)
+
+
+_WRITE_EVENTS: dict[str, tuple[_PathArgument, ...]] = {
+    "os.chmod": _change(2),
+    "os.chown": _change(3),
+    "os.utime": _change(3),
+    "os.setxattr": _change(),
+    "os.removexattr": _change(),
+    "os.truncate": (_PathArgument("write", needs="there"),),
+    "os.mkdir": (_PathArgument("create", 0, 2, follow=False, needs="absent"),),
+    "os.remove": (_PathArgument("delete", 0, 1, follow=False, needs="there"),),
+    "os.rmdir": (_PathArgument("delete", 0, 1, needs="there"),),
+    "shutil.rmtree": (_PathArgument("delete", 0, 1, needs="there"),),
+    "os.rename": (
+        _PathArgument("rename", 0, 2, follow=False, needs="there"),
+        _PathArgument("write", 1, 3, follow=False),
+    ),
+    "os.link": (
+        _PathArgument("change", 0, 2, needs="there"),
+        _PathArgument("create", 1, 3, follow=False),
+    ),
+    "os.symlink": (_PathArgument("create", 1, 2, follow=False),),
+}
+
+
+_SMALL_BYTES = 256 << 20
+"""A linked database up to here is copied when it is opened."""
+
+
+def _sqlite_path(given: Any) -> str | None:
+    """The file behind an argument of sqlite3.connect; None where it is not written."""
+    path = os.fsdecode(given)
+    if path.startswith("file:"):
+        from urllib.parse import parse_qs, unquote, urlsplit
+
+        parts = urlsplit(path)
+        asked = parse_qs(parts.query)
+        if asked.get("mode", [""])[0] in ("ro", "memory") or "immutable" in asked:
+            return None
+        path = unquote(parts.path)
+    return None if path in ("", ":memory:") else path
+
+
+def _is_users_database(path: str, zone: WriteZone) -> bool:
+    """Whether a file that is there is not to be written: the user's, and large or elsewhere."""
+    try:
+        large = os.stat(path).st_size > _SMALL_BYTES
+    except OSError:
+        return False
+    return not zone.contains(zone.real(path)) and (
+        large or not zone.contains(os.path.abspath(path))
+    )
+
+
+WROTE_OUTSIDE = 97
+"""The exit code of a program stopped for it."""
+_MOST_NOTED = 1_000
+
+
+def install_guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
+    """Guard this process and its children from here on; `folder` is the run's."""
+    zone = WriteZone(guard.scratch, guard.original, (*guard.allowed, folder))
+    import_from_scratch(zone)
+    resolve_in_scratch(zone)
+    sealed = guard.refuse and native.restrict_writes(zone.folders)
+    watcher = _WriteWatcher(zone, Path(folder), guard.refuse, sealed)
+    os.register_at_fork(after_in_child=zone.forked)
+    watch_native_writers(watch, watcher.writes)
+    silence_trackers(watch, watcher.sends)
+    handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
+        event: partial(watcher.event, targets) for event, targets in _WRITE_EVENTS.items()
+    }
+    handlers["open"] = watcher.opens
+    handlers["os.chdir"] = watcher.enters
+    handlers["os.walk"] = handlers["os.fwalk"] = watcher.walks
+    handlers["pathlib.Path.rglob"] = watcher.walks_path
+    handlers["pathlib.Path.glob"] = watcher.globs
+    handlers["sqlite3.connect"] = watcher.connects
+
+    def hook(event: str, arguments: tuple[Any, ...], find: Any = handlers.get) -> None:
+        handler = find(event)
+        if handler is not None:
+            handler(arguments)
+
+    sys.addaudithook(hook)
+
+
+class _WriteWatcher:
+    """What is done about each kind of event. Its own faults never reach the program."""
+
+    def __init__(self, zone: WriteZone, folder: Path, refuse: bool, sealed: bool) -> None:
+        self._zone = zone
+        self._folder = folder
+        self._refuse = refuse
+        self._sealed = sealed
+        self._noted: set[str] = set()
+        self._pid = os.getpid()
+        self._own = local()
+        """Has `busy` set in a thread while it is the guard itself that writes."""
+
+    def opens(self, arguments: tuple[Any, ...]) -> None:
+        """A file is opened, by whatever function of Python's."""
+        path, _, flags = arguments
+        if isinstance(flags, int) and flags & _WRITE_FLAGS and not isinstance(path, int):
+            fresh = flags & os.O_CREAT and flags & os.O_EXCL
+            follow = not fresh and not flags & os.O_NOFOLLOW
+            self._quietly(
+                self._settle, _PathArgument("write"), path, follow, not flags & os.O_TRUNC
+            )
+
+    def event(self, targets: tuple[_PathArgument, ...], arguments: tuple[Any, ...]) -> None:
+        """A path is changed otherwise."""
+        for target in targets:
+            self._quietly(self._change, target, arguments)
+
+    def writes(self, path: Any, keep: bool) -> None:
+        """A native writer is about to write this file."""
+        self._quietly(self._settle, _PathArgument("write"), path, True, keep)
+
+    def sends(self, where: str) -> None:
+        """Something is about to be uploaded."""
+        self._quietly(self._report, "send to", where)
+
+    def enters(self, arguments: tuple[Any, ...]) -> None:
+        """Relative paths are to lead into the scratch copy also after this."""
+        if not isinstance(arguments[0], int):
+            self._quietly(lambda: self._zone.settle(os.fsdecode(arguments[0])))
+
+    def walks(self, arguments: tuple[Any, ...]) -> None:
+        """os.walk(top, topdown, onerror, followlinks), os.fwalk alike."""
+        if not arguments[3]:
+            self._quietly(lambda: self._zone.unfold(os.fsdecode(arguments[0])))
+
+    def globs(self, arguments: tuple[Any, ...]) -> None:
+        """Path.glob(pattern), which may walk through folders."""
+        if "**" in str(arguments[1]):
+            self.walks_path(arguments)
+
+    def walks_path(self, arguments: tuple[Any, ...]) -> None:
+        """Path.rglob(pattern)."""
+        self._quietly(lambda: self._zone.unfold(os.fspath(arguments[0])))
+
+    def connects(self, arguments: tuple[Any, ...]) -> None:
+        """A database may be opened only to be read: one outside is left to the kernel's guard."""
+        self._quietly(self._connect, arguments[0])
+
+    def _quietly(self, function: Callable[..., Any], *arguments: Any) -> None:
+        if getattr(self._own, "busy", False):
+            return
+        self._own.busy = True
+        try:
+            function(*arguments)
+        except Exception:
+            pass  # a path that cannot be followed fails in the program as it would without us
+        finally:
+            self._own.busy = False
+
+    def _connect(self, given: Any) -> None:
+        path = _sqlite_path(given)
+        if path is not None and not (self._sealed and _is_users_database(path, self._zone)):
+            self._settle(_PathArgument("write"), path, follow=True, keep=True)
+
+    def _change(self, target: _PathArgument, arguments: tuple[Any, ...]) -> None:
+        path = target.path(arguments)
+        if path is not None:
+            self._settle(target, path, target.follow, keep=True)
+
+    def _settle(self, target: _PathArgument, given: Any, follow: bool, keep: bool) -> None:
+        path = os.fsdecode(given)
+        if "__pycache__" in path:
+            return  # Python's own, and it does without where it may not write
+        if target.needs == "there" and not os.path.lexists(path):
+            return  # will fail by itself
+        if target.needs == "absent" and os.path.isdir(path):
+            return
+        outside = self._zone.settle(path, follow, keep)
+        if outside is not None:
+            self._report(target.what, self._zone.users(outside))
+
+    def _report(self, what: str, path: str) -> None:
+        if path in self._noted or len(self._noted) > _MOST_NOTED:
+            return
+        self._noted.add(path)
+        file, line = self._users_line()
+        facts = FactLog(self._folder / "facts.jsonl")
+        facts.write("wrote_outside", path=path, file=file, line=line, what=what)
+        if self._refuse:
+            self._end()
+
+    def _users_line(self) -> tuple[str, int]:
+        """The nearest line of the user's code, in the user's own file; nothing where none is."""
+        from stepscope.probe.sites import is_user_code
+
+        frame = sys._getframe(1)
+        while not is_user_code(frame.f_code):
+            if frame.f_back is None:
+                return "", 0
+            frame = frame.f_back
+        file = os.path.join(self._zone.scratch, frame.f_code.co_filename)
+        return self._zone.users(file), frame.f_lineno
+
+    def _end(self) -> None:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        if os.getpid() != self._pid and os.getppid() == self._pid:
+            os.kill(self._pid, signal.SIGKILL)  # a loader worker: the program is to end too
+        os._exit(WROTE_OUTSIDE)

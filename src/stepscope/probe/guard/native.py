@@ -1,0 +1,212 @@
+"""What audit events do not show: libraries that write in native code, trackers that upload, and,
+refused by the kernel's Landlock, everything else that this process and its children write
+outside.
+"""
+
+import ctypes
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from stepscope.probe.patches import ImportWatch, Patches
+
+OnWrite = Callable[[Any, bool], None]
+"""Called with a path that is about to be written, and whether its content is kept."""
+
+
+def watch_native_writers(watch: ImportWatch, writes: OnWrite) -> None:
+    """Have known native writers tell before they write, each once its module is imported."""
+    patches = Patches()
+
+    def tell(owner: Any, name: str, place: int, argument: str, mode: str = "") -> None:
+        original = getattr(owner, name, None)
+        if original is not None:
+            patches.set(owner, name, _telling(original, writes, place, argument, mode))
+
+    def torch_imported(torch: Any) -> None:
+        tell(torch._C, "PyTorchFileWriter", 0, "file_name")  # save, package, export
+        tell(torch.jit.RecursiveScriptModule, "save", 1, "f")
+
+    watch.when_imported("torch", torch_imported)
+    watch.when_imported("safetensors", lambda it: tell(it, "serialize_file", 1, "filename"))
+    watch.when_imported("h5py", lambda it: tell(it.File, "__init__", 1, "name", mode="mode"))
+    watch.when_imported("cv2", lambda it: tell(it, "imwrite", 0, "filename"))
+    watch.when_imported("soundfile", lambda it: tell(it, "write", 0, "file"))
+    watch.when_imported("torchvision.io.image", lambda it: tell(it, "write_file", 0, "filename"))
+    watch.when_imported(
+        "pyarrow.parquet.core", lambda it: tell(it.ParquetWriter, "__init__", 1, "where")
+    )
+    watch.when_imported("lmdb", lambda it: patches.set(it, "open", _telling_lmdb(it.open, writes)))
+    watch.when_imported("pyarrow.feather", lambda it: tell(it, "write_feather", 1, "dest"))
+
+
+def _telling(original: Any, writes: OnWrite, place: int, argument: str, mode: str) -> Any:
+    """A writer that names its file first: the argument so called, or the one at that place.
+
+    `mode` names the argument that follows it and says whether it writes at all.
+    """
+
+    @functools.wraps(original)
+    def write(*args: Any, **kwargs: Any) -> Any:
+        path = args[place] if len(args) > place else kwargs.get(argument)
+        how = "w"
+        if mode:
+            how = args[place + 1] if len(args) > place + 1 else kwargs.get(mode, "r")
+        if how != "r" and isinstance(path, (str, bytes, os.PathLike)):
+            writes(path, how != "w")
+        return original(*args, **kwargs)
+
+    return write
+
+
+def _telling_lmdb(original: Any, writes: OnWrite) -> Any:
+    """LMDB locks what it reads in a file beside it, and maps what it may write."""
+
+    @functools.wraps(original)
+    def open_environment(path: Any, *args: Any, **kwargs: Any) -> Any:
+        name = os.fsdecode(path)
+        inside = kwargs.get("subdir", True)
+        if kwargs.get("lock", True):
+            writes(os.path.join(name, "lock.mdb") if inside else f"{name}-lock", True)
+        if not kwargs.get("readonly", False):
+            writes(os.path.join(name, "data.mdb") if inside else name, True)
+        return original(path, *args, **kwargs)
+
+    return open_environment
+
+
+_UPLOADS = ("create_commit", "create_repo", "delete_repo")
+"""What every upload to the Hugging Face hub goes through."""
+
+
+def silence_trackers(watch: ImportWatch, sends: Callable[[str], None]) -> None:
+    """Keep what a trial measures out of the user's records; `sends` is told of an upload."""
+    patches = Patches()
+
+    def disabled(original: Any) -> Any:
+        @functools.wraps(original)
+        def init(*args: Any, **kwargs: Any) -> Any:
+            return original(*args, **{**kwargs, "mode": "disabled"})
+
+        return init
+
+    def local_client(original: Any) -> Any:
+        @functools.wraps(original)
+        def init(self: Any, *_: Any, **__: Any) -> None:
+            original(self)  # the address in the environment, which is the trial's own
+
+        return init
+
+    def upload(original: Any) -> Any:
+        @functools.wraps(original)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            sends("the Hugging Face hub")
+            return original(*args, **kwargs)
+
+        return call
+
+    def mlflow_imported(mlflow: Any) -> None:
+        for name in ("set_tracking_uri", "set_registry_uri"):
+            patches.set(mlflow, name, lambda *_, **__: None)
+
+    def hub_imported(module: Any) -> None:
+        for owner in (module.HfApi, module):
+            for name in _UPLOADS:
+                if hasattr(owner, name):
+                    patches.set(owner, name, upload(getattr(owner, name)))
+
+    def change(owner: Any, name: str, how: Callable[[Any], Any]) -> None:
+        patches.set(owner, name, how(getattr(owner, name)))
+
+    watch.when_imported("wandb", lambda it: change(it, "init", disabled))
+    watch.when_imported("mlflow", mlflow_imported)
+    watch.when_imported(
+        "mlflow.tracking.client", lambda it: change(it.MlflowClient, "__init__", local_client)
+    )
+    watch.when_imported("huggingface_hub.hf_api", hub_imported)
+
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_VERSION, _PATH_BENEATH, _NO_NEW_PRIVILEGES = 1, 1, 38
+
+_WRITE_FILE = 1 << 1
+_REMOVE = 1 << 4 | 1 << 5
+_MAKE = sum(1 << bit for bit in range(6, 13))
+_REFER = 1 << 13  # rename and link from one folder to another
+_TRUNCATE = 1 << 14
+_ALL = _WRITE_FILE | _REMOVE | _MAKE | _REFER
+
+
+class _Ruleset(ctypes.Structure):
+    _fields_ = [("handled_access_fs", ctypes.c_uint64)]
+
+
+class _Beneath(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"
+    _fields_ = [("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32)]
+
+
+def landlock_available() -> bool:
+    """Whether this kernel can do it, and the GPU's driver is up.
+
+    The first version would forbid every move between folders. A driver whose devices are not all
+    there yet is completed by a helper that needs the privileges given up here.
+    """
+    unready = os.path.exists("/proc/driver/nvidia/version") and not os.path.exists(
+        "/dev/nvidia-uvm"
+    )
+    return sys.platform == "linux" and _version() >= 2 and not unready
+
+
+def restrict_writes(folders: Iterable[str]) -> bool:
+    """Refuse writes outside these folders and the devices, for good; False where it cannot be.
+
+    Folders that are not there are passed over. To be called while there is one thread.
+    """
+    if not landlock_available():
+        return False
+    rights = _ALL | (_TRUNCATE if _version() >= 3 else 0)
+    ruleset = _call(_CREATE_RULESET, ctypes.byref(_Ruleset(rights)), 8, 0)
+    if ruleset < 0:
+        return False
+    try:
+        for folder in (*folders, "/dev/shm"):
+            _allow(ruleset, folder, rights)
+        for folder in ("/dev", "/proc"):
+            _allow(ruleset, folder, rights & (_WRITE_FILE | _TRUNCATE))
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
+            return False
+        return _call(_RESTRICT_SELF, ruleset, 0) == 0
+    finally:
+        os.close(ruleset)
+
+
+def _allow(ruleset: int, folder: str, rights: int) -> None:
+    try:
+        handle = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        rule = _Beneath(rights, handle)
+        _call(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0)
+    finally:
+        os.close(handle)
+
+
+def _version() -> int:
+    """The kernel's version of Landlock; below 1: it has none, or it is switched off."""
+    return _call(_CREATE_RULESET, None, 0, _VERSION)
+
+
+def _call(number: int, *arguments: object) -> int:
+    syscall = ctypes.CDLL(None, use_errno=True).syscall
+    syscall.restype = ctypes.c_long
+    return int(syscall(ctypes.c_long(number), *(_wide(each) for each in arguments)))
+
+
+def _wide(value: object) -> object:
+    return ctypes.c_long(value) if isinstance(value, int) else value

@@ -1,0 +1,277 @@
+"""Where a trial's program may write. Links in the scratch copy are replaced by what they lead to,
+and paths that would lead back to the original are redirected.
+"""
+
+import ctypes
+import fcntl
+import functools
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+from stepscope.probe.patches import Patches
+
+_HERE, _EXCHANGE = -100, 2
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """One process at a time replaces links below this folder."""
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _replace_with_folder(link: str, real: str) -> None:
+    """A link to a folder becomes a folder with links to the entries of the other."""
+    fresh = _beside(link)
+    os.mkdir(fresh, 0o700)
+    with os.scandir(real) as entries:
+        for entry in entries:
+            os.symlink(entry.path, os.path.join(fresh, entry.name))
+    shutil.copystat(real, fresh)
+    os.chmod(fresh, stat.S_IMODE(os.stat(real).st_mode) | 0o700)
+    if _exchanged(fresh, link):
+        os.unlink(fresh)
+    else:
+        os.unlink(link)
+        os.rename(fresh, link)
+
+
+def _replace_with_copy(link: str, real: str) -> None:
+    """A link to a file becomes a copy of it."""
+    fresh = _beside(link)
+    shutil.copyfile(real, fresh)
+    shutil.copystat(real, fresh)
+    os.replace(fresh, link)
+
+
+def _replace_with_empty_file(link: str, status: os.stat_result) -> None:
+    """A link to a file whose content goes anyway becomes an empty file."""
+    fresh = _beside(link)
+    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    os.chmod(fresh, stat.S_IMODE(status.st_mode))
+    os.replace(fresh, link)
+
+
+def _beside(link: str) -> str:
+    folder, name = os.path.split(link)
+    return os.path.join(folder, f".{name[:100]}.{os.getpid()}")
+
+
+def _exchanged(one: str, other: str) -> bool:
+    """Swap two names in one step; False where the system cannot."""
+    try:
+        swap = ctypes.CDLL(None).renameat2
+    except AttributeError:
+        return False
+    return bool(swap(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
+
+
+_realpath = os.path.realpath  # as it is before the guard changes it
+_LEVELS = 3
+"""So many folders above the working directory have stand-ins at most."""
+_LARGEST_COPY = 8 << 30
+_SPARE_BYTES = 1 << 30
+"""What copies must leave free on the disk."""
+_DEVICES = ("/dev", _realpath("/dev/shm"), "/proc")
+_MOST_UNFOLDED = 50_000
+
+
+class WriteZone:
+    """The scratch copy, in which links to the user's files are not written through."""
+
+    def __init__(self, scratch: str, original: str, allowed: Iterable[str]) -> None:
+        self.scratch = _realpath(scratch)
+        self.original = _realpath(original)
+        self.folders = [self.scratch, *map(_realpath, allowed)]
+        self._pairs = _pairs(self.scratch, self.original)
+        highest = self._pairs[-1][0]
+        self._root = highest if self.contains(highest) else self.scratch
+        """Below it links are ours to replace."""
+        self._lock = Lock()
+
+    def forked(self) -> None:
+        """In a new process no other thread holds the lock."""
+        self._lock = Lock()
+
+    @staticmethod
+    def real(path: str) -> str:
+        """Where a path leads, through links of ours, too."""
+        return _realpath(path)
+
+    def contains(self, path: str) -> bool:
+        """Whether a path without links may be written."""
+        return any(_is_under(path, each) for each in (*self.folders, *_DEVICES))
+
+    def settle(self, path: str, follow: bool = True, keep: bool = True) -> str | None:
+        """Make sure that a write to `path` stays inside: links on the way become real.
+
+        `follow`: the last part, too, is meant to be followed where it is a link; `keep`: its
+        content is needed. Gives the real path where it lies outside, None where all is well.
+        """
+        path = os.path.join(os.getcwd(), path)
+        here = self.scratch if _is_under(path, self.scratch) else "/"
+        parts = [part for part in path[len(here) :].split("/") if part not in ("", ".")]
+        for place, part in enumerate(parts):
+            last = place == len(parts) - 1
+            if part == "..":
+                here = os.path.dirname(here)
+                continue
+            there = os.path.join(here, part)
+            try:
+                is_link = stat.S_ISLNK(os.lstat(there).st_mode)
+            except OSError:  # not there: neither is anything behind it
+                return self._outside(os.path.join(there, *parts[place + 1 :]))
+            if not is_link or (last and not follow):
+                here = there
+            elif _is_under(here, self._root) and not self.contains(real := _realpath(there)):
+                if not self._replace(there, real, keep):
+                    return real
+                here = there
+            else:
+                here = _realpath(there)
+        return self._outside(here)
+
+    def unfold(self, top: str) -> None:
+        """Linked folders of the working directory beneath `top` become real.
+
+        Walking through a tree does not enter links, and where the user has a folder it must.
+        """
+        folders, left = [_realpath(top)], _MOST_UNFOLDED
+        while folders and left > 0:
+            here = folders.pop()
+            if not _is_under(here, self.scratch):
+                continue
+            with os.scandir(here) as entries:
+                inner = [entry.path for entry in entries if entry.is_dir()]
+            for path in inner:
+                if not os.path.islink(path):
+                    folders.append(path)
+                elif self._is_linked_data(path):
+                    real = os.readlink(path)
+                    left -= len(os.listdir(real))
+                    if left > 0 and self._replace(path, real, keep=True):
+                        folders.append(path)
+
+    def users(self, path: str) -> str:
+        """The user's own path for one in the scratch copy, or in the stand-ins above it."""
+        for copy, own in self._pairs:
+            if _is_under(path, copy):
+                return os.path.normpath(f"{own}/{path[len(copy) :]}")
+        return path
+
+    def _is_linked_data(self, link: str) -> bool:
+        """Whether a link is ours and stands for a folder, not of versions or an environment."""
+        own = self.users(link)
+        return (
+            os.readlink(link) == own
+            and not os.path.islink(own)
+            and not os.path.basename(own).startswith(".")
+            and not os.path.lexists(os.path.join(own, "pyvenv.cfg"))
+        )
+
+    def _outside(self, path: str) -> str | None:
+        path = os.path.normpath(path)
+        return None if self.contains(path) else path
+
+    def _replace(self, link: str, real: str, keep: bool) -> bool:
+        """Put a real folder or file in the place of a link; False where that cannot be."""
+        try:
+            with self._lock, _locked(self._root):
+                # Another may have done it meanwhile.
+                return not os.path.islink(link) or self._replaced(link, real, keep)
+        except OSError:
+            return False
+
+    def _replaced(self, link: str, real: str, keep: bool) -> bool:
+        if not os.path.exists(real):
+            os.unlink(link)
+            return True
+        found = os.stat(real)
+        if stat.S_ISDIR(found.st_mode):
+            _replace_with_folder(link, real)
+        elif not stat.S_ISREG(found.st_mode):
+            return False
+        elif not keep:
+            _replace_with_empty_file(link, found)
+        elif found.st_size > min(_LARGEST_COPY, _free(self.scratch)):
+            return False
+        else:
+            _replace_with_copy(link, real)
+        return True
+
+
+def _pairs(scratch: str, original: str) -> list[tuple[str, str]]:
+    """The scratch copy and its original, then the stand-ins above it and what they stand for."""
+    found = [(scratch, original)]
+    while len(found) <= _LEVELS:
+        copy, own = found[-1]
+        if own == "/" or os.path.basename(copy) != os.path.basename(own):
+            break
+        found.append((os.path.dirname(copy), os.path.dirname(own)))
+    return found
+
+
+def _free(folder: str) -> int:
+    return shutil.disk_usage(folder).free - _SPARE_BYTES
+
+
+def _is_under(path: str, folder: str) -> bool:
+    """Whether a path is a folder or in it, by name."""
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def resolve_in_scratch(zone: WriteZone) -> None:
+    """Have `os.path.realpath`, and so `Path.resolve`, not lead through our links.
+
+    `Path("data").resolve()` is in the working directory also where the data are only linked.
+    """
+    resolved = os.path.realpath
+
+    @functools.wraps(resolved)
+    def realpath(filename: Any, **strict: Any) -> Any:
+        found = resolved(filename, **strict)
+        if isinstance(found, str) and _is_under(found, zone.original):
+            given = os.path.abspath(os.fspath(filename))
+            if _is_under(given, zone.scratch):
+                return os.path.normpath(zone.scratch + found[len(zone.original) :])
+        return found
+
+    Patches().set(os.path, "realpath", realpath)
+
+
+def import_from_scratch(zone: WriteZone) -> None:
+    """Have everywhere that Python looks for modules of the original name the scratch copy.
+
+    So the program's own packages come from there also where they are installed in place.
+    """
+    sys.path[:] = [_mapped(entry, zone) for entry in sys.path]
+    given = os.environ.get("PYTHONPATH")
+    if given:
+        entries = given.split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(_mapped(entry, zone) for entry in entries)
+    for name, module in list(sys.modules.items()):
+        places = getattr(module, "MAPPING", None)
+        if name.startswith("__editable__") and isinstance(places, dict):
+            for package, place in places.items():
+                places[package] = _mapped(str(place), zone)
+
+
+def _mapped(entry: str, zone: WriteZone) -> str:
+    """A folder of the original as the scratch copy has it; installed packages stay elsewhere."""
+    if not os.path.isabs(entry) or "-packages" in entry or _is_under(entry, sys.prefix):
+        return entry
+    real = os.path.realpath(entry)
+    if not _is_under(real, zone.original):
+        return entry
+    there = os.path.join(zone.scratch, os.path.relpath(real, zone.original))
+    return os.path.normpath(there) if os.path.exists(there) else entry

@@ -1,0 +1,215 @@
+"""Who allocates memory: CUDA's allocator history and memray for the host, and how running out of
+memory is noticed and recognised. Never initialises CUDA.
+"""
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stepscope.record.errors import MissingExtra, UsageError
+from stepscope.store.memory_lines import CPU_MARKS, CPU_RAW, CUDA_LINES, replay_cuda_history
+
+MAX_ENTRIES = 200_000
+"""Allocations and frees CUDA's history keeps: the last ones; about 0.5 KB of host memory each."""
+
+MAX_RAW_BYTES = 256 << 20
+"""memray's recording ends at this size; reading it back takes about 10 s per 100 MB."""
+
+_SIZE_CHECK_MARKS = 64
+
+
+class MemoryHistory:
+    """Records who allocates memory; `mark` bounds what counts as growth (call it at step ends)."""
+
+    def __init__(self) -> None:
+        self.problem: str | None = None
+        self._folder = Path()
+        self._cuda = False
+        self._tracker: Any = None
+        self._marks_fd = -1
+        self._marks = 0
+        self._first_ns: int | None = None
+        self._last_ns: int | None = None
+
+    def start(self, device: str, folder: Path) -> None:
+        """Begin the history of "cuda" or "cpu". Raises MissingExtra when memray is needed.
+
+        The host's cannot share a run with torch.profiler's stacks: both want Python's one
+        profile function, and memray loses sight of the lines once the profiler has taken it.
+        """
+        self._folder = folder
+        if device == "cuda":
+            self._start_cuda()
+        elif device == "cpu":
+            self._start_cpu()
+        else:
+            raise UsageError(f"memory history knows cuda and cpu, not {device}")
+
+    def mark(self) -> None:
+        """A moment at which memory should be where it was at the last one. About 2 µs."""
+        self._last_ns = time.time_ns()
+        if self._first_ns is None:
+            self._first_ns = self._last_ns
+        if self._tracker is not None:
+            self._note_marks(stopped=False)
+            self._marks += 1
+            if self._marks % _SIZE_CHECK_MARKS == 0:
+                self._limit_raw()
+
+    def reduce(self) -> None:
+        """Write `memory-cuda.json` as of now, where CUDA's history is kept and CUDA is in use."""
+        if not self._cuda:
+            return
+        import torch
+
+        if not torch.cuda.is_initialized():
+            return
+        lines = _reduce_cuda(torch, self._first_ns, self._last_ns)
+        target = self._folder / CUDA_LINES
+        part = target.with_suffix(".part")
+        part.write_text(json.dumps(lines))
+        part.replace(target)
+
+    def stop(self) -> None:
+        """Reduce what there is and end the recording; call it before the interpreter shuts down."""
+        self._stop_cpu()
+        if self._cuda:
+            self.reduce()
+            self._cuda = False
+            import torch
+
+            if torch.cuda.is_initialized():
+                torch.cuda.memory._record_memory_history(None)
+
+    def _start_cuda(self) -> None:
+        import torch
+
+        def record() -> None:
+            # Runs inside the program's own first CUDA call: nothing may escape from here.
+            try:
+                torch.cuda.memory._record_memory_history(
+                    "all", context="alloc", stacks="python", max_entries=MAX_ENTRIES
+                )
+            except Exception as error:
+                self._cuda = False
+                self.problem = f"CUDA memory history could not be recorded: {error}"
+
+        self._cuda = True
+        torch.cuda._lazy_call(record)
+
+    def _start_cpu(self) -> None:
+        try:
+            import memray
+        except ImportError:
+            raise MissingExtra("memray", "memory", "--memory") from None
+        raw = memray.FileDestination(self._folder / CPU_RAW, compress_on_exit=False)
+        tracker = memray.Tracker(destination=raw, native_traces=False, follow_fork=False)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+        self._marks_fd = os.open(self._folder / CPU_MARKS, flags, 0o644)
+        # memray loses one outer frame for every frame that returns between entering it and the
+        # program, unless it is entered from a thread other than the one that goes on.
+        helper = threading.Thread(target=tracker.__enter__)
+        helper.start()
+        helper.join()
+        self._tracker = tracker
+
+    def _note_marks(self, stopped: bool) -> None:
+        first, last = (self._first_ns or 0) // 10**6, (self._last_ns or 0) // 10**6
+        os.pwrite(self._marks_fd, b"%d %d %d\n" % (first, last, stopped), 0)
+
+    def _limit_raw(self) -> None:
+        if os.path.getsize(self._folder / CPU_RAW) > MAX_RAW_BYTES:
+            self._note_marks(stopped=True)
+            self._stop_cpu()
+
+    def _stop_cpu(self) -> None:
+        tracker, self._tracker = self._tracker, None
+        if tracker is not None:
+            tracker.__exit__(None, None, None)
+            os.close(self._marks_fd)
+
+
+def _reduce_cuda(torch: Any, first_ns: int | None, last_ns: int | None) -> dict[str, Any]:
+    """The history of the device with the highest peak, as plain data."""
+    snapshot = torch.cuda.memory._snapshot()
+    reduced = []
+    for index, entries in enumerate(snapshot["device_traces"]):
+        blocks = [
+            block
+            for segment in snapshot["segments"]
+            if segment.get("device", 0) == index
+            for block in segment["blocks"]
+        ]
+        if not entries and not blocks:
+            continue
+        lines = replay_cuda_history(
+            entries,
+            blocks,
+            first_us=None if first_ns is None else first_ns / 1000,
+            last_us=None if last_ns is None else last_ns / 1000,
+            device=f"cuda:{index}",
+        ).to_json()
+        stats = torch.cuda.memory_stats(index)
+        lines["allocator_peak_bytes"] = stats.get("allocated_bytes.all.peak")
+        lines["retries"] = stats.get("num_alloc_retries")
+        lines["truncated"] = len(entries) >= MAX_ENTRIES
+        reduced.append(lines)
+    empty = replay_cuda_history([]).to_json()
+    return max(reduced, key=lambda lines: int(lines["peak_bytes"]), default=empty)
+
+
+_NAMES = ("OutOfMemoryError", "MemoryError", "_ArrayMemoryError")
+_MESSAGES = (
+    "out of memory",
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "Unable to allocate",
+    "Cannot allocate memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+
+
+def is_out_of_memory(exc_type_name: str, message: str) -> bool:
+    """Whether an exception means that host or device memory ran out."""
+    if exc_type_name.rsplit(".", 1)[-1] in _NAMES:
+        return True
+    return any(text in message for text in _MESSAGES)
+
+
+def watch_out_of_memory(write: Callable[[dict[str, Any]], None]) -> None:
+    """Have `write` called with one fact whenever a CUDA allocation fails.
+
+    Also called for failures the program or cuDNN recovers from. `write` runs on the failing
+    thread without the allocator's lock, so it may read statistics and snapshots.
+    """
+    import torch
+
+    def observer(device: int, requested: int, total: int, free: int) -> None:
+        # An exception here would replace the program's own error.
+        try:
+            stats = torch.cuda.memory_stats(device)
+            write(
+                {
+                    "requested_bytes": requested,
+                    "allocated_bytes": stats.get("allocated_bytes.all.current"),
+                    "reserved_bytes": stats.get("reserved_bytes.all.current"),
+                    "free_bytes": free,
+                    "total_bytes": total,
+                    "device": device,
+                }
+            )
+        except Exception:
+            return
+
+    def attach() -> None:
+        try:
+            torch._C._cuda_attach_out_of_memory_observer(observer)
+        except Exception:
+            return
+
+    torch.cuda._lazy_call(attach)

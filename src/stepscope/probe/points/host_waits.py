@@ -1,0 +1,159 @@
+"""Where the host waits: tensors moved to the device, synchronisations, values read back,
+checkpoints written.
+"""
+
+import functools
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+
+from stepscope.probe.core import Core, call_in_phase
+from stepscope.probe.patches import Patches
+from stepscope.probe.row_log import H2D, SAVE, WAIT
+from stepscope.record.row_log import RowKind
+
+
+def patch_saving(core: Core, patches: Patches) -> None:
+    """Patch torch.save."""
+    patches.set(torch, "save", timed_save(core, torch.save))
+
+
+def patch_safetensors(core: Core, patches: Patches, module: Any) -> None:
+    """Patch the writers of safetensors.torch, once it is imported."""
+    for name in ("save_file", "save_model"):
+        if hasattr(module, name):
+            patches.set(module, name, timed_save(core, getattr(module, name)))
+
+
+def timed_save(core: Core, original: Any) -> Any:
+    """A function that writes a checkpoint, timed as `save`; a nested one counts once."""
+
+    @functools.wraps(original)
+    def save(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return call_in_phase(core, SAVE, "save", original, args, kwargs)
+        finally:
+            if core.log.observed() and core.log.depth == 0:
+                core.end_row(RowKind.SAVE)
+
+    return save
+
+
+_READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
+_SHAPES = ("nonzero", "masked_select", "unique")  # the host needs to know how large the result is
+
+
+def patch_waits(core: Core, patches: Patches) -> None:
+    """Patch the tensor's ways off and onto a device, and explicit synchronisation.
+
+    A build of torch that knows only the CPU has nothing to wait for and is left as it is.
+    """
+    if torch.version.cuda is None and torch.version.hip is None:
+        return
+    for name in (*_READS, *_SHAPES):
+        original = getattr(torch.Tensor, name)
+        patches.set(torch.Tensor, name, _reading(core, original, name.strip("_")))
+    patches.set(torch, "nonzero", _reading(core, torch.nonzero, "nonzero"))
+    patches.set(torch.Tensor, "to", _moving(core, torch.Tensor.to, "to"))
+    patches.set(torch.Tensor, "cuda", _moving(core, torch.Tensor.cuda, "cuda"))
+    patches.set(torch.cuda, "synchronize", _waiting(core, torch.cuda.synchronize, "synchronize"))
+    for cls, what in ((torch.cuda.Event, "Event"), (torch.cuda.Stream, "Stream")):
+        synchronize = _waiting(core, cls.synchronize, f"{what}.synchronize")
+        patches.set(cls, "synchronize", synchronize)
+
+
+def _waits(core: Core, what: str, call: Any, args: Any, kwargs: Any) -> Any:
+    """A call in which the host waits for the device; the observer's own are not counted."""
+    if core.log.observing:
+        return call(*args, **kwargs)
+    return call_in_phase(core, WAIT, core.waited(what), call, args, kwargs)
+
+
+def _waiting(core: Core, original: Any, what: str) -> Any:
+    @functools.wraps(original)
+    def wait(*args: Any, **kwargs: Any) -> Any:
+        if core.compiles and is_compiling():
+            return original(*args, **kwargs)
+        return _waits(core, what, original, args, kwargs)
+
+    return wait
+
+
+def _reading(core: Core, original: Any, what: str) -> Any:
+    @functools.wraps(original)
+    def read(*args: Any, **kwargs: Any) -> Any:
+        if not (args and getattr(args[0], "is_cuda", False)):
+            return original(*args, **kwargs)
+        if core.compiles and is_compiling():
+            return original(*args, **kwargs)
+        return _waits(core, what, original, args, kwargs)
+
+    return read
+
+
+def _moving(core: Core, original: Any, what: str) -> Any:
+    device, log, sites = core.device, core.log, core.sites
+    copies: dict[int, int] = {}  # a line that copies → its site, by the memory it copies from
+    kinds: dict[Any, str | None] = {}  # names of devices seen
+
+    def aim(args: Any, kwargs: Any) -> str | None:
+        """The kind of device the arguments name; None for dtypes and the like."""
+        target = args[0] if args else kwargs.get("device")
+        if type(target) is str or type(target) is torch.device:
+            kind = kinds.get(target)
+            if kind is not None:
+                return kind
+            kinds[target] = kind = _kind(target)
+            return kind
+        if what == "cuda":
+            return "cuda"
+        return _kind(target) or _kind(kwargs.get("device"))
+
+    def note(tensor: Any, elapsed_ns: int) -> None:
+        try:
+            line = sites.here(core.waited("copy"), 3)
+            site = copies.get(line)
+            if site is None or core.look:  # asking whether memory is pinned is slow
+                kind = "h2d" if tensor.is_pinned() else core.waited("pageable copy")
+                site = copies[line] = sites.here(kind, 3)
+            sites.add(site, elapsed_ns, tensor.nbytes)
+        except Exception as problem:
+            core.guard(problem)
+
+    @functools.wraps(original)
+    def move(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if log.off or (core.compiles and is_compiling()):
+            return original(self, *args, **kwargs)
+        if self.is_cuda:
+            if what == "to" and aim(args, kwargs) == "cpu":
+                return _waits(core, "to('cpu')", original, (self, *args), kwargs)
+            return original(self, *args, **kwargs)
+        if aim(args, kwargs) != "cuda":
+            return original(self, *args, **kwargs)
+        begun = log.enter(H2D)
+        if not begun:
+            return original(self, *args, **kwargs)
+        if not device.active:
+            device.activate()
+        if device.timing:
+            device.mark(H2D)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            note(self, log.leave() - begun)
+
+    return move
+
+
+def _kind(value: Any) -> str | None:
+    """The kind of device an argument of `to` names; None for dtypes and the like."""
+    if isinstance(value, torch.device):
+        return str(value.type)
+    if isinstance(value, str):
+        return value.split(":")[0]
+    if isinstance(value, torch.Tensor):
+        return str(value.device.type)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "cuda"
+    return None

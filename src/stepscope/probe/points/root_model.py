@@ -1,0 +1,257 @@
+"""Root model called.
+
+During the first steps `nn.Module.__call__` itself is watched to find the outermost modules that own
+parameters; from then on only their classes' `__call__` is. While a root runs, the search pauses, so
+Dynamo sees no trace of it; what stands on a user's class refers to this module by name only, so
+classes can still be pickled by value.
+"""
+
+import functools
+from collections.abc import Callable
+from threading import get_ident
+from time import monotonic_ns
+from typing import Any
+from weakref import ref
+
+import torch
+from torch.compiler import is_compiling
+
+from stepscope.probe.core import NEVER, Core, drop_caller_frame
+from stepscope.probe.patches import Patches
+from stepscope.probe.points.loader import batch_size
+from stepscope.probe.row_log import FORWARD, LEAVE, LEAVE_TAIL
+
+_SEARCH_STEPS = 3
+_MOST_SEARCHES = 20
+_original = torch.nn.Module.__call__
+
+
+class RootModels:
+    """Which modules are roots, and whether the search for them is on."""
+
+    def __init__(self, core: Core, patches: Patches) -> None:
+        self.core = core
+        self.inside = False
+        self.searching = False
+        self.measure: Callable[[int], None] | None = None
+        """Asks once for the bytes a forward with gradients leaves allocated on the device."""
+        self._patches = patches
+        self._adopted: set[type] = set()
+        self._searches = 0
+        self._until = 0
+        self._numbers: dict[int, int] = {}  # id of a module → its number; -1: not a root
+        self._names: list[str] = []
+        self._met: dict[int, ref[Any]] = {}  # roots that fixes have prepared
+        self._counted = (-1, -1, -1)  # row, backwards, root of the last samples counted
+
+    def search(self) -> None:
+        """Watch every module's call during the next steps."""
+        self._numbers.clear()
+        if self._searches < _MOST_SEARCHES:
+            self._searches += 1
+            self._until = self.core.steps + _SEARCH_STEPS
+            self.searching = True
+            self.core.wake()
+            self.watch()
+
+    def watch(self) -> None:
+        """Put the watching call in place."""
+        torch.nn.Module.__call__ = _searching_call
+
+    def unwatch(self) -> None:
+        """Give `nn.Module.__call__` back."""
+        torch.nn.Module.__call__ = _original
+
+    def step_ended(self, step: int) -> int:
+        """The search ends after some steps."""
+        if not self.searching:
+            return NEVER
+        if step < self._until:
+            return self._until
+        self.searching = False
+        self.unwatch()
+        return NEVER
+
+    def adopt(self, cls: type) -> None:
+        """Time the calls of a class from now on."""
+        if cls in self._adopted:
+            return
+        self._adopted.add(cls)
+        found = next(vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base))
+        inner = _original if found is _searching_call else found
+        self._patches.set(cls, "__call__", _make_call(inner))
+
+    def number(self, module: Any) -> int:
+        """A root's number in order of appearance; -1 for a module no optimizer trains."""
+        known = self._numbers.get(id(module))
+        if known is None:
+            ids = self.core.param_ids
+            owns = not ids or any(id(parameter) in ids for parameter in module.parameters())
+            known = self._numbers[id(module)] = self._name(module) if owns else -1
+            if owns:
+                for callback in self.core.on_root:
+                    callback(module)
+        return known
+
+    def knows(self, module: Any) -> bool:
+        """Whether a module has been looked at already."""
+        return id(module) in self._numbers
+
+    def _name(self, module: Any) -> int:
+        name = type(module).__qualname__
+        if name not in self._names:
+            self._names.append(name)
+            self.core.facts.write("root", id=len(self._names) - 1, name=name)
+        return self._names.index(name)
+
+    def fixed(self, call: Callable[..., Any], module: Any) -> Callable[..., Any]:
+        """A root's call as the fixes want it; those that prepare a model do so first."""
+        met = self._met.get(id(module))
+        if met is None or met() is not module:
+            self._met[id(module)] = ref(module)
+            for prepare in self.core.on_first_call:
+                prepare(module)
+        for handler in reversed(self.core.around_root):
+            call = functools.partial(handler, call)
+        return call
+
+    def unobserved(self, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """A call that is not timed; fixes still take a root inside it for a part of it."""
+        before, self.inside = self.inside, self.core.fixing
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self.inside = before
+
+    def returned(self, module: Any, args: Any, kwargs: Any, grad: bool) -> None:
+        """A root has returned: count its samples, end a row where that ends one."""
+        which = self.number(module)
+        if which < 0:
+            return
+        if not self.core.delivering:
+            self._count(which, args, kwargs)
+        self.core.called(which, grad)
+
+    def _count(self, which: int, args: Any, kwargs: Any) -> None:
+        """Samples as a root receives them, for programs without a loader."""
+        log = self.core.log
+        row, backwards, root = self._counted
+        if row != log.rows or (root == which and backwards != log.backwards):
+            log.inputs += batch_size([*args, *kwargs.values()])
+            self._counted = (log.rows, log.backwards, which)
+
+
+_roots: RootModels | None = None
+_compiles = False  # whether torch.compile or torch.export is in use
+
+
+def patch_root_models(core: Core, patches: Patches) -> None:
+    """Begin to search for the roots."""
+    global _roots
+    _roots = core.roots = RootModels(core, patches)
+    patches.set(torch.nn.Module, "__call__", _searching_call)
+    _roots.search()
+    core.on_step.append(_roots.step_ended)
+
+
+def _searching_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    if compiling() or bypassed() or _roots is None or _roots.core.log.off:
+        return _original(self, *args, **kwargs)
+    if next(self.parameters(), None) is None:
+        return _original(self, *args, **kwargs)
+    try:
+        _roots.adopt(type(self))
+    except Exception as problem:
+        _roots.core.guard(problem)
+    try:
+        return timed_call(_original, (self, *args), kwargs, root=True)
+    except BaseException as error:
+        drop_caller_frame(error)
+        raise
+
+
+def compiling() -> bool:
+    """Whether Dynamo is tracing this: then nothing that changes may be looked at."""
+    return _compiles and bool(is_compiling())
+
+
+def compiler_in_use() -> None:
+    """From now on Dynamo may be tracing."""
+    global _compiles
+    _compiles = True
+    if _roots is not None:
+        _roots.core.compiles = True
+
+
+def bypassed() -> bool:
+    """Whether calls are to go through untimed: inside a root, and layers computed anew in backward.
+
+    Apart, so that what is put on a user's class refers to nothing here but functions by name.
+    """
+    return _roots is None or _roots.inside or _roots.core.backward_depth > 0
+
+
+def _make_call(inner: Callable[..., Any]) -> Callable[..., Any]:
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+        if compiling() or bypassed():
+            return inner(self, *args, **kwargs)
+        try:
+            return timed_call(inner, (self, *args), kwargs, root=True)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
+
+    return __call__
+
+
+def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> Any:
+    """Make a call that computes, timed as `forward`; `root`: the first argument is a module."""
+    roots = _roots
+    if roots is None or roots.inside:
+        return call(*args, **kwargs)
+    core = roots.core
+    log = core.log
+    if root and core.fixing:
+        call = roots.fixed(call, args[0])
+    if log.off or (get_ident() != log.thread and not log.claim(FORWARD)):
+        return roots.unobserved(call, args, kwargs)
+    append = log.events.append
+    roots.inside = True
+    begun = monotonic_ns()
+    append(FORWARD)
+    append(begun)
+    grad = torch.is_grad_enabled()
+    if roots.searching:
+        roots.unwatch()
+    if core.device.timing:
+        core.device.mark(FORWARD)
+    measure = roots.measure if grad and root else None
+    allocated = torch.cuda.memory_allocated() if measure else 0
+    failed = False
+    try:
+        return call(*args, **kwargs)
+    except BaseException as error:
+        failed = True
+        drop_caller_frame(error)
+        raise
+    finally:
+        roots.inside = False
+        now = monotonic_ns()
+        append(LEAVE_TAIL if grad else LEAVE)
+        append(now)
+        try:
+            if roots.searching:
+                roots.watch()
+            if core.look or not grad:
+                core.sites.add(core.sites.here("forward" if grad else "evaluation"), now - begun)
+            log.forwards += 1
+            if measure:
+                roots.measure = None
+                measure(torch.cuda.memory_allocated() - allocated)
+            if root and not failed:
+                if grad and core.stepping and core.delivering and roots.knows(args[0]):
+                    core.calls += 1
+                else:
+                    roots.returned(args[0], args[1:], kwargs, grad)
+        except Exception as problem:
+            core.guard(problem)

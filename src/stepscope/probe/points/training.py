@@ -1,0 +1,250 @@
+"""Backward run, loss scaled; optimizer created, optimizer stepped, gradients zeroed and clipped."""
+
+import functools
+import sys
+from threading import get_ident
+from time import monotonic_ns
+from types import FrameType
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+from torch.optim import Optimizer
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
+
+from stepscope.probe.core import Core, call_in_phase, drop_caller_frame, note_site
+from stepscope.probe.patches import Patches
+from stepscope.probe.row_log import BACKWARD, LEAVE, OPTIMIZER
+
+
+def patch_backward(core: Core, patches: Patches) -> None:
+    """Patch `torch.autograd.backward`, which `Tensor.backward` calls, `grad`, and loss scaling."""
+    log, device = core.log, core.device
+    append = log.events.append
+    original_backward = torch.autograd.backward
+    original_grad = torch.autograd.grad
+    original_scale = torch.amp.GradScaler.scale
+    unscaled: list[Any] = [None, None]  # a scaled loss and what it was before
+
+    def prepare(tensors: Any) -> None:
+        """Before a backward: its loss, and whether a forward was seen at all."""
+        log.backwards += 1
+        if not log.forwards and core.roots is not None and core.backward_depth == 0:
+            core.roots.search()
+        loss = tensors[0] if isinstance(tensors, list | tuple) and len(tensors) == 1 else tensors
+        if isinstance(loss, Tensor) and loss.numel() == 1 and loss.is_floating_point():
+            device.loss(unscaled[1] if loss is unscaled[0] else loss)
+        unscaled[0] = unscaled[1] = None
+        if device.timing:
+            device.mark(BACKWARD)
+
+    @functools.wraps(original_backward)
+    def backward(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        if core.compiles and is_compiling():
+            original_backward(tensors, *args, **kwargs)
+            return
+        if log.off:
+            core.backward_depth += 1  # fixes tell by it which calls are of layers computed anew
+            try:
+                original_backward(tensors, *args, **kwargs)
+            finally:
+                core.backward_depth -= 1
+            return
+        if get_ident() != log.thread and not log.claim(BACKWARD):
+            original_backward(tensors, *args, **kwargs)
+            return
+        begun = monotonic_ns()
+        append(BACKWARD)
+        append(begun)
+        try:
+            prepare(tensors)
+        except Exception as problem:
+            core.guard(problem)
+        core.backward_depth += 1
+        try:
+            original_backward(tensors, *args, **kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
+        finally:
+            core.backward_depth -= 1
+            now = monotonic_ns()
+            append(LEAVE)
+            append(now)
+        try:
+            if core.look:
+                note_site(core, "backward", now - begun)
+            if core.backward_depth == 0:
+                core.backward_ended()
+        except Exception as problem:
+            core.guard(problem)
+
+    @functools.wraps(original_grad)
+    def grad(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return original_grad(*args, **kwargs)
+        core.backward_depth += 1
+        try:
+            return call_in_phase(core, BACKWARD, "backward", original_grad, args, kwargs)
+        except BaseException as error:
+            drop_caller_frame(error)
+            raise
+        finally:
+            core.backward_depth -= 1
+
+    @functools.wraps(original_scale)
+    def scale(self: Any, outputs: Any) -> Any:
+        scaled = original_scale(self, outputs)
+        if not is_compiling() and isinstance(outputs, Tensor):
+            unscaled[:] = scaled, outputs.detach()
+            core.scaler = self
+        return scaled
+
+    patches.set(torch.autograd, "backward", backward)
+    patches.set(torch.autograd, "grad", grad)
+    patches.set(torch.amp.GradScaler, "scale", scale)
+
+
+class OptimizerPoint:
+    """Turns optimizer steps, however they come about, into one event each."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._numbers: dict[int, tuple[Any, int]] = {}
+        self._open: list[int] = []  # when steps under way began
+        self._in_backward = False
+        self.fired = 0
+
+    def number(self, optimizer: Any) -> int:
+        """An optimizer's number in order of its first step."""
+        known = self._numbers.get(id(optimizer))
+        if known is None or known[0]() is not optimizer:
+            known = self._numbers[id(optimizer)] = (ref(optimizer), len(self._numbers))
+            for callback in self._core.on_optimizer:
+                callback(optimizer, known[1])
+        return known[1]
+
+    def before(self, optimizer: Any, *_: Any) -> None:
+        """A step begins."""
+        core = self._core
+        if (core.compiles and is_compiling()) or core.log.off or core.backward_depth:
+            return
+        try:
+            if self._open and _steps_under_way() <= len(self._open):
+                self._open.clear()  # an earlier step ended in an exception the program caught
+                core.log.leave(0)
+            log = core.log
+            if get_ident() == log.thread or log.claim(OPTIMIZER):
+                begun = monotonic_ns()
+                log.events.append(OPTIMIZER)
+                log.events.append(begun)
+                self._open.append(begun)
+                if core.device.timing:
+                    core.device.mark(OPTIMIZER)
+        except Exception as problem:
+            core.guard(problem)
+
+    def after(self, optimizer: Any, *_: Any) -> None:
+        """A step has ended; only the outermost of nested ones is an event."""
+        core = self._core
+        if (core.compiles and is_compiling()) or core.log.off:
+            return
+        if core.backward_depth:
+            self._in_backward = True
+            return
+        if not self._open:
+            return
+        try:
+            begun = self._open.pop()
+            now = monotonic_ns()
+            core.log.events.append(LEAVE)
+            core.log.events.append(now)
+            if self._open:
+                return
+            if core.look:
+                core.sites.add(core.sites.here("optimizer"), now - begun)
+            self.fired += 1
+            core.optimizer_stepped(self.number(optimizer))  # StopProgram is no Exception
+        except Exception as problem:
+            core.guard(problem)
+
+    def stepped_in_backward(self) -> bool:
+        """Whether optimizers stepped inside the backward that has just ended."""
+        stepped, self._in_backward = self._in_backward, False
+        return stepped
+
+
+def patch_optimizers(core: Core, patches: Patches) -> None:
+    """Register the global hooks; patch creation, zero_grad and GradScaler's step."""
+    point = core.optimizer_point = OptimizerPoint(core)
+    original_init = Optimizer.__init__
+    original_step = torch.amp.GradScaler.step
+
+    @functools.wraps(original_init)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original_init(self, *args, **kwargs)
+        if not core.log.off:
+            try:
+                core.optimizer_made(self, core.sites.here("optimizer_made"))
+            except Exception as problem:
+                core.guard(problem)
+
+    @functools.wraps(original_step)
+    def scaler_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        fired = point.fired
+        result = original_step(self, optimizer, *args, **kwargs)
+        if point.fired == fired and not core.log.off and not core.backward_depth:
+            core.skipped_updates += 1
+            try:
+                core.optimizer_stepped(point.number(optimizer))
+            except Exception as problem:
+                core.guard(problem)
+        return result
+
+    for name in ("clip_grad_norm_", "clip_grad_value_"):
+        clip = _timed(core, getattr(torch.nn.utils, name))
+        patches.set(torch.nn.utils, name, clip)
+        patches.set(torch.nn.utils.clip_grad, name, clip)
+    before = register_optimizer_step_pre_hook(point.before)
+    after = register_optimizer_step_post_hook(point.after)
+    core.on_end.extend([before.remove, after.remove])
+    patches.set(Optimizer, "__init__", init)
+    patches.set(Optimizer, "zero_grad", _timed(core, Optimizer.zero_grad))
+    patches.set(torch.amp.GradScaler, "step", scaler_step)
+
+
+def _timed(core: Core, original: Any) -> Any:
+    """A function that belongs to the optimizer's phase: zeroing or clipping gradients."""
+    log = core.log
+    append = log.events.append
+
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if core.compiles and is_compiling():
+            return original(*args, **kwargs)
+        if log.off or core.backward_depth or get_ident() != log.thread:
+            return original(*args, **kwargs)
+        append(OPTIMIZER)
+        append(monotonic_ns())
+        try:
+            return original(*args, **kwargs)
+        finally:
+            append(LEAVE)
+            append(monotonic_ns())
+
+    return call
+
+
+def _steps_under_way() -> int:
+    """How many `Optimizer.step` wrappers are on the Python stack, this one's included."""
+    frame: FrameType | None = sys._getframe(1)
+    count = 0
+    while frame is not None:
+        count += frame.f_code.co_qualname.endswith("profile_hook_step.<locals>.wrapper")
+        frame = frame.f_back
+    return count

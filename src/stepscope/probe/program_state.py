@@ -1,0 +1,298 @@
+"""What the program is set to and what it keeps in memory: models, optimizers, torch's switches and
+bytes by kind, read at a few steps and at the end.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+import torch
+from torch.nn.modules.conv import _ConvNd
+
+from stepscope.probe.core import NEVER, Core
+
+_SCALE_EVERY = 20
+_SHOWN = 4  # root models that are described
+_CONFIG_STEPS = (3, 30, 300)  # steps at which the configuration is read; the last reading stands
+
+
+class ConfigReader:
+    """Reads the configuration at a few steps and at the end."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._roots: list[_RootModel] = []
+        self._optimizers: list[ref[Any]] = []
+        self._autocast: str | None = None
+        self._scales: list[float] = []
+        self._looks: tuple[int, ...] = _CONFIG_STEPS
+        self._scale_at = 0
+        core.on_root.append(self._root)
+        core.on_optimizer.append(self._optimizer)
+        core.on_step.append(self._step)
+
+    def _root(self, module: Any) -> None:
+        """Called as the root returns, still under the program's own autocast."""
+        if not any(root.module() is module for root in self._roots):
+            gone = [root for root in self._roots[_SHOWN:] if root.module() is None]
+            self._roots = [root for root in self._roots if root not in gone]
+            self._roots.append(_RootModel(ref(module), describe_model(module)))
+        for kind in ("cuda", "cpu"):
+            if torch.is_autocast_enabled(kind):
+                self._autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
+
+    def _optimizer(self, optimizer: Any, number: int) -> None:
+        self._optimizers = [known for known in self._optimizers if known() is not None]
+        self._optimizers.append(ref(optimizer))
+        self._core.facts.write("optimizer", id=number, **describe_optimizer(optimizer))
+
+    def _step(self, step: int) -> int:
+        if self._looks and step >= self._looks[0]:
+            self._looks = tuple(at for at in _CONFIG_STEPS if at > step)
+            self.write()
+        following = self._looks[0] if self._looks else NEVER
+        if self._core.scaler is None:
+            return following
+        if step >= self._scale_at:
+            self._scale_at = step + _SCALE_EVERY
+            self._read_scale()
+        return min(following, self._scale_at)
+
+    def _read_scale(self) -> None:
+        scale = getattr(self._core.scaler, "_scale", None)
+        if scale is not None:
+            self._core.device.late(scale, self._scales.append)
+
+    @property
+    def modules(self) -> list[Any]:
+        """The root models that are still there, outermost first."""
+        return [module for root in self._roots if (module := root.module()) is not None]
+
+    @property
+    def optimizers(self) -> list[Any]:
+        """The optimizers seen stepping that are still there."""
+        return [optimizer for known in self._optimizers if (optimizer := known()) is not None]
+
+    def write(self) -> None:
+        """One fact with everything as it is now."""
+        scaler = self._core.scaler
+        self._core.facts.write(
+            "config",
+            models=[root.described() for root in self._roots[:_SHOWN]],
+            autocast=self._autocast,
+            switches=describe_switches(),
+            scaler=None
+            if scaler is None
+            else {"scales": self._scales, "skipped_updates": self._core.skipped_updates},
+            distributed=_distributed(),
+        )
+
+
+@dataclass(slots=True)
+class _RootModel:
+    """A root model, which the program may throw away, and what it was when last looked at."""
+
+    module: ref[Any]
+    last: dict[str, Any]
+
+    def described(self) -> dict[str, Any]:
+        module = self.module()
+        if module is not None:
+            self.last = describe_model(module)
+        return self.last
+
+
+def describe_model(module: Any) -> dict[str, Any]:
+    """A model's parameters, dtypes, devices, memory format and wrappers."""
+    dtypes: dict[str, int] = {}
+    devices: set[str] = set()
+    total = trainable = 0
+    channels_last = convolutions = 0
+    for parameter in module.parameters():
+        count = parameter.numel()
+        total += count
+        trainable += count if parameter.requires_grad else 0
+        dtype = str(parameter.dtype).removeprefix("torch.")
+        dtypes[dtype] = dtypes.get(dtype, 0) + count
+        devices.add(str(parameter.device))
+        if parameter.dim() == 4 and parameter.shape[2] > 1:
+            convolutions += 1
+            channels_last += parameter.is_contiguous(memory_format=torch.channels_last)
+    return {
+        "name": type(module).__qualname__,
+        "parameters": total,
+        "trainable": trainable,
+        "dtypes": dtypes,
+        "devices": sorted(devices),
+        "memory_format": "channels_last" if channels_last > convolutions / 2 else "contiguous",
+        "convolved_dims": sorted(_convolved_dims(module)),
+        "attends": any("attention" in type(part).__name__.lower() for part in module.modules()),
+        "training": bool(module.training),
+        "compiled": _is_compiled(module),
+        "ddp": any(
+            type(m).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel")
+            for m in module.modules()
+        ),
+    }
+
+
+def _convolved_dims(module: Any) -> set[int]:
+    """1, 2, 3: over how many dimensions its layers convolve."""
+    layers = (part for part in module.modules() if isinstance(part, _ConvNd))
+    return {len(layer.kernel_size) for layer in layers}
+
+
+def describe_optimizer(optimizer: Any) -> dict[str, Any]:
+    """An optimizer's class and the flags that decide its speed."""
+    group = optimizer.param_groups[0] if optimizer.param_groups else {}
+    flags = {key: group.get(key) for key in ("foreach", "fused", "capturable") if key in group}
+    parameters = sum(len(g["params"]) for g in optimizer.param_groups)
+    rate = group.get("lr")
+    return {
+        "name": type(optimizer).__qualname__,
+        "parameters": parameters,
+        "groups": len(optimizer.param_groups),
+        "lr": rate if isinstance(rate, float | int) else None,
+        **flags,
+    }
+
+
+def describe_switches() -> dict[str, Any]:
+    """torch's global switches."""
+    cudnn = torch.backends.cudnn
+    return {
+        "tf32_matmul": torch.get_float32_matmul_precision(),
+        "tf32_cudnn": cudnn.allow_tf32,
+        "cudnn_benchmark": cudnn.benchmark,
+        "cudnn_deterministic": cudnn.deterministic,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "anomaly_detection": torch.is_anomaly_enabled(),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _is_compiled(module: Any) -> bool:
+    return hasattr(module, "_orig_mod") or any(
+        getattr(m, "_compiled_call_impl", None) is not None for m in module.modules()
+    )
+
+
+def _distributed() -> dict[str, Any] | None:
+    from torch import distributed
+
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return None
+    return {"world_size": distributed.get_world_size(), "backend": distributed.get_backend()}
+
+
+STATE_KINDS = ("parameters", "gradients", "optimizer_state", "buffers")
+
+
+def state_bytes(optimizers: Iterable[Any], modules: Iterable[Any]) -> dict[str, dict[str, int]]:
+    """Bytes of `KINDS` per device kind ("cpu", "cuda"); tied weights and views count once.
+
+    Of sharded parameters the local shard counts; lazy and meta ones own no memory yet. Reads
+    metadata only: no synchronisation, about 1 µs a tensor.
+    """
+    optimizers, modules = list(optimizers), list(modules)
+    parameters = [p for module in modules for p in module.parameters()]
+    parameters += [p for o in optimizers for group in o.param_groups for p in group["params"]]
+    kinds = (
+        parameters,
+        [p.grad for p in parameters if p.is_leaf and p.grad is not None],
+        [t for o in optimizers for t in _tensors(dict(o.state), depth=4)],
+        [b for module in modules for b in module.buffers()],
+    )
+    seen: set[tuple[str, int]] = set()
+    totals: dict[str, dict[str, int]] = {}
+    for kind, tensors in zip(STATE_KINDS, kinds, strict=True):
+        for device, key, size in (s for t in tensors for s in _storages(t)):
+            if (device, key) not in seen:
+                seen.add((device, key))
+                device_kind = totals.setdefault(device.split(":")[0], dict.fromkeys(STATE_KINDS, 0))
+                device_kind[kind] += size
+    return totals
+
+
+def _storages(tensor: Any) -> Iterator[tuple[str, int, int]]:
+    """(device, address, bytes) of the memory behind a tensor; nothing where it has none."""
+
+    if torch.nn.parameter.is_lazy(tensor) or tensor.device.type == "meta":
+        return
+    tensor = getattr(tensor, "_local_tensor", tensor)
+    if tensor.layout in (torch.sparse_coo,):
+        yield from _storages(tensor._values())
+        yield from _storages(tensor._indices())
+        return
+    parts = getattr(tensor, "__tensor_flatten__", None)
+    if parts is not None:
+        for name in parts()[0]:
+            yield from _storages(getattr(tensor, name))
+        return
+    try:
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+    except (RuntimeError, NotImplementedError):
+        return
+    if address and size:
+        yield str(tensor.device), address, size
+
+
+def _tensors(value: Any, depth: int) -> Iterator[Any]:
+    """Tensors among the values of nested dicts, lists and tuples."""
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth and isinstance(value, dict):
+        for item in value.values():
+            yield from _tensors(item, depth - 1)
+    elif depth and isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors(item, depth - 1)
+
+
+_MEMORY_STEPS = (1, 2, 20, 200, 2000, 20000)
+
+
+class MemoryReader:
+    """Writes `memory` facts; the last one stands."""
+
+    def __init__(self, core: Core, config: ConfigReader) -> None:
+        self._core = core
+        self._config = config
+        self._activations: int | None = None
+        self._looks: tuple[int, ...] = _MEMORY_STEPS
+        self._state: dict[str, dict[str, int]] = {}
+        core.on_step.append(self._step)
+
+    def _step(self, step: int) -> int:
+        device = self._core.device
+        if not device.active and torch.version.cuda is not None and torch.cuda.is_initialized():
+            device.activate()
+        if device.active and self._activations is None and step >= 2:
+            self._core.roots.measure = self._measured
+        if self._looks and step >= self._looks[0]:
+            self._looks = tuple(at for at in _MEMORY_STEPS if at > step)
+            self.write()
+        if step < _MEMORY_STEPS[2]:
+            return step + 1
+        return self._looks[0] if self._looks else NEVER
+
+    def _measured(self, nbytes: int) -> None:
+        """Bytes that a forward left allocated."""
+        self._activations = nbytes
+
+    def write(self) -> None:
+        """One fact with the peaks so far."""
+        state = state_bytes(self._config.optimizers, self._config.modules)
+        for kind, sizes in state.items():
+            kept = self._state.setdefault(kind, dict.fromkeys(sizes, 0))
+            for name, size in sizes.items():
+                kept[name] = max(kept[name], size)
+        facts: dict[str, Any] = {"state": self._state, "activations_bytes": self._activations}
+        if self._core.device.active:
+            facts["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
+            facts["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
+            facts["retries"] = torch.cuda.memory_stats().get("num_alloc_retries", 0)
+        self._core.facts.write("memory", **facts)

@@ -1,0 +1,231 @@
+"""The row log: where the observed thread's time goes, phase by phase.
+
+The points run inside the program's own loop, where every function called and every object touched
+costs. So they only append a code and a time to `events`; when an event ends a row, these are folded
+into exclusive times per phase and one row of doubles goes into mapped memory. Any failure switches
+the log off.
+"""
+
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from threading import get_ident
+from time import monotonic_ns
+
+from stepscope.record.row_log import ROW_COLUMNS, Phase, RowKind
+from stepscope.store.table import Table
+
+_TAIL = len(Phase)  # between a forward and what follows it: loss, if backward follows
+_WIDTH = len(ROW_COLUMNS)
+_FIRST_PHASE = ROW_COLUMNS.index("other_ns")
+_AFTER_PHASES = _FIRST_PHASE + len(Phase)
+_LOSS = ROW_COLUMNS.index("loss")
+_DEVICE = ROW_COLUMNS.index("device_h2d_ns")
+_UNKNOWN = array("d", [float("nan")] * (_WIDTH - _LOSS))
+_NAN = float("nan")
+_ZEROS = [0] * (_TAIL + 1)
+_MOST_EVENTS = 4096
+_PATIENCE_NS = 10_000_000
+_AT_ONCE = 64  # first rows, written as they end
+
+OTHER, DATA_WAIT, H2D, FORWARD, BACKWARD, OPTIMIZER, WAIT, SAVE, EPOCH_START, COMPILE, OBSERVER = (
+    int(phase) for phase in Phase
+)
+_COMPUTING = frozenset((FORWARD, BACKWARD, OPTIMIZER))
+
+LEAVE = -1
+"""Event: the innermost phase ends."""
+LEAVE_TAIL = -2
+"""Event: it ends, a forward that recorded gradients; what follows is its own until backward."""
+_ROW = -3  # event: a row ends
+_LEAVE_TO = -10  # and below: phases end until that many are open
+
+
+class RowLog:
+    """Exclusive phase times of one thread, written as rows.
+
+    `events` alternates codes (a phase begins, LEAVE, LEAVE_TAIL) and their times. Whoever appends
+    to it directly has checked `off` and `thread`, and calls `fold` where no row may end for long.
+    """
+
+    def __init__(self, path: Path, start_ns: int, on_fail: Callable[[BaseException], None]) -> None:
+        self._table = Table(path, ROW_COLUMNS)
+        self._cells = self._table.cells
+        self._on_fail = on_fail
+        self._start_ns = start_ns
+        self._last = start_ns
+        self._acc = [0] * (_TAIL + 1)
+        self._ended: list[tuple[float, ...]] = []  # rows not written yet, what was counted in them
+        self._written = 0
+        self._written_ns = 0
+        self._stack: list[int] = []
+        self._current = OTHER
+        self._base = OTHER  # what the tail of a forward returns to
+        self._lead = -1
+        self._claimed = False
+        self.events: list[int] = []
+        self.thread = get_ident()
+        self.off = False
+        self.observing = False
+        """Whether the observer itself is at work: its own waits are not the program's."""
+        self.rows = 0
+        self.flags = 0
+        self.samples = 0
+        self.batches = 0
+        self.inputs = 0
+        self.forwards = 0
+        self.backwards = 0
+        self.losses: list[float] = []
+
+    def enter(self, phase: int) -> int:
+        """Begin a phase. Returns the time, or 0 when this thread is not observed."""
+        if self.off or (get_ident() != self.thread and not self.claim(phase)):
+            return 0
+        now = monotonic_ns()
+        self.events += (phase, now)
+        if len(self.events) > _MOST_EVENTS:
+            self.fold()
+        return now
+
+    def leave(self, depth: int | None = None, tail: bool = False) -> int:
+        """End the innermost phase, or all but the outermost `depth` ones. Returns the time."""
+        now = monotonic_ns()
+        self.events += (LEAVE if depth is None else _LEAVE_TO - depth, now)
+        if tail:
+            self.events += (LEAVE_TAIL, now)
+        return now
+
+    def observed(self) -> bool:
+        """Whether phases of the calling thread are recorded, or would be if it computed now."""
+        return not self.off and (get_ident() == self.thread or not self._claimed)
+
+    def claim(self, phase: int) -> bool:
+        """The first thread that computes is the one observed, whichever it is."""
+        self.fold()
+        if self._claimed or phase not in _COMPUTING:
+            return False
+        self._claimed = True
+        self.thread = get_ident()
+        self._stack.clear()
+        self._current = OTHER
+        return True
+
+    @property
+    def depth(self) -> int:
+        """How many phases are open."""
+        self.fold()
+        return len(self._stack)
+
+    def fold(self) -> None:
+        """Turn the events so far into times per phase, and write the rows that ended."""
+        if self.off:
+            return
+        try:
+            self._fold()
+        except Exception as problem:
+            self.fail(problem)
+
+    def _fold(self) -> None:
+        acc, stack, current, last = self._acc, self._stack, self._current, self._last
+        pairs = iter(self.events)
+        for code, now in zip(pairs, pairs, strict=True):
+            acc[current] += now - last
+            last = now
+            if acc[_TAIL] and code != WAIT and (current == _TAIL or code == _ROW):
+                own = code in (FORWARD, BACKWARD)
+                acc[FORWARD if own else self._base] += acc[_TAIL]
+                acc[_TAIL] = 0
+            if current == _TAIL and code != WAIT:
+                current = self._base
+            if code >= 0:
+                if self._lead < 0 and code != OBSERVER:
+                    self._lead = now - self._start_ns
+                if code in _COMPUTING:
+                    self._claimed = True
+                stack.append(current)
+                current = code
+            elif code == _ROW:
+                self._write(now)
+            else:
+                depth = len(stack) - 1 if code > _LEAVE_TO else _LEAVE_TO - code
+                if 0 <= depth < len(stack) and (code != LEAVE_TAIL or current == FORWARD):
+                    current = stack[depth]
+                    del stack[depth:]
+                if code == LEAVE_TAIL and current != _TAIL:
+                    self._base = current
+                    current = _TAIL
+        self._current, self._last = current, last
+        self.events.clear()
+        self._ended.clear()
+
+    def end_row(self, kind: int, who: int = 0) -> int:
+        """End a row. Returns its index, or -1 when nothing is written any more.
+
+        Rows shorter than `_PATIENCE_NS` are written several at a time: that is what a program
+        that is killed can lose of its last moments.
+        """
+        if self.off:
+            return -1
+        now = monotonic_ns()
+        index = self.rows
+        self.rows = index + 1
+        self._ended.append(
+            (kind, who, self.flags, self.samples, self.batches, self.inputs, self.forwards,
+             self.backwards, sum(self.losses) / len(self.losses) if self.losses else _NAN)
+        )  # fmt: skip
+        self.events += (_ROW, now)
+        self.samples = self.batches = self.inputs = self.forwards = self.backwards = 0
+        if self.losses:
+            self.losses.clear()
+        if index < _AT_ONCE or now - self._written_ns > _PATIENCE_NS:
+            self._written_ns = now
+            self.fold()
+        return -1 if self.off else index
+
+    def _write(self, now: int) -> None:
+        """Write a row that has ended. Raises OSError on a full disk."""
+        index = self._written
+        if index >= self._table.rows:
+            self._cells = self._table.grow()
+        kind, who, flags, *counts, loss = self._ended[index - self.rows]
+        lead = self._lead if self._lead >= 0 else now - self._start_ns
+        at = index * _WIDTH
+        cells = self._cells
+        cells[at + 1 : at + _LOSS] = array(
+            "d", (kind, who, flags, *self._acc[:_TAIL], lead, *counts)
+        )
+        cells[at + _LOSS : at + _WIDTH] = _UNKNOWN
+        cells[at + _LOSS] = loss
+        cells[at] = now  # last: a row with an end is whole
+        self._acc[:] = _ZEROS
+        self._written = index + 1
+        self._start_ns = now
+        self._lead = -1
+
+    def set_loss(self, row: int, loss: float) -> None:
+        """The loss of a row, known late."""
+        if row >= self._written:
+            self.fold()
+        self._cells[row * _WIDTH + _LOSS] = loss
+
+    def set_device(self, row: int, phases_ns: list[float]) -> None:
+        """Device times of a row in the order of the device columns, known late."""
+        if row >= self._written:
+            self.fold()
+        at = row * _WIDTH + _DEVICE
+        self._cells[at : at + len(phases_ns)] = array("d", phases_ns)
+
+    def fail(self, problem: BaseException) -> None:
+        """Switch off; the program goes on unobserved."""
+        if not self.off:
+            self.off = True
+            self._on_fail(problem)
+
+    def close(self) -> None:
+        """The last row, and the file cut to size."""
+        if not self.off:
+            self.end_row(RowKind.END)
+            self.fold()
+            self.off = True
+        self._cells = memoryview(b"").cast("d")
+        self._table.close(self._written)

@@ -1,0 +1,68 @@
+"""What `stepscope run` was asked to do, as handed to the child."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class WriteGuard:
+    """The scratch copy a trial works in, and where else it may write. Absolute paths."""
+
+    scratch: str
+    """Its working directory: what is linked here is copied before the first write."""
+    original: str
+    """The user's working directory, of which that is a copy."""
+    allowed: tuple[str, ...] = ()
+    """Folders that may be written: the trial's own, temporary files, caches, devices."""
+    refuse: bool = True
+    """Whether another write ends the program; False: it is only noted."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """Options of the probe. Steps count from 1; None means the probe decides."""
+
+    folder: str
+    launched_ns: int
+    """When the child was started, CLOCK_MONOTONIC."""
+    steps: int | None = None
+    """End the program cleanly after this many steps."""
+    warmup: int | None = None
+    """Steps before times count as settled."""
+    window: int = 6
+    """Steps recorded at kernel level; 0 for none."""
+    window_at: int | None = None
+    """First step of the window."""
+    stacks: int = 2
+    """Steps of a second window that carries Python stacks; 0 for none."""
+    memory: str | None = None
+    """The device whose memory is followed line by line: "cuda" or "cpu"."""
+    python: bool = False
+    """The parent wants to sample this process's Python code."""
+    nvtx: bool = False
+    clocks: bool = True
+    """False: observe no longer than fixes need to find the models; the program times itself."""
+    fixes: tuple[str, ...] = ()
+    """Fixes to apply, as the user wrote them: "pin", "workers=4"."""
+    seed: int | None = None
+    """Imposed on torch, numpy and random: 0 keeps the seeds the program sets; None: untouched."""
+    perturb: str | None = None
+    """Round the root models' weights once to this dtype before the first step."""
+    proof: bool = False
+    """Keep what a proof compares besides losses."""
+    held: bool = False
+    """Have the random draws of a batch follow from the batch alone; for proofs only."""
+    guard: WriteGuard | None = None
+    """Where the program may write; None: anywhere."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        known = json.loads(text)
+        guard = known.get("guard")
+        if guard is not None:
+            known["guard"] = WriteGuard(**{**guard, "allowed": tuple(guard["allowed"])})
+        return cls(**{**known, "fixes": tuple(known.get("fixes", ()))})

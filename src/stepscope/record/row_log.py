@@ -1,0 +1,90 @@
+"""The row log: what the probe writes while the program runs.
+
+A row is a stretch of the observed thread's time that ends with an event (`KINDS`). Rows follow
+each other without gaps, so they add up to the time since the probe began; steps are put together
+from them afterwards. Times are nanoseconds of CLOCK_MONOTONIC; NaN means not known.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+
+class Phase(IntEnum):
+    """Where the host's time goes, exclusive of nested phases. The first six are a step's phases."""
+
+    OTHER = 0
+    DATA_WAIT = 1
+    H2D = 2
+    FORWARD = 3
+    BACKWARD = 4
+    OPTIMIZER = 5
+    WAIT = 6  # the host waits for the device
+    SAVE = 7  # a checkpoint is written
+    EPOCH_START = 8  # a loader's iterator is made, its workers started
+    COMPILE = 9  # torch.compile at work
+    OBSERVER = 10  # the kernel-level recorder starting and stopping
+
+
+class RowKind(IntEnum):
+    """What ended a row."""
+
+    STEP = 1  # an optimizer stepped
+    MARK = 2  # the program called stepscope.step()
+    EVAL = 3  # a root model returned without recording gradients
+    CALL = 4  # a root model returned, no optimizer seen to step so far
+    BACKWARD = 5  # backward returned, no optimizer seen to step so far
+    BATCH = 6  # a loader delivered, neither root nor optimizer seen so far
+    SAVE = 7  # a checkpoint was written
+    EPOCH = 8  # a loader's iterator was made
+    WINDOW = 9  # kernel-level recording started or stopped
+    END = 10  # the program ended
+
+
+STEP_PHASES: Final = ("data_wait", "h2d", "forward", "backward", "optimizer", "other")
+
+FLAG_PROFILED: Final = 1  # flag: kernel-level recording was on during the row
+FLAG_STACKS: Final = 2  # flag: … and it carried stacks
+
+ROW_COLUMNS: Final = (
+    "end_ns",
+    "kind",
+    "who",  # index of the optimizer or root that ended the row
+    "flags",
+    *(f"{phase.name.lower()}_ns" for phase in Phase),
+    "lead_ns",  # from the row's start to its first phase
+    "samples",  # as the loader delivered them
+    "batches",
+    "inputs",  # samples as the root models received them, for programs without a loader
+    "forwards",
+    "backwards",
+    "loss",  # mean of the scalars backpropagated in the row
+    "device_h2d_ns",
+    "device_forward_ns",
+    "device_backward_ns",
+    "device_optimizer_ns",
+    "device_other_ns",
+)
+
+SITE_COLUMNS: Final = ("count", "total_ns", "bytes")
+"""Counters per site (a source line doing one kind of thing); row i belongs to fact `site` i."""
+
+CLOCK_COLUMNS: Final = ("count", "total_ns")
+"""Counters of the data clock; row i belongs to fact `clock` with that pid and slot."""
+
+SAMPLE_COLUMNS: Final = (
+    "t_ns",
+    "cpu_percent",
+    "rss_bytes",
+    "processes",
+    "read_bytes",
+    "write_bytes",
+    "gpu_percent",
+    "gpu_memory_bytes",
+    "gpu_power_w",
+    "gpu_sm_mhz",
+    "gpu_temperature_c",
+    "gpu_throttle",  # NVML's bit mask of clock event reasons
+    "gpu_other_processes",
+    "gpu_energy_mj",  # NVML's running total
+)
+"""What the parent samples of the machine, about ten times a second."""

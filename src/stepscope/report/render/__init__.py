@@ -1,0 +1,1 @@
+"""Renderers: one module or package per format, each drawing the same story."""

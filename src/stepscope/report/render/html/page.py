@@ -1,0 +1,173 @@
+"""The whole page: one file without a single request, styles and scripts pinned by hash."""
+
+import base64
+import gzip
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from stepscope.record.errors import MissingExtra
+from stepscope.record.version import __version__
+from stepscope.report.render.html.blocks import render_section, section_anchor
+from stepscope.report.render.html.escape import escape_text
+from stepscope.report.render.html.timeline import encode_timeline
+from stepscope.report.story.blocks import Chart, Story, TimelineView
+from stepscope.results.load import LoadedResult
+
+_ASSETS = files("stepscope.report.render.html").joinpath("assets")
+
+
+def asset(name: str) -> str:
+    """One of our own files."""
+    return _ASSETS.joinpath(name).read_text(encoding="utf-8")
+
+
+def assets(folder: str, ending: str) -> list[str]:
+    """The texts of a folder's files with an ending, by name."""
+    names = sorted(one.name for one in _ASSETS.joinpath(folder).iterdir())
+    return [asset(f"{folder}/{name}") for name in names if name.endswith(ending)]
+
+
+def source_hash(text: str) -> str:
+    """How a Content-Security-Policy names an inline script or style."""
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def packed(data: bytes) -> str:
+    """Bytes as they stand in the page."""
+    return base64.b64encode(data).decode("ascii")
+
+
+@cache
+def chart_library() -> tuple[str, str]:
+    """Plotly, gzipped and packed, and the hash of its text. Raises MissingExtra without plotly."""
+    spec = find_spec("plotly")
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingExtra("plotly", "report", "an HTML report")
+    file = Path(next(iter(spec.submodule_search_locations)), "package_data", "plotly.min.js")
+    if not file.is_file():
+        raise MissingExtra("plotly", "report", "an HTML report")
+    text = file.read_bytes()
+    hashed = source_hash(text.decode("utf-8"))
+    return packed(gzip.compress(text, 9, mtime=0)), hashed
+
+
+_SCRIPTS = ("page/base.js", "page/tables.js", "page/actions.js", "page/navigation.js")
+_STYLES = (
+    "page/tokens.css",
+    "page/page.css",
+    "page/blocks.css",
+    "page/tables.css",
+    "page/cards.css",
+)
+
+
+def render_page(story: Story, timeline: bytes | None = None) -> str:
+    """A story as HTML. `timeline` is the gzipped payload of timeline_data.encode.
+
+    Raises MissingExtra where there are charts to draw and plotly is not installed.
+    """
+    charts = any(isinstance(block, Chart) for part in story.sections for block in part.blocks)
+    library, library_hash = chart_library() if charts else ("", "")
+    early, late = asset("page/theme.js"), [asset(one) for one in _SCRIPTS]
+    if charts:
+        late.append(asset("page/charts.js"))
+    if timeline is not None:
+        late += assets("timeline", ".js")
+    late.append(asset("page/page.js"))
+    shown = assets("timeline", ".css") if timeline is not None else []
+    style = "\n".join([*map(asset, _STYLES), *shown, asset("page/print.css")])
+    hashes = [source_hash(one) for one in (early, *late)] + ([library_hash] if charts else [])
+    stored = _stored("chart-library", library)
+    stored += _stored("timeline-data", packed(timeline) if timeline is not None else "")
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(hashes)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f'<meta name="generator" content="stepscope {__version__}">\n'
+        f"<title>{escape_text(story.title)} · stepscope</title>\n<style>{style}</style>\n"
+        f"<script>{early}</script>\n</head>\n"
+        f"<body>\n{_bar(story)}\n{_main(story, timeline is not None)}\n{stored}"
+        + "".join(f"<script>{one}</script>\n" for one in late)
+        + "</body>\n</html>\n"
+    )
+
+
+def _policy(hashes: list[str]) -> str:
+    """Only our own scripts run; nothing is fetched, framed or sent.
+
+    Styles are free, since the chart library writes its own: without addresses to fetch from they
+    can tell nobody anything.
+    """
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {' '.join(hashes)}",
+            "style-src 'unsafe-inline'",
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def _bar(story: Story) -> str:
+    links = "".join(
+        f'<a href="#{section_anchor(part)}">{escape_text(part.title)}</a>'
+        for part in story.sections
+    )
+    return (
+        '<a class="skip" href="#main">Skip to the report</a>\n<header class="bar" id="top">'
+        '<div class="bar-row"><a class="brand" href="#top">stepscope</a>'
+        f'<span class="bar-title">{escape_text(story.title)}</span>'
+        f'<span class="bar-verdict" aria-hidden="true">{escape_text(story.verdict)}</span>'
+        '<button type="button" class="quiet" data-act="theme" aria-label="Dark theme"'
+        ' aria-pressed="false"></button></div>'
+        f'<nav aria-label="Sections">{links}</nav></header>'
+    )
+
+
+def _main(story: Story, timeline: bool) -> str:
+    parts = "\n".join(render_section(part, timeline=timeline) for part in story.sections)
+    return (
+        f'<main id="main"><div class="hero"><p class="hero-title">{escape_text(story.title)}</p>'
+        f"<h1>{escape_text(story.verdict)}</h1><p>{escape_text(story.subtitle)}</p></div>\n"
+        '<noscript><p class="missing" role="note"><b>Charts, sorting and the timeline need this'
+        " page's own scripts.</b> They fetch nothing.</p></noscript>\n"
+        f"{parts}\n<footer>Made by stepscope {__version__}. This page loads nothing from"
+        " elsewhere.</footer></main>"
+    )
+
+
+def _stored(label: str, data: str) -> str:
+    """Bytes for a script, in an element that is never run."""
+    return f'<script type="application/gzip" id="{label}">{data}</script>\n' if data else ""
+
+
+_PERFETTO_BYTES: Final = 1_500_000
+"""A larger trace stays a file of its own."""
+
+
+def result_page(subjects: Sequence[LoadedResult], story: Story) -> str:
+    """The whole page. Raises MissingExtra where charts need a package."""
+    return render_page(story, _encoded_timeline(subjects, story))
+
+
+def _encoded_timeline(subjects: Sequence[LoadedResult], story: Story) -> bytes | None:
+    """The window for the page's canvas; None where nothing was recorded, or of several results."""
+    blocks = (block for section in story.sections for block in section.blocks)
+    if not any(isinstance(block, TimelineView) for block in blocks):
+        return None
+    timeline, trace = subjects[0].timeline(), subjects[0].trace
+    if timeline is None:
+        return None
+    small = trace is not None and trace.stat().st_size <= _PERFETTO_BYTES
+    return encode_timeline(
+        timeline, trace=trace.read_bytes() if trace is not None and small else None
+    )

@@ -1,0 +1,385 @@
+"""A recorded window as the bytes the page's timeline draws: events in rows, merged where too many,
+packed.
+"""
+
+import gzip
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stepscope.analyze.timeline.intervals import device_work
+from stepscope.analyze.timeline.steps import find_steps
+from stepscope.record.timeline import NOTHING, Column, Timeline
+from stepscope.report.render.html.timeline_tracks import (
+    Counter,
+    TimelineText,
+    Track,
+    counters,
+    device_tracks,
+    host_tracks,
+    idle_tracks,
+    phase_track,
+    readable,
+    step_track,
+)
+
+_COLOURS = {
+    "operator": 1,
+    "annotation": 8,
+    "Python": 3,
+    "runtime call": 2,
+    "profiler": 5,
+    "convolution": 1,
+    "matmul": 1,
+    "attention": 7,
+    "recurrent": 1,
+    "normalisation": 3,
+    "pointwise": 6,
+    "reduction": 3,
+    "softmax": 7,
+    "loss": 5,
+    "pooling": 3,
+    "optimizer": 6,
+    "copy": 4,
+    "layout change": 4,
+    "set": 4,
+    "communication": 5,
+    "compiled": 6,
+    "step": 8,
+    "idle: loader": 2,
+    "idle: host": 5,
+    "idle: synchronisation": 7,
+    "idle: copy": 4,
+    "idle: other ranks": 3,
+    "phase: data wait": 2,
+    "phase: copy": 4,
+    "phase: forward": 1,
+    "phase: backward": 3,
+    "phase: optimizer": 6,
+}
+_OTHER = 8
+
+
+def _colours(categories: list[str]) -> list[tuple[str, int]]:
+    """Each category with the number of its `--series-` colour."""
+    return [(name, _COLOURS.get(name, _OTHER)) for name in categories]
+
+
+MAGIC = b"STL1"
+_WHOLE = {
+    "u1": (0, 0xFF),
+    "u2": (0, 0xFFFF),
+    "u4": (0, 0xFFFFFFFF),
+    "i4": (-(1 << 31), (1 << 31) - 1),
+}
+"""The least and the largest number of each type; what none holds is stored as a float64, `f8`."""
+
+
+class Packing:
+    """Collects columns; each is split into its bytes' planes, since high bytes are mostly alike."""
+
+    def __init__(self) -> None:
+        self._planes: list[bytes] = []
+        self._at = 0
+        self.columns: dict[str, tuple[str, int, int]] = {}
+        """Type, number of values, offset in bytes."""
+
+    def add(self, name: str, values: Column) -> None:
+        """In the smallest type that holds the values exactly."""
+        kind = _smallest(values)
+        column = np.ascontiguousarray(values.astype(f"<{kind}"))
+        planes = column.view(np.uint8).reshape(len(column), column.itemsize).T
+        self.columns[name] = (kind, len(column), self._at)
+        self.add_bytes(np.ascontiguousarray(planes).tobytes())
+
+    def add_bytes(self, data: bytes) -> tuple[int, int]:
+        """As they are: their offset and length."""
+        self._planes.append(data)
+        self._at += len(data)
+        return self._at - len(data), len(data)
+
+    def packed(self, head: dict[str, Any]) -> bytes:
+        """All of it, gzipped: a mark, the head's length, the head as JSON, the columns."""
+        text = json.dumps({**head, "columns": self.columns}, separators=(",", ":")).encode()
+        whole = b"".join((MAGIC, np.array([len(text)], "<u4").tobytes(), text, *self._planes))
+        return gzip.compress(whole, 6, mtime=0)
+
+
+def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Column]]:
+    """The head and the columns again, as the page reads them."""
+    whole = gzip.decompress(data)
+    length = int(np.frombuffer(whole[4:8], "<u4")[0])
+    head: dict[str, Any] = json.loads(whole[8 : 8 + length])
+    body, columns = whole[8 + length :], {}
+    for name, (kind, size, offset) in head["columns"].items():
+        width = np.dtype(kind).itemsize
+        planes = np.frombuffer(body, np.uint8, size * width, offset).reshape(width, size)
+        columns[name] = np.ascontiguousarray(planes.T).view(f"<{kind}").ravel()
+    return head, columns
+
+
+def _smallest(values: Column) -> str:
+    if not len(values):
+        return "u1"
+    low, high = int(values.min()), int(values.max())
+    fits = (kind for kind, (least, most) in _WHOLE.items() if least <= low and high <= most)
+    return next(fits, "f8")
+
+
+_TELLING = {"stream": 8.0, "copy": 8.0, "idle": 4.0, "step": np.inf, "phase": np.inf}
+"""How much shorter than on a host thread an event may be before it is merged."""
+_DEEPEST = 96  # rows of a track
+_SHORTEST, _LONGEST, _CLOSE = 6.0, 44.0, 0.1
+"""What may count as short, as powers of two nanoseconds, and how closely that is found."""
+
+
+@dataclass(frozen=True, slots=True)
+class _EventRows:
+    """Events by track and row, ordered by start; in a row none overlap."""
+
+    track: Column
+    row: Column
+    """Of the track, from 0; an event lies in a lower row than the one around it."""
+    event: Column
+    """The place in its track of the event, of a merged stretch that of its longest."""
+    start: Column
+    end: Column
+    count: Column
+    """How many events it stands for."""
+    busy: Column
+    """Their nanoseconds together."""
+
+
+def _rows_of(tracks: list[Track]) -> _EventRows:
+    """The events of every track, but for those that lie too deep to be looked at."""
+    pieces: list[tuple[Column, ...]] = []
+    for number, track in enumerate(tracks):
+        row = _nesting(track.start.tolist(), (track.start + track.duration).tolist())
+        order = np.argsort(row, kind="stable")
+        order = order[row[order] < _DEEPEST]
+        start, length = track.start[order], track.duration[order]
+        which = np.full(len(order), number, np.int64)
+        ones = np.ones(len(order), np.int64)
+        pieces.append((which, row[order], order, start, start + length, ones, length))
+    if not pieces:
+        return _EventRows(*(np.zeros(0, np.int64) for _ in _EventRows.__slots__))
+    return _EventRows(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+
+
+def _nesting(starts: list[int], ends: list[int]) -> Column:
+    """For each event of a track its row: below the event around it, where none is in the way.
+
+    Recordings hold events that overlap without one being in the other. _DEEPEST: no row is left.
+    """
+    rows, occupied = np.zeros(len(starts), np.int64), list[int]()
+    still_open: list[tuple[int, int]] = []
+    for at, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        while still_open and still_open[-1][0] <= start:
+            still_open.pop()
+        if len(still_open) > 2 * _DEEPEST:  # some that are over lie below ones that are not
+            still_open = [one for one in still_open if one[0] > start]
+        row = next((below + 1 for until, below in reversed(still_open) if until >= end), 0)
+        while row < len(occupied) and occupied[row] > start:
+            row += 1
+        rows[at] = row
+        if row == _DEEPEST:
+            continue
+        if row == len(occupied):
+            occupied.append(end)
+        occupied[row] = end
+        still_open.append((end, row))
+    return rows
+
+
+def _merge_short_events(rows: _EventRows, tracks: list[Track], most: int) -> _EventRows:
+    """At most so many, where that can be: short neighbours of a row count as one stretch.
+
+    What is short is raised only as far as needed; steps and phases stay as they are.
+    """
+    if len(rows.start) <= most:
+        return rows
+    telling = np.array([_TELLING.get(track.kind, 1) for track in tracks], float)[rows.track]
+    low, high = _SHORTEST, _LONGEST
+    while high - low > _CLOSE:
+        middle = (low + high) / 2
+        left = len(rows.start) - int(_joins(rows, 2**middle / telling).sum())
+        low, high = (low, middle) if left <= most else (middle, high)
+    return _merged(rows, _joins(rows, 2**high / telling))
+
+
+def _joins(rows: _EventRows, short_ns: Column) -> Column:
+    """For each event but the first, whether it is one with the event before it."""
+    short = rows.end - rows.start < short_ns
+    joined: Column = (
+        short[1:]
+        & short[:-1]
+        & (rows.track[1:] == rows.track[:-1])
+        & (rows.row[1:] == rows.row[:-1])
+        & (rows.start[1:] - rows.end[:-1] < short_ns[1:])
+    )
+    return joined
+
+
+def _merged(rows: _EventRows, joins: Column) -> _EventRows:
+    first = np.flatnonzero(np.concatenate(([True], ~joins)))
+    last = np.append(first[1:], len(rows.start)) - 1
+    stretch = np.cumsum(np.concatenate(([True], ~joins))) - 1
+    longest = np.lexsort((-(rows.end - rows.start), stretch))[first]
+    return _EventRows(
+        track=rows.track[first],
+        row=rows.row[first],
+        event=rows.event[longest],
+        start=rows.start[first],
+        end=rows.end[last],
+        count=np.add.reduceat(rows.count, first),
+        busy=np.add.reduceat(rows.busy, first),
+    )
+
+
+MOST_EVENTS = 600_000
+"""Drawn one by one; beyond it short neighbours are merged."""
+MOST_BYTES = 3_000_000
+"""Of the compressed events."""
+_LEAST = 1_000  # events that are shown whatever their size
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """A recording, laid out."""
+
+    timeline: Timeline
+    tracks: list[Track]
+    words: TimelineText
+    counters: list[Counter]
+    untold: int
+    """Events that have no place in it."""
+
+
+def encode_timeline(
+    timeline: Timeline,
+    *,
+    trace: bytes | None = None,
+    most_events: int = MOST_EVENTS,
+    most_bytes: int = MOST_BYTES,
+) -> bytes:
+    """What `stepscopeTimeline` takes, gzipped. `trace`: the trace file's bytes, to be handed to
+    Perfetto from the page; None leaves them out."""
+    window = _window(timeline)
+    rows, limit = _rows_of(window.tracks), most_events
+    deep = sum(map(len, window.tracks)) - len(rows.start)
+    window = replace(window, untold=window.untold + deep)
+    while True:
+        shown = _merge_short_events(rows, window.tracks, limit)
+        data = _packed(window, shown, trace)
+        if len(data) - len(trace or b"") <= most_bytes or limit < _LEAST:
+            return data
+        limit = min(limit, len(shown.start)) * 3 // 4
+
+
+def _window(timeline: Timeline) -> _Window:
+    """The tracks in the order they stand in the page: the ruler, devices, threads."""
+    work = device_work(timeline)
+    steps = find_steps(timeline, work)
+    words = TimelineText()
+    ruler = (step_track(steps, words), phase_track(timeline, words))
+    idle = idle_tracks(timeline, steps, work, words)
+    devices = sorted(idle + device_tracks(timeline, words), key=lambda track: track.device or 0)
+    hosts, untold = host_tracks(timeline, words)
+    tracks = [*(track for track in ruler if track is not None), *devices, *hosts]
+    return _Window(timeline, tracks, words, counters(timeline, steps), untold)
+
+
+def _packed(window: _Window, rows: _EventRows, trace: bytes | None) -> bytes:
+    packing = Packing()
+    origin, end = window.timeline.span
+    first = np.flatnonzero(_begins(rows))
+    before = np.concatenate(([origin], rows.end[:-1])) if len(rows.end) else rows.end
+    before[first] = origin
+    packing.add("gap", rows.start - before)
+    packing.add("duration", rows.end - rows.start)
+    names, details = _add_words(packing, window, rows)
+    launched, launch = _launches(window.timeline, window.tracks, rows)
+    packing.add("launched", np.diff(launched, prepend=0))
+    packing.add("launch", np.diff(launch, prepend=0))
+    merged = np.flatnonzero(rows.count > 1)
+    packing.add("merged", merged)
+    packing.add("merged_count", rows.count[merged])
+    packing.add("merged_busy", rows.busy[merged])
+    for number, level in enumerate(window.counters):
+        packing.add(f"time{number}", level.time - origin)
+        packing.add(f"level{number}", level.bytes)
+    stored = None if trace is None else packing.add_bytes(trace)
+    return packing.packed(
+        {
+            "origin": origin,
+            "span": max(end - origin, 1),
+            "names": names,
+            "details": details,
+            "categories": _colours(window.words.categories.texts),
+            "lanes": [_lane(track) for track in window.tracks],
+            "rows": _row_table(rows, first),
+            "counters": [{"label": one.label, "device": one.device} for one in window.counters],
+            "events": len(window.timeline.host) + len(window.timeline.device),
+            "merged": int(rows.count[merged].sum()),
+            "untold": window.untold,
+            "trace": stored,
+        }
+    )
+
+
+def _add_words(packing: Packing, window: _Window, rows: _EventRows) -> tuple[list[str], list[str]]:
+    """What each event is called, its category, and one more than its detail, since 0 has none.
+
+    Gives the names and details that are left.
+    """
+    name = _of_events(window.tracks, rows, "name")
+    if (name < 0).any():
+        name[name < 0] = window.words.names.number("(no name)")
+    used, name = np.unique(name, return_inverse=True)
+    detail = _of_events(window.tracks, rows, "detail")
+    told, detail = np.unique(np.append(detail, NOTHING), return_inverse=True)
+    packing.add("name", name)
+    packing.add("category", _of_events(window.tracks, rows, "category"))
+    packing.add("detail", detail[:-1])
+    names, details = window.words.names.texts, window.words.details.texts
+    return [names[n] for n in used.tolist()], [details[n] for n in told[1:].tolist()]
+
+
+def _lane(track: Track) -> dict[str, Any]:
+    return {"kind": track.kind, "label": readable(track.label), "device": track.device}
+
+
+def _begins(rows: _EventRows) -> Column:
+    """Where another row begins."""
+    changes = (rows.track[1:] != rows.track[:-1]) | (rows.row[1:] != rows.row[:-1])
+    return np.concatenate((np.ones(min(len(rows.row), 1), bool), changes))
+
+
+def _row_table(rows: _EventRows, first: Column) -> list[tuple[int, int, int]]:
+    """Of each row its lane, its first event and how many it has."""
+    counts = np.diff(np.append(first, len(rows.row)))
+    return list(zip(rows.track[first].tolist(), first.tolist(), counts.tolist(), strict=True))
+
+
+def _of_events(tracks: list[Track], rows: _EventRows, column: str) -> Column:
+    """A column of the tracks in the order of the rows."""
+    found = np.zeros(len(rows.event), np.int64)
+    for number, track in enumerate(tracks):
+        own = np.flatnonzero(rows.track == number)
+        found[own] = getattr(track, column)[rows.event[own]]
+    return found
+
+
+def _launches(timeline: Timeline, tracks: list[Track], rows: _EventRows) -> tuple[Column, Column]:
+    """Rows of device work and those of the calls that launched it, where both are shown."""
+    source = _of_events(tracks, rows, "source")
+    kinds = np.array([track.kind for track in tracks] or [""])[rows.track]
+    place = np.full(len(timeline.host) + 1, NOTHING, np.int64)
+    hosts = np.flatnonzero((kinds == "thread") & (rows.count == 1))
+    place[source[hosts]] = hosts
+    place[-1] = NOTHING
+    works = np.flatnonzero(np.isin(kinds, ("stream", "copy")) & (rows.count == 1))
+    calls = place[timeline.device.launch[source[works]]]
+    return works[calls >= 0], calls[calls >= 0]

@@ -1,0 +1,374 @@
+"""The tracks of the page's timeline: steps and phases, devices with their idle time, host threads,
+memory.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from stepscope.analyze.timeline.attribution import (
+    CATEGORIES,
+    attribute,
+    event_categories,
+    is_operator,
+    nearest,
+)
+from stepscope.analyze.timeline.host_threads import (
+    ByThread,
+    backward_threads,
+    calling_thread,
+    main_thread,
+)
+from stepscope.analyze.timeline.idle import (
+    IDLE_CAUSES,
+    HostWaits,
+    IdlePieces,
+    find_gaps,
+    find_idle_causes,
+)
+from stepscope.analyze.timeline.intervals import DeviceWork, device_of_events
+from stepscope.analyze.timeline.memory import memory_use
+from stepscope.analyze.timeline.names import blocking_calls
+from stepscope.analyze.timeline.steps import RecordedSteps
+from stepscope.record.timeline import NOTHING, Column, DeviceKind, Geometry, Thread, Timeline
+from stepscope.report.story.phrases import PHASE_NAMES
+from stepscope.report.text import format_bytes, safe
+
+_LONGEST = 500  # characters of a name that anybody reads
+
+_HOST_KINDS = ("operator", "annotation", "Python", "runtime call", "profiler")
+"""In the order of HostKind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """Events of one thread, stream or the like, ordered by start; of two that start together the
+    longer comes first. Times are the timeline's own nanoseconds."""
+
+    kind: str
+    """step, phase, idle, stream, copy or thread."""
+    label: str
+    device: int | None
+    start: Column
+    duration: Column
+    name: Column
+    """Into Words.names."""
+    category: Column
+    """Into Words.categories."""
+    detail: Column
+    """Into Words.details; NOTHING where there is none."""
+    source: Column
+    """The row of the timeline's host events (threads) or device events; NOTHING elsewhere."""
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+
+@dataclass(slots=True)
+class Interned:
+    """Texts by number, each once."""
+
+    texts: list[str] = field(default_factory=list)
+    _known: dict[str, int] = field(default_factory=dict)
+
+    def number(self, text: str) -> int:
+        """Of a text as it can be shown."""
+        shown = readable(text)
+        found = self._known.get(shown)
+        if found is None:
+            found = self._known[shown] = len(self.texts)
+            self.texts.append(shown)
+        return found
+
+    def numbers(self, texts: list[str], used: Column) -> Column:
+        """For a column of indices into texts the same as numbers here; NOTHING stays."""
+        table = np.full(len(texts) + 1, NOTHING, np.int64)
+        for index in np.unique(used[used >= 0]).tolist():
+            table[index] = self.number(texts[index])
+        numbered: Column = table[used]
+        return numbered
+
+
+@dataclass(slots=True)
+class TimelineText:
+    """All text of a timeline."""
+
+    names: Interned = field(default_factory=Interned)
+    details: Interned = field(default_factory=Interned)
+    categories: Interned = field(default_factory=Interned)
+
+
+def readable(text: str) -> str:
+    """Strangers' text on one line, without control characters and of bounded length."""
+    line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
+    whole = safe(line).encode("utf-8", "replace").decode("utf-8")
+    return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 1] + "…"
+
+
+def _device_name(device: int) -> str:
+    """`GPU 0`; work whose stream was not recorded has no number."""
+    return f"GPU {device}" if device >= 0 else "unknown device"
+
+
+_MARKS = (
+    ("data_wait", "enumerate(DataLoader)"),
+    ("optimizer", "Optimizer."),
+    ("backward", "autograd::engine::evaluate_function"),
+)
+"""How names begin that tell a phase; operators outside of all these are the forward pass."""
+
+
+def step_track(steps: RecordedSteps, words: TimelineText) -> Track | None:
+    """None where the recording is not told apart into steps."""
+    if steps.how == "whole":
+        return None
+    names = [words.names.number(step.name) for step in steps.steps]
+    start = np.array([step.start_ns for step in steps.steps], np.int64)
+    end = np.array([step.end_ns for step in steps.steps], np.int64)
+    category = np.full(len(names), words.categories.number("step"), np.int64)
+    nothing = np.full(len(names), NOTHING, np.int64)
+    label = "steps"
+    return Track(
+        "step", label, None, start, end - start, np.array(names), category, nothing, nothing
+    )
+
+
+def phase_track(timeline: Timeline, words: TimelineText) -> Track | None:
+    """Marks of the same phase that follow each other count as one; None without any."""
+    host, caller = timeline.host, calling_thread(timeline)
+    if caller == NOTHING:
+        return None
+    phase = _phase_of_events(timeline)
+    threads = backward_threads(timeline)
+    threads[caller] = True
+    rows = np.flatnonzero((phase != NOTHING) & threads[host.thread])
+    if not len(rows):
+        return None
+    start, told = host.start[rows], phase[rows]
+    end = np.maximum.accumulate(start + host.duration[rows])
+    first = np.concatenate(([True], told[1:] != told[:-1]))
+    last = np.concatenate((first[1:], [True]))
+    begin, until = start[first], end[last]
+    until[:-1] = np.minimum(until[:-1], begin[1:])
+    which = told[first]
+    phases = list(PHASE_NAMES)
+    names = [words.names.number(PHASE_NAMES[phases[one]]) for one in which.tolist()]
+    keys = [words.categories.number(f"phase: {PHASE_NAMES[phases[one]]}") for one in which.tolist()]
+    nothing = np.full(len(names), NOTHING, np.int64)
+    return Track(
+        "phase", "phases, as the host's marks tell", None,
+        begin, until - begin, np.array(names), np.array(keys), nothing, nothing,
+    )  # fmt: skip
+
+
+def _phase_of_events(timeline: Timeline) -> Column:
+    """For each host event that opens a stretch of a phase its number in PHASES, else NOTHING."""
+    host, phases = timeline.host, list(PHASE_NAMES)
+    told = np.full(len(host), NOTHING, np.int64)
+    for phase, beginning in _MARKS:
+        if len(host):
+            told[timeline.named(beginning)[host.name] & (host.name >= 0)] = phases.index(phase)
+    operators = is_operator(timeline)
+    inside = nearest(host.parent, (told != NOTHING) | operators)[host.parent] != NOTHING
+    told[operators & (told == NOTHING)] = phases.index("forward")
+    told[inside] = NOTHING
+    return told
+
+
+_MOST_COUNTER_POINTS = 40_000  # points of a counter
+
+
+class Counter(NamedTuple):
+    """A level that holds from each time until the next."""
+
+    label: str
+    device: int | None
+    time: Column
+    bytes: Column
+
+
+def counters(timeline: Timeline, steps: RecordedSteps) -> list[Counter]:
+    """One per device, or the host's where no device's memory was recorded."""
+    found = []
+    for use in memory_use(timeline, steps.steps) or []:
+        memory = timeline.memory
+        rows = np.flatnonzero(memory.device == (NOTHING if use.device is None else use.device))
+        time, level = memory.time[rows], memory.allocated[rows]
+        if len(rows) > _MOST_COUNTER_POINTS or (level < 0).any():
+            time = np.array([point.time_ns for point in use.points], np.int64)
+            level = np.array([point.allocated_bytes for point in use.points], np.int64)
+        where = "Host" if use.device is None else f"GPU {use.device}"
+        found.append(Counter(f"{where} memory allocated", use.device, time, level))
+    return found
+
+
+def device_tracks(timeline: Timeline, words: TimelineText) -> list[Track]:
+    """By device: its streams in the order of their work, then what was copied."""
+    events, owners = timeline.device, device_of_events(timeline)
+    if not len(events):
+        return []
+    columns = (
+        words.names.numbers(timeline.names, events.name),
+        words.categories.numbers(_kinds(), _category(timeline)),
+        _details(timeline, words),
+    )
+    kernel, tracks = events.kind == DeviceKind.KERNEL, []
+    for device in np.unique(owners).tolist():
+        mine = owners == device
+        streams, counts = np.unique(events.stream[mine & kernel], return_counts=True)
+        for stream in streams[np.argsort(-counts, kind="stable")].tolist():
+            name = timeline.streams[stream].stream if stream >= 0 else "unknown"
+            rows = np.flatnonzero(mine & kernel & (events.stream == stream))
+            label = f"{_device_name(device)} stream {name}"
+            tracks.append(_device_track(timeline, "stream", label, device, rows, columns))
+        rows = np.flatnonzero(mine & ~kernel)
+        if len(rows):
+            label = f"{_device_name(device)} copies and sets"
+            tracks.append(_device_track(timeline, "copy", label, device, rows, columns))
+    return tracks
+
+
+def _kinds() -> list[str]:
+    return [*CATEGORIES, "set"]
+
+
+def _category(timeline: Timeline) -> Column:
+    """Into _kinds()."""
+    found = event_categories(timeline, attribute(timeline)).astype(np.int64)
+    found[timeline.device.kind == DeviceKind.SET] = len(CATEGORIES)
+    return found
+
+
+def _device_track(
+    timeline: Timeline,
+    kind: str,
+    label: str,
+    device: int,
+    rows: Column,
+    columns: tuple[Column, Column, Column],
+) -> Track:
+    events = timeline.device
+    rows = rows[np.lexsort((-events.duration[rows], events.start[rows]))]
+    names, category, detail = (column[rows] for column in columns)
+    start, duration = events.start[rows], events.duration[rows]
+    return Track(kind, label, device, start, duration, names, category, detail, rows)
+
+
+def _details(timeline: Timeline, words: TimelineText) -> Column:
+    """How a kernel was launched, what a collective moved, how much was copied."""
+    events = timeline.device
+    copies = (events.kind != DeviceKind.KERNEL) & (events.bytes >= 0)
+    sizes, which = np.unique(np.where(copies, events.bytes, NOTHING), return_inverse=True)
+    moved = words.details.numbers([format_bytes(one) for one in sizes.tolist()], which.ravel())
+    launched = words.details.numbers(
+        [_geometry(one) for one in timeline.geometries], events.geometry
+    )
+    spoken = words.details.numbers(
+        [f"{c.name} {c.dtype or ''} {c.in_elements or ''}".strip() for c in timeline.collectives],
+        events.collective,
+    )
+    found = np.where(events.collective >= 0, spoken, launched)
+    chosen: Column = np.where(copies, moved, found)
+    return chosen
+
+
+def _geometry(one: Geometry) -> str:
+    """`grid 98×1×1 · block 256×1×1 · 32 registers · 48 KiB shared · occupancy 50%`."""
+    parts = []
+    if one.grid:
+        parts.append("grid " + "×".join(map(str, one.grid)))
+    if one.block:
+        parts.append("block " + "×".join(map(str, one.block)))
+    if one.registers:
+        parts.append(f"{one.registers} registers")
+    if one.shared_bytes:
+        parts.append(f"{format_bytes(one.shared_bytes)} shared")
+    if one.occupancy is not None:
+        parts.append(f"occupancy {one.occupancy:.0%}")
+    return " · ".join(parts)
+
+
+def _shape_words(dims: bytes, types: bytes) -> str:
+    """`float 64×3×224×224, float 64×3×7×7`; as recorded where it is no such list."""
+    try:
+        shapes, kinds = json.loads(dims), json.loads(types or b"[]")
+    except ValueError:
+        return dims.decode("utf-8", "replace")
+    if not isinstance(shapes, list) or not isinstance(kinds, list):
+        return dims.decode("utf-8", "replace")
+    shown = []
+    for at, shape in enumerate(shapes):
+        if isinstance(shape, list) and shape and not isinstance(shape[0], list):
+            kind = kinds[at] if at < len(kinds) else ""
+            shown.append(f"{kind} {'×'.join(map(str, shape))}".strip())
+    return ", ".join(shown)
+
+
+_MOST_THREADS = 64  # threads with a track of their own
+
+
+def host_tracks(timeline: Timeline, words: TimelineText) -> tuple[list[Track], int]:
+    """The tracks, and how many events of further threads have none."""
+    host, by_thread = timeline.host, ByThread(timeline)
+    names = words.names.numbers(timeline.names, host.name)
+    category = words.categories.numbers(list(_HOST_KINDS), host.kind.astype(np.int64))
+    shapes = [_shape_words(one.dims, one.types) for one in timeline.shapes]
+    detail = words.details.numbers(shapes, host.shapes)
+    empty = words.details.number("")
+    detail[detail == empty] = -1
+    caller = calling_thread(timeline)
+    counts = np.bincount(host.thread, minlength=len(timeline.threads))
+    order = sorted(np.flatnonzero(counts).tolist(), key=lambda one: (one != caller, -counts[one]))
+    tracks = []
+    for thread in order[:_MOST_THREADS]:
+        rows: Column = by_thread.rows(thread)
+        tracks.append(
+            Track(
+                "thread", _label(timeline.threads[thread], thread == caller), None,
+                host.start[rows], host.duration[rows], names[rows], category[rows],
+                detail[rows], rows,
+            )
+        )  # fmt: skip
+    return tracks, int(counts[order[_MOST_THREADS:]].sum())
+
+
+def _label(thread: Thread, caller: bool) -> str:
+    name = thread.name or f"thread {thread.tid}"
+    return f"{name} · main" if caller else name
+
+
+def idle_tracks(
+    timeline: Timeline, steps: RecordedSteps, work: list[DeviceWork], words: TimelineText
+) -> list[Track]:
+    """One per device that did anything: the pieces whose sums `analyze` prints."""
+    blocking = blocking_calls(timeline)
+    waits, main = HostWaits(timeline, blocking), main_thread(timeline)
+    start, end = steps.steps[0].start_ns, steps.steps[-1].end_ns
+    tracks = []
+    for one in work:
+        gaps = find_gaps(timeline, one, start, end, main)
+        pieces = find_idle_causes(timeline, one, gaps, blocking, waits, main)
+        if len(pieces.start):
+            tracks.append(_idle_track(timeline, one.device, pieces, words))
+    return tracks
+
+
+def _idle_track(timeline: Timeline, device: int, pieces: IdlePieces, words: TimelineText) -> Track:
+    """Touching pieces with the same cause and the same call to blame are one."""
+    same = (pieces.cause[1:] == pieces.cause[:-1]) & (pieces.event[1:] == pieces.event[:-1])
+    first = np.concatenate(([True], ~same | (pieces.start[1:] != pieces.end[:-1])))
+    last = np.concatenate((first[1:], [True]))
+    start, end = pieces.start[first], pieces.end[last]
+    cause, event = pieces.cause[first], pieces.event[first].astype(np.int64)
+    spelt = [cause.replace("_", " ") for cause in IDLE_CAUSES]
+    names = words.names.numbers([f"idle: {one}" for one in spelt], cause)
+    category = words.categories.numbers([f"idle: {one}" for one in spelt], cause)
+    blamed = np.append(timeline.host.name, NOTHING)[event]
+    detail = words.details.numbers(timeline.names, blamed)
+    source: Column = np.full(len(start), NOTHING, np.int64)
+    return Track(
+        "idle", f"{_device_name(device)} idle, by cause", device,
+        start, end - start, names, category, detail, source,
+    )  # fmt: skip

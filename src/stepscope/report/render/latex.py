@@ -1,0 +1,355 @@
+"""A story as LaTeX: escaped text, tables, a part to \\input, a document around it, and its PDF."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+import unicodedata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from stepscope.record.errors import UsageError
+from stepscope.report.render.images import drawable_charts, file_stem, write_image
+from stepscope.report.story import blocks as story
+from stepscope.report.story.blocks import Column, Story, Table
+from stepscope.report.text import format_cell, plural, safe
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
+    "'": r"\textquotesingle{}", "`": r"\textasciigrave{}",
+}  # fmt: skip
+_JOINED = re.compile(r"([-,])(?=\1)")
+"""Two of these would become one sign."""
+_SYMBOLS = {
+    "×": r"\ensuremath{\times}", "−": r"\ensuremath{-}", "–": r"\textendash{}",
+    "—": r"\textemdash{}", "→": r"\ensuremath{\rightarrow}", "←": r"\ensuremath{\leftarrow}",
+    "·": r"\ensuremath{\cdot}", "…": r"\ldots{}", "±": r"\ensuremath{\pm}",
+    "≥": r"\ensuremath{\geq}", "≤": r"\ensuremath{\leq}", "≈": r"\ensuremath{\approx}",
+    "∞": r"\ensuremath{\infty}", "µ": r"\ensuremath{\mu}", "μ": r"\ensuremath{\mu}",
+    "°": r"\ensuremath{^\circ}", "“": r"\textquotedblleft{}", "”": r"\textquotedblright{}",
+    "‘": r"\textquoteleft{}", "’": r"\textquoteright{}", "²": r"\ensuremath{^2}",
+    "³": r"\ensuremath{^3}", "Δ": r"\ensuremath{\Delta}", "\u00a0": "~",
+}  # fmt: skip
+_BREAKS = re.compile(r"([_/:.,;<>()\[\]=+&|-])")
+_RUN = 18
+"""Characters after which a word without a place to break may be broken anywhere."""
+
+
+def escape_latex(value: str) -> str:
+    """A sentence or a cell; long words may be broken, at marks or anywhere."""
+    return " ".join(_word(word) for word in _plain(value).split(" "))
+
+
+def verbatim(value: str) -> str:
+    """Lines of code in \\texttt, indentation kept; a line each, ended by `\\\\*`."""
+    lines = [_plain(line.expandtabs(4)) for line in value.splitlines()] or [""]
+    made = []
+    for line in lines:
+        rest = line.lstrip(" ")
+        made.append(r"\ " * (len(line) - len(rest)) + (escape_latex(rest) or r"\ "))
+    return "\\\\*\n".join(rf"\texttt{{{line}}}" for line in made)
+
+
+def _word(word: str) -> str:
+    if len(word) <= _RUN:
+        return _JOINED.sub(r"\1{}", "".join(map(_character, word)))
+    made, since = [], 0
+    for one in word:
+        made.append(_character(one))
+        since += 1
+        if _BREAKS.match(one) or since >= _RUN:
+            made.append(r"\allowbreak{}")
+            since = 0
+    return _JOINED.sub(r"\1{}", "".join(made))
+
+
+def _character(one: str) -> str:
+    if one in _SPECIAL:
+        return _SPECIAL[one]
+    if one in _SYMBOLS:
+        return _SYMBOLS[one]
+    if " " <= one <= "~" or ("À" <= one <= "ÿ" and one not in "×÷"):
+        return one
+    simple = unicodedata.normalize("NFKD", one).encode("ascii", "ignore").decode()
+    if simple.strip():
+        return "".join(_SPECIAL.get(part, part) for part in simple)
+    return rf"\textsuperscript{{U+{ord(one):04X}}}"
+
+
+def _plain(value: str) -> str:
+    return safe(" ".join(value.splitlines()) if "\n" in value or "\r" in value else value)
+
+
+_LONG = 110
+"""Characters of a cell."""
+_WIDE = 92
+"""Characters that fit beside each other in the small type of tables."""
+_NUMBER, _LEAST, _NARROW, _MOST = 9, 7, 16, 60
+"""Characters: of a number; of a column of text at least, where room is short, and at most."""
+
+
+def latex_table(block: Table) -> str:
+    """The table, its title above; rows beyond `shown` are counted, not printed."""
+    if not block.rows:
+        return ""
+    rows = [
+        [
+            _short(format_cell(value, column))
+            for value, column in zip(line, block.columns, strict=True)
+        ]
+        for line in block.rows[: block.shown]
+    ]
+    widths = [
+        _width(column, [line[at] for line in rows]) for at, column in enumerate(block.columns)
+    ]
+    least = [
+        wide if column.number else min(wide, _NARROW)
+        for wide, column in zip(widths, block.columns, strict=True)
+    ]
+    parts = [
+        _part(block, rows, chosen, _fitted(chosen, widths, least)) for chosen in _chosen(least)
+    ]
+    title = rf"\subsubsection*{{{escape_latex(block.title)}}}" if block.title else ""
+    left = len(block.rows) - len(rows)
+    rest = rf"\emph{{\ldots{{}} and {plural(left, 'row')} more}}" if left > 0 else ""
+    return "\n\n".join(part for part in (title, *parts, rest) if part)
+
+
+def _short(cell: str) -> str:
+    """Names of kernels may be pages long: on paper their beginning and end must do."""
+    return cell if len(cell) <= _LONG else f"{cell[: _LONG - 31]}…{cell[-30:]}"
+
+
+def _heading(column: Column) -> str:
+    return f"{column.name} ({column.unit})" if column.unit else column.name
+
+
+def _width(column: Column, cells: list[str]) -> int:
+    head = max((len(word) for word in _heading(column).split()), default=0)
+    longest = max([head, *map(len, cells)])
+    return max(_NUMBER, head, longest) if column.number else min(max(longest, _LEAST), _MOST)
+
+
+def _chosen(widths: list[int]) -> list[list[int]]:
+    """Which columns stand together; the first is repeated."""
+    made: list[list[int]] = [[0]]
+    used = widths[0]
+    for at in range(1, len(widths)):
+        if used + widths[at] + 2 > _WIDE and len(made[-1]) > 1:
+            made.append([0])
+            used = widths[0]
+        made[-1].append(at)
+        used += widths[at] + 2
+    return made
+
+
+def _fitted(chosen: list[int], widths: list[int], least: list[int]) -> dict[int, float]:
+    """How wide each column gets: what it wants, as far as there is room beyond the least."""
+    room = _WIDE - 2 * len(chosen) - sum(least[at] for at in chosen)
+    wanted = sum(widths[at] - least[at] for at in chosen)
+    share = min(1.0, max(room, 0) / wanted) if wanted else 0.0
+    return {at: least[at] + share * (widths[at] - least[at]) for at in chosen}
+
+
+def _part(block: Table, rows: list[list[str]], chosen: list[int], widths: dict[int, float]) -> str:
+    columns = [block.columns[at] for at in chosen]
+    scale = 0.98 / max(_WIDE, sum(widths[at] + 2 for at in chosen))
+    spec = "".join(
+        rf">{{\ragged{'left' if column.number else 'right'}\arraybackslash}}"
+        rf"p{{{widths[at] * scale:.3f}\linewidth}}"
+        for at, column in zip(chosen, columns, strict=True)
+    )
+    head = " & ".join(rf"\textbf{{{escape_latex(_heading(column))}}}" for column in columns)
+    body = "\n".join(" & ".join(escape_latex(line[at]) for at in chosen) + r" \\" for line in rows)
+    return (
+        "{\\footnotesize\\setlength{\\tabcolsep}{3pt}\n"
+        rf"\begin{{longtable}}[l]{{@{{}}{spec}@{{}}}}"
+        "\n\\toprule\n"
+        f"{head} \\\\\n\\midrule\n\\endhead\n{body}\n\\bottomrule\n\\end{{longtable}}}}"
+    )
+
+
+PACKAGES = r"""\usepackage[T1]{fontenc}
+\usepackage[utf8]{inputenc}
+\usepackage{textcomp,lmodern,graphicx,array,longtable,booktabs}"""
+_DOCUMENT = r"""\documentclass[a4paper,10pt]{article}
+%s
+\usepackage[margin=22mm]{geometry}
+\setlength{\parindent}{0pt}
+\setlength{\parskip}{5pt}
+\setlength{\emergencystretch}{3em}
+\title{%s}
+\author{stepscope}
+\date{%s}
+\begin{document}
+\maketitle
+\input{%s}
+\end{document}
+"""
+
+
+_SPACES = r"\setlength{\LTpre}{4pt}\setlength{\LTpost}{4pt}\setlength{\LTleft}{0pt}"
+
+
+def latex_document(whole: story.Story, part: str) -> str:
+    """What compiles with pdflatex; `part` is the part's file name, plain letters without spaces."""
+    return _DOCUMENT % (PACKAGES, escape_latex(whole.title), escape_latex(whole.subtitle), part)
+
+
+def latex_part(whole: story.Story, figures: Mapping[str, str]) -> str:
+    """The report without a document around it. `figures`: the PDF file of each chart by its id."""
+    needs = "\n".join(f"% {line}" for line in PACKAGES.splitlines())
+    head = f"% The document around this needs:\n{needs}\n"
+    sections = [made for one in whole.sections if (made := _section(one, figures))]
+    verdict = rf"\begingroup{_SPACES}\textbf{{{escape_latex(whole.verdict)}}}"
+    return "\n\n".join([head + verdict, *sections, r"\endgroup"]) + "\n"
+
+
+def _section(section: story.Section, figures: Mapping[str, str]) -> str:
+    made = [words for block in section.blocks if (words := _block(block, figures))]
+    return "\n\n".join([rf"\section*{{{escape_latex(section.title)}}}", *made]) if made else ""
+
+
+def _block(block: story.Block, figures: Mapping[str, str]) -> str:
+    match block:
+        case story.Paragraph():
+            return (
+                rf"\textbf{{{escape_latex(block.text)}}}"
+                if block.strong
+                else escape_latex(block.text)
+            )
+        case story.Missing():
+            return rf"\emph{{{escape_latex(block.what)}}} {escape_latex(block.how)}".rstrip()
+        case story.Code():
+            return _code(block.text)
+        case story.Facts():
+            return _pairs(block.pairs)
+        case story.Table():
+            return latex_table(block)
+        case story.Chart():
+            return _figure(block, figures)
+        case story.Card():
+            return _card(block)
+        case story.TimelineView():
+            return _timeline(block)
+
+
+def _code(lines: str) -> str:
+    return rf"{{\footnotesize\raggedright{{}}{verbatim(lines)}\par}}"
+
+
+def _pairs(pairs: tuple[tuple[str, str], ...]) -> str:
+    if not pairs:
+        return ""
+    sides = r"@{}>{\raggedright\arraybackslash}p{0.3\linewidth}"
+    sides += r">{\raggedright\arraybackslash}p{0.66\linewidth}@{}"
+    rows = "\n".join(rf"{escape_latex(name)} & {escape_latex(value)} \\" for name, value in pairs)
+    return rf"\begin{{longtable}}[l]{{{sides}}}" + f"\n{rows}\n" + r"\end{longtable}"
+
+
+def _figure(chart: story.Chart, figures: Mapping[str, str]) -> str:
+    """Where it stands in the text, so that it is found beside what it shows."""
+    if chart.id not in figures:
+        return ""
+    note = rf"\\{{\footnotesize {escape_latex(chart.note)}}}" if chart.note else ""
+    drawn = rf"\includegraphics[width=0.92\linewidth]{{{figures[chart.id]}}}"
+    title = rf"\textbf{{{escape_latex(chart.title)}}}\\[2pt]"
+    return (
+        rf"\noindent\begin{{minipage}}{{\linewidth}}\centering {title}{drawn}{note}\end{{minipage}}"
+    )
+
+
+def _card(card: story.Card) -> str:
+    about = [card.gain, card.kind if card.kind != "none" else "", card.effort]
+    about += [f"{card.confidence} confidence"] if card.confidence else []
+    about += [f"predicted {card.predicted}"] if card.predicted else []
+    about += [f"measured {card.measured}"] if card.measured else []
+    parts = [
+        rf"\subsection*{{{escape_latex(card.title)}}}",
+        rf"\textbf{{{escape_latex(' · '.join(part for part in about if part))}}}",
+        escape_latex(card.why),
+        rf"\ensuremath{{\rightarrow}} {escape_latex(card.advice)}" if card.advice else "",
+        escape_latex("; ".join(f"{name}: {value}" for name, value in card.evidence)),
+        _excerpt(card.excerpt),
+        _code("\n".join(card.edit)) if card.edit else "",
+        _code(card.command) if card.command else "",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _excerpt(found: story.Excerpt | None) -> str:
+    if found is None:
+        return ""
+    lines = [
+        f"{'>' if number == found.line else ' '} {number:>5}  {line}"
+        for number, line in enumerate(found.lines, start=found.first)
+    ]
+    return _code("\n".join([f"{found.file}:{found.line}", *lines]))
+
+
+def _timeline(view: story.TimelineView) -> str:
+    if view.trace is None:
+        return ""
+    return escape_latex(
+        f"{plural(view.events, 'event')} were recorded: {view.trace} opens in Perfetto."
+    )
+
+
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9-]+")
+_SECONDS: Final = 120
+
+
+def tex_files(path: Path) -> tuple[Path, Path]:
+    """The part beside a document, and the folder of its figures: names that TeX can read."""
+    name = _NOT_IN_NAMES.sub("-", path.stem).strip("-") or "report"
+    return path.with_name(f"{name}-part.tex"), path.with_name(f"{name}-figures")
+
+
+def write_tex(story: Story, path: Path) -> list[Path]:
+    """The document, its part and the figures as PDF. Raises MissingExtra without matplotlib."""
+    body, folder = tex_files(path)
+    figures = {}
+    for chart in drawable_charts(story):
+        folder.mkdir(exist_ok=True)
+        file = folder / f"{file_stem(chart)}.pdf"
+        write_image(chart, file)
+        figures[chart.id] = f"{folder.name}/{file.name}"
+    body.write_text(latex_part(story, figures), encoding="utf-8")
+    path.write_text(latex_document(story, body.stem), encoding="utf-8")
+    return [path, body, *([folder] if figures else [])]
+
+
+def write_pdf(story: Story, path: Path) -> Path:
+    """Compiled by pdflatex, in a folder of its own. Raises UsageError where there is none."""
+    compiler = shutil.which("pdflatex")
+    if compiler is None:
+        raise UsageError("a PDF needs pdflatex (TeX Live or MiKTeX); -o report.tex needs none")
+    with tempfile.TemporaryDirectory() as scratch:
+        source = Path(scratch) / "report.tex"
+        write_tex(story, source)
+        compile_tex(compiler, source)
+        shutil.copyfile(source.with_suffix(".pdf"), path)
+    return path
+
+
+def compile_tex(compiler: str, source: Path) -> None:
+    """Twice, since long tables learn their widths the first time. Raises UsageError."""
+    options = ("-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
+    for _ in range(2):
+        try:
+            done = subprocess.run(
+                [compiler, *options, source.name],
+                cwd=source.parent,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            raise UsageError(f"pdflatex did not finish: {problem}") from None
+        if done.returncode:
+            words = done.stdout.decode("utf-8", "replace").splitlines()
+            why = next((line for line in words if line.startswith("!")), "see its log")
+            raise UsageError(f"pdflatex failed: {why}")

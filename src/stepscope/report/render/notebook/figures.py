@@ -1,0 +1,217 @@
+"""A report's charts and tables as objects: plotly figures, arrays, data frames."""
+
+import re
+from base64 import b64encode
+from functools import cache
+from html import escape
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.record.errors import MissingExtra, UsageError
+from stepscope.report.render.html.charts import plotly_figure
+from stepscope.report.render.html.escape import escape_label
+from stepscope.report.render.html.page import asset
+from stepscope.report.render.images import write_image
+from stepscope.report.story.blocks import Chart, Column, Table
+from stepscope.report.text import format_cell, safe
+
+_NAMED = re.compile(r"^(var|soft)\((--[a-z0-9-]+)\)$")
+_TOKEN = re.compile(r"(--[a-z0-9-]+):\s*([^;]+);")
+_TITLE_PX, _NOTE_PX, _LEGEND_PX = 30, 18, 24
+_COLOURED = ("color", "colors", "fillcolor")
+"""Colours stand under these keys only; strangers' text stands under none of them."""
+
+
+class Drawing:
+    """One chart of a report. `chart` is what it shows."""
+
+    def __init__(self, chart: Chart) -> None:
+        self.chart = chart
+
+    def plotly(self) -> Any:
+        """A plotly Figure, to be changed or saved. Raises MissingExtra without plotly."""
+        try:
+            from plotly.graph_objects import Figure
+        except ImportError:
+            raise MissingExtra("plotly", "notebook", "a chart in a notebook") from None
+        return Figure(standalone_figure(self.chart))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """As plotly shows figures here; with a picture for readers that run no scripts."""
+        bundle: dict[str, Any] = {"text/plain": repr(self), **self.plotly()._repr_mimebundle_()}
+        picture = None if "text/html" in bundle else _picture(self.chart)
+        return bundle if picture is None else {**bundle, "image/png": picture}
+
+    def __repr__(self) -> str:
+        series = ", ".join(one.name for one in self.chart.series if one.name)
+        return f"<chart {self.chart.id}: {self.chart.title}{f' ({series})' if series else ''}>"
+
+
+def standalone_figure(chart: Chart) -> dict[str, Any]:
+    """The chart's figure with a title and with colours that need no page around it."""
+    made: dict[str, Any] = _painted(plotly_figure(chart), "")
+    layout = made["layout"]
+    above = _TITLE_PX + (_NOTE_PX if chart.note else 0)
+    above += _LEGEND_PX if layout.get("showlegend") else 0
+    layout |= {
+        "title": _title(chart),
+        "height": layout["height"] + above,
+        "margin": {**layout["margin"], "t": layout["margin"]["t"] + above},
+        "template": "none",
+        "paper_bgcolor": _colours()["--surface"],
+        "plot_bgcolor": _colours()["--surface"],
+        "font": {"family": "sans-serif", "size": 12, "color": _colours()["--ink"]},
+    }
+    for axis in ("xaxis", "yaxis"):
+        if axis in layout:
+            usual = {"gridcolor": _colours()["--grid"], "ticklabelstandoff": 6}
+            layout[axis] = usual | layout[axis]
+    return made
+
+
+def _title(chart: Chart) -> dict[str, Any]:
+    """At the top, with the chart's note on a line of its own."""
+    note = f"<br><sub>{escape_label(chart.note)}</sub>" if chart.note else ""
+    return {
+        "text": escape_label(chart.title) + note,
+        "font": {"size": 15},
+        "x": 0.01,
+        "y": 1,
+        "yref": "container",
+        "yanchor": "top",
+        "pad": {"t": 10},
+    }
+
+
+def _picture(chart: Chart) -> str | None:
+    """PNG, in base64; None where matplotlib is not installed."""
+    with TemporaryDirectory(prefix="stepscope-") as folder:
+        file = Path(folder, "chart.png")
+        try:
+            write_image(chart, file)
+        except MissingExtra:
+            return None
+        return b64encode(file.read_bytes()).decode("ascii")
+
+
+@cache
+def _colours() -> dict[str, str]:
+    """The page's own, by role, as they are in the light."""
+    light = asset("page/tokens.css").partition("}")[0]
+    return {name: value.strip() for name, value in _TOKEN.findall(light)}
+
+
+def _painted(value: Any, key: str) -> Any:
+    """A copy in which roles have become colours."""
+    if isinstance(value, dict):
+        return {name: _painted(one, name) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_painted(one, key) for one in value]
+    return _colour(value) if isinstance(value, str) and key in _COLOURED else value
+
+
+def _colour(text: str) -> str:
+    found = _NAMED.match(text)
+    if found is None:
+        return text
+    colour = _colours()[found[2]]
+    if found[1] == "var":
+        return colour
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.18)"
+
+
+_CELL = "padding:2px 10px;text-align:"
+
+
+class ResultTable:
+    """Columns with rows; `rows` hold values as they are, None for what is not known."""
+
+    def __init__(self, block: Table) -> None:
+        self._block = block
+
+    @property
+    def title(self) -> str:
+        """What it is called in the report."""
+        return self._block.title or self._block.id
+
+    @property
+    def columns(self) -> list[str]:
+        """Names, with the unit in brackets: `time [ms]`."""
+        return [_heading(column) for column in self._block.columns]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary a row."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self._block.rows]
+
+    def numpy(self) -> dict[str, npt.NDArray[Any]]:
+        """An array a column: floats with NaN for what is not known, or objects."""
+        values = list(zip(*self._block.rows, strict=True)) or [()] * len(self.columns)
+        return {
+            _heading(column): _array(column, cells)
+            for column, cells in zip(self._block.columns, values, strict=True)
+        }
+
+    def to_pandas(self) -> Any:
+        """A DataFrame. Raises UsageError without pandas."""
+        try:
+            pandas: Any = import_module("pandas")
+        except ImportError:
+            raise UsageError("to_pandas() needs pandas: pip install pandas") from None
+        return pandas.DataFrame(self.numpy(), columns=self.columns)
+
+    def __len__(self) -> int:
+        return len(self._block.rows)
+
+    def __repr__(self) -> str:
+        lines = [self.columns, *self._cells()]
+        widths = [max(len(line[at]) for line in lines) for at in range(len(self.columns))]
+        return "\n".join(
+            "  ".join(
+                cell.rjust(width) if column.number else cell.ljust(width)
+                for cell, width, column in zip(line, widths, self._block.columns, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+
+    def _repr_html_(self) -> str:
+        sides = ["right" if column.number else "left" for column in self._block.columns]
+        head = "".join(
+            f'<th style="{_CELL}{side}">{escape(safe(name))}</th>'
+            for name, side in zip(self.columns, sides, strict=True)
+        )
+        body = "".join(
+            "<tr>"
+            + "".join(
+                f'<td style="{_CELL}{side}">{escape(cell)}</td>'
+                for cell, side in zip(line, sides, strict=True)
+            )
+            + "</tr>"
+            for line in self._cells()[: self._block.shown]
+        )
+        more = len(self) - self._block.shown
+        rest = f"<p>{more:,} more: .rows, .numpy(), .to_pandas()</p>" if more > 0 else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+
+    def _cells(self) -> list[list[str]]:
+        columns = self._block.columns
+        return [
+            [safe(format_cell(value, column)) for value, column in zip(row, columns, strict=True)]
+            for row in self._block.rows
+        ]
+
+
+def _heading(column: Column) -> str:
+    return f"{column.name} [{column.unit}]" if column.unit else column.name
+
+
+def _array(column: Column, cells: tuple[Any, ...]) -> npt.NDArray[Any]:
+    if column.number and not any(isinstance(cell, str) for cell in cells):
+        return np.array([np.nan if cell is None else cell for cell in cells], dtype=float)
+    return np.array(cells, dtype=object)

@@ -1,0 +1,255 @@
+"""What `stepscope.load` and `find_batch_size` return: objects that show themselves in a console or
+a notebook.
+"""
+
+import io
+import re
+from dataclasses import replace
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from stepscope.record.errors import UsageError
+from stepscope.report.render.html.page import render_page, result_page
+from stepscope.report.render.notebook.figures import Drawing, ResultTable
+from stepscope.report.render.terminal.batch import (
+    CURVE_COLUMNS,
+    curve_lines,
+    failure_text,
+    known_columns,
+    size_marks,
+)
+from stepscope.report.render.terminal.bench import print_bench
+from stepscope.report.render.terminal.run import print_run
+from stepscope.report.render.terminal.trace import print_trace
+from stepscope.report.render.terminal.tune import print_tune
+from stepscope.report.story.blocks import (
+    Block,
+    Chart,
+    Paragraph,
+    Section,
+    Story,
+    Table,
+    TimelineView,
+)
+from stepscope.report.story.narrator import story_of
+from stepscope.report.text import safe
+from stepscope.results.load import LoadedResult, ResultDocument
+
+_HEAD = "<head>\n"
+_MAY = "allow-scripts allow-downloads allow-popups allow-popups-to-escape-sandbox"
+
+
+def in_iframe(page: str, height: int) -> str:
+    """HTML for a notebook's output. The page has an origin of its own, `height` is in pixels."""
+    # Its links to its own sections would else lead to the page around it.
+    page = page.replace(_HEAD, f'{_HEAD}<base href="about:srcdoc">\n', 1)
+    style = f"width:100%;height:{height}px;border:1px solid #8884;border-radius:6px"
+    return (
+        f'<iframe sandbox="{_MAY}" allow="clipboard-write" style="{style}" loading="lazy"'
+        f' title="stepscope report" srcdoc="{escape(page, quote=True)}"></iframe>'
+    )
+
+
+_LEADING = 2
+_KEPT = ("findings", "ladder")
+"""Sections that tell most; of others, the first ones."""
+_COMPACT_HEIGHT = 460
+
+
+def compact_html(story: Story) -> str:
+    """The sections that tell most, without charts: those cost megabytes in the notebook's file."""
+    chosen = [part for at, part in enumerate(story.sections) if at < _LEADING or part.id in _KEPT]
+    parts = tuple(made for part in chosen if (made := _without_charts(part)).blocks)
+    more = Paragraph("Charts, tables and the timeline: .report()")
+    end = Section("more", "More", (more,))
+    return in_iframe(render_page(replace(story, sections=(*parts, end))), _COMPACT_HEIGHT)
+
+
+def inline_page(subject: LoadedResult, story: Story) -> str:
+    """The whole report, but for the trace itself: an output should not hold megabytes more."""
+    return result_page([replace(subject, trace=None)], story)
+
+
+def _without_charts(section: Section) -> Section:
+    return replace(section, blocks=tuple(block for block in section.blocks if _plain(block)))
+
+
+def _plain(block: Block) -> bool:
+    return not isinstance(block, Chart | TimelineView)
+
+
+_PRINT = {"run": print_run, "trace": print_trace, "tune": print_tune, "bench": print_bench}
+
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def _screen_text(subject: LoadedResult) -> str:
+    """What the command that made it prints; without colours, which notebooks ask for."""
+    stream = io.StringIO()
+    _PRINT[subject.kind](subject.document, stream)
+    return _COLOURS.sub("", stream.getvalue()).strip("\n")
+
+
+_HEIGHT = 720
+
+
+class Result:
+    """A run, trace, tune or bench. Shows itself: a screen in a console, a report in a notebook."""
+
+    def __init__(self, subject: LoadedResult) -> None:
+        self.subject = subject
+        """What reports are made from."""
+
+    @property
+    def kind(self) -> str:
+        """run, trace, tune or bench."""
+        return self.subject.kind
+
+    @property
+    def name(self) -> str:
+        """Its id, or the file's name."""
+        return self.subject.name
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it lies; None for a trace."""
+        return self.subject.folder
+
+    @property
+    def document(self) -> ResultDocument:
+        """What the command's `--json` prints."""
+        return self.subject.document
+
+    @cached_property
+    def story(self) -> Story:
+        """What its reports say, in sections and blocks."""
+        return story_of(self.subject)
+
+    @cached_property
+    def charts(self) -> dict[str, Drawing]:
+        """Every chart of the report by its id."""
+        return {block.id: Drawing(block) for block in self._blocks() if isinstance(block, Chart)}
+
+    @cached_property
+    def tables(self) -> dict[str, ResultTable]:
+        """Every table of the report by its id."""
+        found = (block for block in self._blocks() if isinstance(block, Table))
+        return {block.id: ResultTable(block) for block in found}
+
+    def chart(self, name: str) -> Drawing:
+        """One of `charts`. Raises UsageError with those there are."""
+        _check(self.charts, name, "chart")
+        return self.charts[name]
+
+    def table(self, name: str) -> ResultTable:
+        """One of `tables`. Raises UsageError with those there are."""
+        _check(self.tables, name, "table")
+        return self.tables[name]
+
+    def steps(self) -> dict[str, npt.NDArray[Any]]:
+        """Arrays with one entry a step of a run; empty for what has no steps.
+
+        `duration_ms` until the device was done, `samples`, `loss`, `in_window`, and `<phase>_ms`
+        as the host saw it.
+        """
+        tables = self.subject.tables()
+        if tables is None or tables.steps is None:
+            return {}
+        steps = tables.steps
+        phases = {f"{phase}_ms": values / 1e6 for phase, values in steps.host.items()}
+        return {
+            "duration_ms": steps.done() / 1e6,
+            "samples": steps.samples,
+            "loss": steps.loss,
+            "in_window": steps.in_window,
+            **phases,
+        }
+
+    def html(self) -> str:
+        """The whole report as one HTML file's text."""
+        return result_page([self.subject], self.story)
+
+    def report(self) -> "Inline":
+        """The whole report, shown inside a notebook."""
+        return Inline(inline_page(self.subject, self.story), repr(self))
+
+    def __repr__(self) -> str:
+        return _screen_text(self.subject)
+
+    def _repr_html_(self) -> str:
+        return compact_html(self.story)
+
+    def _blocks(self) -> Any:
+        return (block for section in self.story.sections for block in section.blocks)
+
+
+class Inline:
+    """A whole report as an output of a notebook; `text` where only that can be shown."""
+
+    def __init__(self, page: str, text: str) -> None:
+        self._page = page
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_html_(self) -> str:
+        return in_iframe(self._page, _HEIGHT)
+
+
+def _check(found: dict[str, Any], name: str, what: str) -> None:
+    if name not in found:
+        there = ", ".join(sorted(found)) or "none"
+        raise UsageError(f"there is no {what} {name} here: {there}")
+
+
+_WIDEST = 80
+
+
+class BatchSizes:
+    """The answer of a search. `document` holds all of it."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.document = document
+
+    @property
+    def knee(self) -> int | None:
+        """The smallest size near the best throughput that keeps the headroom; None: none does."""
+        at = self.document["knee"]
+        return at["batch"] if at else None
+
+    @property
+    def largest(self) -> int | None:
+        """The largest size that ran; None: none did."""
+        found = self.document["largest"]
+        return found["batch"] if found else None
+
+    @property
+    def curve(self) -> list[dict[str, Any]]:
+        """A row for each size, smallest first: batch, samples_per_s, step_ms, memory_bytes …"""
+        return list(self.document["curve"])
+
+    def __repr__(self) -> str:
+        lines = [safe(self.document["verdict"]), ""]
+        lines += [line.plain for line in curve_lines(self.document, _WIDEST)]
+        stopped = self.document["stopped"]
+        return "\n".join(lines + ([f"stopped: {safe(stopped['words'])}"] if stopped else []))
+
+    def _repr_html_(self) -> str:
+        columns = known_columns(CURVE_COLUMNS, self.curve)
+        heads = "".join(f"<th>{escape(one.heading)}</th>" for one in columns)
+        rows = "".join(self._row(row, columns) for row in self.curve)
+        verdict = escape(safe(self.document["verdict"]))
+        return f"<p>{verdict}</p><table><tr>{heads}<th></th></tr>{rows}</table>"
+
+    def _row(self, row: dict[str, Any], columns: Any) -> str:
+        mark = escape(", ".join(size_marks(self.document, row["batch"])))
+        if row["status"] != "ok":
+            cells = f"<td>{row['batch']:,}</td><td colspan='{len(columns) - 1}'>"
+            return f"<tr>{cells}{escape(failure_text(row))}</td><td>{mark}</td></tr>"
+        cells = "".join(f"<td>{escape(one.cell(row) or '')}</td>" for one in columns)
+        return f"<tr>{cells}<td>{mark}</td></tr>"

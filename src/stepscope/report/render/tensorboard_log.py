@@ -1,0 +1,134 @@
+"""A result as a TensorBoard log: curves of a run, the ladder, sweeps, and findings as text."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stepscope.record.errors import MissingExtra
+from stepscope.report.render.markdown import markdown
+from stepscope.report.story.bench.groups import group_points, throughput
+from stepscope.report.story.blocks import Story
+from stepscope.report.story.phrases import PHASE_NAMES
+from stepscope.results.load import LoadedResult
+
+Document = dict[str, Any]
+_SAMPLES = {
+    "gpu_percent": "gpu/utilisation_percent",
+    "gpu_power_w": "gpu/power_w",
+    "gpu_sm_mhz": "gpu/clock_mhz",
+    "gpu_temperature_c": "gpu/temperature_c",
+    "gpu_memory_bytes": "gpu/memory_bytes",
+    "cpu_percent": "host/cpu_percent",
+    "rss_bytes": "host/memory_bytes",
+}
+
+
+class Scalar(NamedTuple):
+    """One point of a curve."""
+
+    tag: str
+    step: int
+    value: float | None
+    """None: not known, and left out."""
+
+
+def write_log(subject: LoadedResult, story: Story, folder: Path) -> Path:
+    """An event file in `folder`, made if need be; its path. Raises MissingExtra.
+
+    Its name has no host in it, and nothing of torch is imported.
+    """
+    try:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+    except ImportError:
+        raise MissingExtra("tensorboard", "tensorboard", "a TensorBoard log") from None
+    folder.mkdir(parents=True, exist_ok=True)
+    now = time.time()
+    path = folder / f"events.out.tfevents.{int(now)}.stepscope"
+    with path.open("wb") as file:
+        writer = RecordWriter(file)
+        writer.write(Event(wall_time=now, file_version="brain.Event:2").SerializeToString())
+        for one in scalars(subject):
+            value = Summary.Value(tag=one.tag, simple_value=one.value)
+            event = Event(wall_time=now, step=one.step, summary=Summary(value=[value]))
+            writer.write(event.SerializeToString())
+        text = Event(wall_time=now, summary=Summary(value=[_text("report", markdown(story))]))
+        writer.write(text.SerializeToString())
+        writer.flush()
+    return path
+
+
+def _text(tag: str, words: str) -> Any:
+    """A summary that the text tab shows; TensorBoard itself takes dangerous markup out."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.types_pb2 import DT_STRING
+    from tensorboard.plugins.text.metadata import create_summary_metadata
+
+    tensor = TensorProto(dtype=DT_STRING, string_val=[words.encode("utf-8", "replace")])
+    tensor.tensor_shape.dim.add(size=1)
+    made = create_summary_metadata(display_name=tag, description="")
+    return Summary.Value(tag=f"{tag}/text_summary", tensor=tensor, metadata=made)
+
+
+def scalars(subject: LoadedResult) -> Iterator[Scalar]:
+    """Every curve, finite values only."""
+    found = {"run": _run, "tune": _tune, "bench": _bench, "trace": _trace}[subject.kind](subject)
+    for one in found:
+        if one.value is not None and np.isfinite(one.value):
+            yield one._replace(value=float(one.value))
+
+
+def _run(subject: LoadedResult) -> Iterator[Scalar]:
+    tables = subject.tables()
+    if tables is None:
+        return
+    steps = tables.steps
+    times = [] if steps is None else steps.done() / 1e6
+    for at, took in enumerate(times):
+        yield Scalar("step/time_ms", at + 1, took)
+        yield Scalar("loss", at + 1, steps.loss[at])
+        for name, values in steps.host.items():
+            label = PHASE_NAMES.get(name, name).replace(" ", "_")
+            yield Scalar(f"phase/{label}_ms", at + 1, values[at] / 1e6)
+    names = tables.samples.dtype.names or ()
+    for column, tag in _SAMPLES.items():
+        if column in names:
+            for at, value in enumerate(tables.samples[column]):
+                yield Scalar(tag, at, value)
+
+
+def _tune(subject: LoadedResult) -> Iterator[Scalar]:
+    document = subject.document
+    yield Scalar("ladder/speedup_so_far", 0, 1.0)
+    rows = [document["baseline"], *document["ladder"]]
+    for at, row in enumerate(rows):
+        yield Scalar("ladder/step_ms", at, row.get("step_ms"))
+        yield Scalar("ladder/samples_per_s", at, row.get("samples_per_s"))
+        if at:
+            yield Scalar("ladder/speedup_so_far", at, row["cumulative"]["speedup"])
+    for name, row in (("before", rows[0]), ("after", rows[-1])):
+        for at, loss in enumerate(row.get("losses") or (), start=1):
+            yield Scalar(f"loss/{name}", at, loss)
+
+
+def _bench(subject: LoadedResult) -> Iterator[Scalar]:
+    if subject.document.get("loader"):
+        for point in subject.document["points"]:
+            tag = f"loader/batch_{point['batch']}/samples_per_s"
+            yield Scalar(tag, point["workers"], point["samples_per_s"])
+        return
+    for group in group_points(subject.document["points"]):
+        for point in group.points:
+            where = f"{group.model}/{group.mode}_{group.device}/{point['variant']}"
+            yield Scalar(f"{where}/throughput", point["batch"], throughput(point))
+            yield Scalar(f"{where}/mean_ms", point["batch"], point.get("mean_ms"))
+
+
+def _trace(subject: LoadedResult) -> Iterator[Scalar]:
+    for at, step in enumerate(subject.document["steps"]["each"], start=1):
+        yield Scalar("step/time_ms", at, (step["end_ns"] - step["start_ns"]) / 1e6)

@@ -1,0 +1,1 @@
+"""Screens: results on a terminal, the answer first, the next command last."""

@@ -1,0 +1,95 @@
+"""Recorded series as charts: downsampled without losing extremes, over time, and as histograms."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stepscope.report.story.blocks import Axis, Chart, Series
+
+MAX_POINTS = 2000
+"""Points of a series, rows of a table."""
+
+
+def downsampled_indices(values: npt.NDArray[Any], most: int = MAX_POINTS) -> npt.NDArray[np.intp]:
+    """Which points to draw: all, or each stretch's lowest and highest, in order."""
+    size = len(values)
+    if size <= most:
+        return np.arange(size)
+    width = -(-size // (most // 2 - 1))
+    first = np.arange(0, size, width)
+    padding = np.full(-size % width, np.nan)
+    rows = np.append(values.astype(float), padding).reshape(-1, width)
+    low = np.where(np.isnan(rows), np.inf, rows).argmin(axis=1)
+    high = np.where(np.isnan(rows), -np.inf, rows).argmax(axis=1)
+    chosen = np.concatenate((first + low, first + high, [0, size - 1]))
+    return np.unique(np.minimum(chosen, size - 1))
+
+
+def downsample_note(total: int, what: str, most: int = MAX_POINTS) -> str:
+    """Said below a chart that draws fewer points than there are; empty where it draws all."""
+    if total <= most:
+        return ""
+    width = -(-total // (most // 2 - 1))
+    return f"Of {total:,} {what}, the lowest and highest of every {width:,} are drawn."
+
+
+Samples = npt.NDArray[Any]
+
+
+def seconds_since_start(document: dict[str, Any], samples: Samples) -> npt.NDArray[np.float64]:
+    """Seconds since the program's start of each sample; since the first where that is not known."""
+    start = float(document["run"].get("started_ns") or 0) or float(samples["t_ns"][0])
+    seconds: npt.NDArray[np.float64] = (samples["t_ns"] - start) / 1e9
+    return seconds
+
+
+def over_time_chart(
+    name: str,
+    title: str,
+    samples: Samples,
+    seconds: npt.NDArray[np.float64],
+    columns: Mapping[str, str],
+    unit: str,
+    scale: float = 1.0,
+) -> Chart | None:
+    """A line per column that holds something; None where none does."""
+    series = []
+    for column, label in columns.items():
+        values = samples[column] * scale
+        if np.isfinite(values).any() and np.nanmax(np.abs(values)) > 0:
+            at = downsampled_indices(values)
+            series.append(Series(label, seconds[at].tolist(), values[at].tolist()))
+    if not series:
+        return None
+    named = tuple(series) if len(columns) > 1 else (Series("", series[0].x, series[0].y),)
+    x, y = Axis("s since its start"), Axis(unit)
+    return Chart(
+        name, "line", title, named, x=x, y=y, note=downsample_note(len(samples), "samples")
+    )
+
+
+_BINS = 40
+_FAR = 1.5  # times the 99th percentile: beyond that, bins would tell nothing of the rest
+
+
+def step_histogram(times_ms: npt.NDArray[Any], noun: str) -> Chart:
+    """Step times in bins; what lies far out is in the last one, and said."""
+    low, high = float(times_ms.min()), float(times_ms.max())
+    far = _FAR * float(np.percentile(times_ms, 99))
+    beyond = int(np.count_nonzero(times_ms > far))
+    edges = np.linspace(low, max(min(high, far), low + 1e-6), min(_BINS, len(times_ms)) + 1)
+    counts, _ = np.histogram(np.minimum(times_ms, edges[-1]), edges)
+    centres = (edges[:-1] + edges[1:]) / 2
+    words = "takes" if beyond == 1 else "take"
+    note = f"{beyond:,} {words} longer, up to {high:,.4g} ms: they are in the last bar."
+    return Chart(
+        "step-histogram",
+        "histogram",
+        f"How long a {noun} takes",
+        (Series("", centres.tolist(), counts.astype(float).tolist()),),
+        x=Axis(f"ms per {noun}"),
+        y=Axis("how many"),
+        note=note if beyond else "",
+    )

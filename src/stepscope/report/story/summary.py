@@ -1,0 +1,218 @@
+"""What ran, how it went and where: the first and the last section of a report."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from stepscope.report.story.blocks import (
+    Block,
+    Cell,
+    Code,
+    Column,
+    Facts,
+    Missing,
+    Paragraph,
+    Section,
+    Table,
+)
+from stepscope.report.story.findings import fix_command, suggested_fixes
+from stepscope.report.story.phrases import (
+    NO_STEPS,
+    command_line,
+    counted_steps,
+    display_path,
+    fix_outcome,
+    outcome_sentences,
+    rerun_command,
+    run_remarks,
+    step_noun,
+)
+from stepscope.report.text import format_bytes, format_number
+
+Document = dict[str, Any]
+
+
+def run_verdict(document: Document) -> str:
+    """The one sentence: how it ended where it did not end well, what is slow, what could be."""
+    end = outcome_sentences(document)
+    told = f"{_capital(end[0])}. " if end else ""
+    if not document["steps"]["count"]:
+        return f"{told}No steps were seen."
+    return told + bottleneck(document)
+
+
+def bottleneck(document: Document) -> str:
+    """What is slow and what could be, of a run's steps or a recording's."""
+    findings, could = document["findings"], document["headroom"]
+    if findings and could and findings[0]["id"] in could["by"]:
+        return f"{findings[0]['title']}: {could['text']}."
+    if findings and could:
+        return f"{findings[0]['title']}. {_capital(could['text'])}."
+    if findings:
+        return f"{findings[0]['title']}."
+    return "No bottleneck found: no change is known to save 2% of a step."
+
+
+def run_subtitle(document: Document) -> str:
+    """Program, steps, device, versions, date."""
+    run = document["run"]
+    gpu = (document["gpu"] or {}).get("name")
+    torch = str(run["torch"]).partition("+")[0] if run["torch"] else None
+    parts = [
+        display_path(run["program"], run["program"]),
+        counted_steps(document),
+        gpu or (run["device"] or "cpu").upper(),
+        f"torch {torch}" if torch else None,
+        str(run.get("started") or "")[:16].replace("T", " ") or None,
+        f"run {run['id']}",
+    ]
+    return " · ".join(str(part) for part in parts if part)
+
+
+def run_summary(document: Document) -> Section:
+    """The section at the top."""
+    blocks: list[Block] = [
+        Paragraph(f"{_capital(text)}.", strong=True) for text in outcome_sentences(document)
+    ]
+    blocks.append(Facts(tuple(_figures(document))))
+    blocks += [Paragraph(f"{_capital(fix_outcome(fix))}.") for fix in document["fixes"]]
+    if not document["steps"]["count"]:
+        blocks.append(Missing("No steps were seen.", NO_STEPS))
+    blocks += [Paragraph(f"{_capital(text)}.") for text in run_remarks(document)]
+    names = suggested_fixes(document)
+    if names:
+        blocks.append(Paragraph("All that goes together, applied at run time:"))
+        blocks.append(
+            Code(
+                rerun_command(document, fix_command(names).removeprefix("stepscope run ")), "shell"
+            )
+        )
+    return Section("summary", "At a glance", tuple(blocks))
+
+
+def _figures(document: Document) -> list[tuple[str, str]]:
+    steps, gpu, memory = document["steps"], document["gpu"], document["memory"]
+    pairs = [("steps", counted_steps(document))]
+    if steps["mean_ms"] is not None:
+        pairs.append((f"time per {step_noun(document)}", f"{format_number(steps['mean_ms'])} ms"))
+    if steps["samples_per_s"]:
+        pairs.append(("samples per second", f"{steps['samples_per_s']:,.0f}"))
+    could = document["headroom"]
+    if could:
+        now = format_number(could["step_ms"])
+        pairs.append(("could take", f"{now} ms ({could['speedup']:.2f}×)"))
+    if gpu and gpu["busy_fraction"] is not None:
+        pairs.append(("GPU busy", f"{gpu['busy_fraction']:.0%}"))
+    if gpu:
+        of = f" of {format_bytes(gpu['total_bytes'])}" if gpu["total_bytes"] else ""
+        pairs.append(("peak GPU memory", f"{format_bytes(gpu['peak_allocated_bytes'])}{of}"))
+    elif memory["peak_bytes"]:
+        pairs.append(("peak memory", format_bytes(memory["peak_bytes"])))
+    if gpu and gpu["energy_j_per_step"] is not None:
+        pairs.append(("energy per step", f"{gpu['energy_j_per_step']:,.3g} J"))
+    return pairs
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def environment_section(document: Document) -> Section:
+    """All that is needed to run it again under the same conditions."""
+    config = document["config"]
+    blocks: list[Block] = [
+        Facts(tuple(_program(document["run"]))),
+        Facts(tuple(machine_facts(config.get("machine") or {}))),
+        *_models(config.get("models") or []),
+        *_optimizers(config.get("optimizers") or []),
+        *_named("switches", "Switches", _switches(config)),
+        *_named("compile", "torch.compile", document["compile"] or {}),
+        *_named("variables", "Environment variables", config.get("environment") or {}),
+    ]
+    return Section("environment", "Environment", tuple(blocks))
+
+
+def _program(run: Document) -> list[tuple[str, str]]:
+    shown = (
+        ("program", command_line(run)),
+        ("started", run.get("started")),
+        ("exit code", run.get("exit_code")),
+        ("git", run.get("git")),
+        ("Python", run.get("python")),
+        ("torch", run.get("torch")),
+        ("stepscope", run.get("stepscope")),
+        ("run", run.get("id")),
+    )
+    return [(name, str(value)) for name, value in shown if value is not None]
+
+
+def machine_facts(machine: Document) -> list[tuple[str, str]]:
+    """The devices, the memory and the system under them, as far as known."""
+    cpu, memory = machine.get("cpu") or {}, machine.get("memory") or {}
+    pairs: list[tuple[str, str]] = []
+    for gpu in machine.get("gpus") or ():
+        total = gpu.get("memory_bytes")
+        pairs.append(("GPU", f"{gpu.get('name')}" + (f", {format_bytes(total)}" if total else "")))
+    if cpu.get("model"):
+        cores = f", {cpu['usable_cores']} usable cores" if cpu.get("usable_cores") else ""
+        pairs.append(("CPU", f"{cpu['model']}{cores}"))
+    if memory.get("total_bytes"):
+        pairs.append(("memory", format_bytes(memory["total_bytes"])))
+    torch = machine.get("torch") or {}
+    shown = (
+        ("CUDA", torch.get("cuda")),
+        ("driver", machine.get("driver")),
+        ("system", machine.get("system")),
+    )
+    return pairs + [(name, str(value)) for name, value in shown if value is not None]
+
+
+def _models(models: list[Document]) -> list[Block]:
+    columns = (
+        Column("model"),
+        Column("parameters", number=True, digits=15),
+        Column("trainable", number=True, digits=15),
+        Column("types"),
+        Column("devices"),
+        Column("memory format"),
+        Column("compiled"),
+    )
+    rows = tuple(
+        (
+            one.get("name"),
+            one.get("parameters"),
+            one.get("trainable"),
+            ", ".join(one.get("dtypes") or ()),
+            ", ".join(one.get("devices") or ()),
+            one.get("memory_format"),
+            one.get("compiled"),
+        )
+        for one in models
+    )
+    return [Table("models", columns, rows, "Models")] if rows else []
+
+
+def _optimizers(optimizers: list[Document]) -> list[Block]:
+    keys = ("name", "parameters", "groups", "lr", "foreach", "fused")
+    columns = tuple(Column(key, number=key in ("parameters", "groups", "lr")) for key in keys)
+    rows = tuple(tuple(_cell(one.get(key)) for key in keys) for one in optimizers)
+    return [Table("optimizers", columns, rows, "Optimizers")] if rows else []
+
+
+def _switches(config: Document) -> Document:
+    more = {key: config.get(key) for key in ("autocast", "scaler", "distributed")}
+    return {**(config.get("switches") or {}), **{k: v for k, v in more.items() if v is not None}}
+
+
+def _named(table: str, title: str, values: Mapping[str, Any]) -> list[Block]:
+    columns = (Column("name"), Column("value"))
+    rows = tuple((str(name), _cell(value)) for name, value in values.items())
+    return [Table(table, columns, rows, title)] if rows else []
+
+
+def _cell(value: Any) -> Cell:
+    """A value as it is; what has parts, in words."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {part}" for key, part in value.items())
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,1 @@
+"""What a recording says, whether of a run's window or of a trace from elsewhere."""

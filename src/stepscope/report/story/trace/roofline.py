@@ -1,0 +1,144 @@
+"""Operators against the ceilings of the device."""
+
+from typing import Any
+
+from stepscope.report.story.blocks import (
+    Axis,
+    Block,
+    Chart,
+    Column,
+    Missing,
+    Paragraph,
+    Series,
+    table_without_empty_columns,
+)
+from stepscope.report.story.phrases import format_rate
+from stepscope.report.story.series import MAX_POINTS
+
+Document = dict[str, Any]
+_DRAWN = 0.001  # of the time of all: what is less would only stretch the axes
+_COMPUTES = 1e-6  # of the highest rate: what is slower hardly computes
+_BOUND = ("compute", "memory", "launch", None)
+
+
+def roofline_blocks(analysed: Document, how: str) -> list[Block]:
+    """`how`: what records the shapes that this needs."""
+    found = analysed["roofline"]
+    if found is None:
+        return [Missing("No roofline: the recording has no shapes of operators.", how)]
+    if found["ceilings"] is None:
+        told = "No ceilings are known of this device, so nothing can be held against them."
+        return [
+            Missing(told, "stepscope doctor, on the machine that has it, measures them"),
+            *_rates(found),
+        ]
+    points = _points(found)
+    blocks: list[Block] = [_chart(found, points)] if points else []
+    return [*blocks, *_step(found), *_rates(found)]
+
+
+def _points(found: Document) -> list[Document]:
+    """What can be drawn and takes time worth a point."""
+    least = _DRAWN * sum(one["time_ns"] for one in found["kinds"])
+    slowest = _COMPUTES * max((one["flops_per_s"] or 0.0 for one in found["kinds"]), default=0.0)
+    return [
+        one
+        for one in found["kinds"]
+        if one["intensity"] and (one["flops_per_s"] or 0.0) > slowest and one["time_ns"] >= least
+    ]
+
+
+def _chart(found: Document, points: list[Document]) -> Chart:
+    """Log-log; a point below its ceiling leaves something to gain."""
+    ceilings = found["ceilings"]
+    low = min(one["intensity"] for one in points) / 2
+    high = max(one["intensity"] for one in points) * 2
+    used = {one["dtype"] for one in points}
+    clouds = [_cloud(bound, points) for bound in _BOUND]
+    lines = [
+        _ceiling(dtype, flops, ceilings["bytes_per_s"], low, high)
+        for dtype, flops in ceilings["flops_per_s"].items()
+        if dtype in used
+    ]
+    share = found["known_share"]
+    seen = "" if share is None else f" They cover {share:.0%} of the device's computing time."
+    memory = format_rate(ceilings["bytes_per_s"], "B/s")
+    source = {"measured": "measured", "datasheet": "the datasheet's"}[ceilings["source"]]
+    area = "Area is time; what takes less than 0.1% of it or hardly computes is in the table."
+    note = f"Ceilings are {source}; memory {memory}. {area}{seen}"
+    return Chart(
+        "roofline",
+        "scatter",
+        "Roofline",
+        (*(cloud for cloud in clouds if cloud.x), *lines),
+        x=Axis("FLOPs per byte", log=True),
+        y=Axis("TFLOP/s", log=True),
+        note=note,
+    )
+
+
+def _cloud(bound: str | None, points: list[Document]) -> Series:
+    chosen = [one for one in points if one["bound"] == bound][:MAX_POINTS]
+    return Series(
+        f"{bound}-bound" if bound else "bound not known",
+        [one["intensity"] for one in chosen],
+        [one["flops_per_s"] / 1e12 for one in chosen],
+        text=[_told(one) for one in chosen],
+        size=[float(one["time_ns"]) for one in chosen],
+    )
+
+
+def _told(one: Document) -> str:
+    share = "" if one["share"] is None else f", {min(one['share'], 1.0):.0%} of what it could be"
+    return f"{one['name']} {one['dtype']}{share}"
+
+
+def _ceiling(dtype: str, flops: float, memory: float, low: float, high: float) -> Series:
+    """Up along the memory's rate, then flat at the arithmetic's."""
+    ridge = flops / memory
+    corners = [x for x in (low, ridge, max(high, ridge * 2)) if x >= low]
+    heights = [min(flops, memory * x) / 1e12 for x in corners]
+    return Series(f"{dtype}: {format_rate(flops, 'FLOP/s')}", corners, heights, line=True)
+
+
+def _step(found: Document) -> list[Block]:
+    step = found["step"]
+    if step["mfu"] is None:
+        return []
+    words = f"A step is {format_rate(step['model_flops'], 'FLOPs')} of products"
+    ceiling = "" if step["ceiling_share"] is None else f", {step['ceiling_share']:.1%} of ceilings"
+    return [Paragraph(f"{words}: MFU {step['mfu']:.1%} of the datasheet's peak{ceiling}.")]
+
+
+def _rates(found: Document) -> list[Block]:
+    steps = found["step"]["steps"]
+    rows = tuple(
+        (
+            one["name"],
+            one["dtype"],
+            one["calls"] / steps,
+            one["time_ns"] / steps / 1e6,
+            one["intensity"],
+            None if one["flops_per_s"] is None else one["flops_per_s"] / 1e12,
+            None if one["bytes_per_s"] is None else one["bytes_per_s"] / 1e9,
+            one["bound"],
+            None if one["share"] is None else min(one["share"], 1.0),
+        )
+        for one in found["kinds"][:MAX_POINTS]
+    )
+    columns = (
+        Column("operator"),
+        Column("dtype"),
+        Column("calls", "per step", number=True),
+        Column("time", "ms per step", number=True),
+        Column("intensity", "FLOPs per byte", number=True),
+        Column("arithmetic", "TFLOP/s", number=True),
+        Column("memory", "GB/s", number=True),
+        Column("bound by"),
+        Column("of attainable", number=True, percent=True),
+    )
+    return (
+        [table_without_empty_columns("roofline", columns, rows, "Operators against the ceilings")]
+        if rows
+        else []
+    )

@@ -1,0 +1,173 @@
+"""A result that is safe to share: paths, hosts, people, arguments and source lines are replaced,
+the same name always by the same replacement.
+"""
+
+import json
+import os
+import re
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from stepscope.record.timeline import Timeline
+from stepscope.results.load import LoadedResult, ResultDocument
+
+_PUBLIC: Final = ("torch", "torchvision", "torchaudio", "numpy", "lightning", "transformers")
+"""Packages whose files anyone can read: they keep their place in the package."""
+_PACKAGES: Final = re.compile(r"^.*?/(?:site|dist)-packages/")
+_PATH: Final = re.compile(
+    r"(?:file://)?(?<![\w.)\]>])(?:~|[A-Za-z]:)?(?:[/\\][^\s/\\:'\"`,;()\[\]{}<>|=*]+){2,}"
+)
+_FILE: Final = re.compile(
+    r"(?<![\w/.-])(?:[\w.+-]+/)*[\w.+-]+\.(?:py|pyx|ipynb|sh|json|jsonl|ya?ml|toml|csv|npy|npz"
+    r"|pt|pth|ckpt|bin|txt|gz|sqlite|nsys-rep|patch|cu|cpp)\b"
+)
+_USER: Final = re.compile(r"[/\\](?:home|Users)[/\\]+([^/\\\s\"']+)")
+_HOST: Final = re.compile(
+    r"\b[\w-]+(?:\.[\w-]+)*\.(?:local|internal|lan|corp)\b"
+    r"|\b[\w-]+(?:\.[\w-]+)+\.(?:com|org|net|edu|io|de|uk|fr|ch|cn)\b"
+)
+_MAIL: Final = re.compile(r"[\w.+-]+@[\w.-]+")
+_ADDRESS: Final = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
+
+
+class NameReplacements:
+    """Hands out `file1.py`, `file2.json`, …; `people` are replaced wherever they stand."""
+
+    def __init__(self, people: Iterable[str]) -> None:
+        self._known: dict[str, str] = {}
+        self._people = set(people)
+
+    def learn(self, text: str) -> None:
+        """Take note of the people whose home folders are named in it."""
+        self._people.update(_USER.findall(text))
+
+    def file(self, path: str) -> str:
+        """The replacement of a file's or folder's name; of a public package's, its place there."""
+        inside = _PACKAGES.sub("", path.replace("\\", "/"))
+        if inside.partition("/")[0] in _PUBLIC:
+            return inside
+        base = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
+        if not base or base in self._known.values():
+            return base
+        if base not in self._known:
+            stem, dot, ending = base.rpartition(".")
+            kept = f".{ending}" if dot and stem and ending.isalnum() and len(ending) <= 8 else ""
+            self._known[base] = f"file{len(self._known) + 1}{kept}"
+        return self._known[base]
+
+    def text(self, value: str) -> str:
+        """Text with files, addresses, hosts and people replaced."""
+        made = _PATH.sub(lambda found: self.file(found[0]), value)
+        made = _FILE.sub(lambda found: self.file(found[0]), made)
+        made = _MAIL.sub("user@host", made)
+        made = _HOST.sub("host", made)
+        made = _ADDRESS.sub("0.0.0.0", made)
+        for name in sorted(self._people, key=len, reverse=True):
+            if len(name) > 2:
+                made = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", "user", made)
+        return made
+
+
+_GONE: Final[dict[str, Any]] = {
+    "argv": [], "edits": [], "by_hand": [], "environment": {}, "tools": {}, "variables": {},
+    "edit": None, "git": None, "uuid": None, "serial": None, "pci_bus_id": None,
+}  # fmt: skip
+"""What stands in their place, wherever they are."""
+_FILES: Final = {"file", "folder", "program", "path", "cwd", "executable", "trace", "dataset_path"}
+"""Names of files, also where they do not look like it."""
+
+
+def redact_document(document: ResultDocument) -> ResultDocument:
+    """A document that belongs to no subject, as of a comparison."""
+    names = NameReplacements(_people())
+    names.learn(json.dumps(document, default=str))
+    found: ResultDocument = _walked(document, names, "")
+    return found
+
+
+def redact_result(subject: LoadedResult) -> LoadedResult:
+    """Fit for strangers: no story built from it has source lines, and no trace is handed on."""
+    names = NameReplacements(_people())
+    names.learn(json.dumps(subject.document, default=str))
+    document = _walked(subject.document, names, "")
+    document = _own_words(_command(document, names))
+    return replace(
+        subject,
+        name=_name(subject, names),
+        document=document,
+        folder=None,
+        trace=None,
+        timeline=_hidden(subject.timeline, names),
+    )
+
+
+def _people() -> list[str]:
+    """What this machine and whoever uses it are called."""
+    host = socket.gethostname()
+    found = [
+        host,
+        host.partition(".")[0],
+        os.environ.get("USER", ""),
+        os.environ.get("LOGNAME", ""),
+    ]
+    return [name for name in found if len(name) > 2 and name not in ("root", "localhost")]
+
+
+def _name(subject: LoadedResult, names: NameReplacements) -> str:
+    """An id stays; a file's name goes."""
+    return names.file(subject.name) if subject.kind == "trace" else names.text(subject.name)
+
+
+def _walked(value: Any, names: NameReplacements, key: str) -> Any:
+    """Of the same shape; `key` is what it is called."""
+    if isinstance(value, dict):
+        return {
+            names.text(str(name)): _GONE[name] if name in _GONE else _walked(part, names, str(name))
+            for name, part in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_walked(part, names, key) for part in value]
+    if not isinstance(value, str):
+        return value
+    return names.file(value) if key in _FILES else names.text(value)
+
+
+def _own_words(document: ResultDocument) -> ResultDocument:
+    """Without source lines of a patch and what an exception of the program said."""
+    run, patch = document.get("run"), document.get("patch")
+    changed: ResultDocument = {}
+    if isinstance(run, dict) and isinstance(run.get("error"), dict):
+        changed["run"] = {**run, "error": {**run["error"], "text": ""}}
+    if isinstance(patch, dict):
+        changed["patch"] = {**patch, "text": "", "why": "the patch is left out as source"}
+    return {**document, **changed}
+
+
+def _command(document: ResultDocument, names: NameReplacements) -> ResultDocument:
+    """A command line up to what is the user's own."""
+    command = document.get("command")
+    if not isinstance(command, str):
+        return document
+    words = command.split()
+    kept, at = words[:2], 2
+    while at + 1 < len(words) and words[at] == "--fix":
+        kept += words[at : at + 2]
+        at += 2
+    end = "PROGRAM" if kept[1:2] == ["run"] else "…"
+    return {**document, "command": names.text(" ".join([*kept, end]))}
+
+
+def _hidden(
+    read: Callable[[], Timeline | None], names: NameReplacements
+) -> Callable[[], Timeline | None]:
+    def timeline() -> Timeline | None:
+        found = read()
+        if found is None:
+            return None
+        threads = [replace(one, name=names.text(one.name)) for one in found.threads]
+        shown = [names.text(name) for name in found.names]
+        return replace(found, source=names.file(found.source), names=shown, threads=threads)
+
+    return timeline

@@ -1,0 +1,305 @@
+"""Which source lines own memory, from torch's CUDA allocation history and from memray's recording.
+
+CUDA's history is a ring: what was allocated before its first entry is inferred from the frees of
+unknown addresses and from the blocks still alive at the end. memray's recording is reduced in
+the parent after the program has ended, however it ended.
+"""
+
+import json
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from stepscope.record.errors import BrokenRun, MissingExtra
+from stepscope.record.frames import Frame, Owner, find_owner
+
+CUDA_LINES: Final = "memory-cuda.json"
+CPU_LINES: Final = "memory-cpu.json"
+CPU_RAW: Final = "memory.memray"
+CPU_MARKS: Final = "memory-marks.txt"
+
+
+@dataclass(frozen=True)
+class LineBytes:
+    """Bytes owned by one line of the program.
+
+    `file` is "" when no frame of it was on the stack: on CUDA mostly memory of the backward pass,
+    which torch runs on a thread of its own.
+    """
+
+    file: str
+    line: int
+    function: str
+    detail: str  # the library code that asked for most of it, as `module.function`
+    bytes: int
+    count: int  # blocks; for growth, how many more of them
+
+
+@dataclass(frozen=True)
+class MemoryLines:
+    """Who owned the memory at its peak, and which lines kept growing between the first mark and
+    the last (net bytes). Sizes are as requested, before the allocator rounds them up."""
+
+    device: str
+    peak_bytes: int
+    at_peak: list[LineBytes]
+    growth: list[LineBytes]
+    allocator_peak_bytes: int | None = None  # by the allocator's own counter; None: it has none
+    retries: int | None = None  # allocations that succeeded only after emptying the cache
+    truncated: bool = False  # the history does not cover the whole run
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the run folder."""
+        return asdict(self)
+
+
+def memory_lines_from_json(data: Any) -> MemoryLines:
+    """Read back what `to_json` gave. Raises BrokenRun when it has another shape."""
+    try:
+        fields = {
+            **data,
+            "at_peak": _line_list(data["at_peak"]),
+            "growth": _line_list(data["growth"]),
+        }
+        return MemoryLines(**fields)
+    except (TypeError, KeyError, ValueError) as error:
+        raise BrokenRun(f"the memory lines of this run cannot be read: {error}") from None
+
+
+def _line_list(items: Iterable[dict[str, Any]]) -> list[LineBytes]:
+    return [LineBytes(**item) for item in items]
+
+
+def _sum_by_line(blocks: Iterable[tuple[Owner, int, int]]) -> list[LineBytes]:
+    """Add up (owner, bytes, count) per line of the program, largest first."""
+    totals: dict[tuple[str, int, str], list[int]] = {}
+    details: dict[tuple[str, int, str], dict[str, int]] = {}
+    for who, size, count in blocks:
+        key = (who.file, who.line, who.function)
+        total = totals.setdefault(key, [0, 0])
+        total[0] += size
+        total[1] += count
+        asked = details.setdefault(key, {})
+        asked[who.detail] = asked.get(who.detail, 0) + size
+    rows = [
+        LineBytes(*key, _largest(details[key]), size, count)
+        for key, (size, count) in totals.items()
+    ]
+    return _largest_first(rows)
+
+
+def _growth_by_line(before: list[LineBytes], after: list[LineBytes]) -> list[LineBytes]:
+    """Lines that own more bytes after than before, by how much, largest first."""
+    had = {(row.file, row.line, row.function): row for row in before}
+    rows = []
+    for row in after:
+        old = had.get((row.file, row.line, row.function))
+        more = row.bytes - (old.bytes if old else 0)
+        if more > 0:
+            count = row.count - (old.count if old else 0)
+            rows.append(LineBytes(row.file, row.line, row.function, row.detail, more, count))
+    return _largest_first(rows)
+
+
+def _largest(sizes: dict[str, int]) -> str:
+    return max(sizes, key=lambda name: (sizes[name], name))
+
+
+def _largest_first(rows: list[LineBytes]) -> list[LineBytes]:
+    return sorted(rows, key=lambda row: (-row.bytes, row.file, row.line, row.function))
+
+
+HistoryEntry = dict[str, Any]
+
+
+class _Block(NamedTuple):
+    bytes: int
+    frames: Sequence[dict[str, Any]]  # innermost first; empty when it was not recorded
+
+
+def replay_cuda_history(
+    entries: Sequence[HistoryEntry],
+    blocks: Iterable[HistoryEntry] = (),
+    *,
+    first_us: float | None = None,
+    last_us: float | None = None,
+    device: str = "cuda",
+) -> MemoryLines:
+    """The lines that own the peak of one device's history, and growth between two moments.
+
+    Moments are microseconds since the epoch; None means the history's first or last entry.
+    """
+    start = _alive_before(entries, blocks)
+    total = peak = sum(block.bytes for block in start.values())
+    peak_at = 0
+    alive = dict(start)
+    for index, entry in enumerate(entries):
+        total += _apply(alive, entry)
+        if total > peak:
+            peak, peak_at = total, index + 1
+    first = 0 if first_us is None else _position(entries, first_us)
+    last = len(entries) if last_us is None else _position(entries, last_us)
+    return MemoryLines(
+        device=device,
+        peak_bytes=peak,
+        at_peak=_lines_alive(start, entries[:peak_at]),
+        growth=_growth_by_line(
+            _lines_alive(start, entries[:first]), _lines_alive(start, entries[:last])
+        ),
+    )
+
+
+def _alive_before(
+    entries: Sequence[HistoryEntry], blocks: Iterable[HistoryEntry]
+) -> dict[int, _Block]:
+    """What was alive before the first entry."""
+    found: dict[int, _Block] = {}
+    seen: set[int] = set()
+    for entry in entries:
+        action = entry.get("action")
+        if action == "free_requested" and entry["addr"] not in seen:
+            found[entry["addr"]] = _Block(entry["size"], ())
+        if action in ("alloc", "free_requested"):
+            seen.add(entry["addr"])
+    for block in blocks:
+        if block.get("state") == "active_allocated" and block["address"] not in seen:
+            size = block["requested_size"] if "requested_size" in block else block["size"]
+            found[block["address"]] = _Block(size, block.get("frames", ()))
+    return found
+
+
+def _apply(alive: dict[int, _Block], entry: HistoryEntry) -> int:
+    """Carry one entry out. Returns the change in bytes."""
+    action = entry.get("action")
+    if action == "alloc":
+        old = alive.get(entry["addr"])
+        alive[entry["addr"]] = _Block(entry["size"], entry.get("frames", ()))
+        return int(entry["size"]) - (old.bytes if old else 0)
+    if action == "free_requested":
+        gone = alive.pop(entry["addr"], None)
+        return -gone.bytes if gone else 0
+    return 0
+
+
+def _position(entries: Sequence[HistoryEntry], moment_us: float) -> int:
+    """How many entries lie before a moment; all of them where torch gave no times."""
+    for index, entry in enumerate(entries):
+        if entry.get("time_us", 0) > moment_us:
+            return index
+    return len(entries)
+
+
+def _lines_alive(start: dict[int, _Block], entries: Sequence[HistoryEntry]) -> list[LineBytes]:
+    alive = dict(start)
+    for entry in entries:
+        _apply(alive, entry)
+    return _sum_by_line((_owner_of_block(block.frames), block.bytes, 1) for block in alive.values())
+
+
+def _owner_of_block(frames: Sequence[dict[str, Any]]) -> Owner:
+    return find_owner(
+        Frame(str(f.get("name", "")), str(f.get("filename", "")), int(f.get("line", 0)))
+        for f in frames
+    )
+
+
+MAX_SNAPSHOTS = 16
+"""How many moments at each end of the marked stretch are looked at for growth."""
+
+
+def reduce_memray(folder: Path, *, keep: bool = False) -> MemoryLines | None:
+    """Write `memory-cpu.json` from the raw recording, which is then removed unless kept.
+
+    None when nothing was recorded; BrokenRun when it cannot be read.
+    """
+    raw = folder / CPU_RAW
+    if not raw.exists():
+        return None
+    lines = read_memray(raw, *_marks(folder / CPU_MARKS))
+    (folder / CPU_LINES).write_text(json.dumps(lines.to_json()))
+    if not keep:
+        raw.unlink()
+        with suppress(FileNotFoundError):
+            (folder / CPU_MARKS).unlink()
+    return lines
+
+
+def read_memray(
+    raw: Path, first_ms: int | None = None, last_ms: int | None = None, truncated: bool = False
+) -> MemoryLines:
+    """The owners of a recording's peak and of its growth between two moments (ms of the epoch)."""
+    try:
+        import memray
+    except ImportError:
+        raise MissingExtra("memray", "memory", "--memory") from None
+    try:
+        with memray.FileReader(raw) as reader:
+            peak = list(reader.get_high_watermark_allocation_records(merge_threads=True))
+            lives = list(reader.get_temporal_allocation_records(merge_threads=True))
+            times = [snapshot.time for snapshot in reader.get_memory_snapshots()]
+            before, after = _ends(times, first_ms, last_ms)
+            at_peak = _sum_by_line((_owner_of_record(r), r.size, r.n_allocations) for r in peak)
+            growth = _growth_by_line(_lasting(lives, before), _lasting(lives, after))
+    except (OSError, RuntimeError, ValueError) as error:
+        raise BrokenRun(f"the memory recording {raw} cannot be read: {error}") from None
+    peak_bytes = sum(line.bytes for line in at_peak)
+    return MemoryLines("cpu", peak_bytes, at_peak, growth, truncated=truncated)
+
+
+def _marks(path: Path) -> tuple[int | None, int | None, bool]:
+    """First and last mark in ms of the epoch, and whether recording stopped at its size limit."""
+    try:
+        first, last, stopped = (int(word) for word in path.read_text().split())
+    except (OSError, ValueError):
+        return None, None, False
+    return first, last, bool(stopped)
+
+
+def _ends(
+    times: Sequence[int], first_ms: int | None, last_ms: int | None
+) -> tuple[list[int], list[int]]:
+    """Indices of snapshots in the first and the last tenth of the stretch between two moments.
+
+    Snapshots fall anywhere in a step, so one alone would take passing memory for growth.
+    """
+    if not times:
+        return [], []
+    first = times[0] if first_ms is None else first_ms
+    last = times[-1] if last_ms is None else last_ms
+    tenth = max(0, last - first) / 10
+    return _spread(times, first, first + tenth), _spread(times, last - tenth, last)
+
+
+def _spread(times: Sequence[int], begin: float, end: float) -> list[int]:
+    """Up to MOMENTS indices evenly over the times within [begin, end], at least one."""
+    low, high = bisect_left(times, begin), bisect_right(times, end)
+    if low >= high:
+        return [min(low, len(times) - 1)]
+    stride = max(1, (high - low) // MAX_SNAPSHOTS)
+    return list(range(low, high, stride))[:MAX_SNAPSHOTS]
+
+
+def _lasting(lives: Iterable[Any], moments: list[int]) -> list[LineBytes]:
+    """What each line owned at every one of some moments: its least over them."""
+    held: dict[Owner, tuple[list[int], list[int]]] = {}
+    for record in lives:
+        sizes, counts = held.setdefault(
+            _owner_of_record(record), ([0] * len(moments), [0] * len(moments))
+        )
+        for span in record.intervals:
+            begin = bisect_left(moments, span.allocated_before_snapshot)
+            gone = span.deallocated_before_snapshot
+            end = len(moments) if gone is None else bisect_left(moments, gone)
+            for index in range(begin, end):
+                sizes[index] += span.n_bytes
+                counts[index] += span.n_allocations
+    return _sum_by_line(
+        (who, min(sizes), min(counts)) for who, (sizes, counts) in held.items() if moments
+    )
+
+
+def _owner_of_record(record: Any) -> Owner:
+    return find_owner(Frame(*frame) for frame in record.stack_trace())

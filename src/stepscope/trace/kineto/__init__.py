@@ -1,0 +1,1 @@
+"""Kineto and Chrome JSON traces, plain or gzip, read into a timeline."""

@@ -1,0 +1,203 @@
+"""A piece of a trace as columns, and the tables its numbers refer to, merged into the timeline's
+own lists.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from stepscope.record.timeline import (
+    NOTHING,
+    Collective,
+    Column,
+    DeviceEvents,
+    Geometry,
+    HostEvents,
+    MemoryEvents,
+    Shapes,
+    Stream,
+    SyncEvents,
+    Thread,
+    column_types,
+)
+
+Columns = dict[str, Column]
+HalfSpan = tuple[int, int, int, int]  # thread, ns; kind and name of a beginning, NOTHING for an end
+
+
+class _Interned(dict[Any, int]):
+    """Anything hashable -> its number, in order of first appearance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.new: list[Any] = []
+
+    def __missing__(self, key: Any) -> int:
+        self[key] = number = len(self)
+        self.new.append(key)
+        return number
+
+
+class Tables:
+    """What one reader has interned so far, as it stands in the file."""
+
+    def __init__(self) -> None:
+        self.names = _Interned()
+        self.threads = _Interned()  # pid, tid
+        self.streams = _Interned()  # device, stream; pid and tid for where those are missing
+        self.shapes = _Interned()  # dims, types, strides, values: JSON texts
+        self.geometries = _Interned()  # grid and block as JSON texts, then numbers
+        self.collectives = _Interned()  # name, dtype, in, out, size, group, ranks as JSON text
+
+    def take_new(self) -> dict[str, list[Any]]:
+        """What was met since the last call, by table."""
+        new = {}
+        for name, table in vars(self).items():
+            new[name], table.new = table.new, []
+        return new
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Columns that nothing said anything about are left out."""
+
+    columns: dict[type, Columns] = field(default_factory=dict)
+    new: dict[str, list[Any]] = field(default_factory=dict)
+    halves: list[HalfSpan] = field(default_factory=list)
+    labels: dict[tuple[str, str], str] = field(default_factory=dict)
+    read: int = 0
+    repaired: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    ignored: Counter[str] = field(default_factory=Counter)
+
+    def add(self, table: type, columns: Columns) -> None:
+        """Put rows after those already there."""
+        known = self.columns.get(table)
+        self.columns[table] = _joined(table, known, columns) if known else columns
+
+
+def _joined(table: type, first: Columns, second: Columns) -> Columns:
+    sizes = [len(next(iter(columns.values()))) for columns in (first, second)]
+    result = {}
+    for name, dtype in column_types(table).items():
+        if name in first or name in second:
+            empty = (np.full(size, NOTHING, np.int8).astype(dtype) for size in sizes)
+            halves = [c.get(name, e) for c, e in zip((first, second), empty, strict=True)]
+            result[name] = np.concatenate(halves)
+    return result
+
+
+INTERNED_COLUMNS: dict[type, dict[str, str]] = {
+    HostEvents: {
+        "name": "names",
+        "thread": "threads",
+        "shapes": "shapes",
+        "collective": "collectives",
+    },
+    DeviceEvents: {
+        "name": "names",
+        "stream": "streams",
+        "geometry": "geometries",
+        "collective": "collectives",
+    },
+    MemoryEvents: {"thread": "threads"},
+    SyncEvents: {"name": "names", "stream": "streams", "waits_for": "streams"},
+}
+"""Which columns hold numbers of which table."""
+
+NumberMaps = dict[str, Column]
+_JSON = msgspec.json.Decoder()
+_INTEGERS = msgspec.json.Decoder(list[int])
+
+
+def merge_tables(chunks: list[tuple[int, Chunk]]) -> tuple[dict[str, list[Any]], list[NumberMaps]]:
+    """One numbering for what several readers interned, in order of first appearance.
+
+    Takes (reader, chunk) in the file's order. Gives the lists, and for each reader how to get from
+    its numbers to theirs: a map's last place is NOTHING, as the index -1 finds it.
+    """
+    merged = {name: _Interned() for name in _MAKERS}
+    readers = 1 + max((reader for reader, _ in chunks), default=0)
+    numbers: list[dict[str, list[int]]] = [{name: [] for name in _MAKERS} for _ in range(readers)]
+    for reader, chunk in chunks:
+        for name, keys in chunk.new.items():
+            make, table = _MAKERS[name], merged[name]
+            numbers[reader][name] += [table[make(key)] for key in keys]
+    maps = [{name: np.array([*each[name], NOTHING], np.int32) for name in each} for each in numbers]
+    return {name: list(table) for name, table in merged.items()}, maps
+
+
+def _thread(key: tuple[Any, Any]) -> Thread:
+    return Thread(str(key[0]), str(key[1]))
+
+
+def _stream(key: tuple[Any, Any, Any, Any]) -> Stream:
+    """Older recordings give device and stream as process and thread only."""
+    device, stream, pid, tid = key
+    try:
+        index = int(pid if device is None else device)
+    except ValueError:
+        index = NOTHING
+    return Stream(index, str(tid if stream is None else stream))
+
+
+def _shapes(key: tuple[bytes, bytes, bytes, bytes]) -> Shapes:
+    return Shapes(*map(_compact, key))
+
+
+def _compact(text: bytes) -> bytes:
+    """Without the spaces, which differ between writers."""
+    try:
+        return msgspec.json.format(text, indent=-1) if text else b""
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return text
+
+
+def _geometry(key: tuple[Any, ...]) -> Geometry:
+    grid, block, registers, shared, blocks_per_sm, warps_per_sm, percent = key
+    return Geometry(
+        grid=_integers(grid),
+        block=_integers(block),
+        registers=registers,
+        shared_bytes=shared,
+        blocks_per_sm=blocks_per_sm,
+        warps_per_sm=warps_per_sm,
+        occupancy=None if percent is None else percent / 100,
+    )
+
+
+def _integers(text: bytes) -> tuple[int, ...] | None:
+    try:
+        return tuple(_INTEGERS.decode(text))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _collective(key: tuple[Any, ...]) -> Collective:
+    name, dtype, in_elements, out_elements, size, group, ranks = key
+    try:
+        listed = _JSON.decode(ranks) if ranks else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        listed = None
+    return Collective(
+        name=name,
+        dtype=dtype,
+        in_elements=in_elements,
+        out_elements=out_elements,
+        group_size=size,
+        group=None if group is None else str(group),
+        ranks=listed if listed is None or isinstance(listed, str) else _compact(ranks).decode(),
+    )
+
+
+_MAKERS: dict[str, Any] = {
+    "names": str,
+    "threads": _thread,
+    "streams": _stream,
+    "shapes": _shapes,
+    "geometries": _geometry,
+    "collectives": _collective,
+}

@@ -1,0 +1,346 @@
+"""Columns from decoded events, block by block; of an event only its numbers are kept."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stepscope.record.timeline import (
+    NOTHING,
+    Column,
+    DeviceEvents,
+    HostEvents,
+    HostKind,
+    MemoryEvents,
+    SyncEvents,
+    column_types,
+)
+from stepscope.trace.kineto.chunks import Chunk, Columns, Tables
+from stepscope.trace.kineto.events import (
+    ABSENT,
+    FIRST_DEVICE_CODE,
+    IGNORED_CODE,
+    IGNORED_REASONS,
+    SYNC_CODE,
+    UNUSABLE,
+    Args,
+    Begin,
+    CategoryCodes,
+    End,
+    Instant,
+    Label,
+    Span,
+    nanoseconds,
+    nanoseconds_from_float,
+)
+
+_INT64 = np.iinfo(np.int64)
+_NO_STREAM = (None, -1, 2**32 - 1, "-1")
+
+
+class _FieldColumns:
+    """Turns lists of events into columns; interns into `tables`, counts what it mends."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self.repaired: Counter[str] = Counter()
+
+    def names(self, events: list[Any]) -> Column:
+        return _numbered(self._tables.names, [event.name for event in events])
+
+    def threads(self, events: list[Any]) -> Column:
+        pairs = zip([e.pid for e in events], [e.tid for e in events], strict=True)
+        return np.fromiter(map(self._tables.threads.__getitem__, pairs), np.int32, len(events))
+
+    def streams(self, spans: list[Any]) -> Column:
+        keys = [(s.args.device, s.args.stream, s.pid, s.tid) for s in spans]
+        return _numbered(self._tables.streams, keys)
+
+    def optional_streams(self, spans: list[Any], streams: list[Any]) -> Column:
+        """NOTHING for what concerns no stream, or all of them."""
+        numbers = self._tables.streams
+        found = [
+            NOTHING if stream in _NO_STREAM else numbers[s.args.device, stream, s.pid, s.tid]
+            for s, stream in zip(spans, streams, strict=True)
+        ]
+        return np.array(found, np.int32)
+
+    def correlations(self, args: list[Args]) -> Column:
+        return self.ints([each.correlation for each in args])
+
+    def externals(self, args: list[Args]) -> Column:
+        external = self.ints([each.external for each in args])
+        if (external == NOTHING).any():
+            old = self.ints([each.external_old for each in args])
+            external = np.where(external == NOTHING, old, external)
+        return external
+
+    def graphs(self, args: list[Args]) -> Column:
+        """Zero stands for no graph."""
+        graph = self.ints([each.node if each.graph <= 0 else each.graph for each in args])
+        return np.where(graph > 0, graph, NOTHING)
+
+    def shapes(self, args: list[Args]) -> Column:
+        numbers = self._tables.shapes
+        found = [
+            NOTHING
+            if (dims := each.dims if each.dims is not ABSENT else each.dims_old) is ABSENT
+            else numbers[bytes(dims), bytes(each.types), bytes(each.strides), bytes(each.values)]
+            for each in args
+        ]
+        return np.array(found, np.int32)
+
+    def geometries(self, args: list[Args]) -> Column:
+        numbers = self._tables.geometries
+        found = [
+            NOTHING
+            if each.grid is ABSENT
+            else numbers[
+                bytes(each.grid),
+                bytes(each.block),
+                each.registers,
+                each.shared,
+                each.blocks_per_sm,
+                each.warps_per_sm,
+                each.occupancy,
+            ]
+            for each in args
+        ]
+        return np.array(found, np.int32)
+
+    def collectives(self, args: list[Args]) -> Column:
+        result = np.full(len(args), NOTHING, np.int32)
+        for n in [n for n, each in enumerate(args) if each.collective is not None]:
+            each = args[n]
+            result[n] = self._tables.collectives[
+                each.collective,
+                each.dtype,
+                each.in_elements,
+                each.out_elements,
+                each.group_size,
+                each.group,
+                bytes(each.ranks),
+            ]
+        return result
+
+    def counts(self, values: list[Any]) -> Column:
+        """Numbers that some writers put in quotes."""
+        if str in set(map(type, values)):
+            texts = sum(type(value) is str for value in values)
+            self.repaired["number written as text"] += texts
+            values = [_number(value) for value in values]
+        return self.ints(values)
+
+    def ints(self, values: list[int]) -> Column:
+        """As int64; a number beyond 64 bits becomes NOTHING and is counted."""
+        try:
+            return np.array(values, np.int64)
+        except OverflowError:
+            fits = [int(_INT64.min) <= value <= int(_INT64.max) for value in values]
+            self.repaired["number beyond 64 bits left out"] += fits.count(False)
+            kept = [v if fit else NOTHING for v, fit in zip(values, fits, strict=True)]
+            return np.array(kept, np.int64)
+
+
+def _addresses(values: list[int]) -> Column:
+    """Only their identity matters, so those past 2**63 may turn negative."""
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        return np.array([value % 2**64 for value in values], np.uint64).view(np.int64)
+
+
+def _numbered(table: dict[Any, int], keys: Sequence[Any]) -> Column:
+    return np.fromiter(map(table.__getitem__, keys), np.int32, len(keys))
+
+
+def _number(value: Any) -> int:
+    if type(value) is int:
+        return value
+    text = str(value).strip()
+    return int(text) if len(text) < 20 and text.lstrip("-").isdecimal() else NOTHING
+
+
+MOST_REASONS = 40  # that ignored events are counted under; the others together
+
+
+class ColumnBuilder:
+    """Takes events as they are decoded and gives their columns, a Chunk at a time."""
+
+    def __init__(self) -> None:
+        self._codes = CategoryCodes()
+        self._tables = Tables()
+        self._fields = _FieldColumns(self._tables)
+        self.chunk = Chunk()
+
+    def flush(self) -> Chunk:
+        """Everything since the last flush."""
+        chunk, self.chunk = self.chunk, Chunk()
+        chunk.new = self._tables.take_new()
+        chunk.repaired += self._fields.repaired
+        self._fields.repaired.clear()
+        return chunk
+
+    def add(self, events: list[Any]) -> None:
+        """Add events in their order in the file; InexactError leaves everything as it was."""
+        kinds = Counter(map(type, events))
+        spans = [event for event in events if type(event) is Span]
+        instants = [e for e in events if type(e) is Instant] if kinds[Instant] else []
+        moves = [instant for instant in instants if instant.args.bytes is not None]
+        halves = [e for e in events if type(e) in (Begin, End)] if kinds[Begin] + kinds[End] else []
+        starts, moments, times = (
+            nanoseconds([event.ts for event in some]) for some in (spans, moves, halves)
+        )
+        self._count(kinds, len(instants) - len(moves))
+        self._labels(events if kinds[Label] else [])
+        self._spans(spans, starts)
+        self._memory(moves, moments)
+        self._halves(halves, times)
+
+    def _count(self, kinds: Counter[type], marks: int) -> None:
+        self.chunk.read += kinds.total()
+        for kind, count in kinds.items():
+            if kind in IGNORED_REASONS:
+                self.chunk.ignored[IGNORED_REASONS[kind]] += count
+        if marks:
+            self.chunk.ignored["marks"] += marks
+
+    def _labels(self, events: list[Any]) -> None:
+        for event in events:
+            if type(event) is Label and event.name == "thread_name" and event.args.name is not None:
+                self.chunk.labels[str(event.pid), str(event.tid)] = str(event.args.name)
+
+    def _spans(self, spans: list[Any], start: Column) -> None:
+        codes = self._codes
+        code = np.array([codes[span.cat] for span in spans], np.uint8)
+        duration = self._durations(spans, code)
+        unusable = (start == UNUSABLE) & (code != IGNORED_CODE)
+        if unusable.any():
+            self.chunk.dropped["without a usable time"] += int(unusable.sum())
+            code[unusable] = IGNORED_CODE + 1
+        for low, high, add in (
+            (0, FIRST_DEVICE_CODE, self._host),
+            (FIRST_DEVICE_CODE, SYNC_CODE, self._device),
+            (SYNC_CODE, IGNORED_CODE, self._sync),
+        ):
+            where = np.flatnonzero((code >= low) & (code < high))
+            if len(where):
+                some = [spans[n] for n in where.tolist()] if len(where) < len(spans) else spans
+                add(some, code[where] - low, start[where], duration[where])
+        for n in np.flatnonzero(code == IGNORED_CODE).tolist():
+            self._ignore(spans[n].cat)
+
+    def _ignore(self, category: str) -> None:
+        ignored = self.chunk.ignored
+        shown = "".join(letter if letter.isprintable() else "?" for letter in category[:80])
+        reason = f"of category {shown}" if shown else "without a category"
+        ignored[reason if reason in ignored or len(ignored) < MOST_REASONS else "others"] += 1
+
+    def _durations(self, spans: list[Any], code: Column) -> Column:
+        """Nanoseconds; a missing or negative duration becomes zero and is counted."""
+        numbers = np.array([span.dur for span in spans], np.float64)
+        result = nanoseconds_from_float(numbers)
+        bad = result < 0
+        if bad.any():
+            missing = np.isnan(numbers)
+            for reason, which in (
+                ("missing duration taken as zero", bad & missing),
+                ("negative or absurd duration taken as zero", bad & ~missing),
+            ):
+                if count := int((which & (code != IGNORED_CODE)).sum()):
+                    self.chunk.repaired[reason] += count
+            result[bad] = 0
+        return result
+
+    def _host(self, spans: list[Any], kind: Column, start: Column, duration: Column) -> None:
+        fields = self._fields
+        columns: Columns = {
+            "kind": kind,
+            "name": fields.names(spans),
+            "start": start,
+            "duration": duration,
+            "thread": fields.threads(spans),
+        }
+        calls = np.flatnonzero(kind == HostKind.RUNTIME)
+        if len(calls):
+            args = [spans[n].args for n in calls.tolist()]
+            _set_rows(columns, "correlation", calls, fields.correlations(args))
+            _set_rows(columns, "external", calls, fields.externals(args))
+        operators = np.flatnonzero(kind <= HostKind.ANNOTATION)
+        if len(operators):
+            args = [spans[n].args for n in operators.tolist()]
+            _set_rows(columns, "external", operators, fields.externals(args))
+            _set_rows(columns, "sequence", operators, fields.ints([a.sequence for a in args]))
+            _set_rows(columns, "shapes", operators, fields.shapes(args))
+            _set_rows(columns, "collective", operators, fields.collectives(args))
+        self.chunk.add(HostEvents, columns)
+
+    def _device(self, spans: list[Any], kind: Column, start: Column, duration: Column) -> None:
+        fields = self._fields
+        args = [span.args for span in spans]
+        columns: Columns = {
+            "kind": kind,
+            "name": fields.names(spans),
+            "start": start,
+            "duration": duration,
+            "stream": fields.streams(spans),
+            "correlation": fields.correlations(args),
+            "external": fields.externals(args),
+            "bytes": fields.counts([each.bytes for each in args]),
+            "geometry": fields.geometries(args),
+            "collective": fields.collectives(args),
+            "graph": fields.graphs(args),
+        }
+        self.chunk.add(DeviceEvents, columns)
+
+    def _sync(self, spans: list[Any], _: Column, start: Column, duration: Column) -> None:
+        fields = self._fields
+        args = [span.args for span in spans]
+        columns: Columns = {
+            "name": fields.names(spans),
+            "start": start,
+            "duration": duration,
+            "stream": fields.optional_streams(spans, [each.stream for each in args]),
+            "correlation": fields.correlations(args),
+            "waits_for": fields.optional_streams(spans, [each.waits_for for each in args]),
+        }
+        self.chunk.add(SyncEvents, columns)
+
+    def _memory(self, moves: list[Any], time: Column) -> None:
+        usable = np.flatnonzero(time != UNUSABLE)
+        if len(usable) < len(moves):
+            self.chunk.dropped["without a usable time"] += len(moves) - len(usable)
+            moves, time = [moves[n] for n in usable.tolist()], time[usable]
+        if not moves:
+            return
+        fields = self._fields
+        args = [move.args for move in moves]
+        device = fields.ints([each.device if each.device_type else NOTHING for each in args])
+        columns: Columns = {
+            "time": time,
+            "device": np.where(np.abs(device) < 2**15, device, NOTHING).astype(np.int16),
+            "address": _addresses([each.address for each in args]),
+            "bytes": fields.counts([each.bytes for each in args]),
+            "allocated": fields.ints([each.allocated for each in args]),
+            "reserved": fields.ints([each.reserved for each in args]),
+            "thread": fields.threads(moves),
+        }
+        self.chunk.add(MemoryEvents, columns)
+
+    def _halves(self, halves: list[Any], times: Column) -> None:
+        for half, time in zip(halves, times.tolist(), strict=True):
+            if time == UNUSABLE:
+                self.chunk.dropped["without a usable time"] += 1
+                continue
+            code = NOTHING if type(half) is End else self._codes[half.cat]
+            name = self._tables.names[half.name] if 0 <= code < FIRST_DEVICE_CODE else NOTHING
+            thread = self._tables.threads[half.pid, half.tid]
+            self.chunk.halves.append((thread, time, code, name))
+
+
+def _set_rows(columns: Columns, name: str, where: Column, values: Column) -> None:
+    """Put the values of some host events into a column that is NOTHING elsewhere."""
+    if name not in columns:
+        columns[name] = np.full(len(columns["kind"]), NOTHING, column_types(HostEvents)[name])
+    columns[name][where] = values

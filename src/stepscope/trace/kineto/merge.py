@@ -1,0 +1,323 @@
+"""One timeline from what several readers read and what the trace says about itself."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from stepscope.record.timeline import (
+    NOTHING,
+    Column,
+    DeviceEvents,
+    DeviceInfo,
+    HostEvents,
+    MemoryEvents,
+    Quality,
+    SyncEvents,
+    Timeline,
+    column_types,
+    make_events,
+)
+from stepscope.trace.kineto.chunks import (
+    INTERNED_COLUMNS,
+    Chunk,
+    Columns,
+    HalfSpan,
+    NumberMaps,
+    merge_tables,
+)
+from stepscope.trace.kineto.events import FIRST_DEVICE_CODE
+from stepscope.trace.kineto.reader import CollectedParts, Part
+from stepscope.trace.link import link_launches, link_parents
+
+_EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
+MOST_DEVICES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TraceHeader:
+    """None where the trace does not say."""
+
+    whole: bool  # the text was complete JSON
+    base_ns: int = 0  # what the writer took off every time
+    rank: int | None = None
+    world_size: int | None = None
+    backend: str | None = None
+    devices: list[DeviceInfo] = field(default_factory=list)
+
+
+def read_header(outside: bytes) -> TraceHeader:
+    """From a trace's text without its events: `{…, "traceEvents": [], …}`."""
+    text = outside.decode("utf-8-sig", "replace")
+    document = _parsed(text)
+    whole = document is not None
+    if document is None and (events := _EVENTS.search(text)):
+        document = _parsed(text[: events.end()] + "]}")
+    if not isinstance(document, dict):
+        return TraceHeader(whole)
+    distributed = document.get("distributedInfo")
+    distributed = distributed if isinstance(distributed, dict) else {}
+    backend = distributed.get("backend")
+    devices = document.get("deviceProperties")
+    devices = devices if isinstance(devices, list) else []
+    return TraceHeader(
+        whole,
+        _whole_number(document.get("baseTimeNanoseconds")) or 0,
+        _whole_number(distributed.get("rank")),
+        _whole_number(distributed.get("world_size")),
+        backend if isinstance(backend, str) else None,
+        [_device(n, d) for n, d in enumerate(devices[:MOST_DEVICES]) if isinstance(d, dict)],
+    )
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _whole_number(value: Any) -> int | None:
+    """A number of at most 64 bits, also where it is written as text."""
+    try:
+        number = int(value) if isinstance(value, int | str) else None
+    except ValueError:
+        return None
+    return number if number is not None and abs(number) < 2**63 else None
+
+
+def _device(index: int, properties: dict[str, Any]) -> DeviceInfo:
+    def number(name: str) -> int | None:
+        return _whole_number(properties.get(name))
+
+    name, major, minor = properties.get("name"), number("computeMajor"), number("computeMinor")
+    given = number("id")
+    return DeviceInfo(
+        index=index if given is None else given,
+        name=name if isinstance(name, str) else None,
+        memory_bytes=number("totalGlobalMem"),
+        capability=None if major is None or minor is None else (major, minor),
+        multiprocessors=number("numSms"),
+        warp_size=number("warpSize"),
+        max_threads_per_sm=number("maxThreadsPerMultiprocessor"),
+    )
+
+
+def _join_readers(
+    readers: list[CollectedParts],
+) -> tuple[dict[str, list[Any]], dict[type, Columns], list[Chunk]]:
+    """The interned lists, the columns of each table ({} where it is empty), and what else was said.
+
+    Takes the readers' columns one by one, so that none is there twice for long.
+    """
+    places = _parts_in_order(readers)
+    lists, maps = merge_tables([(place.reader, place.part.chunk) for place in places])
+    for place in places:
+        chunk, mapping = place.part.chunk, maps[place.reader]
+        chunk.halves = [
+            (int(mapping["threads"][thread]), time, kind, int(mapping["names"][name]))
+            for thread, time, kind, name in chunk.halves
+        ]
+    tables = {table: _columns(table, readers, places, maps) for table in INTERNED_COLUMNS}
+    return lists, tables, [place.part.chunk for place in places]
+
+
+@dataclass(frozen=True, slots=True)
+class _PartRows:
+    """Where a part's rows stand in its reader's columns."""
+
+    reader: int
+    part: Part
+    rows: dict[type, tuple[int, int]]  # first, and one past the last
+
+
+def _parts_in_order(readers: list[CollectedParts]) -> list[_PartRows]:
+    """Of all parts, in the file's order."""
+    places = []
+    for number, reader in enumerate(readers):
+        ends = dict.fromkeys(INTERNED_COLUMNS, 0)
+        for part, rows in zip(reader.parts, reader.rows, strict=True):
+            begins = dict(ends)
+            for table, count in rows.items():
+                ends[table] += count
+            places.append(
+                _PartRows(number, part, {t: (begins[t], ends[t]) for t in INTERNED_COLUMNS})
+            )
+    return sorted(places, key=lambda place: place.part.number)
+
+
+def _columns(
+    table: type, readers: list[CollectedParts], places: list[_PartRows], maps: list[NumberMaps]
+) -> Columns:
+    """One table of all readers in the file's order, in the common numbers; {} where it is empty."""
+    if not any(table in reader.columns for reader in readers):
+        return {}
+    result = {}
+    for name in column_types(table):
+        taken: dict[int, Column] = {}
+        for number, reader in enumerate(readers):
+            if table in reader.columns:
+                column = reader.columns[table].pop(name).take()
+                if name in INTERNED_COLUMNS[table]:
+                    column = maps[number][INTERNED_COLUMNS[table][name]][column]
+                taken[number] = column
+        if len(readers) == 1:
+            result[name] = taken[0]
+        else:
+            stretches = [(place.reader, *place.rows[table]) for place in places]
+            result[name] = np.concatenate([taken[n][a:b] for n, a, b in stretches if n in taken])
+    return result
+
+
+def _pair_halves(halves: list[HalfSpan], quality: Quality) -> Columns:
+    """Columns of host events: each end belongs to the last open beginning on its thread."""
+    open_: dict[int, list[HalfSpan]] = {}
+    rows: list[tuple[int, int, int, int, int]] = []
+    alone = others = 0
+    for half in sorted(halves, key=lambda half: half[1]):
+        thread, time, kind, name = half
+        stack = open_.setdefault(thread, [])
+        if kind != NOTHING:
+            stack.append(half)
+        elif stack:
+            _, begin, kind, name = stack.pop()
+            if kind < FIRST_DEVICE_CODE:
+                rows.append((kind, name, begin, time - begin, thread))
+            else:
+                others += 2
+        else:
+            alone += 1
+    alone += sum(map(len, open_.values()))
+    if rows:
+        quality.ignored["second halves of begin and end"] = len(rows)
+    if others:
+        quality.ignored["begin and end of other categories"] = others
+    if alone:
+        quality.dropped["begin without end, or end without begin"] = alone
+    names = ("kind", "name", "start", "duration", "thread")
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    dtypes = column_types(HostEvents)
+    return {n: np.array(c, dtypes[n]) for n, c in zip(names, columns, strict=True)}
+
+
+_TIME = {HostEvents: "start", DeviceEvents: "start", MemoryEvents: "time", SyncEvents: "start"}
+_HOUR_NS = 3600 * 10**9
+
+
+def merge_readers(source: str, readers: list[CollectedParts], about: TraceHeader) -> Timeline:
+    """From what each reader read; takes their columns as it goes, to save memory."""
+    lists, tables, chunks = _join_readers(readers)
+    labels: dict[tuple[str, str], str] = {}
+    for chunk in chunks:
+        labels |= chunk.labels
+    quality = _counts(chunks)
+    _add_halves(tables[HostEvents], [half for chunk in chunks for half in chunk.halves], quality)
+    _drop_zero_times(tables, quality)
+    origin = min((int(t.min()) for t in _times(tables) if len(t)), default=0)
+    for table, columns in tables.items():
+        _sort(table, columns, origin)
+    host, device = _linked(tables[HostEvents], tables[DeviceEvents], lists["names"])
+    memory = _table(MemoryEvents, tables[MemoryEvents])
+    syncs = _table(SyncEvents, tables[SyncEvents])
+    quality.kept = sum(map(len, (host, device, memory, syncs)))
+    ends = [host.end, device.end, memory.time, syncs.start + syncs.duration]
+    return Timeline(
+        source=source,
+        tool="kineto",
+        origin_ns=about.base_ns + origin,
+        names=lists["names"],
+        threads=[replace(t, name=labels.get((t.pid, t.tid), "")) for t in lists["threads"]],
+        streams=lists["streams"],
+        shapes=lists["shapes"],
+        geometries=lists["geometries"],
+        collectives=lists["collectives"],
+        devices=about.devices,
+        host=host,
+        device=device,
+        memory=memory,
+        syncs=syncs,
+        span=(0, max((int(end.max()) for end in ends if len(end)), default=0)),
+        rank=about.rank,
+        world_size=about.world_size,
+        backend=about.backend,
+        quality=quality,
+    )
+
+
+def _add_halves(host: Columns, halves: list[HalfSpan], quality: Quality) -> None:
+    """Put the spans that were written in two halves after the other host events."""
+    if halves:
+        chunk = Chunk()
+        for columns in (host, _pair_halves(halves, quality)):
+            if columns:
+                chunk.add(HostEvents, columns)
+        host.update(chunk.columns[HostEvents])
+
+
+def _counts(chunks: list[Chunk]) -> Quality:
+    total: dict[str, Counter[str]] = {}
+    for name in ("repaired", "dropped", "ignored"):
+        total[name] = sum((getattr(chunk, name) for chunk in chunks), Counter())
+    return Quality(
+        read=sum(chunk.read for chunk in chunks),
+        repaired=dict(total["repaired"]),
+        dropped=dict(total["dropped"]),
+        ignored=dict(total["ignored"]),
+    )
+
+
+def _times(tables: dict[type, Columns]) -> list[Column]:
+    return [columns[_TIME[table]] for table, columns in tables.items() if columns]
+
+
+def _drop_zero_times(tables: dict[type, Columns], quality: Quality) -> None:
+    """A time of zero or less where all else is hours later was never set: it would stretch all."""
+    times = _times(tables)
+    later = min((int(t[t > 0].min()) for t in times if (t > 0).any()), default=0)
+    if later < _HOUR_NS:
+        return
+    for table, columns in tables.items():
+        if not columns or (columns[_TIME[table]] > 0).all():
+            continue
+        keep = columns[_TIME[table]] > 0
+        reason = "time of zero or less, far from all others"
+        quality.dropped[reason] = quality.dropped.get(reason, 0) + int((~keep).sum())
+        for name, column in columns.items():
+            columns[name] = column[keep]
+
+
+def _sort(table: type, columns: Columns, origin: int) -> None:
+    """By time, from `origin`; in the file's order where times are equal."""
+    if not columns:
+        return
+    time = columns[_TIME[table]]
+    time -= origin
+    if table is HostEvents:
+        order = np.lexsort((-columns["duration"], time))
+    else:
+        order = np.argsort(time, kind="stable")
+    for name, column in columns.items():
+        columns[name] = column[order]
+
+
+def _linked(host: Columns, device: Columns, names: list[str]) -> tuple[HostEvents, DeviceEvents]:
+    calls = _table(HostEvents, host)
+    work = _table(DeviceEvents, device)
+    parent = link_parents(calls.thread, calls.start, calls.duration)
+    launch = link_launches(
+        calls.kind,
+        calls.name,
+        calls.start,
+        calls.correlation,
+        names,
+        work.start,
+        work.correlation,
+    )
+    return replace(calls, parent=parent), replace(work, launch=launch)
+
+
+def _table(kind: type, columns: Columns) -> Any:
+    return make_events(kind, **columns)

@@ -1,0 +1,159 @@
+"""Reads Kineto and Chrome JSON traces, plain or gzip, into a timeline, and notes how far it can be
+trusted.
+
+Memory stays bounded: an event may have up to 64 MB (`LARGEST_EVENT`), all that is not events up
+to 64 MB, a gzip file may expand 400-fold (`MOST_EXPANSION`), a timeline may hold 50 million
+events.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from stepscope.record.errors import StepscopeError
+from stepscope.record.timeline import NOTHING, HostKind, Timeline
+from stepscope.trace.kineto.blocks import BLOCK, GZIP, check_file
+from stepscope.trace.kineto.merge import TraceHeader, merge_readers, read_header
+from stepscope.trace.kineto.reader import (
+    CollectedParts,
+    Part,
+    collect_parts,
+    fit_together,
+    read_parts,
+)
+from stepscope.trace.workers import run_jobs, usable_cores
+
+
+def _note_quality(timeline: Timeline, last: Part, about: TraceHeader) -> None:
+    """Add notes to a timeline's quality; StepscopeError where it has no events at all."""
+    quality = timeline.quality
+    if not quality.kept:
+        raise StepscopeError(_why_nothing(timeline, last))
+    if last.inside or last.damage or not about.whole:
+        quality.truncated = True
+        quality.notes.append(_where_it_ends(timeline, last))
+    quality.notes += [*_unlaunched(timeline), *_skew(timeline), *_far_away(timeline)]
+
+
+def _why_nothing(timeline: Timeline, last: Part) -> str:
+    quality = timeline.quality
+    if last.damage:
+        return f"{last.damage}: no event could be read"
+    if quality.read:
+        reasons = sorted({**quality.dropped, **quality.ignored}.items(), key=lambda item: -item[1])
+        listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons[:3])
+        return f"holds no operators, kernels or memory events ({listed})"
+    return 'is JSON but not a trace: it holds no events ("traceEvents")'
+
+
+def _where_it_ends(timeline: Timeline, last: Part) -> str:
+    why = last.damage or "the file ends too early"
+    return (
+        f"{why}, after {last.size / 1e6:,.1f} MB of text and {timeline.quality.read:,} events: "
+        f"what is there covers {timeline.span[1] / 1e6:,.1f} ms"
+    )
+
+
+def _unlaunched(timeline: Timeline) -> list[str]:
+    host, device = timeline.host, timeline.device
+    alone = device.launch == NOTHING
+    if not alone.any():
+        return []
+    calls = host.correlation[(host.kind == HostKind.RUNTIME) & (host.correlation >= 0)]
+    first = int(calls.min()) if len(calls) else 0
+    early = alone & (device.correlation >= 0) & (device.correlation < first)
+    notes = []
+    for count, what in (
+        (int(early.sum()), "were launched before the recording began"),
+        (int((alone & ~early).sum()), "have no recorded launch"),
+    ):
+        if count:
+            notes.append(f"{count:,} of {len(device):,} device events {what}")
+    return notes
+
+
+def _skew(timeline: Timeline) -> list[str]:
+    device = timeline.device
+    linked = device.launch != NOTHING
+    lead = timeline.host.start[device.launch[linked]] - device.start[linked]
+    early = lead > 0
+    if not early.any():
+        return []
+    return [
+        f"{int(early.sum()):,} device events start before the call that launched them, by up to "
+        f"{int(lead.max()) / 1000:,.1f} µs: the clocks of host and device differ"
+    ]
+
+
+def _far_away(timeline: Timeline) -> list[str]:
+    """Events an hour or more from all others usually carry a wrong time."""
+    times = timeline.host.start if len(timeline.host) else timeline.device.start
+    if not (np.diff(times) > 3600 * 10**9).any():
+        return []
+    return ["events lie more than an hour apart with nothing between: some times may be wrong"]
+
+
+MOST_PROCESSES = 4
+_WORTH_SHARING = 48 << 20  # bytes of text: below, starting processes costs more than it saves
+_USUAL_COMPRESSION = 12
+
+
+def read_kineto(
+    path: Path | str, *, processes: int | None = None, block_bytes: int = BLOCK
+) -> Timeline:
+    """The timeline of a trace; None processes: as many as its size is worth, up to four.
+
+    What is damaged is left out and counted in `quality`; StepscopeError where nothing is left.
+    """
+    path = Path(path)
+    check_file(path)
+    try:
+        if processes is None:
+            processes = _processes_for(path)
+        readers = _read_in_parallel(path, processes, block_bytes) if processes > 1 else None
+        if readers is None:
+            readers = [collect_parts(read_parts(path, 0, 1, block_bytes))]
+        return _timeline(path, readers)
+    except OSError as error:
+        raise StepscopeError(f"{path}: {error.strerror or error}") from error
+    except StepscopeError as error:
+        raise StepscopeError(f"{path}: {error}") from error
+
+
+def _processes_for(path: Path) -> int:
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(0)
+        size *= _USUAL_COMPRESSION if file.read(2) == GZIP else 1
+    return 1 if size < _WORTH_SHARING else min(usable_cores(), MOST_PROCESSES)
+
+
+def _read_in_parallel(path: Path, processes: int, block_bytes: int) -> list[CollectedParts] | None:
+    """What each of several readers read; None where one process must do it.
+
+    That is so where blocks were cut inside an event, or no process can be started.
+    """
+    jobs = [(path, part, processes, block_bytes) for part in range(processes)]
+    try:
+        results = run_jobs(read_parts, jobs, collect_parts, processes)
+    except OSError:
+        return None
+    readers = []
+    for reader in results:
+        if isinstance(reader, StepscopeError):
+            raise reader
+        readers.append(reader)
+    return readers if fit_together(_in_order(readers)) else None
+
+
+def _in_order(readers: list[CollectedParts]) -> list[Part]:
+    parts = [part for reader in readers for part in reader.parts]
+    return sorted(parts, key=lambda part: part.number)
+
+
+def _timeline(path: Path, readers: list[CollectedParts]) -> Timeline:
+    parts = _in_order(readers)
+    about = read_header(b"".join(part.outside for part in parts))
+    timeline = merge_readers(str(path), readers, about)
+    _note_quality(timeline, parts[-1], about)
+    return timeline

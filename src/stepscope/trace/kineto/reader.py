@@ -1,0 +1,259 @@
+"""One reader's share of a trace: events decoded from blocks of text, fast where all is well and
+with care where not, gathered in columns that grow in place.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from msgspec import DecodeError, ValidationError
+
+from stepscope.record.errors import StepscopeError
+from stepscope.record.timeline import NOTHING, Column, column_types
+from stepscope.trace.kineto.blocks import BETWEEN, LARGEST_EVENT, blocks, open_text
+from stepscope.trace.kineto.chunks import Chunk, Columns
+from stepscope.trace.kineto.columns import ColumnBuilder
+from stepscope.trace.kineto.events import EXACT, FAST, LAX, InexactError
+from stepscope.trace.kineto.repair import repair
+
+SMALL_PIECE = 1 << 14  # bytes: what is read with care at a time
+MOST_OUTSIDE = 64 << 20  # bytes of a trace that are not events
+_EVENTS = re.compile(rb'(?<!\\)"traceEvents"\s*:\s*\[')
+_NUMBER_AS_TEXT = re.compile(
+    rb'"(?:ts|dur|device|correlation|[Ee]xternal id|Sequence number|registers per thread|'
+    rb"shared memory|blocks per SM|warps per SM|est\. achieved occupancy %|graph id|graph node id|"
+    rb"In msg nelems|Out msg nelems|Group size|Total Reserved|Total Allocated|Device Id|"
+    rb'Device Type|Addr)"\s*:\s*"'
+)
+
+
+class BlockReader:
+    """Follows the text of a trace: outside the list of events, or inside."""
+
+    def __init__(self, builder: ColumnBuilder) -> None:
+        self._builder = builder
+        self._decoder = FAST
+        self.restart(inside=False)
+
+    def restart(self, *, inside: bool) -> None:
+        """Begin at the start of a trace, or between two events."""
+        self.inside = self._opened = inside
+        self.outside = bytearray()  # the trace without its events
+        self.rest = b""  # the beginning of an event whose end has not come yet
+        self._searched = 0
+
+    def feed(self, text: bytearray, *, last: bool) -> None:
+        """Read a block; what cannot be decoded whole is halved until the trouble is small."""
+        pieces = [text]
+        while pieces:
+            piece = pieces.pop()
+            known = len(self.rest)
+            piece[:0] = self.rest
+            self.rest = b""
+            if len(piece) < 2 * known and (pieces or not last):
+                self._keep(piece)  # a long event is not tried again at every piece of it
+            elif not self.inside:
+                pieces += self._seek(piece)
+            elif not self._decoded(piece):
+                halves = [] if known else _halves(piece)
+                pieces += halves or self._mend(piece, last=last and not pieces)
+
+    def _seek(self, piece: bytearray) -> list[bytearray]:
+        """Go on to the list of events; a trace may also be nothing but that list."""
+        searched = max(self._searched, len(self.outside) - 64)
+        self.outside += piece
+        if len(self.outside) > MOST_OUTSIDE:
+            raise StepscopeError(
+                f"more than {MOST_OUTSIDE >> 20} MB of it are not events, the most that is read"
+            )
+        if not self._opened and self.outside[:100].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
+            end = self.outside.index(b"[") + 1
+        elif found := _EVENTS.search(self.outside, searched):
+            end = found.end()
+        else:
+            return []
+        piece = self.outside[end:]
+        del self.outside[end:]
+        self._searched = end
+        self.inside = self._opened = True
+        return [piece]
+
+    def _decoded(self, piece: bytearray) -> bool:
+        """Whether the piece was a run of whole events, which then are in the builder."""
+        wrapped = _as_list(piece)
+        for decoder in (self._decoder, LAX[self._decoder]):
+            try:
+                events = decoder.decode(wrapped)
+                break
+            except ValidationError:
+                continue
+            except (DecodeError, UnicodeDecodeError, RecursionError):
+                return False
+        else:
+            return False
+        try:
+            self._builder.add(events)
+        except InexactError:
+            self._decoder = EXACT
+            return self._decoded(piece)
+        if decoder is not self._decoder:
+            count = len(_NUMBER_AS_TEXT.findall(wrapped))
+            self._builder.chunk.repaired["number written as text"] += count
+        return True
+
+    def _mend(self, piece: bytearray, *, last: bool) -> list[bytearray]:
+        """Read event by event; what follows the list's end is handed back."""
+        mended = repair(piece, last=last)
+        self._builder.add(mended.events)
+        chunk = self._builder.chunk
+        chunk.read += sum(mended.dropped.values())
+        chunk.repaired += mended.repaired
+        chunk.dropped += mended.dropped
+        if mended.closed:
+            self.inside = False
+            self.outside += b"]"
+            return [bytearray(mended.rest)]
+        self._keep(mended.rest)
+        return []
+
+    def _keep(self, rest: bytes | bytearray) -> None:
+        if len(rest) > LARGEST_EVENT:
+            raise StepscopeError(
+                f"an event has more than {LARGEST_EVENT >> 20} MB, the most that is read"
+            )
+        self.rest = bytes(rest)
+
+
+def _halves(piece: bytearray) -> list[bytearray]:
+    """Two parts of a large piece, the second first; [] where it is small or cannot be cut."""
+    cut = BETWEEN.search(piece, len(piece) // 2) if len(piece) > SMALL_PIECE else None
+    return [piece[cut.start(1) :], piece[: cut.start(1)]] if cut else []
+
+
+def _as_list(piece: bytearray) -> bytes:
+    """A JSON list of the events in a piece, which may start with the comma before them."""
+    return b"".join((b"[", memoryview(piece)[piece[:1] == b"," :], b"]"))
+
+
+_SPACE = b"\xef\xbb\xbf \t\r\n"
+
+
+@dataclass(slots=True)
+class Part:
+    """A block of a trace, read."""
+
+    number: int
+    chunk: Chunk
+    outside: bytes  # text that is not events; the whole of it in the last of one reader's parts
+    inside: bool  # at its end the list of events was still open
+    rest: int  # bytes of an event whose end did not come
+    size: int  # bytes of text up to its end
+    damage: str | None  # why the file ended here, None where it did not or should
+
+
+def read_parts(path: Path, part: int, parts: int, block_bytes: int) -> Iterator[Part]:
+    """Every block of a trace, or each `parts`-th from `part`: then each is read by itself."""
+    with open_text(path) as source:
+        _check_start(source.window(0, 4096), source.damage)
+        builder = ColumnBuilder()
+        reader = BlockReader(builder)
+        size = 0
+        for number, text, last in blocks(source, block_bytes, part, parts):
+            size = number * block_bytes + len(text)
+            if parts > 1:
+                reader.restart(inside=number > 0)
+            reader.feed(text, last=last)
+            outside = bytes(reader.outside) if last or parts > 1 else b""
+            yield Part(
+                number,
+                builder.flush(),
+                outside,
+                reader.inside,
+                len(reader.rest),
+                size,
+                source.damage if last else None,
+            )
+
+
+def fit_together(parts: list[Part]) -> bool:
+    """Whether blocks that were read by themselves were all cut between two events."""
+    return bool(parts) and all(part.inside and not part.rest for part in parts[:-1])
+
+
+def _check_start(head: bytes, damage: str | None) -> None:
+    start = head.lstrip(_SPACE)[:1]
+    if not head.strip(_SPACE):
+        raise StepscopeError(f"{damage}: nothing could be read" if damage else "is empty")
+    if start == b"<":
+        raise StepscopeError("is a web page or XML, not a trace: was the download refused?")
+    if start not in (b"{", b"["):
+        raise StepscopeError("is not a trace: neither JSON nor anything else that can be read")
+
+
+MOST_EVENTS = 50_000_000
+
+
+class GrowingColumn:
+    """A column that is extended without a second copy of it in memory."""
+
+    def __init__(self, dtype: type) -> None:
+        self._array: Column = np.empty(0, dtype)
+        self._size = 0
+
+    def extend(self, values: Column | None, count: int) -> None:
+        """Add `count` values; None: nothing is known of them."""
+        size = self._size + count
+        if size > len(self._array):
+            self._array.resize(size + size // 4, refcheck=False)
+        missing = NOTHING if self._array.dtype != np.uint8 else 0
+        self._array[self._size : size] = missing if values is None else values
+        self._size = size
+
+    def take(self) -> Column:
+        """The column, of which this keeps nothing."""
+        array, self._array = self._array, np.empty(0, self._array.dtype)
+        array.resize(self._size, refcheck=False)
+        self._size = 0
+        return array
+
+
+@dataclass(slots=True)
+class CollectedParts:
+    """What one reader read. The columns of its parts stand one after the other in `columns`."""
+
+    parts: list[Part] = field(default_factory=list)
+    rows: list[dict[type, int]] = field(default_factory=list)  # of each part, by table
+    columns: dict[type, dict[str, GrowingColumn]] = field(default_factory=dict)
+
+    def add(self, part: Part) -> None:
+        chunk, part.chunk.columns = part.chunk.columns, {}
+        rows = {}
+        for table, columns in chunk.items():
+            rows[table] = _length(columns)
+            growing = self.columns.setdefault(
+                table, {name: GrowingColumn(dtype) for name, dtype in column_types(table).items()}
+            )
+            for name, column in growing.items():
+                column.extend(columns.get(name), rows[table])
+        self.rows.append(rows)
+        self.parts.append(part)
+
+
+def collect_parts(parts: Iterable[Part]) -> CollectedParts:
+    """All parts of a reader; StepscopeError where there are too many events to hold."""
+    collected = CollectedParts()
+    total = 0
+    for part in parts:
+        collected.add(part)
+        total += sum(collected.rows[-1].values()) + len(part.chunk.halves)
+        if total > MOST_EVENTS:
+            raise StepscopeError(
+                f"more than {MOST_EVENTS // 10**6} million events: record fewer steps at a time"
+            )
+    return collected
+
+
+def _length(columns: Columns) -> int:
+    return len(next(iter(columns.values())))

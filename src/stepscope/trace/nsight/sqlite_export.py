@@ -1,0 +1,297 @@
+"""An Nsight Systems SQLite export: made from a report where need be, its columns read defensively.
+
+Tables and columns differ between versions of the exporter and are created only when there is
+something to put in them. What is missing or not of the expected type reads as NOTHING.
+"""
+
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stepscope.record.errors import StepscopeError
+from stepscope.record.timeline import NOTHING, Column, Quality
+
+NO_TIME = -(2**63)
+_CHUNK = 4_000
+_LONGEST_ROW = 2**20  # bytes
+_SHORTEST_ROW = 4  # bytes that any row takes in a file
+_STRINGS_AT_ONCE = 500
+
+# A damaged name inside SQLite's own message cannot be decoded, and shows as a UnicodeError.
+_DAMAGE = (sqlite3.Error, UnicodeError)
+
+Intern = Callable[[bytes], int]  # what stands for a text in a column
+
+
+class UnreadableReport(StepscopeError):  # noqa: N818
+    """A file of Nsight Systems or Nsight Compute cannot be read."""
+
+
+class Database:
+    """An export, opened so that nothing is written beside it and its schema is not trusted."""
+
+    def __init__(self, path: Path) -> None:
+        self.damaged: list[str] = []  # what could be read in part only
+        if not path.is_file():
+            raise UnreadableReport(f"{path}: there is no such file")
+        self._most_rows = path.stat().st_size // _SHORTEST_ROW
+        self._connection = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True
+        )
+        try:
+            self._columns = self._schema_of_what_is_there()
+        except (*_DAMAGE, AttributeError) as error:
+            self.close()
+            raise UnreadableReport(
+                f"{path}: not a readable SQLite database ({error}); "
+                "export the report again with `nsys export --type sqlite FILE`"
+            ) from None
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def has(self, table: str, *columns: str) -> bool:
+        return table in self._columns and self._columns[table].issuperset(columns)
+
+    def first(self, table: str, *columns: str) -> str:
+        """The first of the columns that the table has, or the last one named."""
+        return next((c for c in columns if self.has(table, c)), columns[-1])
+
+    def integer(self, table: str, column: str) -> str:
+        """SQL for an integer: NOTHING where there is none, NO_TIME for `start` and `end`."""
+        missing = NO_TIME if column in ("start", "end") else NOTHING
+        if not self.has(table, column):
+            return str(missing)
+        return f'iif(typeof("{column}") = \'integer\', "{column}", {missing})'
+
+    def integers(self, table: str, columns: Sequence[str]) -> dict[str, Column]:
+        """int64 columns by name."""
+        return self.select(table, {c: self.integer(table, c) for c in columns}, {})
+
+    def select(
+        self, table: str, integers: Mapping[str, str], texts: Mapping[str, tuple[str, Intern]]
+    ) -> dict[str, Column]:
+        """Columns from SQL in one pass: int64 from integers, int32 from what texts intern to.
+
+        A text that is missing is interned as b"".
+        """
+        wanted = [
+            *integers.values(),
+            *(f"iif(typeof({sql}) = 'text', {sql}, '')" for sql, _ in texts.values()),
+        ]
+        names = [*integers, *texts]
+        types = [np.int64] * len(integers) + [np.int32] * len(texts)
+        interns = [None] * len(integers) + [intern for _, intern in texts.values()]
+        parts: list[list[Column]] = [[np.empty(0, dtype)] for dtype in types]
+        for rows in self._rows(table, wanted):
+            for part, dtype, intern, cells in zip(
+                parts, types, interns, zip(*rows, strict=True), strict=True
+            ):
+                values = cells if intern is None else map(intern, cells)
+                part.append(np.fromiter(values, dtype, len(rows)))
+        return {name: np.concatenate(part) for name, part in zip(names, parts, strict=True)}
+
+    def records(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """A small table whole, as text and numbers; None where there is nothing."""
+        wanted = [f'"{c}"' if self.has(table, c) else "null" for c in columns]
+        return [
+            {c: _text(v) if isinstance(v, bytes) else v for c, v in zip(columns, row, strict=True)}
+            for rows in self._rows(table, wanted)
+            for row in rows
+        ]
+
+    def strings(self, ids: Column) -> dict[int, str]:
+        """The texts that ids of the table StringIds stand for."""
+        if not self.has("StringIds", "id", "value"):
+            return {}
+        wanted = np.unique(ids).tolist()
+        texts = {}
+        # Only these: the table also keeps what programs printed, whole.
+        for begin in range(0, len(wanted), _STRINGS_AT_ONCE):
+            some = ", ".join(map(str, wanted[begin : begin + _STRINGS_AT_ONCE]))
+            for rows in self._rows("StringIds", ["id", "value"], f"where id in ({some})"):
+                texts.update({key: _text(v) for key, v in rows if isinstance(v, bytes)})
+        return texts
+
+    def _schema_of_what_is_there(self) -> dict[str, frozenset[str]]:
+        try:
+            return self._schema()
+        except _DAMAGE:
+            # SQLite refuses a file that is shorter than it should be, unless asked to bear with it.
+            self._connection.execute("pragma writable_schema = on")
+            schema = self._schema()
+            self.damaged.append("the file")
+            return schema
+
+    def _schema(self) -> dict[str, frozenset[str]]:
+        # Bytes, as names in a stranger's file need not be UTF-8. A root page means a real table:
+        # views and virtual tables could run code of the file's choosing.
+        self._connection.text_factory = bytes
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_ROW)
+        self._connection.execute("pragma trusted_schema = off")
+        tables = self._connection.execute(
+            "select name from sqlite_master where type = 'table' and rootpage > 0"
+        ).fetchall()
+        schema = {}
+        for name in (_text(row[0]) for row in tables):
+            quoted = name.replace('"', '""')
+            columns = self._connection.execute(f'pragma table_info("{quoted}")')
+            schema[name] = frozenset(_text(row[1]) for row in columns)
+        return schema
+
+    def _rows(self, table: str, wanted: Sequence[str], which: str = "") -> Iterator[list[Any]]:
+        """Rows in the file's order. What follows a damaged page is given up."""
+        if table not in self._columns:
+            return
+        rows: list[Any] = []
+        seen = 0
+        try:
+            cursor = self._connection.execute(f'select {", ".join(wanted)} from "{table}" {which}')
+            # Pages that point at each other can hold more rows than there is room for.
+            while seen <= self._most_rows:
+                rows = []
+                rows.extend(islice(cursor, _CHUNK))
+                if not rows:
+                    return
+                seen += len(rows)
+                yield rows
+            rows = []
+        except _DAMAGE:
+            pass
+        if table not in self.damaged:
+            self.damaged.append(table)
+        if rows:
+            yield rows
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")
+
+
+Rows = dict[str, Column]
+
+_LATEST = 2**61  # ns, 73 years: sums and differences of such times fit in 64 bits
+
+
+class Interned(dict[Any, int]):
+    """Gives each new key the next number."""
+
+    def __missing__(self, key: Hashable) -> int:
+        self[key] = len(self)
+        return self[key]
+
+
+def process_of(identifier: Column) -> Column:
+    """The process id inside a serialised process or thread id, NOTHING where there is none."""
+    return np.where(identifier < 0, NOTHING, identifier >> 24 & 0xFFFFFF)
+
+
+def distinct_rows(columns: Sequence[Column]) -> tuple[list[tuple[int, ...]], Column]:
+    """The distinct rows of integer columns, and for each row which one it is."""
+    if not len(columns[0]):
+        return [], np.empty(0, np.int32)
+    code, size = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        low, span = int(column.min()), int(column.max()) - int(column.min()) + 1
+        if size * span >= _LATEST:  # only then are the codes themselves too large to combine
+            column = np.unique(column, return_inverse=True)[1]
+            code = np.unique(code, return_inverse=True)[1]
+            low, span, size = 0, int(column.max()) + 1, int(code.max()) + 1
+        code = code * span + (column - low)
+        size *= span
+    _, where, inverse = np.unique(code, return_index=True, return_inverse=True)
+    rows = zip(*(column[where].tolist() for column in columns), strict=True)
+    return list(rows), inverse.astype(np.int32)
+
+
+def map_rows(columns: Sequence[Column], value: Callable[..., int], dtype: Any = np.int32) -> Column:
+    """A column computed by calling `value` once for each distinct row."""
+    rows, which = distinct_rows(columns)
+    return np.array([value(*row) for row in rows], dtype)[which]
+
+
+def stack_rows(parts: Sequence[Rows]) -> Rows:
+    """The rows of all parts, one after the other."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def with_times(rows: Rows, quality: Quality, what: str) -> Rows:
+    """Rows whose start is a time. An end that is none, or too early, becomes the start."""
+    start, end = rows["start"], rows["end"]
+    quality.read += len(start)
+    # CUPTI writes zeros where it has no times.
+    good = (start >= 0) & (start < _LATEST) & ((start > 0) | (end > 0))
+    if dropped := int(len(good) - good.sum()):
+        add_count(quality.dropped, f"{what} without a start", dropped)
+        rows = {name: column[good] for name, column in rows.items()}
+        start, end = rows["start"], rows["end"]
+    early = (end < start) | (end >= _LATEST)
+    if mended := int(early.sum()):
+        add_count(quality.repaired, f"{what} without a valid end: taken as 0 ns long", mended)
+        rows = {**rows, "end": np.where(early, start, end)}
+    return rows
+
+
+def close_open_ranges(rows: Rows, last: int) -> Rows:
+    """Ranges that were still open when recording stopped, ended at its last moment."""
+    return {**rows, "end": np.where(rows["end"] == NO_TIME, last, rows["end"])}
+
+
+def add_count(tally: dict[str, int], what: str, number: int) -> None:
+    """Add to a tally of `Quality`; nothing happened is not worth an entry."""
+    if number:
+        tally[what] = tally.get(what, 0) + number
+
+
+_LONGEST_S = 1800.0
+_NSYS_MISSING = (
+    "nsys is not installed here: export the report where it is, with "
+    "`nsys export --type sqlite FILE`, and analyze the .sqlite"
+)
+
+
+def export_report(path: Path, folder: Path) -> Path:
+    """The SQLite export of a `.nsys-rep`, made in the folder. Raises UnreadableReport."""
+    if not path.is_file():
+        raise UnreadableReport(f"{path}: there is no such file")
+    made = folder.resolve() / f"{path.stem}.sqlite"
+    arguments = ["export", "--type", "sqlite", "--output", str(made), str(path.resolve())]
+    run_nvidia_tool("nsys", arguments, _NSYS_MISSING, path)
+    if not made.is_file():
+        raise UnreadableReport(f"{path}: nsys wrote no SQLite file for it")
+    return made
+
+
+def run_nvidia_tool(
+    program: str, arguments: Sequence[str], missing: str, path: Path, stdout: Path | None = None
+) -> None:
+    """Run one of NVIDIA's programs on a report, its output kept in `stdout` where given."""
+    found = shutil.which(program)
+    if found is None:
+        raise UnreadableReport(missing)
+    try:
+        with (stdout or Path("/dev/null")).open("wb") as output:
+            done = subprocess.run(
+                [found, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.PIPE,
+                timeout=_LONGEST_S,
+                check=False,
+            )
+    except subprocess.TimeoutExpired:
+        raise UnreadableReport(f"{path}: {program} took longer than {_LONGEST_S:.0f} s") from None
+    except OSError as error:
+        raise UnreadableReport(f"{path}: {program} could not be run ({error})") from None
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").split("\n")
+        reason = next((line.strip() for line in reversed(said) if line.strip()), "no reason given")
+        raise UnreadableReport(
+            f"{path}: {program} could not read it (exit code {done.returncode}: {reason[:300]})"
+        )

@@ -1,0 +1,1 @@
+"""The accepted fixes as a patch of the user's own source."""

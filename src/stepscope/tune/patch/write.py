@@ -1,0 +1,186 @@
+"""The patch of a tune: written as a unified diff, kept in its folder, and measured in a scratch
+copy like any other trial.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from stepscope.fixes.base import Fix
+from stepscope.fixes.registry import parse_fixes
+from stepscope.measure.source_diff import make_diff
+from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial_pool import TrialPool, compare_trials, trial_noise_floor
+from stepscope.record.errors import StepscopeError
+from stepscope.stats.verdict import Comparison
+from stepscope.tune.patch import calls
+from stepscope.tune.patch.locate import LeftToUser, PatchPart, SourceFiles, locate_edits
+from stepscope.tune.patch.source import PatchError, Source, apply_changes
+from stepscope.tune.request import PATCH_FILE
+from stepscope.tune.search.confirm import Confirmation
+from stepscope.tune.search.ladder import SearchResult
+
+
+@dataclass(frozen=True, slots=True)
+class PatchEdit:
+    """One edit that the diff makes."""
+
+    fix: str
+    file: str
+    """From the working directory."""
+    line: int
+    """As the file was."""
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """What can be written into the source, and what is left to the user."""
+
+    text: str | None
+    """The diff, for `git apply` and `patch -p1`; None where no edit could be located."""
+    edits: tuple[PatchEdit, ...] = ()
+    by_hand: tuple[tuple[str, str], ...] = ()
+    """Fixes, each with what to do."""
+
+
+def write_patch(
+    cwd: Path,
+    fixes: Sequence[str],
+    applied_fixes: Iterable[Mapping[str, Any]],
+    seen: Mapping[str, Any],
+) -> Patch:
+    """The patch for fixes, from what a trial with them says of where each took hold.
+
+    `seen` is the document of a run of the program as it is: files must be what they were then.
+    """
+    files = SourceFiles(cwd, seen)
+    took_hold = {str(one["name"]): one for one in applied_fixes}
+    done: dict[str, list[PatchPart]] = {}
+    by_hand: list[tuple[str, str]] = []
+    for fix, value in parse_fixes(fixes):
+        found = locate_edits(fix, value, took_hold.get(fix.name, {}), files)
+        left = [one for one in found if isinstance(one, LeftToUser)]
+        for part in found:
+            if isinstance(part, PatchPart):
+                left += _added(part, done, files)
+        if left or not found:
+            by_hand.append((fix.name, _words(fix, value, left)))
+    by_hand += _without_workers(done)
+    text = "".join(
+        make_diff(name, files.source(name).text, _rendered(files.source(name), parts))
+        for name, parts in sorted(done.items())
+        if parts
+    )
+    edits = [
+        PatchEdit(part.fix, part.file, part.line, part.words)
+        for parts in done.values()
+        for part in parts
+    ]
+    return Patch(text or None, tuple(edits), tuple(by_hand))
+
+
+def _added(
+    part: PatchPart, done: dict[str, list[PatchPart]], files: SourceFiles
+) -> list[LeftToUser]:
+    """Take a part in, if the file still compiles with it."""
+    parts = [*done.get(part.file, ()), part]
+    try:
+        compile(_rendered(files.source(part.file), parts), part.file, "exec", dont_inherit=True)
+    except (PatchError, SyntaxError, ValueError) as problem:
+        why = str(problem) if isinstance(problem, PatchError) else "it would not compile"
+        return [LeftToUser(f"{part.file}:{part.line}", why)]
+    done[part.file] = parts
+    return []
+
+
+def _rendered(source: Source, parts: Iterable[PatchPart]) -> str:
+    wanted = [one for part in parts for one in part.arguments]
+    changes = [one for part in parts for one in part.changes]
+    together = dict.fromkeys([*changes, *calls.argument_changes(source, wanted)])
+    return apply_changes(source.text, together)
+
+
+def _without_workers(done: dict[str, list[PatchPart]]) -> list[tuple[str, str]]:
+    """Take out persistent workers where there are none: a loader would refuse them."""
+    refused = []
+    for name, parts in done.items():
+        try:
+            calls.check_workers([one for part in parts for one in part.arguments])
+        except PatchError as problem:
+            taken = [part for part in parts if part.fix == "persistent"]
+            done[name] = [part for part in parts if part.fix != "persistent"]
+            refused += [(one.fix, f"{one.words} ({name}:{one.line}: {problem})") for one in taken]
+    return refused
+
+
+def _words(fix: Fix, value: Any, left: list[LeftToUser]) -> str:
+    words = fix.edit(value, "").words
+    reasons = "; ".join(f"{one.place}: {one.why}" for one in left)
+    return f"{words} ({reasons})" if reasons else words
+
+
+_PROCESSES: Final = 2
+_ENOUGH: Final = 0.5  # of what measuring should take must be left of the budget
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredPatch:
+    """What can be written into the source, and what that is worth."""
+
+    patch: Patch
+    path: str | None
+    """Where it was written; None where no edit could be located."""
+    comparison: Comparison | None = None
+    """Against the program as it is; None where it was not measured."""
+    why: str | None = None
+    """Why not; None where it was."""
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.comparison
+        return {
+            "path": self.path,
+            "text": self.patch.text,
+            "edits": [asdict(edit) for edit in self.patch.edits],
+            "by_hand": [{"fix": fix, "words": words} for fix, words in self.patch.by_hand],
+            "speedup": None if found is None else found.ratio,
+            "low": None if found is None else found.low,
+            "high": None if found is None else found.high,
+            "verdict": None if found is None else str(found.verdict),
+            "why": self.why,
+        }
+
+
+def write_and_measure(
+    search: SearchResult,
+    final: Confirmation | None,
+    lab: TrialPool,
+    seen: Mapping[str, Any],
+    cwd: Path,
+    folder: Path,
+) -> MeasuredPatch:
+    """The patch for the ladder that was found; measured where there are fresh baselines."""
+    last = search.rungs[-1].trials[-1]
+    patch = write_patch(cwd, search.fixes, last.fixes, seen)
+    if patch.text is None:
+        return MeasuredPatch(patch, None, why="no edit could be located")
+    path = folder / PATCH_FILE
+    path.write_text(patch.text)
+    shown = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
+    if final is None or not final.baseline:
+        return MeasuredPatch(patch, shown, why="not measured")
+    if lab.budget.left < _ENOUGH * lab.patching_s(search.fixes, _PROCESSES):
+        return MeasuredPatch(patch, shown, why="not measured: the budget was spent")
+    made: list[Trial] = []
+    steps = lab.steps_of(search.fixes)
+    for _ in range(_PROCESSES):
+        try:
+            trial = lab.budget(TrialRequest(steps=steps, proof=True, patched=patch.text))
+        except StepscopeError as problem:
+            return MeasuredPatch(patch, shown, why=f"not measured: {problem}")
+        if not (trial.ok and trial.step_ms):
+            return MeasuredPatch(patch, shown, why=f"it fails: {trial.why}")
+        made.append(trial)
+    floor = trial_noise_floor([final.baseline, made], lab.objective)
+    return MeasuredPatch(patch, shown, compare_trials(final.baseline, made, lab.objective, floor))

@@ -1,0 +1,1 @@
+"""Whether the program with fixes trains (or infers) the same as without."""

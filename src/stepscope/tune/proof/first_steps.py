@@ -1,0 +1,112 @@
+"""The first steps: loss, norms of gradients and learning rates, before differences have grown."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from math import expm1, isfinite, log1p, sqrt
+from typing import Final
+
+import numpy as np
+
+from stepscope.measure.trial import Trial
+from stepscope.stats.intervals import student_t
+from stepscope.stats.series import Floats
+from stepscope.tune.proof.effects import RoundingLimits
+from stepscope.tune.proof.loss_statistics import rms
+
+_TIMES: Final = 8.0  # what the control shows: rounding once is less than rounding everywhere
+_NORM_MARGIN: Final = 0.25
+_RATES: Final = 2.0**-22  # as a share: a fix may keep the learning rate in float32
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStepCheck:
+    """A difference of the first steps as a share, and what it may be."""
+
+    value: float
+    limit: float
+
+    @property
+    def failed(self) -> bool:
+        return not self.value <= self.limit
+
+
+def check_first_loss(
+    base: Floats, control: Floats | None, variant: Floats, limit: RoundingLimits
+) -> FirstStepCheck:
+    """The usual difference over seeds; the limit is the dtype's or what the control needs."""
+    size = np.maximum(np.abs(base[:, 0]), np.finfo(np.float64).tiny)
+    shown = 0.0 if control is None else rms((control[:, 0] - base[:, 0]) / size)
+    value = float(np.median(np.abs(variant[:, 0] - base[:, 0]) / size))
+    return FirstStepCheck(value, max(limit.first_loss, _TIMES * shown))
+
+
+def check_norms(
+    base: Sequence[Trial], control: Sequence[Trial], variant: Sequence[Trial], limit: RoundingLimits
+) -> list[FirstStepCheck]:
+    """One for each of the first steps whose gradients' norm is known in all trials.
+
+    Trials are of the same seeds in the same order; without controls `control` is empty.
+    """
+    ours, theirs, checks = (_norms(side) for side in (base, variant, control))
+    steps = min(ours.shape[1], theirs.shape[1])
+    found: list[FirstStepCheck] = []
+    shown = 0.0
+    for step in range(steps):
+        size = np.maximum(ours[:, step], np.finfo(np.float64).tiny)
+        if step < checks.shape[1]:
+            shown = max(shown, rms((checks[:, step] - ours[:, step]) / size))
+        value = float(np.median(np.abs(theirs[:, step] - ours[:, step]) / size))
+        found.append(FirstStepCheck(value, max(limit.first_norm, _TIMES * shown)))
+    return found
+
+
+def norm_shift(base: Sequence[Trial], variant: Sequence[Trial]) -> float | None:
+    """By how much the variant's gradients clearly differ in size, as a share, where batches are
+    not the same and only seeds tell the spread; None: not clearly by a quarter."""
+    ours, theirs = _norms(base), _norms(variant)
+    steps = min(ours.shape[1], theirs.shape[1])
+    if steps == 0 or len(ours) < 2 or not (ours > 0).all() or not (theirs > 0).all():
+        return None
+    logs = np.log(theirs[:, :steps] / ours[:, :steps]).mean(axis=1)
+    middle = float(logs.mean())
+    reach = student_t(len(logs) - 1) * float(logs.std(ddof=1)) / sqrt(len(logs))
+    return expm1(middle) if abs(middle) - reach > log1p(_NORM_MARGIN) else None
+
+
+def first_other_rate(base: Trial, variant: Trial) -> int | None:
+    """The first step, from 1, that another learning rate was shown for; None: none was."""
+    pairs = zip_longest(base.proof.get("rates") or (), variant.proof.get("rates") or ())
+    for step, (ours, theirs) in enumerate(pairs, start=1):
+        if ours is None or theirs is None:
+            continue
+        if abs(theirs - ours) > _RATES * abs(ours):
+            return step
+    return None
+
+
+def update_size(base: Sequence[Trial]) -> float | None:
+    """What an update changes the loss of its batch by, at the least; None: not known.
+
+    The highest rate times the gradient's squared norm (plain descent) or its norm (steps of a
+    fixed size), whichever is less.
+    """
+    rates = [rate for trial in base for rate in trial.proof.get("rates") or () if rate is not None]
+    known = _norms(base)
+    if not rates or not known.size:
+        return None
+    norm = float(np.median(known))
+    return float(max(rates) * min(norm, norm**2))
+
+
+def _number(value: float | None) -> bool:
+    """An overflow under a loss scale leaves none; its step is left out, which losses tell."""
+    return value is not None and isfinite(value)
+
+
+def _norms(trials: Sequence[Trial]) -> Floats:
+    rows = [trial.proof.get("grad_norms") or () for trial in trials]
+    steps = 0
+    while rows and all(len(row) > steps and _number(row[steps]) for row in rows):
+        steps += 1
+    return np.array([row[:steps] for row in rows], dtype=np.float64).reshape(len(rows), steps)

@@ -1,0 +1,331 @@
+"""The judgement on a variant: losses equal bit for bit, losses within rounding, or an inference
+program's outputs.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import isfinite, isnan
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from stepscope.measure.trial import Trial
+from stepscope.record.errors import BrokenRun
+from stepscope.tune.proof.effects import RoundingLimits, early_limits, rounding_limits
+from stepscope.tune.proof.first_steps import (
+    check_first_loss,
+    check_norms,
+    first_other_rate,
+    norm_shift,
+    update_size,
+)
+from stepscope.tune.proof.loss_statistics import (
+    PACE_MARGIN,
+    LearningPace,
+    PairedLosses,
+    TailDifference,
+    below_one_update,
+    first_per_seed,
+    learning_paces,
+    pair_losses,
+    tail_difference,
+    worst_divergence,
+)
+from stepscope.tune.proof.result import (
+    DIFFERS,
+    IDENTICAL,
+    MATCHES,
+    UNCLEAR,
+    Proof,
+    coverage,
+    not_proven,
+    over_steps,
+)
+
+
+def _judge_means(
+    side: PairedLosses, limit: RoundingLimits, update: float | None, numbers: dict[str, Any]
+) -> tuple[str, str | None]:
+    """The state, and for all but `matches` the reason. What it rests on goes into `numbers`.
+
+    `update`: see `proof_progress.too_small`.
+    """
+    end = tail_difference(side.base, side.control, side.variant, limit)
+    pace = learning_paces(side.base, side.control, side.variant)
+    best = min(pace, key=lambda one: one.high - one.low, default=None)
+    numbers |= _told(end, best)
+    if len(side.seeds) < 2:
+        return UNCLEAR, "one seed only"
+    for one in pace:
+        if one.beyond:
+            return DIFFERS, f"the loss falls at {1 + one.value:.0%} of the pace"
+    if end.beyond:
+        return DIFFERS, f"losses end {end.value:+.3g} apart"
+    if not any(one.within for one in pace) and not below_one_update(
+        side.base, side.variant, update
+    ):
+        if best is None:
+            return UNCLEAR, "the loss does not fall clearly, so another pace would not show"
+        return UNCLEAR, f"its pace is known to ±{max(-best.low, best.high):.0%} only"
+    if not end.within:
+        return UNCLEAR, "the spread of losses at the end is too wide to call them alike"
+    return MATCHES, None
+
+
+def _told(end: TailDifference, pace: LearningPace | None) -> dict[str, Any]:
+    told: dict[str, Any] = {"tail": end.value, "tail_low": _finite(end.low)}
+    told |= {"tail_high": _finite(end.high), "tail_margin": end.margin}
+    if pace is not None:
+        told |= {"pace": pace.value, "pace_low": _finite(pace.low), "pace_high": _finite(pace.high)}
+        told |= {"pace_steps": pace.steps, "pace_margin": PACE_MARGIN}
+    return told
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+FEWEST_STEPS: Final = 12
+_KNOWN: Final = 0.9  # of the steps must have a loss
+
+
+def judge_numeric(
+    base: Sequence[Trial],
+    control: Sequence[Trial],
+    variant: Sequence[Trial],
+    dtype: str,
+    *,
+    draws: bool = False,
+    more: bool = False,
+) -> Proof:
+    """Trials are paired by seed; `dtype` is the coarsest arithmetic, and what the control's
+    weights were rounded to. With `draws` random numbers differ too: steps cannot be held against
+    each other, so the means over steps and seeds are, and there is no control. `more` seeds are
+    to come: only what is far out is called different yet."""
+    side = pair_losses(base, () if draws else control, variant)
+    if why := _nothing(side):
+        return not_proven(why)
+    ours, theirs = first_per_seed(base, side.seeds), first_per_seed(variant, side.seeds)
+    checks = [] if side.control is None else first_per_seed(control, side.seeds)
+    limit = early_limits(dtype) if more or len(side.seeds) == 1 else rounding_limits(dtype)
+    numbers: dict[str, Any] = {"dtype": dtype}
+    reason = _unlike_runs(ours, theirs) or _lost(side)
+    if reason is None and draws:
+        if size := norm_shift(ours, theirs):
+            reason = f"gradients are of another size ({size:+.0%})"
+    elif reason is None:
+        reason = _unlike_losses(side, limit, numbers)
+        reason = reason or _unlike_norms(ours, checks, theirs, limit, numbers)
+    state = DIFFERS
+    if reason is None:
+        state, reason = _judge_means(side, limit, update_size(ours), numbers)
+    words = f"{state} {over_steps(side.made, len(side.seeds))}"
+    words += f": {reason}" if reason else ", by their means (random draws differ)" * draws
+    covered, missing = coverage([*ours, *theirs])
+    used = tuple(sorted({trial.number for trial in (*ours, *theirs, *checks)}))
+    return Proof(state, words, side.made, len(side.seeds), numbers, covered, missing, used)
+
+
+def _nothing(side: PairedLosses) -> str | None:
+    """Why there is nothing to compare."""
+    if not side.seeds:
+        return "no seed was run both with it and without"
+    if not side.steps:
+        return "the program's losses were not seen"
+    if len(side.steps) < _KNOWN * side.made:
+        return f"only {len(side.steps):,} of {side.made:,} steps have a loss"
+    return f"only {side.made} steps" if side.made < FEWEST_STEPS else None
+
+
+def _unlike_runs(base: Sequence[Trial], variant: Sequence[Trial]) -> str | None:
+    for ours, theirs in zip(base, variant, strict=True):
+        if step := first_other_rate(ours, theirs):
+            return f"another learning rate at step {step}"
+        if ours.ask.steps == theirs.ask.steps and len(ours.losses) != len(theirs.losses):
+            return f"{len(theirs.losses):,} steps where the baseline makes {len(ours.losses):,}"
+    return None
+
+
+def _lost(side: PairedLosses) -> str | None:
+    gone = ~np.isfinite(side.variant).all(axis=0)
+    return f"the loss is no number at step {side.steps[gone.argmax()]}" if gone.any() else None
+
+
+def _unlike_losses(
+    side: PairedLosses, limit: RoundingLimits, numbers: dict[str, Any]
+) -> str | None:
+    if side.steps[0] == 1:
+        first = check_first_loss(side.base, side.control, side.variant, limit)
+        numbers |= {"first_loss": first.value, "first_loss_limit": first.limit}
+        if first.failed:
+            return f"the first step's loss is off by {first.value:.1%}"
+    if side.control is None:
+        return None
+    gone = worst_divergence(side.base, side.control, side.variant, limit)
+    numbers |= {"divergence": gone.ratio, "divergence_limit": limit.growth}
+    if gone.ratio <= limit.growth:
+        return None
+    step = side.steps[gone.column]
+    return f"by step {step} losses are {gone.ratio:,.0f} times as far apart as rounding takes them"
+
+
+def _unlike_norms(
+    base: Sequence[Trial],
+    control: Sequence[Trial],
+    variant: Sequence[Trial],
+    limit: RoundingLimits,
+    numbers: dict[str, Any],
+) -> str | None:
+    found = check_norms(base, control, variant, limit)
+    if found:
+        numbers |= {"first_norm": found[0].value, "first_norm_limit": found[0].limit}
+    for step, check in enumerate(found, start=1):
+        if check.failed:
+            return f"the gradient's norm is off by {check.value:.1%} at step {step}"
+    return None
+
+
+def judge_exact(
+    base: Sequence[Trial],
+    variant: Sequence[Trial],
+    dtype: str = "float32",
+    *,
+    more: bool = False,
+) -> Proof:
+    """Every trial of the variant against those of the baseline with its seed.
+
+    A baseline that does not repeat itself, as on a GPU that adds in any order, cannot be asked
+    of bits: then the variant is judged as a change of rounding (to `dtype`, the program's own),
+    the baseline's second trials being the control. With one trial of a seed that stays open.
+    `more` seeds are to come.
+    """
+    ours, theirs = _by_seed(base), _by_seed(variant)
+    seeds = [seed for seed in ours if seed in theirs]
+    if not seeds:
+        return not_proven("no seed was run both with it and without")
+    if not any(loss is not None for trial in base for loss in trial.losses):
+        return not_proven("the program's losses were not seen")
+    used = [trial for seed in seeds for trial in (*ours[seed], *theirs[seed])]
+    pairs = [(ours[seed][0], trial) for seed in seeds for trial in theirs[seed]]
+    steps = min(min(len(a.losses), len(b.losses)) for a, b in pairs)
+    found = next((why for a, b in pairs if (why := first_difference(a, b))), None)
+    if found is None:
+        words = f"identical {over_steps(steps, len(seeds) if len(seeds) > 1 else None)}"
+        return _exact_proof(IDENTICAL, words, steps, seeds, used)
+    repeats = [(ours[seed][0], again) for seed in seeds for again in ours[seed][1:]]
+    if not repeats:
+        words = (
+            f"unclear {over_steps(steps)}: {found}, and whether the baseline repeats is not known"
+        )
+        return _exact_proof(UNCLEAR, words, steps, seeds, used)
+    if all(first_difference(a, b) is None for a, b in repeats):
+        return _exact_proof(DIFFERS, f"differs {over_steps(steps)}: {found}", steps, seeds, used)
+    first = [a for a, _ in repeats]
+    return judge_numeric(first, [b for _, b in repeats], variant, dtype, more=more)
+
+
+def first_difference(base: Trial, variant: Trial) -> str | None:
+    """How two trials with one seed differ first, however little; None: in nothing."""
+    if step := first_other_rate(base, variant):
+        return f"another learning rate at step {step}"
+    for step, (ours, theirs) in enumerate(zip(base.losses, variant.losses, strict=False), start=1):
+        if not _same(ours, theirs):
+            return f"another loss at step {step}"
+    if base.ask.steps == variant.ask.steps and len(base.losses) != len(variant.losses):
+        return f"{len(variant.losses):,} steps where the baseline makes {len(base.losses):,}"
+    return None
+
+
+def _same(ours: float | None, theirs: float | None) -> bool:
+    if ours is None or theirs is None:
+        return ours is theirs
+    return ours == theirs or (isnan(ours) and isnan(theirs))
+
+
+def _by_seed(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
+    found: dict[int, list[Trial]] = {}
+    for trial in trials:
+        if trial.ok:
+            found.setdefault(trial.ask.seed, []).append(trial)
+    return found
+
+
+def _exact_proof(
+    state: str, words: str, steps: int, seeds: Sequence[int], used: Sequence[Trial]
+) -> Proof:
+    covered, missing = coverage(used)
+    numbers = tuple(sorted({trial.number for trial in used}))
+    return Proof(state, words, steps, len(seeds), {}, covered, missing, numbers)
+
+
+Outputs = Mapping[str, Any]
+"""Arrays by name: `values_0`, … (some values of each call's output), `top1_0`, … (the index of
+the largest along the last dimension)."""
+
+_FILE: Final = "outputs.npz"
+_AGREE: Final = 0.98  # of top-1: outputs of nearly the same size may change places
+_TIMES: Final = 4.0  # the control's error: rounding once is less than rounding everywhere
+_FAR: Final = 4.0  # times the limit: no rounding explains it
+
+
+def read_outputs(folder: Path) -> Outputs:
+    """What the trial of this run folder kept. Raises BrokenRun."""
+    path = folder / _FILE
+    try:
+        with np.load(path, allow_pickle=False) as kept:
+            return {name: kept[name] for name in kept.files}
+    except (OSError, ValueError, EOFError, KeyError) as problem:
+        raise BrokenRun(f"{path}: outputs cannot be read ({problem})") from problem
+
+
+def judge_outputs(
+    base: Outputs,
+    variant: Outputs,
+    dtype: str,
+    *,
+    control: Outputs | None = None,
+    exact: bool = False,
+) -> Proof:
+    """Relative error over all values of a call, the worst call's, and agreement of top-1.
+
+    `control` are outputs of weights rounded once: errors like theirs are allowed. `exact`: another
+    rounding is not expected, so that a single bit counts.
+    """
+    calls = [name for name in base if name.startswith("values_") and name in variant]
+    if not calls:
+        return not_proven("no outputs were kept")
+    if any(variant[name].shape != base[name].shape for name in base if name in variant):
+        return _outputs_proof(DIFFERS, "outputs have another shape", len(calls), {})
+    if all(np.array_equal(base[name], variant[name], equal_nan=True) for name in calls):
+        return _outputs_proof(IDENTICAL, None, len(calls), {})
+    error = max(_error(base[name], variant[name]) for name in calls)
+    tops = [name for name in base if name.startswith("top1_") and name in variant]
+    same = [np.asarray(base[name] == variant[name]).ravel() for name in tops]
+    agreement = float(np.concatenate(same).mean()) if tops else None
+    shown = [_error(base[name], control[name]) for name in calls if control and name in control]
+    limit = max([rounding_limits(dtype).first_norm, *(_TIMES * one for one in shown if one < 1)])
+    numbers = {"output_error": error, "output_limit": limit, "top1": agreement, "dtype": dtype}
+    if exact or not error <= _FAR * limit:
+        return _outputs_proof(DIFFERS, f"outputs are off by {error:.2g}", len(calls), numbers)
+    if error > limit:
+        return _outputs_proof(UNCLEAR, f"outputs are off by {error:.2g}", len(calls), numbers)
+    if agreement is not None and agreement < _AGREE:
+        why = f"top-1 agrees in {agreement:.1%} only"
+        return _outputs_proof(UNCLEAR, why, len(calls), numbers)
+    return _outputs_proof(MATCHES, None, len(calls), numbers)
+
+
+def _error(base: Any, variant: Any) -> float:
+    """The norm of the difference over that of the baseline's; infinite where one is no number."""
+    ours, theirs = np.asarray(base, np.float64), np.asarray(variant, np.float64)
+    if not np.array_equal(np.isfinite(ours), np.isfinite(theirs)):
+        return float("inf")
+    known = np.isfinite(ours)
+    size = float(np.linalg.norm(ours[known]))
+    gone = float(np.linalg.norm(theirs[known] - ours[known]))
+    return gone / size if size else (0.0 if gone == 0 else float("inf"))
+
+
+def _outputs_proof(state: str, why: str | None, calls: int, numbers: dict[str, Any]) -> Proof:
+    words = f"{state} {over_steps(calls)}" + (f": {why}" if why else "")
+    return Proof(state, words, calls, 1, numbers)

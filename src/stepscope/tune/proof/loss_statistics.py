@@ -1,0 +1,312 @@
+"""Statistics on paired losses, a row per seed and a column per step: divergence, learning pace, and
+the tail.
+
+Training is chaotic: the smallest change grows. What counts is whether the variant diverges
+further than a control that was rounded once, in all seeds alike. A smaller learning rate, a
+dropped step or a gradient clipped otherwise runs through the same loss curve at another pace:
+paired differences are held against the shape that a slower pace would give them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import hypot, sqrt
+from typing import Final
+
+import numpy as np
+
+from stepscope.measure.trial import Trial
+from stepscope.stats.intervals import student_t
+from stepscope.stats.series import Floats
+from stepscope.tune.proof.effects import RoundingLimits
+
+
+@dataclass(frozen=True, slots=True)
+class PairedLosses:
+    """Of the same seeds in the same order, for the steps whose losses all of them know.
+
+    Base and control are finite numbers; the variant's may be infinite or none.
+    """
+
+    seeds: tuple[int, ...]
+    steps: tuple[int, ...]
+    """From 1: which step each column is."""
+    made: int
+    """Steps that both base and variant made, with a known loss or without."""
+    base: Floats
+    control: Floats | None
+    """None where there is none for every seed."""
+    variant: Floats
+
+
+def pair_losses(
+    base: Sequence[Trial], control: Sequence[Trial], variant: Sequence[Trial]
+) -> PairedLosses:
+    """The first trial of each seed that both base and variant have."""
+    ours, theirs, checks = _first(base), _first(variant), _first(control)
+    seeds = tuple(sorted(ours.keys() & theirs.keys()))
+    every = [side[seed] for side in (ours, theirs) for seed in seeds]
+    made = min((len(trial.losses) for trial in every), default=0)
+    checked = bool(seeds) and all(
+        seed in checks and len(checks[seed].losses) >= made for seed in seeds
+    )
+    numbers, other = _table(ours, seeds, made), _table(theirs, seeds, made)
+    shown = _table(checks, seeds, made) if checked else numbers
+    missing = [any(trial.losses[step] is None for trial in every) for step in range(made)]
+    kept = ~np.array(missing, bool) & (np.isfinite(numbers) & np.isfinite(shown)).all(axis=0)
+    steps = tuple(int(step) + 1 for step in np.flatnonzero(kept))
+    check = shown[:, kept] if checked else None
+    return PairedLosses(seeds, steps, made, numbers[:, kept], check, other[:, kept])
+
+
+def first_per_seed(trials: Sequence[Trial], seeds: Sequence[int]) -> list[Trial]:
+    """The first trial of each of these seeds, where there is one."""
+    found = _first(trials)
+    return [found[seed] for seed in seeds if seed in found]
+
+
+def rms(values: Floats) -> float:
+    """The root of the mean square."""
+    return float(np.sqrt(np.mean(values**2)))
+
+
+def _table(trials: dict[int, Trial], seeds: Sequence[int], steps: int) -> Floats:
+    rows = [
+        [np.nan if loss is None else loss for loss in trials[seed].losses[:steps]] for seed in seeds
+    ]
+    return np.array(rows, dtype=np.float64).reshape(len(seeds), steps)
+
+
+def _first(trials: Sequence[Trial]) -> dict[int, Trial]:
+    found: dict[int, Trial] = {}
+    for trial in trials:
+        if trial.ok:
+            found.setdefault(trial.ask.seed, trial)
+    return found
+
+
+_FEWEST_CURVE_STEPS: Final = 10  # steps
+_FIRST: Final = 5  # steps between the first two knots: losses fall fastest at first
+_PARTS: Final = 6  # no two knots are further apart than this part of all steps
+
+
+@dataclass(frozen=True, slots=True)
+class LossCurve:
+    """Straight lines between knots, never rising."""
+
+    values: Floats
+    """One a step."""
+    errors: Floats
+    """The standard error of each."""
+
+    def fall(self, steps: int) -> float:
+        """How much the loss falls over the first steps, in standard errors of that."""
+        error = hypot(float(self.errors[0]), float(self.errors[steps - 1]))
+        fallen = float(self.values[0] - self.values[steps - 1])
+        return fallen / error if error else (np.inf if fallen else 0.0)
+
+
+def fit_curve(losses: Floats) -> LossCurve | None:
+    """Fitted by least squares; None of too few steps."""
+    steps = len(losses)
+    if steps < _FEWEST_CURVE_STEPS:
+        return None
+    at = np.arange(steps, dtype=np.float64)
+    knots = _knots(steps)
+    basis = np.stack([np.interp(at, knots, unit) for unit in np.eye(len(knots))], axis=1)
+    inverse = np.linalg.pinv(basis.T @ basis)
+    heights = inverse @ basis.T @ losses
+    left = losses - basis @ heights
+    spread = sqrt(float(left @ left) / (steps - len(knots)))
+    errors = spread * np.sqrt(np.maximum(np.diag(inverse), 0.0))
+    return LossCurve(
+        np.interp(at, knots, never_rising(heights)), np.asarray(np.interp(at, knots, errors))
+    )
+
+
+def _knots(steps: int) -> Floats:
+    places, apart = [0.0], float(_FIRST)
+    widest = max(apart, (steps - 1) / _PARTS)
+    while places[-1] + 1.5 * apart < steps - 1:
+        places.append(places[-1] + apart)
+        apart = min(2 * apart, widest)
+    return np.array([*places, steps - 1.0])
+
+
+def never_rising(values: Floats) -> Floats:
+    """The nearest series that does not: neighbours that rise are put together."""
+    means: list[float] = []
+    counts: list[int] = []
+    for value in values:
+        means.append(float(value))
+        counts.append(1)
+        while len(means) > 1 and means[-2] < means[-1]:
+            count = counts[-2] + counts[-1]
+            means[-2] = (means[-2] * counts[-2] + means[-1] * counts[-1]) / count
+            counts[-2] = count
+            means.pop()
+            counts.pop()
+    return np.repeat(means, counts)
+
+
+_BLOCK: Final = 5  # steps whose divergence is looked at together
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where the variant went furthest beyond the control."""
+
+    ratio: float
+    """Its divergence there over the control's."""
+    column: int
+    """The last one of that block of steps."""
+
+
+def worst_divergence(
+    base: Floats, control: Floats, variant: Floats, limit: RoundingLimits
+) -> Divergence:
+    """Rows are seeds, columns steps; all are finite. The first step is judged apart."""
+    floor = max(limit.floor * float(np.abs(base).mean()), np.finfo(np.float64).tiny)
+    shown = np.array([max(floor, rms(block)) for block in _split(control - base)])
+    gone = np.array([_typical(np.abs(block), floor) for block in _split(variant - base)])
+    # What one rounding makes dies away where training settles; that of every step does not.
+    ratios = gone / np.maximum.accumulate(shown)
+    place = int(np.argmax(ratios))
+    return Divergence(float(ratios[place]), min(base.shape[1] - 1, (place + 1) * _BLOCK))
+
+
+def _split(values: Floats) -> list[Floats]:
+    """All but the first step, in blocks of steps that follow each other."""
+    return [values[:, at : at + _BLOCK] for at in range(1, values.shape[1], _BLOCK)]
+
+
+def _typical(values: Floats, floor: float) -> float:
+    """The geometric mean: one seed that runs away, or one wild step, is not a change in all."""
+    return float(np.exp(np.mean(np.log(values + floor / 8))))
+
+
+PACE_MARGIN: Final = 0.03  # of the pace: a third of what a learning rate times 0.9 changes
+_SHARES: Final = (1.0, 0.5, 0.25, 0.125)  # of the steps: chaos has not set in early on
+_PACE: Final = 0.1  # the change of pace the shape is made with
+_CLEAR: Final = 5.0  # standard errors the loss must have fallen by: noise is not taken for a shape
+
+
+@dataclass(frozen=True, slots=True)
+class LearningPace:
+    """The variant's pace less the baseline's, as a share, with a 95% interval; -0.1: slower."""
+
+    value: float
+    low: float
+    high: float
+    steps: int
+    """From the first on, over which it was taken."""
+
+    @property
+    def within(self) -> bool:
+        return self.low > -PACE_MARGIN and self.high < PACE_MARGIN
+
+    @property
+    def beyond(self) -> bool:
+        return self.low > PACE_MARGIN or self.high < -PACE_MARGIN
+
+
+def learning_paces(base: Floats, control: Floats | None, variant: Floats) -> list[LearningPace]:
+    """Over all steps and over the first ones only. Empty where the losses do not fall clearly.
+
+    Rows are seeds, columns steps. Without a control the seeds alone tell the spread.
+    """
+    known = fit_curve(base.mean(axis=0))
+    if known is None:
+        return []
+    total = base.shape[1]
+    at = np.arange(total, dtype=np.float64)
+    shape = (np.interp(at * (1 - _PACE), at, known.values) - known.values) / _PACE
+    ends = sorted({max(_FEWEST_CURVE_STEPS, int(total * share)) for share in _SHARES}, reverse=True)
+    return [
+        _pace(
+            base[:, :end],
+            None if control is None else control[:, :end],
+            variant[:, :end],
+            shape[:end],
+        )
+        for end in ends
+        if known.fall(end) > _CLEAR
+    ]
+
+
+def below_one_update(base: Floats, variant: Floats, update: float | None) -> bool:
+    """Whether differences are so small throughout that no change of the updates can hide in them.
+
+    `update` is what one update changes the loss by, in its own batch; in others it may be far
+    less. None: not known.
+    """
+    return update is not None and bool(np.abs(variant - base).max() < _PACE / 10 * update)
+
+
+def _pace(base: Floats, control: Floats | None, variant: Floats, shape: Floats) -> LearningPace:
+    own = _fitted(variant - base, shape)
+    centre, squares, degrees = float(own.mean()), float(((own - own.mean()) ** 2).sum()), len(own)
+    degrees -= 1
+    if control is not None:
+        # The control's true mean is none: each seed is a degree of freedom.
+        squares += float((_fitted(control - base, shape) ** 2).sum())
+        degrees += len(own)
+    if degrees == 0:
+        return LearningPace(centre, -np.inf, np.inf, len(shape))
+    reach = student_t(degrees) * sqrt(squares / degrees / len(own))
+    return LearningPace(centre, centre - reach, centre + reach, len(shape))
+
+
+def _fitted(differences: Floats, shape: Floats) -> Floats:
+    """By how much of the pace each seed's differences are explained; more loss: a slower one."""
+    return np.array([-float(row @ shape) / float(shape @ shape) for row in differences])
+
+
+_SHARE: Final = 4  # the last quarter of the steps
+_TIMES_CONTROL: Final = 4.0
+_TIMES_SEEDS: Final = 0.5
+_OF_FALL: Final = 0.002  # of what the loss has come down by: near nothing, shares of it are noise
+
+
+@dataclass(frozen=True, slots=True)
+class TailDifference:
+    """The variant's mean loss less the baseline's, paired by seed, with a 95% interval."""
+
+    value: float
+    low: float
+    high: float
+    margin: float
+    """The difference that counts as none: a few of the control's, half of what seeds differ by, or
+    two thousandths of the loss's fall, whichever is most."""
+
+    @property
+    def within(self) -> bool:
+        return -self.margin <= self.low and self.high <= self.margin
+
+    @property
+    def beyond(self) -> bool:
+        return self.low > self.margin or self.high < -self.margin
+
+
+def tail_difference(
+    base: Floats, control: Floats | None, variant: Floats, limit: RoundingLimits
+) -> TailDifference:
+    """Rows are seeds, columns steps. The interval is without bound where nothing tells a spread."""
+    length = max(1, base.shape[1] // _SHARE)
+    start = base.shape[1] - length
+    means = base[:, start:].mean(axis=1)
+    fall = float(base[:, :length].mean() - means.mean())
+    own = variant[:, start:].mean(axis=1) - means
+    seeds = len(own)
+    squares, degrees = float(((own - own.mean()) ** 2).sum()), seeds - 1
+    margin = max(limit.floor * float(np.abs(means).mean()), _OF_FALL * fall)
+    if seeds > 1:
+        margin = max(margin, _TIMES_SEEDS * float(means.std(ddof=1)))
+    if control is not None:
+        shown = control[:, start:].mean(axis=1) - means
+        squares, degrees = squares + float((shown**2).sum()), degrees + seeds
+        margin = max(margin, _TIMES_CONTROL * sqrt(float((shown**2).mean())))
+    value = float(own.mean())
+    if degrees == 0:
+        return TailDifference(value, -np.inf, np.inf, margin)
+    reach = student_t(degrees) * sqrt(squares / degrees / seeds)
+    return TailDifference(value, value - reach, value + reach, margin)

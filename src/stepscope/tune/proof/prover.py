@@ -1,0 +1,198 @@
+"""The proofs of a tune: of each rung as it comes and of the whole ladder at the end, with as many
+steps and seeds as the budget allows.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from stepscope.measure.trial import Trial
+from stepscope.measure.trial_pool import CONFIRM_PAIRS, Budget, Fixes, TrialPool
+from stepscope.tune.proof.effects import changes_draws, coarsest_rounding
+from stepscope.tune.proof.judge import Outputs, read_outputs
+from stepscope.tune.proof.prove import prove
+from stepscope.tune.proof.result import DIFFERS, UNCLEAR, Proof
+from stepscope.tune.request import TuneRequest
+from stepscope.tune.search.ladder import Ladder, Rejected
+
+FEWEST: Final = 30
+USUAL: Final = 100
+_MOST: Final = 400  # without an epoch's end in reach more steps show nothing else
+_BEYOND: Final = 20  # steps of the second epoch
+PER_SEED: Final = 3  # trials: baseline, control and variant
+
+
+def proof_seeds(baseline: Trial, budget_s: float, seeds: int) -> int:
+    """So many, or fewer where the budget does not hold the fewest steps of each; at least one."""
+    step_s, start_s = _costs(baseline)
+    return max(1, min(seeds, int(budget_s / PER_SEED / (start_s + FEWEST * step_s))))
+
+
+def proof_steps(baseline: Trial, epoch: int | None, budget_s: float, seeds: int) -> int:
+    """Past the first epoch's end where the budget allows it, else as many as it does; at least 30.
+
+    `epoch` is its number of steps, None where it is not known; `budget_s` is for all the trials.
+    """
+    step_s, start_s = _costs(baseline)
+    affordable = int((budget_s / seeds / PER_SEED - start_s) / step_s)
+    wanted = max(USUAL, epoch + _BEYOND) if epoch else _MOST
+    if wanted <= affordable:
+        return wanted
+    return max(FEWEST, min(affordable, _MOST))
+
+
+def _costs(baseline: Trial) -> tuple[float, float]:
+    """Seconds of a step, and of all that is no step."""
+    steps = max(1, baseline.steps)
+    step_s = baseline.mean_ms / 1e3 if baseline.step_ms else baseline.seconds / steps
+    return max(step_s, 1e-6), max(0.0, baseline.seconds - steps * step_s)
+
+
+_ROUNDINGS: Final = ("float32", "tfloat32", "float16", "bfloat16")
+_MORE: Final = 2  # seeds, where those asked for leave it unclear
+
+
+class Prover:
+    """Knows every trial that a proof may rest on.
+
+    `own` is the program's coarsest arithmetic, `epoch` its steps in an epoch, None: not known.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        lab: TrialPool,
+        request: TuneRequest,
+        folder_of: Callable[[int], Path],
+        own: str,
+        epoch: int | None,
+    ) -> None:
+        self._budget = budget
+        self._lab = lab
+        self._request = request
+        self._folder_of = folder_of
+        self._own = own
+        self._epoch = epoch
+        self._made: list[Trial] = []  # besides those of the search
+        self._before: int | None = None  # so many of them were made during the search
+
+    def rung(self, fixes: Fixes, kind: str, trials: Sequence[Trial]) -> Proof:
+        """One seed, by trials that were made for speed where they serve: it may reject."""
+        return self._prove(fixes, kind, self._lab.ask.steps, 1, trials)
+
+    def ladder(self, fixes: Fixes, kind: str) -> Proof:
+        """All seeds, and steps past the first epoch's end, as far as the budget allows; some more
+        seeds where these leave it unclear."""
+        if self._before is None:
+            self._before = len(self._made)
+        lab, wanted = self._lab, self._request.seeds
+        later_s = wanted * max(0.0, lab.cost_s(fixes) - lab.cost_s(()))  # what compiling takes
+        steps, seeds = self._extent(later_s)
+        if not self._confirms(fixes, kind, steps, seeds):
+            steps, seeds = self._extent(later_s + lab.confirming_s(fixes))
+        if seeds == 1:
+            proof = self.rung(fixes, kind, lab.trials(fixes))
+            words = f"{proof.words} (the budget held no more)"
+            return replace(proof, words=words) if proof.state == UNCLEAR else proof
+        proof = self._prove(fixes, kind, steps, seeds, lab.trials(fixes))
+        while proof.state == UNCLEAR and seeds < wanted + _MORE and self._holds_another(fixes):
+            seeds += 1
+            proof = self._prove(fixes, kind, steps, seeds, lab.trials(fixes))
+        return proof
+
+    def fresh(self, fixes: Fixes) -> list[Trial]:
+        """Trials of these and of the program as it is that were made since the search ended, in
+        turn, and tell of its speed."""
+        return [
+            one
+            for one in self._made[self._before :]
+            if one.step_ms
+            and one.ask.fixes in ((), fixes)
+            and not (one.ask.perturb or one.ask.held)
+            and one.steps >= self._lab.steps_of(fixes)
+        ]
+
+    def _extent(self, later_s: float) -> tuple[int, int]:
+        """Steps and seeds, where so much of the budget is for something else."""
+        base, left = self._lab.trials(())[0], self._budget.left - later_s
+        seeds = proof_seeds(base, left, self._request.seeds)
+        return proof_steps(base, self._epoch, left, seeds), seeds
+
+    def _confirms(self, fixes: Fixes, kind: str, steps: int, seeds: int) -> bool:
+        """Whether the proof makes all the trials that a confirmation needs."""
+        paired = kind == "numeric" and self._lab.trials(())[0].what != "inference"
+        paired = paired and not any(map(changes_draws, self._lab.trials(fixes)))
+        return paired and seeds >= CONFIRM_PAIRS and steps > self._lab.steps_of(fixes)
+
+    def _holds_another(self, fixes: Fixes) -> bool:
+        """Whether the budget has room for one more seed, as the last one was."""
+        seed = max((one.ask.seed for one in self._made), default=0)
+        last = [one.seconds for one in self._made if one.ask.seed == seed]
+        pairs = len(self.fresh(fixes)) // 2
+        later_s = 0.0 if pairs >= CONFIRM_PAIRS else self._lab.confirming_s(fixes)
+        return sum(last) <= self._budget.left - later_s
+
+    def _prove(
+        self, fixes: Fixes, kind: str, steps: int, seeds: int, trials: Sequence[Trial]
+    ) -> Proof:
+        known = [*self._lab.trials(()), *trials, *self._made]
+        return prove(
+            self._asked,
+            fixes,
+            kind,
+            steps=steps,
+            seeds=seeds,
+            known=known,
+            own=self._own,
+            outputs=self._outputs,
+        )
+
+    def _asked(self, ask: Any) -> Trial:
+        trial = self._budget(ask)
+        if trial.ok:
+            self._made.append(trial)
+        return trial
+
+    def _outputs(self, trial: Trial) -> Outputs:
+        return read_outputs(self._folder_of(trial.number))
+
+
+def prove_ladder(standing: Ladder, prover: Prover) -> Proof | None:
+    """Prove the ladder; where it differs, take away the coarsest rung that may be why, and again.
+
+    None where there is no ladder.
+    """
+    while standing.fixes:
+        kind = standing.kinds()
+        proof = prover.ladder(standing.fixes, kind)
+        if proof.state != DIFFERS:
+            return proof
+        rung = max(
+            standing.search.rungs,
+            key=lambda one: (
+                one.candidate.kind != "exact",
+                _ROUNDINGS.index(coarsest_rounding((one.candidate.fix,))),
+            ),
+        )
+        standing.withdraw(
+            rung.candidate,
+            Rejected(rung.candidate.fix, proof.words, "differs", rung.comparison, proof),
+        )
+    return None
+
+
+def program_rounding(seen: Mapping[str, Any]) -> str:
+    """The coarsest arithmetic of the program itself."""
+    config = seen.get("config") or {}
+    if config.get("autocast") in _ROUNDINGS:
+        return str(config["autocast"])
+    dtypes = {name for model in config.get("models") or () for name in model["dtypes"]}
+    coarse = [name for name in reversed(_ROUNDINGS) if name in dtypes]
+    if coarse and coarse[0] != "float32":
+        return coarse[0]
+    switches = config.get("switches") or {}
+    on_gpu = (seen.get("run") or {}).get("device") == "cuda"
+    if on_gpu and (switches.get("tf32_cudnn") or switches.get("tf32_matmul") != "highest"):
+        return "tfloat32"
+    return "float32"

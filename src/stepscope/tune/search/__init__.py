@@ -1,0 +1,1 @@
+"""Which fixes to try, in which order, and which to keep."""

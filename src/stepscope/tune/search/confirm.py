@@ -1,0 +1,119 @@
+"""The last word: the program as it is against the whole ladder, on fresh trials alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from stepscope.measure.trial import Trial
+from stepscope.measure.trial_pool import (
+    CONFIRM_PAIRS,
+    FEWEST_CONFIRM_PAIRS,
+    Fixes,
+    TrialPool,
+    compare_trials,
+    trial_noise_floor,
+)
+from stepscope.stats.verdict import Comparison, Verdict
+from stepscope.tune.search.ladder import SearchResult, compile_payback
+
+_MANY: Final = 5
+_CLEAR: Final = 1.15  # what the search saw at least: few processes will do
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """What the ladder is worth."""
+
+    fixes: Fixes
+    baseline: tuple[Trial, ...]
+    ladder: tuple[Trial, ...]
+    comparison: Comparison | None
+    """None where trials did not go well, or too few were made before it was broken off."""
+    why: str | None = None
+    """Why it is not confirmed, in one line; None where it is."""
+    compile_s: float | None = None
+    """None where nothing is compiled that was not before."""
+    pays_after_steps: int | None = None
+
+    @property
+    def confirmed(self) -> bool:
+        return self.why is None
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.comparison
+        return {
+            "fixes": list(self.fixes),
+            "speedup": None if found is None else found.ratio,
+            "low": None if found is None else found.low,
+            "high": None if found is None else found.high,
+            "verdict": None if found is None else str(found.verdict),
+            "confirmed": self.confirmed,
+            "why": self.why,
+            "processes": [len(self.baseline), len(self.ladder)],
+            "compile_s": self.compile_s,
+            "pays_after_steps": self.pays_after_steps,
+            "trials": [trial.number for trial in (*self.baseline, *self.ladder)],
+        }
+
+
+def confirm(
+    lab: TrialPool, search: SearchResult, fresh: Sequence[Trial] = ()
+) -> Confirmation | None:
+    """Interleaved fresh trials of both: three each, five where the gain is small and the budget
+    allows, two where it does not allow three; how many is settled before the first.
+
+    `fresh` are those that were made in turn since the search ended, for the proof. None where there
+    is no ladder.
+    """
+    fixes = search.fixes
+    if not fixes:
+        return None
+    known = {turn: [one for one in fresh if one.ask.fixes == turn] for turn in ((), fixes)}
+    pairs = min(map(len, known.values()))
+    count = _count(lab, search, pairs)
+    made = {turn: trials[: min(count, pairs)] for turn, trials in known.items()}
+    try:
+        for turn in _turns(count, fixes)[2 * pairs :]:
+            trial = lab.fresh(turn)
+            if not (trial.ok and trial.step_ms):
+                whose = "the ladder" if turn else "the program as it is"
+                return _ended(lab, fixes, made, f"{whose} failed: {trial.why or 'too few steps'}")
+            made[turn].append(trial)
+    except KeyboardInterrupt:
+        return _ended(lab, fixes, made, "interrupted")
+    return _ended(lab, fixes, made, None)
+
+
+def _count(lab: TrialPool, search: SearchResult, known: int) -> int:
+    clear = search.rungs[-1].cumulative.low >= _CLEAR
+    pairs = known + lab.budget.left / (lab.cost_s(()) + lab.cost_s(search.fixes))
+    if pairs >= _MANY and not clear:
+        return _MANY
+    return CONFIRM_PAIRS if pairs >= CONFIRM_PAIRS else FEWEST_CONFIRM_PAIRS
+
+
+def _turns(count: int, fixes: Fixes) -> list[Fixes]:
+    """Base, ladder, ladder, base, base, …: a machine that slows down slows both."""
+    pairs = [((), fixes), (fixes, ())]
+    return [one for place in range(count) for one in pairs[place % 2]]
+
+
+def _ended(
+    lab: TrialPool, fixes: Fixes, made: dict[Fixes, list[Trial]], failed: str | None
+) -> Confirmation:
+    base, ladder = made[()], made[fixes]
+    found = _compared(lab, base, ladder)
+    why = failed
+    if why is None and (found is None or found.verdict is not Verdict.FASTER):
+        span = "" if found is None else f": {found.ratio:.2f}× ({found.low:.2f}–{found.high:.2f})"
+        why = f"fresh trials do not show it{span}"
+    compile_s, pays = compile_payback(base, ladder)
+    return Confirmation(fixes, tuple(base), tuple(ladder), found, why, compile_s, pays)
+
+
+def _compared(lab: TrialPool, base: Sequence[Trial], ladder: Sequence[Trial]) -> Comparison | None:
+    """By these trials alone, and the noise between them."""
+    if not base or not ladder:
+        return None
+    floor = trial_noise_floor([base, ladder], lab.objective)
+    return compare_trials(base, ladder, lab.objective, floor)

@@ -1,0 +1,298 @@
+"""The ladder of accepted fixes as the search builds it, what was rejected and why, and when
+compiling pays for itself.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from math import ceil
+from statistics import median
+from typing import Any, Protocol
+
+from stepscope.measure.contest import ContestResult
+from stepscope.measure.prediction import Predictor, no_prediction
+from stepscope.measure.trial import Trial
+from stepscope.measure.trial_pool import Fixes, TrialPool
+from stepscope.stats.verdict import Comparison
+from stepscope.tune.search.candidates import FIX_KINDS, Candidate, fix_name
+
+
+def compile_payback(
+    base: Sequence[Trial], other: Sequence[Trial]
+) -> tuple[float | None, int | None]:
+    """Seconds of compiling that `other` has and `base` has not, and the steps that win them back.
+
+    None, None where it compiles no longer; None steps where a step does not become shorter. Where
+    batches differ, steps are those of `other`, against the time for as many samples.
+    """
+    extra = _compiling(other) - _compiling(base)
+    if extra <= 0 or not base or not other:
+        return None, None
+    samples = [trial.samples_per_step for side in (base, other) for trial in side]
+    per_step = 1.0
+    if all(samples):
+        ours, theirs = (median(t.samples_per_step or 1.0 for t in side) for side in (base, other))
+        per_step = theirs / ours
+    before, after = (sum(t.mean_ms for t in side) / len(side) for side in (base, other))
+    saved_s = (before * per_step - after) / 1e3
+    return extra, ceil(extra / saved_s) if saved_s > 0 else None
+
+
+def _compiling(trials: Sequence[Trial]) -> float:
+    return median([trial.compile_s or 0.0 for trial in trials] or [0.0])
+
+
+RungFixes = tuple[str, ...]
+UNSETTLED = "unsettled"
+
+
+class _ProofResult(Protocol):
+    """Whether training does the same: `tune.proof.Proof` is one."""
+
+    @property
+    def state(self) -> str:
+        """identical, matches, unclear, differs, changes training or not proven."""
+
+    @property
+    def words(self) -> str:
+        """One line."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `tune --json` has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A fix that was kept."""
+
+    candidate: Candidate
+    """With the prediction as it was beside the rungs below, None where there was none."""
+    fixes: RungFixes
+    """The whole set with it."""
+    trials: tuple[Trial, ...]
+    """Of that set."""
+    comparison: Comparison
+    """Against the set below; against the one with `replaces`, where that is not the last."""
+    cumulative: Comparison
+    """Against the program as it is."""
+    proof: _ProofResult | None = None
+    """None where proofs were not asked for."""
+    replaces: str | None = None
+    """The fix that was in its place before."""
+    compile_s: float | None = None
+    """What compiling takes longer than in the set below, once; None where nothing is compiled."""
+    pays_after_steps: int | None = None
+    """Steps after which that is made up for; None where nothing is compiled."""
+
+    def to_json(self) -> dict[str, Any]:
+        name, _, value = self.candidate.fix.partition("=")
+        predicted = self.candidate.predicted
+        return {
+            "fix": name,
+            "params": {"value": value} if value else {},
+            "along": list(self.candidate.along),
+            "kind": self.candidate.kind,
+            "fixes": list(self.fixes),
+            "speedup": self.comparison.ratio,
+            **_interval(self.comparison),
+            "cumulative": {"speedup": self.cumulative.ratio, **_interval(self.cumulative)},
+            "predicted_speedup": None if predicted is None else predicted.speedup,
+            "predicted": None if predicted is None else asdict(predicted),
+            "proof": None if self.proof is None else self.proof.to_json(),
+            "replaces": self.replaces,
+            "compile_s": self.compile_s,
+            "pays_after_steps": self.pays_after_steps,
+            "trials": [trial.number for trial in self.trials],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A fix that was not kept."""
+
+    fix: str
+    why: str
+    """One line."""
+    state: str
+    """left_out (never tried), not_better, unsettled (the budget ended before it was clear),
+    differs (its proof failed), replaced, dropped (no longer of use), not_allowed, or the status of
+    the trial that decided."""
+    comparison: Comparison | None = None
+    proof: _ProofResult | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        found = self.comparison
+        return {
+            "fix": self.fix,
+            "why": self.why,
+            "state": self.state,
+            "speedup": None if found is None else found.ratio,
+            **({} if found is None else _interval(found)),
+            "proof": None if self.proof is None else self.proof.to_json(),
+        }
+
+
+@dataclass(slots=True)
+class SearchResult:
+    """Filled as the search goes, so that what is known stands whenever it ends."""
+
+    baseline: tuple[Trial, ...] = ()
+    rungs: list[Rung] = field(default_factory=list)
+    rejected: list[Rejected] = field(default_factory=list)
+    stopped: str | None = None
+    """budget or interrupted; None: nothing was left to try."""
+    untried: list[str] = field(default_factory=list)
+    """Candidates it did not come to."""
+    trials: int = 0
+    """All that were asked for."""
+    seconds: float = 0.0
+    """What they took."""
+
+    @property
+    def fixes(self) -> RungFixes:
+        """The set the search ended with; empty where nothing helped."""
+        return self.rungs[-1].fixes if self.rungs else ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "baseline": [trial.number for trial in self.baseline],
+            "ladder": [rung.to_json() for rung in self.rungs],
+            "rejected": [one.to_json() for one in self.rejected],
+            "stopped": self.stopped,
+            "untried": list(self.untried),
+            "trials": self.trials,
+            "seconds": self.seconds,
+        }
+
+
+def _interval(found: Comparison) -> dict[str, Any]:
+    return {"low": found.low, "high": found.high, "verdict": str(found.verdict)}
+
+
+Prove = Callable[[Fixes, str, Sequence[Trial]], _ProofResult]
+"""Whether training does the same with these fixes, the coarsest of which is of this kind; their
+trials so far are given. May ask for more."""
+
+
+class Ladder:
+    """The ladder so far. `search` is right whenever it is looked at."""
+
+    def __init__(
+        self,
+        lab: TrialPool,
+        see: Predictor = no_prediction,
+        prove: Prove | None = None,
+        allow: str = "numeric",
+    ) -> None:
+        self.lab = lab
+        self.see = see
+        self.prove = prove
+        self.allow = allow
+        self.search = SearchResult()
+        self.beaten: dict[str, tuple[Candidate, float]] = {}
+        """Candidates that were merely no better, and the speed of what they stood beside."""
+
+    @property
+    def fixes(self) -> Fixes:
+        """Those that are kept."""
+        return self.search.fixes
+
+    @property
+    def speed(self) -> float:
+        """Of what is kept, as a multiple of the program's own."""
+        return self.search.rungs[-1].cumulative.ratio if self.search.rungs else 1.0
+
+    def kind(self, fixes: Fixes, *new: Candidate) -> str:
+        """The coarsest of a set, as its trials say too; `new` are not kept yet."""
+        known = (*new, *(rung.candidate for rung in self.search.rungs))
+        said = (fix.get("kind") for trial in self.lab.trials(fixes) for fix in trial.fixes)
+        kinds = [one.kind for one in known if not {*one.whole}.isdisjoint(fixes)]
+        return max(["exact", *kinds, *map(str, filter(None, said))], key=FIX_KINDS.index)
+
+    def kinds(self) -> str:
+        """The coarsest of what is kept."""
+        return self.kind(self.fixes)
+
+    def keep(
+        self, one: Candidate, fixes: Fixes, found: Comparison, proof: _ProofResult | None = None
+    ) -> None:
+        """A candidate's set takes the place of the present one. What stood with a fix that goes
+        now stands with the one in its place."""
+        search, lab, below = self.search, self.lab, self.fixes
+        gone = [rung for rung in search.rungs if rung.candidate.fix not in fixes]
+        out = [
+            replace(rung.candidate, fix=fix, along=())
+            for rung in search.rungs
+            for fix in rung.candidate.whole
+            if fix in below and fix not in fixes
+        ]
+        for rung in gone:
+            search.rungs.remove(rung)
+            left = [fix for fix in rung.candidate.along if fix in fixes and fix not in one.whole]
+            one = replace(one, along=(*one.along, *left))
+        for each in out:
+            words = f"{one.fix} is better in its place: {found.ratio:.2f}×"
+            self.reject(Rejected(each.fix, words, "replaced", found))
+        if gone and gone[-1].fixes == below:
+            below = self.fixes
+            found = lab.compare(below, fixes) or found
+        compile_s, pays = compile_payback(lab.trials(below), lab.trials(fixes))
+        search.rungs.append(
+            Rung(
+                candidate=one,
+                fixes=fixes,
+                trials=tuple(lab.trials(fixes)),
+                comparison=found,
+                cumulative=lab.compare((), fixes) or found,
+                proof=proof,
+                replaces=out[-1].fix if out else None,
+                compile_s=compile_s,
+                pays_after_steps=pays,
+            )
+        )
+        for each in out:
+            self.beaten[each.label] = (each, self.speed)
+        search.rejected = [other for other in search.rejected if other.fix not in one.whole]
+        lab.best = fixes
+
+    def drop(self, one: Candidate, found: Comparison, proof: _ProofResult | None) -> None:
+        """A rung, or a part of one, that is of no use any more."""
+        words = f"no longer of use beside the others: {found.ratio:.2f}× without it"
+        self.withdraw(one, Rejected(one.fix, words, "dropped", found), proof)
+
+    def withdraw(self, one: Candidate, why: Rejected, proof: _ProofResult | None = None) -> None:
+        """What is kept goes; the last rung then stands for the set without it, of which there may
+        be no trials yet."""
+        search, lab = self.search, self.lab
+        fixes = tuple(fix for fix in self.fixes if fix not in one.whole)
+        search.rungs = [rung for rung in search.rungs if {*rung.candidate.whole} & {*fixes}]
+        self.reject(why)
+        lab.best = fixes
+        if not search.rungs or search.fixes == fixes:
+            return
+        last = search.rungs[-1]
+        left = [fix for fix in last.candidate.whole if fix in fixes]
+        search.rungs[-1] = replace(
+            last,
+            candidate=replace(last.candidate, fix=left[0], along=tuple(left[1:])),
+            fixes=fixes,
+            trials=tuple(lab.trials(fixes)),
+            cumulative=lab.compare((), fixes) or last.cumulative,
+            proof=proof,
+        )
+
+    def reject(self, one: Rejected) -> None:
+        """In place of what was said of an earlier attempt."""
+        others = [other for other in self.search.rejected if other.fix != one.fix]
+        self.search.rejected = [*others, one]
+
+    def lost(self, one: Candidate, found: ContestResult) -> None:
+        """A candidate that did not win its contest."""
+        failed, why = found.failed, str(found.why)
+        state = "not_better"
+        if failed is not None:
+            state = "failed" if failed.ok else failed.status
+            if failed.blame is not None and fix_name(failed.blame) != one.name:
+                why = f"{failed.blame}: {why}"
+        else:
+            self.beaten[one.label] = (one, self.speed)
+        self.reject(Rejected(one.fix, why, state, found.comparison))

@@ -1,0 +1,1 @@
+"""Samples of the built-in workloads: synthetic, real, or expensive on purpose."""

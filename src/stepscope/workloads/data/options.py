@@ -1,0 +1,66 @@
+"""Which samples a workload is given, and what each of them costs. Needs no torch."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stepscope.record.errors import UsageError
+
+DATA_KINDS: Final = ("synthetic", "resident", "cifar10", "images", "characters")
+DATA_CHOICES: Final = "synthetic, resident, cifar10, cifar10:FOLDER, images:FOLDER, characters:FILE"
+TRAIN_SAMPLES: Final = 2000
+TEST_SAMPLES: Final = 400
+_LARGEST_RESIZE: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class DataOptions:
+    """The samples asked for.
+
+    `samples` and `test_samples`: None is all of a set that ends, 2,000 and 400 of one that is made.
+    `resize`: pixels that images are stored at, to be resized one by one; None: as they are needed.
+    `decode_ms`, `latency_ms`: unpacking and waiting for each sample. `disk_mb_per_s`: the rate of
+    the disk that samples are read from, for all workers together; None: they are in memory.
+    """
+
+    data: str = "synthetic"
+    folder: Path | None = None
+    samples: int | None = None
+    test_samples: int | None = None
+    seed: int = 0
+    decode_ms: float = 0.0
+    resize: int | None = None
+    latency_ms: float = 0.0
+    disk_mb_per_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.data not in DATA_KINDS:
+            raise UsageError(f"--data {self.data}: use one of {DATA_CHOICES}")
+        for option, count in (("samples", self.samples), ("test-samples", self.test_samples)):
+            if count is not None and count < 1:
+                raise UsageError(f"--{option} {count}: use 1 or more")
+        for option, ms in (("decode-ms", self.decode_ms), ("latency-ms", self.latency_ms)):
+            if not 0 <= ms < math.inf:
+                raise UsageError(f"--{option} {ms:g}: use milliseconds, 0 or more")
+        if self.disk_mb_per_s is not None and not 0 < self.disk_mb_per_s < math.inf:
+            raise UsageError(f"--disk-mb-s {self.disk_mb_per_s:g}: use a rate above 0")
+        if self.resize is not None and not 1 <= self.resize <= _LARGEST_RESIZE:
+            raise UsageError(f"--resize {self.resize}: use 1 to {_LARGEST_RESIZE} pixels")
+
+
+def parse_data(text: str) -> tuple[str, Path | None]:
+    """The kind and the place of `images:FOLDER` and the like; the place is there, or UsageError."""
+    kind, colon, place = text.partition(":")
+    needs_place, may_have_place = kind in ("images", "characters"), kind == "cifar10"
+    wrong = bool(colon) and not (needs_place or may_have_place)
+    if kind not in DATA_KINDS or wrong or ((needs_place or colon) and not place):
+        raise UsageError(f"--data {text}: use one of {DATA_CHOICES}")
+    if not place:
+        return kind, None
+    path = Path(place).expanduser()
+    if kind == "characters" and not path.is_file():
+        raise UsageError(f"--data {text}: there is no file {path}")
+    if kind != "characters" and not path.is_dir():
+        raise UsageError(f"--data {text}: there is no folder {path}")
+    return kind, path

@@ -1,0 +1,134 @@
+"""Stored samples as the tensors a model is fed, one by one or a whole set on the device at once."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, default_collate
+
+from stepscope.record.errors import UsageError
+
+IN_MEMORY_BYTES: Final = 256 << 20
+"""Sets up to this size are made once and kept; larger ones are made again at every use."""
+_GREY, _SPREAD = 127.5, 63.75
+
+
+class Source(Protocol):
+    """Stored samples: arrays of small numbers. An index is always the same sample."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]: ...
+
+
+class Samples(Dataset[tuple[Tensor, Tensor]]):
+    """Items (input, target) of a source."""
+
+    def __init__(self, source: Source, prepare: Callable[[Any, Any], tuple[Any, Any]]) -> None:
+        self.source = source
+        self.prepare = prepare
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.prepare(*self.source[index])
+
+
+class ToImageTensor:
+    """An image as numbers of mean about 0 and spread about 1, resized where it is of another size.
+
+    A target with as many pixels is resized along, to the nearest.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __call__(self, image: Any, target: Any) -> tuple[Tensor, Tensor]:
+        values = torch.from_numpy(image).float().sub_(_GREY).div_(_SPREAD)
+        labels = torch.as_tensor(target, dtype=torch.int64)
+        if values.shape[-1] == self.size:
+            return values, labels
+        to = (self.size, self.size)
+        values = nn.functional.interpolate(
+            values[None], size=to, mode="bilinear", align_corners=False, antialias=True
+        )[0]
+        if labels.dim():
+            labels = nn.functional.interpolate(labels[None, None].float(), size=to)[0, 0].long()
+        return values, labels
+
+
+class ToTokenTensor:
+    """Characters or tokens as the whole numbers that embeddings take."""
+
+    def __call__(self, codes: Any, target: Any) -> tuple[Tensor, Tensor]:
+        return (
+            torch.as_tensor(codes, dtype=torch.int64),
+            torch.as_tensor(target, dtype=torch.int64),
+        )
+
+
+class InMemorySource:
+    """All samples of a source, made once."""
+
+    def __init__(self, source: Source) -> None:
+        items = [source[index] for index in range(len(source))]
+        self.inputs = np.stack([item[0] for item in items])
+        self.targets = np.stack([item[1] for item in items])
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.inputs[index], self.targets[index]
+
+
+def keep_in_memory(source: Source) -> Source:
+    """The source, kept in memory where it is small enough."""
+    image, target = source[0]
+    bytes_of_all = len(source) * (image.nbytes + target.nbytes)
+    return InMemorySource(source) if bytes_of_all <= IN_MEMORY_BYTES else source
+
+
+MAX_RESIDENT_BYTES: Final = 8 << 30
+_TOGETHER: Final = 128
+
+
+def copy_to_device(
+    dataset: Any, device: Any, most_bytes: int = MAX_RESIDENT_BYTES
+) -> tuple[Any, Any]:
+    """All inputs and all targets as tensors on the device. UsageError where they take too much."""
+    samples = len(dataset)
+    each = sum(part.nbytes for part in _tensors(dataset[0]))
+    if samples * each > most_bytes:
+        raise UsageError(
+            f"--data resident: {samples} samples take {samples * each / 2**30:.1f} GiB, more than"
+            f" {most_bytes / 2**30:.1f} GiB: at most --samples {most_bytes // each}"
+        )
+    whole: Any = None
+    for start in range(0, samples, _TOGETHER):
+        stop = min(samples, start + _TOGETHER)
+        part = default_collate([dataset[index] for index in range(start, stop)])
+        whole = whole if whole is not None else _room(part, samples, device)
+        for to, tensor in zip(_tensors(whole), _tensors(part), strict=True):
+            to[start:stop].copy_(tensor)
+    inputs, targets = whole
+    return inputs, targets
+
+
+def _room(part: Any, samples: int, device: Any) -> Any:
+    if isinstance(part, Tensor):
+        return torch.empty((samples, *part.shape[1:]), dtype=part.dtype, device=device)
+    if isinstance(part, dict):
+        return {name: _room(value, samples, device) for name, value in part.items()}
+    return tuple(_room(value, samples, device) for value in part)
+
+
+def _tensors(part: Any) -> Iterator[Tensor]:
+    if isinstance(part, Tensor):
+        yield part
+    else:
+        for value in part.values() if isinstance(part, dict) else part:
+            yield from _tensors(value)

@@ -1,0 +1,333 @@
+"""What a model is trained for: its training and test samples, the loss to lower and the score to
+raise.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from stepscope.record.errors import UsageError
+from stepscope.workloads.catalogue import Workload
+from stepscope.workloads.data import cifar10
+from stepscope.workloads.data.options import TEST_SAMPLES, TRAIN_SAMPLES, DataOptions
+from stepscope.workloads.data.samples import (
+    Samples,
+    Source,
+    ToImageTensor,
+    ToTokenTensor,
+    keep_in_memory,
+)
+from stepscope.workloads.data.simulated_cost import DecodedSource, DelayedSource, DiskSource
+from stepscope.workloads.data.synthetic import (
+    SyntheticCharacters,
+    SyntheticImages,
+    SyntheticShapes,
+    SyntheticTokens,
+    integers,
+)
+from stepscope.workloads.data.user_files import CharacterFile, ImageFolder
+from stepscope.workloads.models.build import UserInputs
+
+_DIFFERENT: Final = 64
+"""Inputs asked of the user's function; further samples repeat these."""
+_LABELS: Final = 1 << 31
+
+
+class _UserSamples:
+    """Inputs as the model takes them (a tensor, a tuple or a dictionary) and a random number.
+
+    The number stands for a label: what the model's classes are is known when it has answered.
+    """
+
+    def __init__(
+        self, split: str, samples: int, inputs: Callable[[int], Any], seed: int, name: str
+    ) -> None:
+        self.labels = torch.from_numpy(integers(seed, f"{split} given", samples, _LABELS))
+        self._count = min(samples, _DIFFERENT)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(2 * seed + (split == "test"))
+            self._inputs = _checked(inputs(self._count), self._count, name)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Any, Tensor]:
+        label = self.labels[index]
+        return _sample(self._inputs, index % self._count), label
+
+
+def _sample(inputs: Any, index: int) -> Any:
+    if isinstance(inputs, dict):
+        return {name: _sample(part, index) for name, part in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(_sample(part, index) for part in inputs)
+    return inputs[index]
+
+
+def _checked(inputs: Any, batch: int, name: str) -> Any:
+    """The inputs on the CPU: tuples and dictionaries of tensors that begin with the batch."""
+    if isinstance(inputs, Tensor):
+        if inputs.dim() and len(inputs) == batch:
+            return inputs.detach().cpu()
+        what = f"a tensor of shape {list(inputs.shape)}"
+    elif isinstance(inputs, Mapping):
+        return {key: _checked(part, batch, name) for key, part in inputs.items()}
+    elif isinstance(inputs, (tuple, list)):
+        return tuple(_checked(part, batch, name) for part in inputs)
+    else:
+        what = f"a {type(inputs).__name__}"
+    raise UsageError(f"{name}: inputs({batch}) gave {what}; give tensors that begin with the batch")
+
+
+GENERATED_KINDS: Final = ("synthetic", "resident")
+_FITS: Final = {"cifar10": "images", "images": "images", "characters": "characters"}
+"""The task that each set of real samples is for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleShape:
+    """What a model takes and gives. None: it has no such thing."""
+
+    size: int | None = None
+    classes: int | None = None
+    length: int | None = None
+    vocabulary: int | None = None
+
+
+def _make_dataset(
+    split: str,
+    workload: Workload,
+    shape: SampleShape,
+    options: DataOptions,
+    given: UserInputs | None,
+) -> Samples:
+    """Items (input, target) of the "train" or "test" split. UsageError where there are none."""
+    _check(workload, options)
+    prepare: Callable[[Any, Any], tuple[Any, Any]]
+    if workload.task == "given":
+        source, prepare = _given(split, workload, options, given), _as_they_are
+    elif workload.task in ("images", "segmentation"):
+        size = _number(workload, shape.size, "size")
+        source, prepare = _pictures(split, workload, size, shape, options), ToImageTensor(size)
+    else:
+        source, prepare = _codes(split, workload, shape, options), ToTokenTensor()
+    _check_classes(workload, shape, options, source)
+    return Samples(_at_cost(source, workload, options), prepare)
+
+
+def _pictures(
+    split: str, workload: Workload, size: int, shape: SampleShape, options: DataOptions
+) -> Source:
+    classes = _number(workload, shape.classes, "classes")
+    if options.data == "cifar10":
+        return cifar10.Cifar10(split, _asked(split, options), options.folder)
+    pixels = options.resize or size
+    if options.data == "images":
+        if options.folder is None:
+            raise UsageError("--data images: say which folder, images:FOLDER")
+        return ImageFolder(split, _asked(split, options), options.folder, pixels)
+    make: Callable[..., Source]
+    make = SyntheticShapes if workload.task == "segmentation" else SyntheticImages
+    return make(split, _made(split, options), pixels, classes, options.seed)
+
+
+def _codes(split: str, workload: Workload, shape: SampleShape, options: DataOptions) -> Source:
+    length = _number(workload, shape.length, "length")
+    vocabulary = _number(workload, shape.vocabulary, "vocabulary")
+    if workload.task == "language":
+        return SyntheticTokens(split, _made(split, options), length, vocabulary, options.seed)
+    if options.data == "characters":
+        if options.folder is None:
+            raise UsageError("--data characters: say which file, characters:FILE")
+        asked = _asked(split, options)
+        return CharacterFile(split, asked, options.folder, length, vocabulary)
+    classes = _number(workload, shape.classes, "classes")
+    count = _made(split, options)
+    return SyntheticCharacters(split, count, length, vocabulary, classes, options.seed)
+
+
+def _given(
+    split: str, workload: Workload, options: DataOptions, given: UserInputs | None
+) -> Source:
+    if given is None:
+        raise UsageError(f"{workload.name} brought no inputs: return (model, inputs)")
+    made = _made(split, options)
+    return _UserSamples(split, made, given.inputs, options.seed, workload.name)
+
+
+def _as_they_are(inputs: Any, target: Any) -> tuple[Any, Any]:
+    return inputs, target
+
+
+def _at_cost(source: Source, workload: Workload, options: DataOptions) -> Source:
+    """The samples as expensive as they are asked to be."""
+    if options.disk_mb_per_s is not None:
+        source = DiskSource(source, options.disk_mb_per_s)
+    elif options.data in GENERATED_KINDS and workload.task in ("images", "segmentation"):
+        source = keep_in_memory(source)
+    if options.decode_ms:
+        source = DecodedSource(source, options.decode_ms)
+    return DelayedSource(source, options.latency_ms) if options.latency_ms else source
+
+
+def _check(workload: Workload, options: DataOptions) -> None:
+    """Whether the model can use such samples at all."""
+    fits = options.data in GENERATED_KINDS or _FITS[options.data] == workload.task
+    if not fits:
+        raise UsageError(
+            f"--data {options.data}: {workload.name} is for task {workload.task}, these samples for"
+            f" {_FITS[options.data]}: --data synthetic"
+        )
+    pictures = workload.task in ("images", "segmentation")
+    if options.resize and (not pictures or options.data == "cifar10"):
+        what = "cifar10 images are stored at 32 pixels" if pictures else "there are no images here"
+        raise UsageError(f"--resize {options.resize}: {what}")
+    if options.disk_mb_per_s and workload.task == "given":
+        raise UsageError(f"--disk-mb-s: {workload.name} brings its own inputs")
+
+
+def _check_classes(
+    workload: Workload, shape: SampleShape, options: DataOptions, source: Any
+) -> None:
+    """Whether the model has an output for every class of real samples."""
+    if options.data in GENERATED_KINDS:
+        return
+    there = cifar10.CLASSES if options.data == "cifar10" else len(source.classes)
+    if there > _number(workload, shape.classes, "classes"):
+        raise UsageError(
+            f"--data {options.data}: it has {there} classes, {workload.name} {shape.classes}:"
+            f" --classes {there}"
+        )
+
+
+def _asked(split: str, options: DataOptions) -> int | None:
+    return options.samples if split == "train" else options.test_samples
+
+
+def _made(split: str, options: DataOptions) -> int:
+    asked = _asked(split, options)
+    return asked or (TRAIN_SAMPLES if split == "train" else TEST_SAMPLES)
+
+
+def _number(workload: Workload, value: int | None, option: str) -> int:
+    if value is None or value < 1:
+        raise UsageError(f"{workload.name} needs --{option} N, 1 or more")
+    return value
+
+
+_Score = tuple[Tensor, int]
+
+
+class Task:
+    """Samples (input, target) to train with and others to test with.
+
+    The mean score is Σ sum / Σ count over batches; higher is better. `score_name` is None, and
+    counts are 0, where nothing can be scored.
+    """
+
+    score_name: str | None = "accuracy"
+
+    def __init__(self, train: Samples, test: Samples, classes: int | None) -> None:
+        self.train = train
+        self.test = test
+        self.classes = classes
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """The mean cross-entropy of a batch."""
+        return nn.functional.cross_entropy(logits(outputs), targets)
+
+    def score(self, outputs: Any, targets: Tensor) -> _Score:
+        """How many samples are classified rightly, of how many."""
+        return (logits(outputs).argmax(1) == targets).sum(), len(targets)
+
+
+class Segmentation(Task):
+    """The class of every pixel."""
+
+    score_name = "dice"
+
+    def score(self, outputs: Any, targets: Tensor) -> _Score:
+        """The sum over samples of Dice, and their number."""
+        return dice(logits(outputs), targets).sum(), len(targets)
+
+
+class Language(Task):
+    """The next token at every place."""
+
+    score_name = "token_accuracy"
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        return super().loss(logits(outputs).flatten(0, 1), targets.flatten())
+
+    def score(self, outputs: Any, targets: Tensor) -> _Score:
+        """How many tokens are foretold, of how many."""
+        return (logits(outputs).argmax(-1) == targets).sum(), targets.numel()
+
+
+class UserTask(Task):
+    """A user's model: its own loss; else random classes to learn; else outputs to make small."""
+
+    score_name = None
+
+    def __init__(self, train: Samples, test: Samples, loss: Callable[[Any], Tensor] | None) -> None:
+        super().__init__(train, test, None)
+        self._own_loss = loss
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        if self._own_loss is not None:
+            return self._own_loss(outputs)
+        own = getattr(outputs, "loss", None)
+        if isinstance(own, Tensor):
+            return own
+        given = logits(outputs)
+        if given.dim() == 2 and given.shape[1] > 1:
+            return nn.functional.cross_entropy(given, targets % given.shape[1])
+        return given.float().square().mean()
+
+    def score(self, outputs: Any, targets: Tensor) -> _Score:
+        """Nothing: a user's model has no known aim."""
+        return torch.zeros((), device=targets.device), 0
+
+
+def make_task(
+    workload: Workload, shape: SampleShape, options: DataOptions, given: UserInputs | None = None
+) -> Task:
+    """The task of a workload. `given` is what a user's factory brought, for task "given" only."""
+    train = _make_dataset("train", workload, shape, options, given)
+    test = _make_dataset("test", workload, shape, options, given)
+    if workload.task == "given":
+        return UserTask(train, test, given.loss if given else None)
+    return _TASKS[workload.task](train, test, shape.classes)
+
+
+_TASKS: Final[Mapping[str, type[Task]]] = {
+    "images": Task,
+    "characters": Task,
+    "segmentation": Segmentation,
+    "language": Language,
+}
+
+
+def dice(outputs: Tensor, masks: Tensor) -> Tensor:
+    """2|A∩B| / (|A|+|B|) of each sample, the mean over the classes that are in A or B: [N]."""
+    numbers = torch.arange(outputs.shape[1], device=outputs.device)[None, :, None]
+    found = outputs.argmax(1).flatten(1)[:, None] == numbers
+    there = masks.flatten(1)[:, None] == numbers
+    either = found.sum(2) + there.sum(2)
+    ratio = 2 * (found & there).sum(2) / either.clamp(min=1)
+    return ratio.sum(1) / (either > 0).sum(1)
+
+
+def logits(outputs: Any) -> Tensor:
+    """The tensor that counts among what a model returns."""
+    if isinstance(outputs, Tensor):
+        return outputs
+    for name in ("logits", "out"):
+        found = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
+        if isinstance(found, Tensor):
+            return found
+    parts = outputs.values() if isinstance(outputs, Mapping) else outputs
+    return logits(next(iter(parts)))

@@ -1,0 +1,160 @@
+"""Samples from the user's files, split into training and test always the same way: a folder of
+images, one folder in it for each class, or a text file, `label<TAB>text` in every line.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stepscope.record.errors import UsageError
+from stepscope.workloads.data.synthetic import encode_characters
+
+_TEST_SHARE = 5
+
+
+def _split_names(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """A fifth of the names is for the test, at least one of two; the order is as if shuffled."""
+    shuffled = sorted(names, key=_shuffle_key)
+    test = max(1, len(shuffled) // _TEST_SHARE) if len(shuffled) > 1 else 0
+    return shuffled[test:], shuffled[:test]
+
+
+def _shuffle_key(name: str) -> bytes:
+    """What to sort by for an order that has nothing to do with the names."""
+    return hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=16).digest()
+
+
+def sample_count(asked: int | None, there: int, what: str, option: str) -> int:
+    """The number of samples to take: all that are there where None is asked for."""
+    if there == 0:
+        raise UsageError(f"{what} has no samples for --{option}")
+    if asked is not None and asked > there:
+        raise UsageError(f"--{option} {asked}: {what} has {there}")
+    return there if asked is None else asked
+
+
+_ENDINGS: Final = frozenset(
+    (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+)
+
+
+class ImageFolder:
+    """Bytes [3, pixels, pixels] and a class, decoded at every use. A fifth is for the test."""
+
+    def __init__(self, split: str, samples: int | None, folder: Path, pixels: int) -> None:
+        _need_pillow(folder)
+        train, test = _divided(folder)
+        files, option = (train, "samples") if split == "train" else (test, "test-samples")
+        count = sample_count(samples, len(files), f"{folder}, without the other split,", option)
+        self.files = files[:count]
+        self.classes = [path.name for path in _class_folders(folder)]
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        self.labels = np.array([numbers[name.partition("/")[0]] for name in self.files])
+        self.folder = str(folder)
+        self.pixels = pixels
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[NDArray[Any], Any]:
+        return decode_image(f"{self.folder}/{self.files[index]}", self.pixels), self.labels[index]
+
+
+def decode_image(path: str, pixels: int) -> NDArray[Any]:
+    """An image file's bytes at some size: [3, pixels, pixels]."""
+    Image = import_module("PIL.Image")  # noqa: N806
+    try:
+        with Image.open(path) as image:
+            scaled = image.convert("RGB").resize((pixels, pixels), Image.Resampling.BILINEAR)
+            return np.array(scaled).transpose(2, 0, 1).copy()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as problem:
+        raise UsageError(f"{path} cannot be read as an image: {problem}") from None
+
+
+def _divided(folder: Path) -> tuple[list[str], list[str]]:
+    """Names below the folder for the training and the test, classes mixed."""
+    train: list[str] = []
+    test: list[str] = []
+    for place in _class_folders(folder):
+        files = [f"{place.name}/{path.name}" for path in place.iterdir() if _is_image(path)]
+        if not files:
+            kinds = " ".join(sorted(_ENDINGS))
+            raise UsageError(f"--data images: no images ({kinds}) in class folder {place}")
+        for_train, for_test = _split_names(files)
+        train += for_train
+        test += for_test
+    return sorted(train, key=_shuffle_key), sorted(test, key=_shuffle_key)
+
+
+def _class_folders(folder: Path) -> list[Path]:
+    try:
+        found = [path for path in folder.iterdir() if path.is_dir() and path.name[0] != "."]
+    except OSError as problem:
+        raise UsageError(f"--data images: {folder}: {problem.strerror}") from None
+    if not found:
+        raise UsageError(f"--data images: {folder} holds no folders, one for each class")
+    return sorted(found)
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in _ENDINGS and path.is_file()
+
+
+def _need_pillow(folder: Path) -> None:
+    try:
+        import_module("PIL.Image")
+    except ImportError:
+        raise UsageError(f"--data images:{folder} needs Pillow: pip install pillow") from None
+
+
+class CharacterFile:
+    """Codes [length] and a class; labels are numbered in their sorted order."""
+
+    def __init__(
+        self, split: str, samples: int | None, path: Path, length: int, vocabulary: int
+    ) -> None:
+        texts = read_labelled_texts(path)
+        self.classes = sorted(texts)
+        lines = []
+        for number, label in enumerate(self.classes):
+            chosen = _split_names(texts[label])[0 if split == "train" else 1]
+            lines += [(_shuffle_key(text), number, text) for text in chosen]
+        lines.sort()
+        option = "samples" if split == "train" else "test-samples"
+        count = sample_count(samples, len(lines), f"{path}, without the other split,", option)
+        self.labels = np.array([number for _, number, _ in lines[:count]], dtype=np.int64)
+        self._codes = np.stack(
+            [encode_characters(text, length, vocabulary) for *_, text in lines[:count]]
+        )
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[NDArray[Any], Any]:
+        return self._codes[index], self.labels[index]
+
+
+def read_labelled_texts(path: Path) -> dict[str, list[str]]:
+    """The different texts of every label."""
+    texts: dict[str, dict[str, None]] = {}
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                label, tab, text = line.rstrip("\r\n").partition("\t")
+                if not tab or not label.strip() or not text:
+                    raise UsageError(f"{path}, line {number}: write label<TAB>text")
+                texts.setdefault(label.strip(), {})[text] = None
+    except OSError as problem:
+        raise UsageError(f"--data characters: {path}: {problem.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"--data characters: {path} is not UTF-8 text") from None
+    if len(texts) < 2:
+        raise UsageError(f"--data characters: {path} has {len(texts)} labels; 2 or more are needed")
+    return {label: list(found) for label, found in texts.items()}

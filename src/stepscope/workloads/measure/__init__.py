@@ -1,0 +1,1 @@
+"""How the workload programs time and describe themselves."""

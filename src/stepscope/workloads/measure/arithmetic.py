@@ -1,0 +1,225 @@
+"""The arithmetic of a model: its floating-point operations, counted on a copy without values, and
+the fastest precision its matrix products may use.
+"""
+
+import copy
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from math import prod
+from typing import Any
+
+_SAMPLES = 2  # batch normalisation wants more than one
+
+
+def flops_per_sample(
+    model: Any, inputs: Callable[[int], Any], train: bool
+) -> tuple[float | None, str | None]:
+    """Operations of a forward, and of a backward if `train`, per sample; or why not known.
+
+    A product and its sum are two operations; only products, convolutions and attention count.
+    `inputs(n)` makes n samples on the CPU, in the form the model takes. Neither the model nor the
+    state of random numbers is touched.
+    """
+    return _safely(
+        model, lambda place: _forward_and_back(_copied(model, place), inputs, place, train)
+    )
+
+
+def flops_per_generation(
+    model: Any, prompt: int, new_tokens: int
+) -> tuple[float | None, str | None]:
+    """Operations of one sequence: its prompt, then one call for every further token."""
+
+    def count(place: str) -> float:
+        import torch
+
+        tokens = torch.zeros((1, prompt), dtype=torch.int64, device=place)
+        decoder = _copied(model, place).eval()
+        with torch.no_grad(), _counting() as first:
+            _, cache = decoder.prefill(tokens, length=prompt + new_tokens)
+        with torch.no_grad(), _counting() as further:
+            decoder.decode(tokens[:, :1], cache)
+        return float(first.get_total_flops() + (new_tokens - 1) * further.get_total_flops())
+
+    return _safely(model, count)
+
+
+def _safely(model: Any, count: Callable[[str], float]) -> tuple[float | None, str | None]:
+    """Without values if the model can do without, else with a few: never an error."""
+    import torch
+
+    reason = "its operations are none that are counted"
+    places = ["meta", "cpu"]
+    if any(isinstance(module, torch.nn.RNNBase) for module in model.modules()):
+        places.reverse()  # thousands of small operations, which are slower without values
+    for place in places:
+        try:
+            with torch.random.fork_rng(devices=[]), unobserved_calls(), _plain_layers():
+                found = count(place)
+        except Exception as error:
+            first = next(filter(None, map(str.strip, str(error).splitlines())), "")
+            reason = f"{type(error).__name__}: {first[:160]}"
+            continue
+        if found > 0:
+            return found, None
+    return None, reason
+
+
+def _forward_and_back(model: Any, inputs: Callable[[int], Any], place: str, train: bool) -> float:
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map_only
+
+    given = tree_map_only(torch.Tensor, lambda tensor: tensor.to(place), inputs(_SAMPLES))
+    model.train(train)
+    with torch.set_grad_enabled(train), _counting() as counter:
+        outputs = model(given)
+        if train:
+            loss = sum(
+                leaf.float().sum()
+                for leaf in tree_leaves(outputs)
+                if isinstance(leaf, torch.Tensor) and leaf.requires_grad
+            )
+            # An observer of the program takes torch.autograd.backward for the end of a step.
+            inspect.unwrap(torch.autograd.backward)(loss)
+    return float(counter.get_total_flops()) / _SAMPLES
+
+
+def _copied(model: Any, place: str) -> Any:
+    import torch
+
+    if place == "meta":  # parameters are replaced as they are met, so that none is copied in full
+        known = {
+            id(tensor): torch.nn.Parameter(tensor.to("meta"), tensor.requires_grad)
+            if isinstance(tensor, torch.nn.Parameter)
+            else tensor.to("meta")
+            for tensor in (*model.parameters(), *model.buffers())
+        }
+        return copy.deepcopy(model, known).to("meta")
+    return copy.deepcopy(model)
+
+
+def _counting() -> Any:
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    # torch's own count of a convolution's backward takes groups for one.
+    own = {torch.ops.aten.convolution_backward: _convolution_backward}
+    return FlopCounterMode(display=False, custom_mapping=own)
+
+
+def _convolution_backward(grads: Any, inputs: Any, weights: Any, *rest: Any, **_: Any) -> int:
+    """From the shapes: each gradient that is wanted takes as many products as the forward."""
+    transposed, mask = rest[4], rest[7]
+    places = inputs[2:] if transposed else grads[2:]
+    return int(2 * inputs[0] * prod(places) * prod(weights) * (mask[0] + mask[1]))
+
+
+@contextmanager
+def unobserved_calls() -> Iterator[None]:
+    """Modules are called as torch has it: an observer that looks for models must not find these."""
+    import torch
+
+    before = torch.nn.Module.__call__
+    torch.nn.Module.__call__ = torch.nn.Module._wrapped_call_impl
+    try:
+        yield
+    finally:
+        torch.nn.Module.__call__ = before
+
+
+@contextmanager
+def _plain_layers() -> Iterator[None]:
+    """Recurrent layers as the products they are made of, not as one operation of a library."""
+    import torch
+
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        torch._C._set_mkldnn_enabled(before)
+
+
+_SHORT = {"torch.bfloat16": "bf16", "torch.float16": "fp16"}
+
+
+class _Seen(Exception):  # noqa: N818
+    """Ends a call of the model as soon as it was seen under what it runs."""
+
+
+def fastest_arithmetic(model: Any, device: Any, *inputs: Any) -> str:
+    """ "fp32", "tf32", "bf16" or "fp16", for a model that has been called with such inputs.
+
+    Half precision by the dtype of its parameters or of autocast at its call; TF32 where it is
+    allowed for convolutions and recurrent layers, or for products, and the model has such layers.
+    """
+    halves = {_SHORT.get(str(parameter.dtype)) for parameter in model.parameters()} - {None}
+    half = _autocast(model, device, inputs) or next(iter(sorted(map(str, halves))), None)
+    if half is not None:
+        return half
+    return "tf32" if device.type == "cuda" and _tf32(model) else "fp32"
+
+
+@contextmanager
+def without_compile() -> Iterator[None]:
+    """Models that are compiled run as they are written inside, so that nothing is compiled anew."""
+    import torch
+
+    used = "torch._dynamo" in sys.modules
+    with torch.compiler.set_stance("force_eager") if used else nullcontext():
+        yield
+
+
+def _autocast(model: Any, device: Any, inputs: Any) -> str | None:
+    """Half precision of autocast around the model's forward; None without.
+
+    A fix may put it around the call, so the call is begun once more, and ended by a hook before
+    it computes anything. The hook must not be there while the model is captured or compiled.
+    """
+    import torch
+
+    found: list[str | None] = []
+
+    def look(*_: Any) -> None:
+        on = torch.is_autocast_enabled(device.type)
+        found.append(_SHORT.get(str(torch.get_autocast_dtype(device.type))) if on else None)
+        raise _Seen
+
+    handle = model.register_forward_pre_hook(look)
+    try:
+        with torch.no_grad(), without_compile():
+            model(*inputs)
+    except Exception:
+        pass
+    finally:
+        handle.remove()
+    return found[0] if found else None
+
+
+def _tf32(model: Any) -> bool:
+    import torch
+
+    cudnn = (torch.nn.modules.conv._ConvNd, torch.nn.RNNBase)
+    layers = [m for m in model.modules() if next(m.parameters(recurse=False), None) is not None]
+    by_cudnn = any(isinstance(layer, cudnn) for layer in layers)
+    others = any(not isinstance(layer, cudnn) for layer in layers)
+    return (by_cudnn and _allowed("cudnn")) or (others and _allowed("matmul"))
+
+
+def _allowed(what: str) -> bool:
+    """Whether TF32 is, by the older switch or, where torch refuses to mix them, by the newer."""
+    import torch
+
+    backends = torch.backends
+    try:
+        return bool(
+            backends.cudnn.allow_tf32 if what == "cudnn" else backends.cuda.matmul.allow_tf32
+        )
+    except RuntimeError:
+        newer = backends.cudnn.conv if what == "cudnn" else backends.cuda.matmul
+        return bool(newer.fp32_precision == "tf32")

@@ -1,0 +1,146 @@
+"""Clocks for the calls of a loop: of the host, or of the CUDA device that does the work."""
+
+from itertools import pairwise
+from time import perf_counter
+from typing import Any, Protocol
+
+
+class Clock(Protocol):
+    """Marks the ends of calls. A stretch is a row of calls with nothing in between."""
+
+    name: str
+
+    def begin(self) -> None:
+        """Wait until the device is idle; a stretch begins here."""
+
+    def mark(self) -> None:
+        """A call ends here, as the device sees it."""
+
+    def lately(self) -> float | None:
+        """Seconds of the newest call whose end is known; at most one call's end is waited for."""
+
+    def wait(self) -> None:
+        """Wait until the device is done with all that was marked."""
+
+    def reserve(self, marks: int) -> None:
+        """Get ready for so many marks, so that they cost little."""
+
+    def take(self) -> list[float]:
+        """Seconds of each call since this was last asked. Waits."""
+
+
+def clock_for(device: Any) -> Clock:
+    """CUDA events on CUDA; elsewhere calls return when they are done."""
+    return CudaClock() if device.type == "cuda" else HostClock()
+
+
+class HostClock:
+    """`time.perf_counter` at the end of every call."""
+
+    name = "perf_counter"
+
+    def __init__(self) -> None:
+        self._stretches: list[list[float]] = []
+
+    def begin(self) -> None:
+        self._stretches.append([perf_counter()])
+
+    def mark(self) -> None:
+        self._stretches[-1].append(perf_counter())
+
+    def lately(self) -> float | None:
+        stretch = self._stretches[-1]
+        return stretch[-1] - stretch[-2] if len(stretch) > 1 else None
+
+    def wait(self) -> None:
+        """Nothing: the call has returned."""
+
+    def reserve(self, marks: int) -> None:
+        """Nothing: reading the time costs the same every time."""
+
+    def take(self) -> list[float]:
+        stretches, self._stretches = self._stretches, []
+        return [after - before for s in stretches for before, after in pairwise(s)]
+
+
+class UntimedClock(HostClock):
+    """For a loop that is not measured: single calls are left alone."""
+
+    def __init__(self, device: Any) -> None:
+        super().__init__()
+        self._device = device
+
+    def begin(self) -> None:
+        """Nothing: what goes before has been waited for."""
+
+    def mark(self) -> None:
+        """Nothing."""
+
+    def wait(self) -> None:
+        if self._device.type == "cuda":
+            import torch
+
+            event = torch.cuda.Event()
+            event.record()
+            event.synchronize()
+
+
+class CudaClock:
+    """An event on the current stream at the end of every call; the host is never held up by it.
+
+    Waits are made by events: `torch.cuda.synchronize` is what the `nosync` fix takes away.
+    """
+
+    name = "cuda events"
+
+    def __init__(self) -> None:
+        self._free: list[Any] = []
+        self._stretches: list[list[Any]] = []
+
+    def begin(self) -> None:
+        start = self._record()
+        start.synchronize()
+        start.record()
+        self._stretches.append([start])
+
+    def mark(self) -> None:
+        self._stretches[-1].append(self._record())
+
+    def lately(self) -> float | None:
+        stretch = self._stretches[-1]
+        if len(stretch) < 3:
+            return None
+        stretch[-2].synchronize()
+        return float(stretch[-3].elapsed_time(stretch[-2])) / 1e3
+
+    def wait(self) -> None:
+        if self._stretches:
+            self._stretches[-1][-1].synchronize()
+
+    def reserve(self, marks: int) -> None:
+        while len(self._free) < marks:
+            self._free.append(self._new())
+
+    def take(self) -> list[float]:
+        self.wait()
+        stretches, self._stretches = self._stretches, []
+        times = [
+            float(before.elapsed_time(after)) / 1e3
+            for s in stretches
+            for before, after in pairwise(s)
+        ]
+        self._free.extend(event for s in stretches for event in s)
+        return times
+
+    def _record(self) -> Any:
+        event = self._free.pop() if self._free else self._new()
+        event.record()
+        return event
+
+    def _new(self) -> Any:
+        """An event; recorded once, because only then does CUDA make it."""
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

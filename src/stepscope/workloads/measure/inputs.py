@@ -1,0 +1,196 @@
+"""What a program works on: its model, its samples and batches, and what is known of them."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from stepscope.hardware.processor import cpu_model
+from stepscope.record.errors import UsageError
+from stepscope.workloads.arguments import ProgramArguments
+from stepscope.workloads.catalogue import WORKLOADS, Workload, find_workload
+from stepscope.workloads.data.options import TEST_SAMPLES, TRAIN_SAMPLES, DataOptions
+from stepscope.workloads.data.samples import copy_to_device
+from stepscope.workloads.data.tasks import SampleShape, Task, make_task
+from stepscope.workloads.measure.arithmetic import (
+    flops_per_generation,
+    flops_per_sample,
+    unobserved_calls,
+)
+from stepscope.workloads.measure.program import MeasuredRecord, reset_peak_memory
+from stepscope.workloads.models.build import BuiltModel, build_model
+
+
+class _UnpackInputs(nn.Module):
+    """A user's model that is called with several tensors, as a model that takes them as one."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, inputs: Any) -> Any:
+        return self.model(**inputs) if isinstance(inputs, dict) else self.model(*inputs)
+
+
+class ResidentBatches:
+    """Batches of samples that stay on the device: slices of them, always in the same order."""
+
+    def __init__(self, samples: Any, batch: int, device: Any) -> None:
+        whole = copy_to_device(samples, device)
+        starts = range(0, len(samples) - batch + 1, batch)
+        self._batches = [_rows(whole, slice(start, start + batch)) for start in starts]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return iter(self._batches)
+
+
+class MovedBatches:
+    """Batches of several tensors each, brought to the device as they come."""
+
+    def __init__(self, batches: Any, device: Any) -> None:
+        self._batches = batches
+        self._device = device
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        for batch in self._batches:
+            yield tree_map_only(Tensor, lambda tensor: tensor.to(self._device), batch)
+
+
+def repeat_forever(batches: Iterable[Any]) -> Iterator[Any]:
+    """One epoch after the other."""
+    while True:
+        yield from batches
+
+
+def _rows(whole: Any, rows: slice) -> Any:
+    return tree_map_only(Tensor, lambda tensor: tensor[rows], whole)
+
+
+_RESIDENT_BYTES = 64 << 20
+
+
+def build_for_mode(mode: str, asked: ProgramArguments, length: int | None = None) -> BuiltModel:
+    """The model as asked for, on the CPU. Raises UsageError where it has no such mode."""
+    workload = find_workload(asked.model)
+    _check(mode, workload)
+    wanted = asked.length if length is None else length
+    with unobserved_calls():  # a look at what a user's model returns is no call of the program
+        built = build_model(workload, size=asked.size, classes=asked.classes, length=wanted)
+    _check(mode, built.workload)
+    if built.given is not None and not isinstance(built.given.inputs(1), Tensor):
+        return replace(built, model=_UnpackInputs(built.model))
+    return built
+
+
+def _check(mode: str, workload: Workload) -> None:
+    if mode in workload.modes:
+        return
+    able = ", ".join(name for name, other in WORKLOADS.items() if mode in other.modes)
+    own = ", ".join(workload.modes)
+    if workload.task == "given":
+        able = "a factory that returns (module, inputs, loss)"
+    raise UsageError(f"{workload.name} has no mode {mode}, only {own}; {mode} works with {able}")
+
+
+def make_program_task(built: BuiltModel, asked: ProgramArguments, batch: int) -> Task:
+    """The samples, at least a batch of them. Raises UsageError."""
+    workload = built.workload
+    shape = SampleShape(workload.size, workload.classes, workload.length, workload.vocabulary)
+    options = DataOptions(
+        data=asked.data,
+        folder=asked.folder,
+        samples=asked.samples or _usual_samples(asked.data, workload, batch),
+        test_samples=asked.test_samples or _usual_test_samples(asked.data, workload),
+        seed=asked.seed,
+        decode_ms=asked.decode_ms,
+        resize=asked.resize,
+        latency_ms=asked.latency_ms,
+        disk_mb_per_s=asked.disk_mb_s,
+    )
+    task = make_task(workload, shape, options, built.given)
+    there = len(task.train)
+    if there < batch:
+        raise UsageError(f"--batch {batch} is more than the {there} samples to train with")
+    return task
+
+
+def _usual_samples(data: str, workload: Workload, batch: int) -> int | None:
+    """How many are made where none are asked for; None: all there are."""
+    if data == "synthetic":
+        return max(TRAIN_SAMPLES, 4 * batch)
+    return max(batch, _few(workload, TRAIN_SAMPLES)) if data == "resident" else None
+
+
+def _usual_test_samples(data: str, workload: Workload) -> int | None:
+    return max(1, _few(workload, TEST_SAMPLES)) if data == "resident" else None
+
+
+def _few(workload: Workload, most: int) -> int:
+    """How many samples take little room on the device, and little time to make."""
+    each = 20 * (workload.size or 0) ** 2 + 16 * (workload.length or 0)
+    return min(most, _RESIDENT_BYTES // each) if each else 0
+
+
+def takes_several_tensors(built: BuiltModel) -> bool:
+    """Whether the model takes several tensors."""
+    return isinstance(built.model, _UnpackInputs)
+
+
+def describe_workload(
+    built: BuiltModel, asked: ProgramArguments, batch: int, measured: MeasuredRecord
+) -> None:
+    """Say what is measured, with its operations counted before anybody else sees the model."""
+    workload, model, device = built.workload, built.model, measured.device
+    measured.say(
+        model=asked.model,
+        batch=batch,
+        device=device.type,
+        device_name=_device_name(device),
+        torch=torch.__version__,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        tokens_per_sample=asked.new_tokens or workload.length,
+    )
+    if asked.measure is None:
+        return
+    flops, why = (asked.flops, None) if asked.flops else _counted(built, asked, measured)
+    measured.say(flops_per_sample=flops, flops_why_not=why)
+    reset_peak_memory()
+
+
+def _counted(
+    built: BuiltModel, asked: ProgramArguments, measured: MeasuredRecord
+) -> tuple[float | None, str | None]:
+    """Operations of a sample, or why they are not known."""
+    mode = measured.facts["mode"]
+    if mode == "generate":
+        return flops_per_generation(built.model, asked.prompt, asked.new_tokens)
+    return flops_per_sample(built.model, lambda n: _example(built, n), mode == "train")
+
+
+def _example(built: BuiltModel, samples: int) -> Any:
+    """Inputs of the right form."""
+    workload = built.workload
+    if built.given is not None:
+        return built.given.inputs(samples)
+    if workload.task in ("images", "segmentation"):
+        return torch.zeros(samples, 3, workload.size, workload.size)
+    return torch.zeros(samples, workload.length, dtype=torch.int64)
+
+
+def _device_name(device: Any) -> str | None:
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    try:
+        return cpu_model(Path("/proc/cpuinfo").read_text())
+    except OSError:
+        return None

@@ -1,0 +1,266 @@
+"""What a DataLoader is measured on (a workload's data set or the user's), where its batches go, and
+the clock: how many samples it delivers once its workers are under way.
+"""
+
+import inspect
+import re
+import time
+import traceback
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from stepscope.record.errors import UsageError
+from stepscope.workloads.catalogue import Workload, find_workload
+from stepscope.workloads.models.from_user import import_user_module
+
+_CYCLES: Final = 3  # of all that is prefetched, at least, in a section
+_PATIENCE: Final = 5  # times the seconds asked for, after which fewer cycles must do
+
+
+@dataclass(slots=True)
+class Delivered:
+    """Batches at the place where they are used, steady part; seconds."""
+
+    first_s: float  # from the beginning of the iteration to the first batch
+    warmup: int  # batches left out before the section
+    started_ns: int = 0  # ends of the section, CLOCK_MONOTONIC
+    ended_ns: int = 0
+    elapsed_s: float = 0.0
+    calls: int = 0  # batches
+    samples: int = 0
+    gaps_s: list[float] = field(default_factory=list)  # between batches
+
+
+def deliver(
+    batches: Iterator[Any],
+    take: Callable[[Any], int],
+    wait: Callable[[], None],
+    *,
+    workers: int,
+    prefetch: int,
+    seconds: float,
+    on_first: Callable[[], None] = lambda: None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Delivered:
+    """Take batches until a section of `seconds` is over; `take` gives the samples in one.
+
+    Workers deliver in bursts of one batch each: a section begins and ends with such a round, and
+    holds several fillings of the queue. What gathers in the queue while `on_first` is called (when
+    the first batch is there) is taken before the section.
+    """
+    turn = max(1, workers)
+    queue = max(1, workers * prefetch)
+    began = clock()
+    take(next(batches))
+    wait()
+    found = Delivered(first_s=clock() - began, warmup=1)
+    on_first()
+    while found.warmup < queue + 2 * turn or found.warmup % turn:
+        take(next(batches))
+        found.warmup += 1
+    wait()
+    found.started_ns = time.monotonic_ns()
+    start = last = clock()
+    while True:
+        found.samples += take(next(batches))
+        found.calls += 1
+        now = clock()
+        found.gaps_s.append(now - last)
+        last = now
+        if found.calls % turn == 0 and _is_enough(now - start, found.calls, queue, seconds):
+            break
+    wait()
+    found.elapsed_s = clock() - start
+    found.ended_ns = time.monotonic_ns()
+    return found
+
+
+def _is_enough(elapsed_s: float, batches: int, queue: int, seconds: float) -> bool:
+    if elapsed_s < seconds:
+        return False
+    return batches >= max(5, _CYCLES * queue) or elapsed_s >= _PATIENCE * seconds
+
+
+def ms_per_round(gaps_s: list[float], workers: int, most: int = 500) -> list[float]:
+    """Mean milliseconds of a batch in each round of all workers; rounds together if too many."""
+    turn = max(1, workers)
+    turn *= -(-len(gaps_s) // (turn * most))
+    whole = len(gaps_s) // turn * turn
+    return [sum(gaps_s[at : at + turn]) / turn * 1e3 for at in range(0, whole, turn)]
+
+
+class BatchTarget:
+    """Where batches go. Copies from pinned memory run beside the loader, one at a time."""
+
+    def __init__(self, device: str, pinned: bool, batch: int) -> None:
+        self._device = torch.device(device)
+        self._pinned = pinned
+        self._batch = batch
+        self._copies: list[Any] = []  # events that end the copies under way
+        if self._device.type == "cuda":
+            torch.zeros(1, device=self._device)
+            self._mark()
+            self.wait()
+
+    def take(self, batch: Any) -> int:
+        """Move a batch, waiting for the one before it. Gives the samples in it."""
+        moved = self._moved(batch)
+        if self._device.type == "cuda":
+            self._mark()
+            if len(self._copies) > 1:
+                self._copies.pop(0).synchronize()
+        first = next(tensors(moved), None)
+        return int(first.shape[0]) if first is not None and first.dim() else self._batch
+
+    def wait(self) -> None:
+        """Until everything has arrived."""
+        while self._copies:
+            self._copies.pop(0).synchronize()
+
+    def _mark(self) -> None:
+        event = torch.cuda.Event()
+        event.record()
+        self._copies.append(event)
+
+    def _moved(self, batch: Any) -> Any:
+        if isinstance(batch, torch.Tensor):
+            return batch.to(self._device, non_blocking=self._pinned)
+        if isinstance(batch, dict):
+            return {key: self._moved(value) for key, value in batch.items()}
+        if isinstance(batch, list | tuple):
+            return [self._moved(value) for value in batch]
+        return batch
+
+
+def tensors(batch: Any) -> Iterator[Any]:
+    """All tensors in a batch, however nested."""
+    if isinstance(batch, torch.Tensor):
+        yield batch
+    elif isinstance(batch, dict | list | tuple):
+        for value in batch.values() if isinstance(batch, dict) else batch:
+            yield from tensors(value)
+
+
+def _tensor_bytes(batch: Any) -> int:
+    """Bytes in all its tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors(batch))
+
+
+_PLACE: Final = re.compile(r'File "(.+)", line (\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderSource:
+    """What to load. `samples` is None for a stream, `collate` None for the loader's own way."""
+
+    dataset: Any
+    samples: int | None
+    collate: Callable[[list[Any]], Any] | None
+
+
+def loader_source(options: Namespace) -> LoaderSource:
+    """The workload's data, or the user's. Raises UsageError where there is none to be had."""
+    workload = find_workload(options.model)
+    if workload.task == "given":
+        return _users(workload)
+    from stepscope.workloads.data.options import DataOptions
+    from stepscope.workloads.data.tasks import make_task
+
+    data = DataOptions(
+        samples=options.samples,
+        test_samples=1,
+        seed=options.seed,
+        decode_ms=options.decode_ms,
+        resize=options.resize,
+        latency_ms=options.latency_ms,
+        disk_mb_per_s=options.disk_mb_s,
+    )
+    task = make_task(workload, _shape(workload, options.size), data)
+    return check_dataset(options.model, task.train)
+
+
+def _shape(workload: Workload, size: int | None) -> Any:
+    """What the workload's samples look like; where only its model can tell, that is built."""
+    from stepscope.workloads.data.tasks import SampleShape
+
+    def known(one: Workload) -> Any:
+        return SampleShape(size or one.size, one.classes, one.length, one.vocabulary)
+
+    shape = known(workload)
+    pictures = workload.task in ("images", "segmentation")
+    if shape.size if pictures else shape.length and shape.vocabulary:
+        return shape
+    from stepscope.workloads.models.build import build_model
+
+    return known(build_model(workload, size=size).workload)
+
+
+def _users(workload: Workload) -> LoaderSource:
+    """The data set, or DataLoader, that the user's name stands for. Raises UsageError."""
+    name = workload.options["factory"]
+    try:
+        found = getattr(import_user_module(workload), name)
+        if inspect.isclass(found) or inspect.isroutine(found):
+            found = found()
+    except Exception as problem:
+        raise UsageError(f"{workload.name}: {one_line_error(problem)}") from None
+    return check_dataset(workload.name, found)
+
+
+def check_dataset(name: str, found: Any) -> LoaderSource:
+    """The parts of something that should be a data set. Raises UsageError where it is none."""
+    from torch.utils.data import DataLoader, IterableDataset
+
+    collate = None
+    if isinstance(found, DataLoader):
+        found, collate = found.dataset, found.collate_fn
+    if isinstance(found, IterableDataset):
+        return LoaderSource(found, None, collate)
+    for method in ("__getitem__", "__len__"):
+        if not hasattr(found, method):
+            kind = type(found).__name__
+            raise UsageError(f"{name}: a {kind} has no {method}: name a Dataset, or what makes one")
+    if not len(found):
+        raise UsageError(f"{name}: the data set is empty")
+    return LoaderSource(found, len(found), collate)
+
+
+def sample_bytes(name: str, source: LoaderSource) -> int:
+    """Bytes of one sample; raises UsageError where samples cannot be had or put together."""
+    try:
+        samples = source.dataset if source.samples is None else (source.dataset[0],)
+        item = next(iter(samples))
+    except Exception as problem:
+        raise UsageError(f"{name}: the first sample fails: {one_line_error(problem)}") from None
+    from torch.utils.data import default_collate
+
+    try:
+        batch = (source.collate or default_collate)([item, item])
+    except Exception as problem:
+        raise UsageError(f"{name}: samples make no batch: {one_line_error(problem)}") from None
+
+    return _tensor_bytes(batch) // 2
+
+
+def one_line_error(problem: BaseException) -> str:
+    """An exception in one line, with the last place in it that is not the library's or ours."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    if lines and lines[0].startswith("Caught ") and len(lines) > 1:  # in a worker, with its trace
+        text, places = lines[-1], [(m[1], m[2]) for line in lines if (m := _PLACE.match(line))]
+    else:
+        text = f"{type(problem).__name__}: {lines[0]}" if lines else type(problem).__name__
+        frames = traceback.extract_tb(problem.__traceback__)
+        places = [(frame.filename, str(frame.lineno)) for frame in frames]
+    users_own = [f"{Path(file).name}:{line}" for file, line in places if not _is_library(file)]
+    return f"{text} ({users_own[-1]})" if users_own else text
+
+
+def _is_library(file: str) -> bool:
+    ours = str(Path(__file__).parents[1])
+    libraries = ("site-packages", "dist-packages", "<frozen", f"{Path(inspect.__file__).parent}/")
+    return file.startswith(ours) or any(part in file for part in libraries)

@@ -1,0 +1,130 @@
+"""Losses of a training loop, kept on the device until it is over, and scores on samples the model
+is not trained with.
+"""
+
+from collections import deque
+from math import isfinite
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+from torch.utils.data import DataLoader
+
+from stepscope.workloads.data.tasks import Task
+from stepscope.workloads.measure.arithmetic import without_compile
+from stepscope.workloads.measure.meter import Meter
+
+_MOST = 200
+_LAST = 20
+
+
+class Losses:
+    """At most 200 points of the curve, evenly apart, and the last twenty losses."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, Any]] = []
+        self._apart = 1
+        self._last: deque[Any] = deque(maxlen=_LAST)
+        self._steps = 0
+
+    def add(self, loss: Any) -> None:
+        """The loss of the next step: a detached scalar, which is not read now."""
+        self._steps += 1
+        self._last.append(loss)
+        if (self._steps - 1) % self._apart:
+            return
+        if len(self._points) == _MOST:
+            self._points = self._points[::2]
+            self._apart *= 2
+            if (self._steps - 1) % self._apart:
+                return
+        self._points.append((self._steps, loss))
+
+    def lately(self) -> float | None:
+        """The mean of the last losses; None before the first. Waits for the device."""
+
+        return float(torch.stack(list(self._last)).float().mean()) if self._last else None
+
+    def curve(self) -> list[list[Any]]:
+        """[step, loss] from step 1 on; None for a loss that is no number. Waits for the device."""
+
+        if not self._points:
+            return []
+        values = torch.stack([loss for _, loss in self._points]).float().tolist()
+        return [
+            [step, value if isfinite(value) else None]
+            for (step, _), value in zip(self._points, values, strict=True)
+        ]
+
+
+class Scores:
+    """The test split scored now and then, each time told in a line."""
+
+    def __init__(self, task: Task, model: torch.nn.Module, batch: int, device: Any) -> None:
+        self._task = task
+        self._model = model
+        self._batch = batch
+        self._device = device
+        self._taken: list[dict[str, Any]] = []
+        self._rate_from = (0, 0.0)
+
+    @property
+    def steps(self) -> int:
+        """Steps made when it was last scored; 0: never."""
+        return int(self._taken[-1]["step"]) if self._taken else 0
+
+    def take(self, meter: Meter, losses: Losses) -> None:
+        """Score the model as it is, while the loop pauses or is over."""
+        score, loss = self._score(), losses.lately()
+        taken = {"step": meter.all_calls, "train_s": meter.all_s, "loss": loss, "score": score}
+        self._taken.append(taken)
+        self._tell(taken, meter)
+
+    def reached(self, target: float | None) -> bool:
+        """Whether the last score is as good as wanted."""
+        last = self._taken[-1]["score"] if self._taken else None
+        return target is not None and last is not None and last >= target
+
+    def to_json(self, target: float | None) -> dict[str, Any]:
+        """What a measured record says of them; the time to a score has no scoring in it."""
+        found = (t["train_s"] for t in self._taken if t["score"] is not None)
+        return {
+            "scores": self._taken,
+            "score_name": self._task.score_name,
+            "final_score": self._taken[-1]["score"] if self._taken else None,
+            "time_to_score_s": list(found)[-1] if self.reached(target) else None,
+        }
+
+    def _score(self) -> float | None:
+        """The mean over the test split; None where nothing can be scored."""
+        if self._task.score_name is None:
+            return None
+        own = torch.Generator().manual_seed(0)  # the program's random numbers stay untouched
+        loader = DataLoader(self._task.test, batch_size=self._batch, generator=own)
+        sums: list[Tensor] = []
+        count = 0
+        self._model.eval()
+        with torch.no_grad(), without_compile():
+            for batch in loader:
+                inputs, targets = tree_map_only(Tensor, lambda t: t.to(self._device), batch)
+                total, of = self._task.score(self._model(inputs), targets)
+                sums.append(total)
+                count += of
+        self._model.train()
+        return float(torch.stack(sums).double().sum()) / count if count else None
+
+    def _tell(self, taken: dict[str, Any], meter: Meter) -> None:
+        parts = [f"step {taken['step']}"]
+        if taken["loss"] is not None:
+            parts.append(f"loss {taken['loss']:.4f}")
+        if taken["score"] is not None:
+            parts.append(f"{self._task.score_name} {taken['score']:.4f}")
+        samples, seconds = (
+            now - then
+            for now, then in zip((meter.samples, meter.section_s), self._rate_from, strict=True)
+        )
+        if samples and seconds:
+            parts.append(f"{samples / seconds:,.1f} samples/s")
+        self._rate_from = (meter.samples, meter.section_s)
+        print("  ".join(parts), flush=True)

@@ -1,0 +1,175 @@
+"""The user's own models: what a factory in a file or module returns, made into a model with inputs
+and a loss. A module that comes without inputs is taken as an image classifier, after a check.
+"""
+
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from sysconfig import get_path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from stepscope.record.errors import UsageError
+from stepscope.workloads.catalogue import Workload
+from stepscope.workloads.models.build import BuiltModel, UserInputs
+
+
+def import_user_module(workload: Workload) -> ModuleType:
+    """Where the workload's factory is defined. Raises what the user's code raises."""
+    if "module" in workload.options:
+        sys.path.insert(0, "")
+        return import_module(workload.options["module"])
+    path = Path(workload.options["file"]).resolve()
+    sys.path.insert(0, str(path.parent))
+    name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_the_user"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path.name} cannot be imported")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # where workers and pickles look classes up
+    spec.loader.exec_module(module)
+    return module
+
+
+def _has_tensor(nest: Any) -> bool:
+    """Whether a tensor is somewhere in tuples, lists and mappings."""
+    return _first(nest) is not None
+
+
+def repeat_to_batch(nest: Any, batch: int) -> Any:
+    """The same nest with `batch` samples: those of the example, over and over.
+
+    A tensor is a batch if its first dimension is as long as that of the first one.
+    """
+    first = _first(nest)
+    if first is None or first.dim() == 0:
+        return nest
+    samples = first.shape[0]
+    return _map(nest, samples, torch.arange(batch) % samples)
+
+
+def _first(nest: Any) -> Tensor | None:
+    if isinstance(nest, Tensor):
+        return nest
+    items = nest.values() if isinstance(nest, Mapping) else nest
+    if isinstance(nest, Mapping | tuple | list):
+        return next((found for item in items if (found := _first(item)) is not None), None)
+    return None
+
+
+def _map(nest: Any, samples: int, rows: Tensor) -> Any:
+    if isinstance(nest, Tensor):
+        batched = nest.dim() > 0 and nest.shape[0] == samples
+        return nest.index_select(0, rows.to(nest.device)) if batched else nest
+    if isinstance(nest, Mapping):
+        return {key: _map(item, samples, rows) for key, item in nest.items()}
+    if isinstance(nest, tuple | list):
+        items = [_map(item, samples, rows) for item in nest]
+        named = isinstance(nest, tuple) and hasattr(nest, "_fields")
+        return type(nest)(*items) if named else type(nest)(items)
+    return nest
+
+
+CLASSIFIER_PIXELS = 224
+_OTHER_KINDS = "return (module, inputs, loss) for a model of another kind"
+
+
+def _as_classifier(workload: Workload, model: nn.Module) -> BuiltModel:
+    """The module at the asked size or 224 pixels, with as many classes as it has outputs."""
+    size = workload.size or CLASSIFIER_PIXELS
+    try:
+        outputs = _outputs(model, size)
+    except Exception as problem:
+        text = " ".join(str(problem).split())
+        raise UsageError(
+            f"{workload.name}: it does not take images [N, 3, {size}, {size}] ({text}): "
+            f"use --size, or {_OTHER_KINDS}"
+        ) from problem
+    if not isinstance(outputs, Tensor) or outputs.dim() != 2:
+        form = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
+        raise UsageError(f"{workload.name}: gives {form}, not logits [N, classes]: {_OTHER_KINDS}")
+    classes = outputs.shape[1]
+    if workload.classes not in (None, classes):
+        raise UsageError(f"{workload.name}: it has {classes} classes, not {workload.classes}")
+    return BuiltModel(model, None, replace(workload, task="images", size=size, classes=classes))
+
+
+def _outputs(model: nn.Module, size: int) -> Any:
+    """What one image gives; every part of the model stays in the mode it was in."""
+    training = [(module, module.training) for module in model.modules()]
+    parameter = next(model.parameters(), torch.zeros(()))
+    image = torch.zeros(1, 3, size, size, dtype=parameter.dtype, device=parameter.device)
+    try:
+        with torch.no_grad():
+            return model.eval()(image)
+    finally:
+        for module, mode in training:
+            module.training = mode
+
+
+# Frames of the interpreter, of what is installed and of ours say little about a mistake.
+_OURS = str(Path(__file__).parents[1])
+_NOT_THEIRS = ("<", _OURS, *(get_path(name) for name in ("stdlib", "purelib", "platlib")))
+_FORMS = "a module, (module, inputs) or (module, inputs, loss)"
+
+
+def from_user(workload: Workload, factory: str, **where: str) -> BuiltModel:
+    """What a factory in a file or an importable module returns; `where` the workload knows."""
+    module = _attempt(workload.name, lambda: import_user_module(workload))
+    named = getattr(module, factory, None)
+    if isinstance(named, nn.Module):
+        made: Any = named
+    elif callable(named):
+        made = _attempt(workload.name, named)
+    else:
+        raise UsageError(f"{workload.name}: {factory} is {_kind(named)}, not a function or module")
+    return _accept(workload, made)
+
+
+def _accept(workload: Workload, made: Any) -> BuiltModel:
+    parts = tuple(made) if isinstance(made, tuple | list) else (made,)
+    if not (1 <= len(parts) <= 3 and isinstance(parts[0], nn.Module)):
+        raise UsageError(f"{workload.name}: returned {_kind(made)}; a factory returns {_FORMS}")
+    model, inputs, loss = (*parts, None, None)[:3]
+    if len(parts) == 1:
+        return _as_classifier(workload, model)
+    if loss is not None and not callable(loss):
+        raise UsageError(f"{workload.name}: its loss is {_kind(loss)}, not a function of outputs")
+    modes = workload.modes if loss is not None else ("infer",)
+    given = UserInputs(_inputs(workload.name, inputs), loss)
+    return BuiltModel(model, given, replace(workload, modes=modes))
+
+
+def _inputs(name: str, inputs: Any) -> Callable[[int], Any]:
+    if _has_tensor(inputs):
+        return lambda batch: repeat_to_batch(inputs, batch)
+    if callable(inputs):
+        function: Callable[[int], Any] = inputs
+        return function
+    raise UsageError(f"{name}: its inputs are {_kind(inputs)}, not tensors or a function of batch")
+
+
+def _attempt(name: str, action: Callable[[], Any]) -> Any:
+    """What the user's code returns; where it raises, says what and at which of its lines."""
+    try:
+        return action()
+    except (Exception, SystemExit) as problem:
+        frames = [
+            frame
+            for frame in traceback.extract_tb(problem.__traceback__)
+            if not frame.filename.startswith(_NOT_THEIRS)
+        ]
+        where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+        text = " ".join(str(problem).split())
+        raise UsageError(f"{name}: {type(problem).__name__}{where}: {text}") from problem
+
+
+def _kind(thing: Any) -> str:
+    return "None" if thing is None else f"a {type(thing).__name__}"
