@@ -1,0 +1,152 @@
+"""Do two trees say the same? Their JSON documents of the same recordings, field by field.
+
+python benchmarks/same_results.py --before OLD_TREE                   recorded runs and traces
+python benchmarks/same_results.py --before OLD_TREE --results FOLDER  and results kept there
+python benchmarks/same_results.py --before OLD_TREE --words           sentences compared as well
+
+Each tree reads every recording in a process of its own: the findings, predictions and summaries of
+recorded runs (`show --json`), the analyses of traces (`analyze --json`), comparisons of
+neighbouring runs (`compare --json`), and whatever run, tune, bench and batch folders lie in
+FOLDER. Sentences are left out unless asked for; `RENAMED` lists fields with other names.
+Exits with 1 where something differs.
+"""
+
+import argparse
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+RECORDED = HERE.parent / "tests" / "causes" / "recorded"
+TRACES = HERE.parent / "tests" / "data" / "traces"
+WORDS = frozenset(
+    "title why advice how text words detail reasons where notes problems what unit summary"
+    " verdict_words answer question cautions missing note about verdict".split()
+)
+"""Keys whose strings are made to be read: compared with `--words` only."""
+RENAMED: dict[str, str] = {}
+"""Fields of the earlier tree, by the name they have now."""
+CLOSE = 1e-9  # of a number: sums in another order
+
+
+def main() -> None:
+    options = _options()
+    with tempfile.TemporaryDirectory() as folder:
+        cases = list(_cases(Path(folder), options.results))
+        trees = [options.before.resolve(), HERE.parent]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            jobs = [
+                (case, [pool.submit(_read, tree, arguments) for tree in trees])
+                for case, arguments in cases
+            ]
+            differing = 0
+            paths: Counter[str] = Counter()
+            for case, (before, after) in jobs:
+                found = list(_differences(before.result(), after.result(), "", options.words))
+                differing += bool(found)
+                paths.update(path for path, _, _ in found)
+                for path, old, new in found[: options.show]:
+                    print(f"{case}: {path}: {_short(old)} → {_short(new)}")
+    print(f"{len(cases)} documents, {differing} differ")
+    for path, count in paths.most_common(40):
+        print(f"  {count:5d}  {path}")
+    sys.exit(bool(differing))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--before", type=Path, required=True, help="a checkout to compare with")
+    parser.add_argument("--results", type=Path, help="a folder of run, tune, bench, batch folders")
+    parser.add_argument("--words", action="store_true", help="compare sentences too")
+    parser.add_argument("--show", type=int, default=3, help="differences shown per document [3]")
+    return parser.parse_args()
+
+
+def _cases(folder: Path, results: Path | None) -> Iterator[tuple[str, list[str]]]:
+    """(name, arguments of `stepscope`) of every document."""
+    runs = []
+    for archive in sorted(RECORDED.glob("*.zip")):
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(folder / archive.stem)
+        trace = folder / archive.stem / "window.pt.trace.json"
+        if trace.exists():
+            with gzip.open(f"{trace}.gz", "wb", compresslevel=1) as file:
+                file.write(trace.read_bytes())
+            trace.unlink()
+        runs.append(folder / archive.stem)
+    for path in sorted(results.iterdir()) if results is not None else ():
+        if (path / "run.json").exists():
+            shutil.copytree(path, folder / path.name)
+            runs.append(folder / path.name)
+        elif path.is_dir():
+            yield path.name, ["report", str(path), "-o", "-", "--format", "json"]
+    for run in runs:
+        yield f"show {run.name}", ["show", str(run), "--json"]
+    for one, two in zip(runs, runs[1:], strict=False):
+        yield f"compare {one.name} {two.name}", ["compare", str(one), str(two), "--json"]
+    for trace in sorted(TRACES.iterdir()):
+        if trace.suffix == ".gz" and "raw.csv" not in trace.name:
+            yield f"analyze {trace.name}", ["analyze", str(trace), "--json"]
+
+
+def _read(tree: Path, arguments: list[str]) -> Any:
+    """The document one tree makes; its error where it makes none."""
+    with tempfile.TemporaryDirectory() as cache:
+        environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "STEPSCOPE_CACHE": cache}
+        ended = subprocess.run(
+            [sys.executable, "-m", "stepscope.cli.main", *arguments],
+            capture_output=True, text=True, env=environment, check=False, cwd=cache,
+        )  # fmt: skip
+    try:
+        return json.loads(ended.stdout)
+    except ValueError:
+        return {"exit code": ended.returncode, "text": ended.stderr.strip()[-300:]}
+
+
+def _differences(old: Any, new: Any, path: str, words: bool) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        old = {RENAMED.get(key, key): value for key, value in old.items()}
+        for key in dict.fromkeys((*old, *new)):
+            if key not in old or key not in new:
+                yield f"{path}.{key}", old.get(key, "(absent)"), new.get(key, "(absent)")
+            elif words or key not in WORDS or not _is_prose(old[key], new[key]):
+                yield from _differences(old[key], new[key], f"{path}.{key}", words)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for one, two in zip(old, new, strict=True):
+            yield from _differences(one, two, f"{path}[]", words)
+    elif not _same(old, new):
+        yield path or ".", old, new
+
+
+def _is_prose(*values: Any) -> bool:
+    """Whether values are strings, or lists of them."""
+    return all(
+        isinstance(value, str) or (isinstance(value, list) and _is_prose(*value))
+        for value in values
+    )
+
+
+def _same(old: Any, new: Any) -> bool:
+    numbers = isinstance(old, int | float) and isinstance(new, int | float)
+    if numbers and not isinstance(old, bool) and not isinstance(new, bool):
+        return bool(old == new or abs(old - new) <= CLOSE * max(abs(old), abs(new)))
+    return bool(old == new)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 90 else f"{text[:87]}…"
+
+
+if __name__ == "__main__":
+    main()
