@@ -5,9 +5,10 @@ import sys
 import pytest
 
 from stepscope.probe import memory_history
-from stepscope.probe.memory_history import MemoryHistory, is_out_of_memory, watch_out_of_memory
+from stepscope.probe.memory_history import MemoryHistory, watch_out_of_memory
 from stepscope.probe.program_state import state_bytes
 from stepscope.record.errors import MissingExtra, UsageError
+from stepscope.record.out_of_memory import is_out_of_memory
 from stepscope.store.memory_lines import CPU_MARKS, CPU_RAW, CUDA_LINES, reduce_memray
 
 torch = pytest.importorskip("torch")
@@ -196,7 +197,8 @@ CUDA_PROGRAM = """
 import json, sys, torch
 from pathlib import Path
 from stepscope.probe.memory_history import MemoryHistory
-from stepscope.probe.memory_history import is_out_of_memory, watch_out_of_memory
+from stepscope.probe.memory_history import watch_out_of_memory
+from stepscope.record.out_of_memory import is_out_of_memory
 folder = Path(sys.argv[1])
 facts, kept = [], []
 history = MemoryHistory()

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.record.errors import MissingExtra, UsageError
+from stepscope.record.facts import FailedAllocationFact, ProblemFact
+from stepscope.record.problems import ProblemKind
 from stepscope.store.memory_lines import CPU_MARKS, CPU_RAW, CUDA_LINES, replay_cuda_history
 
 MAX_ENTRIES = 200_000
@@ -26,7 +28,7 @@ class MemoryHistory:
     """Records who allocates memory; `mark` bounds what counts as growth (call it at step ends)."""
 
     def __init__(self) -> None:
-        self.problem: str | None = None
+        self.problem: ProblemFact | None = None
         self._folder = Path()
         self._cuda = False
         self._tracker: Any = None
@@ -47,7 +49,7 @@ class MemoryHistory:
         elif device == "cpu":
             self._start_cpu()
         else:
-            raise UsageError(f"memory history knows cuda and cpu, not {device}")
+            raise UsageError(f"--memory takes cuda or cpu, not {device}")
 
     def mark(self) -> None:
         """A moment at which memory should be where it was at the last one. About 2 µs."""
@@ -96,7 +98,8 @@ class MemoryHistory:
                 )
             except Exception as error:
                 self._cuda = False
-                self.problem = f"CUDA memory history could not be recorded: {error}"
+                kind = ProblemKind.NO_MEMORY_HISTORY
+                self.problem = ProblemFact(kind=kind, detail=str(error))
 
         self._cuda = True
         torch.cuda._lazy_call(record)
@@ -162,26 +165,7 @@ def _reduce_cuda(torch: Any, first_ns: int | None, last_ns: int | None) -> dict[
     return max(reduced, key=lambda lines: int(lines["peak_bytes"]), default=empty)
 
 
-_NAMES = ("OutOfMemoryError", "MemoryError", "_ArrayMemoryError")
-_MESSAGES = (
-    "out of memory",
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
-    "Unable to allocate",
-    "Cannot allocate memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-)
-
-
-def is_out_of_memory(exc_type_name: str, message: str) -> bool:
-    """Whether an exception means that host or device memory ran out."""
-    if exc_type_name.rsplit(".", 1)[-1] in _NAMES:
-        return True
-    return any(text in message for text in _MESSAGES)
-
-
-def watch_out_of_memory(write: Callable[[dict[str, Any]], None]) -> None:
+def watch_out_of_memory(write: Callable[[FailedAllocationFact], None]) -> None:
     """Have `write` called with one fact whenever a CUDA allocation fails.
 
     Also called for failures the program or cuDNN recovers from. `write` runs on the failing
@@ -194,14 +178,14 @@ def watch_out_of_memory(write: Callable[[dict[str, Any]], None]) -> None:
         try:
             stats = torch.cuda.memory_stats(device)
             write(
-                {
-                    "requested_bytes": requested,
-                    "allocated_bytes": stats.get("allocated_bytes.all.current"),
-                    "reserved_bytes": stats.get("reserved_bytes.all.current"),
-                    "free_bytes": free,
-                    "total_bytes": total,
-                    "device": device,
-                }
+                FailedAllocationFact(
+                    requested_bytes=requested,
+                    allocated_bytes=stats.get("allocated_bytes.all.current"),
+                    reserved_bytes=stats.get("reserved_bytes.all.current"),
+                    free_bytes=free,
+                    total_bytes=total,
+                    device=device,
+                )
             )
         except Exception:
             return

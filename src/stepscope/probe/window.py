@@ -12,7 +12,9 @@ from statistics import median
 from typing import Any
 
 from stepscope.probe.row_log import OBSERVER, RowLog
+from stepscope.record.facts import ProblemFact, WindowFact
 from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.problems import ProblemKind
 from stepscope.record.row_log import FLAG_PROFILED, FLAG_STACKS, RowKind
 from stepscope.store.json_lines import FactLog
 
@@ -150,7 +152,7 @@ class Window:
                 profiler.start()
         except RuntimeError as problem:
             self._plans.clear()
-            self._facts.write("problem", text=f"no kernel-level recording: {problem}")
+            self._facts.write(ProblemFact(kind=ProblemKind.NO_WINDOW, detail=str(problem)))
             self._leave()
             return
         self._leave()
@@ -173,10 +175,10 @@ class Window:
             profiler.stop()
         try:
             self._keep(profiler)
-            self._facts.write("window", name=self._name, first=self._started_at, last=step)
+            self._facts.write(WindowFact(name=self._name, first=self._started_at, last=step))
         except (OSError, RuntimeError) as problem:
             self._plans.clear()
-            self._facts.write("problem", text=f"the window's trace was not kept: {problem}")
+            self._facts.write(ProblemFact(kind=ProblemKind.TRACE_LOST, detail=str(problem)))
         del profiler  # freeing what it recorded takes a while
         self._leave()
         self._log.end_row(RowKind.WINDOW)

@@ -11,22 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.out_of_memory import is_out_of_memory
 from stepscope.workloads.arguments import ProgramArguments, parse_arguments
 
 _STATUS = Path("/proc/self/status")
-_NAMES = ("OutOfMemoryError", "MemoryError", "_ArrayMemoryError")
-_MESSAGES = (
-    "out of memory",
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
-    "Cannot allocate memory",
-    "Unable to allocate",
-    "bad_alloc",
-    "can't start new thread",
-    "could not create a primitive",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-)
 
 
 def _limit_memory(device: Any, gib: float) -> None:
@@ -72,13 +60,6 @@ def reset_peak_memory() -> None:
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
         return
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception means that memory of the host or the device ran out."""
-    if type(error).__name__ in _NAMES:
-        return True
-    return any(text in str(error) for text in _MESSAGES)
 
 
 def _status(field: str) -> int:
@@ -190,7 +171,7 @@ def _run(
         if asked.measure is None:
             raise
         _lift_memory_limit()
-        full = is_out_of_memory(error)
+        full = is_out_of_memory(type(error).__name__, str(error), limited=True)
         _write(asked, measured, _error_record(error, "out_of_memory" if full else "failed"))
         if not full:
             raise
