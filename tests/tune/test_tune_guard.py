@@ -350,5 +350,5 @@ def test_a_program_whose_guard_cannot_be_installed_does_not_run(
     import_first(broken.parent, monkeypatch)
     ran = guarded(project, tmp_path / "trial")
     assert ran.code == 1
-    assert "cannot guard this program's writes" in ran.said
+    assert "could not set up the write guard" in ran.said
     assert "on\n" not in ran.said.splitlines()

@@ -244,7 +244,7 @@ def test_no_losses_are_none():
 
 def test_a_record_is_valid_json_whatever_was_measured(tmp_path):
     measured = MeasuredRecord("train")
-    measured.say(final_loss=math.nan, losses=[[1, math.inf]], samples=3)
+    measured.update(final_loss=math.nan, losses=[[1, math.inf]], samples=3)
     path = tmp_path / "m.json"
     measured.write(path, None)
     document = json.loads(path.read_text(), parse_constant=pytest.fail)
@@ -257,7 +257,7 @@ def test_a_record_is_valid_json_whatever_was_measured(tmp_path):
 
 def test_a_record_takes_no_facts_it_does_not_have():
     with pytest.raises(KeyError, match="tokens_per_s"):
-        MeasuredRecord("train").say(tokens_per_s=1.0)
+        MeasuredRecord("train").update(tokens_per_s=1.0)
 
 
 @pytest.mark.parametrize(

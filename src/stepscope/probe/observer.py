@@ -4,13 +4,12 @@ has been imported.
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from stepscope.probe.core import NEVER, Core
 from stepscope.probe.dataclock.clock import DataClock
-from stepscope.probe.memory_history import MemoryHistory, watch_out_of_memory
 from stepscope.probe.patches import ImportWatch, Patches
 from stepscope.probe.points.compiler import (
     compile_counters,
@@ -23,7 +22,7 @@ from stepscope.probe.points.loader import patch_loaders
 from stepscope.probe.points.root_model import compiler_in_use, patch_root_models
 from stepscope.probe.points.seams import Seams
 from stepscope.probe.points.training import patch_backward, patch_optimizers
-from stepscope.probe.program_state import ConfigReader, MemoryReader
+from stepscope.probe.program_state import ConfigReader, MemoryReader, watch_out_of_memory
 from stepscope.probe.row_log import LEAVE, LEAVE_TAIL
 from stepscope.record.facts import (
     EndFact,
@@ -37,6 +36,9 @@ from stepscope.record.out_of_memory import is_out_of_memory
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.problems import ProblemKind
 from stepscope.record.row_log import Phase
+
+if TYPE_CHECKING:
+    from stepscope.probe.memory_history import MemoryHistory
 
 
 class _NvtxEvents(list[int]):
@@ -94,6 +96,13 @@ def _install_points(core: Core, patches: Patches) -> None:
 
 _WATCHED_STEPS = 5
 
+
+def _memory_history() -> "MemoryHistory":
+    from stepscope.probe.memory_history import MemoryHistory
+
+    return MemoryHistory()
+
+
 current: "Observer | None" = None
 """The observer of this process, if any."""
 
@@ -108,7 +117,7 @@ class Observer:
         self._clock = DataClock(Path(options.folder))
         self._config = ConfigReader(self.core)
         self._memory = MemoryReader(self.core, self._config)
-        self._history = MemoryHistory() if options.memory else None
+        self._history = _memory_history() if options.memory else None
         self._watch: ImportWatch | None = None
         self._earlier = getattr(sys, "last_value", None)  # of a notebook's other cells
 

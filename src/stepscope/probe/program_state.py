@@ -2,7 +2,7 @@
 bytes by kind, read at a few steps and at the end.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -14,6 +14,7 @@ from stepscope.probe.core import NEVER, Core
 from stepscope.record.facts import (
     ConfigFact,
     Distributed,
+    FailedAllocationFact,
     MemoryFact,
     ModelConfig,
     OptimizerFact,
@@ -308,3 +309,36 @@ class MemoryReader:
             fact.peak_reserved_bytes = torch.cuda.max_memory_reserved()
             fact.retries = torch.cuda.memory_stats().get("num_alloc_retries", 0)
         self._core.facts.write(fact)
+
+
+def watch_out_of_memory(write: Callable[[FailedAllocationFact], None]) -> None:
+    """Have `write` called with one fact whenever a CUDA allocation fails.
+
+    Also called for failures the program or cuDNN recovers from. `write` runs on the failing
+    thread without the allocator's lock, so it may read statistics and snapshots.
+    """
+
+    def observer(device: int, requested: int, total: int, free: int) -> None:
+        # An exception here would replace the program's own error.
+        try:
+            stats = torch.cuda.memory_stats(device)
+            write(
+                FailedAllocationFact(
+                    requested_bytes=requested,
+                    allocated_bytes=stats.get("allocated_bytes.all.current"),
+                    reserved_bytes=stats.get("reserved_bytes.all.current"),
+                    free_bytes=free,
+                    total_bytes=total,
+                    device=device,
+                )
+            )
+        except Exception:
+            return
+
+    def attach() -> None:
+        try:
+            torch._C._cuda_attach_out_of_memory_observer(observer)
+        except Exception:
+            return
+
+    torch.cuda._lazy_call(attach)

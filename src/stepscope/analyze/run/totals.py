@@ -1,19 +1,19 @@
 """Totals of a run: every second from launch to end by category; GPU, host and memory use."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope.analyze.run.steps import Rows, Steps
-from stepscope.hardware.gpus import throttle_reasons
+from stepscope.hardware.gpus import ThrottleReason, throttle_reasons
 from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import Facts, ImportFact, MemoryFact, ProcessFact
 from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import Bools
-from stepscope.store.memory_lines import CPU_LINES, CUDA_LINES, MemoryLines, memory_lines_from_json
+from stepscope.store.memory_lines import CPU_LINES, CUDA_LINES, MemoryLines
 
 CATEGORIES_IN_ORDER = (
     "startup", "imports", "setup", "compile", "warmup", "training", "evaluation",
@@ -179,7 +179,7 @@ def _energy(
     return total, spent / seconds * steps.mean(use) / 1e9
 
 
-def _throttled(steady: Rows) -> list[str]:
+def _throttled(steady: Rows) -> list[ThrottleReason]:
     mask = 0
     for value in steady["gpu_throttle"] if steady.size else ():
         if not math.isnan(value):
@@ -208,7 +208,7 @@ def memory_owners(folder: Path, device: str | None = None) -> MemoryLines | None
     for kind in [device] if device else ["cuda", "cpu"]:
         path = folder / _FILES[kind]
         try:
-            return memory_lines_from_json(json.loads(path.read_text()))
+            return msgspec.json.decode(path.read_bytes(), type=MemoryLines)
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

@@ -2,16 +2,17 @@
 measured, one JSON object written whole or not at all.
 """
 
-import json
 import resource
 import sys
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.out_of_memory import is_out_of_memory
+from stepscope.store.json_file import write_json
 from stepscope.workloads.arguments import ProgramArguments, parse_arguments
 
 _STATUS = Path("/proc/self/status")
@@ -92,6 +93,15 @@ _OF_MODE = {
 }
 
 
+class MeasureNote(StrEnum):
+    """What the numbers need to be read with, as it is shown."""
+
+    WARMUP_UNSETTLED = "warm-up did not settle"
+    SCORED_DURING_TRAINING = (
+        "scored during training: step times exclude it, energy and GPU use include it"
+    )
+
+
 class MeasuredRecord:
     """Facts as they become known; None until then."""
 
@@ -99,11 +109,11 @@ class MeasuredRecord:
         keys = (*_KEYS, *_OF_MODE[mode])
         self.facts: dict[str, Any] = {"schema": SCHEMA, **dict.fromkeys(keys)}
         self.facts["mode"] = mode
-        self.notes: list[str] = []
+        self.notes: list[MeasureNote] = []
         self.device: Any = None
         """The torch.device in use, once it is chosen."""
 
-    def say(self, **facts: Any) -> None:
+    def update(self, **facts: Any) -> None:
         """Facts under their names in the record. Raises KeyError for others."""
         unknown = facts.keys() - self.facts.keys()
         if unknown:
@@ -113,13 +123,7 @@ class MeasuredRecord:
     def write(self, path: Path, error: dict[str, str] | None) -> None:
         """Write it; `error` is what ended the program too soon."""
         document = _plain({**self.facts, "notes": self.notes, "error": error})
-        part = path.with_name(f"{path.name}.part")
-        try:
-            part.write_text(json.dumps(document, allow_nan=False) + "\n")
-            part.replace(path)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
+        write_json(path, document, indent=None, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
@@ -205,7 +209,7 @@ def _write(asked: ProgramArguments, measured: MeasuredRecord, error: dict[str, s
     assert asked.measure is not None
     if measured.device is not None and measured.facts["peak_memory_bytes"] is None:
         try:
-            measured.say(**peak_memory(measured.device))
+            measured.update(**peak_memory(measured.device))
         except RuntimeError:  # a device in trouble answers nothing more
             pass
     try:
