@@ -26,7 +26,7 @@ class Fixed:
     def fixes(self) -> dict[str, dict[str, Any]]:
         """What became of each fix, by name, as `show --json` tells it."""
         facts = read_facts(self.folder / "facts.jsonl")
-        return {fix["name"]: fix for fix in applied_fixes(facts["fix"])}
+        return {fix["name"]: fix for fix in applied_fixes(facts.fixes)}
 
 
 @contextmanager

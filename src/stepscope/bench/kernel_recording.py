@@ -152,7 +152,7 @@ def record_kernels(
     if outcome.exit_code or not trace.exists():
         kind = UsageError if outcome.exit_code == _USAGE else StepscopeError
         raise kind(last_line(said) or f"the program ended with exit code {outcome.exit_code}")
-    fixes = applied_fixes(read_facts(folder / "facts.jsonl")["fix"], subject.fixes)
+    fixes = applied_fixes(read_facts(folder / "facts.jsonl").fixes, subject.fixes)
     return trace, fixes
 
 

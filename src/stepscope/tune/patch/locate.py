@@ -15,6 +15,7 @@ from typing import Any
 from stepscope.fixes.base import Fix
 from stepscope.fixes.launching.compile import CLASS_OF_TORCH
 from stepscope.fixes.registry import TRAINER_LIBRARIES, trainer_settings
+from stepscope.record.facts import SiteFact
 from stepscope.record.frames import is_program
 from stepscope.store.json_lines import read_facts
 from stepscope.store.source import read_sources
@@ -47,7 +48,7 @@ class SourceFiles:
         self._ran = {
             self._name(file): lines for file, lines in read_sources(folder).items() if lines
         }
-        self._facts = read_facts(folder / "facts.jsonl")["site"]
+        self._facts = read_facts(folder / "facts.jsonl").all(SiteFact)
         self._read: dict[str, Source] = {}
 
     def source(self, name: str) -> Source:
@@ -58,13 +59,13 @@ class SourceFiles:
 
     def sites(self, *kinds: str) -> list[Site]:
         """Lines at which the program did something, in order of appearance."""
-        found = [(self._name(f["file"]), f["line"]) for f in self._facts if f["what"] in kinds]
+        found = [(self._name(f.file), f.line) for f in self._facts if f.kind in kinds]
         return list(dict.fromkeys(found))
 
     def through(self, name: str, line: int) -> str | None:
         """The library that a line calls to do what it does; None where that is torch."""
-        there = (f for f in self._facts if f["line"] == line and self._name(f["file"]) == name)
-        return next((f["through"] for f in there if f.get("through")), None)
+        there = (f for f in self._facts if f.line == line and self._name(f.file) == name)
+        return next((f.through for f in there if f.through), None)
 
     def beginnings(self) -> list[str]:
         """Files in which the program may begin, the likeliest first."""
