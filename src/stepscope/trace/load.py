@@ -45,7 +45,7 @@ def open_trace(path: Path | str, *, processes: int | None = None) -> Timeline:
     return read_kineto(path, processes=processes)
 
 
-def _traces_in(folder: Path) -> list[Path]:
+def trace_files(folder: Path) -> list[Path]:
     """The recordings of a folder, going by their names."""
     try:
         found = [p for p in folder.iterdir() if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
@@ -57,7 +57,7 @@ def _traces_in(folder: Path) -> list[Path]:
 
 
 def _only_one(folder: Path) -> Path:
-    found = _traces_in(folder)
+    found = trace_files(folder)
     if len(found) > 1:
         raise UsageError(f"{folder}: holds {len(found)} recordings; name the one to open")
     return found[0]
@@ -118,7 +118,7 @@ def open_ranks(paths: Path | str | Sequence[Path | str]) -> list[Timeline]:
 def _files(paths: Sequence[Path | str]) -> list[Path]:
     files: list[Path] = []
     for path in map(Path, paths):
-        files += _traces_in(path) if path.is_dir() else [path]
+        files += trace_files(path) if path.is_dir() else [path]
     return list(dict.fromkeys(files))
 
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from stepscope.analyze.replay.host_chain import Clocks
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE
-from stepscope.analyze.run.steps import Rows, Steps, assemble_steps
+from stepscope.analyze.run.records import RunRecords
+from stepscope.analyze.run.steps import Rows, Steps
 from stepscope.record.row_log import STEP_PHASES, RowKind
 from stepscope.record.timeline import Column
 from stepscope.stats.series import Bools, Floats, warmup_length
@@ -129,14 +128,13 @@ class Calibration:
 
 
 def calibrate(
-    rows: Rows, start_ns: float, first: int | None = None, use: Callable[[int], Bools] | None = None
+    rows: Rows, steps: Steps, first: int | None = None, use: Callable[[int], Bools] | None = None
 ) -> Calibration | None:
-    """From a run's rows; None where no window was recorded, or no step outside it.
+    """From a run's rows and steps; None where no window was recorded, or no step outside it.
 
-    `first` is the number of steps that are warm-up; None: found here. `use` picks, of so many bare
-    steps, those to calibrate by, so that the others can test it; None: all.
+    `first` is the number of warm-up steps; None: detected. `use` picks, of so many bare steps,
+    those to calibrate by, so that the others can test it; None: all.
     """
-    steps = assemble_steps(rows, start_ns)
     window = window_steps(rows, steps)
     if not window.any():
         return None
@@ -162,19 +160,11 @@ def window_steps(rows: Rows, steps: Steps) -> Bools:
     return inside
 
 
-def read_calibration(
-    folder: Path, run: Mapping[str, Any], use: Callable[[int], Bools] | None = None
+def calibration_of_run(
+    records: RunRecords, use: Callable[[int], Bools] | None = None
 ) -> Calibration | None:
-    """That of a run folder; `run` is its run.json."""
-    from stepscope.store.table import read_table
-
-    asked = run.get("options", {}).get("warmup")
-    return calibrate(
-        read_table(folder / "rows.npy"),
-        float(run["run"].get("started_ns") or 0),
-        None if asked is None else int(asked),
-        use,
-    )
+    """That of a run folder."""
+    return calibrate(records.rows, records.steps, records.warmup, use)
 
 
 def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Calibration:

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from stepscope.analyze.replay.calibration import Calibration, bare_times, read_calibration
+from stepscope.analyze.replay.calibration import Calibration, bare_times, calibration_of_run
 from stepscope.analyze.replay.device_tasks import (
     cost_without_waits,
     device_tasks,
@@ -24,15 +23,12 @@ from stepscope.analyze.replay.tasks import (
     StretchKind,
     Tasks,
 )
-from stepscope.analyze.run.data_pipeline import PipelineSource, read_pipeline
+from stepscope.analyze.run.data_pipeline import PipelineSource
+from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.timeline.names import names_match
 from stepscope.analyze.timeline.steps import RecordedStep, find_steps
-from stepscope.record.errors import StepscopeError
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
-from stepscope.store.folder import read_run
-from stepscope.store.json_lines import read_facts
-from stepscope.trace.kineto.read import read_kineto
 
 _DATA_WAIT = STEP_PHASES.index("data_wait")
 _MODEL_ERROR = 0.02  # of a step whose every cost is known: what the replay itself leaves out
@@ -189,28 +185,20 @@ _CPU_BOUND_SHARE = (
 )
 
 
-def model_of_run(
-    folder: Path, timeline: Timeline | None = None, calibrated: Calibration | None = None
-) -> _Model | None:
+def model_of_run(records: RunRecords, calibrated: Calibration | None = None) -> _Model | None:
     """None where no window was recorded, or it cannot be read.
 
-    `timeline` is the window's, where it is at hand already; `calibrated` the run's own calibration
-    unless given.
+    `calibrated` replaces the run's own calibration.
     """
+    timeline = records.timeline
     if timeline is None:
-        try:
-            timeline = read_kineto(folder / "window.pt.trace.json.gz", processes=1)
-        except StepscopeError:
-            return None
-    run = read_run(folder)
-    calibrated = calibrated or read_calibration(folder, run)
-    facts = read_facts(folder / "facts.jsonl")
-    steps = find_steps(timeline).steps
-    model = build_model(timeline, steps, calibrated)
+        return None
+    calibrated = calibrated or calibration_of_run(records)
+    model = build_model(timeline, find_steps(timeline).steps, calibrated)
     if model is None or calibrated is None or not len(model.tasks.fetches):
         return model
     batches = len(model.tasks.fetches) / model.tasks.steps
-    loader = run_loader(facts, read_pipeline(folder), run, calibrated, batches)
+    loader = run_loader(records.facts, records.pipeline, records.run, calibrated, batches)
     return model if loader is None else model.fed_by(loader)
 
 
