@@ -20,7 +20,7 @@ HOSTILE_NAME = HOSTILE.encode("utf-8", "replace").decode()
 
 def page_of(trace: Path, file: Path) -> Path:
     subject = load(str(trace), trace.parent)
-    timeline = subject.timeline()
+    timeline = subject.timeline
     assert timeline is not None
     file.write_text(render_page(story_of(subject), encode_timeline(timeline)), encoding="utf-8")
     return file

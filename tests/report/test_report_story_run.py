@@ -39,7 +39,7 @@ def story(subject):
 def on_gpu(subject):
     """The same run as if it had been on a GPU, with the window of another."""
     window = trace_subject("resnet18_b32_h200")
-    tables = subject.tables()
+    tables = subject.tables
     samples = tables.samples.copy()
     for column_, value in {"gpu_percent": 60.0, "gpu_power_w": 300.0, "gpu_sm_mhz": 1900.0}.items():
         samples[column_] = value
@@ -133,7 +133,7 @@ def test_a_card_shows_the_line_as_it_was_and_as_it_would_be(story, subject):
 
 
 def test_a_card_leads_to_the_longest_wait_in_the_timeline(story, subject):
-    card, timeline = blocks(story, Card)[0], subject.timeline()
+    card, timeline = blocks(story, Card)[0], subject.timeline
     assert card.search.startswith("enumerate(DataLoader)")
     host = timeline.host
     named = host.name == timeline.names.index(card.search)

@@ -1,10 +1,11 @@
 """Ranks side by side: who is late, told by durations, and what is said of ranks not there."""
 
 import pickle
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
 from recordings import recorded
 
 from stepscope.analyze.timeline.names import communication_kernels
@@ -62,7 +63,7 @@ def test_the_table_has_a_row_for_each_rank_and_its_shares_add_up(first):
         assert 0 < row.compute_share < row.busy_share
     before, after = found.rows
     assert after.communication_share < before.communication_share
-    assert asdict(found)["rows"][0]["step_mean_ns"] == before.step_mean_ns
+    assert to_builtins(found)["rows"][0]["step_mean_ns"] == before.step_mean_ns
 
 
 def test_ranks_that_are_not_there_are_said_to_be_missing(first):

@@ -4,8 +4,10 @@ Times are int64 nanoseconds since `Timeline.origin_ns`. Names, shapes and the li
 a column holds an index into a list of the Timeline, and -1 where there is nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -219,13 +221,33 @@ class Timeline:
     world_size: int | None
     backend: str | None  # of communication: nccl, gloo
     quality: Quality
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What analyses worked out from it, by function: see `once_per_timeline`."""
 
     def name_of(self, index: int) -> str:
         return self.names[index] if index >= 0 else ""
 
+    def host_names(self, events: Column) -> Column:
+        """The names of host events, as indices into `names`; NOTHING where an event is NOTHING."""
+        return np.append(self.host.name, np.int32(NOTHING))[events]
+
     def named(self, *prefixes: str) -> Column:
         """For each of `names`, whether it starts with one of the prefixes: to index by a column."""
         return np.fromiter((n.startswith(prefixes) for n in self.names), bool, len(self.names))
+
+
+def once_per_timeline(compute: Callable[[Timeline], T]) -> Callable[[Timeline], T]:
+    """Keep a function's result with its timeline: several analyses need it."""
+    key = f"{compute.__module__}.{compute.__qualname__}"
+
+    @wraps(compute)
+    def known(timeline: Timeline) -> T:
+        if key not in timeline.derived:
+            timeline.derived[key] = compute(timeline)
+        found: T = timeline.derived[key]
+        return found
+
+    return known
 
 
 _DTYPES: dict[type, dict[str, Any]] = {

@@ -23,14 +23,14 @@ def device_tasks(
     Work launched before it is left out: replayed again and again, the window leads into itself.
     Work whose launch was not recorded goes with the work before it on its stream.
     """
-    device, host = timeline.device, timeline.host
+    device = timeline.device
     index, at = _launched(timeline, chain)
     order = np.lexsort((index, at))  # device events are ordered by start
     index, at = index[order], at[order]
     attribution = attribute(timeline)
     known = device.launch[index] >= 0
     own = np.where(known, labels.call[at], NOTHING) if len(index) else at
-    operator = np.append(host.name, np.int32(NOTHING))[attribution.operator[index]]
+    operator = timeline.host_names(attribution.operator[index])
     stream = device.stream[index].astype(np.int64)
     return DeviceTasks(
         duration=device.duration[index].astype(np.float64),
@@ -40,7 +40,7 @@ def device_tasks(
         after=_awaited(timeline, chain, index, at, stream),
         kind=device.kind[index],
         name=device.name[index],
-        category=event_categories(timeline, attribution)[index],
+        category=event_categories(timeline)[index],
         phase=labels.phase[at] if len(index) else attribution.phase[index],
         operator=operator,
         call=own,
@@ -174,15 +174,14 @@ def host_waits(
     order = np.argsort(at, kind="stable")
     calls, uploads, at = calls[order], uploads[order], at[order]
     frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
-    names = np.append(host.name, np.int32(NOTHING))
     return WaitTasks(
         at=at,
         what=_kinds(timeline, calls, uploads),
         work=_own_copy(timeline, work, calls),
         stream=_streams(timeline, calls),
         phase=labels.phase[at],
-        place=names[nearest(host.parent, frames)[calls]],
-        operator=names[labels.operator[at]],
+        place=timeline.host_names(nearest(host.parent, frames)[calls]),
+        operator=timeline.host_names(labels.operator[at]),
         step=step[at],
         gone=np.zeros(len(calls), bool),
     )

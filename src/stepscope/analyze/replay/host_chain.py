@@ -25,8 +25,8 @@ from stepscope.analyze.timeline.host_threads import (
     stretches_within,
 )
 from stepscope.analyze.timeline.intervals import Spans
-from stepscope.analyze.timeline.names import names_match, read_copy_name
-from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
+from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,9 +239,8 @@ def _known(timeline: Timeline, chain: Chain, call: Column, nodes: Column) -> Col
 
 def _upload_calls(timeline: Timeline) -> Column:
     device = timeline.device
-    copies = np.flatnonzero((device.kind == DeviceKind.COPY) & (device.launch >= 0))
-    named = names_match(timeline, device.name[copies], lambda n: read_copy_name(n)[0] == "HtoD")
-    return device.launch[copies[named]]
+    copies = copies_towards(timeline, CopyDirection.HTOD) & (device.launch >= 0)
+    return device.launch[copies]
 
 
 def _end_optimizers(phase: Column, call: Column, step: Column) -> None:

@@ -26,7 +26,7 @@ from stepscope.analyze.replay.tasks import (
 from stepscope.analyze.run.data_pipeline import PipelineSource
 from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.timeline.names import names_match
-from stepscope.analyze.timeline.steps import RecordedStep, find_steps
+from stepscope.analyze.timeline.steps import RecordedStep, StepMark, find_steps
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
@@ -143,7 +143,6 @@ def _host(
     timeline: Timeline, chain: Chain, labels: StretchLabels, duration: Column, step: Column
 ) -> HostTasks:
     host = timeline.host
-    names = np.append(host.name, np.int32(NOTHING))
     kinds = np.append(host.kind, np.uint8(StretchKind.GAP))
     marks = names_match(timeline, host.name, lambda name: name.startswith("ProfilerStep"))
     inside = ~np.append(marks, True)[chain.owner]
@@ -151,8 +150,8 @@ def _host(
         duration=duration,
         did=np.where(inside, kinds[chain.owner], np.uint8(StretchKind.GAP)),
         phase=labels.phase,
-        name=np.where(inside, names[chain.owner], NOTHING),
-        operator=names[labels.operator],
+        name=np.where(inside, timeline.host_names(chain.owner), NOTHING),
+        operator=timeline.host_names(labels.operator),
         call=labels.call,
         step=step,
     )
@@ -174,7 +173,7 @@ def _host_end(timeline: Timeline, steps: list[RecordedStep]) -> int:
     host, end = timeline.host, steps[-1].end_ns
     marks = names_match(timeline, host.name, lambda name: name.startswith("Optimizer.step#"))
     inside = np.flatnonzero(marks & (host.start < end))
-    if steps[-1].name.startswith("step ") and len(inside):
+    if find_steps(timeline).how is StepMark.OPTIMIZER and len(inside):
         last = int((host.start[inside] + host.duration[inside]).max())
         return min(end, max(last, steps[-1].start_ns + 1))
     return end

@@ -2,10 +2,10 @@
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from stepscope.analyze.timeline.attribution import nearest
 from stepscope.analyze.timeline.host_threads import is_gloo
@@ -130,8 +130,7 @@ def bus_factor(kind: str, ranks: int | None) -> float | None:
 _LARGEST = 10
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveKind:
+class CollectiveKind(Struct, frozen=True):
     """All collectives of one kind; None where their parameters were not recorded."""
 
     kind: str
@@ -147,8 +146,7 @@ class CollectiveKind:
     exposed_ns: int | None  # the rest of it
 
 
-@dataclass(frozen=True, slots=True)
-class ExposedCollective:
+class ExposedCollective(Struct, frozen=True):
     """One collective that the device spent time in without computing."""
 
     kind: str
@@ -159,8 +157,7 @@ class ExposedCollective:
     step: str | None  # that launched it; None outside the steps
 
 
-@dataclass(frozen=True, slots=True)
-class Communication:
+class Communication(Struct, frozen=True):
     """Device and host communication; overlaps of several are counted once in the totals."""
 
     device_ns: int
@@ -171,11 +168,9 @@ class Communication:
     largest_exposed: list[ExposedCollective]
 
 
-def study_communication(
-    timeline: Timeline, steps: list[RecordedStep], work: list[DeviceWork] | None = None
-) -> Communication | None:
+def study_communication(timeline: Timeline, steps: list[RecordedStep]) -> Communication | None:
     """What was communicated; None where nothing was."""
-    work = device_work(timeline) if work is None else work
+    work = device_work(timeline)
     events = np.flatnonzero(communication_kernels(timeline))
     on_host = np.flatnonzero(is_gloo(timeline))
     if not len(events) and not len(on_host):

@@ -18,10 +18,10 @@ from stepscope.analyze.timeline.attribution import (
 )
 from stepscope.analyze.timeline.intervals import device_of_events
 from stepscope.analyze.timeline.kernels import MATRIX_CATEGORIES, MATRIX_UNITS, event_tensor_cores
-from stepscope.analyze.timeline.names import names_match
+from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match
 from stepscope.analyze.timeline.roofline.operator_costs import operator_cost, operator_weight
 from stepscope.analyze.timeline.roofline.operator_inputs import Cost, read_inputs
-from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
 _TAKES_LISTS: Final = re.compile(r"aten::_(foreach|fused)_")
 _ELEMENT: Final = re.compile(r"Functor<([\w:]+)")
@@ -45,7 +45,7 @@ def list_facts(timeline: Timeline, attribution: Attribution) -> dict[tuple[int, 
     gradients of a step; how many blocks were launched says whether it was such a list.
     """
     device, host = timeline.device, timeline.host
-    names = np.append(host.name, np.int32(NOTHING))[attribution.operator]
+    names = timeline.host_names(attribution.operator)
     use = np.flatnonzero(names_match(timeline, names, _TAKES_LISTS.match))
     if not len(use):
         return {}
@@ -121,11 +121,11 @@ class OperatorWork:
 
 def operator_work(timeline: Timeline, attribution: Attribution) -> OperatorWork:
     """Match the device's work with the operators whose cost is known."""
-    host, device = timeline.host, timeline.device
+    host = timeline.host
     kinds, kind = _costs(timeline, attribution)
     counted = _counted(timeline, attribution, kinds, kind)
-    category = event_categories(timeline, attribution)
-    crossing = names_match(timeline, device.name, _crosses) & (device.kind == DeviceKind.COPY)
+    category = event_categories(timeline)
+    crossing = copies_towards(timeline, CopyDirection.HTOD, CopyDirection.DTOH, CopyDirection.PTOP)
     on_device = ~crossing & (category != CATEGORIES.index("communication"))
     owner = nearest(host.parent, counted)[attribution.operator]
     return OperatorWork(
@@ -137,10 +137,6 @@ def operator_work(timeline: Timeline, attribution: Attribution) -> OperatorWork:
         idle=_idle_before(timeline),
         on_device=on_device,
     )
-
-
-def _crosses(name: str) -> bool:
-    return "htod" in name.lower() or "dtoh" in name.lower() or "ptop" in name.lower()
 
 
 def _costs(timeline: Timeline, attribution: Attribution) -> tuple[list[OperatorCall], Column]:
