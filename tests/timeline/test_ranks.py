@@ -72,7 +72,7 @@ def test_ranks_that_are_not_there_are_said_to_be_missing(first):
     assert found.unmatched == 15
     assert found.lateness == []
     assert found.skew_mean_ns is None
-    assert "1 of 2 ranks are present" in found.notes[0]
+    assert "1 of 2 ranks recorded" in found.notes[0]
 
 
 def test_collectives_of_other_sizes_do_not_match(first):
@@ -106,7 +106,7 @@ def test_recordings_without_ranks_are_numbered_as_given(first):
     nameless = replace(first, rank=None, world_size=None)
     found = compare_ranks([rank_facts(nameless), rank_facts(nameless)])
     assert (found.present, found.missing, found.world_size) == ([0, 1], None, None)
-    assert "numbered as given" in found.notes[0]
+    assert "in the order given" in found.notes[0]
 
 
 def test_a_rank_without_a_device_has_no_shares():

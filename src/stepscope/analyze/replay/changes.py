@@ -9,6 +9,7 @@ batch) is a prior, given as an argument with its default in `tasks`.
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 
 import numpy as np
 
@@ -256,10 +257,14 @@ def drop_launch_cost(*phases: str, launch_ns: float = GRAPH_LAUNCH_NS, keep: flo
 
 
 def _change_loader(change: Callable[[LoaderQueue], LoaderQueue]) -> Change:
-    """The loader changed; no change where none is known."""
-    return lambda tasks: (
-        tasks if tasks.loader is None else replace(tasks, loader=change(tasks.loader))
-    )
+    """The loader changed; nothing where none is known."""
+
+    @wraps(change)
+    def changed(tasks: Tasks) -> Tasks:
+        loader = tasks.loader
+        return tasks if loader is None else replace(tasks, loader=change(loader))
+
+    return changed
 
 
 def set_workers(count: int, *, prefetch: int | None = None) -> Change:

@@ -22,6 +22,7 @@ from stepscope.record.timeline import (
     DeviceKind,
     HostKind,
     Timeline,
+    map_rows,
     once_per_timeline,
 )
 
@@ -357,16 +358,12 @@ def _first(rules: _Rules, text: str) -> str | None:
 @once_per_timeline
 def event_categories(timeline: Timeline) -> Column:
     """uint8 into CATEGORIES for each device event; worked out once per name and operator."""
-    device, names = timeline.device, timeline.names
-    operator = timeline.host_names(attribute(timeline).operator).astype(np.int64)
-    pairs = device.name.astype(np.int64) * (len(names) + 1) + operator + 1
-    distinct, which = np.unique(pairs, return_inverse=True)
-    found = np.empty(len(distinct), np.uint8)
-    for n, pair in enumerate(distinct.tolist()):
-        kernel, launcher = divmod(pair, len(names) + 1)
-        category = categorise(timeline.name_of(kernel), timeline.name_of(launcher - 1))
-        found[n] = CATEGORIES.index(category)
-    categories: Column = found[which.ravel()]
+    device, name_of = timeline.device, timeline.name_of
+    categories = map_rows(
+        [device.name, timeline.host_names(attribute(timeline).operator)],
+        lambda kernel, operator: CATEGORIES.index(categorise(name_of(kernel), name_of(operator))),
+        np.uint8,
+    )
     categories[communication_kernels(timeline)] = CATEGORIES.index("communication")
     categories[device.kind != DeviceKind.KERNEL] = CATEGORIES.index("copy")
     return categories

@@ -19,7 +19,7 @@ from stepscope.analyze.timeline.intervals import (
 )
 from stepscope.analyze.timeline.names import communication_kernels
 from stepscope.analyze.timeline.steps import RecordedStep
-from stepscope.record.timeline import NOTHING, Collective, Column, Shapes, Timeline
+from stepscope.record.timeline import NOTHING, Collective, Column, Shapes, Timeline, distinct_rows
 
 _KINDS: Final = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
@@ -216,15 +216,16 @@ def collective_parameters(
         nearest(host.parent, host.collective != NOTHING)[device.launch[events]]
     ]
     own = device.collective[events]
-    number = np.where(own != NOTHING, own, called).astype(np.int64)
-    size = len(timeline.names) + 1
-    keys = (number + 1) * size + device.name[events] + 1
-    distinct, codes = np.unique(keys, return_inverse=True)
-    table = []
-    for key in distinct.tolist():
-        given, name = key // size - 1, key % size - 1
-        collective = timeline.collectives[given] if given >= 0 else None
-        table.append(size_collective(collective, timeline.name_of(name), timeline.world_size))
+    number = np.where(own != NOTHING, own, called)
+    rows, codes = distinct_rows([number, device.name[events]])
+    table = [
+        size_collective(
+            timeline.collectives[given] if given >= 0 else None,
+            timeline.name_of(name),
+            timeline.world_size,
+        )
+        for given, name in rows
+    ]
     return codes, table
 
 
@@ -240,15 +241,15 @@ def launched_at(timeline: Timeline, events: Column) -> Column:
 def _annotated(timeline: Timeline, rows: Column) -> tuple[Column, list[_SizedCollective]]:
     """The same for the annotations of gloo."""
     host = timeline.host
-    keys = host.name[rows].astype(np.int64) * (len(timeline.shapes) + 1) + host.shapes[rows] + 1
-    distinct, codes = np.unique(keys, return_inverse=True)
-    table = []
-    for key in distinct.tolist():
-        name, shapes = divmod(key, len(timeline.shapes) + 1)
-        size = shape_bytes(timeline.shapes[shapes - 1]) if shapes else None
-        table.append(
-            _SizedCollective(collective_kind(timeline.name_of(name)), size, timeline.world_size)
+    distinct, codes = distinct_rows([host.name[rows], host.shapes[rows]])
+    table = [
+        _SizedCollective(
+            collective_kind(timeline.name_of(name)),
+            shape_bytes(timeline.shapes[shapes]) if shapes >= 0 else None,
+            timeline.world_size,
         )
+        for name, shapes in distinct
+    ]
     return codes, table
 
 

@@ -18,7 +18,7 @@ from stepscope.analyze.timeline.attribution import (
     nearest,
 )
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, Timeline
+from stepscope.record.timeline import NOTHING, Column, Timeline, map_rows
 
 MATRIX_CATEGORIES: Final = tuple(
     CATEGORIES.index(name) for name in ("convolution", "matmul", "attention")
@@ -60,15 +60,12 @@ def on_tensor_cores(name: str, category: str) -> bool | None:
 
 def event_tensor_cores(timeline: Timeline, categories: Column) -> Column:
     """uint8 for each device event: NO, YES or UNKNOWN."""
-    pairs = timeline.device.name.astype(np.int64) * len(CATEGORIES) + categories
-    distinct, which = np.unique(pairs, return_inverse=True)
-    found = np.empty(len(distinct), np.uint8)
-    for n, pair in enumerate(distinct.tolist()):
-        name, category = divmod(pair, len(CATEGORIES))
+
+    def units(name: int, category: int) -> int:
         says = on_tensor_cores(timeline.name_of(name), CATEGORIES[category])
-        found[n] = _UNKNOWN_UNITS if says is None else int(says)
-    units: Column = found[which.ravel()]
-    return units
+        return _UNKNOWN_UNITS if says is None else int(says)
+
+    return map_rows([timeline.device.name, categories], units, np.uint8)
 
 
 _BINS: Final = 48  # of durations: the last holds everything from 2^47 ns (39 hours)

@@ -142,10 +142,10 @@ def compare_ranks(facts: list[_RankFacts]) -> RankComparison:
     world = max((f.world_size for f in facts if f.world_size is not None), default=None)
     missing = None if world is None else max(world - len(facts), 0)
     if missing:
-        notes.append(f"{len(facts)} of {world} ranks are present; one of the others may be later.")
+        notes.append(f"{len(facts)} of {world} ranks recorded; the slowest rank may be missing.")
     if len({tuple(f.step_names) for f in facts}) > 1:
         facts = [_without_steps(f) for f in facts]
-        notes.append("The ranks recorded different steps; collectives are matched by order alone.")
+        notes.append("The ranks recorded different steps; collectives are matched by order only.")
     last, caused, waited = Counter[int](), Counter[int](), Counter[int]()
     skews, unmatched = [np.zeros(0, np.int64)], 0
     for key in sorted({key for fact in facts for key in fact.calls}):
@@ -187,7 +187,7 @@ def _numbered(facts: list[_RankFacts], notes: list[str]) -> list[int]:
     ranks = [fact.rank for fact in facts if fact.rank is not None]
     if len(set(ranks)) == len(facts):
         return ranks
-    notes.append("Ranks are not recorded or occur twice; recordings are numbered as given.")
+    notes.append("Ranks are missing or repeated; traces are numbered in the order given.")
     return list(range(len(facts)))
 
 

@@ -21,7 +21,7 @@ from stepscope.analyze.timeline.kernels import MATRIX_CATEGORIES, MATRIX_UNITS, 
 from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match
 from stepscope.analyze.timeline.roofline.operator_costs import operator_cost, operator_weight
 from stepscope.analyze.timeline.roofline.operator_inputs import Cost, read_inputs
-from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct_rows
 
 _TAKES_LISTS: Final = re.compile(r"aten::_(foreach|fused)_")
 _ELEMENT: Final = re.compile(r"Functor<([\w:]+)")
@@ -52,11 +52,9 @@ def list_facts(timeline: Timeline, attribution: Attribution) -> dict[tuple[int, 
     parameters, tensors = _parameters(timeline)
     blocks = _blocks(timeline)[device.geometry[use]]
     caller = attribution.operator[use]
-    keys = np.stack([host.name[caller], host.shapes[caller]])
-    distinct, which = np.unique(keys, axis=1, return_inverse=True)
-    which = which.ravel()
+    distinct, which = distinct_rows([host.name[caller], host.shapes[caller]])
     found = {}
-    for n, (name, shapes) in enumerate(distinct.T.tolist()):
+    for n, (name, shapes) in enumerate(distinct):
         own = np.flatnonzero(which == n)
         kernels = {timeline.name_of(k) for k in np.unique(device.name[use[own]]).tolist()}
         dtypes = {element[1] for k in kernels if (element := _ELEMENT.search(k))}
@@ -144,13 +142,11 @@ def _costs(timeline: Timeline, attribution: Attribution) -> tuple[list[OperatorC
     host = timeline.host
     has_formula = names_match(timeline, host.name, operator_weight)
     use = np.flatnonzero((host.kind == HostKind.OPERATOR) & (host.shapes != NOTHING) & has_formula)
-    pairs = host.name[use].astype(np.int64) * (len(timeline.shapes) + 1) + host.shapes[use]
-    distinct, which = np.unique(pairs, return_inverse=True)
+    distinct, which = distinct_rows([host.name[use], host.shapes[use]])
     lists = list_facts(timeline, attribution)
     calls: list[OperatorCall] = []
     number = np.full(len(distinct), NOTHING, np.int32)
-    for n, pair in enumerate(distinct.tolist()):
-        name, shape = divmod(pair, len(timeline.shapes) + 1)
+    for n, (name, shape) in enumerate(distinct):
         shapes = timeline.shapes[shape]
         known = lists.get((name, shape))
         dtype, elements = (known.dtype, known.elements) if known else (None, None)
@@ -161,7 +157,7 @@ def _costs(timeline: Timeline, attribution: Attribution) -> tuple[list[OperatorC
                 OperatorCall(timeline.names[name], shapes.dims.decode("utf-8", "replace"), cost)
             )
     kind = np.full(len(host), NOTHING, np.int32)
-    kind[use] = number[which.ravel()]
+    kind[use] = number[which]
     return calls, kind
 
 
