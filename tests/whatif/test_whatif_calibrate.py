@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stepscope.analyze.replay.calibration import bare_times, calibrate
-from stepscope.analyze.replay.host_chain import Clocks
+from stepscope.analyze.replay.host_chain import WindowClocks
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE
 from stepscope.analyze.run.steps import assemble_steps
 from stepscope.record.row_log import FLAG_PROFILED, FLAG_STACKS, ROW_COLUMNS, STEP_PHASES, RowKind
@@ -137,10 +137,10 @@ def test_without_a_window_or_without_bare_steps_there_is_no_calibration():
 
 
 def test_clocks_of_another_number_of_steps_are_averaged():
-    clocks = Clocks(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
-    assert clocks.of(2) is clocks
-    assert clocks.of(3).forward.tolist() == [2.0, 2.0, 2.0]
-    assert Clocks(np.zeros(0), np.zeros(0)).of(3) is None
+    clocks = WindowClocks(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
+    assert clocks.for_steps(2) is clocks
+    assert clocks.for_steps(3).forward.tolist() == [2.0, 2.0, 2.0]
+    assert WindowClocks(np.zeros(0), np.zeros(0)).for_steps(3) is None
 
 
 def held_up(free=5, after=40):
@@ -156,7 +156,7 @@ def held_up(free=5, after=40):
 
 def test_a_host_that_a_full_queue_holds_up_is_known_by_the_steps_after_the_window():
     found = calibrated(held_up(), first=20)
-    held = found.beside(found.step_ms)
+    held = found.with_device_busy(found.step_ms)
     assert held.held
     assert held.bare_ms["forward"] == pytest.approx(3)
     assert held.bare_ms["backward"] == pytest.approx(4)
@@ -169,7 +169,7 @@ def test_a_host_that_a_full_queue_holds_up_is_known_by_the_steps_after_the_windo
 
 def test_a_host_beside_an_idle_device_is_taken_as_its_clocks_say():
     found = calibrated(held_up(), first=20)
-    assert found.beside(0.9 * found.step_ms) is found
+    assert found.with_device_busy(0.9 * found.step_ms) is found
     assert found.bare_ms["forward"] == pytest.approx(6, rel=0.1)
 
 
@@ -179,12 +179,12 @@ def test_some_steps_that_took_far_longer_do_not_hide_a_device_that_sets_the_pace
     rows["wait_ns"][-1] += 60 * MS
     found = calibrated(rows, first=20)
     assert found.step_ms > found.usual_ms / 0.95
-    assert found.beside(found.usual_ms).held
+    assert found.with_device_busy(found.usual_ms).held
 
 
 def test_a_held_up_host_that_is_never_free_is_scaled_by_a_prior():
     found = calibrated(held_up(free=1), first=20)
-    held = found.beside(found.step_ms)
+    held = found.with_device_busy(found.step_ms)
     assert not held.held
     assert held.factors["forward"] == BARE_HOST_SHARE
     assert held.factors["other"] == found.factors["other"]

@@ -54,7 +54,7 @@ class _PathWalk:
         self.timeline, self.order, self.waits, self.start = timeline, order, waits, start_ns
         self.runs = _PathRuns()
 
-    def back_from(self, end_ns: int) -> _PathRuns:
+    def walk_back_from(self, end_ns: int) -> _PathRuns:
         """The whole path that ends at a time."""
         now, work, thread = end_ns, self.order.running_at(end_ns), self.waits.main
         while now > self.start:
@@ -105,10 +105,10 @@ class _PathWalk:
         if thread != main:
             return self._began(now, thread), main
         best = (self.start, main)
-        for servant, spans in self.waits.handovers.items():
+        for helper, spans in self.waits.handovers.items():
             found = int(spans.start.searchsorted(now, "left")) - 1
             if found >= 0 and min(spans.end[found], now) > best[0]:
-                best = min(int(spans.end[found]), now), servant
+                best = min(int(spans.end[found]), now), helper
         return best
 
     def _began(self, now: int, thread: int) -> int:
@@ -153,7 +153,7 @@ def path_segments(timeline: Timeline, start_ns: int, end_ns: int) -> _Segments:
     """The critical path through a window, walked back from its end."""
     order = device_order(timeline, start_ns, end_ns)
     waits = find_thread_waits(timeline, order)
-    runs = _PathWalk(timeline, order, waits, start_ns).back_from(end_ns)
+    runs = _PathWalk(timeline, order, waits, start_ns).walk_back_from(end_ns)
     parts = [*_device_parts(order, runs, start_ns), *_host_parts(timeline, runs)]
     for on, pauses in ((SegmentKind.LAUNCH, runs.launch), (SegmentKind.BETWEEN, runs.between)):
         event, begin, end = np.array(pauses, np.int64).reshape(-1, 3).T

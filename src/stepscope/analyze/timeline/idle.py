@@ -5,7 +5,7 @@ waits for the host: the launching thread (or the main one, while that has nothin
 loader, in a collective on the host, in a blocking copy to the device, in a synchronisation, or
 was simply busy. From the launch on it is the launch's own latency.
 
-A blocking call also costs what comes after it: had the host not stood still while the device
+A blocking call also costs what comes after it: had the host not been blocked while the device
 worked, it would have been that much further ahead. So the host's busy time after the call is the
 call's too, up to the time for which it blocked the host while the device was busy; only what is
 left is the host's own slowness. A later call takes over where it blocked for longer than what is
@@ -138,8 +138,8 @@ class HostWaits:
 
     def __init__(self, timeline: Timeline, blocking: BlockingCalls) -> None:
         host = timeline.host
-        spoken = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
-        events = np.flatnonzero(spoken)
+        marked_code = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
+        events = np.flatnonzero(marked_code)
         names = host.name[events]
         self._timeline = timeline
         self._by_cause = {
@@ -149,7 +149,7 @@ class HostWaits:
             IdleCause.SYNCHRONISATION: blocking.events[~blocking.uploads],
         }
 
-    def of(self, thread: int) -> dict[IdleCause, Spans]:
+    def of_thread(self, thread: int) -> dict[IdleCause, Spans]:
         """One thread's waits; a cause takes precedence over those after it where they overlap."""
         host = self._timeline.host
         return {
@@ -157,11 +157,11 @@ class HostWaits:
             for cause, events in self._by_cause.items()
         }
 
-    def of_others(self, thread: int, main: int) -> dict[IdleCause, Spans]:
+    def of_main_while_idle(self, thread: int, main: int) -> dict[IdleCause, Spans]:
         """The main thread's waits while this thread had nothing open: it is the other's turn."""
         host = self._timeline.host
         active = self._spans((host.thread == thread) & (host.kind != HostKind.OVERHEAD))
-        return {cause: difference(spans, active) for cause, spans in self.of(main).items()}
+        return {cause: difference(spans, active) for cause, spans in self.of_thread(main).items()}
 
     def _spans(self, events: Column) -> Spans:
         start = self._timeline.host.start[events]
@@ -259,9 +259,9 @@ def find_idle_causes(
     for thread in np.unique(gaps.thread[late]).tolist():
         own = late & (gaps.thread == thread)
         left = merge(gaps.start[own], reach[own])
-        sources = [waits.of(thread)]
+        sources = [waits.of_thread(thread)]
         if thread != main:
-            sources.append(waits.of_others(thread, main))
+            sources.append(waits.of_main_while_idle(thread, main))
         for source in sources:
             for cause, spans in source.items():
                 hit = intersection(left, spans)

@@ -96,7 +96,7 @@ class Spread(Struct, frozen=True):
 
 
 class BlockedThread(Struct, frozen=True):
-    """How long a host thread stood still in calls that wait for the device."""
+    """How long a host thread was blocked in calls that wait for the device."""
 
     thread: str  # its name, or its id where it has none
     blocked_ns: int

@@ -119,7 +119,7 @@ class Lateness(Struct, frozen=True):
 class RankComparison(Struct, frozen=True):
     """The ranks present, compared; `skew` is the time between the first and the last to come.
 
-    Clocks of different hosts differ, so arrivals are told by durations: all leave together, and
+    Clocks of different hosts differ, so arrivals follow from durations: all leave together, and
     the last to come stays for the shortest time.
     """
 

@@ -84,7 +84,7 @@ def _optimizer_steps(timeline: Timeline) -> _StepMarks | None:
     """A step ends with each Optimizer.step# of the optimizer that takes the most time.
 
     The first begins with the recording. Optimizers of one class that take turns count together,
-    told by the number of launches each makes.
+    recognised by the number of launches each makes.
     """
     host = timeline.host
     marked = _annotations(timeline, lambda name: name.startswith("Optimizer.step#"))
@@ -265,10 +265,10 @@ def break_down(timeline: Timeline, steps: RecordedSteps) -> list[DeviceBreakdown
 
 def break_down_windows(work: DeviceWork, starts: list[int], ends: list[int]) -> list[Breakdown]:
     """The breakdown of a device in each window [start, end)."""
-    talks = difference(work.communication, work.compute)
+    exposed = difference(work.communication, work.compute)
     moves = difference(difference(work.copy, work.compute), work.communication)
     begin, finish = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    kinds = (work.compute, work.copy, work.communication, talks, moves, work.busy)
+    kinds = (work.compute, work.copy, work.communication, exposed, moves, work.busy)
     columns = [_lengths(spans, begin, finish) for spans in kinds]
     return [
         Breakdown(compute, copy, communication, talk, move, end - start - busy, end - start)
