@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def step() -> None:
-    """Say that a step has ended, in a loop that hides its steps. Does nothing when unobserved."""
+    """Mark the end of a step, in a loop stepscope cannot see into. Does nothing when unobserved."""
     import sys
 
     module = sys.modules.get("stepscope.probe.observer")
@@ -59,11 +59,10 @@ def observe(
     force: bool = False,
     program: str = "this process",
 ) -> Iterator[Observed]:
-    """Observe what happens inside the `with`, as `stepscope run` observes a program.
+    """Observe the code inside the `with`, as `stepscope run` observes a program.
 
-    For notebooks and code that cannot be started by `stepscope run`. Yields the run, which shows
-    itself once it is over. After `steps` of them the block is left; `program` is what the run is
-    called.
+    For notebooks and code that `stepscope run` cannot start. Yields the run, which shows itself
+    once the block has ended. `steps` stops the block after that many; `program` names the run.
     """
     import torch  # noqa: F401
 
@@ -94,7 +93,7 @@ def observe(
 
 
 def load(what: str | Path | None = None, *, redact: bool = False) -> "Result":
-    """A run folder or id, a trace, or the folder or JSON of a tune or bench.
+    """Load a run folder or id, a trace, or the folder or JSON of a tune or bench.
 
     None: the last run here. `redact` replaces names, paths, arguments and source lines.
     """
@@ -120,12 +119,11 @@ def find_batch_size(
     device: str | None = None,
     seconds: float = 0.5,
 ) -> "BatchSizes":
-    """The best batch size of `fn(batch_size)`, which makes one step with a batch of that size.
+    """The best batch size for `fn(batch_size)`, which runs one step with a batch of that size.
 
-    Each size is called for about `seconds` in a forked process, so that `fn` changes nothing here
-    and may run out of memory. Where CUDA or several threads were used before, forked processes do
-    not work: then it is called in this one, memory is freed after each size, and what `fn` changes
-    (weights, counters) stays changed.
+    Each size runs for about `seconds` in a forked process, so `fn` changes nothing here and may run
+    out of memory. After CUDA or threads were used, forking does not work: `fn` then runs in this
+    process, memory is freed after each size, and what it changes (weights, counters) stays changed.
     """
     from stepscope.batch.find_batch_size import search_function
     from stepscope.report.render.notebook.objects import BatchSizes

@@ -17,6 +17,7 @@ from stepscope.trace.kineto.chunks import Chunk, Columns
 from stepscope.trace.kineto.columns import ColumnBuilder
 from stepscope.trace.kineto.events import EXACT, FAST, LAX, InexactError
 from stepscope.trace.kineto.repair import repair
+from stepscope.trace.quality import Repair
 
 SMALL_PIECE = 1 << 14  # bytes: what is read with care at a time
 MOST_OUTSIDE = 64 << 20  # bytes of a trace that are not events
@@ -100,7 +101,7 @@ class BlockReader:
             return self._decoded(piece)
         if decoder is not self._decoder:
             count = len(_NUMBER_AS_TEXT.findall(wrapped))
-            self._builder.chunk.repaired["number written as text"] += count
+            self._builder.chunk.repaired[Repair.NUMBER_AS_TEXT] += count
         return True
 
     def _mend(self, piece: bytearray, *, last: bool) -> list[bytearray]:

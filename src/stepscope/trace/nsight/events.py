@@ -31,6 +31,7 @@ from stepscope.trace.nsight.sqlite_export import (
     stack_rows,
     with_times,
 )
+from stepscope.trace.quality import Repair
 
 _VERSION = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
 _COPY_DIRECTIONS = {
@@ -191,7 +192,7 @@ def _ranges(database: Database, names: Interned, shapes: Interned, quality: Qual
     }
     rows = _only_ranges(rows, database.has(RANGES, "eventType"), quality)
     still_open = rows["end"] == NO_TIME
-    add_count(quality.repaired, "open ranges closed at the end", int(still_open.sum()))
+    add_count(quality.repaired, Repair.OPEN_RANGE, int(still_open.sum()))
     rows |= {"open": still_open, "end": np.where(still_open, rows["start"], rows["end"])}
     rows = with_times(rows, quality, "ranges")
     registered = database.strings(rows["textId"])
