@@ -142,7 +142,7 @@ def test_lines_of_cells_are_kept_as_source_numbered_as_shown(notebook):
     [
         ("misused", "unrecognized arguments: --wndow 3"),
         ("again", "first holds a run: --force replaces it"),
-        ("zero", "'0' is not a number from 1 up"),
+        ("zero", "'0' is not a positive integer"),
     ],
 )
 def test_misuse_is_told_in_one_line(notebook, cell, words):
