@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def step() -> None:
-    """Say that a step has ended, in a loop that hides its steps. Does nothing when unobserved."""
+    """Mark the end of a step, in a loop stepscope cannot see into. Does nothing when unobserved."""
     import sys
 
     module = sys.modules.get("stepscope.probe.observer")
@@ -22,29 +22,32 @@ def step() -> None:
 
 
 class Observed:
-    """A run made by `observe`: `document` is what `stepscope show --json` prints."""
+    """A run made by `observe`; it shows itself once its block has ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.document: dict[str, Any] | None = None
+        self.ended = False
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        """What `stepscope show --json` prints; None while the run is under way."""
+        return self.result.document if self.ended else None
 
     @cached_property
     def result(self) -> "Result":
         """The run as `load` gives it. Raises UsageError while it is under way."""
         from stepscope.record.errors import UsageError
 
-        if self.document is None:
-            raise UsageError("the run is under way: ask after the with block")
+        if not self.ended:
+            raise UsageError("the run is still under way: ask after the with block")
         return load(self.folder)
 
     def __repr__(self) -> str:
-        if self.document is None:
-            return f"<stepscope run {self.folder.name}, under way>"
-        return repr(self.result)
+        return repr(self.result) if self.ended else f"<stepscope run {self.folder.name}, under way>"
 
     def _repr_html_(self) -> str | None:
         """None while it is under way: then the text is shown."""
-        return None if self.document is None else self.result._repr_html_()
+        return self.result._repr_html_() if self.ended else None
 
 
 @contextmanager
@@ -56,16 +59,13 @@ def observe(
     force: bool = False,
     program: str = "this process",
 ) -> Iterator[Observed]:
-    """Observe what happens inside the `with`, as `stepscope run` observes a program.
+    """Observe the code inside the `with`, as `stepscope run` observes a program.
 
-    For notebooks and code that cannot be started by `stepscope run`. Yields the run, which shows
-    itself once it is over. After `steps` of them the block is left; `program` is what the run is
-    called.
+    For notebooks and code that `stepscope run` cannot start. Yields the run, which shows itself
+    once the block has ended. `steps` stops the block after that many; `program` names the run.
     """
     import torch  # noqa: F401
 
-    from stepscope.analyze.run.summary import summarize
-    from stepscope.diagnose.findings import with_findings
     from stepscope.launch.observed_run import InProcessRun, refuse_nested
     from stepscope.probe.core import StopProgram
     from stepscope.record.probe_options import ProbeOptions
@@ -89,20 +89,19 @@ def observe(
         raise
     finally:
         here.end(error)
-        observed.document = with_findings(summarize(folder), folder)
+        observed.ended = True
 
 
 def load(what: str | Path | None = None, *, redact: bool = False) -> "Result":
-    """A run folder or id, a trace, or the folder or JSON of a tune or bench.
+    """Load a run folder or id, a trace, or the folder or JSON of a tune or bench.
 
     None: the last run here. `redact` replaces names, paths, arguments and source lines.
     """
     from stepscope.report.render.notebook.objects import Result
-    from stepscope.results.load import load_result
-    from stepscope.store.folder import find_run
+    from stepscope.results.load import REPORTED
+    from stepscope.results.load import load as load_result
 
-    cwd = Path.cwd()
-    subject = load_result(str(find_run(None, cwd) if what is None else what), cwd)
+    subject = load_result(what, kinds=REPORTED)
     if redact:
         from stepscope.results.redact import redact_result
 
@@ -120,12 +119,11 @@ def find_batch_size(
     device: str | None = None,
     seconds: float = 0.5,
 ) -> "BatchSizes":
-    """The best batch size of `fn(batch_size)`, which makes one step with a batch of that size.
+    """The best batch size for `fn(batch_size)`, which runs one step with a batch of that size.
 
-    Each size is called for about `seconds` in a forked process, so that `fn` changes nothing here
-    and may run out of memory. Where CUDA or several threads were used before, forked processes do
-    not work: then it is called in this one, memory is freed after each size, and what `fn` changes
-    (weights, counters) stays changed.
+    Each size runs for about `seconds` in a forked process, so `fn` changes nothing here and may run
+    out of memory. After CUDA or threads were used, forking does not work: `fn` then runs in this
+    process, memory is freed after each size, and what it changes (weights, counters) stays changed.
     """
     from stepscope.batch.find_batch_size import search_function
     from stepscope.report.render.notebook.objects import BatchSizes

@@ -68,7 +68,7 @@ def _compiled(shell: Any, first: str, cell: str, name: str) -> tuple[CodeType, C
 
 
 def _display_result(shell: Any, asked: Namespace, observed: Observed) -> None:
-    """The run under the name that was asked for, and its report on the screen."""
+    """Store the result under the name asked for, and show its report."""
     from IPython.display import display
 
     result = observed.result
@@ -78,7 +78,7 @@ def _display_result(shell: Any, asked: Namespace, observed: Observed) -> None:
         return
     try:
         display(result.report())
-    except StepscopeError as problem:  # no chart library: the screen is told all the same
+    except StepscopeError as problem:  # no chart library: print the screen instead
         print(f"{result!r}\n\nstepscope: {problem}")
 
 
@@ -91,22 +91,22 @@ def _parser() -> ArgumentParser:
     words = "Run the cell observed."
     parser = _Parser(prog="%%stepscope", description=words, add_help=False)
     add = parser.add_argument
-    add("--window", type=_count, default=6, help="steps recorded per kernel (6)")
-    add("--steps", type=_count, help="leave the cell after so many steps")
+    add("--window", type=_count, default=6, help="steps to record at kernel level (6)")
+    add("--steps", type=_count, help="stop the cell after this many steps")
     add("--out", help="run folder (.stepscope/<id>)")
-    add("--force", action="store_true", help="replace the run in --out")
-    add("--as", dest="name", type=_name, help="keep the result under this name")
+    add("--force", action="store_true", help="replace an existing run in --out")
+    add("--as", dest="name", type=_name, help="store the result in this variable")
     add("--quiet", action="store_true", help="show no report")
     return parser
 
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise ArgumentTypeError(f"{text!r} is not a number from 1 up")
+        raise ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 
 def _name(text: str) -> str:
     if not text.isidentifier():
-        raise ArgumentTypeError(f"{text!r} is not a name")
+        raise ArgumentTypeError(f"{text!r} is not a variable name")
     return text

@@ -28,7 +28,7 @@ _LABEL = 17
 
 
 class QuickProfile:
-    """`run` is the profile, `batch` the search; None, with `problem`, where nothing was found."""
+    """A profile and a batch size search; `batch` is None, with a `problem`, where that failed."""
 
     def __init__(
         self, title: str, run: Result, batch: BatchSizes | None, problem: str | None = None
@@ -38,29 +38,29 @@ class QuickProfile:
         self.batch = batch
         self.problem = problem
         self.report_file: Path | None = None
-        """The dashboard; None as long as it is not written."""
+        """The dashboard; None until it is written."""
 
     @property
     def optimal_batch(self) -> int | None:
-        """The smallest size near the best throughput that leaves memory free."""
+        """The smallest size near the best throughput that leaves enough memory free."""
         return None if self.batch is None else self.batch.knee
 
     @property
     def peak_samples_per_s(self) -> float | None:
-        """Of the fastest size that was tried, or of the profile."""
+        """Of the fastest batch size tried, else of the profile."""
         row = self._fastest()
         rate = row["samples_per_s"] if row else self.run.document["steps"]["samples_per_s"]
         return None if rate is None else float(rate)
 
     @property
     def gpu_use(self) -> float | None:
-        """Share of the time in which the GPU was busy; None without one."""
+        """Share of time the GPU was busy; None without one."""
         gpu = self.run.document["gpu"]
         return None if gpu is None else gpu["busy_fraction"]
 
     @property
     def bottlenecks(self) -> list[str]:
-        """What makes the step slow, the largest first, with what each would save."""
+        """What slows the step down, largest first, with what a fix would save."""
         document = self.run.document
         mean = document["steps"]["mean_ms"]
         told = [(one["title"], gain_text(one, mean)) for one in document["findings"]]
@@ -68,17 +68,17 @@ class QuickProfile:
 
     @property
     def batch_table(self) -> list[dict[str, Any]]:
-        """A row for each size that was tried; see `stepscope batch`."""
+        """One row per batch size tried; see `stepscope batch`."""
         return [] if self.batch is None else self.batch.curve
 
     @cached_property
     def story(self) -> Story:
-        """The run's story with a section about batch sizes, second from the top."""
+        """The run's story with a second section about batch sizes."""
         first, *rest = self.run.story.sections
         if self.batch is not None:
             section = batch_section(self.batch.document)
         else:
-            missing = Missing("No batch size was found.", self.problem or "")
+            missing = Missing("No batch size found.", self.problem or "")
             section = Section("batch", "Batch size", (missing,))
         return replace(self.run.story, title=self.title, sections=(first, section, *rest))
 
@@ -108,12 +108,12 @@ class QuickProfile:
         at = f" at batch {row['batch']:,}" if row else ""
         best = self.optimal_batch
         use = self.gpu_use
-        busy = "not known" if use is None else f"{use:.0%} busy"
+        busy = "unknown" if use is None else f"{use:.0%} busy"
         found = [safe(one) for one in self.bottlenecks[:_MOST]] or ["none found"]
         pairs = [
             ("optimal batch", f"{best:,}" if best is not None else self.problem or "none found"),
-            ("peak throughput", f"{rate:,.0f} samples/s{at}" if rate else "not known"),
-            ("GPU use", busy if self.run.document["gpu"] else "no GPU: computed on the CPU"),
+            ("peak throughput", f"{rate:,.0f} samples/s{at}" if rate else "unknown"),
+            ("GPU use", busy if self.run.document["gpu"] else "no GPU, ran on the CPU"),
             *zip(("bottlenecks", *[""] * _MOST), found, strict=False),
         ]
         return [f"  {name:<{_LABEL}}{safe(value)}" for name, value in pairs]
@@ -122,7 +122,7 @@ class QuickProfile:
 _PROGRAM = "stepscope.workloads.train"
 _DATA = ("cifar10", "synthetic")
 _ENDLESS = ("--epochs", "100000", "--score-every", "1000000000")
-"""Trials of batch sizes end by themselves, however large an epoch is."""
+"""Trials of batch sizes stop by themselves, whatever the epoch."""
 
 
 def run_quick_profile(
@@ -139,10 +139,10 @@ def run_quick_profile(
     out: str | Path | None = None,
     show: bool = True,
 ) -> QuickProfile:
-    """Profile the training of a model, find its best batch size, say it and show a dashboard.
+    """Profile a model's training, find its best batch size and write a dashboard.
 
-    `samples` of an epoch (None: all). Each batch size takes about `seconds` of steps, all of them
-    at most `budget_s`. `show`: print the summary, and the dashboard in a notebook.
+    `samples` per epoch (None: all). Each batch size is measured for about `seconds`, the search
+    stops after `budget_s`. `show` prints the summary and, in a notebook, the dashboard.
     """
     from stepscope.store.folder import create_folder
 
@@ -152,7 +152,7 @@ def run_quick_profile(
     title = f"{model_name} on {dataset}, batch {batch_size}"
     _say(show, f"profiling {title}: {plural(epochs, 'epoch')}")
     _profile((*arguments, "--epochs", str(epochs)), folder / "run")
-    _say(show, "looking for the best batch size")
+    _say(show, "searching for the best batch size")
     batch, problem = None, None
     try:
         batch = _search(
@@ -168,14 +168,14 @@ def run_quick_profile(
 def _arguments(
     model: str, dataset: str, batch: int, device: str | None, samples: int | None
 ) -> tuple[str, ...]:
-    """What every process of this profile is given. Raises UsageError."""
+    """The arguments all processes of this profile share. Raises UsageError."""
     from stepscope.workloads.catalogue import find_workload
 
     find_workload(model)
     if dataset not in _DATA:
         raise UsageError(f"dataset={dataset!r}: use {' or '.join(map(repr, _DATA))}")
     if device not in (None, "cpu", "cuda"):
-        raise UsageError(f"device={device!r}: use 'cpu' or 'cuda', or leave it out")
+        raise UsageError(f"device={device!r}: use 'cpu', 'cuda' or None")
     _check("batch_size", batch)
     arguments = ["--model", model, "--data", dataset, "--batch", str(batch)]
     if samples is not None:
@@ -186,11 +186,11 @@ def _arguments(
 
 def _check(name: str, value: int) -> None:
     if not isinstance(value, int) or value < 1:
-        raise UsageError(f"{name}={value!r}: use a number from 1 up")
+        raise UsageError(f"{name}={value!r}: must be a positive integer")
 
 
 def _profile(arguments: tuple[str, ...], folder: Path) -> None:
-    """Observe the training. Raises StepscopeError with what it said last where it fails."""
+    """Observe the training. Raises StepscopeError with its last line of output where it fails."""
     from stepscope.launch.observed_run import RunRequest, observe_program
     from stepscope.launch.program import Program, check_program
     from stepscope.measure.trial_folder import OUTPUT_FILE, last_output_line
@@ -239,7 +239,7 @@ def _print_trial(show: bool, size: int | None, got: Any) -> None:
 
 
 def _show_profile(profile: QuickProfile, folder: Path, show: bool) -> None:
-    """Write the dashboard, say the summary, and show the dashboard where there is a notebook."""
+    """Write the dashboard and print the summary; in a notebook, show the dashboard too."""
     try:
         (folder / "report.html").write_text(profile.html(), encoding="utf-8")
         profile.report_file = Path(os.path.relpath(folder / "report.html"))

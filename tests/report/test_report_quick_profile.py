@@ -114,7 +114,7 @@ def test_gpu_use_is_the_share_of_time_it_was_busy(searched, tmp_path):
     [
         ({"dataset": "mnist"}, "dataset='mnist': use 'cifar10' or 'synthetic'"),
         ({"device": "tpu"}, "device='tpu'"),
-        ({"epochs": 0}, "epochs=0: use a number from 1 up"),
+        ({"epochs": 0}, "epochs=0: must be a positive integer"),
         ({"batch_size": 1.5}, "batch_size=1.5"),
         ({"samples": -1}, "samples=-1"),
         ({"model_name": "resnet19"}, "did you mean resnet18"),

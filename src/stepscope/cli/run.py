@@ -124,14 +124,13 @@ def _folders(out: Path | None, force: bool, repeat: int) -> list[Path]:
 
 def _tell(folder: Path, number: int, repeat: int) -> None:
     """The summary on stderr. Whatever goes wrong here, the program's exit code stands."""
-    from stepscope.analyze.run.summary import summarize
-    from stepscope.diagnose.findings import with_findings
     from stepscope.report.render.terminal.run import print_run
+    from stepscope.results.load import load
 
     try:
         if repeat > 1:
             print(f"\nrun {number} of {repeat}", file=sys.stderr)
-        print_run(with_findings(summarize(folder), folder), sys.stderr)
+        print_run(load(folder).document, sys.stderr)
     except StepscopeError as problem:
         print(f"stepscope: {problem}", file=sys.stderr)
     except Exception as problem:

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import click
 
@@ -13,13 +12,10 @@ import click
 @click.option("--all", "everything", is_flag=True, help="Every finding, and what is fine.")
 def show(run: str | None, as_json: bool, everything: bool) -> None:
     """Print RUN: a run folder or an id; the last run here when left out."""
-    from stepscope.analyze.run.summary import summarize
-    from stepscope.diagnose.findings import with_findings
     from stepscope.report.render.terminal.run import print_run
-    from stepscope.store.folder import find_run
+    from stepscope.results.load import load
 
-    folder = find_run(run, Path.cwd())
-    document = with_findings(summarize(folder), folder)
+    document = load(run, kinds=["run"]).document
     if as_json:
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()

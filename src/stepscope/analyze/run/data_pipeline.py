@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepscope.record.facts import ClockFact, PlaceKind, SlotKind
-from stepscope.store.json_lines import read_facts
+from stepscope.record.facts import ClockFact, Facts, PlaceKind, SlotKind
 from stepscope.store.table import read_table
 
 if TYPE_CHECKING:
@@ -62,10 +61,10 @@ class _Counter:
     total_ns: float = 0.0
 
 
-def read_pipeline(folder: Path) -> list[PipelineSource]:
-    """The pipelines of a run folder, those that took most time first."""
+def read_pipeline(folder: Path, facts: Facts) -> list[PipelineSource]:
+    """The pipelines of a run folder and its facts, those that took most time first."""
     tables = {path.stem[6:]: read_table(path) for path in folder.glob("clock-*.npy")}
-    return pipelines(read_facts(folder / "facts.jsonl").all(ClockFact), tables)
+    return pipelines(facts.all(ClockFact), tables)
 
 
 def pipelines(facts: Iterable[ClockFact], tables: "Tables") -> list[PipelineSource]:

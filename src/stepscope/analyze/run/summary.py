@@ -1,30 +1,26 @@
 """A run folder as one document: what `show` prints and `show --json` hands out, with its windows'
 analysis and what became of its fixes.
-
-The analysis of the windows is kept beside the traces as `window.json`, since reading one takes a
-while.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from stepscope.analyze.run import data_pipeline, sites, totals
+import numpy as np
+
+from stepscope.analyze.run import sites, totals
 from stepscope.analyze.run.host_code import host_code
+from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.steps import (
     Steps,
-    assemble_steps,
     charge_waits,
     mean_device_phases,
     mean_host_phases,
     phases_by_device,
 )
 from stepscope.analyze.run.totals import memory_owners
-from stepscope.analyze.timeline.document import ANALYZE_SCHEMA, analyze_timeline
-from stepscope.hardware.ceiling_cache import known_ceilings
-from stepscope.record.errors import BrokenRun, StepscopeError
+from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import (
     BatchFact,
     CompileCountersFact,
@@ -45,10 +41,7 @@ from stepscope.record.problems import Problem, ProblemKind
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import drift, find_spikes, warmup_length
-from stepscope.store.folder import in_use, read_run
-from stepscope.store.json_lines import read_facts
-from stepscope.store.table import read_table
-from stepscope.trace.kineto.read import read_kineto
+from stepscope.store.folder import in_use
 
 
 def applied_fixes(
@@ -105,33 +98,7 @@ def _never_applied(text: str) -> dict[str, Any]:
     }
 
 
-WINDOW_CACHE = "window.json"
 Document = dict[str, Any]
-
-
-def read_windows(folder: Path) -> Document:
-    """`timeline`: the light window's analysis; `stacks`: modules and lines from the other one.
-
-    Each is None where it was not recorded or cannot be read.
-    """
-    cache = folder / WINDOW_CACHE
-    try:
-        known = json.loads(cache.read_text())
-        if isinstance(known, dict) and known.get("schema") == ANALYZE_SCHEMA:
-            return known
-    except (OSError, ValueError):
-        pass
-    found = {
-        "schema": ANALYZE_SCHEMA,
-        "timeline": _analysed(folder / "window.pt.trace.json.gz"),
-        "stacks": _stack_lines(_analysed(folder / "stacks.pt.trace.json.gz")),
-    }
-    if found["timeline"] is not None:
-        try:
-            cache.write_text(json.dumps(found))
-        except OSError:
-            pass
-    return found
 
 
 def device_use(timeline: Document | None) -> Document | None:
@@ -150,51 +117,23 @@ def device_use(timeline: Document | None) -> Document | None:
     }
 
 
-def _analysed(trace: Path) -> Document | None:
-    if not trace.is_file():
-        return None
-    try:
-        return analyze_timeline(read_kineto(trace, processes=1), known_ceilings())
-    except StepscopeError:
-        return None
-
-
-def _stack_lines(document: Document | None) -> Document | None:
-    """What only a recording with stacks tells; its times are slowed by recording them."""
-    if document is None:
-        return None
-    idle = document["devices"][0]["idle"] if document["devices"] else {}
-    return {
-        "steps": document["steps"]["count"],
-        "by": {key: document["by"][key] for key in ("module", "line")},
-        "host": {"lines": (document["host"] or {}).get("lines") or []},
-        "idle_places": {cause: one["places"] for cause, one in idle.items() if one["places"]},
-    }
-
-
 SHOW_SCHEMA = "stepscope.show/1"
 _DEVICE_DECIDES = 0.9  # busy that much, the device sets the pace
 _DISTURBED = 3  # steps after a recording
 
 
-def summarize(folder: Path) -> Document:
+def summarize(records: RunRecords) -> Document:
     """Everything a run folder tells. Raises BrokenRun."""
     try:
-        return _summarize(folder)
+        return _summarize(records)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:
-        raise BrokenRun(f"{folder} is damaged and cannot be shown: {problem!r}") from problem
+        raise BrokenRun(f"{records.folder}: damaged run folder: {problem!r}") from problem
 
 
-def _summarize(folder: Path) -> Document:
-    import numpy as np
-
-    run = read_run(folder)
-    facts = read_facts(folder / "facts.jsonl")
-    rows = read_table(folder / "rows.npy")
-    samples = read_table(folder / "samples.npy")
-    start = run.start_ns or _first_start(facts)
-    steps = assemble_steps(rows, start)
-    first = _warmup(run, steps)
+def _summarize(records: RunRecords) -> Document:
+    folder, run, facts = records.folder, records.run, records.facts
+    rows, samples, steps = records.rows, records.samples, records.steps
+    first = _warmup(records)
     use = np.arange(len(steps)) >= first
     use &= ~steps.in_window
     if not use.any():
@@ -207,14 +146,14 @@ def _summarize(folder: Path) -> Document:
         "account_s": totals.wall_time_by_category(run.run, facts, steps, first, rows),
         "losses": [float(x) if np.isfinite(x) else None for x in steps.loss],
     }
-    windows = read_windows(folder)
+    windows = records.windows
     used = device_use(windows["timeline"])
     document["gpu"] = totals.gpu_totals(run, facts, samples, steps, use, used)
     document |= _phases(steps, use, document["gpu"])
     document["host"] = totals.host_totals(samples)
     document["memory"] = totals.memory_totals(facts, samples)
     document["loaders"] = sites.loader_sites(facts, where)
-    document["pipeline"] = [asdict(source) for source in data_pipeline.read_pipeline(folder)]
+    document["pipeline"] = [asdict(source) for source in records.pipeline]
     document["syncs"] = sites.sync_sites(where)
     document["sites"] = sites.hot_sites(where)
     document["account_places"] = totals.category_places(document["sites"], facts)
@@ -233,15 +172,13 @@ def _summarize(folder: Path) -> Document:
     return document
 
 
-def _first_start(facts: Facts) -> float:
-    process = next(iter(facts.all(ProcessFact)), None)
-    return float(process.booted_ns) if process else 0.0
-
-
-def _warmup(run: RunRecord, steps: Steps) -> int:
-    if run.warmup is not None:
-        return min(run.warmup, len(steps))
-    return warmup_length(steps.done()[~steps.in_window])
+def _warmup(records: RunRecords) -> int:
+    steps, asked = records.steps, records.warmup
+    return (
+        min(asked, len(steps))
+        if asked is not None
+        else warmup_length(steps.done()[~steps.in_window])
+    )
 
 
 def _run(record: RunRecord, facts: Facts, folder: Path) -> Document:
@@ -284,8 +221,6 @@ def _out_of_memory(run: RunInfo, facts: Facts, error: ProgramError | None) -> Do
 
 
 def _steps(steps: Steps, use: Any, first: int, facts: Facts) -> Document:
-    import numpy as np
-
     times = steps.done()[use] / 1e6
     names = {fact.id: fact.name for fact in facts.all(OptimizerFact)}
     samples = float(steps.samples[use].sum())
@@ -317,8 +252,6 @@ def _steps(steps: Steps, use: Any, first: int, facts: Facts) -> Document:
 def outlier_steps(steps: Steps, use: Any) -> list[Document]:
     """Steps that took far longer than their neighbours, the longest first; one that follows a
     recording is that one's doing."""
-    import numpy as np
-
     at = np.flatnonzero(use)
     return [
         {"step": step + 1, "ms": jump.value}

@@ -10,7 +10,7 @@ from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.report.story.blocks import Card, Chart, Story, Table, TimelineView
 from stepscope.report.story.narrator import story_of
 from stepscope.report.text import plural
-from stepscope.results.load import LoadedResult, load_result
+from stepscope.results.load import REPORTED, LoadedResult, load
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class _ReportJob:
 
 def prepare_report(whats: Sequence[str], redact: bool, cwd: Path) -> _ReportJob:
     """Read everything. Raises UsageError for what is no result."""
-    found = [load_result(what, cwd) for what in whats]
+    found = [load(what, cwd, REPORTED) for what in whats]
     folders = tuple(one.folder for one in found)
     if len(found) == 1:
         subject = _shown(found[0], redact)

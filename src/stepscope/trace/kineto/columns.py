@@ -34,6 +34,7 @@ from stepscope.trace.kineto.events import (
     nanoseconds,
     nanoseconds_from_float,
 )
+from stepscope.trace.quality import Drop, Repair
 
 _INT64 = np.iinfo(np.int64)
 _NO_STREAM = (None, -1, 2**32 - 1, "-1")
@@ -128,7 +129,7 @@ class _FieldColumns:
         """Numbers that some writers put in quotes."""
         if str in set(map(type, values)):
             texts = sum(type(value) is str for value in values)
-            self.repaired["number written as text"] += texts
+            self.repaired[Repair.NUMBER_AS_TEXT] += texts
             values = [_number(value) for value in values]
         return self.ints(values)
 
@@ -138,7 +139,7 @@ class _FieldColumns:
             return np.array(values, np.int64)
         except OverflowError:
             fits = [int(_INT64.min) <= value <= int(_INT64.max) for value in values]
-            self.repaired["number beyond 64 bits left out"] += fits.count(False)
+            self.repaired[Repair.NUMBER_TOO_LARGE] += fits.count(False)
             kept = [v if fit else NOTHING for v, fit in zip(values, fits, strict=True)]
             return np.array(kept, np.int64)
 
@@ -217,7 +218,7 @@ class ColumnBuilder:
         duration = self._durations(spans, code)
         unusable = (start == UNUSABLE) & (code != IGNORED_CODE)
         if unusable.any():
-            self.chunk.dropped["without a usable time"] += int(unusable.sum())
+            self.chunk.dropped[Drop.NO_TIME] += int(unusable.sum())
             code[unusable] = IGNORED_CODE + 1
         for low, high, add in (
             (0, FIRST_DEVICE_CODE, self._host),
@@ -245,8 +246,8 @@ class ColumnBuilder:
         if bad.any():
             missing = np.isnan(numbers)
             for reason, which in (
-                ("missing duration taken as zero", bad & missing),
-                ("negative or absurd duration taken as zero", bad & ~missing),
+                (Repair.NO_DURATION, bad & missing),
+                (Repair.BAD_DURATION, bad & ~missing),
             ):
                 if count := int((which & (code != IGNORED_CODE)).sum()):
                     self.chunk.repaired[reason] += count
@@ -310,7 +311,7 @@ class ColumnBuilder:
     def _memory(self, moves: list[Any], time: Column) -> None:
         usable = np.flatnonzero(time != UNUSABLE)
         if len(usable) < len(moves):
-            self.chunk.dropped["without a usable time"] += len(moves) - len(usable)
+            self.chunk.dropped[Drop.NO_TIME] += len(moves) - len(usable)
             moves, time = [moves[n] for n in usable.tolist()], time[usable]
         if not moves:
             return
@@ -331,7 +332,7 @@ class ColumnBuilder:
     def _halves(self, halves: list[Any], times: Column) -> None:
         for half, time in zip(halves, times.tolist(), strict=True):
             if time == UNUSABLE:
-                self.chunk.dropped["without a usable time"] += 1
+                self.chunk.dropped[Drop.NO_TIME] += 1
                 continue
             code = NOTHING if type(half) is End else self._codes[half.cat]
             name = self._tables.names[half.name] if 0 <= code < FIRST_DEVICE_CODE else NOTHING

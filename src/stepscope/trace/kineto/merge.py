@@ -32,6 +32,7 @@ from stepscope.trace.kineto.chunks import (
 from stepscope.trace.kineto.events import FIRST_DEVICE_CODE
 from stepscope.trace.kineto.reader import CollectedParts, Part
 from stepscope.trace.link import link_launches, link_parents
+from stepscope.trace.quality import Drop
 
 _EVENTS = re.compile(r'"traceEvents"\s*:\s*\[')
 MOST_DEVICES = 1024
@@ -196,7 +197,7 @@ def _pair_halves(halves: list[HalfSpan], quality: Quality) -> Columns:
     if others:
         quality.ignored["begin and end of other categories"] = others
     if alone:
-        quality.dropped["begin without end, or end without begin"] = alone
+        quality.dropped[Drop.UNPAIRED] = alone
     names = ("kind", "name", "start", "duration", "thread")
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     dtypes = column_types(HostEvents)
@@ -283,8 +284,8 @@ def _drop_zero_times(tables: dict[type, Columns], quality: Quality) -> None:
         if not columns or (columns[_TIME[table]] > 0).all():
             continue
         keep = columns[_TIME[table]] > 0
-        reason = "time of zero or less, far from all others"
-        quality.dropped[reason] = quality.dropped.get(reason, 0) + int((~keep).sum())
+        before = quality.dropped.get(Drop.ZERO_TIME, 0)
+        quality.dropped[Drop.ZERO_TIME] = before + int((~keep).sum())
         for name, column in columns.items():
             columns[name] = column[keep]
 

@@ -17,6 +17,7 @@ from stepscope.trace.kineto.chunks import Chunk, Columns
 from stepscope.trace.kineto.columns import ColumnBuilder
 from stepscope.trace.kineto.events import EXACT, FAST, LAX, InexactError
 from stepscope.trace.kineto.repair import repair
+from stepscope.trace.quality import Repair
 
 SMALL_PIECE = 1 << 14  # bytes: what is read with care at a time
 MOST_OUTSIDE = 64 << 20  # bytes of a trace that are not events
@@ -66,7 +67,7 @@ class BlockReader:
         self.outside += piece
         if len(self.outside) > MOST_OUTSIDE:
             raise StepscopeError(
-                f"more than {MOST_OUTSIDE >> 20} MB of it are not events, the most that is read"
+                f"over {MOST_OUTSIDE >> 20} MB of non-event data; refusing to read further"
             )
         if not self._opened and self.outside[:100].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
             end = self.outside.index(b"[") + 1
@@ -100,7 +101,7 @@ class BlockReader:
             return self._decoded(piece)
         if decoder is not self._decoder:
             count = len(_NUMBER_AS_TEXT.findall(wrapped))
-            self._builder.chunk.repaired["number written as text"] += count
+            self._builder.chunk.repaired[Repair.NUMBER_AS_TEXT] += count
         return True
 
     def _mend(self, piece: bytearray, *, last: bool) -> list[bytearray]:
@@ -121,7 +122,7 @@ class BlockReader:
     def _keep(self, rest: bytes | bytearray) -> None:
         if len(rest) > LARGEST_EVENT:
             raise StepscopeError(
-                f"an event has more than {LARGEST_EVENT >> 20} MB, the most that is read"
+                f"an event of over {LARGEST_EVENT >> 20} MB; refusing to read further"
             )
         self.rest = bytes(rest)
 
@@ -185,11 +186,11 @@ def fit_together(parts: list[Part]) -> bool:
 def _check_start(head: bytes, damage: str | None) -> None:
     start = head.lstrip(_SPACE)[:1]
     if not head.strip(_SPACE):
-        raise StepscopeError(f"{damage}: nothing could be read" if damage else "is empty")
+        raise StepscopeError(f"{damage}: nothing could be read" if damage else "the file is empty")
     if start == b"<":
-        raise StepscopeError("is a web page or XML, not a trace: was the download refused?")
+        raise StepscopeError("a web page or XML, not a trace: was the download refused?")
     if start not in (b"{", b"["):
-        raise StepscopeError("is not a trace: neither JSON nor anything else that can be read")
+        raise StepscopeError("not a trace: expected JSON, gzip or an Nsight Systems export")
 
 
 MOST_EVENTS = 50_000_000

@@ -24,6 +24,7 @@ from stepscope.trace.kineto.events import (
     MemoryArgs,
     Span,
 )
+from stepscope.trace.quality import Drop, Repair
 
 _AFTER_LIST = re.compile(r'\]\s*(?:,\s*"|\}|$)')
 _LAST_END = re.compile(r'\}\s{0,999}(\])\s{0,999}(?:\}\s{0,999}$|,\s{0,999}"\w+"\s{0,999}:)')
@@ -71,11 +72,11 @@ def repair(piece: bytes | bytearray, *, last: bool) -> Repaired:
             if not following and last:
                 result.rest = text[position:].encode()
                 return result
-            result.dropped["not valid JSON"] += 1
+            result.dropped[Drop.BAD_JSON] += 1
             position = following.start(1) if following else len(text)
         else:
             if replaced and _REPLACEMENT in text[position:end]:
-                result.repaired["bad UTF-8 in a text"] += 1
+                result.repaired[Repair.BAD_UTF8] += 1
             _add_event(value, result)
             position = end
 
@@ -88,7 +89,7 @@ def _value(text: str, position: int, result: Repaired) -> tuple[Any, int]:
         if not error.msg.startswith("Invalid control character"):
             raise
     found = _LENIENT.raw_decode(text, position)
-    result.repaired["control character in a text"] += 1
+    result.repaired[Repair.CONTROL_CHARACTER] += 1
     return found
 
 
@@ -103,7 +104,7 @@ def _add_event(value: Any, result: Repaired) -> None:
     """Make a typed event of a decoded one, or say why not."""
     kind = BY_PHASE.get(str(value.get("ph"))) if isinstance(value, dict) else None
     if kind is None:
-        result.dropped["not an event"] += 1
+        result.dropped[Drop.NO_EVENT] += 1
     elif kind in IGNORED_REASONS and kind is not Label:
         result.events.append(kind())
     else:
@@ -127,7 +128,7 @@ class _Repairer:
         if kind is not Label:
             known["ts"] = self._number(value.get("ts"))
             if known["ts"] is None:
-                self._result.dropped["without a usable time"] += 1
+                self._result.dropped[Drop.NO_TIME] += 1
                 return
         args = value.get("args")
         args = args if isinstance(args, dict) else {}
@@ -162,14 +163,14 @@ class _Repairer:
                 value = Decimal(value.strip())
             except ArithmeticError:
                 return None
-            self._result.repaired["number written as text"] += 1
+            self._result.repaired[Repair.NUMBER_AS_TEXT] += 1
         if isinstance(value, Decimal):
             if not value.is_finite():
                 return None
         elif type(value) is not int:
             return None
         if not -(2**64) < value < 2**64:
-            self._result.repaired["number beyond 64 bits left out"] += 1
+            self._result.repaired[Repair.NUMBER_TOO_LARGE] += 1
             return None
         return value  # type: ignore[no-any-return]
 

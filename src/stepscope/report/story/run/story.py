@@ -50,8 +50,7 @@ from stepscope.report.story.trace.story import (
     window_section,
 )
 from stepscope.report.text import format_duration
-from stepscope.results.load import LoadedResult, ResultDocument, RunTables
-from stepscope.store.source import read_sources
+from stepscope.results.load import LoadedResult, ResultDocument, Run, RunTables
 
 Document = dict[str, Any]
 _LOG_FROM = 20.0  # times the median: a first step that long hides all others on a plain axis
@@ -244,10 +243,10 @@ def _losses_section(document: Document) -> Section:
 
 def story_of_run(subject: LoadedResult) -> Story:
     """Everything a run tells, and what it does not with the way to get it."""
-    document, tables = subject.document, subject.tables()
+    document, tables = subject.document, subject.tables
     analysed = document["timeline"]
-    timeline = subject.timeline() if analysed is not None else None
-    sources = read_sources(subject.folder) if subject.folder is not None else {}
+    timeline = subject.timeline if analysed is not None else None
+    sources = subject.sources if isinstance(subject, Run) else {}
     sections = [
         run_summary(document),
         run_step(document, tables),

@@ -197,7 +197,7 @@ _MEMORY = "Record with torch.profiler.profile(profile_memory=True), or use steps
 
 def story_of_trace(subject: LoadedResult) -> Story:
     """Everything a trace tells: of the run around it, it knows nothing."""
-    document, timeline = subject.document, subject.timeline()
+    document, timeline = subject.document, subject.timeline
     trace = subject.trace.name if subject.trace is not None else None
     sections = [
         _summary(document),
