@@ -91,7 +91,7 @@ def test_events_can_be_exported_and_are_not_overwritten(run, tmp_path):
     written = target.read_bytes()
     code, out, err = run(RESNET, "--export", target)
     assert (code, out) == (2, "")
-    assert "use --force" in err
+    assert "--force replaces it" in err
     assert target.read_bytes() == written
     assert run(RESNET, "--export", target, "--force")[0] == 0
 

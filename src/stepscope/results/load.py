@@ -44,7 +44,10 @@ class LoadedResult:
 
     @cached_property
     def document(self) -> ResultDocument:
-        """What the kind's `--json` prints."""
+        """What the kind's `--json` prints. Raises StepscopeError where it cannot be read."""
+        return self._document()
+
+    def _document(self) -> ResultDocument:
         raise NotImplementedError
 
     @cached_property
@@ -97,9 +100,8 @@ class Run(LoadedResult):
         name = self.records.run.run.id or folder.name
         super().__init__(name, folder, trace if trace.is_file() else None)
 
-    @cached_property
-    def document(self) -> ResultDocument:
-        """What `show --json` prints. Keeps the windows' analysis for the next reader."""
+    def _document(self) -> ResultDocument:
+        """Also keeps the windows' analysis for the next reader."""
         from stepscope.analyze.run.summary import summarize
         from stepscope.diagnose.findings import with_findings
 
@@ -157,9 +159,7 @@ class Trace(LoadedResult):
         """As it was recorded. Raises StepscopeError."""
         return open_trace(self._path) if self._recorded is None else self._recorded
 
-    @cached_property
-    def document(self) -> ResultDocument:
-        """What `analyze --json` prints."""
+    def _document(self) -> ResultDocument:
         from stepscope.analyze.timeline.document import analyze_timeline
         from stepscope.diagnose.findings import with_trace_findings
         from stepscope.hardware.ceiling_cache import known_ceilings
@@ -191,9 +191,7 @@ class Ranks(LoadedResult):
         """In order of rank. Raises StepscopeError where none can be read."""
         return open_ranks(self._folder) if self._recorded is None else self._recorded
 
-    @cached_property
-    def document(self) -> ResultDocument:
-        """What `analyze --json` prints."""
+    def _document(self) -> ResultDocument:
         from stepscope.analyze.timeline.document import analyze_ranks
         from stepscope.hardware.ceiling_cache import known_ceilings
 
@@ -213,9 +211,7 @@ class StoredResult(LoadedResult):
         super().__init__(folder.name, folder)
         self._path = path
 
-    @cached_property
-    def document(self) -> ResultDocument:
-        """As it was written. Raises UsageError."""
+    def _document(self) -> ResultDocument:
         try:
             found = json.loads(self._path.read_bytes())
         except (OSError, ValueError) as problem:
