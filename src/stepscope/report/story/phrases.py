@@ -4,7 +4,6 @@ run ended.
 
 import os
 import shlex
-from collections.abc import Iterable
 from typing import Any
 
 from stepscope.record.privacy import MASK
@@ -108,23 +107,6 @@ def rerun_command(document: dict[str, Any], options: str) -> str:
     return " ".join(part for part in ("stepscope run", options, told) if part)
 
 
-def memory_unit(values: Iterable[float | None]) -> tuple[float, str]:
-    """What to divide bytes by, and the unit's name, so that the largest reads well."""
-    most = max((value for value in values if value is not None and value == value), default=0.0)
-    for power, name in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if most >= 1024.0**power:
-            return 1024.0**power, name
-    return 1.0, "bytes"
-
-
-def format_rate(value: float, unit: str) -> str:
-    """`495 TFLOP/s`, `4.8 TB/s`."""
-    for power, letter in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if value >= power:
-            return f"{value / power:.3g} {letter}{unit}"
-    return f"{value:.3g} {unit}"
-
-
 Document = dict[str, Any]
 
 
@@ -195,5 +177,5 @@ def step_noun(document: Document) -> str:
 def counted_steps(document: Document) -> str:
     """`412 steps`, `80 model calls`, `12 steps (inferred)`."""
     steps, word = document["steps"], step_noun(document)
-    count = plural(steps["count"], word).replace("batchs", "batches")
+    count = plural(steps["count"], word, {"batch": "batches"}.get(word))
     return count + (" (inferred)" if steps["inferred"] and word == "step" else "")

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.record.units import memory_unit
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -16,7 +17,7 @@ from stepscope.report.story.blocks import (
     Series,
     Table,
 )
-from stepscope.report.story.phrases import display_location, memory_unit, rerun_command
+from stepscope.report.story.phrases import display_location, rerun_command
 from stepscope.report.story.series import over_time_chart, seconds_since_start
 from stepscope.report.story.trace.recording import function_blocks, window_memory
 from stepscope.report.text import format_bytes, format_number

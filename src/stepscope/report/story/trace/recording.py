@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from stepscope.record.units import memory_unit
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -13,7 +14,7 @@ from stepscope.report.story.blocks import (
     Table,
     table_without_empty_columns,
 )
-from stepscope.report.story.phrases import IDLE_CAUSES, memory_unit, without_autograd_prefix
+from stepscope.report.story.phrases import IDLE_CAUSES, without_autograd_prefix
 from stepscope.report.story.series import downsample_note
 from stepscope.report.text import format_bytes, format_number
 
