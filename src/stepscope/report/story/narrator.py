@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
 from textwrap import wrap
 from typing import Any
 
@@ -196,10 +195,31 @@ def _kernels(kernels: Document) -> list[str]:
 
 
 def story_of(subject: LoadedResult) -> Story:
-    """By its kind: `story_of_<kind>` in `story/<kind>/story.py`."""
-    module = import_module(f"stepscope.report.story.{subject.kind}.story")
-    build: Callable[[LoadedResult], Story] = getattr(module, f"story_of_{subject.kind}")
+    """Everything there is to say of a result."""
+    build: Callable[[LoadedResult], Story]
+    match subject.kind:
+        case "run":
+            from stepscope.report.story.run.story import story_of_run as build
+        case "trace":
+            from stepscope.report.story.trace.story import story_of_trace as build
+        case "tune":
+            from stepscope.report.story.tune.story import story_of_tune as build
+        case _:
+            from stepscope.report.story.bench.story import story_of_bench as build
     return build(subject)
+
+
+def screen_of(subject: LoadedResult) -> Story:
+    """The default screen of a result; of a run or a trace from its document alone."""
+    if subject.kind == "run":
+        from stepscope.report.story.run.story import run_screen
+
+        return run_screen(subject.document)
+    if subject.kind == "trace":
+        from stepscope.report.story.trace.story import trace_screen
+
+        return trace_screen(subject.document)
+    return story_of(subject).short()
 
 
 def story_of_several(subjects: Sequence[LoadedResult], compared: Document | str | None) -> Story:

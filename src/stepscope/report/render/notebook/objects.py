@@ -23,8 +23,7 @@ from stepscope.report.render.terminal.batch import (
     size_marks,
 )
 from stepscope.report.render.terminal.bench import print_bench
-from stepscope.report.render.terminal.run import print_run
-from stepscope.report.render.terminal.trace import print_trace
+from stepscope.report.render.terminal.story import print_story
 from stepscope.report.render.terminal.tune import print_tune
 from stepscope.report.story.blocks import (
     Block,
@@ -35,7 +34,7 @@ from stepscope.report.story.blocks import (
     Table,
     TimelineView,
 )
-from stepscope.report.story.narrator import story_of
+from stepscope.report.story.narrator import screen_of, story_of
 from stepscope.report.text import safe
 from stepscope.results.load import LoadedResult, ResultDocument
 
@@ -82,7 +81,7 @@ def _plain(block: Block) -> bool:
     return not isinstance(block, Chart | TimelineView)
 
 
-_PRINT = {"run": print_run, "trace": print_trace, "tune": print_tune, "bench": print_bench}
+_PRINT = {"tune": print_tune, "bench": print_bench}
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -90,7 +89,10 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 def _screen_text(subject: LoadedResult) -> str:
     """What the command that made it prints; without colours, which notebooks ask for."""
     stream = io.StringIO()
-    _PRINT[subject.kind](subject.document, stream)
+    if subject.kind in _PRINT:
+        _PRINT[subject.kind](subject.document, stream)
+    else:
+        print_story(screen_of(subject), stream)
     return _COLOURS.sub("", stream.getvalue()).strip("\n")
 
 

@@ -39,7 +39,8 @@ _KINDS = {"exact": "green", "numeric": "yellow", "semantic": "magenta"}
 _MARGIN = "  "
 _CARD = "    "
 _GAP = 2  # between the columns of a table
-_GAIN = 21  # columns that a card's gain and kind take
+_GAIN = 9  # columns that a card's gain takes at least
+_KIND = 10  # and its kind
 _TOP_CARDS = 5
 _CARD_LINES = 2  # of a sentence on the default screen; more where few cards leave room
 _MOST_BARS = 16
@@ -190,14 +191,16 @@ class _Screen:
         heads = [safe(column.heading) for column in table.columns]
         kept = self._kept_columns(table.columns, heads, rows)
         grid = Grid(box=None, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+        widths = {at: _widest(heads, rows, at) for at in kept}
+        self._shrink(widths, table.columns)
         for at in kept:
             column = table.columns[at]
             grid.add_column(
                 Text(heads[at], "bold"),
                 justify="right" if column.number else "left",
-                no_wrap=column.number or column.clip,
+                no_wrap=column.clip,
                 overflow="ellipsis" if column.clip else "fold",
-                min_width=min(_SHRINKS_TO, _widest(heads, rows, at)) if not column.number else None,
+                width=widths[at],
             )
         tones = table.tones or (Tone.PLAIN,) * len(rows)
         for row, tone in zip(rows, tones, strict=False):
@@ -220,6 +223,19 @@ class _Screen:
         while len(kept) > 1 and sum(map(least, kept)) + _GAP * len(kept) > self._width:
             kept.remove(max(kept[1:], key=lambda at: (columns[at].priority, at)))
         return kept
+
+    def _shrink(self, widths: dict[int, int], columns: Sequence[Column]) -> None:
+        """Take what is too much from the widest text, from the first column last."""
+        room = self._width - len(_MARGIN) - _GAP * (len(widths) - 1)
+        first, *later = widths
+        texts = [at for at in later if not columns[at].number]
+        while sum(widths.values()) > room:
+            widest = max(texts, key=widths.__getitem__, default=first)
+            if widths[widest] <= _SHRINKS_TO < widths[first]:
+                widest = first
+            if widths[widest] <= 1:
+                break
+            widths[widest] -= 1
 
     def _grid(self, grid: Grid) -> None:
         """A table, indented; rich lays it out, every line goes through the same door."""
@@ -258,20 +274,21 @@ class _Screen:
 
     def _cards(self, cards: Sequence[Card]) -> None:
         shown = cards if self._detail else cards[:_TOP_CARDS]
-        room = self._width - len(_CARD) - _GAIN
-        room = min(max((cell_len(safe(card.title)) for card in shown), default=0) + 2, room)
+        gain = max(_GAIN, *(cell_len(safe(card.gain)) for card in shown))
+        room = self._width - len(_CARD) - gain - _KIND
+        room = min(max(cell_len(safe(card.title)) for card in shown) + 2, room)
         most = 0 if self._detail else max(_CARD_LINES, _TOP_CARDS - len(shown) + 1)
         self._line(Text())
         for number, card in enumerate(shown, start=1):
             if self._detail and number > 1:
                 self._line(Text())
-            self._card(number, card, room, most)
+            self._card(number, card, room, gain, most)
         left = len(cards) - len(shown)
         if self._more and not self._detail:
             rest = plural(left, "more finding") if left else "details"
             self._text(f"{rest}: {self._more}", "dim", _CARD)
 
-    def _card(self, number: int, card: Card, room: int, most: int) -> None:
+    def _card(self, number: int, card: Card, room: int, gain: int, most: int) -> None:
         title = safe(card.title)
         title = title if cell_len(title) <= room else f"{title[: room - 1]}…"
         kind = "" if card.kind == "none" else safe(card.kind)
@@ -279,11 +296,11 @@ class _Screen:
             Text.assemble(
                 f"{number:>2}  ",
                 (f"{title:<{room}}", "bold"),
-                f"{safe(card.gain):>11}  ",
+                f"{safe(card.gain):>{gain}}  ",
                 (kind, _KINDS.get(kind, "")),
             )
         )
-        self._text(f"{card.where}: {card.why}" if card.where else card.why, "", _CARD, most)
+        self._text(f"{card.where}  {card.why}" if card.where else card.why, "", _CARD, most)
         self._text(f"fix: {self._remedy(card)}", "cyan", _CARD, most)
         if self._detail:
             self._details(card)
@@ -379,7 +396,8 @@ def folded_command(text: str, width: int) -> Iterator[str]:
         yield text
         return
     row = ""
-    for word in _words(text):
+    for whole in _words(text):
+        word = whole if cell_len(whole) <= width - 6 else "…"
         if row and cell_len(row) + cell_len(word) + 3 > width:
             yield f"{row} \\"
             row = f"    {word}"
@@ -398,7 +416,7 @@ def _words(text: str) -> list[str]:
         parts = text.split(" ")
     found: list[str] = []
     for part in parts:
-        if found and found[-1].startswith("--") and " " not in found[-1] and part[:1] != "-":
+        if found and found[-1].startswith("-") and " " not in found[-1] and part[:1] != "-":
             found[-1] += f" {part}"
         else:
             found.append(part)
