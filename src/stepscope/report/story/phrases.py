@@ -142,7 +142,7 @@ def outcome_sentences(document: Document) -> list[str]:
         return [f"Killed by signal {run['signal']} (exit code {run['exit_code']})."]
     if run["error"] is not None and run["exit_code"]:
         first = str(run["error"]["text"]).strip().split("\n")[0][:120]
-        return [f"Raised {run['error']['type']}: {first}"]
+        return [f"Raised {run['error']['type']}: {first}."]
     return [f"Exit code {run['exit_code']}."] if run["exit_code"] else []
 
 

@@ -13,7 +13,17 @@ from rich.text import Text
 
 from stepscope.report.render.terminal.console import console_for, fold, is_ascii, to_ascii
 from stepscope.report.story import blocks as story
-from stepscope.report.story.blocks import Card, Column, Command, Role, Section, Story, Tone, Weight
+from stepscope.report.story.blocks import (
+    Card,
+    Cell,
+    Column,
+    Command,
+    Role,
+    Section,
+    Story,
+    Tone,
+    Weight,
+)
 from stepscope.report.text import format_cell, format_number, plural, safe
 
 _TONES = {
@@ -44,6 +54,7 @@ _KIND = 10  # and its kind
 _TOP_CARDS = 5
 _CARD_LINES = 2  # of a sentence on the default screen; more where few cards leave room
 _MOST_BARS = 16
+_BAR = 24  # columns of a bar inside a table
 _SHRINKS_TO = 12  # columns of a text column that has to make room
 
 
@@ -114,7 +125,8 @@ class _Screen:
         blocks = [one for one in section.blocks if _is_drawn(one)]
         if not blocks:
             return
-        if section.title and (self._detail or not first):
+        bare = first and not self._detail and isinstance(blocks[0], story.Facts)
+        if section.title and not bare:
             self._line(Text())
             self._text(section.title, "bold", "")
         cards = [one for one in blocks if isinstance(one, Card)]
@@ -182,10 +194,7 @@ class _Screen:
         if table.title:
             self._text(table.title, "bold")
         rows = [
-            [
-                safe(format_cell(value, column))
-                for value, column in zip(row, table.columns, strict=True)
-            ]
+            [_cell(value, column) for value, column in zip(row, table.columns, strict=True)]
             for row in table.rows[: table.shown]
         ]
         heads = [safe(column.heading) for column in table.columns]
@@ -259,13 +268,11 @@ class _Screen:
         room = max(8, self._width - len(_MARGIN) - widest - digits - (10 if stacked else 4))
         for (label, value, colour), number in zip(rows, numbers, strict=True):
             share = value / whole if whole else 0.0
-            filled = round(min(max(share, 0.0), 1.0) * room * 8)
-            bar = "█" * (filled // 8) + ("▏▎▍▌▋▊▉"[filled % 8 - 1] if filled % 8 else "")
             name = label if cell_len(label) <= widest else f"{label[: widest - 1]}…"
             self._line(
                 Text.assemble(
                     f"{_MARGIN}{name:<{widest}} {number:>{digits}} ▕",
-                    (bar.ljust(room), colour),
+                    (_bar(share, room).ljust(room), colour),
                     f"▏ {share:>4.0%}" if stacked else "▏",
                 )
             )
@@ -357,6 +364,18 @@ def _is_drawn(block: story.Block) -> bool:
     if isinstance(block, story.Chart):
         return bool(chart_bars(block))
     return not isinstance(block, story.Table) or bool(block.rows)
+
+
+def _cell(value: Cell, column: Column) -> str:
+    if column.bar:
+        return _bar(float(value), _BAR) if value else ""
+    return safe(format_cell(value, column))
+
+
+def _bar(share: float, room: int) -> str:
+    """That much of the room, to an eighth of a column."""
+    filled = round(min(max(share, 0.0), 1.0) * room * 8)
+    return "█" * (filled // 8) + ("▏▎▍▌▋▊▉"[filled % 8 - 1] if filled % 8 else "")
 
 
 def _widest(heads: Sequence[str], rows: Iterable[Sequence[str]], at: int) -> int:
