@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from stepscope.report.story import blocks as story
-from stepscope.report.story.blocks import Block, Card, Chart, Column, Section, Story, Table
+from stepscope.report.story.blocks import Block, Card, Chart, Column, Section, Story, Table, Weight
 from stepscope.report.text import format_cell, plural, safe
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~<>])")
@@ -121,21 +121,6 @@ def _entities(value: str) -> str:
     return "".join(f"&#{ord(one)};" for one in value)
 
 
-_OPEN = (
-    "summary",
-    "ladder",
-    "findings",
-    "step",
-    "verdict",
-    "proof",
-    "keep",
-    "versions",
-    "techniques",
-    "devices",
-    "grid",
-)
-"""Sections that are not folded."""
-_OF_SEVERAL = re.compile(r"^(?:\d+|against)-")
 _MOST_BARS = 16
 
 
@@ -153,9 +138,8 @@ def markdown(story: Story) -> str:
 
 
 def _framed(section: Section, words: list[str]) -> list[str]:
-    name = _OF_SEVERAL.sub("", section.id)
-    if name in _OPEN or name.startswith("points-"):
-        return [f"## {sentence(section.title)}", *words]
+    if section.weight is not Weight.DETAIL:
+        return [f"## {sentence(section.title)}", *words] if section.title else words
     summary = f"<details>\n<summary>{sentence(section.title)}</summary>"
     return [summary, *words, "</details>"]
 
@@ -207,8 +191,7 @@ def grid(heads: Iterable[str], numbers: Iterable[bool], rows: Iterable[list[str]
 
 
 def _heading(column: Column) -> str:
-    unit = f" ({column.unit})" if column.unit else ""
-    return _table_cell(f"{column.name}{unit}")
+    return _table_cell(column.heading)
 
 
 def _cards(cards: list[Card]) -> str:

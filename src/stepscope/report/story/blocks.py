@@ -210,7 +210,7 @@ Block = Paragraph | Missing | Code | Facts | Table | Chart | Card | TimelineView
 
 
 class Weight(IntEnum):
-    """How much a section matters: LEAD is on the default screen, DETAIL is folded away."""
+    """How much a section matters: LEAD is on the default screen, Markdown folds DETAIL."""
 
     LEAD = 0
     BODY = 1

@@ -18,6 +18,7 @@ from stepscope.report.story.blocks import (
     Paragraph,
     Section,
     Table,
+    Weight,
 )
 from stepscope.report.story.phrases import display_path, places_text, rerun_command
 from stepscope.report.text import format_bytes, format_number
@@ -265,4 +266,4 @@ def answers_sections(document: dict[str, Any]) -> list[Section]:
     pairs = tuple(
         (one["question"], one["answer"]) for one in distinct_answers(document["baseline"])
     )
-    return [Section("answers", "In short", (Facts(pairs),))] if pairs else []
+    return [Section("answers", "In short", (Facts(pairs),), Weight.DETAIL)] if pairs else []

@@ -53,15 +53,12 @@ def in_iframe(page: str, height: int) -> str:
     )
 
 
-_LEADING = 2
-_KEPT = ("findings", "ladder")
-"""Sections that tell most; of others, the first ones."""
 _COMPACT_HEIGHT = 460
 
 
 def compact_html(story: Story) -> str:
-    """The sections that tell most, without charts: those cost megabytes in the notebook's file."""
-    chosen = [part for at, part in enumerate(story.sections) if at < _LEADING or part.id in _KEPT]
+    """The leading sections without charts, which cost megabytes in the notebook's file."""
+    chosen = story.short().sections
     parts = tuple(made for part in chosen if (made := _without_charts(part)).blocks)
     more = Paragraph("Charts, tables and the timeline: .report()")
     end = Section("more", "More", (more,))

@@ -22,7 +22,6 @@ from stepscope.report.story.blocks import (
     Section,
     Story,
     Tone,
-    Weight,
 )
 from stepscope.report.text import format_cell, format_number, plural, safe
 
@@ -59,7 +58,7 @@ _SHRINKS_TO = 12  # columns of a text column that has to make room
 
 
 def print_story(told: Story, stream: IO[str], detail: bool = False) -> None:
-    """The default screen of a story; with `detail` all of it but what is folded in a report."""
+    """The default screen of a story; with `detail` all of it."""
     _Screen(stream, detail).print(told if detail else told.short())
 
 
@@ -81,8 +80,7 @@ class _Screen:
             self._line(Text())
             self._text(told.verdict, "bold", _MARGIN)
         for number, section in enumerate(told.sections):
-            if section.weight is not Weight.DETAIL or not self._detail:
-                self._section(section, first=number == 0)
+            self._section(section, first=number == 0)
         for label, commands in groupby(told.next, key=lambda one: one.label):
             self._line(Text())
             self._commands(label, list(commands))

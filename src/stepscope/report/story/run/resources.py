@@ -16,6 +16,7 @@ from stepscope.report.story.blocks import (
     Section,
     Series,
     Table,
+    Weight,
 )
 from stepscope.report.story.phrases import display_location, rerun_command
 from stepscope.report.story.series import over_time_chart, seconds_since_start
@@ -42,7 +43,7 @@ def pipeline_section(document: Document) -> Section:
     if sources:
         blocks.append(_parts(sources, program))
     blocks += _loaders(document["loaders"], program)
-    return Section("data", "Data pipeline", tuple(blocks))
+    return Section("data", "Data pipeline", tuple(blocks), Weight.DETAIL)
 
 
 def _missing(document: Document) -> Missing:
@@ -146,7 +147,7 @@ def host_sections(document: Document) -> list[Section]:
     else:
         what = "Python code was not sampled."
         blocks.append(Missing(what, rerun_command(document, "--python")))
-    return [Section("host", "Python on the host", tuple(blocks))]
+    return [Section("host", "Python on the host", tuple(blocks), Weight.DETAIL)]
 
 
 def python_lines(code: Document, program: str) -> Table:
@@ -185,7 +186,7 @@ def memory_section(document: Document, tables: RunTables | None) -> Section:
     if not lines:
         what = "Memory was not traced to lines."
         blocks.append(Missing(what, rerun_command(document, "--memory")))
-    return Section("memory", "Memory", tuple(blocks))
+    return Section("memory", "Memory", tuple(blocks), Weight.DETAIL)
 
 
 def _sampled(document: Document, tables: RunTables | None) -> list[Block]:
@@ -250,7 +251,9 @@ def machine_section(document: Document, tables: RunTables | None) -> Section:
     blocks: list[Block] = []
     if samples is None or not samples.size:
         what = "No samples: the program ended too soon."
-        return Section("machine", "The machine", (Missing(what, rerun_command(document, "")),))
+        return Section(
+            "machine", "The machine", (Missing(what, rerun_command(document, "")),), Weight.DETAIL
+        )
     seconds = seconds_since_start(document, samples)
     for name, title, column, unit in _CHARTS:
         chart = over_time_chart(name, title, samples, seconds, {column: title}, unit)
@@ -259,7 +262,7 @@ def machine_section(document: Document, tables: RunTables | None) -> Section:
         what = "No GPU was used."
         blocks.append(Missing(what, "stepscope doctor shows what this machine has."))
     blocks.append(Facts(tuple(_facts(document))))
-    return Section("machine", "The machine", tuple(blocks))
+    return Section("machine", "The machine", tuple(blocks), Weight.DETAIL)
 
 
 def _facts(document: Document) -> list[tuple[str, str]]:

@@ -158,12 +158,12 @@ def _sinks(document: Document) -> list[Block]:
             sink["ms"],
             sink["share"],
             display_location(sink["file"], sink["line"], program),
-            sink["detail"],
+            sink["detail"] or "",
         )
         for sink in document["sinks"]
     )
     columns = (
-        Column("part"),
+        Column("what"),
         Column("time", "ms", number=True),
         Column("share", number=True, percent=True),
         Column("where", priority=1),
@@ -204,7 +204,7 @@ def run_whole(document: Document) -> Section:
     if not total:
         how = rerun_command(document, "")
         missing = Missing("Start and end of the program are unknown.", how)
-        return Section("run", title, (missing,))
+        return Section("run", title, (missing,), Weight.DETAIL)
     series = tuple(
         Series(RUN_PART_NAMES.get(name, name), ["run"], [value])
         for name, value in account.items()
@@ -218,7 +218,8 @@ def run_whole(document: Document) -> Section:
         y=Axis("s"),
         across=True,
     )
-    return Section("run", title, (chart, _table(document, account, total)))
+    blocks = (chart, _table(document, account, total))
+    return Section("run", title, blocks, Weight.DETAIL)
 
 
 def _table(document: Document, account: dict[str, float], total: float) -> Table:
@@ -252,7 +253,7 @@ def _losses_section(document: Document) -> Section:
         if document["steps"]["what"] == "inference":
             what = "No losses: this is inference."
         how = "stepscope reads the loss that backward() is called on."
-        return Section("losses", "Losses", (Missing(what, how),))
+        return Section("losses", "Losses", (Missing(what, how),), Weight.DETAIL)
     at = downsampled_indices(losses)
     lost = len(losses) - known
     gaps = f"{lost:,} of {len(losses):,} steps have no finite loss." if lost else ""
@@ -267,7 +268,7 @@ def _losses_section(document: Document) -> Section:
         y=Axis("loss"),
         note=note,
     )
-    return Section("losses", "Losses", (chart,))
+    return Section("losses", "Losses", (chart,), Weight.DETAIL)
 
 
 def story_of_run(subject: LoadedResult) -> Story:
@@ -457,13 +458,13 @@ def _idle(document: ResultDocument) -> list[Section]:
     if not blocks:
         return []
     note = Paragraph("In the recorded steps; recording slows the host down.")
-    return [Section("idle", "Why the GPU is idle", (*blocks, note))]
+    return [Section("idle", "Why the GPU is idle", (*blocks, note), Weight.DETAIL)]
 
 
 def _window(document: ResultDocument, trace: str | None) -> Section:
     if document["timeline"] is None:
         missing = missing_window(document, "No timeline")
-        return Section("timeline", "Timeline", (missing,))
+        return Section("timeline", "Timeline", (missing,), Weight.DETAIL)
     return window_section(document["timeline"], trace, stretched=True)
 
 

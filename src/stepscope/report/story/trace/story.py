@@ -104,7 +104,7 @@ def quality_section(analysed: Document | None, problems: list[str]) -> Section:
             ("used", f"{quality['kept']:,}"),
         )
         blocks.append(Facts(pairs))
-    return Section("quality", "Data quality", tuple(blocks))
+    return Section("quality", "Data quality", tuple(blocks), Weight.DETAIL)
 
 
 def _sentence(note: str) -> str:
@@ -144,7 +144,7 @@ def window_section(analysed: Document, trace: str | None, stretched: bool) -> Se
     elif whole:
         blocks.append(Paragraph("No steps found: the recording is shown as one."))
     blocks.append(TimelineView(events, trace))
-    return Section("timeline", "Timeline", tuple(blocks))
+    return Section("timeline", "Timeline", tuple(blocks), Weight.DETAIL)
 
 
 _PARTS = DEVICE_WORK_NAMES | {"idle": "idle"}
@@ -298,7 +298,7 @@ def ranks_story(document: Document) -> Story:
         title=plural(len(ranks), "rank") + of,
         verdict="",
         subtitle=str(device) if device else "",
-        sections=(Section("ranks", "Ranks", tuple(blocks), Weight.LEAD),),
+        sections=(Section("ranks", "", tuple(blocks), Weight.LEAD),),
         kind="ranks",
         next=(Command("stepscope analyze FILE", "one of them, in full"),),
     )
@@ -307,12 +307,12 @@ def ranks_story(document: Document) -> Story:
 def _ranks_table(rows: list[Document]) -> Table:
     columns = (
         number_column("rank"),
-        number_column("steps", digits=6),
+        Column("steps", number=True, digits=6, priority=1),
         number_column("step", "ms"),
         share_column("busy"),
         share_column("compute"),
         share_column("comm"),
-        share_column("exposed"),
+        Column("exposed", number=True, percent=True, priority=2),
         share_column("idle"),
     )
     shares = (
@@ -390,14 +390,14 @@ def _summary(document: ResultDocument) -> Section:
 def _host(document: ResultDocument) -> list[Section]:
     lines = (document["host"] or {}).get("lines") or []
     blocks = function_blocks(lines, document["steps"]["count"])
-    return [Section("host", "Python on the host", tuple(blocks))] if blocks else []
+    return [Section("host", "Python on the host", tuple(blocks), Weight.DETAIL)] if blocks else []
 
 
 def _memory(document: ResultDocument) -> Section:
     blocks: list[Block] = window_memory(document)
     if not blocks:
         blocks.append(Missing("Memory was not recorded.", _MEMORY))
-    return Section("memory", "Memory", tuple(blocks))
+    return Section("memory", "Memory", tuple(blocks), Weight.DETAIL)
 
 
 def _source(document: ResultDocument) -> Section:
