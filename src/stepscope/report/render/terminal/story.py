@@ -361,6 +361,8 @@ def _is_drawn(block: story.Block) -> bool:
     """Whether a terminal can show it: of charts only those of a few bars."""
     if isinstance(block, story.Chart):
         return bool(chart_bars(block))
+    if isinstance(block, story.Facts):
+        return bool(block.pairs)
     return not isinstance(block, story.Table) or bool(block.rows)
 
 
