@@ -14,7 +14,7 @@ from stepscope.results.load import LoadedResult
 
 def _steps_table(subject: LoadedResult) -> Table | None:
     """One row a step of a run; None where no steps were seen."""
-    tables = subject.tables()
+    tables = subject.tables
     if tables is None or tables.steps is None:
         return None
     steps = tables.steps

@@ -67,7 +67,7 @@ def compact_html(story: Story) -> str:
 
 def inline_page(subject: LoadedResult, story: Story) -> str:
     """The whole report, but for the trace itself: an output should not hold megabytes more."""
-    return result_page([replace(subject, trace=None)], story)
+    return result_page([subject.replaced(trace=None)], story)
 
 
 def _without_charts(section: Section) -> Section:
@@ -155,7 +155,7 @@ class Result:
         `duration_ms` until the device was done, `samples`, `loss`, `in_window`, and `<phase>_ms`
         as the host saw it.
         """
-        tables = self.subject.tables()
+        tables = self.subject.tables
         if tables is None or tables.steps is None:
             return {}
         steps = tables.steps

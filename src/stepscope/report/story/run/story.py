@@ -74,8 +74,8 @@ from stepscope.report.story.trace.story import (
     quality_section,
     window_section,
 )
-from stepscope.results.load import LoadedResult, ResultDocument, RunTables
-from stepscope.store.source import SourceLines, read_sources
+from stepscope.results.load import LoadedResult, ResultDocument, Run, RunTables
+from stepscope.store.source import SourceLines
 
 Document = dict[str, Any]
 _LOG_FROM = 20.0  # times the median: a first step that long hides all others on a plain axis
@@ -274,10 +274,10 @@ def _losses_section(document: Document) -> Section:
 def story_of_run(subject: LoadedResult) -> Story:
     """Everything a run tells, and what it does not with the way to get it."""
     document = subject.document
-    timeline = subject.timeline() if document["timeline"] is not None else None
-    sources = read_sources(subject.folder) if subject.folder is not None else {}
+    timeline = subject.timeline if document["timeline"] is not None else None
+    sources = subject.sources if isinstance(subject, Run) else {}
     trace = subject.trace.name if subject.trace is not None else None
-    return run_story(document, subject.tables(), timeline, sources, trace)
+    return run_story(document, subject.tables, timeline, sources, trace)
 
 
 def run_story(

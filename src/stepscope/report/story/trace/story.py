@@ -214,7 +214,7 @@ _MEMORY = "Record with torch.profiler.profile(profile_memory=True), or use steps
 def story_of_trace(subject: LoadedResult) -> Story:
     """Everything a trace tells: of the run around it, it knows nothing."""
     trace = subject.trace.name if subject.trace is not None else None
-    return replace(trace_story(subject.document, subject.timeline(), trace), title=subject.name)
+    return replace(trace_story(subject.document, subject.timeline, trace), title=subject.name)
 
 
 def trace_story(document: Document, timeline: Timeline | None, trace: str | None = None) -> Story:
