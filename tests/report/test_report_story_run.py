@@ -58,11 +58,10 @@ def on_gpu(subject):
             "owners": {"parameters": 1 << 30, "activations": 7 << 30, "rest": 1 << 30},
         },
     }  # fmt: skip
-    return replace(
-        subject,
+    return subject.replaced(
         document=document,
-        timeline=window.timeline,
-        tables=lambda: replace(tables, samples=samples),
+        timeline=lambda _: window.timeline,
+        tables=replace(tables, samples=samples),
     )
 
 
@@ -114,7 +113,7 @@ def test_the_account_adds_up_to_the_run(story, subject):
 def test_cards_stand_in_the_order_of_show(on_gpu):
     both = trace_subject("resnet18_b32_h200").document["findings"]
     document = on_gpu.document | {"findings": [*both, *on_gpu.document["findings"]]}
-    told = story_of_run(replace(on_gpu, document=document))
+    told = story_of_run(on_gpu.replaced(document=document))
     assert [card.id for card in blocks(told, Card)] == [one["id"] for one in document["findings"]]
 
 
