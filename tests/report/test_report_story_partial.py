@@ -44,7 +44,7 @@ def empty(folder):
 
 
 def hints(story, part):
-    return [one.how for one in blocks(story, Missing, part)]
+    return [one.command or one.how for one in blocks(story, Missing, part)]
 
 
 def test_without_a_window_the_command_that_records_one_is_given(folder):

@@ -59,7 +59,8 @@ def text_block(one: story.Block) -> str:
         case story.Paragraph():
             return f"**{sentence(one.text)}**" if one.strong else sentence(one.text)
         case story.Missing():
-            return f"> **{sentence(one.what)}** {sentence(one.how)}".rstrip()
+            parts = (f"**{sentence(one.what)}**", sentence(one.how), code_span(one.command))
+            return f"> {' '.join(part for part in parts if part)}"
         case story.Code():
             return fenced(one.text, one.language)
         case story.Facts():
@@ -169,7 +170,7 @@ def _block(one: Block, has_table: bool) -> str:
 
 def table_text(table: Table) -> str:
     """A table with its title; rows beyond `shown` are counted, not written."""
-    heads = [_heading(column) for column in table.columns]
+    heads = [_table_cell(column.heading) for column in table.columns]
     rows = [
         [
             _table_cell(format_cell(value, column))
@@ -188,10 +189,6 @@ def grid(heads: Iterable[str], numbers: Iterable[bool], rows: Iterable[list[str]
     """The lines of a table; its cells are escaped already."""
     rule = table_row("--:" if number else "---" for number in numbers)
     return "\n".join([table_row(heads), rule, *(table_row(cells) for cells in rows)])
-
-
-def _heading(column: Column) -> str:
-    return _table_cell(column.heading)
 
 
 def _cards(cards: list[Card]) -> str:

@@ -146,7 +146,10 @@ class _Screen:
                 self._text(one.text, f"{bold}{_TONES[one.tone]}".strip())
             case story.Missing():
                 self._text(one.what, "yellow")
-                self._text(one.how, "dim", _MARGIN * 2)
+                if one.how:
+                    self._text(one.how, "dim", _MARGIN * 2)
+                if one.command:
+                    self._command(one.command, _MARGIN * 2, "dim")
             case story.Code():
                 for line in one.text.splitlines():
                     self._line(Text(_MARGIN + safe(line.expandtabs(4)), "cyan"))

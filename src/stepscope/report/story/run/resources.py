@@ -50,11 +50,12 @@ def _missing(document: Document) -> Missing:
     if document["loaders"]:
         return Missing(
             "No dataset was timed: no batch was fetched while the program was observed.",
-            rerun_command(document, ""),
+            command=rerun_command(document, ""),
         )
     return Missing(
         "No DataLoader: the program makes its own batches.",
-        f"Sample its Python code: {rerun_command(document, '--python')}",
+        "Sample its Python code:",
+        rerun_command(document, "--python"),
     )
 
 
@@ -146,7 +147,7 @@ def host_sections(document: Document) -> list[Section]:
         blocks.append(python_lines(code, document["run"]["program"]))
     else:
         what = "Python code was not sampled."
-        blocks.append(Missing(what, rerun_command(document, "--python")))
+        blocks.append(Missing(what, command=rerun_command(document, "--python")))
     return [Section("host", "Python on the host", tuple(blocks), Weight.DETAIL)]
 
 
@@ -185,7 +186,7 @@ def memory_section(document: Document, tables: RunTables | None) -> Section:
     blocks += memory_lines(lines, document["run"]["program"]) if lines else []
     if not lines:
         what = "Memory was not traced to lines."
-        blocks.append(Missing(what, rerun_command(document, "--memory")))
+        blocks.append(Missing(what, command=rerun_command(document, "--memory")))
     return Section("memory", "Memory", tuple(blocks), Weight.DETAIL)
 
 
@@ -194,7 +195,10 @@ def _sampled(document: Document, tables: RunTables | None) -> list[Block]:
     samples = tables.samples if tables is not None else None
     if samples is None or not samples.size:
         return [
-            Missing("No memory samples: the program ended too soon.", rerun_command(document, ""))
+            Missing(
+                "No memory samples: the program ended too soon.",
+                command=rerun_command(document, ""),
+            )
         ]
     unit, name = memory_unit(float(np.fmax.reduce(samples[c], initial=0.0)) for c in columns)
     seconds = seconds_since_start(document, samples)
@@ -252,7 +256,10 @@ def machine_section(document: Document, tables: RunTables | None) -> Section:
     if samples is None or not samples.size:
         what = "No samples: the program ended too soon."
         return Section(
-            "machine", "The machine", (Missing(what, rerun_command(document, "")),), Weight.DETAIL
+            "machine",
+            "The machine",
+            (Missing(what, command=rerun_command(document, "")),),
+            Weight.DETAIL,
         )
     seconds = seconds_since_start(document, samples)
     for name, title, column, unit in _CHARTS:

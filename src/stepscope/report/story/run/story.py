@@ -203,7 +203,7 @@ def run_whole(document: Document) -> Section:
     title = "The whole run"
     if not total:
         how = rerun_command(document, "")
-        missing = Missing("Start and end of the program are unknown.", how)
+        missing = Missing("Start and end of the program are unknown.", command=how)
         return Section("run", title, (missing,), Weight.DETAIL)
     series = tuple(
         Series(RUN_PART_NAMES.get(name, name), ["run"], [value])

@@ -121,16 +121,15 @@ def missing_window(document: Document, what: str) -> Missing:
     if not count:
         return Missing(f"{what}: no steps seen.", NO_STEPS)
     if not run.get("window"):
-        return Missing(f"{what}: recording was off.", rerun_command(document, ""))
+        return Missing(f"{what}: recording was off.", command=rerun_command(document, ""))
     if run["under_way"]:
-        how = f"stepscope report {run['id']}"
-        return Missing(f"{what}: the window has not been recorded yet.", how)
+        again = f"stepscope report {run['id']}"
+        return Missing(f"{what}: the window has not been recorded yet.", command=again)
     if document["windows"]:
-        return Missing(
-            f"{what}: the recording cannot be read.", rerun_command(document, WINDOW_AT_START)
-        )
+        again = rerun_command(document, WINDOW_AT_START)
+        return Missing(f"{what}: the recording cannot be read.", command=again)
     words = f"{what}: the program ended after {count:,} {step_noun(document)}s, before the window."
-    return Missing(words, rerun_command(document, WINDOW_AT_START))
+    return Missing(words, command=rerun_command(document, WINDOW_AT_START))
 
 
 def window_section(analysed: Document, trace: str | None, stretched: bool) -> Section:
