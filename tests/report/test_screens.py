@@ -5,6 +5,7 @@
 
 import io
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,11 @@ from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
 from stepscope.diagnose.findings import Diagnosis
 from stepscope.hardware.ceiling_cache import CEILING_NAMES
 from stepscope.report.render.terminal.story import print_story
-from stepscope.report.story.fixes import fix_story, fixes_story
+from stepscope.report.story.fixes import FixDescription, fix_story, fixes_story
 from stepscope.report.story.machine import machine_story
-from stepscope.report.story.run.story import run_screen, run_story
-from stepscope.report.story.trace.story import ranks_story, trace_screen, trace_story
+from stepscope.report.story.run.story import run_screen, story_of_run
+from stepscope.report.story.trace.story import story_of_ranks, story_of_trace, trace_screen
+from stepscope.results.load import of_document
 
 SCREENS = Path(__file__).parent / "screens"
 ON_GPU = CPU | {
@@ -28,6 +30,10 @@ ON_GPU = CPU | {
     "run": CPU["run"] | {"device": "cuda", "torch": "2.11.0+cu130"},
     "phases_ms": CPU["phases_ms"] | {"h2d": 2.7, "forward": 3.0},
 }
+
+
+def result(found, kind="run"):
+    return of_document(kind, "result", found)
 
 
 def slow_run():
@@ -89,23 +95,23 @@ def machine():
     }  # fmt: skip
 
 
-FIX = {
-    "name": "workers", "group": "data", "title": "make batches in worker processes",
-    "kind": "exact", "effort": "one argument", "needs": None, "values": ["N"],
-    "suggested": ["4", "8"], "bad_with": ["cache"], "edit": "pass num_workers=4 to the DataLoader",
-}  # fmt: skip
-TF32 = FIX | {"name": "tf32", "group": "arithmetic", "title": "TF32 products", "kind": "numeric"}
+FIX = FixDescription(
+    name="workers", group="data", title="make batches in worker processes", kind="exact",
+    effort="one argument", needs=None, values=("N",), suggested=("4", "8"), bad_with=("cache",),
+    edit="pass num_workers=4 to the DataLoader",
+)  # fmt: skip
+TF32 = replace(FIX, name="tf32", group="arithmetic", title="TF32 products", kind="numeric")
 
 STORIES = {
-    "run": lambda: run_screen(slow_run()),
-    "run-all": lambda: run_story(slow_run(), None, None, {}),
-    "run-fix": lambda: run_screen(fixed_run()),
-    "run-healthy": lambda: run_screen(document(base=ON_GPU)),
-    "run-out-of-memory": lambda: run_screen(crashed_run()),
-    "trace": lambda: trace_screen(trace()),
-    "trace-all": lambda: trace_story(trace(), None),
-    "trace-healthy": lambda: trace_screen(trace(found=False)),
-    "ranks": lambda: ranks_story(ranks()),
+    "run": lambda: run_screen(result(slow_run())),
+    "run-all": lambda: story_of_run(result(slow_run())),
+    "run-fix": lambda: run_screen(result(fixed_run())),
+    "run-healthy": lambda: run_screen(result(document(base=ON_GPU))),
+    "run-out-of-memory": lambda: run_screen(result(crashed_run())),
+    "trace": lambda: trace_screen(result(trace(), "trace")),
+    "trace-all": lambda: story_of_trace(result(trace(), "trace")),
+    "trace-healthy": lambda: trace_screen(result(trace(found=False), "trace")),
+    "ranks": lambda: story_of_ranks(result(ranks(), "ranks")),
     "doctor": lambda: machine_story(machine()),
     "fixes": lambda: fixes_story([FIX, TF32]),
     "fix": lambda: fix_story(FIX),

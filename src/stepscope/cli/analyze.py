@@ -33,7 +33,7 @@ def analyze(
     or a folder of ranks.
     """
     from stepscope.report.render.terminal.story import print_story
-    from stepscope.report.story.trace.story import ranks_story, story_of_trace, trace_screen
+    from stepscope.report.story.narrator import screen_of, story_of
     from stepscope.results.load import Ranks, Trace, load_traces
     from stepscope.trace.export import check_export_path, export_timelines
 
@@ -49,12 +49,9 @@ def analyze(
     if as_json:
         json.dump(loaded.document, sys.stdout, indent=1, allow_nan=False)
         print()
-    elif isinstance(loaded, Ranks):
-        print_story(ranks_story(loaded.document), sys.stdout)
-    elif everything:
-        print_story(story_of_trace(loaded), sys.stdout, detail=True)
     else:
-        print_story(trace_screen(loaded.document), sys.stdout)
+        story = story_of(loaded) if everything else screen_of(loaded)
+        print_story(story, sys.stdout, detail=everything)
 
 
 def _counters(path: Path, timeline: Any) -> Any:

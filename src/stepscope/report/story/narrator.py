@@ -113,6 +113,8 @@ def story_of(subject: LoadedResult) -> Story:
             from stepscope.report.story.run.story import story_of_run as build
         case "trace":
             from stepscope.report.story.trace.story import story_of_trace as build
+        case "ranks":
+            from stepscope.report.story.trace.story import story_of_ranks as build
         case "tune":
             from stepscope.report.story.tune.story import story_of_tune as build
         case _:
@@ -125,11 +127,11 @@ def screen_of(subject: LoadedResult) -> Story:
     if subject.kind == "run":
         from stepscope.report.story.run.story import run_screen
 
-        return run_screen(subject.document)
+        return run_screen(subject)
     if subject.kind == "trace":
         from stepscope.report.story.trace.story import trace_screen
 
-        return trace_screen(subject.document)
+        return trace_screen(subject)
     return story_of(subject).short()
 
 

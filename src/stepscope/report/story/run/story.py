@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.record.privacy import MASK
-from stepscope.record.timeline import Timeline
 from stepscope.record.units import format_duration
 from stepscope.report.story.blocks import (
     Axis,
@@ -75,7 +74,6 @@ from stepscope.report.story.trace.story import (
     window_section,
 )
 from stepscope.results.load import LoadedResult, ResultDocument, Run, RunTables
-from stepscope.store.source import SourceLines
 
 Document = dict[str, Any]
 _LOG_FROM = 20.0  # times the median: a first step that long hides all others on a plain axis
@@ -273,22 +271,11 @@ def _losses_section(document: Document) -> Section:
 
 def story_of_run(subject: LoadedResult) -> Story:
     """Everything a run tells, and what it does not with the way to get it."""
-    document = subject.document
-    timeline = subject.timeline if document["timeline"] is not None else None
-    sources = subject.sources if isinstance(subject, Run) else {}
-    trace = subject.trace.name if subject.trace is not None else None
-    return run_story(document, subject.tables, timeline, sources, trace)
-
-
-def run_story(
-    document: Document,
-    tables: RunTables | None,
-    timeline: Timeline | None,
-    sources: SourceLines,
-    trace: str | None = None,
-) -> Story:
-    """The whole story. `trace`: the name of the recording beside the report."""
+    document, tables = subject.document, subject.tables
     analysed = document["timeline"]
+    timeline = subject.timeline if analysed is not None else None
+    sources = subject.sources if isinstance(subject, Run) and subject.folder else {}
+    trace = subject.trace.name if subject.trace is not None else None
     sections = [
         run_summary(document),
         run_step(document, tables),
@@ -329,8 +316,9 @@ _NOTICEABLE = 0.05  # of the run, or of the device's idle time
 _FEW = 5  # rows of a table on the default screen
 
 
-def run_screen(document: Document) -> Story:
+def run_screen(subject: LoadedResult) -> Story:
     """The short form, from the document alone: what `run` ends with and `show` prints."""
+    document = subject.document
     found = document.get("findings")
     lead: list[Block] = []
     if document["steps"]["count"]:

@@ -4,7 +4,6 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from stepscope.record.timeline import Timeline
 from stepscope.record.units import (
     capitalized,
     format_bytes,
@@ -212,12 +211,8 @@ _MEMORY = "Record with torch.profiler.profile(profile_memory=True), or use steps
 
 def story_of_trace(subject: LoadedResult) -> Story:
     """Everything a trace tells: of the run around it, it knows nothing."""
+    document, timeline = subject.document, subject.timeline
     trace = subject.trace.name if subject.trace is not None else None
-    return replace(trace_story(subject.document, subject.timeline, trace), title=subject.name)
-
-
-def trace_story(document: Document, timeline: Timeline | None, trace: str | None = None) -> Story:
-    """The whole story. `trace`: the file's name beside the report."""
     sections = [
         _summary(document),
         trace_step(document),
@@ -232,7 +227,7 @@ def trace_story(document: Document, timeline: Timeline | None, trace: str | None
         quality_section(document, document.get("problems", [])),
     ]
     return Story(
-        title=display_path(str(document["source"]["file"])),
+        title=subject.name,
         verdict=bottleneck(document),
         subtitle=_subtitle(document),
         sections=tuple(sections),
@@ -241,8 +236,9 @@ def trace_story(document: Document, timeline: Timeline | None, trace: str | None
     )
 
 
-def trace_screen(document: Document) -> Story:
+def trace_screen(subject: LoadedResult) -> Story:
     """The short form, from the document alone: what `analyze` prints."""
+    document = subject.document
     found = document.get("findings")
     summary = _summary(document).blocks[:1]
     if document["breakdown_ns"]["idle"] is None:
@@ -282,9 +278,9 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
     )
 
 
-def ranks_story(document: Document) -> Story:
+def story_of_ranks(subject: LoadedResult) -> Story:
     """Several ranks side by side: who computes, who communicates, who is late."""
-    ranks, comparison = document["ranks"], document["comparison"]
+    ranks, comparison = subject.document["ranks"], subject.document["comparison"]
     of = f" of {comparison['world_size']}" if comparison["world_size"] else ""
     device = next((one["source"]["device"] for one in ranks if one["source"]["device"]), None)
     notes = [str(note) for note in comparison["notes"]]
