@@ -30,12 +30,13 @@ KINDS = {
     "numeric": "different rounding or random draws",
     "semantic": "changes training itself",
 }
+_GROUPS = ("data", "waiting", "arithmetic", "launch", "memory", "batch")
 _COLUMNS = (Column("fix"), Column("kind"), Column("what it does"))
 
 
 def fixes_story(fixes: Sequence[FixDescription]) -> Story:
-    """All of them, by group, in the order of the registry."""
-    groups = list(dict.fromkeys(fix.group for fix in fixes))
+    """All of them, by group: from the data to the batch, groups of other packages last."""
+    groups = list(dict.fromkeys([*_GROUPS, *(fix.group for fix in fixes)]))
     ordered = sorted(fixes, key=lambda fix: groups.index(fix.group))
     sections = [
         Section(group, group, (_table(group, list(members)),), Weight.LEAD)
