@@ -175,7 +175,7 @@ def findings_section(
     found = [_card(one, document, timeline, window, sources) for one in document["findings"]]
     blocks += found
     if not found and missing is None:
-        text = "No bottleneck found: no change is known to save 2% of a step."
+        text = "No bottleneck found: no known fix saves 2% of a step."
         blocks.append(Paragraph(text, strong=True))
     blocks += _finding_table("minor", "Minor: less than 2% of a step each", document["minor"])
     blocks += _finding_table("healthy", "What is fine", document["healthy"])
