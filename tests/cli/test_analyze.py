@@ -119,4 +119,4 @@ def test_what_is_no_trace_gets_one_line_and_a_non_zero_exit_code(run, tmp_path, 
 def test_counters_and_several_ranks_are_refused(run):
     code, _, err = run(RESNET, TRACES / "a100_nccl_rank0.json.gz", "--ncu", "counters.csv")
     assert code == 2
-    assert "--ncu goes with one trace" in err
+    assert "--ncu takes one trace" in err

@@ -69,7 +69,7 @@ def test_an_unknown_ending_is_answered_with_those_there_are(tune, capsys):
         (("tune-1", "-o", "a.csv", "--part", "x"), "there is no table x: ladder"),
         (("tune-1", "-o", "a.png", "--part", "x"), "there is no chart x: ladder-chart"),
         (("tune-1", "-o", "a.md", "--format", "csv"), "--format goes with -o -"),
-        (("tune-1", "tune-1", "-o", "a.ipynb"), "a notebook is of one result"),
+        (("tune-1", "tune-1", "-o", "a.ipynb"), "a notebook takes one result"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tune, capsys, words, said):
@@ -138,7 +138,7 @@ def test_two_runs_make_one_page_that_compares_them(tmp_path, monkeypatch):
     runs = [unpacked(name, tmp_path) for name in ("unfused_optimizer", "launch_bound")]
     assert report(*runs, "-o", "two.md") == 0
     page = (tmp_path / "two.md").read_text()
-    assert "## Version by version" in page
+    assert "## Versions" in page
     assert "Kernel by kernel" in page
 
 

@@ -7,8 +7,9 @@ from subjects import subject
 from tune_documents import tuned
 
 from stepscope.report.render.files import prepare_report
+from stepscope.report.render.plain import plain_report
 from stepscope.report.story.blocks import Missing
-from stepscope.report.story.narrator import deliverables, versions_table
+from stepscope.report.story.narrator import versions_table
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def runs(tmp_path_factory):
 
 def test_the_baseline_analysis_answers_the_questions_and_names_the_findings(runs):
     run = run_subject(runs[0])
-    text = " ".join(deliverables([run], None).split())
+    text = " ".join(plain_report([run], None).split())
     for one in run.document["baseline"]:
         assert one["question"] in text
         assert " ".join(one["answer"].split()) in text
@@ -29,13 +30,13 @@ def test_the_baseline_analysis_answers_the_questions_and_names_the_findings(runs
 
 
 def test_lines_are_not_longer_than_a_page_is_wide(runs):
-    text = deliverables([run_subject(runs[0])], None)
+    text = plain_report([run_subject(runs[0])], None)
     assert max(map(len, text.splitlines())) <= 88
 
 
 def test_each_rung_of_a_tune_is_a_version():
     rows = versions_table([subject("tune", tuned())]).rows
-    assert [row[0] for row in rows] == ["as it is", "+ workers=8", "+ pin"]
+    assert [row[0] for row in rows] == ["baseline", "+ workers=8", "+ pin"]
     assert rows[2][1:5] == (0.14, 1200.0, pytest.approx(20 / 3), 3.0)
 
 
@@ -58,8 +59,8 @@ def test_versions_without_steps_have_no_speedup():
 
 def test_two_runs_are_compared_kernel_by_kernel(runs, tmp_path):
     made = prepare_report([str(runs[0]), str(runs[0])], False, tmp_path)
-    text = deliverables(made.subjects, made.compared)
-    assert "Kernels before and after, ms a step" in text
+    text = plain_report(made.subjects, made.compared)
+    assert "Kernels before and after, ms per step" in text
     assert "Versions" in text
     assert whole(made.story)
     assert {part.id for part in made.story.sections} >= {
@@ -76,7 +77,7 @@ def test_two_that_cannot_be_compared_still_make_a_report(runs, tmp_path):
     assert made.compared is None or made.compared["verdict"]
     assert whole(made.story)
     notes = [one for part in made.story.sections for one in part.blocks if isinstance(one, Missing)]
-    assert any("timeline is left out" in one.what for one in notes)
+    assert any("No timeline" in one.what for one in notes)
 
 
 def test_three_make_a_report_without_a_comparison(runs, tmp_path):
@@ -87,5 +88,5 @@ def test_three_make_a_report_without_a_comparison(runs, tmp_path):
 
 
 def test_control_characters_do_not_reach_the_text():
-    text = deliverables([subject("bench", document(point(model="a\x1b[31m")))], None)
+    text = plain_report([subject("bench", document(point(model="a\x1b[31m")))], None)
     assert "\x1b" not in text

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
+from stepscope.record.units import format_rate, memory_unit
 from stepscope.report.story.blocks import Column, table_without_empty_columns
 from stepscope.report.story.phrases import (
     command_line,
     display_location,
     display_path,
-    format_rate,
-    memory_unit,
     rerun_command,
 )
 from stepscope.report.story.series import downsample_note, downsampled_indices, step_histogram

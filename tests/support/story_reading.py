@@ -69,7 +69,7 @@ def column(found, name):
 def words(story):
     """Everything that is said in sentences."""
     said = [block.text for block in blocks(story, Paragraph)]
-    said += [f"{block.what} {block.how}" for block in blocks(story, Missing)]
+    said += [f"{block.what} {block.how} {block.command}" for block in blocks(story, Missing)]
     return " ".join([story.verdict, story.subtitle, *said])
 
 

@@ -29,10 +29,11 @@ def analyze(
 ) -> None:
     """Read TRACES and account for every microsecond.
 
-    A trace is a Kineto/Chrome .json or .json.gz, an Nsight Systems .sqlite or .nsys-rep, or a
-    folder of ranks.
+    A trace is a Kineto/Chrome .json or .json.gz, an Nsight Systems .sqlite, .nsys-rep or .qdrep,
+    or a folder of ranks.
     """
-    from stepscope.report.render.terminal.trace import print_ranks, print_trace
+    from stepscope.report.render.terminal.story import print_story
+    from stepscope.report.story.narrator import screen_of, story_of
     from stepscope.results.load import Ranks, Trace, load_traces
     from stepscope.trace.export import check_export_path, export_timelines
 
@@ -40,7 +41,7 @@ def analyze(
         check_export_path(target, force)
     loaded = load_traces(traces)
     if ncu is not None and isinstance(loaded, Ranks):
-        raise UsageError("--ncu goes with one trace: counters do not say which rank they are of")
+        raise UsageError("--ncu takes one trace: counters do not name their rank")
     if target is not None:
         export_timelines(loaded.timelines, target, force)
     if ncu is not None and isinstance(loaded, Trace):
@@ -48,10 +49,9 @@ def analyze(
     if as_json:
         json.dump(loaded.document, sys.stdout, indent=1, allow_nan=False)
         print()
-    elif isinstance(loaded, Ranks):
-        print_ranks(loaded.document, sys.stdout)
     else:
-        print_trace(loaded.document, sys.stdout, everything)
+        story = story_of(loaded) if everything else screen_of(loaded)
+        print_story(story, sys.stdout, detail=everything)
 
 
 def _counters(path: Path, timeline: Any) -> Any:

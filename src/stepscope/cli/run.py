@@ -124,16 +124,15 @@ def _folders(out: Path | None, force: bool, repeat: int) -> list[Path]:
 
 def _tell(folder: Path, number: int, repeat: int) -> None:
     """The summary on stderr. Whatever goes wrong here, the program's exit code stands."""
-    from stepscope.report.render.terminal.run import print_run
+    from stepscope.report.render.terminal.story import print_story
+    from stepscope.report.story.narrator import screen_of
     from stepscope.results.load import load
 
     try:
         if repeat > 1:
             print(f"\nrun {number} of {repeat}", file=sys.stderr)
-        print_run(load(folder).document, sys.stderr)
+        print_story(screen_of(load(folder)), sys.stderr)
     except StepscopeError as problem:
         print(f"stepscope: {problem}", file=sys.stderr)
     except Exception as problem:
-        print(
-            f"stepscope: the run is in {folder}, but cannot be shown: {problem!r}", file=sys.stderr
-        )
+        print(f"stepscope: cannot show the run in {folder}: {problem!r}", file=sys.stderr)

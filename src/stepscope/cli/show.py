@@ -12,12 +12,14 @@ import click
 @click.option("--all", "everything", is_flag=True, help="Every finding, and what is fine.")
 def show(run: str | None, as_json: bool, everything: bool) -> None:
     """Print RUN: a run folder or an id; the last run here when left out."""
-    from stepscope.report.render.terminal.run import print_run
+    from stepscope.report.render.terminal.story import print_story
+    from stepscope.report.story.narrator import screen_of, story_of
     from stepscope.results.load import load
 
-    document = load(run, kinds=["run"]).document
+    result = load(run, kinds=["run"])
     if as_json:
-        json.dump(document, sys.stdout, indent=1, allow_nan=False)
+        json.dump(result.document, sys.stdout, indent=1, allow_nan=False)
         print()
     else:
-        print_run(document, sys.stdout, everything)
+        story = story_of(result) if everything else screen_of(result)
+        print_story(story, sys.stdout, detail=everything)

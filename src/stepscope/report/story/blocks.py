@@ -3,10 +3,21 @@ numbers.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import IntEnum, StrEnum
 
 Cell = str | float | int | bool | None
 """None: not known."""
+
+
+class Tone(StrEnum):
+    """How a line is meant; a renderer picks the colour."""
+
+    PLAIN = "plain"
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+    QUIET = "quiet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,14 +26,16 @@ class Paragraph:
 
     text: str
     strong: bool = False
+    tone: Tone = Tone.PLAIN
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What is not there, and how to get it."""
+    """What is not there, and how to get it: in words, or by a command."""
 
     what: str
-    how: str
+    how: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +48,10 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names with values."""
+    """Names with values. `brief`: the same in one line of a screen (`63.1 ms per step`)."""
 
     pairs: tuple[tuple[str, str], ...]
+    brief: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,22 @@ class Column:
     digits: int = 3
     percent: bool = False
     """Values are shares, 0 to 1."""
+    priority: int = 0
+    """A screen too narrow for all columns drops the highest first; 0 is dropped last."""
+    clip: bool = False
+    """A narrow screen cuts the end off rather than wrap, as of kernel names."""
+    bar: bool = False
+    """A terminal draws the share as a bar."""
+
+    @property
+    def heading(self) -> str:
+        """The name with its unit: `step (ms)`."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
+
+    @property
+    def data_heading(self) -> str:
+        """The same in tables of data: `step [ms]`."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +92,8 @@ class Table:
     title: str = ""
     shown: int = 20
     """Rows a document without scrolling prints; the rest is said to be left out."""
+    tones: tuple[Tone, ...] = ()
+    """One per row; empty where all are plain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +102,20 @@ class Axis:
 
     title: str = ""
     log: bool = False
+
+
+class Role(StrEnum):
+    """What a series stands for; each has the same colour in every chart of a format."""
+
+    DATA = "data"
+    COPY = "copy"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    COMPUTE = "compute"
+    COMMUNICATION = "communication"
+    IDLE = "idle"
+    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +136,8 @@ class Series:
     """Areas of points, relative."""
     parents: Sequence[str] = ()
     """Of a treemap: the name of each tile's parent; "" for the root."""
+    role: Role | None = None
+    """None: coloured by its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +199,8 @@ class Card:
     """Its place in the timeline, in the timeline's own nanoseconds."""
     search: str = ""
     """What to look for in the timeline: an operator's or kernel's name."""
+    where: str = ""
+    """Its places in the code: `train.py:58, :60`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +215,31 @@ class TimelineView:
 Block = Paragraph | Missing | Code | Facts | Table | Chart | Card | TimelineView
 
 
+class Weight(IntEnum):
+    """How much a section matters: LEAD is on the default screen, Markdown folds DETAIL."""
+
+    LEAD = 0
+    BODY = 1
+    DETAIL = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
-    """`id` is its anchor."""
+    """`id` is its anchor. Without a title its blocks follow those above."""
 
     id: str
     title: str
     blocks: tuple[Block, ...]
+    weight: Weight = Weight.BODY
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command worth running next, whole. Commands of one label stand below each other."""
+
+    text: str
+    purpose: str = ""
+    label: str = "Next"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +254,14 @@ class Story:
     sections: tuple[Section, ...]
     kind: str
     """run, trace, tune, bench or comparison."""
+    next: tuple[Command, ...] = ()
+    more: str = ""
+    """The command that shows what the short form leaves out."""
+
+    def short(self) -> "Story":
+        """The default screen: LEAD sections only; all where none leads."""
+        lead = tuple(part for part in self.sections if part.weight is Weight.LEAD)
+        return replace(self, sections=lead) if lead else self
 
 
 def table_without_empty_columns(

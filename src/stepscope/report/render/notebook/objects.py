@@ -23,8 +23,7 @@ from stepscope.report.render.terminal.batch import (
     size_marks,
 )
 from stepscope.report.render.terminal.bench import print_bench
-from stepscope.report.render.terminal.run import print_run
-from stepscope.report.render.terminal.trace import print_trace
+from stepscope.report.render.terminal.story import print_story
 from stepscope.report.render.terminal.tune import print_tune
 from stepscope.report.story.blocks import (
     Block,
@@ -35,7 +34,7 @@ from stepscope.report.story.blocks import (
     Table,
     TimelineView,
 )
-from stepscope.report.story.narrator import story_of
+from stepscope.report.story.narrator import screen_of, story_of
 from stepscope.report.text import safe
 from stepscope.results.load import LoadedResult, ResultDocument
 
@@ -54,15 +53,12 @@ def in_iframe(page: str, height: int) -> str:
     )
 
 
-_LEADING = 2
-_KEPT = ("findings", "ladder")
-"""Sections that tell most; of others, the first ones."""
 _COMPACT_HEIGHT = 460
 
 
 def compact_html(story: Story) -> str:
-    """The sections that tell most, without charts: those cost megabytes in the notebook's file."""
-    chosen = [part for at, part in enumerate(story.sections) if at < _LEADING or part.id in _KEPT]
+    """The leading sections without charts, which cost megabytes in the notebook's file."""
+    chosen = story.short().sections
     parts = tuple(made for part in chosen if (made := _without_charts(part)).blocks)
     more = Paragraph("Charts, tables and the timeline: .report()")
     end = Section("more", "More", (more,))
@@ -82,7 +78,7 @@ def _plain(block: Block) -> bool:
     return not isinstance(block, Chart | TimelineView)
 
 
-_PRINT = {"run": print_run, "trace": print_trace, "tune": print_tune, "bench": print_bench}
+_PRINT = {"tune": print_tune, "bench": print_bench}
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -90,7 +86,10 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 def _screen_text(subject: LoadedResult) -> str:
     """What the command that made it prints; without colours, which notebooks ask for."""
     stream = io.StringIO()
-    _PRINT[subject.kind](subject.document, stream)
+    if subject.kind in _PRINT:
+        _PRINT[subject.kind](subject.document, stream)
+    else:
+        print_story(screen_of(subject), stream)
     return _COLOURS.sub("", stream.getvalue()).strip("\n")
 
 

@@ -1,20 +1,34 @@
-"""Lines on a console: title, bars, folding to the width, and spelling for ASCII-only outputs."""
+"""A console on a stream: its width, ASCII where the encoding carries nothing else, clean text."""
 
+import os
 from collections.abc import Iterable
 from typing import IO
 
 from rich.console import Console
 from rich.text import Text
 
-from stepscope.report.text import format_number
+_ASCII = str.maketrans("✓✗·±→←—–−█▉▊▋▌▍▎▏▕×µ…∞≥≤", "+x-~><---#######||xu~~><")
+WIDEST = 80
+_NARROWEST = 30
 
-_ASCII = str.maketrans("✓✗·±→—█▉▊▋▌▍▎▏▕×µ…", "+x-~>-#######||xu~")
+
+def screen_width(stream: IO[str]) -> int:
+    """80 columns at most; fewer on a narrow terminal, or where COLUMNS says so."""
+    told = os.environ.get("COLUMNS", "")
+    width = int(told) if told.isdigit() else 0
+    if not width and stream.isatty():
+        try:
+            width = os.get_terminal_size(stream.fileno()).columns
+        except (OSError, ValueError):
+            width = 0
+    return max(_NARROWEST, min(width or WIDEST, WIDEST))
 
 
 def console_for(stream: IO[str]) -> Console:
     """A console that writes there and nowhere else, also inside a notebook."""
     return Console(
         file=stream,
+        width=screen_width(stream),
         highlight=False,
         soft_wrap=True,
         emoji=False,
@@ -23,14 +37,9 @@ def console_for(stream: IO[str]) -> Console:
     )
 
 
-def print_lines(console: Console, lines: Iterable[Text], width: int) -> None:
-    """Print lines; one that is too long goes on below itself, indented a little further."""
-    ascii_only = not console.encoding.lower().startswith("utf")
-    for line in lines:
-        if ascii_only:
-            line.plain = to_ascii(line.plain)
-        for part in _folded(console, line, width):
-            console.print(part)
+def is_ascii(console: Console) -> bool:
+    """Whether the output carries ASCII only."""
+    return not console.encoding.lower().startswith("utf")
 
 
 def to_ascii(text: str) -> str:
@@ -38,15 +47,28 @@ def to_ascii(text: str) -> str:
     return text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
-def _folded(console: Console, line: Text, width: int) -> list[Text]:
+def print_lines(console: Console, lines: Iterable[Text], width: int) -> None:
+    """Print lines; one that is too long goes on below itself, indented a little further."""
+    ascii_only = is_ascii(console)
+    for line in lines:
+        if ascii_only:
+            line.plain = to_ascii(line.plain)
+        for part in fold(console, line, width):
+            console.print(part)
+
+
+def fold(console: Console, line: Text, width: int, hanging: int = 2) -> list[Text]:
+    """Lines of at most that width, the later ones indented `hanging` further than the first."""
     if line.cell_len <= width:
         return [line]
-    indent = len(line.plain) - len(line.plain.lstrip()) + 2
+    indent = len(line.plain) - len(line.plain.lstrip()) + hanging
     first, *rest = line.wrap(console, width)
+    first.rstrip()
     if not rest:
         return [first]
-    remaining = Text(" ").join(rest)
-    below = remaining.wrap(console, width - indent)
+    below = Text(" ").join(rest).wrap(console, width - indent)
+    for part in below:
+        part.rstrip()
     return [first, *(Text.assemble(" " * indent, part) for part in below)]
 
 
@@ -64,14 +86,3 @@ def title_lines(parts: list[str], width: int) -> list[Text]:
     return [Text.assemble((rows[0][: len(_TITLE)], "bold"), rows[0][len(_TITLE) :])] + [
         Text(row) for row in rows[1:]
     ]
-
-
-def bar_line(label: str, ms: float, total_ms: float, colour: str, width: int) -> Text:
-    """One part of a step as a bar; labels of one screen are padded alike by the caller."""
-    room = max(10, width - 21 - len(label))
-    share = ms / total_ms if total_ms else 0.0
-    filled = round(min(share, 1.0) * room * 8)
-    blocks = "█" * (filled // 8) + ("▏▎▍▌▋▊▉"[filled % 8 - 1] if filled % 8 else "")
-    return Text.assemble(
-        f"  {label} {format_number(ms):>6} ▕", (blocks.ljust(room), colour), f"▏ {share:>4.0%}"
-    )

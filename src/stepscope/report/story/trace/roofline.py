@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from stepscope.record.units import format_rate
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -12,7 +13,6 @@ from stepscope.report.story.blocks import (
     Series,
     table_without_empty_columns,
 )
-from stepscope.report.story.phrases import format_rate
 from stepscope.report.story.series import MAX_POINTS
 
 Document = dict[str, Any]

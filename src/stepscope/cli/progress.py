@@ -1,0 +1,84 @@
+"""The progress display of every long command: a bar or a status on a terminal, plain lines
+elsewhere, nothing where the user asked for quiet. It writes to stderr.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from stepscope.record.units import format_duration
+from stepscope.report.text import safe
+
+
+class Progress(Protocol):
+    """What a command tells its user while it works."""
+
+    def update(
+        self, label: str, done: int | None = None, total: int | None = None, left: str = ""
+    ) -> None:
+        """What is under way. `left`: the time that is left, in words."""
+
+    def line(self, text: str) -> None:
+        """Something that is finished: one line, which stays."""
+
+
+class _Quiet:
+    def update(
+        self, label: str, done: int | None = None, total: int | None = None, left: str = ""
+    ) -> None:
+        """Nothing."""
+
+    def line(self, text: str) -> None:
+        """Nothing."""
+
+
+class _Lines(_Quiet):
+    def line(self, text: str) -> None:
+        print(safe(text), file=sys.stderr, flush=True)
+
+
+class _Bar:
+    def __init__(self, bar: Any, task: Any) -> None:
+        self._bar = bar
+        self._task = task
+
+    def update(
+        self, label: str, done: int | None = None, total: int | None = None, left: str = ""
+    ) -> None:
+        told = f"{done:,}/{total:,}  {left}" if done is not None and total is not None else left
+        self._bar.update(
+            self._task, description=safe(label), completed=done, total=total, left=safe(told)
+        )
+
+    def line(self, text: str) -> None:
+        self._bar.console.print(safe(text), markup=False, highlight=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(quiet: bool = False, label: str = "starting") -> Iterator[Progress]:
+    """Show how far a command is. Without a total it shows what is under way, and for how long."""
+    if quiet:
+        yield _Quiet()
+        return
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        TextColumn("{task.fields[left]}", markup=False),
+    )
+    console = Console(stderr=True, emoji=False)
+    with Bar(*columns, console=console, transient=True, refresh_per_second=4) as bar:
+        yield _Bar(bar, bar.add_task(label, total=None, left=""))
+
+
+def time_left(seconds: float | None) -> str:
+    """`3 min 20 s left`; empty where it is not known."""
+    return "" if seconds is None else f"{format_duration(seconds)} left"

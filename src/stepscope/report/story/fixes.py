@@ -1,0 +1,83 @@
+"""The story of `stepscope fixes`: what can be changed in a program while it runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from stepscope.report.story.blocks import Column, Command, Facts, Section, Story, Table, Weight
+
+
+@dataclass(frozen=True, slots=True)
+class FixDescription:
+    """What `stepscope fixes` tells of a fix; its JSON document too."""
+
+    name: str
+    group: str
+    title: str
+    kind: str
+    effort: str
+    needs: str | None
+    """The device it needs; None: any."""
+    values: tuple[str, ...]
+    suggested: tuple[str, ...]
+    bad_with: tuple[str, ...]
+    edit: str
+    """The change in the source, in words."""
+
+
+KINDS = {
+    "exact": "same losses, bit for bit",
+    "numeric": "different rounding or random draws",
+    "semantic": "changes training itself",
+}
+_GROUPS = ("data", "waiting", "arithmetic", "launch", "memory", "batch")
+_COLUMNS = (Column("fix"), Column("kind"), Column("what it does"))
+
+
+def fixes_story(fixes: Sequence[FixDescription]) -> Story:
+    """All of them, by group: from the data to the batch, groups of other packages last."""
+    groups = list(dict.fromkeys([*_GROUPS, *(fix.group for fix in fixes)]))
+    ordered = sorted(fixes, key=lambda fix: groups.index(fix.group))
+    sections = [
+        Section(group, group, (_table(group, list(members)),), Weight.LEAD)
+        for group, members in groupby(ordered, key=lambda fix: fix.group)
+    ]
+    kinds = Section("kinds", "kinds", (Facts(tuple(KINDS.items())),), Weight.LEAD)
+    return Story(
+        title="fixes",
+        verdict="",
+        subtitle="",
+        sections=(*sections, kinds),
+        kind="fixes",
+        next=(
+            Command("stepscope fixes NAME", "all about one"),
+            Command("stepscope run --fix NAME[=VALUE] train.py", "apply it"),
+        ),
+    )
+
+
+def _table(group: str, fixes: Sequence[FixDescription]) -> Table:
+    rows = tuple((f"{fix.name}{'=…' if fix.values else ''}", fix.kind, fix.title) for fix in fixes)
+    return Table(group, _COLUMNS, rows, shown=len(rows))
+
+
+def fix_story(fix: FixDescription) -> Story:
+    """One of them, in full."""
+    shown = (
+        ("kind", f"{fix.kind}: {KINDS[fix.kind]}"),
+        ("source edit", f"{fix.edit} ({fix.effort})"),
+        ("needs", f"a {fix.needs.upper()} device" if fix.needs else ""),
+        ("values", ", ".join(fix.values)),
+        ("try", ", ".join(fix.suggested)),
+        ("excludes", ", ".join(fix.bad_with)),
+    )
+    value = f"={fix.suggested[0]}" if fix.suggested else ""
+    pairs = tuple((name, text) for name, text in shown if text)
+    return Story(
+        title=fix.name,
+        verdict=fix.title,
+        subtitle="",
+        sections=(Section("fix", "", (Facts(pairs),), Weight.LEAD),),
+        kind="fix",
+        next=(Command(f"stepscope run --fix {fix.name}{value} train.py"),),
+    )
