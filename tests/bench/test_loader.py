@@ -311,8 +311,11 @@ def test_a_dataset_a_class_a_stream_and_a_loader_can_be_loaded(load, name):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("number", "a int has no __getitem__: name a Dataset, or what makes one"),
-        ("empty", "the data set is empty"),
+        (
+            "number",
+            "int is not a Dataset (no __getitem__): name a Dataset or a function that returns one",
+        ),
+        ("empty", "the dataset is empty"),
         ("raises", f"RuntimeError: not today ({at('not today')})"),
         ("Refused", f"the first sample fails: OSError: the disk is gone ({at('the disk')})"),
     ],
@@ -326,7 +329,7 @@ def test_what_cannot_be_loaded_at_all_is_one_line(load, name, text):
 def test_samples_that_make_no_batch_are_one_line(load):
     code, _, said = load("odd")
     assert code == 2
-    assert said.startswith("digits.py:odd: samples make no batch: TypeError: default_collate")
+    assert said.startswith("digits.py:odd: samples cannot be collated: TypeError: default_collate")
 
 
 def test_a_sample_that_fails_later_fails_this_setting(load):
@@ -370,7 +373,7 @@ def run(capsys, folder, monkeypatch):
     [
         (["resnet81"], "no workload named resnet81: did you mean resnet18?"),
         (["digits.py:nothing"], "defines no nothing"),
-        (["gone.py:digits"], "there is no file gone.py"),
+        (["gone.py:digits"], "no file gone.py"),
         (["--batch", "0"], "--batch 0: give numbers from 1 on"),
         (["--workers", "2,x"], "--workers 2,x: give numbers from 0 on"),
         (["--prefetch", "0"], "--prefetch 0: give numbers from 1 on"),

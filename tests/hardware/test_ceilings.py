@@ -146,13 +146,13 @@ def child_that(code, monkeypatch, tmp_path):
 
 def test_a_child_that_dies_is_one_clear_error(monkeypatch, tmp_path):
     child_that("echo 'first'; echo 'no room' >&2; exit 3", monkeypatch, tmp_path)
-    with pytest.raises(StepscopeError, match="exit code 3: no room"):
+    with pytest.raises(StepscopeError, match="exit code 3\\): no room"):
         ceilings.measure_ceilings("cpu", "key")
 
 
 def test_a_child_that_says_nothing_is_one_clear_error(monkeypatch, tmp_path):
     child_that("exit 0", monkeypatch, tmp_path)
-    with pytest.raises(StepscopeError, match="none of the ceilings"):
+    with pytest.raises(StepscopeError, match="no ceiling"):
         ceilings.measure_ceilings("cpu", "key")
 
 

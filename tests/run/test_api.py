@@ -62,7 +62,7 @@ def test_marking_a_step_unobserved_does_nothing(said: dict[str, Any]) -> None:
 
 
 def test_one_run_at_a_time(said: dict[str, Any]) -> None:
-    assert "observed already" in said["nested"]
+    assert "already observing" in said["nested"]
 
 
 def test_a_run_is_not_replaced_unasked(said: dict[str, Any]) -> None:

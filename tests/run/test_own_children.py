@@ -28,7 +28,7 @@ def test_the_programs_own_steps_are_counted(observed: "Observed") -> None:
 def test_one_line_says_what_was_not_observed(observed: "Observed") -> None:
     (problem,) = observed.document["problems"]
     assert "not observed" in problem
-    assert "3 processes " in problem
+    assert "3 child processes " in problem
     assert "own_children.py" in problem
     assert "\n" not in problem
     for screen in (observed.shown.stdout, observed.ended.stderr):
@@ -63,6 +63,6 @@ def test_ranks_are_said_not_to_be_observed(ranks: "Observed") -> None:
     problems = ranks.document["problems"]
     assert len(problems) <= 2
     (line,) = [problem for problem in problems if "not observed" in problem]
-    assert "2 processes" in line
+    assert "2 child processes" in line
     assert "ranks.py" in line
     assert ranks.shown.exit_code == 0

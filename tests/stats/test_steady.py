@@ -53,9 +53,9 @@ def test_blocks_that_vary_up_and_down():
 def test_few_long_steps_are_named():
     values = noisy(200)
     values[120] = 300.0
-    assert why_unstable(values) == "1 of 200 steps took 30.0 times as long as usual"
+    assert why_unstable(values) == "1 of 200 steps 30.0× slower than typical"
     values[30] = 200.0
-    assert why_unstable(values) == "2 of 200 steps took up to 30.0 times as long as usual"
+    assert why_unstable(values) == "2 of 200 steps up to 30.0× slower than typical"
 
 
 def test_processes_that_differ():

@@ -99,7 +99,7 @@ class TestImageFolder:
             ImageFolder("train", None, folder, 8)
 
     def test_a_folder_without_classes_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="holds no folders"):
+        with pytest.raises(UsageError, match="has no class folders"):
             ImageFolder("train", None, tmp_path, 8)
 
     def test_more_than_there_are_is_refused(self, tmp_path: Path) -> None:

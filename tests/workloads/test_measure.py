@@ -329,7 +329,7 @@ def test_tf32_counts_where_the_model_has_layers_that_may_use_it(matmul):
         ("--model mlp --seconds inf", "--seconds"),
         ("--model mlp --seconds nan", "--seconds"),
         ("--model mlp --data pictures", "images:FOLDER"),
-        ("--model mlp --measure nowhere/f.json", "there is no folder nowhere"),
+        ("--model mlp --measure nowhere/f.json", "no folder nowhere"),
         ("--model mlp --prompt 3", "--prompt"),
     ],
 )

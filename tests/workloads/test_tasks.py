@@ -266,7 +266,7 @@ class TestGiven:
             task_of("given", SampleShape(), UserInputs(lambda batch: wrong, None))
 
     def test_a_model_without_inputs_is_refused(self) -> None:
-        with pytest.raises(UsageError, match="brought no inputs"):
+        with pytest.raises(UsageError, match="returned no inputs"):
             task_of("given", SampleShape(), None)
 
 

@@ -182,7 +182,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, arguments, word
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_no_cuda_device_is_told(capsys):
     assert run_program("train", "", train, ["--model", "mlp", "--device", "cuda"]) == 2
-    assert capsys.readouterr().err == ("train: torch does not see a CUDA device: --device cpu\n")
+    assert capsys.readouterr().err == ("train: torch sees no CUDA device; use --device cpu\n")
 
 
 FACTORIES = """

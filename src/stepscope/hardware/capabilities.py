@@ -43,7 +43,7 @@ def cautions(machine: dict[str, Any], ceilings: dict[str, Any] | None) -> list[s
 def _machine_cautions(machine: dict[str, Any]) -> Iterator[str]:
     cpu = machine["cpu"]
     if cpu["governor"] not in (None, "performance"):
-        yield f"The CPU governor is {cpu['governor']}: clocks, and step times, may wander."
+        yield f"The CPU governor is {cpu['governor']}: clocks and step times may drift."
     load = cpu["load_average"]
     if load and load[0] > cpu["usable_cores"]:
         yield f"The machine is busy: load {load[0]:g} on {cpu['usable_cores']:g} usable cores."
@@ -53,7 +53,7 @@ def _machine_cautions(machine: dict[str, Any]) -> Iterator[str]:
             yield f"GPU {gpu['index']} is shared: {count} process{'es' * (count > 1)} on it now."
         width, widest = gpu["pcie_width"], gpu["pcie_width_max"]
         if width and widest and width < widest:
-            yield f"GPU {gpu['index']} has {width} of {widest} PCIe lanes: copies are slower."
+            yield f"GPU {gpu['index']} uses {width} of {widest} PCIe lanes: copies are slower."
 
 
 def _ceiling_cautions(ceilings: dict[str, Any]) -> Iterator[str]:
@@ -66,7 +66,7 @@ def _ceiling_cautions(ceilings: dict[str, Any]) -> Iterator[str]:
     if busy > _BUSY_PERCENT:
         yield f"The CPU was {busy:.0f}% busy when the ceilings were measured: they may read low."
     elif wide:
-        yield f"Varied widely while measured, and may be off: {'; '.join(wide)}."
+        yield f"Noisy measurements, treat as estimates: {'; '.join(wide)}."
 
 
 def _steps(machine: dict[str, Any]) -> Capability:
@@ -79,7 +79,7 @@ def _gpu_timing(machine: dict[str, Any]) -> Capability:
     what, torch = "GPU timing", machine["torch"]
     if not machine["gpus"]:
         missing = "no NVIDIA GPU" if machine["driver"] else "no NVIDIA driver"
-        return Capability(what, False, f"{missing}; programs on the CPU need none")
+        return Capability(what, False, f"{missing}; not needed for CPU programs")
     if not torch:
         return Capability(what, False, "needs torch: pip install 'stepscope[torch]'")
     if not torch["cuda"]:
@@ -93,15 +93,15 @@ def _gpu_samples(machine: dict[str, Any]) -> Capability:
     if not machine["gpus"]:
         return Capability("GPU samples", False, "needs an NVIDIA GPU")
     if any(gpu["mig"] for gpu in machine["gpus"]):
-        return Capability("GPU samples", True, "use is not known on a GPU split by MIG")
-    return Capability("GPU samples", True, "use, memory, power, clocks, temperature")
+        return Capability("GPU samples", True, "no utilization on a GPU split by MIG")
+    return Capability("GPU samples", True, "utilization, memory, power, clocks, temperature")
 
 
 def _energy(machine: dict[str, Any]) -> Capability:
     if not machine["gpus"]:
         return Capability("energy", False, "needs an NVIDIA GPU")
     if not any(gpu["energy_counter"] for gpu in machine["gpus"]):
-        return Capability("energy", False, "this GPU keeps no energy counter")
+        return Capability("energy", False, "this GPU has no energy counter")
     return Capability("energy", True, "the GPU's own counter")
 
 
@@ -117,13 +117,13 @@ def _window(machine: dict[str, Any]) -> Capability:
 def _extra(what: str, package: str, extra: str, machine: dict[str, Any]) -> Capability:
     version = machine["packages"][package]
     if version:
-        return Capability(what, True, f"{package} {version}, by run --{extra}")
+        return Capability(what, True, f"{package} {version}, with run --{extra}")
     return Capability(what, False, f"needs {package}: pip install 'stepscope[{extra}]'")
 
 
 def _compiled(machine: dict[str, Any]) -> Capability:
     if machine["tools"]["g++"]:
-        return Capability("torch.compile", True, "g++ is here")
+        return Capability("torch.compile", True, "g++ found")
     return Capability("torch.compile", False, "needs a C++ compiler: install g++")
 
 
@@ -137,5 +137,5 @@ def _nsight_compute(machine: dict[str, Any]) -> Capability:
     if not machine["tools"]["ncu"]:
         return Capability("Nsight Compute", False, "optional: put ncu on PATH")
     if machine["counters_need_root"] and not machine["is_root"]:
-        return Capability("Nsight Compute", False, "the driver keeps GPU counters for root")
+        return Capability("Nsight Compute", False, "the driver reserves GPU counters for root")
     return Capability("Nsight Compute", True, "ncu, with hardware counters")

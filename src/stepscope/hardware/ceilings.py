@@ -62,7 +62,9 @@ def measure_ceilings(
         if listener:
             listener(line)
     if not ceilings:
-        raise StepscopeError(f"none of the ceilings could be measured: {failed or 'no answer'}")
+        raise StepscopeError(
+            f"no ceiling could be measured: {next(iter(failed.values()), 'no output')}"
+        )
     return {
         "schema": CEILINGS_SCHEMA,
         "key": key,
@@ -95,7 +97,7 @@ def _child_lines(device: str, only: tuple[str, ...], budget_s: float) -> Iterato
         if code != 0:
             errors.seek(0)
             words = errors.read().strip().splitlines() or ["no output"]
-            raise StepscopeError(f"measuring ended with exit code {code}: {words[-1]}")
+            raise StepscopeError(f"the measuring process failed (exit code {code}): {words[-1]}")
 
 
 def _tell(**line: Any) -> None:

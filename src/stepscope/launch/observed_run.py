@@ -81,7 +81,7 @@ def observe_program(
     try:
         complete_folder(folder, record)
     except Exception as problem:
-        print(f"stepscope: the run in {folder} is incomplete: {problem}", file=sys.stderr)
+        print(f"stepscope: run folder {folder} is incomplete: {problem}", file=sys.stderr)
     os.close(lock)
     return outcome
 

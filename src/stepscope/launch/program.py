@@ -35,7 +35,9 @@ class Program:
 def check_program(program: Program, cwd: Path) -> None:
     """Raise UsageError for what cannot be started; looks, imports nothing."""
     if importlib.util.find_spec("torch") is None:
-        raise UsageError(f"no torch for {sys.executable}: pip install torch")
+        raise UsageError(
+            f"torch is not installed for {sys.executable}: {sys.executable} -m pip install torch"
+        )
     if program.module:
         _check_module(program.target, cwd)
     else:
@@ -46,7 +48,7 @@ def _check_script(path: Path) -> None:
     if path.is_dir():
         path = path / "__main__.py"
         if not path.is_file():
-            raise UsageError(f"{path.parent} is a folder without __main__.py: name a script")
+            raise UsageError(f"{path.parent} has no __main__.py; give a script")
     try:
         source = path.read_bytes()
     except FileNotFoundError:
@@ -73,7 +75,7 @@ def _check_module(name: str, cwd: Path) -> None:
             raise UsageError(f"no module named {name}: run from its folder or install it")
         search = spec.submodule_search_locations
     if search is not None and PathFinder.find_spec("__main__", search) is None:
-        raise UsageError(f"{name} is a package without __main__: name a module of it")
+        raise UsageError(f"{name} is a package without __main__; give one of its modules")
 
 
 def child_environment(options: str, variables: Mapping[str, str] | None = None) -> dict[str, str]:

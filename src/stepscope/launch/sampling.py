@@ -1,5 +1,9 @@
 """Sampling from outside while the program runs: the machine's counters in a thread of the parent,
 Python stacks with py-spy from another process.
+
+The sampler costs 2.5% of one core for ten processes; on a virtual machine with an H200 another 7%,
+mostly the 4 ms it takes to read the energy counter. py-spy does not pause the program, so about one
+stack in fifteen is lost in busy Python code (counted in `errors`).
 """
 
 import math

@@ -54,7 +54,7 @@ class Core:
         self.steps = 0
         self.on_step: list[Callable[[int], int]] = []
         """Called after a step; each says from which step on it wants to be called again."""
-        self.look = True
+        self.find_lines = True
         """Whether the lines that begin a step's phases are looked up in this step."""
         self.on_root: list[Callable[[Any], None]] = []
         self.on_first_call: list[Callable[[Any], None]] = []
@@ -185,7 +185,7 @@ class Core:
 
     def _step_ended(self, count: int) -> None:
         self.steps = count
-        self.look = count < _LOOK_FIRST or count % _LOOK_EVERY == 0
+        self.find_lines = count < _LOOK_FIRST or count % _LOOK_EVERY == 0
         try:
             if self._recording:
                 self.window.step_ended(count, monotonic_ns())
@@ -200,7 +200,7 @@ class Core:
 
     def _next_wake(self, count: int) -> int:
         """The next step after which there is anything to do."""
-        if self._recording or self.look:
+        if self._recording or self.find_lines:
             return count + 1
         look = count - count % _LOOK_EVERY + _LOOK_EVERY
         return min(look, self._due, self.options.steps or NEVER)
@@ -240,7 +240,7 @@ def call_in_phase(
         raise
     finally:
         now = log.leave()
-        if core.look or phase not in _EVERY_STEP:
+        if core.find_lines or phase not in _EVERY_STEP:
             note_site(core, what, now - begun)
 
 

@@ -1,5 +1,8 @@
 """Patching other people's modules: run a callback when a module has been imported, set attributes,
 and restore them.
+
+A module's own loader gets a timed `exec_module` for that one import; nothing stays behind on
+loaders, specs or modules.
 """
 
 import sys

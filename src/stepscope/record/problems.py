@@ -54,7 +54,7 @@ _TEXTS = {
     ProblemKind.TOO_SHORT_FOR_STACKS: "py-spy saw no Python code: the program was too short",
     ProblemKind.NO_SOURCES: "could not save source lines: {}",
     ProblemKind.NO_MEMORY_LINES: "no memory lines: {}",
-    ProblemKind.CHILDREN_NOT_OBSERVED: "child processes not observed: {}",
+    ProblemKind.CHILDREN_NOT_OBSERVED: "not observed: {count} child process{es} ({})",
     ProblemKind.NO_STEPS: "no steps seen: no optimizer, model or DataLoader was called."
     " Call stepscope.step() once per iteration.",
     ProblemKind.NO_TORCH: "no steps seen: the program did not import torch",
@@ -67,8 +67,10 @@ class Problem(Record):
 
     kind: ProblemKind
     detail: str = ""
+    count: int = 0
 
     @property
     def text(self) -> str:
         """One line for the user."""
-        return _TEXTS[self.kind].format(self.detail)
+        plural = "" if self.count == 1 else "es"
+        return _TEXTS[self.kind].format(self.detail, count=self.count, es=plural)

@@ -64,5 +64,5 @@ def _uneven(values: Floats, means: Floats) -> str | None:
     if 0 < len(long) <= max(1, _FEW * len(values)):
         most = long[0].value / float(np.median(values))
         upto = "up to " if len(long) > 1 else ""
-        return f"{len(long)} of {len(values)} steps took {upto}{most:.1f} times as long as usual"
+        return f"{len(long)} of {len(values)} steps {upto}{most:.1f}× slower than typical"
     return f"blocks vary by {share:.0%}"

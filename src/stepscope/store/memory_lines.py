@@ -1,8 +1,8 @@
 """Which source lines own memory, from torch's CUDA allocation history and from memray's recording.
 
 CUDA's history is a ring: what was allocated before its first entry is inferred from the frees of
-unknown addresses and from the blocks still alive at the end. memray's recording is reduced in
-the parent after the program has ended, however it ended.
+unknown addresses and from the blocks still alive at the end. Memory counts until its free is
+requested, as in torch's own counter. memray's recording survives SIGKILL; the parent reduces it.
 """
 
 from bisect import bisect_left, bisect_right
@@ -223,7 +223,7 @@ def read_memray(
             at_peak = _sum_by_line((_owner_of_record(r), r.size, r.n_allocations) for r in peak)
             growth = _growth_by_line(_lasting(lives, before), _lasting(lives, after))
     except (OSError, RuntimeError, ValueError) as error:
-        raise BrokenRun(f"the memory recording {raw} cannot be read: {error}") from None
+        raise BrokenRun(f"cannot read the memory recording {raw}: {error}") from None
     peak_bytes = sum(line.bytes for line in at_peak)
     return MemoryLines("cpu", peak_bytes, at_peak, growth, truncated=truncated)
 

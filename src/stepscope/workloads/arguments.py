@@ -55,10 +55,10 @@ def parse_arguments(mode: str, about: str, argv: Sequence[str] | None = None) ->
     parser = _Parser(prog=f"python -m stepscope.workloads.{mode}", description=about)
     _everywhere(parser)
     if mode == "generate":
-        parser.add_argument("--prompt", type=_count, default=32, help="tokens of a prompt")
-        parser.add_argument("--new-tokens", type=_count, default=32, help="generated after it")
+        parser.add_argument("--prompt", type=_count, default=32, help="tokens per prompt")
+        parser.add_argument("--new-tokens", type=_count, default=32, help="tokens to generate")
     else:
-        parser.add_argument("--length", type=_count, help="tokens or characters of a sample")
+        parser.add_argument("--length", type=_count, help="tokens or characters per sample")
         _of_data(parser)
     if mode == "train":
         _of_training(parser)
@@ -69,48 +69,48 @@ def parse_arguments(mode: str, about: str, argv: Sequence[str] | None = None) ->
         usual = "synthetic" if mode == "train" and asked.measure is None else "resident"
         asked.data, asked.folder = parse_data(asked.data or usual)
     if asked.measure is not None and not asked.measure.absolute().parent.is_dir():
-        raise UsageError(f"--measure {asked.measure}: there is no folder {asked.measure.parent}")
+        raise UsageError(f"--measure {asked.measure}: no folder {asked.measure.parent}")
     return asked
 
 
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} (--help lists what there is)")
+        raise UsageError(f"{message} (see --help)")
 
 
 def _everywhere(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", required=True, help="a built-in workload, file.py:factory, torchvision:NAME …")
-    add("--batch", type=_count, help="samples a call; each model has its own default")
+    add("--batch", type=_count, help="samples per call; the default depends on the model")
     add("--device", choices=("cpu", "cuda", "auto"), default="auto")
     add("--seed", type=int, default=0)
-    add("--steps", type=_count, help="how many, all in all")
-    add("--seconds", type=_positive, help="how long, the warm-up left out")
-    add("--size", type=_count, help="pixels of an image's side")
+    add("--steps", type=_count, help="total steps")
+    add("--seconds", type=_positive, help="how long, not counting the warm-up")
+    add("--size", type=_count, help="image height and width in pixels")
     add("--classes", type=_count)
-    add("--threads", type=_count, help="of the processor, inside an operation")
-    add("--memory-limit-gib", type=_positive, help="more is answered with out of memory")
-    add("--measure", type=Path, metavar="FILE", help="measure, and write the result there as JSON")
-    add("--flops", type=_positive, help="of a sample, where known: counting them takes seconds")
+    add("--threads", type=_count, help="CPU threads per operation")
+    add("--memory-limit-gib", type=_positive, help="fail with out of memory above this limit")
+    add("--measure", type=Path, metavar="FILE", help="measure and write the result to FILE as JSON")
+    add("--flops", type=_positive, help="FLOPs per sample, if known: counting them takes seconds")
 
 
 def _of_data(parser: ArgumentParser) -> None:
     add = parser.add_argument
     usual = "training reads synthetic samples by a DataLoader unless it is measured; else resident"
     add("--data", help=f"{DATA_CHOICES}. {usual}: made once, kept on the device")
-    add("--samples", type=_count, help="to train with or to run")
-    add("--workers", type=_whole, default=0, help="processes of the DataLoader")
-    add("--decode-ms", type=_amount, default=0.0, help="spent on unpacking each sample")
-    add("--latency-ms", type=_amount, default=0.0, help="waited for each sample")
-    add("--resize", type=_count, metavar="PX", help="stored images are of this size")
+    add("--samples", type=_count, help="number of training or inference samples")
+    add("--workers", type=_whole, default=0, help="DataLoader workers")
+    add("--decode-ms", type=_amount, default=0.0, help="CPU time to decode each sample")
+    add("--latency-ms", type=_amount, default=0.0, help="latency of each sample")
+    add("--resize", type=_count, metavar="PX", help="size of the stored images")
     add("--disk-mb-s", type=_positive, help="read samples from files, no faster than this")
 
 
 def _of_training(parser: ArgumentParser) -> None:
     add = parser.add_argument
-    add("--test-samples", type=_count, help="of the split that is only scored")
+    add("--test-samples", type=_count, help="size of the test split")
     add("--epochs", type=_count)
-    add("--lr", type=_positive, help="learning rate; each model has its own")
+    add("--lr", type=_positive, help="learning rate; the default depends on the model")
     add("--target-score", type=float, help="train until the test split reaches it")
     add("--score-every", type=_count, metavar="STEPS", help="score this often, not every epoch")
 

@@ -173,11 +173,11 @@ def _read_config(spec: str, folder: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text())
     except OSError:
-        raise UsageError(f"{spec}: {path} is not there (nothing is downloaded)") from None
+        raise UsageError(f"{spec}: {path} not found (nothing is downloaded)") from None
     except ValueError:
         raise UsageError(f"{spec}: {path} is not JSON") from None
     if not isinstance(config, dict) or "model_type" not in config:
-        raise UsageError(f"{spec}: {path} names no model_type")
+        raise UsageError(f"{spec}: {path} has no model_type")
     return config
 
 
@@ -226,7 +226,7 @@ def from_file(spec: str, file: str, factory: str) -> Workload:
     """The model that a function (or module class) of the user's file builds."""
     path = Path(file)
     if not path.is_file():
-        raise UsageError(f"{spec}: there is no file {file}")
+        raise UsageError(f"{spec}: no file {file}")
     _check_defines(spec, path, factory)
     make = _BUILDERS + "from_user:from_user"
     options = {"file": file, "factory": factory}
@@ -237,7 +237,7 @@ def from_module(spec: str, module: str, factory: str) -> Workload:
     """The same of a module that Python can import from the working directory or its own path."""
     path = _module_path(module)
     if path is None:
-        raise UsageError(f"{spec}: there is no module {module} here or on Python's path")
+        raise UsageError(f"{spec}: no module {module} here or on sys.path")
     if path.suffix == ".py":
         _check_defines(spec, path, factory)
     make = _BUILDERS + "from_user:from_user"
@@ -280,7 +280,7 @@ def _check_defines(spec: str, path: Path, factory: str) -> None:
     near = get_close_matches(factory, own, n=1)
     listed = [*near, *(name for name in own if name not in near and not name.startswith("_"))]
     raise UsageError(
-        f"{spec}: {path.name} defines no {factory or 'nameless factory'}; "
+        f"{spec}: {path.name} has no {factory or 'factory of that name'}; "
         f"it has {', '.join(listed[:12]) or 'no function or class'}"
     )
 
@@ -324,13 +324,13 @@ def find_workload(spec: str) -> Workload:
     library, _, name = spec.partition(":")
     if library in LIBRARIES:
         if not name:
-            raise UsageError(f"{spec}: name one of its models, {library}:NAME")
+            raise UsageError(f"{spec}: name a model, {library}:NAME")
         return LIBRARIES[library](spec, name)
     head, colon, rest = spec.rpartition(":")
     if head.endswith(".py"):
         return from_file(spec, head, rest)
     if spec.endswith(".py"):
-        raise UsageError(f"{spec}: say what builds the model in it, {spec}:factory")
+        raise UsageError(f"{spec}: name the factory that builds the model, {spec}:factory")
     if colon and head and rest and head not in WORKLOADS:
         return from_module(spec, head, rest)
     raise UsageError(_unknown(spec))

@@ -45,7 +45,9 @@ def _parse_load_arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=_count(1), default=32)
     parser.add_argument("--workers", type=_count(0), default=0)
     parser.add_argument("--pin", choices=("off", "on"), default="off")
-    parser.add_argument("--prefetch", type=_count(1), default=2, help="batches ahead, each worker")
+    parser.add_argument(
+        "--prefetch", type=_count(1), default=2, help="batches prefetched per worker"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--seed", type=int, default=0)
@@ -117,7 +119,7 @@ def main() -> int:
 def measure_loader(options: argparse.Namespace) -> dict[str, Any]:
     """The numbers of one setting. Raises UsageError where no setting could work."""
     if options.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("torch does not see a CUDA device: --device cpu")
+        raise UsageError("torch sees no CUDA device; use --device cpu")
     torch.manual_seed(options.seed)
     source = loader_source(options)
     each = sample_bytes(options.model, source)
@@ -176,7 +178,7 @@ def _endless(loader: Any) -> Iterator[Any]:
             empty = False
             yield batch
         if empty:
-            raise RuntimeError("the loader gives no batches")
+            raise RuntimeError("the loader yields no batches")
 
 
 def _numbers(delivered: Delivered, workers: int) -> dict[str, Any]:

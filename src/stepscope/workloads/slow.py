@@ -126,8 +126,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--width", type=int, default=8)
-    parser.add_argument("--threads", type=int, help="of operators on the CPU")
-    parser.add_argument("--storage-ms", type=float, default=0, help="until a sample is there")
+    parser.add_argument("--threads", type=int, help="CPU threads per operator")
+    parser.add_argument("--storage-ms", type=float, default=0, help="latency of each sample")
     arguments = parser.parse_args()
 
     if arguments.threads:

@@ -316,7 +316,7 @@ def _problems(run: RunInfo, facts: Facts, steps: Steps) -> list[Problem]:
     if children := sites.unobserved_children(run.processes or {}, facts):
         shown = ", ".join(sorted(set(children.values()))[:2])
         kind = ProblemKind.CHILDREN_NOT_OBSERVED
-        problems.append(Problem(kind=kind, detail=f"{len(children)} ({shown})"))
+        problems.append(Problem(kind=kind, detail=shown, count=len(children)))
     if not len(steps) and not seen:
         imported = bool(facts.all(ProcessFact))
         problems.append(Problem(kind=ProblemKind.NO_STEPS if imported else ProblemKind.NO_TORCH))

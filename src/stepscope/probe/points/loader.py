@@ -147,7 +147,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
         try:
             if key in fresh:
                 fresh.discard(key)
-            if core.look:
+            if core.find_lines:
                 sites.add(sites.here(_DATA_WAIT), now - begun)
             axis = axes.get(key)
             if axis is None:

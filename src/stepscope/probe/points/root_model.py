@@ -244,7 +244,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
         try:
             if roots.searching:
                 roots.watch()
-            if core.look or not grad:
+            if core.find_lines or not grad:
                 core.sites.add(core.sites.here(_FORWARD if grad else _EVALUATION), now - begun)
             log.forwards += 1
             if measure:

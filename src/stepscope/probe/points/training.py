@@ -80,7 +80,7 @@ def patch_backward(core: Core, patches: Patches) -> None:
             append(LEAVE)
             append(now)
         try:
-            if core.look:
+            if core.find_lines:
                 note_site(core, _BACKWARD_SITE, now - begun)
             if core.backward_depth == 0:
                 core.backward_ended()
@@ -169,7 +169,7 @@ class OptimizerPoint:
             core.log.events.append(now)
             if self._open:
                 return
-            if core.look:
+            if core.find_lines:
                 core.sites.add(core.sites.here(_OPTIMIZER_SITE), now - begun)
             self.fired += 1
             core.optimizer_stepped(self.number(optimizer))  # StopProgram is no Exception

@@ -152,7 +152,7 @@ def _guarded(take_hold: Callable[[Any], None]) -> Callable[[Any], None]:
         try:
             take_hold(module)
         except Exception as problem:
-            text = f"{module.__name__} keeps its own seeds: {problem!r}"
+            text = f"could not seed {module.__name__}: {problem!r}"
             print(f"stepscope: {text}", file=sys.stderr)
 
     return call

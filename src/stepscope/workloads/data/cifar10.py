@@ -50,7 +50,7 @@ def ensure_files(folder: Path, asked: bool) -> Path:
         if all((place / name).is_file() for name in FILES):
             return place
     if asked and not folder.is_dir():
-        raise UsageError(f"cifar10: there is no folder {folder}")
+        raise UsageError(f"cifar10: no folder {folder}")
     archive = folder / ARCHIVE
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,7 @@ def parse_data(text: str) -> tuple[str, Path | None]:
         return kind, None
     path = Path(place).expanduser()
     if kind == "characters" and not path.is_file():
-        raise UsageError(f"--data {text}: there is no file {path}")
+        raise UsageError(f"--data {text}: no file {path}")
     if kind != "characters" and not path.is_dir():
-        raise UsageError(f"--data {text}: there is no folder {path}")
+        raise UsageError(f"--data {text}: no folder {path}")
     return kind, path

@@ -127,7 +127,7 @@ def _pictures(
     pixels = options.resize or size
     if options.data == "images":
         if options.folder is None:
-            raise UsageError("--data images: say which folder, images:FOLDER")
+            raise UsageError("--data images: give a folder, images:FOLDER")
         return ImageFolder(split, _asked(split, options), options.folder, pixels)
     make: Callable[..., Source]
     make = SyntheticShapes if workload.task == "segmentation" else SyntheticImages
@@ -141,7 +141,7 @@ def _codes(split: str, workload: Workload, shape: SampleShape, options: DataOpti
         return SyntheticTokens(split, _made(split, options), length, vocabulary, options.seed)
     if options.data == "characters":
         if options.folder is None:
-            raise UsageError("--data characters: say which file, characters:FILE")
+            raise UsageError("--data characters: give a file, characters:FILE")
         asked = _asked(split, options)
         return CharacterFile(split, asked, options.folder, length, vocabulary)
     classes = _number(workload, shape.classes, "classes")
@@ -153,7 +153,7 @@ def _given(
     split: str, workload: Workload, options: DataOptions, given: UserInputs | None
 ) -> Source:
     if given is None:
-        raise UsageError(f"{workload.name} brought no inputs: return (model, inputs)")
+        raise UsageError(f"{workload.name} returned no inputs; return (model, inputs)")
     made = _made(split, options)
     return _UserSamples(split, made, given.inputs, options.seed, workload.name)
 
@@ -186,7 +186,7 @@ def _check(workload: Workload, options: DataOptions) -> None:
         what = "cifar10 images are stored at 32 pixels" if pictures else "there are no images here"
         raise UsageError(f"--resize {options.resize}: {what}")
     if options.disk_mb_per_s and workload.task == "given":
-        raise UsageError(f"--disk-mb-s: {workload.name} brings its own inputs")
+        raise UsageError(f"--disk-mb-s: {workload.name} has its own inputs")
 
 
 def _check_classes(

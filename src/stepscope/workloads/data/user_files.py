@@ -97,7 +97,7 @@ def _class_folders(folder: Path) -> list[Path]:
     except OSError as problem:
         raise UsageError(f"--data images: {folder}: {problem.strerror}") from None
     if not found:
-        raise UsageError(f"--data images: {folder} holds no folders, one for each class")
+        raise UsageError(f"--data images: {folder} has no class folders")
     return sorted(found)
 
 

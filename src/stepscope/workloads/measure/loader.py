@@ -224,9 +224,12 @@ def check_dataset(name: str, found: Any) -> LoaderSource:
     for method in ("__getitem__", "__len__"):
         if not hasattr(found, method):
             kind = type(found).__name__
-            raise UsageError(f"{name}: a {kind} has no {method}: name a Dataset, or what makes one")
+            raise UsageError(
+                f"{name}: {kind} is not a Dataset (no {method}):"
+                " name a Dataset or a function that returns one"
+            )
     if not len(found):
-        raise UsageError(f"{name}: the data set is empty")
+        raise UsageError(f"{name}: the dataset is empty")
     return LoaderSource(found, len(found), collate)
 
 
@@ -242,7 +245,7 @@ def sample_bytes(name: str, source: LoaderSource) -> int:
     try:
         batch = (source.collate or default_collate)([item, item])
     except Exception as problem:
-        raise UsageError(f"{name}: samples make no batch: {one_line_error(problem)}") from None
+        raise UsageError(f"{name}: samples cannot be collated: {one_line_error(problem)}") from None
 
     return _tensor_bytes(batch) // 2
 

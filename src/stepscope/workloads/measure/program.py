@@ -192,7 +192,7 @@ def prepare_device(asked: ProgramArguments) -> Any:
 
     cuda = torch.cuda.is_available()
     if asked.device == "cuda" and not cuda:
-        raise UsageError("torch does not see a CUDA device: --device cpu")
+        raise UsageError("torch sees no CUDA device; use --device cpu")
     kind = ("cuda" if cuda else "cpu") if asked.device == "auto" else asked.device
     device = (
         torch.device("cuda", torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)

@@ -1,4 +1,10 @@
-"""A GPT-2-like decoder, and its KV cache in memory that is allocated once."""
+"""A GPT-2-like decoder with a KV cache.
+
+Training and whole sequences: `model(tokens)` gives logits [N, T, V]. Generation: `logits, cache =
+model.prefill(prompt, cache)`, then `logits = model.decode(token, cache)` per token [N, 1]; both
+give the next token's logits [N, V]. The cache is allocated once and the position in it is a tensor,
+so every call of `decode` is the same work on the same memory.
+"""
 
 import sys
 from dataclasses import dataclass
