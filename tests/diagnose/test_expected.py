@@ -12,7 +12,7 @@ FIX = FixRef("workers", "2")
 
 def changing(monkeypatch, *changes):
     """Every fix makes these changes."""
-    monkeypatch.setattr(module, "change_for", lambda name, value, known: [*changes] or None)
+    monkeypatch.setattr(module, "fix_changes", lambda case, name, value: [*changes] or None)
 
 
 def test_a_fix_is_worth_what_its_changes_are(monkeypatch):

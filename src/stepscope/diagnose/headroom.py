@@ -4,10 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from stepscope.analyze.replay.gains import change_for
 from stepscope.diagnose.case import Case, in_ms, in_times, speedup_range
 from stepscope.diagnose.ranking import gain_share
-from stepscope.diagnose.rules.facts import busy_share
+from stepscope.diagnose.rules.facts import busy_share, fix_changes
 from stepscope.fixes.registry import FIX_NAMES, fix_named
 from stepscope.record.finding import ChangeKind, Finding, FixRef, Predicted, Scope
 
@@ -119,7 +118,7 @@ def predict_fix(case: Case, fix: FixRef) -> Predicted | None:
     """
     if case.model is None or case.model.step_ms <= 0:
         return None
-    changes = change_for(fix.name, fix.value, case)
+    changes = fix_changes(case, fix.name, fix.value)
     if changes is None:
         return None
     ratio = case.model.replay(*changes).step_ms / case.model.step_ms

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.analyze.replay.changes import fuse_pointwise
-from stepscope.analyze.replay.gains import change_for, is_pointwise
+from stepscope.analyze.replay.gains import is_pointwise
 from stepscope.analyze.replay.gains_arithmetic import attention_written_out, score_rows
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules.facts import (
@@ -13,6 +13,7 @@ from stepscope.diagnose.rules.facts import (
     category_count,
     category_ms,
     config,
+    fix_changes,
     heaviest_kernels,
     is_compiled,
     operators,
@@ -63,7 +64,7 @@ def _cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
         or _shapes_change(case)
     ):
         return
-    changes = change_for("cudnn_benchmark", None, case)
+    changes = fix_changes(case, "cudnn_benchmark")
     reason = f"{in_ms(spent)} ms of convolutions use their fastest algorithms"
     predicted = predict_gain(case, changes, reason, 0.9)
     if replay_gains_nothing(case, changes, predicted):
@@ -117,7 +118,7 @@ def _layout_changes(case: Case) -> Iterable[Finding]:
         return
     models = config(case).get("models") or []
     already = any(model.get("memory_format") == "channels_last" for model in models)
-    changes = change_for("channels_last", None, case)
+    changes = fix_changes(case, "channels_last")
     predicted = predict_gain(case, changes, f"saves {in_ms(spent)} ms of layout changes", 0.4)
     if replay_gains_nothing(case, changes, predicted):
         return
@@ -176,7 +177,7 @@ def _naive_attention(case: Case) -> Iterable[Finding]:
         share = step_share(case, spent)
     if share < _LEAST_ATTENTION:
         return
-    changes = change_for("sdpa", None, case)
+    changes = fix_changes(case, "sdpa")
     reason = f"{in_ms(spent)} ms of score kernels become one fused kernel"
     predicted = predict_gain(case, changes, reason, 0.4)
     if replay_gains_nothing(case, changes, predicted):
@@ -222,7 +223,9 @@ def _unfused_pointwise(case: Case) -> Iterable[Finding]:
     spent, count, products, where = _on_cpu(case) if case.device == "cpu" else _on_gpu(case)
     if step_share(case, spent) < _LEAST_POINTWISE or count < _CHAIN * max(products, 1.0):
         return
-    changes = change_for("compile", "default", case) if case.device == "cpu" else [fuse_pointwise()]
+    changes = (
+        fix_changes(case, "compile", "default") if case.device == "cpu" else [fuse_pointwise()]
+    )
     reason = f"{in_ms(spent)} ms of chains become one read and one write each"
     predicted = predict_gain(case, changes, reason, 0.4)
     if replay_gains_nothing(case, changes, predicted):

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import drop_launch_cost
-from stepscope.analyze.replay.gains import change_for
 from stepscope.analyze.replay.gains_arithmetic import AUTOCAST_CPU_OPERATORS, input_dims
 from stepscope.analyze.replay.known import REACHED_SHARE, factors_by_operator, scale_operators
 from stepscope.diagnose.case import Case, Rule, in_ms
@@ -13,6 +12,7 @@ from stepscope.diagnose.rules.facts import (
     busy_ms,
     category_ms,
     config,
+    fix_changes,
     flops_rates,
     gains_more,
     heaviest_kernels,
@@ -70,10 +70,10 @@ def _best_precision(case: Case, wide: float) -> tuple[FixRef, Predicted | None, 
     """Autocast, unless TF32 alone gains about as much."""
     amp = FixRef("amp", _lower_dtype(case))
     reason = f"{in_ms(wide)} ms of matrix products run in {amp.value}, on half the bytes"
-    lower = predict_gain(case, change_for("amp", amp.value, case), reason, 0.35)
+    lower = predict_gain(case, fix_changes(case, "amp", amp.value), reason, 0.35)
     tf32 = FixRef("tf32", "on")
     quick = predict_gain(
-        case, change_for("tf32", "on", case), "fp32 products run as TF32 on tensor cores", 0.35
+        case, fix_changes(case, "tf32", "on"), "fp32 products run as TF32 on tensor cores", 0.35
     )
     if quick is not None and not gains_more(lower, quick, by=0.05):
         return tf32, quick, amp
@@ -91,7 +91,7 @@ def _precision_advice(case: Case, fix: FixRef, other: FixRef | None) -> str:
 
 def _with_launches_removed(case: Case, fix: FixRef) -> str:
     """What it gains once launches no longer limit the step."""
-    changes = change_for(fix.name, fix.value, case)
+    changes = fix_changes(case, fix.name, fix.value)
     if changes is None:
         return ""
     both = predict_gain(case, [*changes, drop_launch_cost()], "", 0.3)
@@ -120,7 +120,7 @@ def _low_precision(case: Case) -> Iterable[Finding]:
     if busy is None or step_share(case, wide) < _LEAST_WIDE or config(case).get("autocast"):
         return
     fix, predicted, other = _best_precision(case, wide)
-    if replay_gains_nothing(case, change_for(fix.name, fix.value, case), predicted):
+    if replay_gains_nothing(case, fix_changes(case, fix.name, fix.value), predicted):
         return
     cores = (case.trace or {}).get("tensor_cores") or {}
     on = cores.get("share")
@@ -167,7 +167,7 @@ def _wide_title(case: Case) -> str:
 
 
 def _on_cpu(case: Case) -> Iterable[Finding]:
-    changes = change_for("amp", "bf16", case)
+    changes = fix_changes(case, "amp", "bf16")
     recorded = recorded_step_ms(case)
     products = operators_ms(case, AUTOCAST_CPU_OPERATORS)
     if changes is None or not recorded or products < _LEAST_ON_CPU * recorded:

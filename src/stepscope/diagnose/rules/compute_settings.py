@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import drop_waits, remove_host, scale_kernels
-from stepscope.analyze.replay.gains import change_for
 from stepscope.analyze.replay.known import LATENCY_STAYS, SHORT_NS
 from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
 from stepscope.diagnose.case import Case, Rule
@@ -13,6 +12,7 @@ from stepscope.diagnose.rules.facts import (
     busy_ms,
     category_ms,
     config,
+    fix_changes,
     kernels_per_step,
     launch_idle_ms,
     operator_calls,
@@ -173,7 +173,7 @@ def _few_threads(case: Case) -> Iterable[Finding]:
     if large < _LEAST_LARGE:
         return
     value = str(int(free))
-    changes = change_for("threads", value, case)
+    changes = fix_changes(case, "threads", value)
     reason = f"large operators run on {value} threads instead of {now}"
     predicted = predict_gain(case, changes, reason, 0.5)
     if replay_gains_nothing(case, changes, predicted):

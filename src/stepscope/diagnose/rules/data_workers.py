@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stepscope.analyze.replay.gains import change_for
 from stepscope.analyze.replay.tasks import HAND_OVER_MS_PER_MB, RECYCLED_SHARE, WORKER_MS_PER_MB
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import (
     COMPUTE_PHASES,
     category_places,
+    fix_changes,
     in_s,
     switches,
     time_spent,
@@ -266,7 +266,7 @@ def _fresh_memory(case: Case) -> Iterable[Finding]:
     if how is None or not how.workers or mb < _LARGE_MB or _recycled(show):
         return
     predicted = case.predict(
-        *(change_for("recycle", None, case) or ()),
+        *(fix_changes(case, "recycle") or ()),
         reason="workers write batches into memory that is already mapped",
         doubt=0.5,
     )

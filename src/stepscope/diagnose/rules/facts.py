@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stepscope.analyze.replay.changes import scale_host
+from stepscope.analyze.replay.changes import Change, scale_host
+from stepscope.analyze.replay.gains import change_for
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE, select_host
 from stepscope.analyze.timeline.roofline.ceilings import datasheet_ceilings
 from stepscope.diagnose.case import Case
@@ -250,6 +251,11 @@ def operators_of(rows: Iterable[Row], most: int = 3) -> tuple[Place, ...]:
     """The operators of some rows, heaviest first, as places."""
     order = sorted(rows, key=lambda row: -row["time_ns"])
     return tuple(dict.fromkeys(Place(operator=row["name"]) for row in order))[:most]
+
+
+def fix_changes(case: Case, name: str, value: str | None = None) -> list[Change] | None:
+    """What a fix changes in a replay; None where it does not apply, or nothing tells."""
+    return change_for(name, value, case)
 
 
 def predict_gain(

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import remove_host
-from stepscope.analyze.replay.gains import change_for, fusible_optimizer, optimizer_ms
+from stepscope.analyze.replay.gains import fusible_optimizer, optimizer_ms
 from stepscope.analyze.replay.tasks import StretchKind, select_host
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules.facts import (
     busy_ms,
+    fix_changes,
     gains_more,
     host_and_device_close,
     in_s,
@@ -108,11 +109,11 @@ def _is_mostly_optimizer(case: Case) -> bool:
 def _graph_or_compile(case: Case) -> tuple[FixRef, Predicted | None]:
     """A graph of the whole step, unless compiling, which fuses too, gains far more."""
     reason = "the step becomes a few launches"
-    graph = predict_gain(case, change_for("cuda_graph", None, case), reason, 0.25)
+    graph = predict_gain(case, fix_changes(case, "cuda_graph"), reason, 0.25)
     if is_compiled(case):
         return _GRAPH, graph
     fused = "kernels are fused and launched together"
-    made = predict_gain(case, change_for("compile", _COMPILE.value, case), fused, 0.35)
+    made = predict_gain(case, fix_changes(case, "compile", _COMPILE.value), fused, 0.35)
     return (_COMPILE, made) if gains_more(made, graph, by=0.25) else (_GRAPH, graph)
 
 
@@ -130,7 +131,7 @@ def _unfused_optimizer(case: Case) -> Iterable[Finding]:
     if step_share(case, spent) < _LEAST_OPTIMIZER or (is_compiled(case) and case.device == "cpu"):
         return
     reason = f"the optimizer's {in_ms(spent)} ms become one pass over its state"
-    changes = change_for("fused_optimizer", None, case)
+    changes = fix_changes(case, "fused_optimizer")
     predicted = predict_gain(case, changes, reason, 0.3)
     if replay_gains_nothing(case, changes, predicted):
         return

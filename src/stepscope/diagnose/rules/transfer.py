@@ -8,10 +8,9 @@ from typing import Any
 
 from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.changes import scale_copies
-from stepscope.analyze.replay.gains import change_for
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.ranking import LEAST_GAIN
-from stepscope.diagnose.rules.facts import per_step, run_steps, step_share
+from stepscope.diagnose.rules.facts import fix_changes, per_step, run_steps, step_share
 from stepscope.diagnose.rules.loading import LOADER_TIMELINE, loader_places, loader_setting, loading
 from stepscope.diagnose.rules.waits import (
     Wait,
@@ -97,7 +96,7 @@ def _no_pinning(case: Case) -> Iterable[Finding]:
         return
     lost_ms = sum(wait.ms for wait in copies)
     predicted = case.predict(
-        *(change_for("pin", None, case) or ()),
+        *(fix_changes(case, "pin") or ()),
         reason="batches are copied from pinned memory while the host keeps launching",
     )
     if not is_worth_fixing(case, predicted, lost_ms):
@@ -145,7 +144,7 @@ def _blocking_copies(case: Case) -> Iterable[Finding]:
         return
     lost_ms = sum(wait.ms for wait in some)
     predicted = case.predict(
-        *(change_for("pin", None, case) or ()),
+        *(fix_changes(case, "pin") or ()),
         reason="the host keeps launching while tensors are copied",
     )
     if is_worth_fixing(case, predicted, lost_ms):
@@ -198,10 +197,10 @@ def _copies_not_overlapped(case: Case) -> Iterable[Finding]:
     if case.device != "cuda" or share < LEAST_GAIN or _only_repeated(case):
         return
     predicted = case.predict(
-        *(change_for("prefetch", None, case) or ()),
+        *(fix_changes(case, "prefetch") or ()),
         reason=f"{in_ms(exposed_ms)} ms of copies overlap the previous step's compute",
     )
-    first = case.predict(*(change_for("pin", None, case) or ()))
+    first = case.predict(*(fix_changes(case, "pin") or ()))
     reached = first.step_ms if first is not None else case.step_ms
     if case.model is not None and (
         predicted is None or predicted.step_ms > (1 - LEAST_GAIN) * reached
