@@ -124,26 +124,28 @@ def promises(folder: Path, fixes: list[str]) -> dict[str, dict[str, Any] | None]
     A finding that proposes the very fix speaks for it; else the fix's own change is replayed.
     """
     from stepscope.analyze.run.summary import summarize
-    from stepscope.diagnose.case import case_of_run
-    from stepscope.diagnose.findings import diagnose
-
-    case = case_of_run(summarize(folder), folder)
-    if case is None:
-        return dict.fromkeys(fixes)
-    diagnosis = diagnose(case)
-    found = {str(one.fix): one for one in (*diagnosis.findings, *diagnosis.minor) if one.fix}
-    return {fix: _promise(case, fix, found.get(fix)) for fix in fixes}
-
-
-def _promise(case: Any, fix: str, finding: Any) -> dict[str, Any] | None:
-    from stepscope.diagnose.headroom import predict_fix
+    from stepscope.diagnose.findings import with_findings
+    from stepscope.measure.prediction import window_predictor
     from stepscope.record.finding import FixRef
 
-    name, _, value = fix.partition("=")
-    one, by = (finding.predicted, finding.id) if finding else (None, "")
-    if one is None:
-        one, by = predict_fix(case, FixRef(name, value or None)), "replay"
-    if one is None:
+    document = with_findings(summarize(folder), folder)
+    base_ms = document["steps"]["mean_ms"]
+    found = {}
+    for one in (*document["findings"], *document["minor"]):
+        if one["fix"] is not None:
+            found[str(FixRef(**one["fix"]))] = one
+    see = window_predictor(document, folder)
+    return {fix: _promise(base_ms, see((), (fix,)), found.get(fix)) for fix in fixes}
+
+
+def _promise(base_ms: float, seen: Any, finding: dict[str, Any] | None) -> dict[str, Any] | None:
+    if finding is not None and finding["predicted"] is not None:
+        one, by = finding["predicted"], finding["id"]
+        known = {key: one[key] for key in ("speedup", "low", "high", "step_ms")}
+    elif seen is not None:
+        by = "replay"
+        known = {key: getattr(seen, key) for key in ("speedup", "low", "high")}
+        known["step_ms"] = base_ms / seen.speedup
+    else:
         return None
-    kept = {key: getattr(one, key) for key in ("speedup", "low", "high", "step_ms")}
-    return kept | {"base_ms": case.step_ms, "by": by}
+    return known | {"base_ms": base_ms, "by": by}

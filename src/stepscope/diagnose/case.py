@@ -115,6 +115,19 @@ class Rule:
         return self.id.partition(".")[0]
 
 
+def rule(
+    name: str,
+    cause: str,
+    *,
+    symptoms: tuple[str, ...] = (),
+    family: str | None = None,
+    healthy: bool = False,
+    timeline: TimelineHint | None = None,
+) -> Callable[[Callable[[Case], Iterable[Finding]]], Rule]:
+    """Makes a rule of the function that finds it."""
+    return lambda find: Rule(name, cause, find, symptoms, family, healthy, timeline)
+
+
 def speedup_range(
     speedup: float, doubt: float = _DEFAULT_DOUBT, error: float = 0.0
 ) -> tuple[float, float]:

@@ -1,14 +1,14 @@
-"""What the step could take: with one fix, and with every fix that goes together."""
+"""What the step could take with every fix that goes together."""
 
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from stepscope.diagnose.case import Case, in_ms, in_times, speedup_range
+from stepscope.diagnose.case import Case, in_ms, in_times
 from stepscope.diagnose.ranking import gain_share
-from stepscope.diagnose.rules.facts import busy_share, fix_changes
+from stepscope.diagnose.rules.facts import busy_share
 from stepscope.fixes.registry import FIX_NAMES, fix_named
-from stepscope.record.finding import ChangeKind, Finding, FixRef, Predicted, Scope
+from stepscope.record.finding import ChangeKind, Finding, Scope
 
 _MOST_NAMED = 3
 
@@ -109,28 +109,3 @@ def _main_fixes(chosen: list[Finding], gain: float, case: Case) -> str:
         if covered > gain / 2:
             break
     return " and ".join(names)
-
-
-def predict_fix(case: Case, fix: FixRef) -> Predicted | None:
-    """The step with a fix, replayed; it may be a loss.
-
-    None without a window, where the fix does not apply, or where nothing tells what it would do.
-    """
-    if case.model is None or case.model.step_ms <= 0:
-        return None
-    changes = fix_changes(case, fix.name, fix.value)
-    if changes is None:
-        return None
-    ratio = case.model.replay(*changes).step_ms / case.model.step_ms
-    if ratio <= 0:
-        return None
-    low, high = speedup_range(1 / ratio, error=case.model.error)
-    after = case.step_ms * ratio
-    return Predicted(
-        step_ms=after,
-        speedup=1 / ratio,
-        low=low,
-        high=high,
-        reason=f"with {fix}",
-        changes=tuple(changes),
-    )

@@ -6,7 +6,7 @@ from typing import Any
 from stepscope.analyze.replay.changes import fuse_pointwise
 from stepscope.analyze.replay.gains import is_pointwise
 from stepscope.analyze.replay.gains_arithmetic import attention_written_out, score_rows
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     MATRIX,
     busy_ms,
@@ -46,7 +46,11 @@ _MANY_SHAPES = 4  # cuDNN would benchmark every new one
 _NEAR_CEILING = 0.5  # of the ceiling: convolutions that reach it need no other algorithm
 
 
-def _cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
+@rule(
+    "compute.cudnn_benchmark_off",
+    "cuDNN picks convolution algorithms by heuristic instead of benchmarking them.",
+)
+def cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
     """Convolutions of constant shape take 20% of the step at under half of the device's limit."""
     if switches(case).get("cudnn_benchmark") is not False:
         return
@@ -70,7 +74,7 @@ def _cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
     if replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
-        id=CUDNN_BENCHMARK_OFF.id,
+        id=cudnn_benchmark_off.id,
         title="cuDNN does not benchmark its algorithms",
         why=(
             f"Convolutions take {step_share(case, spent):.0%} of the step at {reached:.0%} of the"
@@ -91,13 +95,6 @@ def _cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
     )
 
 
-CUDNN_BENCHMARK_OFF = Rule(
-    id="compute.cudnn_benchmark_off",
-    cause="cuDNN picks convolution algorithms by heuristic instead of benchmarking them.",
-    find=_cudnn_benchmark_off,
-)
-
-
 def _shapes_change(case: Case) -> bool:
     """Whether convolutions see new shapes: several that not every step has."""
     rows = [row for row in roofline_rows(case) if row["name"] == "aten::cudnn_convolution"]
@@ -107,7 +104,8 @@ def _shapes_change(case: Case) -> bool:
 _LEAST_LAYOUT = 0.03
 
 
-def _layout_changes(case: Case) -> Iterable[Finding]:
+@rule("compute.layout_changes", "Kernels that only convert tensors between NCHW and NHWC.")
+def layout_changes(case: Case) -> Iterable[Finding]:
     """Layout conversions around convolutions take 3% of the step."""
     spent, busy = category_ms(case, "layout change"), busy_ms(case)
     if (
@@ -123,7 +121,7 @@ def _layout_changes(case: Case) -> Iterable[Finding]:
     if replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
-        id=LAYOUT_CHANGES.id,
+        id=layout_changes.id,
         title="Every convolution converts NCHW to NHWC",
         why=(
             "Tensor cores convolve in NHWC, but the tensors are NCHW: "
@@ -153,18 +151,12 @@ def _layout_changes(case: Case) -> Iterable[Finding]:
     )
 
 
-LAYOUT_CHANGES = Rule(
-    id="compute.layout_changes",
-    cause="Kernels that only convert tensors between NCHW and NHWC.",
-    find=_layout_changes,
-)
-
-
 _LEAST_ATTENTION = 0.05
 _CPU_ATTENTION = r"^aten::(bmm|baddbmm|_softmax|_softmax_backward_data|masked_fill_?)$"
 
 
-def _naive_attention(case: Case) -> Iterable[Finding]:
+@rule("compute.naive_attention", "Unfused attention: the scores go through memory several times.")
+def naive_attention(case: Case) -> Iterable[Finding]:
     """A softmax over square scores between two matrix products takes 5% of the step."""
     if case.device == "cpu":
         found = operators_ms(case, _CPU_ATTENTION) if attention_written_out(case) else 0.0
@@ -183,7 +175,7 @@ def _naive_attention(case: Case) -> Iterable[Finding]:
     if replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
-        id=NAIVE_ATTENTION.id,
+        id=naive_attention.id,
         title="Attention is not fused",
         why=(
             "Scores, mask, softmax and product each read and write a matrix quadratic in the "
@@ -203,20 +195,14 @@ def _naive_attention(case: Case) -> Iterable[Finding]:
     )
 
 
-NAIVE_ATTENTION = Rule(
-    id="compute.naive_attention",
-    cause="Unfused attention: the scores go through memory several times.",
-    find=_naive_attention,
-)
-
-
 _LEAST_POINTWISE = 0.15
 _CHAIN = 3.0  # pointwise operators to each product: layers have one or two
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
 _OF_ADAM = ("aten::sqrt", "aten::div")
 
 
-def _unfused_pointwise(case: Case) -> Iterable[Finding]:
+@rule("compute.unfused_pointwise", "Unfused pointwise operators, each a separate pass over memory.")
+def unfused_pointwise(case: Case) -> Iterable[Finding]:
     """Pointwise operators take 15% of the step, three or more per matrix product, uncompiled."""
     if is_compiled(case):
         return
@@ -231,7 +217,7 @@ def _unfused_pointwise(case: Case) -> Iterable[Finding]:
     if replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
-        id=UNFUSED_POINTWISE.id,
+        id=unfused_pointwise.id,
         title="Pointwise operators are not fused",
         why=(
             f"{count:,.0f} pointwise operators per step take {step_share(case, spent):.0%} of it:"
@@ -251,13 +237,6 @@ def _unfused_pointwise(case: Case) -> Iterable[Finding]:
         kind=ChangeKind.NUMERIC,
         confidence=Confidence.MEDIUM,
     )
-
-
-UNFUSED_POINTWISE = Rule(
-    id="compute.unfused_pointwise",
-    cause="Unfused pointwise operators, each a separate pass over memory.",
-    find=_unfused_pointwise,
-)
 
 
 def _on_gpu(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from stepscope.analyze.replay.changes import drop_launch_cost
 from stepscope.analyze.replay.gains_arithmetic import AUTOCAST_CPU_OPERATORS, input_dims
 from stepscope.analyze.replay.known import REACHED_SHARE, factors_by_operator, scale_operators
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     MATRIX,
     Row,
@@ -107,7 +107,8 @@ _LEAST_WIDE = 0.03
 _LEAST_ON_CPU = 0.3
 
 
-def _low_precision(case: Case) -> Iterable[Finding]:
+@rule("compute.low_precision", "Matrix products run in fp32 or TF32, where bf16 is faster.")
+def low_precision(case: Case) -> Iterable[Finding]:
     """Matrix products and convolutions in fp32 or TF32 take 3% of the step.
 
     On a CPU only where `doctor` measured that bf16 is faster.
@@ -127,7 +128,7 @@ def _low_precision(case: Case) -> Iterable[Finding]:
     step = ((case.trace or {}).get("roofline") or {}).get("step") or {}
     close = host_and_device_close(case)
     yield Finding(
-        id=LOW_PRECISION.id,
+        id=low_precision.id,
         title=_wide_title(case),
         why=(
             f"Tensor cores work {on or 0:.0%} of GPU time, and every tensor is twice as large as "
@@ -153,13 +154,6 @@ def _low_precision(case: Case) -> Iterable[Finding]:
     )
 
 
-LOW_PRECISION = Rule(
-    id="compute.low_precision",
-    cause="Matrix products run in fp32 or TF32, where bf16 is faster.",
-    find=_low_precision,
-)
-
-
 def _wide_title(case: Case) -> str:
     heaviest = max(("matmul", "convolution"), key=lambda kind: category_ms(case, kind))
     what = "convolutions leave" if heaviest == "convolution" else "arithmetic leaves"
@@ -174,7 +168,7 @@ def _on_cpu(case: Case) -> Iterable[Finding]:
         return
     reason = "matrix products run in bf16, at the rate measured on this CPU"
     yield Finding(
-        id=LOW_PRECISION.id,
+        id=low_precision.id,
         title="fp32 products on a CPU with fast bf16",
         why=(
             f"{products / recorded:.0%} of the step is fp32 matrix products; this CPU measured "
@@ -199,7 +193,8 @@ _SLOW = 0.8  # of what the others reach: an odd one that does as well is no loss
 _SMALL_SIDE = 16
 
 
-def _odd_sizes(case: Case) -> Iterable[Finding]:
+@rule("compute.odd_sizes", "Sizes that are not multiples of 8 rule out the fast kernels.")
+def odd_sizes(case: Case) -> Iterable[Finding]:
     """Such products are slower than the program's others and take 3% of the step."""
     rows = [row for row in roofline_rows(case) if _on_tensor_cores(row)]
     odd = [row for row in rows if odd_dimensions(row)]
@@ -224,7 +219,7 @@ def _odd_sizes(case: Case) -> Iterable[Finding]:
     heavy = max(slow, key=lambda row: row["time_ns"])
     sizes = ", ".join(str(n) for n in odd_dimensions(heavy)[:3])
     yield Finding(
-        id=ODD_SIZES.id,
+        id=odd_sizes.id,
         title=f"Sizes are not multiples of 8: {sizes}"[:60],
         why=(
             f"Tensor cores load rows of 8 numbers: products with a side of {sizes} use slower"
@@ -244,13 +239,6 @@ def _odd_sizes(case: Case) -> Iterable[Finding]:
         kind=ChangeKind.SEMANTIC,
         confidence=Confidence.MEDIUM,
     )
-
-
-ODD_SIZES = Rule(
-    id="compute.odd_sizes",
-    cause="Sizes that are not multiples of 8 rule out the fast kernels.",
-    find=_odd_sizes,
-)
 
 
 def odd_dimensions(row: Row) -> list[int]:
@@ -281,7 +269,8 @@ _LEAST_SKIPPED = 0.05
 _COLLAPSED_SCALE = 1.0
 
 
-def _scaler_collapse(case: Case) -> Iterable[Finding]:
+@rule("compute.scaler_collapse", "The gradient scaler keeps skipping updates.")
+def scaler_collapse(case: Case) -> Iterable[Finding]:
     """More updates were skipped than finding a scale takes, or the scale fell below 1."""
     scaler = config(case).get("scaler") or {}
     scales = [float(scale) for scale in scaler.get("scales") or []]
@@ -294,7 +283,7 @@ def _scaler_collapse(case: Case) -> Iterable[Finding]:
     share = min(0.95, skipped / count) if count else 0.0
     reason = f"{skipped} of {count} updates are no longer skipped"
     yield Finding(
-        id=SCALER_COLLAPSE.id,
+        id=scaler_collapse.id,
         title="The gradient scaler skips updates",
         why=(
             f"{skipped} of {count} updates were skipped because gradients overflowed in fp16"
@@ -316,10 +305,3 @@ def _scaler_collapse(case: Case) -> Iterable[Finding]:
         effort=Effort.ONE_LINE,
         kind=ChangeKind.NUMERIC,
     )
-
-
-SCALER_COLLAPSE = Rule(
-    id="compute.scaler_collapse",
-    cause="The gradient scaler keeps skipping updates.",
-    find=_scaler_collapse,
-)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from stepscope.analyze.replay.changes import drop_waits, remove_host, scale_kernels
 from stepscope.analyze.replay.known import LATENCY_STAYS, SHORT_NS
 from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.rules.facts import (
     COMPUTE_PHASES,
     batch_size,
@@ -48,7 +48,8 @@ _FILLS = r"^aten::fill_$"
 _DETERMINISTIC_COST = 0.1  # of convolutions: what deterministic algorithms cost, a prior
 
 
-def _debug_modes(case: Case) -> Iterable[Finding]:
+@rule("compute.debug_modes", "Debug modes left on: anomaly detection, deterministic algorithms.")
+def debug_modes(case: Case) -> Iterable[Finding]:
     """Anomaly detection or deterministic algorithms are on."""
     known = switches(case)
     if known.get("anomaly_detection"):
@@ -57,13 +58,6 @@ def _debug_modes(case: Case) -> Iterable[Finding]:
         found = _deterministic(case)
         if found is not None:
             yield found
-
-
-DEBUG_MODES = Rule(
-    id="compute.debug_modes",
-    cause="Debug modes left on: anomaly detection, deterministic algorithms.",
-    find=_debug_modes,
-)
 
 
 def _anomaly(case: Case) -> Finding:
@@ -83,7 +77,7 @@ def _anomaly(case: Case) -> Finding:
         checked = select_kernels(operator=_CHECKS, phase="backward")
         changes.append(scale_kernels(checked, 0.0))
     return Finding(
-        id=DEBUG_MODES.id,
+        id=debug_modes.id,
         title="Anomaly detection is on",
         why=(
             "Autograd records a stack trace for every operator and checks each gradient for NaN, "
@@ -126,7 +120,7 @@ def _deterministic(case: Case) -> Finding | None:
         changes.append(remove_host(select_host(operator=_FILLS)))
         changes.append(scale_kernels(select_kernels(operator=_FILLS), 0.0))
     return Finding(
-        id=DEBUG_MODES.id,
+        id=debug_modes.id,
         title="Deterministic algorithms are on",
         why=(
             "Convolutions and reductions cannot use their fastest algorithms"
@@ -158,7 +152,8 @@ _LARGE_NS = 100_000
 _CPU_BUSY = 0.8
 
 
-def _few_threads(case: Case) -> Iterable[Finding]:
+@rule("compute.few_threads", "torch uses few of the CPU's free cores.")
+def few_threads(case: Case) -> Iterable[Finding]:
     """A CPU program's large operators use half of the free cores or fewer."""
     now = switches(case).get("threads")
     if case.device != "cpu" or not now:
@@ -179,7 +174,7 @@ def _few_threads(case: Case) -> Iterable[Finding]:
     if replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
-        id=FEW_THREADS.id,
+        id=few_threads.id,
         title=f"torch uses {now} of {free:.0f} free cores"[:60],
         why=(
             f"{large:.0%} of the step is operators large enough to parallelise, running on "
@@ -201,13 +196,6 @@ def _few_threads(case: Case) -> Iterable[Finding]:
         kind=ChangeKind.NUMERIC,
         confidence=Confidence.MEDIUM,
     )
-
-
-FEW_THREADS = Rule(
-    id="compute.few_threads",
-    cause="torch uses few of the CPU's free cores.",
-    find=_few_threads,
-)
 
 
 def _free_cores(case: Case) -> float:
@@ -236,7 +224,12 @@ _CALL_US = 3.0  # what calling an operator costs on a CPU, whatever its size: a 
 _LEAST_CALL_OVERHEAD = 0.4
 
 
-def _small_batch(case: Case) -> Iterable[Finding]:
+@rule(
+    "compute.small_batch",
+    "Batches so small that launching the work takes longer than doing it.",
+    symptoms=("memory.batch_could_grow",),
+)
+def small_batch(case: Case) -> Iterable[Finding]:
     """A step has 8 samples or fewer, and the GPU idles for launches between short kernels; on a
     CPU, calling operators takes 40% of the step."""
     samples = ((case.show or {}).get("steps") or {}).get("samples_per_step")
@@ -252,7 +245,7 @@ def _small_batch(case: Case) -> Iterable[Finding]:
     grows = times * (case.step_ms - fixed)
     larger = max(grows, case.step_ms) if case.device == "cuda" else fixed + grows
     yield Finding(
-        id=SMALL_BATCH.id,
+        id=small_batch.id,
         title=f"Batches of {samples:.0f} are too small for this device",
         why=(
             f"{step_share(case, fixed):.0%} of the step does not depend on the batch size: a larger"
@@ -276,14 +269,6 @@ def _small_batch(case: Case) -> Iterable[Finding]:
         kind=ChangeKind.SEMANTIC,
         confidence=Confidence.MEDIUM,
     )
-
-
-SMALL_BATCH = Rule(
-    id="compute.small_batch",
-    cause="Batches so small that launching the work takes longer than doing it.",
-    find=_small_batch,
-    symptoms=("memory.batch_could_grow",),
-)
 
 
 def _fixed_ms(case: Case) -> float | None:

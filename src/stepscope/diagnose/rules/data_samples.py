@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from stepscope.analyze.replay import changes
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import idle_share
 from stepscope.diagnose.rules.loading import (
@@ -34,22 +34,19 @@ from stepscope.record.kinds import IdleCause, PartKind
 _LEAST_PART = 0.2  # of making a batch: a part that takes less is not the one to blame
 
 
-def _loader_bound(case: Case) -> Iterable[Finding]:
+@rule(
+    "data.loader_bound",
+    "The step waits for batches because samples are slow to make.",
+    timeline=LOADER_TIMELINE,
+    symptoms=("machine.few_cores",),
+)
+def loader_bound(case: Case) -> Iterable[Finding]:
     """The training process loads the batches itself, or as many workers as cores cannot keep up."""
     how = loading(case)
     if how is not None and data_wait(case, how) is DataWait.SLOW_SAMPLES:
         yield _of_run(case, how)
     elif case.show is None:
         yield from _of_trace(case)
-
-
-LOADER_BOUND = Rule(
-    id="data.loader_bound",
-    cause="The step waits for batches because samples are slow to make.",
-    find=_loader_bound,
-    timeline=LOADER_TIMELINE,
-    symptoms=("machine.few_cores",),
-)
 
 
 def _of_run(case: Case, how: Loading) -> Finding:
@@ -69,7 +66,7 @@ def _of_run(case: Case, how: Loading) -> Finding:
         else "in the training process itself: num_workers=0"
     )
     return Finding(
-        id=LOADER_BOUND.id,
+        id=loader_bound.id,
         title=_waits_for_loader(case),
         why=f"A batch takes {in_ms(how.batch_ms)} ms to make, {makers}.{most}",
         advice=(
@@ -116,7 +113,7 @@ def _of_trace(case: Case) -> Iterable[Finding]:
     if predicted is None and case.model is None:
         predicted = case.reach(case.step_ms * (1 - share), reason, doubt=0.4)
     yield Finding(
-        id=LOADER_BOUND.id,
+        id=loader_bound.id,
         title=_waits_for_loader(case),
         why=f"Nothing computes for {share:.0%} of the step while the loader makes a batch.",
         advice=(
@@ -131,21 +128,28 @@ def _of_trace(case: Case) -> Iterable[Finding]:
     )
 
 
-def _slow_storage(case: Case) -> Iterable[Finding]:
+@rule(
+    "data.slow_storage",
+    "Reading samples dominates the time to make a batch.",
+    timeline=LOADER_TIMELINE,
+    symptoms=("machine.few_cores",),
+)
+def slow_storage(case: Case) -> Iterable[Finding]:
     """The step waits for data, and reading takes 40% of making a batch."""
     how = loading(case)
     if how is None or data_wait(case, how) is not DataWait.SLOW_STORAGE:
         return
     parts, share = reading_parts(case, how), reading_share(case, how)
     fix, predicted, kind = best_loading_fix(case, how)
-    if predicted is not None and fix is not None and fix.name == "workers":
+    workers = fix.value if fix is not None and fix.name == "workers" else None
+    if predicted is not None and workers:
         # What waits for storage needs no core: workers may do better than the replay allows.
-        least_ms = max(how.compute_ms, how.batch_ms / int(fix.value or 1), 1e-3)
+        least_ms = max(how.compute_ms, how.batch_ms / int(workers), 1e-3)
         predicted = replace(predicted, high=max(predicted.high, case.step_ms / least_ms))
     each = share * float(how.source.get("ms_per_sample") or 0.0)
     read = ((case.show or {}).get("host") or {}).get("read_bytes")
     yield Finding(
-        id=SLOW_STORAGE.id,
+        id=slow_storage.id,
         title=f"Reading takes {share:.0%} of the time to make a batch",
         why=(
             f"Reading a sample takes {in_ms(each)} ms{_at(parts[0])}; the step waits"
@@ -154,8 +158,9 @@ def _slow_storage(case: Case) -> Iterable[Finding]:
         advice=(
             "Cache samples in memory after the first epoch, or copy the data to a local disk or"
             " /dev/shm; pack small files into one that is read in large chunks (LMDB, HDF5, a"
-            " memory-mapped array). Workers hide the rest."
+            " memory-mapped array)."
         ),
+        settings=(loader_setting("num_workers", workers),) if workers else (),
         share=how.share,
         evidence=(
             *loading_evidence(how),
@@ -165,27 +170,21 @@ def _slow_storage(case: Case) -> Iterable[Finding]:
         where=loader_places(how, *parts[:2]),
         predicted=predicted,
         fix=fix,
-        effort=Effort.ONE_ARGUMENT
-        if fix is not None and fix.name == "workers"
-        else Effort.FEW_LINES,
+        effort=Effort.ONE_ARGUMENT if workers else Effort.FEW_LINES,
         kind=kind,
         confidence=Confidence.MEDIUM,
     )
 
 
-SLOW_STORAGE = Rule(
-    id="data.slow_storage",
-    cause="Reading samples dominates the time to make a batch.",
-    find=_slow_storage,
-    timeline=LOADER_TIMELINE,
-    symptoms=("machine.few_cores",),
-)
-
-
 _BATCHED_TIME = 0.15  # of the time one by one: 0.07 to 0.27 for samples of 16 to 512 bytes
 
 
-def _tiny_samples(case: Case) -> Iterable[Finding]:
+@rule(
+    "data.tiny_samples",
+    "Samples are tiny: fetching them one by one takes the time.",
+    timeline=LOADER_TIMELINE,
+)
+def tiny_samples(case: Case) -> Iterable[Finding]:
     """The step waits for batches of many samples that take microseconds each."""
     how = loading(case)
     if how is None or data_wait(case, how) is not DataWait.TINY_SAMPLES:
@@ -194,7 +193,7 @@ def _tiny_samples(case: Case) -> Iterable[Finding]:
     batch = round(source["ms_per_batch"] / source["ms_per_sample"])
     collate = source["collate_share"]
     yield Finding(
-        id=TINY_SAMPLES.id,
+        id=tiny_samples.id,
         title=f"Python collates {batch:,} tiny samples per batch",
         why=(
             f"A sample takes {1e3 * source['ms_per_sample']:.0f} µs, mostly call overhead;"
@@ -222,14 +221,6 @@ def _tiny_samples(case: Case) -> Iterable[Finding]:
     )
 
 
-TINY_SAMPLES = Rule(
-    id="data.tiny_samples",
-    cause="Samples are tiny: fetching them one by one takes the time.",
-    find=_tiny_samples,
-    timeline=LOADER_TIMELINE,
-)
-
-
 _ON_TENSORS = re.compile(
     r"(?i)resize|normali[sz]e|flip|crop|rotat|affine|perspective|jitter|blur|erasing|gr[ae]yscale|"
     r"noise|cutmix|mixup|color|solarize|equalize|posterize|sharpness|contrast|brightness|elastic|"
@@ -238,7 +229,12 @@ _ON_TENSORS = re.compile(
 _LEAST_GPU_SHARE = 0.3
 
 
-def _gpu_augmentation(case: Case) -> Iterable[Finding]:
+@rule(
+    "data.gpu_augmentation",
+    "Transforms the GPU could run keep the CPU from delivering batches in time.",
+    timeline=LOADER_TIMELINE,
+)
+def gpu_augmentation(case: Case) -> Iterable[Finding]:
     """A worker per core does not hide loading, and tensor transforms are 30% of it."""
     how = loading(case)
     if how is None or case.device != "cuda" or how.share < LEAST_GAIN or not how.limits:
@@ -251,7 +247,7 @@ def _gpu_augmentation(case: Case) -> Iterable[Finding]:
         return
     names = " and ".join(part["name"] for part in parts[:2])
     yield Finding(
-        id=GPU_AUGMENTATION.id,
+        id=gpu_augmentation.id,
         title=f"{share:.0%} of loading could run on the GPU",
         why=(
             f"Even with a worker on each of {how.cores} cores a batch arrives every"
@@ -274,11 +270,3 @@ def _gpu_augmentation(case: Case) -> Iterable[Finding]:
         kind=ChangeKind.NUMERIC,
         confidence=Confidence.MEDIUM,
     )
-
-
-GPU_AUGMENTATION = Rule(
-    id="data.gpu_augmentation",
-    cause="Transforms the GPU could run keep the CPU from delivering batches in time.",
-    find=_gpu_augmentation,
-    timeline=LOADER_TIMELINE,
-)

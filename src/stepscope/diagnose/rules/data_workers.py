@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from stepscope.analyze.replay.tasks import HAND_OVER_MS_PER_MB, RECYCLED_SHARE, WORKER_MS_PER_MB
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import (
     COMPUTE_PHASES,
@@ -38,7 +38,8 @@ from stepscope.record.finding import (
 )
 
 
-def _too_few_workers(case: Case) -> Iterable[Finding]:
+@rule("data.too_few_workers", "Too few workers make the batches.", timeline=LOADER_TIMELINE)
+def too_few_workers(case: Case) -> Iterable[Finding]:
     """The workers set the pace, and there are cores for more."""
     how = loading(case)
     if how is None or data_wait(case, how) is not DataWait.FEW_WORKERS:
@@ -47,7 +48,7 @@ def _too_few_workers(case: Case) -> Iterable[Finding]:
     count = max(count, how.workers + 1)
     random = draws_randomly(case, how)
     yield Finding(
-        id=TOO_FEW_WORKERS.id,
+        id=too_few_workers.id,
         title=f"{_workers(how.workers)} cannot keep up with the step",
         why=(
             f"A worker takes {in_ms(how.batch_ms)} ms per batch, the rest of the step "
@@ -66,14 +67,6 @@ def _too_few_workers(case: Case) -> Iterable[Finding]:
     )
 
 
-TOO_FEW_WORKERS = Rule(
-    id="data.too_few_workers",
-    cause="Too few workers make the batches.",
-    find=_too_few_workers,
-    timeline=LOADER_TIMELINE,
-)
-
-
 def _workers(count: int) -> str:
     return f"{count} worker{'s' if count != 1 else ''}"
 
@@ -85,7 +78,8 @@ def _cores(count: int) -> str:
 _MOST_WORKERS_A_CORE = 1.5  # below that, waiting for storage can be worth it
 
 
-def _too_many_workers(case: Case) -> Iterable[Finding]:
+@rule("data.too_many_workers", "More workers than cores.", timeline=LOADER_TIMELINE)
+def too_many_workers(case: Case) -> Iterable[Finding]:
     """Workers outnumber the cores, and running, starting or waiting for them costs 2%."""
     how = loading(case)
     if (
@@ -102,7 +96,7 @@ def _too_many_workers(case: Case) -> Iterable[Finding]:
     count = how.needed
     start_s = starts.seconds if starts is not None else 0.0
     yield Finding(
-        id=TOO_MANY_WORKERS.id,
+        id=too_many_workers.id,
         title=f"{how.workers} workers share {_cores(how.cores)}",
         why=(
             f"A batch takes {in_ms(how.batch_ms)} ms of a core that other workers need too"
@@ -121,14 +115,6 @@ def _too_many_workers(case: Case) -> Iterable[Finding]:
     )
 
 
-TOO_MANY_WORKERS = Rule(
-    id="data.too_many_workers",
-    cause="More workers than cores.",
-    find=_too_many_workers,
-    timeline=LOADER_TIMELINE,
-)
-
-
 def _taken(case: Case, how: Loading) -> float:
     """The part of the cores' time that making batches takes from a step computed on them."""
     if case.device != "cpu":
@@ -136,7 +122,12 @@ def _taken(case: Case, how: Loading) -> float:
     return min(1.0, how.batch_ms / (how.cores * case.step_ms))
 
 
-def _no_persistent_workers(case: Case) -> Iterable[Finding]:
+@rule(
+    "data.no_persistent_workers",
+    "Every epoch restarts the workers while training waits.",
+    timeline=LOADER_TIMELINE,
+)
+def no_persistent_workers(case: Case) -> Iterable[Finding]:
     """Starting workers costs 2% of the run, or happens in most steps."""
     how = loading(case)
     if how is None or not how.workers or how.loader.get("persistent_workers"):
@@ -152,7 +143,7 @@ def _no_persistent_workers(case: Case) -> Iterable[Finding]:
     if saved / starts.run_s < LEAST_GAIN:
         return
     yield Finding(
-        id=NO_PERSISTENT_WORKERS.id,
+        id=no_persistent_workers.id,
         title=f"Each of {rounds} epochs restarts the workers",
         why=(
             f"Training stops for {in_ms(1e3 * starts.seconds / rounds)} ms at the start of each"
@@ -174,17 +165,9 @@ def _no_persistent_workers(case: Case) -> Iterable[Finding]:
     )
 
 
-NO_PERSISTENT_WORKERS = Rule(
-    id="data.no_persistent_workers",
-    cause="Every epoch restarts the workers while training waits.",
-    find=_no_persistent_workers,
-    timeline=LOADER_TIMELINE,
-)
-
-
 def _in_steps(case: Case, how: Loading) -> Finding:
     return Finding(
-        id=NO_PERSISTENT_WORKERS.id,
+        id=no_persistent_workers.id,
         title="Every step restarts the data loader's workers",
         why=(
             f"Most steps create a new iterator: each starts {_workers(how.workers)} for one batch"
@@ -210,7 +193,12 @@ _DEFAULT_PREFETCH = 2  # batches per worker, torch's default
 _BETTER_PREFETCH = 4
 
 
-def _no_prefetch(case: Case) -> Iterable[Finding]:
+@rule(
+    "data.no_prefetch",
+    "Workers keep up on average, but too few batches are ready when one is late.",
+    timeline=LOADER_TIMELINE,
+)
+def no_prefetch(case: Case) -> Iterable[Finding]:
     """The step waits for late batches although its workers keep up on average."""
     how = loading(case)
     if how is None or data_wait(case, how) is not DataWait.LATE_BATCHES:
@@ -220,7 +208,7 @@ def _no_prefetch(case: Case) -> Iterable[Finding]:
     if ahead > _DEFAULT_PREFETCH or not how.batch_ms or late_ms < LEAST_GAIN * case.step_ms:
         return
     yield Finding(
-        id=NO_PREFETCH.id,
+        id=no_prefetch.id,
         title=f"Workers prefetch only {ahead} batch{'es' if ahead != 1 else ''} each",
         why=(
             f"{_workers(how.workers)} could deliver a batch every"
@@ -242,14 +230,6 @@ def _no_prefetch(case: Case) -> Iterable[Finding]:
     )
 
 
-NO_PREFETCH = Rule(
-    id="data.no_prefetch",
-    cause="Workers keep up on average, but too few batches are ready when one is late.",
-    find=_no_prefetch,
-    timeline=LOADER_TIMELINE,
-)
-
-
 def _hand_over_ms(case: Case) -> float:
     """What taking over a ready batch costs per step, which prefetching cannot save; 0: unknown."""
     loader = getattr(getattr(case.model, "tasks", None), "loader", None)
@@ -259,7 +239,12 @@ def _hand_over_ms(case: Case) -> float:
 _LARGE_MB = 1.0
 
 
-def _fresh_memory(case: Case) -> Iterable[Finding]:
+@rule(
+    "data.fresh_memory",
+    "Workers allocate new shared memory for every large batch.",
+    timeline=LOADER_TIMELINE,
+)
+def fresh_memory(case: Case) -> Iterable[Finding]:
     """Workers allocate shared memory for batches of 1 MB or more, and reusing it gains 2%."""
     how, show = loading(case), case.show or {}
     mb = ((show.get("steps") or {}).get("batch_bytes") or 0) / 1e6
@@ -273,7 +258,7 @@ def _fresh_memory(case: Case) -> Iterable[Finding]:
     if predicted is None or 1 - 1 / predicted.speedup < LEAST_GAIN:
         return
     yield Finding(
-        id=FRESH_MEMORY.id,
+        id=fresh_memory.id,
         title=f"Workers allocate {mb:.3g} MB of shared memory per batch",
         why=(
             f"Estimated from other machines: {in_ms(mb * WORKER_MS_PER_MB)} ms in the worker and"
@@ -293,14 +278,6 @@ def _fresh_memory(case: Case) -> Iterable[Finding]:
     )
 
 
-FRESH_MEMORY = Rule(
-    id="data.fresh_memory",
-    cause="Workers allocate new shared memory for every large batch.",
-    find=_fresh_memory,
-    timeline=LOADER_TIMELINE,
-)
-
-
 def _recycled(show: Mapping[str, Any]) -> bool:
     fixes = show.get("fixes") or ()
     return any(one["name"] == "recycle" and one["state"] == "applied" for one in fixes)
@@ -309,7 +286,8 @@ def _recycled(show: Mapping[str, Any]) -> bool:
 _MOST_THREADS_A_CORE = 1.25
 
 
-def _cpu_oversubscribed(case: Case) -> Iterable[Finding]:
+@rule("data.cpu_oversubscribed", "More compute threads than cores.", timeline=LOADER_TIMELINE)
+def cpu_oversubscribed(case: Case) -> Iterable[Finding]:
     """torch has more threads than cores, and the CPU does 2% of the step or more."""
     threads, cores = int(switches(case).get("threads") or 0), max(1, int(case.cores))
     if case.cores <= 0 or threads <= _MOST_THREADS_A_CORE * cores or case.step_ms <= 0:
@@ -324,7 +302,7 @@ def _cpu_oversubscribed(case: Case) -> Iterable[Finding]:
     workers = how.workers if how is not None else 0
     count = max(1, cores - workers)
     yield Finding(
-        id=CPU_OVERSUBSCRIBED.id,
+        id=cpu_oversubscribed.id,
         title=f"{threads} threads share {_cores(cores)}",
         why=(
             "Each operator is split over all threads and ends with the slowest, which has to wait"
@@ -345,11 +323,3 @@ def _cpu_oversubscribed(case: Case) -> Iterable[Finding]:
         kind=ChangeKind.NUMERIC,
         confidence=Confidence.HIGH if threads >= 2 * cores else Confidence.MEDIUM,
     )
-
-
-CPU_OVERSUBSCRIBED = Rule(
-    id="data.cpu_oversubscribed",
-    cause="More compute threads than cores.",
-    find=_cpu_oversubscribed,
-    timeline=LOADER_TIMELINE,
-)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.rules.facts import exposed_copy_share, idle_share
 from stepscope.record.finding import ChangeKind, Confidence, Effort, Evidence, Finding
 from stepscope.record.kinds import IdleCause
@@ -13,12 +13,13 @@ _TENSOR_CORES = 0.9
 _KNOWN = 0.5  # of the device's time must have a known least time to speak of a limit
 
 
-def _healthy(case: Case) -> Iterable[Finding]:
+@rule("healthy.fine", "What needs no attention.", healthy=True)
+def healthy(case: Case) -> Iterable[Finding]:
     """Parts of the step that cost next to nothing; one finding names them all."""
     fine = list(_fine(case))
     if fine:
         yield Finding(
-            id=HEALTHY.id,
+            id=healthy.id,
             title="OK: " + ", ".join(word for word, _ in fine[:3]),
             why="; ".join(f"{one.what} {one.value:.3g} {one.unit}".strip() for _, one in fine)
             + ".",
@@ -30,21 +31,14 @@ def _healthy(case: Case) -> Iterable[Finding]:
         )
 
 
-HEALTHY = Rule(
-    id="healthy.fine",
-    cause="What needs no attention.",
-    find=_healthy,
-    healthy=True,
-)
-
-
-def _device_limit(case: Case) -> Iterable[Finding]:
+@rule("healthy.limit", "How close the step is to the device's limit.", healthy=True)
+def device_limit(case: Case) -> Iterable[Finding]:
     """The least time of most kernels is known, from measured or published ceilings."""
     limit_ms = device_limit_ms(case)
     if limit_ms is not None and case.step_ms:
         reached = min(1.0, limit_ms / case.step_ms)
         yield Finding(
-            id=DEVICE_LIMIT.id,
+            id=device_limit.id,
             title=f"The step runs at {reached:.0%} of the device's limit",
             why=(
                 f"At these shapes and precision, its kernels would take {limit_ms:.3g} ms at the "
@@ -60,14 +54,6 @@ def _device_limit(case: Case) -> Iterable[Finding]:
             kind=ChangeKind.NONE,
             confidence=Confidence.MEDIUM,
         )
-
-
-DEVICE_LIMIT = Rule(
-    id="healthy.limit",
-    cause="How close the step is to the device's limit.",
-    find=_device_limit,
-    healthy=True,
-)
 
 
 def device_limit_ms(case: Case) -> float | None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from stepscope.analyze.replay.changes import remove_host
 from stepscope.analyze.replay.gains import fusible_optimizer, optimizer_ms
 from stepscope.analyze.replay.tasks import StretchKind, select_host
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     busy_ms,
     fix_changes,
@@ -45,7 +45,12 @@ _GRAPH = FixRef("cuda_graph")
 _COMPILE = FixRef("compile", "reduce-overhead")
 
 
-def _launch_bound(case: Case) -> Iterable[Finding]:
+@rule(
+    "launch.launch_bound",
+    "The device idles because the host launches kernels too slowly.",
+    timeline=TimelineHint(IdleCause.HOST),
+)
+def launch_bound(case: Case) -> Iterable[Finding]:
     """The device waits for launches 10% of the step, without CUDA graphs.
 
     Nothing where host and device take about as long, as fewer launches then gain little; nor where
@@ -65,7 +70,7 @@ def _launch_bound(case: Case) -> Iterable[Finding]:
     launch = (case.trace or {}).get("launch") or {}
     short = launch.get("shorter_than_5us")
     yield Finding(
-        id=LAUNCH_BOUND.id,
+        id=launch_bound.id,
         title="GPU waits for kernel launches",
         why=(
             f"A step has {count:,.0f} kernels of {1e3 * busy / count:.0f} µs, and the host needs "
@@ -93,14 +98,6 @@ def _launch_bound(case: Case) -> Iterable[Finding]:
     )
 
 
-LAUNCH_BOUND = Rule(
-    id="launch.launch_bound",
-    cause="The device idles because the host launches kernels too slowly.",
-    find=_launch_bound,
-    timeline=TimelineHint(IdleCause.HOST),
-)
-
-
 def _is_mostly_optimizer(case: Case) -> bool:
     spent = case.phases.get("optimizer", 0.0)
     return fusible_optimizer(case) is not None and step_share(case, spent) >= _MOSTLY_OPTIMIZER
@@ -120,7 +117,12 @@ def _graph_or_compile(case: Case) -> tuple[FixRef, Predicted | None]:
 _LEAST_OPTIMIZER = 0.03
 
 
-def _unfused_optimizer(case: Case) -> Iterable[Finding]:
+@rule(
+    "launch.unfused_optimizer",
+    "The optimizer updates parameters in many passes instead of one.",
+    timeline=TimelineHint(host_events=("Optimizer.step#",)),
+)
+def unfused_optimizer(case: Case) -> Iterable[Finding]:
     """An optimizer that has a fused version runs without it for 3% of the step."""
     name = fusible_optimizer(case)
     if name is None:
@@ -137,7 +139,7 @@ def _unfused_optimizer(case: Case) -> Iterable[Finding]:
         return
     one_by_one = case.device == "cpu" or _setting(case, "foreach") is False
     yield Finding(
-        id=UNFUSED_OPTIMIZER.id,
+        id=unfused_optimizer.id,
         title=f"{name} updates parameters in many passes",
         why=(
             f"The optimizer takes {step_share(case, spent):.0%} of the step"
@@ -161,14 +163,6 @@ def _unfused_optimizer(case: Case) -> Iterable[Finding]:
     )
 
 
-UNFUSED_OPTIMIZER = Rule(
-    id="launch.unfused_optimizer",
-    cause="The optimizer updates parameters in many passes instead of one.",
-    find=_unfused_optimizer,
-    timeline=TimelineHint(host_events=("Optimizer.step#",)),
-)
-
-
 def _setting(case: Case, flag: str) -> object:
     optimizers = ((case.show or {}).get("config") or {}).get("optimizers") or [{}]
     return optimizers[0].get(flag)
@@ -186,7 +180,8 @@ _ONE_GRAPH = (
 )
 
 
-def _graph_breaks(case: Case) -> Iterable[Finding]:
+@rule("launch.graph_breaks", "torch.compile falls back to Python in the middle of the model.")
+def graph_breaks(case: Case) -> Iterable[Finding]:
     """Dynamo counted graph breaks; its guards and Python take 2% of the step."""
     counted = (case.show or {}).get("compile") or {}
     breaks = int(counted.get("graph_breaks") or 0)
@@ -205,7 +200,7 @@ def _graph_breaks(case: Case) -> Iterable[Finding]:
     reasons = [str(reason) for reason in counted.get("break_reasons") or []]
     first = reasons[0].splitlines()[0][:90].rstrip(". ") if reasons else ""
     yield Finding(
-        id=GRAPH_BREAKS.id,
+        id=graph_breaks.id,
         title=f"Graph breaks split the model into {breaks + 1} graphs",
         why=(
             f"Dynamo breaks the graph at {breaks} place{'s' if breaks > 1 else ''}"
@@ -230,19 +225,13 @@ def _graph_breaks(case: Case) -> Iterable[Finding]:
     )
 
 
-GRAPH_BREAKS = Rule(
-    id="launch.graph_breaks",
-    cause="torch.compile falls back to Python in the middle of the model.",
-    find=_graph_breaks,
-)
-
-
 _LEAST_RECOMPILES = 2
 _DYNAMO_LIMIT = 8  # after as many of one function, Dynamo runs it uncompiled
 _LEAST_RECOMPILING = 0.02
 
 
-def _recompiles(case: Case) -> Iterable[Finding]:
+@rule("launch.recompiles", "torch.compile recompiles the same code again and again.")
+def recompiles(case: Case) -> Iterable[Finding]:
     """Code was recompiled at least twice, for 2% of the run or up to Dynamo's limit."""
     counted = (case.show or {}).get("compile") or {}
     again = int(counted.get("recompiles") or 0)
@@ -256,7 +245,7 @@ def _recompiles(case: Case) -> Iterable[Finding]:
     if share < _LEAST_RECOMPILING and again < _DYNAMO_LIMIT:
         return
     yield Finding(
-        id=RECOMPILES.id,
+        id=recompiles.id,
         title=f"torch.compile recompiled {again} times",
         why=(
             f"Shapes, numbers or flags change from call to call: recompiling took about "
@@ -280,10 +269,3 @@ def _recompiles(case: Case) -> Iterable[Finding]:
         confidence=Confidence.MEDIUM,
         scope=Scope.RUN,
     )
-
-
-RECOMPILES = Rule(
-    id="launch.recompiles",
-    cause="torch.compile recompiles the same code again and again.",
-    find=_recompiles,
-)

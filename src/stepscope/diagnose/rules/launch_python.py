@@ -10,7 +10,7 @@ from stepscope.analyze.replay.changes import merge_kernels, remove_host
 from stepscope.analyze.replay.gains import is_pointwise
 from stepscope.analyze.replay.known import exact_names_pattern
 from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.rules.facts import (
     COMPUTE_PHASES,
     operator_calls,
@@ -77,7 +77,11 @@ _LEAST_LOOP = 0.05
 _LOOP_REMOVED = 0.9
 
 
-def _python_loops(case: Case) -> Iterable[Finding]:
+@rule(
+    "launch.python_loops",
+    "Python loops over a tensor: many tiny operators instead of a few large ones.",
+)
+def python_loops(case: Case) -> Iterable[Finding]:
     """Tensors are indexed, or one small operator is called, hundreds of times per step."""
     rounds = _rounds(case)
     if not rounds:
@@ -95,7 +99,7 @@ def _python_loops(case: Case) -> Iterable[Finding]:
     reason = f"{calls:,.0f} tiny operators become a few on whole tensors"
     predicted = predict_gain(case, _loop_changes(names, share_of_calls), reason, 0.4)
     yield Finding(
-        id=PYTHON_LOOPS.id,
+        id=python_loops.id,
         title="A Python loop processes a tensor element by element",
         why=(
             f"{calls:,.0f} tiny operators per step in a loop of about {rounds:,.0f} iterations: "
@@ -116,13 +120,6 @@ def _python_loops(case: Case) -> Iterable[Finding]:
         kind=ChangeKind.NUMERIC,
         confidence=Confidence.MEDIUM,
     )
-
-
-PYTHON_LOOPS = Rule(
-    id="launch.python_loops",
-    cause="Python loops over a tensor: many tiny operators instead of a few large ones.",
-    find=_python_loops,
-)
 
 
 def _rounds(case: Case) -> float:
@@ -187,14 +184,15 @@ _PER_CALL_US = 10.0  # of Python for each operator; an eager layer's own takes 2
 _PYTHON_REMOVED = 0.9
 
 
-def _python_heavy_forward(case: Case) -> Iterable[Finding]:
+@rule("launch.python_heavy_forward", "Python between the operators of forward slows the step.")
+def python_heavy_forward(case: Case) -> Iterable[Finding]:
     """Python between forward's operators takes 10% of the step, far more than calling them."""
     share, predicted = _python_share(case)
     python, calls = share * case.step_ms, max(operator_calls(case), 1.0)
     if share < _LEAST_PYTHON or 1e3 * python < _PER_CALL_US * calls or not _in_forward(case):
         return
     yield Finding(
-        id=PYTHON_HEAVY_FORWARD.id,
+        id=python_heavy_forward.id,
         title="Python code in forward slows the step",
         why=(
             f"{share:.0%} of the step is Python between {calls:,.0f} operators; nothing computes "
@@ -214,13 +212,6 @@ def _python_heavy_forward(case: Case) -> Iterable[Finding]:
         predicted=predicted,
         confidence=Confidence.MEDIUM,
     )
-
-
-PYTHON_HEAVY_FORWARD = Rule(
-    id="launch.python_heavy_forward",
-    cause="Python between the operators of forward slows the step.",
-    find=_python_heavy_forward,
-)
 
 
 def _python_share(case: Case) -> tuple[float, Predicted | None]:

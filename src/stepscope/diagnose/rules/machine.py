@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.rules.facts import config, exposed_copy_share, idle_share
 from stepscope.hardware.processor import cpu_list
 from stepscope.record.finding import (
@@ -54,7 +54,8 @@ _CORES_BUSY = 0.85
 _LEAST_DATA_WAIT = 0.1
 
 
-def _few_cores(case: Case) -> Iterable[Finding]:
+@rule("machine.few_cores", "The usable CPU cores cannot feed the GPU.")
+def few_cores(case: Case) -> Iterable[Finding]:
     """All usable cores are busy, and the GPU still waits for data."""
     cpu = _cpu_facts(case)
     usable = float(cpu.get("usable_cores") or 0)
@@ -71,7 +72,7 @@ def _few_cores(case: Case) -> Iterable[Finding]:
     logical = float(cpu.get("logical_cores") or usable)
     limited = logical > usable
     yield _of_machine(
-        id=FEW_CORES.id,
+        id=few_cores.id,
         title=f"All {usable:g} usable cores are busy loading data",
         why=(
             f"The program and its workers use {percent / 100:.1f} of {usable:g} cores, and the GPU "
@@ -95,25 +96,19 @@ def _few_cores(case: Case) -> Iterable[Finding]:
     )
 
 
-FEW_CORES = Rule(
-    id="machine.few_cores",
-    cause="The usable CPU cores cannot feed the GPU.",
-    find=_few_cores,
-)
-
-
 _SAVING = ("powersave", "conservative")
 _LEAST_HOST_SHARE = 0.1
 
 
-def _cpu_governor(case: Case) -> Iterable[Finding]:
+@rule("machine.governor", "The CPU saves power while the step waits for it.")
+def cpu_governor(case: Case) -> Iterable[Finding]:
     """A power-saving governor is set, and the host determines 10% of the step."""
     governor = _cpu_facts(case).get("governor")
     share = _host_share(case)
     if governor not in _SAVING or share < _LEAST_HOST_SHARE:
         return
     yield _of_machine(
-        id=CPU_GOVERNOR.id,
+        id=cpu_governor.id,
         title=f"The CPU governor is {governor}",
         why=(
             f"The host determines {share:.0%} of the step, and this governor raises clocks late or "
@@ -128,17 +123,11 @@ def _cpu_governor(case: Case) -> Iterable[Finding]:
     )
 
 
-CPU_GOVERNOR = Rule(
-    id="machine.governor",
-    cause="The CPU saves power while the step waits for it.",
-    find=_cpu_governor,
-)
-
-
 _LEAST_NUMA_SHARE = 0.05  # of the step that host or copies determine
 
 
-def _numa_remote(case: Case) -> Iterable[Finding]:
+@rule("machine.numa_remote", "The program may run on cores far from its GPU.")
+def numa_remote(case: Case) -> Iterable[Finding]:
     """The machine has several NUMA nodes, and the program may use cores off the GPU's node."""
     gpu, cpu = _gpu_facts(case), _cpu_facts(case)
     nodes, node = int(cpu.get("numa_nodes") or 1), gpu.get("numa_node")
@@ -150,7 +139,7 @@ def _numa_remote(case: Case) -> Iterable[Finding]:
     if share < _LEAST_NUMA_SHARE:
         return
     yield _of_machine(
-        id=NUMA_REMOTE.id,
+        id=numa_remote.id,
         title=f"The program is not bound to the GPU's NUMA node {node}",
         why=(
             f"It may use {usable:.0f} cores on {nodes} nodes, and only {near} are local to the "
@@ -170,21 +159,15 @@ def _numa_remote(case: Case) -> Iterable[Finding]:
     )
 
 
-NUMA_REMOTE = Rule(
-    id="machine.numa_remote",
-    cause="The program may run on cores far from its GPU.",
-    find=_numa_remote,
-)
-
-
-def _other_gpu_process(case: Case) -> Iterable[Finding]:
+@rule("machine.other_process", "Another process uses the same GPU.")
+def other_gpu_process(case: Case) -> Iterable[Finding]:
     """Another process used the GPU while steps ran."""
     others = int(_gpu_used(case).get("other_processes") or 0)
     if others < 1:
         return
     many = f"{others} other processes use" if others > 1 else "Another process uses"
     yield _of_machine(
-        id=OTHER_GPU_PROCESS.id,
+        id=other_gpu_process.id,
         title=f"{many} this GPU",
         why=(
             "They share its time and memory with this program, so steps take longer; by how much "
@@ -195,17 +178,11 @@ def _other_gpu_process(case: Case) -> Iterable[Finding]:
     )
 
 
-OTHER_GPU_PROCESS = Rule(
-    id="machine.other_process",
-    cause="Another process uses the same GPU.",
-    find=_other_gpu_process,
-)
-
-
 _NEAR_POWER_LIMIT = 0.85  # of the limit: a cap hit only briefly matters little
 
 
-def _power_cap(case: Case) -> Iterable[Finding]:
+@rule("machine.power_cap", "The GPU's power limit lowers its clocks.")
+def power_cap(case: Case) -> Iterable[Finding]:
     """The power cap was hit, and mean power is within 15% of the limit."""
     gpu, limit = _gpu_used(case), _gpu_facts(case).get("power_limit_w")
     power = gpu.get("power_w")
@@ -213,7 +190,7 @@ def _power_cap(case: Case) -> Iterable[Finding]:
     if not capped or not power or not limit or power < _NEAR_POWER_LIMIT * limit:
         return
     yield _of_machine(
-        id=POWER_CAP.id,
+        id=power_cap.id,
         title=f"GPU is power-limited: {power:.0f} of {limit:.0f} W",
         why=f"It drew {power:.0f} W on average and lowered its clocks to stay within the limit.",
         advice=(
@@ -229,20 +206,14 @@ def _power_cap(case: Case) -> Iterable[Finding]:
     )
 
 
-POWER_CAP = Rule(
-    id="machine.power_cap",
-    cause="The GPU's power limit lowers its clocks.",
-    find=_power_cap,
-)
-
-
 # GB/s per lane, by generation, after encoding.
 _LANE_GB = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.969, 5: 3.938, 6: 7.563}
 _SLOW_COPY = 0.5  # of the card's link: a pinned copy reaches 80 to 90%
 _LARGE_COPY = 1 << 20
 
 
-def _slow_pcie_link(case: Case) -> Iterable[Finding]:
+@rule("machine.slow_link", "The GPU's PCIe link is narrower or slower than the card allows.")
+def slow_pcie_link(case: Case) -> Iterable[Finding]:
     """Lanes are missing, or a lower generation shows in the copies.
 
     A generation alone says nothing: an idle GPU lowers it and raises it again under load.
@@ -259,7 +230,7 @@ def _slow_pcie_link(case: Case) -> Iterable[Finding]:
     share = exposed_copy_share(case) or 0.0
     faster = width / most if narrow else (copied or best) / best
     yield _of_machine(
-        id=SLOW_PCIE_LINK.id,
+        id=slow_pcie_link.id,
         title=(
             f"The GPU uses {width} of {most} PCIe lanes"
             if narrow
@@ -288,13 +259,6 @@ def _slow_pcie_link(case: Case) -> Iterable[Finding]:
     )
 
 
-SLOW_PCIE_LINK = Rule(
-    id="machine.slow_link",
-    cause="The GPU's PCIe link is narrower or slower than the card allows.",
-    find=_slow_pcie_link,
-)
-
-
 def _link_rate(generation: int | None, width: int | None) -> float | None:
     """GB/s of a link; None for an unknown generation."""
     lane = _LANE_GB.get(generation or 0)
@@ -310,7 +274,8 @@ def _copy_rate(case: Case) -> float | None:
     return None
 
 
-def _gpu_throttled(case: Case) -> Iterable[Finding]:
+@rule("machine.throttled", "The GPU lowered its clocks during the run.")
+def gpu_throttled(case: Case) -> Iterable[Finding]:
     """Any reason but the power cap. What it cost is unknown: there is no clock to compare with."""
     gpu = _gpu_used(case)
     reasons = [one for one in gpu.get("throttled_by") or [] if one != ThrottleReason.POWER_CAP]
@@ -318,7 +283,7 @@ def _gpu_throttled(case: Case) -> Iterable[Finding]:
         return
     hot = any(one.is_heat for one in ThrottleReason if one in reasons)
     yield _of_machine(
-        id=GPU_THROTTLED.id,
+        id=gpu_throttled.id,
         title=f"GPU throttled: {', '.join(reasons)}"[:60],
         why="The GPU lowered its clocks while steps ran: all times here are of a slower device.",
         advice=(
@@ -331,13 +296,6 @@ def _gpu_throttled(case: Case) -> Iterable[Finding]:
             *_known_evidence(gpu, ("temperature_c", "hottest", "°C"), ("sm_mhz", "clock", "MHz")),
         ),
     )
-
-
-GPU_THROTTLED = Rule(
-    id="machine.throttled",
-    cause="The GPU lowered its clocks during the run.",
-    find=_gpu_throttled,
-)
 
 
 def _known_evidence(gpu: _Facts, *wanted: tuple[str, str, str]) -> list[Evidence]:

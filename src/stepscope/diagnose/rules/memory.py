@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepscope.analyze.replay.changes import drop_host
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.rules.facts import batch_size, idle_share, per_step, recorded_steps
 from stepscope.record.finding import (
     ChangeKind,
@@ -87,7 +87,8 @@ def _of_memory(
 _FULL = 0.92  # other batch lengths, evaluation and the CUDA context need the rest
 
 
-def _memory_near_limit(case: Case) -> Iterable[Finding]:
+@rule("memory.near_limit", "The device's memory is nearly full, or ran out.")
+def memory_near_limit(case: Case) -> Iterable[Finding]:
     """Memory is 92% full, or the program ran out of it. Costs no time, but may end the run."""
     known = memory_use(case)
     failed = ((case.show or {}).get("run") or {}).get("out_of_memory")
@@ -98,7 +99,7 @@ def _memory_near_limit(case: Case) -> Iterable[Finding]:
         ("peak", known.peak),
         ("device memory", known.total),
         *sorted(known.owners.items(), key=lambda pair: -pair[1])[:2],
-        id=MEMORY_NEAR_LIMIT.id,
+        id=memory_near_limit.id,
         title=f"{name} ran out of memory" if failed else f"{name} memory is {known.full:.0%} full",
         why=(
             f"The peak is {_amount(known.peak)} of {_amount(known.total)}: a longer batch ends the "
@@ -107,13 +108,6 @@ def _memory_near_limit(case: Case) -> Iterable[Finding]:
         advice=_near_limit_advice(known),
         fix=FixRef("checkpointing") if known.share("activations") > 0.5 else None,
     )
-
-
-MEMORY_NEAR_LIMIT = Rule(
-    id="memory.near_limit",
-    cause="The device's memory is nearly full, or ran out.",
-    find=_memory_near_limit,
-)
 
 
 def _near_limit_advice(known: _MemoryUse) -> str:
@@ -135,7 +129,8 @@ def _owner_when_scarce(case: Case, owner: str, least: float) -> tuple[_MemoryUse
 _LEAST_ACTIVATIONS = 0.5
 
 
-def _activations_dominate(case: Case) -> Iterable[Finding]:
+@rule("memory.activations_dominate", "Activations kept for backward fill most of a scarce memory.")
+def activations_dominate(case: Case) -> Iterable[Finding]:
     """Activations are over half of the peak, and the GPU's memory is over 80% full."""
     found = _owner_when_scarce(case, "activations", _LEAST_ACTIVATIONS)
     if found is None:
@@ -145,7 +140,7 @@ def _activations_dominate(case: Case) -> Iterable[Finding]:
         ("activations", kept),
         ("peak", known.allocated),
         ("device memory", known.total),
-        id=ACTIVATIONS_DOMINATE.id,
+        id=activations_dominate.id,
         title=f"Activations fill {known.share('activations'):.0%} of the memory in use",
         why=(
             f"Forward keeps {_amount(kept)} of {_amount(known.allocated)} for backward, and GPU"
@@ -159,17 +154,11 @@ def _activations_dominate(case: Case) -> Iterable[Finding]:
     )
 
 
-ACTIVATIONS_DOMINATE = Rule(
-    id="memory.activations_dominate",
-    cause="Activations kept for backward fill most of a scarce memory.",
-    find=_activations_dominate,
-)
-
-
 _LEAST_OPTIMIZER_STATE = 0.4  # Adam's moments are half of weights, gradients and moments together
 
 
-def _optimizer_state_dominates(case: Case) -> Iterable[Finding]:
+@rule("memory.optimizer_state_dominates", "Optimizer state fills most of a scarce memory.")
+def optimizer_state_dominates(case: Case) -> Iterable[Finding]:
     """Optimizer state is over 40% of the peak, and the GPU's memory is over 80% full."""
     found = _owner_when_scarce(case, "optimizer_state", _LEAST_OPTIMIZER_STATE)
     if found is None:
@@ -181,7 +170,7 @@ def _optimizer_state_dominates(case: Case) -> Iterable[Finding]:
         ("optimizer state", kept),
         ("peak", known.allocated),
         ("device memory", known.total),
-        id=OPTIMIZER_STATE_DOMINATES.id,
+        id=optimizer_state_dominates.id,
         title=f"Optimizer state fills {known.share('optimizer_state'):.0%} of the memory in use",
         why=f"{name} keeps {_amount(kept)} of state, and GPU memory is {known.full:.0%} full.",
         advice=(
@@ -192,17 +181,11 @@ def _optimizer_state_dominates(case: Case) -> Iterable[Finding]:
     )
 
 
-OPTIMIZER_STATE_DOMINATES = Rule(
-    id="memory.optimizer_state_dominates",
-    cause="Optimizer state fills most of a scarce memory.",
-    find=_optimizer_state_dominates,
-)
-
-
 _DRIVER_CALLS = ("cudaMalloc", "cudaFree")
 
 
-def _allocator_retries(case: Case) -> Iterable[Finding]:
+@rule("memory.allocator_retries", "The CUDA allocator had to free its cache and retry.")
+def allocator_retries(case: Case) -> Iterable[Finding]:
     """Any retry: each waits for the device, frees all cached blocks and allocates again."""
     gpu = (case.show or {}).get("gpu") or {}
     retries = int(gpu.get("allocator_retries") or 0)
@@ -217,7 +200,7 @@ def _allocator_retries(case: Case) -> Iterable[Finding]:
         reason=f"saves {ms:.1f} ms of driver allocation",
     )
     yield Finding(
-        id=ALLOCATOR_RETRIES.id,
+        id=allocator_retries.id,
         title=f"The allocator retried {retries:,} times",
         why=(
             "Memory is fragmented: no free block was large enough, so the allocator waited for the "
@@ -244,13 +227,6 @@ def _allocator_retries(case: Case) -> Iterable[Finding]:
     )
 
 
-ALLOCATOR_RETRIES = Rule(
-    id="memory.allocator_retries",
-    cause="The CUDA allocator had to free its cache and retry.",
-    find=_allocator_retries,
-)
-
-
 def _driver_calls(case: Case) -> tuple[float, float]:
     """(ms, calls) per step in which the host asked the driver for memory or freed it."""
     called = ((case.trace or {}).get("host") or {}).get("runtime") or []
@@ -266,7 +242,8 @@ _ROOM = 0.8  # of the memory: what the larger batch may fill
 _MOST_GROWTH = 8
 
 
-def _batch_could_grow(case: Case) -> Iterable[Finding]:
+@rule("memory.batch_could_grow", "The GPU waits for launches while most of its memory is empty.")
+def batch_could_grow(case: Case) -> Iterable[Finding]:
     """The GPU idles 30% for launches, and a batch twice as large would fit.
 
     Its step would take as long, so samples per second grow; the step itself does not shrink.
@@ -294,7 +271,7 @@ def _batch_could_grow(case: Case) -> Iterable[Finding]:
         ("peak", known.peak),
         ("device memory", known.total),
         evidence=(Evidence("GPU busy", busy * 100, "%"),),
-        id=BATCH_COULD_GROW.id,
+        id=batch_could_grow.id,
         title=f"A batch {times}× as large would fit",
         why=(
             f"The GPU is busy {busy:.0%} of the time and uses {_amount(known.peak)} of "
@@ -310,10 +287,3 @@ def _batch_could_grow(case: Case) -> Iterable[Finding]:
         kind=ChangeKind.SEMANTIC,
         confidence=Confidence.MEDIUM,
     )
-
-
-BATCH_COULD_GROW = Rule(
-    id="memory.batch_could_grow",
-    cause="The GPU waits for launches while most of its memory is empty.",
-    find=_batch_could_grow,
-)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import category_places, in_s, run_steps, site_count, time_spent
 from stepscope.record.finding import Confidence, Effort, Evidence, Finding, Scope
@@ -12,7 +12,8 @@ _LEAST_STARTUP = 0.2
 _USUAL_S = {"cpu": 1.0, "cuda": 4.0}
 
 
-def _startup_share(case: Case) -> Iterable[Finding]:
+@rule("run.startup_share", "Start-up, before the first step, takes much of the run.")
+def startup_share(case: Case) -> Iterable[Finding]:
     """The program's own setup takes 20% of the run, and more than seconds.
 
     Its slowest import counts unless it is torch's.
@@ -27,7 +28,7 @@ def _startup_share(case: Case) -> Iterable[Finding]:
     if share < _LEAST_STARTUP or own < _USUAL_S[case.device]:
         return
     yield Finding(
-        id=STARTUP_SHARE.id,
+        id=startup_share.id,
         title=f"Start-up takes {share:.0%} of the run",
         why=(
             f"The program spends {in_s(own)} of {in_s(whole.run_s)} before the first step, in its "
@@ -53,18 +54,12 @@ def _startup_share(case: Case) -> Iterable[Finding]:
     )
 
 
-STARTUP_SHARE = Rule(
-    id="run.startup_share",
-    cause="Start-up, before the first step, takes much of the run.",
-    find=_startup_share,
-)
-
-
 _LEAST_COMPILING = 0.1
 _USUAL_RECOMPILES = 2  # recompilations: one for dynamic shapes and one for evaluation are usual
 
 
-def _compile_share(case: Case) -> Iterable[Finding]:
+@rule("run.compile_share", "torch.compile takes much of the run.")
+def compile_share(case: Case) -> Iterable[Finding]:
     """Compiling takes 10% of the run, without repeated recompiling."""
     told = time_spent(case, "compile")
     counted = (case.show or {}).get("compile") or {}
@@ -73,7 +68,7 @@ def _compile_share(case: Case) -> Iterable[Finding]:
         return
     graphs = counted.get("graphs")
     yield Finding(
-        id=COMPILE_SHARE.id,
+        id=compile_share.id,
         title=f"Compiling takes {told.share:.0%} of the run",
         why=(
             f"torch.compile took {in_s(told.seconds)} of {in_s(told.run_s)}; a run this short has "
@@ -97,19 +92,13 @@ def _compile_share(case: Case) -> Iterable[Finding]:
     )
 
 
-COMPILE_SHARE = Rule(
-    id="run.compile_share",
-    cause="torch.compile takes much of the run.",
-    find=_compile_share,
-)
-
-
 _LEAST_EVALUATION_OF_LOOP = 0.2  # evaluating a tenth of the data each epoch takes about 5%
 _LEAST_EVALUATION_OF_RUN = 0.05  # of the run
 _EVALUATION_AIM = 0.05
 
 
-def _evaluation_share(case: Case) -> Iterable[Finding]:
+@rule("run.evaluation_share", "Evaluation takes much of the run.")
+def evaluation_share(case: Case) -> Iterable[Finding]:
     """Evaluation takes 20% of the loop of a program that trains."""
     told = time_spent(case, "evaluation")
     if (
@@ -126,7 +115,7 @@ def _evaluation_share(case: Case) -> Iterable[Finding]:
     after = told.run_s - told.seconds * (1 - 1 / seldom)
     calls = site_count(case, "evaluation")
     yield Finding(
-        id=EVALUATION_SHARE.id,
+        id=evaluation_share.id,
         title=f"Evaluation takes {told.share:.0%} of the run",
         why=f"Evaluation takes {in_s(told.seconds)}, training {in_s(rest)}.",
         advice=(
@@ -148,13 +137,6 @@ def _evaluation_share(case: Case) -> Iterable[Finding]:
     )
 
 
-EVALUATION_SHARE = Rule(
-    id="run.evaluation_share",
-    cause="Evaluation takes much of the run.",
-    find=_evaluation_share,
-)
-
-
 def _trains(case: Case) -> bool:
     """Whether the program trains at all."""
     told = time_spent(case, "training", "warmup")
@@ -165,7 +147,8 @@ _LEAST_SAVING_OF_LOOP = 0.05  # of the loop
 _SAVING_AIM = 0.01  # of the loop: often enough to lose little, seldom enough not to show
 
 
-def _checkpoint_saving(case: Case) -> Iterable[Finding]:
+@rule("run.checkpoint_saving", "Saving checkpoints takes much of the run.")
+def checkpoint_saving(case: Case) -> Iterable[Finding]:
     """Saving takes 5% of the loop, more than the one save at its end."""
     saving, saved = time_spent(case, "checkpoint"), site_count(case, "save")
     if (
@@ -180,7 +163,7 @@ def _checkpoint_saving(case: Case) -> Iterable[Finding]:
     seldom = max(2, round(every * saving.seconds / (_SAVING_AIM * max(rest, 1e-9))))
     left = saving.seconds * every / seldom
     yield Finding(
-        id=CHECKPOINT_SAVING.id,
+        id=checkpoint_saving.id,
         title=f"Saving checkpoints takes {saving.share:.0%} of the run",
         why=(
             f"{saved} saves took {in_s(saving.seconds)} of {in_s(saving.run_s)}, one about every "
@@ -203,10 +186,3 @@ def _checkpoint_saving(case: Case) -> Iterable[Finding]:
         effort=Effort.ONE_LINE,
         scope=Scope.RUN,
     )
-
-
-CHECKPOINT_SAVING = Rule(
-    id="run.checkpoint_saving",
-    cause="Saving checkpoints takes much of the run.",
-    find=_checkpoint_saving,
-)

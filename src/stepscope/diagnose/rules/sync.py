@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 from stepscope.analyze.replay import changes
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.diagnose.case import Case, Rule, in_ms, rule
 from stepscope.diagnose.rules.facts import in_count, per_step, recorded_steps, step_share
 from stepscope.diagnose.rules.transfer import pageable_copies
 from stepscope.diagnose.rules.waits import (
@@ -165,7 +165,12 @@ _LEAST_FREES = 0.5  # times per step
 _NEAR = (3, 12)  # source lines kept before and after each line a run points at
 
 
-def _sync_empty_cache(case: Case) -> Iterable[Finding]:
+@rule(
+    "sync.empty_cache",
+    "The loop returns memory to the driver and allocates it again.",
+    timeline=SYNC_TIMELINE,
+)
+def sync_empty_cache(case: Case) -> Iterable[Finding]:
     """Steps free device memory although the allocator is not short of it."""
     calls = ((case.trace or {}).get("host") or {}).get("runtime") or []
     freed = sum(one["count"] for one in calls if _FREE_CALLS.search(one["name"]))
@@ -189,7 +194,7 @@ def _sync_empty_cache(case: Case) -> Iterable[Finding]:
     where = _empty_cache_lines(case)
     frees = freed / recorded_steps(case)
     yield Finding(
-        id=SYNC_EMPTY_CACHE.id,
+        id=sync_empty_cache.id,
         title="GPU memory is freed and reallocated every step",
         why=(
             f"The driver frees memory {in_count(frees)} times per step, each time waiting for all"
@@ -210,14 +215,6 @@ def _sync_empty_cache(case: Case) -> Iterable[Finding]:
     )
 
 
-SYNC_EMPTY_CACHE = Rule(
-    id="sync.empty_cache",
-    cause="The loop returns memory to the driver and allocates it again.",
-    find=_sync_empty_cache,
-    timeline=SYNC_TIMELINE,
-)
-
-
 def _empty_cache_lines(case: Case) -> tuple[Place, ...]:
     """Lines near those the run points at that call it."""
     found = dict[Place, None]()
@@ -229,7 +226,13 @@ def _empty_cache_lines(case: Case) -> tuple[Place, ...]:
     return tuple(found)
 
 
-def _sync_together(case: Case) -> Iterable[Finding]:
+@rule(
+    "sync.together",
+    "Several waits that only gain together: the next one absorbs what one of them frees.",
+    family="wait",
+    timeline=SYNC_TIMELINE,
+)
+def sync_together(case: Case) -> Iterable[Finding]:
     """Removing all waits gains, removing those of any one kind does not."""
     groups, copied = grouped_waits(case), pageable_copies(case)
     if case.model is None or len(groups) + bool(copied) < 2:
@@ -247,7 +250,7 @@ def _sync_together(case: Case) -> Iterable[Finding]:
     if not is_worth_fixing(case, predicted, 0.0):
         return
     yield Finding(
-        id=SYNC_TOGETHER.id,
+        id=sync_together.id,
         title=f"The host blocks on the GPU at {len(all_)} lines",
         why=(
             "Removing one of these waits gains nothing, because the next one waits for the same"
@@ -263,12 +266,3 @@ def _sync_together(case: Case) -> Iterable[Finding]:
         predicted=predicted,
         confidence=Confidence.MEDIUM,
     )
-
-
-SYNC_TOGETHER = Rule(
-    id="sync.together",
-    cause="Several waits that only gain together: the next one absorbs what one of them frees.",
-    find=_sync_together,
-    family="wait",
-    timeline=SYNC_TIMELINE,
-)

@@ -8,7 +8,7 @@ from typing import Any
 
 from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.changes import scale_copies
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import fix_changes, per_step, run_steps, step_share
 from stepscope.diagnose.rules.loading import LOADER_TIMELINE, loader_places, loader_setting, loading
@@ -50,7 +50,7 @@ def pageable_copies(case: Case) -> list[Wait]:
     ]
 
 
-def repeated_copies(case: Case) -> list[tuple[Wait, str]]:
+def _copied_again(case: Case) -> list[tuple[Wait, str]]:
     """Those that copy what no step changes, with the expression copied."""
     found = [
         (wait, moved_unchanged(case, wait.place))
@@ -61,7 +61,7 @@ def repeated_copies(case: Case) -> list[tuple[Wait, str]]:
 
 def _pageable_batch_copies(case: Case) -> list[Wait]:
     """Pageable copies of what is new in each step."""
-    again = {wait for wait, _ in repeated_copies(case)}
+    again = {wait for wait, _ in _copied_again(case)}
     return [wait for wait in pageable_copies(case) if wait not in again]
 
 
@@ -89,7 +89,13 @@ def _does_not_block(case: Case, place: Place) -> bool:
     return line is not None and re.search(r"non_blocking\s*=\s*True", line) is not None
 
 
-def _no_pinning(case: Case) -> Iterable[Finding]:
+@rule(
+    "data.no_pinning",
+    "The loader's batches are in pageable memory, so each copy blocks the host.",
+    timeline=LOADER_TIMELINE,
+    symptoms=("transfer.blocking_copies", "transfer.not_overlapped"),
+)
+def no_pinning(case: Case) -> Iterable[Finding]:
     """The loader does not pin its batches, and copying them costs 2% of the step."""
     how, copies = loading(case), _pageable_batch_copies(case)
     if how is None or how.loader.get("pin_memory") or not copies:
@@ -102,7 +108,7 @@ def _no_pinning(case: Case) -> Iterable[Finding]:
     if not is_worth_fixing(case, predicted, lost_ms):
         return
     yield Finding(
-        id=NO_PINNING.id,
+        id=no_pinning.id,
         title="Batches are copied from pageable memory",
         why=(
             f"Copying a batch blocks the host {in_ms(lost_ms)} ms per step: pageable memory has to"
@@ -120,21 +126,17 @@ def _no_pinning(case: Case) -> Iterable[Finding]:
     )
 
 
-NO_PINNING = Rule(
-    id="data.no_pinning",
-    cause="The loader's batches are in pageable memory, so each copy blocks the host.",
-    find=_no_pinning,
-    timeline=LOADER_TIMELINE,
-    symptoms=("transfer.blocking_copies", "transfer.not_overlapped"),
+@rule(
+    "transfer.blocking_copies",
+    "Copies to the device block the host, other than those of an unpinned loader.",
+    symptoms=("transfer.not_overlapped",),
 )
-
-
-def _blocking_copies(case: Case) -> Iterable[Finding]:
+def blocking_copies(case: Case) -> Iterable[Finding]:
     """Copies of tensors made on the host, or blocking copies of pinned ones, cost 2%."""
     how = loading(case)
     if how is not None and not how.loader.get("pin_memory") and _pageable_batch_copies(case):
         return
-    again = {wait for wait, _ in repeated_copies(case)}
+    again = {wait for wait, _ in _copied_again(case)}
     pageable = _pageable_batch_copies(case)
     waiting = [
         w for w in _pinned_copies(case) if w not in again and not _does_not_block(case, w.place)
@@ -149,7 +151,7 @@ def _blocking_copies(case: Case) -> Iterable[Finding]:
     )
     if is_worth_fixing(case, predicted, lost_ms):
         yield Finding(
-            id=BLOCKING_COPIES.id,
+            id=blocking_copies.id,
             title="Copies to the GPU block the host",
             why=_blocking_why(lost_ms, bool(pageable)),
             advice=_blocking_advice(bool(pageable)),
@@ -161,14 +163,6 @@ def _blocking_copies(case: Case) -> Iterable[Finding]:
             effort=Effort.ONE_ARGUMENT if len(some) == 1 and not pageable else Effort.FEW_LINES,
             confidence=Confidence.HIGH if case.model is not None else Confidence.MEDIUM,
         )
-
-
-BLOCKING_COPIES = Rule(
-    id="transfer.blocking_copies",
-    cause="Copies to the device block the host, other than those of an unpinned loader.",
-    find=_blocking_copies,
-    symptoms=("transfer.not_overlapped",),
-)
 
 
 def _blocking_why(lost_ms: float, pageable: bool) -> str:
@@ -189,7 +183,8 @@ def _blocking_advice(pageable: bool) -> str:
     )
 
 
-def _copies_not_overlapped(case: Case) -> Iterable[Finding]:
+@rule("transfer.not_overlapped", "The device computes nothing while batches are copied to it.")
+def copies_not_overlapped(case: Case) -> Iterable[Finding]:
     """Copying ahead, during compute, gains 2% more than copies that do not block."""
     copies = _recorded_copies(case, "HtoD")
     exposed_ms = sum(per_step(case, one["total_ns"] * (1 - one["overlapped"])) for one in copies)
@@ -211,7 +206,7 @@ def _copies_not_overlapped(case: Case) -> Iterable[Finding]:
     rate = moved / max(1, sum(one["total_ns"] for one in copies))  # bytes a ns: GB a second
     lines = (*_pageable_batch_copies(case), *_pinned_copies(case))
     yield Finding(
-        id=COPIES_NOT_OVERLAPPED.id,
+        id=copies_not_overlapped.id,
         title="The GPU idles while batches are copied",
         why=(
             f"Copies to the GPU take {in_ms(total_ms)} ms per step; for {in_ms(exposed_ms)} ms of"
@@ -234,24 +229,18 @@ def _copies_not_overlapped(case: Case) -> Iterable[Finding]:
     )
 
 
-COPIES_NOT_OVERLAPPED = Rule(
-    id="transfer.not_overlapped",
-    cause="The device computes nothing while batches are copied to it.",
-    find=_copies_not_overlapped,
-)
-
-
 def _only_repeated(case: Case) -> bool:
     """Whether nothing is copied but what need not be, which is another rule's."""
-    again = {wait.place for wait, _ in repeated_copies(case)}
+    again = {wait.place for wait, _ in _copied_again(case)}
     return bool(again) and again >= {
         wait.place for wait in (*_pageable_batch_copies(case), *_pinned_copies(case))
     }
 
 
-def _repeated_copies(case: Case) -> Iterable[Finding]:
+@rule("transfer.repeated_copies", "The same data is copied to the device every step.")
+def repeated_copies(case: Case) -> Iterable[Finding]:
     """A line of the loop copies what the loop never changes, for 2% of the step."""
-    found = repeated_copies(case)
+    found = _copied_again(case)
     some = [wait for wait, _ in found]
     lost_ms = sum(wait.ms for wait in some)
     if not some or step_share(case, lost_ms) < LEAST_GAIN:
@@ -261,7 +250,7 @@ def _repeated_copies(case: Case) -> Iterable[Finding]:
         return
     names = ", ".join(dict.fromkeys(f"`{name}`" for _, name in found))
     yield Finding(
-        id=REPEATED_COPIES.id,
+        id=repeated_copies.id,
         title="The same data is copied to the GPU every step",
         why=(
             f"{names} {'is' if len(found) == 1 else 'are'} copied to the GPU again every step,"
@@ -280,13 +269,6 @@ def _repeated_copies(case: Case) -> Iterable[Finding]:
     )
 
 
-REPEATED_COPIES = Rule(
-    id="transfer.repeated_copies",
-    cause="The same data is copied to the device every step.",
-    find=_repeated_copies,
-)
-
-
 def _without_copies(case: Case, lost_ms: float) -> Predicted | None:
     """The step without what is lost there, as far as the replay of no copies at all goes."""
     step_ms = case.step_ms - lost_ms
@@ -299,12 +281,13 @@ def _without_copies(case: Case, lost_ms: float) -> Predicted | None:
 _KEPT_COPIES = 0.1  # of the steps: reading them every ten steps
 
 
-def _device_to_host(case: Case) -> Iterable[Finding]:
+@rule("transfer.device_to_host", "Many tensors per step are copied back to the host, one by one.")
+def device_to_host(case: Case) -> Iterable[Finding]:
     """Four tensors or more come back per step, for 2% of it."""
     return wait_finding(
         case,
         grouped_waits(case).get(WaitGroup.MANY_COPIES_BACK, []),
-        name=DEVICE_TO_HOST.id,
+        name=device_to_host.id,
         title="Many small copies from the GPU block the host",
         why="Tensors are copied to the host{often}, each with its own wait: {lost}.",
         advice=(
@@ -314,10 +297,3 @@ def _device_to_host(case: Case) -> Iterable[Finding]:
         reason="tensors come back once in 10 steps while the host keeps launching",
         besides=(scale_copies("DtoH", _KEPT_COPIES),),
     )
-
-
-DEVICE_TO_HOST = Rule(
-    id="transfer.device_to_host",
-    cause="Many tensors per step are copied back to the host, one by one.",
-    find=_device_to_host,
-)

@@ -204,7 +204,7 @@ def wait_evidence(some: Iterable[Wait]) -> tuple[Evidence, ...]:
     for wait in list(some)[:4]:
         name = _SPELLING.get(wait.what, f".{wait.what}()")
         at = f" at line {wait.place.line}" if wait.place.line else ""
-        often = f", {wait.count:.3g} times per step" if wait.count is not None else ""
+        often = f", {wait.count:.3g}× per step" if wait.count is not None else ""
         found.append(Evidence(f"wait in {name}{at}{often}", wait.ms, "ms per step"))
     return tuple(found)
 
