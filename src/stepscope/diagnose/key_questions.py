@@ -10,15 +10,16 @@ from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.headroom import Headroom
 from stepscope.diagnose.rules.facts import busy_share, idle_share
 from stepscope.record.finding import Finding
+from stepscope.record.kinds import IdleCause
 
-_CAUSES = {
-    "loader": "data loader",
-    "host": "slow launches",
-    "synchronisation": "synchronisation",
-    "copy": "copies",
-    "other_ranks": "other ranks",
-    "between_kernels": "gaps between kernels",
-    "unknown": "not recorded",
+_CAUSES: Mapping[str, str] = {
+    IdleCause.LOADER: "data loader",
+    IdleCause.HOST: "slow launches",
+    IdleCause.SYNCHRONISATION: "synchronisation",
+    IdleCause.COPY: "copies",
+    IdleCause.OTHER_RANKS: "other ranks",
+    IdleCause.BETWEEN_KERNELS: "gaps between kernels",
+    IdleCause.UNKNOWN: "not recorded",
 }
 _NOTICEABLE = 0.05
 _BUSY = 0.9  # a device busy that much sets the pace
@@ -138,7 +139,7 @@ def _waiting(seen: _StepShares) -> Answer:
     case = seen.case
     share = case.phases.get("data_wait", 0.0) / case.step_ms if case.phases else None
     if not case.phases and seen.trace:
-        share = idle_share(case, "loader")
+        share = idle_share(case, IdleCause.LOADER)
     if share is None:
         status = AnswerStatus.NOT_RECORDED
         return Answer(question, "unknown: not in this recording", status=status)
@@ -167,7 +168,7 @@ def _launches(seen: _StepShares) -> Answer:
     if not seen.gpu or not launch or seen.busy is None:
         return seen.unknown(question)
     shares = {cause: share for share, cause in seen.idle_causes()}
-    lost = shares.get("host", 0.0) * (1 - seen.busy)
+    lost = shares.get(IdleCause.HOST, 0.0) * (1 - seen.busy)
     short = launch["shorter_than_launch"]
     kernels = "" if short is None else f"; {short:.0%} of kernels are shorter than their launch"
     word = "yes" if lost >= _NOTICEABLE else "no"
@@ -182,7 +183,7 @@ def _processor(seen: _StepShares) -> Answer:
     if seen.busy is None:
         return seen.unknown(question)
     shares = {cause: share for share, cause in seen.idle_causes()}
-    lost = (shares.get("host", 0.0) + shares.get("loader", 0.0)) * (1 - seen.busy)
+    lost = (shares.get(IdleCause.HOST, 0.0) + shares.get(IdleCause.LOADER, 0.0)) * (1 - seen.busy)
     if seen.busy >= _BUSY:
         return Answer(question, f"no: the GPU is busy {seen.busy:.0%} of the step", 100 * lost, "%")
     if not shares:

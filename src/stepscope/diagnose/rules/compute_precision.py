@@ -143,7 +143,7 @@ def low_precision(case: Case) -> Iterable[Finding]:
             Evidence("GPU busy", busy, "ms"),
             *((Evidence("of that on tensor cores", 100 * on, "%"),) if on is not None else ()),
             *((Evidence("MFU", 100 * step["mfu"], "%"),) if step.get("mfu") is not None else ()),
-            *((Evidence("host time", "close to GPU time"),) if close else ()),
+            *((Evidence("host and GPU time", "close together"),) if close else ()),
         ),
         where=(*sites(case, "forward")[:1], *where),
         predicted=predicted,

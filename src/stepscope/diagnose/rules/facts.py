@@ -13,11 +13,13 @@ from stepscope.analyze.replay.tasks import BARE_HOST_SHARE, select_host
 from stepscope.analyze.timeline.roofline.ceilings import datasheet_ceilings
 from stepscope.diagnose.case import Case
 from stepscope.record.finding import Place, Predicted
+from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import DeviceInfo
 
 MAX_STRETCH = 1.8
 """How much recording without shapes stretches host time at most, as seen; it leaves device time
 alone."""
+_OTHER_IDLE = (IdleCause.SYNCHRONISATION, IdleCause.COPY, IdleCause.OTHER_RANKS)
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): ")
 COMPUTE_PHASES = ("forward", "backward", "optimizer")
 
@@ -100,12 +102,12 @@ def launch_idle_ms(case: Case) -> float:
 
     Of a run: what its own clocks leave after the device's work and what else it waits for.
     """
-    busy, recorded = busy_ms(case), idle_ms(case, "host")
+    busy, recorded = busy_ms(case), idle_ms(case, IdleCause.HOST)
     if busy is None or recorded <= 0:
         return 0.0
     if case.show is None:
         return recorded
-    elsewhere = sum(idle_ms(case, cause) for cause in ("synchronisation", "copy", "other_ranks"))
+    elsewhere = sum(idle_ms(case, cause) for cause in _OTHER_IDLE)
     left = case.step_ms - busy - case.phases.get("data_wait", 0.0) - elsewhere
     return min(recorded, max(0.0, left))
 

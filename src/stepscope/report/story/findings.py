@@ -25,14 +25,15 @@ from stepscope.store.source import SourceLines
 Document = dict[str, Any]
 
 
-def gain_text(one: Document, step_ms: float) -> str:
-    """What it would save of a step; without a prediction, the share it concerns."""
+def gain_text(one: Document, step_ms: float, the: str = "") -> str:
+    """What it would save of a step; without a prediction, the share it concerns. `the`: "the " in
+    a sentence."""
     if one["scope"] == "run":
-        return f"{one['share']:.0%} of run"
+        return f"{one['share']:.0%} of {the}run"
     predicted = one["predicted"]
     if predicted is not None:
         return f"−{format_number(step_ms - predicted['step_ms'])} ms"
-    return f"{one['share']:.0%} of step" if one["share"] else ""
+    return f"{one['share']:.0%} of {the}step" if one["share"] else ""
 
 
 def speedup_range(predicted: Document) -> str:
@@ -196,7 +197,7 @@ def _card(
         id=one["id"],
         title=one["title"],
         kind=one["kind"],
-        gain=_gain(one, document["steps"]["mean_ms"]),
+        gain=gain_text(one, document["steps"]["mean_ms"], "the "),
         why=one["why"],
         advice=_advice(one),
         effort=one["effort"],
@@ -210,11 +211,6 @@ def _card(
         at_ns=at_ns,
         search=search,
     )
-
-
-def _gain(one: Document, step_ms: float) -> str:
-    words = gain_text(one, step_ms)
-    return words.replace(" of run", " of the run").replace(" of step", " of the step")
 
 
 def _advice(one: Document) -> str:
