@@ -77,8 +77,8 @@ def test_the_names_are_those_of_the_files() -> None:
 def test_listing_fixes_does_not_import_torch() -> None:
     script = (
         "import sys\n"
-        "from stepscope.fixes.registry import every, environment\n"
-        "for one in every():\n"
+        "from stepscope.fixes.registry import all_fixes\n"
+        "for one in all_fixes():\n"
         "    value = one.parse(one.suggested[0]) if one.suggested else one.parse(None)\n"
         "    one.edit(value, 'x = DataLoader(data)'), one.environment(value)\n"
         "    one.explain(ValueError('x'), 'x')\n"
@@ -107,7 +107,7 @@ def test_values_are_parsed() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (["quicker"], "no fix named quicker: stepscope fixes lists them"),
+        (["quicker"], "no fix named quicker: `stepscope fixes` lists them"),
         (["worker=2"], "no fix named worker: did you mean workers?"),
         (["Pin"], "no fix named Pin: did you mean pin?"),
         ([""], "no fix named"),
@@ -121,9 +121,9 @@ def test_values_are_parsed() -> None:
         (["batch"], "--fix batch"),
         (["pin", "pin"], "--fix pin is given twice"),
         (["tf32=on", "tf32=off"], "--fix tf32 is given twice"),
-        (["foreach", "fused_optimizer"], "do not go together"),
-        (["fused_optimizer", "foreach"], "do not go together"),
-        (["compile", "checkpointing"], "do not go together"),
+        (["foreach", "fused_optimizer"], "cannot be combined"),
+        (["fused_optimizer", "foreach"], "cannot be combined"),
+        (["compile", "checkpointing"], "cannot be combined"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, list) else None,
 )
@@ -142,7 +142,7 @@ def test_pairs_declared_bad_on_one_side_are_refused_in_any_order() -> None:
                 for name in (one.name, other)
             ]
             for texts in (asked, asked[::-1]):
-                with pytest.raises(UsageError, match="do not go together"):
+                with pytest.raises(UsageError, match="cannot be combined"):
                     parse_fixes(texts)
 
 

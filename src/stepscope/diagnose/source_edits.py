@@ -7,14 +7,13 @@ from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
-from stepscope.fixes.base import SourceEdit
-from stepscope.fixes.registry import TRAINER_LIBRARIES, fix_named, settings_text, trainer_settings
+from stepscope.fixes.base import ProgramPart, SourceEdit
+from stepscope.fixes.registry import TRAINER_LIBRARIES, fix_named, settings_text
 from stepscope.record.errors import UsageError
 from stepscope.record.finding import Finding, Place
 
 Source = Callable[[str, int], str | None]
 _MOST_LINES = 12
-_OF_OPTIMIZERS = ("fused_optimizer", "foreach")
 
 
 def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = ()) -> Finding:
@@ -31,7 +30,7 @@ def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = 
         return finding
     if value is None and one.suggested:
         value = one.parse(one.suggested[0])
-    made = optimizers if one.name in _OF_OPTIMIZERS else ()
+    made = optimizers if one.works_on is ProgramPart.OPTIMIZER else ()
     for place in (*finding.where, *made):
         line = statement(source, place.file, place.line) if place.file and place.line else None
         edit = one.edit(value, line) if line is not None else None
@@ -124,6 +123,6 @@ def with_trainer_settings(
         return replace(finding, advice=advice, edit=None)
     if fix is None or fix.name not in _OF_THE_MODEL or device == "cpu":
         return finding  # the trainers take half precision on other devices only
-    settings = trainer_settings(fix.name, fix.value)
+    settings = fix_named(fix.name).trainer_settings(fix.value)
     advice = f"Pass {settings_text(settings)} to TrainingArguments."
     return replace(finding, advice=advice, edit=None) if settings else finding

@@ -2,6 +2,18 @@
 
 from typing import Any
 
+from stepscope.analyze.replay.known import (
+    MATRIX_CATEGORIES,
+    Changes,
+    KnownProgram,
+    Row,
+    device_limits,
+    factors_by_operator,
+    roofline_rows,
+    scale_operators,
+    time_at_bound,
+)
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 
 _OFF = (False, "ieee", "highest")
@@ -35,6 +47,30 @@ class Tf32(Fix):
         switch.set()
         switch.keep()
         hands.seams.root_found(switch.said_of)
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        products = program.switches.get("tf32_matmul") in ("high", "medium")
+        on = products and program.switches.get("tf32_cudnn")
+        return NoUse(WhyNot.ALREADY_ON) if on else None
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Products that are now done in fp32 at the rate of TF32; None where there are none."""
+        limits = device_limits(known)
+        rate, memory = limits.flops_per_s.get("tf32"), limits.bytes_per_s
+        if value == "off" or known.device == "cpu" or rate is None or memory is None:
+            return None
+
+        def new_time(row: Row) -> float | None:
+            product = row["dtype"] == "fp32" and row["category"] in MATRIX_CATEGORIES
+            if not product or not row.get("bytes"):
+                return None
+            return time_at_bound(row, max(row["flops"] / rate, row["bytes"] / memory) * 1e9, 0.8)
+
+        change = scale_operators(factors_by_operator(roofline_rows(known), new_time))
+        return None if change is None else [change]
+
+    def rounding(self, value: str) -> str:
+        return "tfloat32"
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         on = value == "on"

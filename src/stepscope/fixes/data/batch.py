@@ -3,10 +3,12 @@
 import re
 from typing import Any
 
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit, TrainingChange
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.errors import UsageError
 
+_MOST = 1 << 20  # samples of a batch
 _SHAPES = re.compile(
     r"invalid for input of size|must match the size of|must match the existing size"
     r"|[Ee]xpected (hidden|input batch_size|target|.*batch)|size mismatch|[Ss]izes of tensors"
@@ -28,6 +30,10 @@ class Batch(Fix):
     values = ("N",)
     suggested = ("64", "128", "256", "512")
     missing = "no DataLoader forms batches here"
+    works_on = ProgramPart.LOADER
+    acts_in_step = False
+    step_grows = True
+    training_change = TrainingChange.BATCH_SIZE
 
     def __init__(self) -> None:
         self._replaced: set[int] = set()
@@ -57,6 +63,17 @@ class Batch(Fix):
             hands.applied(f"{where}: {before} → {value}")
 
         hands.seams.loader_made(made)
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        if proposed is not None or program.batch_size is None:
+            return [] if proposed is None else [proposed]
+        return [str(2 * program.batch_size)]
+
+    def most(self, program: ObservedProgram) -> int:
+        return _MOST
+
+    def trainer_settings(self, value: Any) -> dict[str, str]:
+        return {"per_device_train_batch_size": str(value)}
 
     def explain(self, error: BaseException, line: str) -> str | None:
         text = f"{type(error).__name__}: {error}"

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit, TrainingChange
 from stepscope.fixes.inspect.source_edit import with_arguments
 
 
@@ -15,6 +16,10 @@ class DropLast(Fix):
     kind = FixKind.SEMANTIC
     effort = "one argument"
     missing = "no DataLoader forms batches here"
+    works_on = ProgramPart.LOADER
+    acts_in_step = False
+    only_if_found = True
+    training_change = TrainingChange.SAMPLES_LEFT_OUT
 
     def install(self, value: Any, hands: FixContext) -> None:
         def made(arguments: dict[str, Any]) -> None:
@@ -27,6 +32,13 @@ class DropLast(Fix):
                 hands.applied(f"DataLoader at {hands.place()}")
 
         hands.seams.loader_made(made)
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        on = all(one.get("drop_last") for one in program.loaders)
+        return NoUse(WhyNot.ALREADY_ON) if on else None
+
+    def trainer_settings(self, value: Any) -> dict[str, str]:
+        return {"dataloader_drop_last": "True"}
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = with_arguments(line, "DataLoader", {"drop_last": "True"})

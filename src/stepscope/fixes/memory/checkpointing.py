@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.launching.compile import is_compiled
 
@@ -120,6 +121,7 @@ class Checkpointing(Fix):
     effort = "one line per kind of block"
     bad_with = ("compile",)
     missing = "no model was called"
+    saves_memory = True
 
     def install(self, value: Any, hands: FixContext) -> None:
         blocks: WeakSet[Any] = WeakSet()
@@ -147,6 +149,14 @@ class Checkpointing(Fix):
             hands.applied(f"{len(chosen)} blocks ({kinds}) of {name}")
 
         hands.seams.root_found(found)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Backward does the forward again: this costs time. None where phases are not known."""
+        from stepscope.analyze.replay.changes import scale_phase
+
+        phases = (known.show or {}).get("phases_ms") or {}
+        forward, backward = phases.get("forward") or 0.0, phases.get("backward") or 0.0
+        return [scale_phase("backward", 1 + forward / backward)] if backward else None
 
     def explain(self, error: BaseException, line: str) -> str | None:
         if type(error).__name__ == "CheckpointError":

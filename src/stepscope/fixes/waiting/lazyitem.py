@@ -6,6 +6,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import call_under_way, reason_needed_now, user_calling_frame
 
@@ -160,6 +162,15 @@ class LazyItem(Fix):
             return False
         hands.applied(f".item() at {hands.place()}")
         return True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return None if program.waits_for("item") else NoUse(WhyNot.NO_ITEM)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Reading numbers in the loop no longer waits."""
+        from stepscope.analyze.replay.changes import drop_waits
+
+        return [drop_waits("item")] if known.device == "cuda" else None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         once = line.count(".item()") == 1

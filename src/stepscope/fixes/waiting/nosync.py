@@ -9,6 +9,8 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
 
@@ -111,6 +113,15 @@ class NoSync(Fix):
             hands.unfit("there is no CUDA device here")
             return
         _Dropping(hands).install()
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return None if program.waits_for("synchronize") else NoUse(WhyNot.NO_SYNCHRONIZE)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Explicit synchronisations go away."""
+        from stepscope.analyze.replay.changes import drop_waits
+
+        return [drop_waits("synchronize")] if known.device == "cuda" else None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit("delete torch.cuda.synchronize() from the loop", "")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from stepscope.fixes.base import FixKind
+from stepscope.fixes.registry import fix_named
 from stepscope.measure.trial import ROUNDING_DTYPES, Trial
 
 
@@ -55,14 +56,10 @@ def coarsest_rounding(fixes: Iterable[str], own: str = "float32") -> str:
     found = [own]
     for fix in fixes:
         name, _, value = fix.partition("=")
-        if name == "amp":
-            found.append("float16" if value == "fp16" else "bfloat16")
-        elif name == "tf32":
-            found.append("tfloat32")
+        found.append(fix_named(name).rounding(value) or own)
     return max(found, key=ROUNDING_DTYPES.index)
 
 
-_REDRAWS: Final = ("compile", "cuda_graph", "sdpa")
 _SAYS: Final = ("draw", "samples", "shuffles", "order")
 
 
@@ -86,7 +83,7 @@ def same_batches(base: Trial, variant: Trial) -> bool:
 
 def may_change_draws(fixes: Iterable[str]) -> bool:
     """Whether some fix runs the model's own random draws, as of dropout, in another way."""
-    return any(fix.partition("=")[0] in _REDRAWS for fix in fixes)
+    return any(fix_named(fix.partition("=")[0]).redraws_model for fix in fixes)
 
 
 def _says(fix: dict[str, Any]) -> bool:
