@@ -21,7 +21,6 @@ from torch.utils.data import (
 )
 
 from stepscope.fixes.data.workers import default_workers
-from stepscope.fixes.inspect.cpus import allowed_cpus
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
@@ -319,10 +318,9 @@ def test_its_edit_and_its_values():
     edit = fix_named("workers").edit(4, "loader = DataLoader(data, num_workers=0)")
     assert edit.line == "loader = DataLoader(data, num_workers=4)"
     assert (
-        f"num_workers={default_workers(allowed_cpus())}"
-        in fix_named("workers").edit(None, "DataLoader(x)").line
+        f"num_workers={default_workers()}" in fix_named("workers").edit(None, "DataLoader(x)").line
     )
-    assert 1 <= default_workers(allowed_cpus()) <= 12
+    assert 1 <= default_workers() <= 12
     for text in ("0", "-1", "many", ""):
         with pytest.raises(UsageError, match="a number"):
             fix_named("workers").parse(text)

@@ -1,4 +1,4 @@
-"""What a run showed of a program, as fixes ask for it, and why one of them is not tried on it."""
+"""What fixes ask of a program that was observed, and why one of them is of no use for it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +9,31 @@ _DESCRIBED_MODELS: Final = 4  # at most: there may be more
 _LITTLE_WAIT: Final = 0.01  # of a step: making batches sooner could not take more from it
 _BF16_SINCE: Final = 8.0  # compute capability
 Row = Mapping[str, Any]
+
+
+PRIOR_GAINS: Final[Mapping[str, float]] = {
+    "batch": 1.1,
+    "arithmetic": 1.05,
+    "launch": 1.04,
+    "data": 1.03,
+    "waiting": 1.02,
+}
+"""What fixes of a group gain as a rule, where nothing is predicted."""
+
+
+class ProgramPart(StrEnum):
+    """What a fix works on, and is of no use without."""
+
+    LOADER = "loader"
+    OPTIMIZER = "optimizer"
+
+
+class TrainingChange(StrEnum):
+    """How a semantic fix changes training."""
+
+    BATCH_SIZE = "batch_size"
+    FEWER_UPDATES = "fewer_updates"
+    SAMPLES_LEFT_OUT = "samples_left_out"
 
 
 class WhyNot(StrEnum):

@@ -1,25 +1,22 @@
 """What a fix is, and what it works with inside the program."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import NoUse, ObservedProgram
+from stepscope.fixes.applicability import (
+    PRIOR_GAINS,
+    NoUse,
+    ObservedProgram,
+    ProgramPart,
+    TrainingChange,
+)
 from stepscope.record.errors import UsageError
 
 if TYPE_CHECKING:
     from stepscope.probe.points.seams import Seams
-
-_PRIOR_GAINS: Mapping[str, float] = {
-    "batch": 1.1,
-    "arithmetic": 1.05,
-    "launch": 1.04,
-    "data": 1.03,
-    "waiting": 1.02,
-}
-"""By group: what fixes gain as a rule."""
 
 
 class FixKind(StrEnum):
@@ -28,21 +25,6 @@ class FixKind(StrEnum):
     EXACT = "exact"
     NUMERIC = "numeric"
     SEMANTIC = "semantic"
-
-
-class TrainingChange(StrEnum):
-    """How a semantic fix changes training."""
-
-    BATCH_SIZE = "batch_size"
-    FEWER_UPDATES = "fewer_updates"
-    SAMPLES_LEFT_OUT = "samples_left_out"
-
-
-class ProgramPart(StrEnum):
-    """What a fix works on, and is of no use without."""
-
-    LOADER = "loader"
-    OPTIMIZER = "optimizer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,15 +88,6 @@ class Fix:
     """How much its edit of the source is, in a few words."""
     needs: str | None = None
     """The device without which it has nothing to do: "cuda", or None."""
-    values: Sequence[str] = ()
-    """What may stand after `=`; empty where nothing may. `N` stands for a number."""
-    suggested: Sequence[str] = ()
-    """Values worth trying, the best guess first."""
-    bad_with: Sequence[str] = ()
-    """Fixes it must not be combined with."""
-    missing: str = "the program never came to it"
-    """What to say when it was asked for and took hold of nothing."""
-
     works_on: ProgramPart | None = None
     """What the program must have for it; None: nothing in particular."""
     requires: str | None = None
@@ -133,10 +106,16 @@ class Fix:
     """A step may become as long as several."""
     fills_buffers: bool = False
     """Batches are ready before they are asked for: only many steps show their pace."""
-    redraws_model: bool = False
-    """The model's own random draws, as of dropout, are made in another way."""
     training_change: TrainingChange | None = None
     """What a semantic fix changes."""
+    values: Sequence[str] = ()
+    """What may stand after `=`; empty where nothing may. `N` stands for a number."""
+    suggested: Sequence[str] = ()
+    """Values worth trying, the best guess first."""
+    bad_with: Sequence[str] = ()
+    """Fixes it must not be combined with."""
+    missing: str = "the program never came to it"
+    """What to say when it was asked for and took hold of nothing."""
 
     def parse(self, text: str | None) -> Any:
         """The value in `--fix name=text`, checked. Raises UsageError. None: none was given."""
@@ -163,14 +142,10 @@ class Fix:
         """Variables the program must be started with."""
         return {}
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        """Take hold of the seams. In the program's process, just after torch was imported."""
-        raise NotImplementedError
-
     @property
     def prior_gain(self) -> float:
         """The speedup to expect where nothing is predicted."""
-        return _PRIOR_GAINS.get(self.group, 1.0)
+        return PRIOR_GAINS.get(self.group, 1.0)
 
     def applies(self, program: ObservedProgram) -> NoUse | None:
         """Why it cannot help a program that has what it needs; None where it may."""
@@ -204,7 +179,7 @@ class Fix:
         """The largest number worth trying; None where no other numbers are."""
         return None
 
-    def tried_with(self, found: Collection[str], device: str) -> Sequence[tuple[str, ...]]:
+    def tried_with(self, found: frozenset[str], device: str) -> Sequence[tuple[str, ...]]:
         """Sets of fixes to try with it as one, since each may gain nothing alone.
 
         `found` are all candidates' names.
@@ -227,10 +202,9 @@ class Fix:
         """How many batches it puts into one update."""
         return 1
 
-    def trainer_settings(self, value: Any) -> dict[str, str]:
-        """The settings of Hugging Face's trainers that do the same, as they are written in source;
-        empty where there are none."""
-        return {}
+    def install(self, value: Any, hands: FixContext) -> None:
+        """Take hold of the seams. In the program's process, just after torch was imported."""
+        raise NotImplementedError
 
     def explain(self, error: BaseException, line: str) -> str | None:
         """Why the program cannot go on with this fix; None if the error is not its doing.

@@ -163,7 +163,27 @@ def _nearest_name(name: str) -> str | None:
 
 
 TRAINER_LIBRARIES = ("transformers", "trl", "sentence_transformers")
-"""Packages with a trainer whose settings a fix may know."""
+"""Packages with such a trainer."""
+
+
+def trainer_settings(name: str, value: Any) -> dict[str, str]:
+    """The settings that do what a fix does, as they are written; empty where there are none."""
+    from stepscope.fixes.data.workers import default_workers
+
+    if name == "amp":
+        return {value: "True"} if value in ("bf16", "fp16") else {}
+    if name == "compile":
+        mode, _, dynamic = (value or "default").partition(",")
+        own_mode = {"torch_compile_mode": f'"{mode}"'} if mode != "default" else {}
+        return {} if dynamic else {"torch_compile": "True"} | own_mode
+    of_loaders = {
+        "workers": ("dataloader_num_workers", value or default_workers()),
+        "persistent": ("dataloader_persistent_workers", True),
+        "pin": ("dataloader_pin_memory", True),
+        "drop_last": ("dataloader_drop_last", True),
+        "batch": ("per_device_train_batch_size", value),
+    }
+    return {of_loaders[name][0]: str(of_loaders[name][1])} if name in of_loaders else {}
 
 
 def settings_text(settings: dict[str, str]) -> str:

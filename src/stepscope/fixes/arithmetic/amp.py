@@ -3,7 +3,7 @@ where the program uses mixed precision of its own.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from stepscope.analyze.replay.known import (
@@ -90,13 +90,6 @@ class Amp(Fix):
     def parse(self, text: str | None) -> Any:
         return super().parse(text if text is not None else "bf16")
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        casting = self._casting = _Casting(value, hands)
-        watch_own_mixed_precision(hands, casting.give_way)
-        hands.seams.root_found(casting.found)
-        hands.seams.root_called(casting.called)
-        casting.scaler.install()
-
     def applies(self, program: ObservedProgram) -> NoUse | None:
         if own := program.config.get("autocast"):
             return NoUse(WhyNot.OWN_AUTOCAST, str(own))
@@ -107,7 +100,7 @@ class Amp(Fix):
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
         return [proposed or ("fp16" if program.lacks_bf16 else "bf16")]
 
-    def tried_with(self, found: Collection[str], device: str) -> Sequence[tuple[str, ...]]:
+    def tried_with(self, found: frozenset[str], device: str) -> Sequence[tuple[str, ...]]:
         """Convolutions in 16 bits want their channels last, and transpose what is not; and a GPU
         that waits for its launches gains by neither, until those are recorded or compiled away.
 
@@ -128,8 +121,12 @@ class Amp(Fix):
     def rounding(self, value: str) -> str:
         return _DTYPES["fp16" if value == "fp16" else "bf16"]
 
-    def trainer_settings(self, value: Any) -> dict[str, str]:
-        return {value: "True"} if value in _DTYPES else {}
+    def install(self, value: Any, hands: FixContext) -> None:
+        casting = self._casting = _Casting(value, hands)
+        watch_own_mixed_precision(hands, casting.give_way)
+        hands.seams.root_found(casting.found)
+        hands.seams.root_called(casting.called)
+        casting.scaler.install()
 
     def explain(self, error: BaseException, line: str) -> str | None:
         if self._casting is None or not self._casting.used:

@@ -114,15 +114,6 @@ class ChannelsLast(Fix):
     missing = "no model was called"
     _layout: "_Layout | None" = None
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        from torch.optim import Optimizer
-
-        layout = self._layout = _Layout(hands)
-        hands.seams.root_found(layout.found)
-        hands.seams.root_called(layout.called)
-        hands.seams.optimizer_made(lambda optimizer, _: layout.optimizers.add(optimizer))
-        hands.seams.around(Optimizer, "load_state_dict", layout.loaded)
-
     def applies(self, program: ObservedProgram) -> NoUse | None:
         if program.convolved_dims.isdisjoint((2, 3)):
             return NoUse(WhyNot.NO_IMAGE_CONVOLUTIONS)
@@ -146,6 +137,15 @@ class ChannelsLast(Fix):
             scale_kernels(batch_norms, _NORMALISING),
             *(scale_host(select_host(phase=p), _LAYOUT_HOST) for p in ("forward", "backward")),
         ]
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        from torch.optim import Optimizer
+
+        layout = self._layout = _Layout(hands)
+        hands.seams.root_found(layout.found)
+        hands.seams.root_called(layout.called)
+        hands.seams.optimizer_made(lambda optimizer, _: layout.optimizers.add(optimizer))
+        hands.seams.around(Optimizer, "load_state_dict", layout.loaded)
 
     def explain(self, error: BaseException, line: str) -> str | None:
         if not _is_view_error(error) or self._layout is None or not self._layout.models:

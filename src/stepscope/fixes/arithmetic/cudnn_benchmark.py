@@ -23,18 +23,6 @@ class CudnnBenchmark(Fix):
     missing = "no model ran on a CUDA device"
     slow_start = True
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        import torch
-
-        if not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
-            return
-        benchmark = _Benchmark(hands)
-        benchmark.respect()
-        benchmark.set(True)
-        hands.seams.root_found(benchmark.found)
-        hands.seams.root_called(benchmark.called)
-
     def applies(self, program: ObservedProgram) -> NoUse | None:
         switches = program.switches
         if not program.convolved_dims:
@@ -53,6 +41,18 @@ class CudnnBenchmark(Fix):
         if on or not any(one["category"] == "convolution" for one in kernel_rows(known)):
             return None
         return [scale_kernels(select_kernels("convolution"), _TUNED)]
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        import torch
+
+        if not torch.cuda.device_count():
+            hands.unfit("there is no CUDA device here")
+            return
+        benchmark = _Benchmark(hands)
+        benchmark.respect()
+        benchmark.set(True)
+        hands.seams.root_found(benchmark.found)
+        hands.seams.root_called(benchmark.called)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(

@@ -251,16 +251,6 @@ class Sdpa(Fix):
     kind = FixKind.NUMERIC
     effort = "one argument"
     missing = "no attention was found that torch or transformers could fuse"
-    redraws_model = True
-
-    def install(self, value: Any, hands: FixContext) -> None:
-
-        switching = _TransformersSwitch(hands)
-        _keep_fused_on(hands)
-        _drop_unused_weights(hands)
-        hands.seams.root_found(switching.found)
-        hands.seams.root_found(lambda module: _report_written_out(module, hands))
-        hands.seams.root_called(switching.called)
 
     def applies(self, program: ObservedProgram) -> NoUse | None:
         """A finding may know of attention outside of layers that are called so."""
@@ -286,6 +276,15 @@ class Sdpa(Fix):
 
         change = scale_operators(factors_by_operator(rows, new_time))
         return None if change is None else [change]
+
+    def install(self, value: Any, hands: FixContext) -> None:
+
+        switching = _TransformersSwitch(hands)
+        _keep_fused_on(hands)
+        _drop_unused_weights(hands)
+        hands.seams.root_found(switching.found)
+        hands.seams.root_found(lambda module: _report_written_out(module, hands))
+        hands.seams.root_called(switching.called)
 
     def explain(self, error: BaseException, line: str) -> str | None:
         text = str(error)

@@ -37,17 +37,6 @@ class Tf32(Fix):
     def parse(self, text: str | None) -> Any:
         return super().parse(text if text is not None else "on")
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        import torch
-
-        if not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
-            return
-        switch = _Switch(value == "on", hands)
-        switch.set()
-        switch.keep()
-        hands.seams.root_found(switch.said_of)
-
     def applies(self, program: ObservedProgram) -> NoUse | None:
         products = program.switches.get("tf32_matmul") in ("high", "medium")
         on = products and program.switches.get("tf32_cudnn")
@@ -71,6 +60,17 @@ class Tf32(Fix):
 
     def rounding(self, value: str) -> str:
         return "tfloat32"
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        import torch
+
+        if not torch.cuda.device_count():
+            hands.unfit("there is no CUDA device here")
+            return
+        switch = _Switch(value == "on", hands)
+        switch.set()
+        switch.keep()
+        hands.seams.root_found(switch.said_of)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         on = value == "on"

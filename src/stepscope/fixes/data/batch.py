@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from stepscope.fixes.applicability import ObservedProgram
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit, TrainingChange
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart, TrainingChange
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.errors import UsageError
 
@@ -44,6 +44,14 @@ class Batch(Fix):
             raise UsageError("--fix batch needs a number: batch=64")
         return super().parse(text)
 
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        if proposed is not None or program.batch_size is None:
+            return [] if proposed is None else [proposed]
+        return [str(2 * program.batch_size)]
+
+    def most(self, program: ObservedProgram) -> int:
+        return _MOST
+
     def install(self, value: Any, hands: FixContext) -> None:
         self._size = value
 
@@ -63,17 +71,6 @@ class Batch(Fix):
             hands.applied(f"{where}: {before} → {value}")
 
         hands.seams.loader_made(made)
-
-    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
-        if proposed is not None or program.batch_size is None:
-            return [] if proposed is None else [proposed]
-        return [str(2 * program.batch_size)]
-
-    def most(self, program: ObservedProgram) -> int:
-        return _MOST
-
-    def trainer_settings(self, value: Any) -> dict[str, str]:
-        return {"per_device_train_batch_size": str(value)}
 
     def explain(self, error: BaseException, line: str) -> str | None:
         text = f"{type(error).__name__}: {error}"

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot, waits_little
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot, waits_little
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords
 from stepscope.hardware.processor import cgroup_limits
@@ -177,6 +177,24 @@ class Cache(Fix):
             raise UsageError(f"--fix cache={text}: use a size such as 4G, 500M or 500 (MiB)")
         return text
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        if all(one.get("num_workers") for one in program.loaders):
+            return NoUse(WhyNot.HAS_WORKERS)
+        return waits_little(program)
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        return [proposed]  # None: half of the memory that is free
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Only collating is left of making a batch, once every sample was seen."""
+        from stepscope.analyze.replay.changes import scale_batch_time
+
+        sources = (known.show or {}).get("pipeline") or []
+        if not sources:
+            return None
+        collating = max(float(source.get("collate_share") or 0.0) for source in sources)
+        return [scale_batch_time(min(1.0, collating + _LOOKUP_SHARE))]
+
     def install(self, value: Any, hands: FixContext) -> None:
         from torch.utils.data import default_collate
         from torch.utils.data._utils.fetch import _MapDatasetFetcher
@@ -206,24 +224,6 @@ class Cache(Fix):
         stores.marks.watch(lambda arguments: None)
         hands.seams.loader_iterated(iterated)
         hands.seams.around(_MapDatasetFetcher, "fetch", fetch)
-
-    def applies(self, program: ObservedProgram) -> NoUse | None:
-        if all(one.get("num_workers") for one in program.loaders):
-            return NoUse(WhyNot.HAS_WORKERS)
-        return waits_little(program)
-
-    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
-        return [proposed]  # None: half of the memory that is free
-
-    def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Only collating is left of making a batch, once every sample was seen."""
-        from stepscope.analyze.replay.changes import scale_batch_time
-
-        sources = (known.show or {}).get("pipeline") or []
-        if not sources:
-            return None
-        collating = max(float(source.get("collate_share") or 0.0) for source in sources)
-        return [scale_batch_time(min(1.0, collating + _LOOKUP_SHARE))]
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(

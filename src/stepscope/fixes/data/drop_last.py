@@ -2,8 +2,14 @@
 
 from typing import Any
 
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit, TrainingChange
+from stepscope.fixes.applicability import (
+    NoUse,
+    ObservedProgram,
+    ProgramPart,
+    TrainingChange,
+    WhyNot,
+)
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 
 
@@ -21,6 +27,10 @@ class DropLast(Fix):
     only_if_found = True
     training_change = TrainingChange.SAMPLES_LEFT_OUT
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        on = all(one.get("drop_last") for one in program.loaders)
+        return NoUse(WhyNot.ALREADY_ON) if on else None
+
     def install(self, value: Any, hands: FixContext) -> None:
         def made(arguments: dict[str, Any]) -> None:
             if arguments.get("batch_sampler") is not None:
@@ -32,13 +42,6 @@ class DropLast(Fix):
                 hands.applied(f"DataLoader at {hands.place()}")
 
         hands.seams.loader_made(made)
-
-    def applies(self, program: ObservedProgram) -> NoUse | None:
-        on = all(one.get("drop_last") for one in program.loaders)
-        return NoUse(WhyNot.ALREADY_ON) if on else None
-
-    def trainer_settings(self, value: Any) -> dict[str, str]:
-        return {"dataloader_drop_last": "True"}
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = with_arguments(line, "DataLoader", {"drop_last": "True"})

@@ -4,8 +4,8 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
 from stepscope.fixes.inspect.source_edit import with_arguments
@@ -30,6 +30,15 @@ class Persistent(Fix):
     requires = "workers"
     acts_in_step = False
     fills_buffers = True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        kept = all(one.get("persistent_workers") for one in program.loaders)
+        return NoUse(WhyNot.ALREADY_ON) if kept else None
+
+    def needed_beside(self, program: ObservedProgram) -> bool:
+        """Where epochs are short, starting workers anew takes much of what they gain."""
+        sizes = [(one.get("samples"), one.get("batch_size")) for one in program.loaders]
+        return all(count and size and count / size <= _SHORT_EPOCH for count, size in sizes)
 
     def install(self, value: Any, hands: FixContext) -> None:
         marks = LoaderRecords(hands)
@@ -71,18 +80,6 @@ class Persistent(Fix):
 
         marks.watch(decide)
         hands.seams.loader_iterated(iterated)
-
-    def applies(self, program: ObservedProgram) -> NoUse | None:
-        kept = all(one.get("persistent_workers") for one in program.loaders)
-        return NoUse(WhyNot.ALREADY_ON) if kept else None
-
-    def needed_beside(self, program: ObservedProgram) -> bool:
-        """Where epochs are short, starting workers anew takes much of what they gain."""
-        sizes = [(one.get("samples"), one.get("batch_size")) for one in program.loaders]
-        return all(count and size and count / size <= _SHORT_EPOCH for count, size in sizes)
-
-    def trainer_settings(self, value: Any) -> dict[str, str]:
-        return {"dataloader_persistent_workers": "True"}
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = with_arguments(line, "DataLoader", {"persistent_workers": "True"})

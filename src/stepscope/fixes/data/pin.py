@@ -5,7 +5,8 @@ from typing import Any, Final
 from weakref import WeakSet, ref
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, pinned_speedup
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit
+from stepscope.fixes.applicability import ProgramPart
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
 from stepscope.fixes.inspect.source_edit import with_arguments
@@ -38,6 +39,15 @@ class Pin(Fix):
     missing = "no DataLoader is used here"
     works_on = ProgramPart.LOADER
 
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Copies to the device no longer block, at the rate measured for pinned memory, and a
+        thread takes batches over from workers."""
+        from stepscope.analyze.replay.changes import pin_batches, unblock_copies
+
+        if known.device != "cuda":
+            return None
+        return [unblock_copies(pinned_speedup(known)), pin_batches()]
+
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
@@ -68,18 +78,6 @@ class Pin(Fix):
         hands.seams.around(_BaseDataLoaderIter, "__next__", copies.next)
         for name in ("to", "cuda"):
             hands.seams.around(torch.Tensor, name, partial(copies.move, name))
-
-    def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Copies to the device no longer block, at the rate measured for pinned memory, and a
-        thread takes batches over from workers."""
-        from stepscope.analyze.replay.changes import pin_batches, unblock_copies
-
-        if known.device != "cuda":
-            return None
-        return [unblock_copies(pinned_speedup(known)), pin_batches()]
-
-    def trainer_settings(self, value: Any) -> dict[str, str]:
-        return {"dataloader_pin_memory": "True"}
 
     def explain(self, error: BaseException, line: str) -> str | None:
         return pinning_failure(error)

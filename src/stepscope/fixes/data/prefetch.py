@@ -8,7 +8,8 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, pinned_speedup
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit
+from stepscope.fixes.applicability import ProgramPart
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.data.pin import pinning_failure, request_pinning
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import (
@@ -221,6 +222,14 @@ class Prefetch(Fix):
     works_on = ProgramPart.LOADER
     fills_buffers = True
 
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Copies no longer block, and run beside compute."""
+        from stepscope.analyze.replay.changes import overlap_copies, pin_batches, unblock_copies
+
+        if known.device != "cuda":
+            return None
+        return [unblock_copies(pinned_speedup(known)), pin_batches(), overlap_copies()]
+
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
@@ -242,14 +251,6 @@ class Prefetch(Fix):
         for name in ("to", "cuda"):
             hands.seams.around(torch.Tensor, name, partial(ahead.copied.move, name))
         hands.seams.around(torch.Tensor, "numpy", ahead.copied.read)
-
-    def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Copies no longer block, and run beside compute."""
-        from stepscope.analyze.replay.changes import overlap_copies, pin_batches, unblock_copies
-
-        if known.device != "cuda":
-            return None
-        return [unblock_copies(pinned_speedup(known)), pin_batches(), overlap_copies()]
 
     def explain(self, error: BaseException, line: str) -> str | None:
         return pinning_failure(error)

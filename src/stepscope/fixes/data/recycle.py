@@ -17,8 +17,8 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.loaders import LoaderRecords
 
 _FOOTER_BYTES: Final = 64  # bytes behind a batch
@@ -205,6 +205,20 @@ class Recycle(Fix):
     requires = "workers"
     fills_buffers = True
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        size = program.batch_bytes
+        return None if size is None or size >= _LEAST else NoUse(WhyNot.SMALL_BATCHES, size)
+
+    def needed_beside(self, program: ObservedProgram) -> bool:
+        """Where batches are large, fresh memory for each takes much of what workers gain."""
+        return (program.batch_bytes or 0) >= _LARGE
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Batches of workers no longer come in fresh memory."""
+        from stepscope.analyze.replay.changes import recycle_batch_memory
+
+        return [recycle_batch_memory()] if (known.show or {}).get("loaders") else None
+
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
         from torch.multiprocessing import reductions
@@ -225,20 +239,6 @@ class Recycle(Fix):
         hands.seams.replace(typed, "_new_shared", _new_shared(typed._new_shared, slots))
         share = _shared(untyped._share_fd_cpu_, slots, received)
         hands.seams.replace(untyped, "_share_fd_cpu_", share)
-
-    def applies(self, program: ObservedProgram) -> NoUse | None:
-        size = program.batch_bytes
-        return None if size is None or size >= _LEAST else NoUse(WhyNot.SMALL_BATCHES, size)
-
-    def needed_beside(self, program: ObservedProgram) -> bool:
-        """Where batches are large, fresh memory for each takes much of what workers gain."""
-        return (program.batch_bytes or 0) >= _LARGE
-
-    def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Batches of workers no longer come in fresh memory."""
-        from stepscope.analyze.replay.changes import recycle_batch_memory
-
-        return [recycle_batch_memory()] if (known.show or {}).get("loaders") else None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(

@@ -34,6 +34,25 @@ class Threads(Fix):
     missing = "torch uses as many threads as there are cores, and no loader has workers"
     only_if_found = True
 
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        return [proposed]  # None: as many as there are cores
+
+    def most(self, program: ObservedProgram) -> int:
+        return program.usable_cores
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Large operators shared out among so many threads; None where they are not known."""
+        from stepscope.analyze.replay.changes import scale_host
+        from stepscope.analyze.replay.tasks import select_host
+
+        now = (program_config(known).get("switches") or {}).get("threads")
+        large = [o for o in host_operator_rows(known) if o["self_ns"] >= _LARGE_NS * o["count"]]
+        if known.device != "cpu" or not now or not value or not large:
+            return None
+        pattern = exact_names_pattern(one["name"] for one in large)
+        factor = 1 - _PARALLEL_SHARE + _PARALLEL_SHARE * now / int(value)
+        return [scale_host(select_host(operator=pattern), factor)]
+
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
@@ -67,25 +86,6 @@ class Threads(Fix):
         if value and torch.get_num_threads() == value:
             hands.unfit(f"torch uses {value} threads already")
         choose(chosen)
-
-    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
-        return [proposed]  # None: as many as there are cores
-
-    def most(self, program: ObservedProgram) -> int:
-        return program.usable_cores
-
-    def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Large operators shared out among so many threads; None where they are not known."""
-        from stepscope.analyze.replay.changes import scale_host
-        from stepscope.analyze.replay.tasks import select_host
-
-        now = (program_config(known).get("switches") or {}).get("threads")
-        large = [o for o in host_operator_rows(known) if o["self_ns"] >= _LARGE_NS * o["count"]]
-        if known.device != "cpu" or not now or not value or not large:
-            return None
-        pattern = exact_names_pattern(one["name"] for one in large)
-        factor = 1 - _PARALLEL_SHARE + _PARALLEL_SHARE * now / int(value)
-        return [scale_host(select_host(operator=pattern), factor)]
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         count = value or allowed_cores()

@@ -12,8 +12,8 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import NoUse, ObservedProgram, waits_little
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, waits_little
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cpus
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, has_own_generator, sampler_draw_change
@@ -98,8 +98,39 @@ class Workers(Fix):
     works_on = ProgramPart.LOADER
     fills_buffers = True
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return waits_little(program)
+
+    def in_use(self, program: ObservedProgram) -> bool:
+        return program.has_workers
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        """The usual number; twice as many as there are, where there are some.
+
+        A finding names the fewest that keep up with the step as it is. Other fixes shorten that:
+        beside a GPU, whose programs leave cores idle, no fewer than usual are begun with, unless
+        the finding is that there are too many.
+        """
+        usual = default_workers(program.usable_cores)
+        have = max((int(one.get("num_workers") or 0) for one in program.loaders), default=0)
+        if proposed is not None:
+            more = program.device == "cuda" and int(proposed) > have
+            return [str(max(usual, int(proposed))) if more else proposed]
+        count = usual if have < usual else min(2 * have, most_workers(program))
+        return [str(count)] if count > have else []
+
+    def most(self, program: ObservedProgram) -> int:
+        return most_workers(program)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """The loader's queue with so many workers."""
+        from stepscope.analyze.replay.changes import set_workers
+
+        loaders = (known.show or {}).get("loaders")
+        return [set_workers(int(value or _PREDICTED))] if loaders else None
+
     def install(self, value: Any, hands: FixContext) -> None:
-        count = value or default_workers(allowed_cpus())
+        count = value or default_workers()
         marks = LoaderRecords(hands)
         start = _DeferredStart(marks)
 
@@ -137,40 +168,6 @@ class Workers(Fix):
         marks.watch(decide)
         hands.seams.loader_iterated(iterated)
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
-        return waits_little(program)
-
-    def in_use(self, program: ObservedProgram) -> bool:
-        return program.has_workers
-
-    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
-        """The usual number; twice as many as there are, where there are some.
-
-        A finding names the fewest that keep up with the step as it is. Other fixes shorten that:
-        beside a GPU, whose programs leave cores idle, no fewer than usual are begun with, unless
-        the finding is that there are too many.
-        """
-        usual = default_workers(program.usable_cores)
-        have = max((int(one.get("num_workers") or 0) for one in program.loaders), default=0)
-        if proposed is not None:
-            more = program.device == "cuda" and int(proposed) > have
-            return [str(max(usual, int(proposed))) if more else proposed]
-        count = usual if have < usual else min(2 * have, most_workers(program))
-        return [str(count)] if count > have else []
-
-    def most(self, program: ObservedProgram) -> int:
-        return most_workers(program)
-
-    def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """The loader's queue with so many workers."""
-        from stepscope.analyze.replay.changes import set_workers
-
-        loaders = (known.show or {}).get("loaders")
-        return [set_workers(int(value or _PREDICTED))] if loaders else None
-
-    def trainer_settings(self, value: Any) -> dict[str, str]:
-        return {"dataloader_num_workers": str(value or default_workers(allowed_cpus()))}
-
     def explain(self, error: BaseException, line: str) -> str | None:
         text = f"{type(error).__name__}: {error}"
         for part, reason in _FAILURES.items():
@@ -179,7 +176,7 @@ class Workers(Fix):
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
-        count = str(value or default_workers(allowed_cpus()))
+        count = str(value or default_workers())
         changed = with_arguments(line, "DataLoader", {"num_workers": count})
         return SourceEdit(f"pass num_workers={count} to the DataLoader", changed)
 
@@ -189,9 +186,9 @@ def most_workers(program: ObservedProgram) -> int:
     return program.usable_cores * (4 if program.samples_wait else 1)
 
 
-def default_workers(cores: int) -> int:
-    """One core is left for the training loop."""
-    return max(1, min(_MOST, cores - 1))
+def default_workers(cores: int | None = None) -> int:
+    """One core is left for the training loop. None: of those this process may use."""
+    return max(1, min(_MOST, (cores or allowed_cpus()) - 1))
 
 
 def _unfit(arguments: dict[str, Any]) -> str | None:

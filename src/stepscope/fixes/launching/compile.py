@@ -176,30 +176,9 @@ class Compile(Fix):
     suggested = ("default", "reduce-overhead", "max-autotune")
     missing = "no model was called"
     slow_start = True
-    redraws_model = True
 
     def parse(self, text: str | None) -> Any:
         return super().parse("default" if text is None else text)
-
-    def install(self, value: Any, hands: FixContext) -> None:
-        mode, _, dynamic = value.partition(",")
-        compiled: WeakSet[Any] = WeakSet()
-
-        def found(module: Any) -> None:
-            name = f"{type(module).__qualname__}, called at {hands.place()}"
-            kind = next((p.device.type for p in module.parameters()), "cpu")
-            reason = reason_not_compiled(module) or (None if _backend else missing_tools(kind))
-            if reason is not None:
-                hands.unfit(f"{name}: {reason}")
-                return
-            options: dict[str, Any] = {"backend": _backend} if _backend else {"mode": mode}
-            own = compile_in_place(module, **options, dynamic=True if dynamic else None)
-            compiled.add(module)
-            hands.applied(name if own else f"{name} ({CLASS_OF_TORCH})")
-
-        hands.seams.root_found(found)
-        if mode in _REPLAYED:
-            _guard_replays(hands, compiled)
 
     def applies(self, program: ObservedProgram) -> NoUse | None:
         return NoUse(WhyNot.PROGRAM_COMPILES) if program.compiles else None
@@ -227,10 +206,25 @@ class Compile(Fix):
             return [fuse_pointwise(), drop_launch_cost(*_MODEL_PHASES, keep=_COMPILED_HOST)]
         return [fuse_pointwise(), drop_launch_cost(*_MODEL_PHASES)]
 
-    def trainer_settings(self, value: Any) -> dict[str, str]:
-        mode, _, dynamic = (value or "default").partition(",")
-        own_mode = {"torch_compile_mode": f'"{mode}"'} if mode != "default" else {}
-        return {} if dynamic else {"torch_compile": "True"} | own_mode
+    def install(self, value: Any, hands: FixContext) -> None:
+        mode, _, dynamic = value.partition(",")
+        compiled: WeakSet[Any] = WeakSet()
+
+        def found(module: Any) -> None:
+            name = f"{type(module).__qualname__}, called at {hands.place()}"
+            kind = next((p.device.type for p in module.parameters()), "cpu")
+            reason = reason_not_compiled(module) or (None if _backend else missing_tools(kind))
+            if reason is not None:
+                hands.unfit(f"{name}: {reason}")
+                return
+            options: dict[str, Any] = {"backend": _backend} if _backend else {"mode": mode}
+            own = compile_in_place(module, **options, dynamic=True if dynamic else None)
+            compiled.add(module)
+            hands.applied(name if own else f"{name} ({CLASS_OF_TORCH})")
+
+        hands.seams.root_found(found)
+        if mode in _REPLAYED:
+            _guard_replays(hands, compiled)
 
     def explain(self, error: BaseException, line: str) -> str | None:
         text = str(error)

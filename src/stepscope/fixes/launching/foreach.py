@@ -3,8 +3,8 @@
 from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, program_config
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag
 from stepscope.fixes.inspect.source_edit import with_arguments
 
@@ -28,9 +28,6 @@ class Foreach(Fix):
     missing = "no optimizer stepped"
     works_on = ProgramPart.OPTIMIZER
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        switch_optimizer_flag("foreach", hands, _misfit)
-
     def applies(self, program: ObservedProgram) -> NoUse | None:
         for one in program.optimizers:
             given = one.get("foreach")
@@ -51,6 +48,9 @@ class Foreach(Fix):
             return [fuse_optimizer()] if one.get("foreach") is False else None
         between = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
         return [scale_host(select_host(*between, phase="optimizer"), _HOST_LEFT)]
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        switch_optimizer_flag("foreach", hands, _misfit)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = (with_arguments(line, name, {"foreach": "True"}) for name in _CLASSES)

@@ -11,8 +11,8 @@ from stepscope.analyze.replay.known import (
     optimizer_ms,
     trained_parameters,
 )
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
 from stepscope.fixes.inspect.source_edit import with_arguments
 
@@ -36,15 +36,6 @@ class FusedOptimizer(Fix):
     bad_with = ("foreach",)
     missing = "no optimizer stepped"
     works_on = ProgramPart.OPTIMIZER
-
-    def install(self, value: Any, hands: FixContext) -> None:
-        def decide(optimizer: Any, group: dict[str, Any]) -> str | None:
-            reason = _misfit(optimizer, group)
-            if reason is None:
-                _move_counts(optimizer, group)
-            return reason
-
-        switch_optimizer_flag("fused", hands, decide)
 
     def applies(self, program: ObservedProgram) -> NoUse | None:
         fused = all(one.get("fused") for one in program.optimizers)
@@ -72,6 +63,15 @@ class FusedOptimizer(Fix):
             return [fuse_optimizer(host_ns=after)] if after else None
         factor = min(1.0, least / now) if least and now else step.passes / step.eager_passes
         return [fuse_optimizer(device_factor=factor)]
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        def decide(optimizer: Any, group: dict[str, Any]) -> str | None:
+            reason = _misfit(optimizer, group)
+            if reason is None:
+                _move_counts(optimizer, group)
+            return reason
+
+        switch_optimizer_flag("fused", hands, decide)
 
     def explain(self, error: BaseException, line: str) -> str | None:
         text = str(error)

@@ -4,7 +4,8 @@ from typing import Any
 from weakref import WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.base import Fix, FixContext, FixKind, ProgramPart, SourceEdit, TrainingChange
+from stepscope.fixes.applicability import ProgramPart, TrainingChange
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.record.errors import UsageError
 
 _ADDING_SHARE = 0.15  # of an optimizer's step: adding a batch's gradients to those there are
@@ -95,13 +96,6 @@ class Accumulate(Fix):
             raise UsageError("--fix accumulate=N: use a number of batches from 2 up")
         return size
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        groups = _BatchGroups(value)
-        _gather_backward(groups, hands)
-        _gather_steps(groups, hands)
-        _gather_scaler(groups, hands)
-        _gather_gradients(groups, hands)
-
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """The optimizer steps once in so many batches (2 unless told); gradients are added up."""
         from stepscope.analyze.replay.changes import scale_phase
@@ -111,6 +105,13 @@ class Accumulate(Fix):
 
     def batches_per_update(self, value: str) -> int:
         return int(value or 1)
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        groups = _BatchGroups(value)
+        _gather_backward(groups, hands)
+        _gather_steps(groups, hands)
+        _gather_scaler(groups, hands)
+        _gather_gradients(groups, hands)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(

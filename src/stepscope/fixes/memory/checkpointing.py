@@ -123,6 +123,14 @@ class Checkpointing(Fix):
     missing = "no model was called"
     saves_memory = True
 
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Backward does the forward again: this costs time. None where phases are not known."""
+        from stepscope.analyze.replay.changes import scale_phase
+
+        phases = (known.show or {}).get("phases_ms") or {}
+        forward, backward = phases.get("forward") or 0.0, phases.get("backward") or 0.0
+        return [scale_phase("backward", 1 + forward / backward)] if backward else None
+
     def install(self, value: Any, hands: FixContext) -> None:
         blocks: WeakSet[Any] = WeakSet()
         handler = _checkpointed(blocks, hands)
@@ -149,14 +157,6 @@ class Checkpointing(Fix):
             hands.applied(f"{len(chosen)} blocks ({kinds}) of {name}")
 
         hands.seams.root_found(found)
-
-    def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Backward does the forward again: this costs time. None where phases are not known."""
-        from stepscope.analyze.replay.changes import scale_phase
-
-        phases = (known.show or {}).get("phases_ms") or {}
-        forward, backward = phases.get("forward") or 0.0, phases.get("backward") or 0.0
-        return [scale_phase("backward", 1 + forward / backward)] if backward else None
 
     def explain(self, error: BaseException, line: str) -> str | None:
         if type(error).__name__ == "CheckpointError":

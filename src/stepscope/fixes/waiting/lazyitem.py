@@ -125,6 +125,15 @@ class LazyItem(Fix):
     devices: tuple[str, ...] = ("cuda",)
     """Where scalars are answered late: on a CPU there is nothing to wait for."""
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return None if program.waits_for("item") else NoUse(WhyNot.NO_ITEM)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Reading numbers in the loop no longer waits."""
+        from stepscope.analyze.replay.changes import drop_waits
+
+        return [drop_waits("item")] if known.device == "cuda" else None
+
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
@@ -162,15 +171,6 @@ class LazyItem(Fix):
             return False
         hands.applied(f".item() at {hands.place()}")
         return True
-
-    def applies(self, program: ObservedProgram) -> NoUse | None:
-        return None if program.waits_for("item") else NoUse(WhyNot.NO_ITEM)
-
-    def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Reading numbers in the loop no longer waits."""
-        from stepscope.analyze.replay.changes import drop_waits
-
-        return [drop_waits("item")] if known.device == "cuda" else None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         once = line.count(".item()") == 1

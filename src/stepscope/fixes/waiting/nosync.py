@@ -106,14 +106,6 @@ class NoSync(Fix):
     needs = "cuda"
     missing = "the program's own loop never calls torch.cuda.synchronize"
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        import torch
-
-        if not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
-            return
-        _Dropping(hands).install()
-
     def applies(self, program: ObservedProgram) -> NoUse | None:
         return None if program.waits_for("synchronize") else NoUse(WhyNot.NO_SYNCHRONIZE)
 
@@ -122,6 +114,14 @@ class NoSync(Fix):
         from stepscope.analyze.replay.changes import drop_waits
 
         return [drop_waits("synchronize")] if known.device == "cuda" else None
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        import torch
+
+        if not torch.cuda.device_count():
+            hands.unfit("there is no CUDA device here")
+            return
+        _Dropping(hands).install()
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit("delete torch.cuda.synchronize() from the loop", "")

@@ -14,7 +14,7 @@ from typing import Any
 
 from stepscope.fixes.base import Fix
 from stepscope.fixes.launching.compile import CLASS_OF_TORCH
-from stepscope.fixes.registry import TRAINER_LIBRARIES
+from stepscope.fixes.registry import TRAINER_LIBRARIES, trainer_settings
 from stepscope.record.frames import is_program
 from stepscope.store.json_lines import read_facts
 from stepscope.store.source import read_sources
@@ -169,7 +169,7 @@ def _setting(
     cast = _CAST.search(" ".join(where))
     if cast and cast[2] == "cpu":
         return None  # the trainers take half precision on other devices only
-    values = fix.trainer_settings(cast[1] if cast else value)
+    values = trainer_settings(fix.name, cast[1] if cast else value)
     places = files.sites("forward") if cast else _places(where)
     for name, line in places if values else ():
         if files.through(name, line) not in TRAINER_LIBRARIES:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Self
 
-from stepscope.fixes.base import TrainingChange
+from stepscope.fixes.applicability import TrainingChange
 from stepscope.fixes.registry import fix_named
 from stepscope.measure.trial import Trial
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
-from stepscope.fixes.base import Fix, FixKind, ProgramPart
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
+from stepscope.fixes.base import Fix, FixKind
 from stepscope.fixes.registry import all_fixes, fix_named
 from stepscope.measure.prediction import Fixes, Prediction, Predictor, no_prediction
 from stepscope.measure.trial_pool import RECOMPILE_SHARE
@@ -165,7 +165,7 @@ def _together(
     sets = [
         [one, *(named[name] for name in names)]
         for one in found
-        for names in fix_named(one.name).tried_with(named.keys(), program.device)
+        for names in fix_named(one.name).tried_with(frozenset(named), program.device)
         if named.keys() >= {*names}
     ]
     needed: dict[str, list[Candidate]] = {}

@@ -138,13 +138,6 @@ class CudaGraph(Fix):
     bad_with = ("compile", "checkpointing")
     missing = "no model was trained for long enough with inputs of one shape"
     slow_start = True
-    redraws_model = True
-
-    def install(self, value: Any, hands: FixContext) -> None:
-        if not GraphRecorder.available():
-            hands.unfit("there is no CUDA device here")
-        else:
-            _take_hold(hands)
 
     def applies(self, program: ObservedProgram) -> NoUse | None:
         if not program.trains:
@@ -156,6 +149,12 @@ class CudaGraph(Fix):
         from stepscope.analyze.replay.changes import drop_launch_cost
 
         return [drop_launch_cost()] if known.device == "cuda" else None
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        if not GraphRecorder.available():
+            hands.unfit("there is no CUDA device here")
+        else:
+            _take_hold(hands)
 
     def explain(self, error: BaseException, line: str) -> str | None:
         text = str(error)
