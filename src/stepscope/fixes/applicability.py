@@ -3,12 +3,19 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypedDict
+
+from stepscope.analyze.replay.known import (
+    LoaderFacts,
+    ModelFacts,
+    OptimizerFacts,
+    ProgramConfig,
+    Switches,
+)
 
 _DESCRIBED_MODELS: Final = 4  # at most: there may be more
 _LITTLE_WAIT: Final = 0.01  # of a step: making batches sooner could not take more from it
 _BF16_SINCE: Final = 8.0  # compute capability
-Row = Mapping[str, Any]
 
 
 PRIOR_GAINS: Final[Mapping[str, float]] = {
@@ -72,6 +79,22 @@ class NoUse:
     detail: float | str | None = None
 
 
+class FixProposal(TypedDict):
+    """A fix that a finding names."""
+
+    name: str
+    value: str | None
+
+
+class FindingFacts(TypedDict):
+    """A finding, as far as fixes are concerned."""
+
+    id: str
+    kind: str
+    fix: FixProposal | None
+    also: Sequence[FixProposal]
+
+
 @dataclass(frozen=True, slots=True)
 class ObservedProgram:
     """A run's document with its findings."""
@@ -85,7 +108,7 @@ class ObservedProgram:
         return "cuda" if self.document.get("gpu") or run.get("device") == "cuda" else "cpu"
 
     @property
-    def loaders(self) -> Sequence[Row]:
+    def loaders(self) -> Sequence[LoaderFacts]:
         """Those the program made."""
         return self.document.get("loaders") or ()
 
@@ -95,27 +118,27 @@ class ObservedProgram:
         return any(one.get("num_workers") for one in self.loaders)
 
     @property
-    def config(self) -> Row:
+    def config(self) -> ProgramConfig:
         """What models, optimizers and switches are set to."""
-        return self.document.get("config") or {}
+        return self.document.get("config") or ProgramConfig()
 
     @property
-    def switches(self) -> Row:
+    def switches(self) -> Switches:
         """torch's own."""
         return self.config.get("switches") or {}
 
     @property
-    def models(self) -> Sequence[Row]:
+    def models(self) -> Sequence[ModelFacts]:
         """Those that are described."""
         return self.config.get("models") or ()
 
     @property
-    def every_model(self) -> Sequence[Row]:
+    def every_model(self) -> Sequence[ModelFacts]:
         """The same; one of which nothing is known where there may be others."""
         return self.models if 0 < len(self.models) < _DESCRIBED_MODELS else ({},)
 
     @property
-    def optimizers(self) -> Sequence[Row]:
+    def optimizers(self) -> Sequence[OptimizerFacts]:
         """Those that stepped."""
         return self.config.get("optimizers") or ()
 
@@ -169,7 +192,7 @@ class ObservedProgram:
         return self.device == "cuda" and bool(known) and max(known) < _BF16_SINCE
 
     @property
-    def findings(self) -> Sequence[Row]:
+    def findings(self) -> Sequence[FindingFacts]:
         """All, those of small gains last."""
         return (*self.document.get("findings", ()), *self.document.get("minor", ()))
 
@@ -180,7 +203,8 @@ class ObservedProgram:
 
     def proposed(self, name: str) -> bool:
         """Whether a finding has this fix as its own."""
-        return any((one.get("fix") or {}).get("name") == name for one in self.findings)
+        fixes = [one["fix"] for one in self.findings]
+        return any(fix["name"] == name for fix in fixes if fix is not None)
 
     def waits_for(self, what: str) -> bool:
         """Whether it was seen to wait for the device so: "synchronize", "item"."""

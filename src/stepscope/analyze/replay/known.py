@@ -6,9 +6,9 @@ Fixes import this inside the program: numpy and the replay are imported in funct
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from stepscope.analyze.replay.changes import Change
@@ -16,10 +16,110 @@ if TYPE_CHECKING:
     from stepscope.record.timeline import Column
 
 Document = Mapping[str, Any]
-Row = Mapping[str, Any]
 Changes: TypeAlias = "list[Change] | None"
 """What a fix changes in a window, to be replayed in order; None where it changes nothing there, or
 where nothing tells what it would do."""
+
+
+class LoaderFacts(TypedDict, total=False):
+    """A DataLoader as the program made it."""
+
+    batch_size: int | None
+    num_workers: int | None
+    samples: int | None
+    persistent_workers: bool | None
+    drop_last: bool | None
+
+
+class ModelFacts(TypedDict, total=False):
+    """A root model."""
+
+    trainable: int
+    dtypes: Mapping[str, int]
+    memory_format: str | None
+    compiled: bool
+    convolved_dims: Sequence[int]
+    attends: bool
+
+
+class OptimizerFacts(TypedDict, total=False):
+    """An optimizer that stepped."""
+
+    name: str
+    fused: bool | None
+    foreach: bool | None
+
+
+class Switches(TypedDict, total=False):
+    """torch's own."""
+
+    threads: int | None
+    tf32_matmul: str
+    tf32_cudnn: bool
+    cudnn_benchmark: bool
+    cudnn_deterministic: bool
+    deterministic: bool
+
+
+class CpuFacts(TypedDict, total=False):
+    """The processor."""
+
+    model: str | None
+    usable_cores: int | None
+
+
+class GpuFacts(TypedDict, total=False):
+    """One GPU."""
+
+    compute_capability: str | None
+
+
+class MachineFacts(TypedDict, total=False):
+    """The machine of a run."""
+
+    cpu: CpuFacts
+    gpus: Sequence[GpuFacts]
+
+
+class ProgramConfig(TypedDict, total=False):
+    """What a program is set to."""
+
+    models: Sequence[ModelFacts]
+    optimizers: Sequence[OptimizerFacts]
+    switches: Switches
+    autocast: str | None
+    machine: MachineFacts
+
+
+class RooflineRow(TypedDict):
+    """An operator with one set of shapes, over the whole window."""
+
+    name: str
+    shape: str
+    dtype: str
+    category: str
+    time_ns: float
+    calls: int
+    kernels: int
+    flops: float
+    bytes: float
+    least_ns: float | None
+    share: float
+
+
+class KernelRow(TypedDict):
+    """Kernels of one name."""
+
+    name: str
+    category: str
+
+
+class OperatorRow(TypedDict):
+    """An operator on the host, over the whole window."""
+
+    name: str
+    count: int
+    self_ns: float
 
 
 class KnownProgram(Protocol):
@@ -73,17 +173,17 @@ def _measured(model: str | None, documents: Iterable[Document]) -> DeviceLimits:
     return DeviceLimits({}, None)
 
 
-def program_config(known: KnownProgram) -> Document:
+def program_config(known: KnownProgram) -> ProgramConfig:
     """What the program is set to; empty for a trace alone."""
     return (known.show or {}).get("config") or {}
 
 
-def roofline_rows(known: KnownProgram) -> list[Row]:
+def roofline_rows(known: KnownProgram) -> list[RooflineRow]:
     """Operators by shape with their time, FLOPs and bytes; empty where not recorded."""
     return list(((known.trace or {}).get("roofline") or {}).get("shapes") or [])
 
 
-def kernel_rows(known: KnownProgram) -> list[Row]:
+def kernel_rows(known: KnownProgram) -> list[KernelRow]:
     """Kernels by name."""
     return list((known.trace or {}).get("kernels") or [])
 
@@ -99,7 +199,7 @@ def steps_in_window(known: KnownProgram) -> int:
     return max(1, int(((known.trace or {}).get("steps") or {}).get("count") or 0))
 
 
-def host_operator_rows(known: KnownProgram) -> list[Row]:
+def host_operator_rows(known: KnownProgram) -> list[OperatorRow]:
     """The host's operators with most time of their own."""
     return list(((known.trace or {}).get("host") or {}).get("operators") or [])
 
@@ -112,11 +212,11 @@ SHORT_NS = 10_000.0
 """Kernels shorter than this are bound by latency, which neither rates nor bytes change."""
 LATENCY_STAYS = 0.8
 """Of such a kernel's time, a prior."""
-NewTime = Callable[[Row], float | None]
+NewTime = Callable[[RooflineRow], float | None]
 """The nanoseconds that a row of the roofline would take; None: as long as now."""
 
 
-def time_at_bound(row: Row, least_ns: float, rest: float) -> float | None:
+def time_at_bound(row: RooflineRow, least_ns: float, rest: float) -> float | None:
     """A row's time when its bound at the ceilings falls to `least_ns`.
 
     What it takes beyond REACHED of its present bound (small sizes, layout changes, bad tiles)
@@ -131,7 +231,7 @@ def time_at_bound(row: Row, least_ns: float, rest: float) -> float | None:
     return after if after < now else None
 
 
-def factors_by_operator(rows: Iterable[Row], new_time: NewTime) -> dict[str, float]:
+def factors_by_operator(rows: Iterable[RooflineRow], new_time: NewTime) -> dict[str, float]:
     """For each operator its new time over its present one; those that stay are left out."""
     before: dict[str, float] = defaultdict(float)
     after: dict[str, float] = defaultdict(float)
@@ -262,7 +362,7 @@ _BETWEEN: Final = (
 _LEAST_WIDTH: Final = 64
 
 
-def score_rows(rows: Iterable[Row]) -> list[Row]:
+def score_rows(rows: Iterable[RooflineRow]) -> list[RooflineRow]:
     """Rows over attention's scores, squares at least 64 wide that a softmax is taken of."""
     every = list(rows)
     scores = {
@@ -283,7 +383,7 @@ def attention_written_out(known: KnownProgram) -> bool:
     return bool(softmax > 0 and counts.get("aten::bmm", 0) >= 2 * softmax)
 
 
-def input_dims(row: Row) -> list[list[int]]:
+def input_dims(row: RooflineRow) -> list[list[int]]:
     """The dimensions of a row's inputs of two or more, as recorded; empty where unreadable."""
     try:
         dims = json.loads(row.get("shape") or "[]")
@@ -293,7 +393,7 @@ def input_dims(row: Row) -> list[list[int]]:
     return [d for d in whole if len(d) >= 2]
 
 
-def _over_scores(row: Row, scores: set[tuple[int, ...]], widths: set[int]) -> bool:
+def _over_scores(row: RooflineRow, scores: set[tuple[int, ...]], widths: set[int]) -> bool:
     inputs = input_dims(row)
     if re.search(ATTENTION_PRODUCTS, row["name"]):
         return any(dims[-1] == dims[-2] and dims[-1] in widths for dims in inputs[-2:]) or (

@@ -6,6 +6,7 @@ from stepscope.analyze.replay.changes import drop_launch_cost
 from stepscope.analyze.replay.known import (
     AUTOCAST_CPU_OPERATORS,
     REACHED_SHARE,
+    RooflineRow,
     factors_by_operator,
     input_dims,
     scale_operators,
@@ -251,7 +252,7 @@ ODD_SIZES = Rule(
 )
 
 
-def odd_dimensions(row: Row) -> list[int]:
+def odd_dimensions(row: RooflineRow) -> list[int]:
     """Sides of a product that are no multiple of 8, small ones (a few classes) aside."""
     inputs = input_dims(row)
     if row["category"] == "convolution":
@@ -268,7 +269,7 @@ def _on_tensor_cores(row: Row) -> bool:
     return bool(matrix and row.get("share") and row.get("ceiling") == "compute")
 
 
-def _mean_share(rows: list[Row]) -> float | None:
+def _mean_share(rows: list[RooflineRow]) -> float | None:
     """Weighted by time."""
     whole = sum(row["time_ns"] for row in rows)
     return sum(row["share"] * row["time_ns"] for row in rows) / whole if whole else None

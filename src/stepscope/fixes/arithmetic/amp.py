@@ -11,7 +11,7 @@ from stepscope.analyze.replay.known import (
     MATRIX_CATEGORIES,
     Changes,
     KnownProgram,
-    Row,
+    RooflineRow,
     device_limits,
     exact_names_pattern,
     factors_by_operator,
@@ -274,7 +274,7 @@ def _predict(dtype: str, known: KnownProgram) -> Changes:
     rows = roofline_rows(known)
     in_images = _time(rows, "convolution") > _time(rows, "matmul")
 
-    def new_time(row: Row) -> float | None:
+    def new_time(row: RooflineRow) -> float | None:
         if row["dtype"] not in ("fp32", "tf32") or not row.get("bytes"):
             return None
         least = row["bytes"] / 2 / memory * 1e9
@@ -310,12 +310,12 @@ def _predict_on_cpu(dtype: str, known: KnownProgram) -> Changes:
     return [scale_host(select_host(operator=exact_names_pattern(names)), factor)] if names else None
 
 
-def _time(rows: list[Row], category: str) -> float:
+def _time(rows: list[RooflineRow], category: str) -> float:
     return float(sum(row["time_ns"] for row in rows if row["category"] == category))
 
 
 def _add_casts(
-    factors: dict[str, float], rows: list[Row], known: KnownProgram, memory: float
+    factors: dict[str, float], rows: list[RooflineRow], known: KnownProgram, memory: float
 ) -> None:
     """Casting parameters and gradients, spread over the products that need it."""
     trained = trained_parameters(known) or 0

@@ -14,7 +14,7 @@ from stepscope.analyze.replay.known import (
     ATTENTION_PRODUCTS,
     Changes,
     KnownProgram,
-    Row,
+    RooflineRow,
     attention_written_out,
     device_limits,
     factors_by_operator,
@@ -265,7 +265,7 @@ class Sdpa(Fix):
         rows = roofline_rows(known)
         ours = {(row["name"], row["shape"], row["dtype"]) for row in score_rows(rows)}
 
-        def new_time(row: Row) -> float | None:
+        def new_time(row: RooflineRow) -> float | None:
             if (row["name"], row["shape"], row["dtype"]) not in ours:
                 return None
             now = float(row["time_ns"])

@@ -6,7 +6,7 @@ from stepscope.analyze.replay.known import (
     MATRIX_CATEGORIES,
     Changes,
     KnownProgram,
-    Row,
+    RooflineRow,
     device_limits,
     factors_by_operator,
     roofline_rows,
@@ -49,7 +49,7 @@ class Tf32(Fix):
         if value == "off" or known.device == "cpu" or rate is None or memory is None:
             return None
 
-        def new_time(row: Row) -> float | None:
+        def new_time(row: RooflineRow) -> float | None:
             product = row["dtype"] == "fp32" and row["category"] in MATRIX_CATEGORIES
             if not product or not row.get("bytes"):
                 return None

@@ -1,0 +1,1 @@
+"""What another package adds to stepscope, each in a module of its own."""
