@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from example_package import installed
 
 from stepscope.cli.fixes import fixes
 from stepscope.fixes import registry
@@ -18,6 +17,7 @@ from stepscope.record.errors import UsageError
 from stepscope.tune.search.candidates import find_candidates
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
+PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
 PROGRAM = """\
 import torch
 
@@ -32,31 +32,30 @@ print("anomalies are detected:", torch.is_anomaly_enabled())
 """
 BROKEN = {
     "not_there": "stepscope_example.nothing:FIX",
-    "another": "stepscope_example.anomaly_off:FIX",
-    "pin": "stepscope_example.anomaly_off:FIX",
+    "another": "stepscope_example.fix:FIX",
+    "pin": "stepscope_example.fix:FIX",
 }
 
 
-def forget():
-    registry._entry_points.cache_clear()
-    registry._complain.cache_clear()
+@pytest.fixture
+def plugins(monkeypatch):
+    """The example package as if it were installed."""
+    monkeypatch.syspath_prepend(str(PLUGINS))
 
 
 @pytest.fixture
-def having(tmp_path, monkeypatch):
-    """The example package on the path, with other entry points besides."""
+def broken(plugins, tmp_path, monkeypatch):
+    """And a package that names what it does not have."""
+    about = tmp_path / "broken-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    lines = [f"{name} = {value}" for name, value in BROKEN.items()]
+    (about / "entry_points.txt").write_text("\n".join(["[stepscope.fixes]", *lines, ""]))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry._complain.cache_clear()
 
-    def made(**more):
-        for path in installed(tmp_path / "site", {"stepscope.fixes": more}):
-            monkeypatch.syspath_prepend(path)
-        forget()
 
-    yield made
-    forget()
-
-
-def test_a_fix_of_another_package_is_one_among_all(having):
-    having()
+def test_a_fix_of_another_package_is_one_among_all(plugins):
     names = [one.name for one in all_fixes()]
     assert names[names.index("nosync") + 1] == "anomaly_off"
     assert fix_named("anomaly_off").title.startswith("turn autograd's")
@@ -66,8 +65,7 @@ def test_a_fix_of_another_package_is_one_among_all(having):
     assert (told["group"], told["kind"], told["suggested"]) == ("waiting", "exact", [])
 
 
-def test_it_has_its_place_in_the_order_and_its_name_is_suggested(having):
-    having()
+def test_it_has_its_place_in_the_order_and_its_name_is_suggested(plugins):
     assert in_order(["amp=bf16", "anomaly_off", "pin"]) == ("pin", "anomaly_off", "amp=bf16")
     assert [one.name for one, _ in parse_fixes(["tf32", "anomaly_off"])] == ["anomaly_off", "tf32"]
     with pytest.raises(UsageError, match="did you mean anomaly_off"):
@@ -76,8 +74,7 @@ def test_it_has_its_place_in_the_order_and_its_name_is_suggested(having):
         parse_fixes(["anomaly_off=1"])
 
 
-def test_a_search_tries_it_where_a_finding_names_it(having):
-    having()
+def test_a_search_tries_it_where_a_finding_names_it(plugins):
     finding = {
         "id": "python.anomaly", "kind": "exact", "also": [],
         "fix": {"name": "anomaly_off", "value": None},
@@ -88,8 +85,7 @@ def test_a_search_tries_it_where_a_finding_names_it(having):
         assert ("anomaly_off" in [one.fix for one in found]) == tried
 
 
-def test_what_cannot_be_loaded_is_said_in_one_line_and_left_out(having, capsys):
-    having(**BROKEN)
+def test_what_cannot_be_loaded_is_said_in_one_line_and_left_out(broken, capsys):
     names = [one.name for one in all_fixes()]
     assert "anomaly_off" in names
     assert not {"not_there", "another"} & set(names)
@@ -101,10 +97,10 @@ def test_what_cannot_be_loaded_is_said_in_one_line_and_left_out(having, capsys):
         "fix not_there",
         "fix pin",
     ]
-    assert "stepscope_example.anomaly_off:FIX is not a Fix named another" in lines[0]
+    assert "stepscope_example.fix:FIX is not a Fix named another" in lines[0]
     assert "No module named 'stepscope_example.nothing'" in lines[1]
     assert "there is a fix of that name already" in lines[2]
-    with pytest.raises(UsageError, match="fix not_there of stepscope-example cannot be loaded"):
+    with pytest.raises(UsageError, match="fix not_there of broken cannot be loaded"):
         parse_fixes(["not_there"])
 
 
@@ -117,7 +113,7 @@ def test_without_such_packages_nothing_is_looked_for(monkeypatch):
 def test_it_takes_effect_in_a_program(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
     kept = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
-    path = os.pathsep.join([str(SOURCE), *installed(tmp_path / "site")])
+    path = os.pathsep.join([str(SOURCE), str(PLUGINS)])
     env = kept | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
     stepscope = [sys.executable, "-m", "stepscope.cli.main"]
     command = [*stepscope, "run", "--no-window", "--out", "run", "--fix", "anomaly_off"]

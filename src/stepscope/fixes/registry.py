@@ -66,15 +66,16 @@ def find_fix(name: str) -> Fix | None:
     if name in _MODULES:
         found: Fix = import_module(_MODULES[name]).FIX
         return found
-    return _loaded(_entry_points()[name]) if name in _entry_points() else None
+    point = _entry_points().get(name)
+    return None if point is None else _loaded(point)
 
 
 def all_fixes() -> list[Fix]:
     """All fixes, in order. One of another package that cannot be loaded is left out, and said."""
     found = {name: fix_named(name) for name in FIX_NAMES}
-    for name in _entry_points():
+    for name, point in _entry_points().items():
         try:
-            found[name] = fix_named(name)
+            found[name] = _loaded(point)
         except PluginError as problem:
             _complain(str(problem))
     return [found[name] for name in _ordered_names(found)]
@@ -119,7 +120,6 @@ def _ordered_names(fixes: Mapping[str, Fix]) -> Sequence[str]:
     return [name for name in order if name in fixes]
 
 
-@cache
 def _entry_points() -> "Mapping[str, EntryPoint]":
     """What other packages name; ours cannot be replaced."""
     from importlib.metadata import entry_points
