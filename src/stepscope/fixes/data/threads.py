@@ -1,10 +1,15 @@
 """Have torch use so many threads on the CPU."""
 
 import threading
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cores
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 
 class Threads(Fix):
@@ -34,7 +39,7 @@ class Threads(Fix):
             before = torch.get_num_threads()
             if before != count:
                 torch.set_num_threads(count)
-                hands.applied(f"{before} → {count} threads")
+                hands.applied(Applied(Target.THREADS, before=before, after=count))
 
         def asked(call: Any, count: int) -> None:
             """The program's own number gives way."""
@@ -43,7 +48,14 @@ class Threads(Fix):
                 return
             call(chosen)
             if count != chosen:
-                hands.applied(f"{chosen} threads where {hands.place()} asks for {count}")
+                hands.applied(
+                    Applied(
+                        Target.THREADS_SETTING,
+                        before=count,
+                        after=chosen,
+                        overrides=hands.place(),
+                    )
+                )
 
         def iterated(make: Any, loader: Any) -> Any:
             if not value and loader.num_workers:
@@ -53,7 +65,7 @@ class Threads(Fix):
         hands.seams.loader_iterated(iterated)
         hands.seams.around(torch, "set_num_threads", asked)
         if value and torch.get_num_threads() == value:
-            hands.unfit(f"torch uses {value} threads already")
+            hands.not_applied(NotApplied(Reason.THREADS_ALREADY, value=value))
         choose(chosen)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -62,6 +74,11 @@ class Threads(Fix):
             f"call torch.set_num_threads({count}) at the start of the program",
             before=(f"torch.set_num_threads({count})",),
         )
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        from stepscope.fixes.edit.locate import at_the_top
+
+        return at_the_top(self, value, applied, files)
 
 
 FIX = Threads()
