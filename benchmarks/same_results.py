@@ -23,6 +23,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,11 @@ HERE = Path(__file__).resolve().parent
 RECORDED = HERE.parent / "tests" / "causes" / "recorded"
 TRACES = HERE.parent / "tests" / "data" / "traces"
 WORDS = frozenset(
-    "title why advice how text words detail reasons where notes problems what unit summary"
-    " verdict_words answer question cautions missing note about verdict".split()
+    (
+        *("title", "why", "advice", "how", "text", "words", "detail", "reasons", "where"),
+        *("notes", "problems", "what", "unit", "summary", "answer", "question", "cautions"),
+        *("missing", "note", "about", "verdict", "effort"),
+    )
 )
 """Keys whose strings are made to be read: compared with `--words` only."""
 RENAMED: dict[str, str] = {}
@@ -92,7 +96,7 @@ def _cases(folder: Path, results: Path | None) -> Iterator[tuple[str, list[str]]
             yield path.name, ["report", str(path), "-o", "-", "--format", "json"]
     for run in runs:
         yield f"show {run.name}", ["show", str(run), "--json"]
-    for one, two in zip(runs, runs[1:], strict=False):
+    for one, two in pairwise(runs):
         yield f"compare {one.name} {two.name}", ["compare", str(one), str(two), "--json"]
     for trace in sorted(TRACES.iterdir()):
         if trace.suffix == ".gz" and "raw.csv" not in trace.name:
@@ -102,7 +106,12 @@ def _cases(folder: Path, results: Path | None) -> Iterator[tuple[str, list[str]]
 def _read(tree: Path, arguments: list[str]) -> Any:
     """The document one tree makes; its error where it makes none."""
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "STEPSCOPE_CACHE": cache}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(tree / "src"),
+            "STEPSCOPE_CACHE": cache,
+            "PYTHONHASHSEED": "0",
+        }
         ended = subprocess.run(
             [sys.executable, "-m", "stepscope.cli.main", *arguments],
             capture_output=True, text=True, env=environment, check=False, cwd=cache,
