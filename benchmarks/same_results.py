@@ -106,7 +106,12 @@ def _cases(folder: Path, results: Path | None) -> Iterator[tuple[str, list[str]]
 def _read(tree: Path, arguments: list[str]) -> Any:
     """The document one tree makes; its error where it makes none."""
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "STEPSCOPE_CACHE": cache}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(tree / "src"),
+            "STEPSCOPE_CACHE": cache,
+            "PYTHONHASHSEED": "0",
+        }
         ended = subprocess.run(
             [sys.executable, "-m", "stepscope.cli.main", *arguments],
             capture_output=True, text=True, env=environment, check=False, cwd=cache,

@@ -18,6 +18,15 @@ from tune_machine import (
 from stepscope.fixes.applicability import NoUse, WhyNot
 from stepscope.measure.prediction import Prediction
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import (
+    Applied,
+    DataChange,
+    FixKind,
+    FixOutcome,
+    FixState,
+    Target,
+    Variation,
+)
 from stepscope.report.story.tune.not_tried import why_not_tried
 from stepscope.tune.search.candidates import (
     Candidate,
@@ -196,14 +205,15 @@ def test_a_proof_that_differs_rejects_however_fast():
 
 def test_what_turns_out_to_change_more_than_allowed_is_rejected():
     def told(ask):
-        entry = {"name": "workers", "kind": "numeric", "where": ["other random draws"]}
-        return {"fixes": (entry,) if ask.fixes else ()}
+        record = Applied(Target.LOADER, varies=Variation(DataChange.ORDER))
+        outcome = FixOutcome("workers", 12, FixState.APPLIED, FixKind.NUMERIC, (record,))
+        return {"fixes": (outcome,) if ask.fixes else ()}
 
     machine = Machine(slow_program, told=told)
     found = run_search(Ladder(machine.lab(), allow="exact"), some(("workers=12",), "exact"))
     assert found.rungs == []
     assert found.rejected[0].state == "not_allowed"
-    assert "--allow numeric: other random draws" in found.rejected[0].why
+    assert "--allow numeric: DataLoader (samples come in another order)" in found.rejected[0].why
 
 
 def test_a_rung_that_later_ones_make_useless_is_dropped():

@@ -9,7 +9,8 @@ from typing import Any
 
 from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import SourceEdit
-from stepscope.fixes.registry import TRAINER_LIBRARIES, fix_named, settings_text, trainer_settings
+from stepscope.fixes.edit.calls import TRAINER_LIBRARIES, settings_text
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 from stepscope.record.finding import Finding, Place
 
@@ -124,6 +125,6 @@ def with_trainer_settings(
         return replace(finding, advice=advice, edit=None)
     if fix is None or fix.name not in _OF_THE_MODEL or device == "cpu":
         return finding  # the trainers take half precision on other devices only
-    settings = trainer_settings(fix.name, fix.value)
+    settings = fix_named(fix.name).trainer_setting(fix.value)
     advice = f"Pass {settings_text(settings)} to TrainingArguments."
     return replace(finding, advice=advice, edit=None) if settings else finding

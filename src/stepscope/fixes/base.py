@@ -1,8 +1,7 @@
 """What a fix is, and what it works with inside the program."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
@@ -14,64 +13,66 @@ from stepscope.fixes.applicability import (
     TrainingChange,
 )
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import (
+    Applied,
+    Broke,
+    FixKind,
+    NotApplied,
+    Reason,
+    SourceEdit,
+    SourceLine,
+    Target,
+    fact_state,
+)
 
 if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
     from stepscope.probe.points.seams import Seams
 
-
-class FixKind(StrEnum):
-    """What a fix may change: nothing, rounding and random draws, or training itself."""
-
-    EXACT = "exact"
-    NUMERIC = "numeric"
-    SEMANTIC = "semantic"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceEdit:
-    """How to write a fix into the program."""
-
-    words: str
-    """What to do, in a sentence."""
-    line: str | None = None
-    """The line it was asked for, changed; None where another place is to be changed."""
-    before: tuple[str, ...] = ()
-    """Lines to put before it, at its indentation."""
+__all__ = ["Fix", "FixContext", "FixKind", "SourceEdit"]
 
 
 class FixContext:
-    """A fix's way into the program it is applied to, and its way of saying what became of it."""
+    """A fix's way into the program it is applied to, and where it reports what it did."""
 
     def __init__(self, fix: "Fix", value: Any, seams: "Seams") -> None:
         self.seams = seams
         self._fix = fix
         self._value = value
-        self._said: set[tuple[str, str]] = set()
+        self._reported: set[Applied | NotApplied] = set()
 
-    def applied(self, what: str, kind: FixKind | None = None) -> None:
-        """It took hold: where, and on what. `kind`: where that is not the fix's usual one."""
-        self._say("applied", what, kind or self._fix.kind)
+    def applied(self, record: Applied, kind: FixKind | None = None) -> None:
+        """It took effect. `kind`: where that is not the fix's usual one."""
+        self._report(replace(record, kind=kind or self._fix.kind))
 
-    def unfit(self, reason: str) -> None:
-        """It does not apply to something (or to anything) here, and why."""
-        self._say("not applicable", reason, None)
+    def not_applied(self, record: NotApplied) -> None:
+        """It does not apply to something (or to anything) here."""
+        self._report(record)
 
-    def broke(self, reason: str) -> None:
-        """It took hold, and then the program could not go on."""
-        self._say("broke", reason, None)
+    def broke(self, record: Broke) -> None:
+        """It took effect, and then the program could not go on."""
+        self._report(record)
 
-    def place(self) -> str:
-        """`file:line` of the user's code that led to the present call."""
+    def no_cuda(self) -> None:
+        """It needs a CUDA device, and there is none."""
+        self._report(NotApplied(Reason.NO_CUDA))
+
+    def loader_not_applied(self, reason: Reason, value: int | None = None) -> None:
+        """It does not apply to the DataLoader that the program is making."""
+        self._report(NotApplied(reason, Target.LOADER, place=self.place(), value=value))
+
+    def place(self) -> SourceLine | None:
+        """The line of the user's code that led to the present call."""
         from stepscope.fixes.inspect.user_code import user_location
 
         return user_location()
 
-    def _say(self, state: str, text: str, kind: FixKind | None) -> None:
-        if (state, text) in self._said or self.seams.inert:
+    def _report(self, record: Applied | NotApplied) -> None:
+        if record in self._reported or self.seams.inert:
             return
-        self._said.add((state, text))
+        self._reported.add(record)
         self.seams.core.facts.write(
-            "fix", name=self._fix.name, state=state, text=text, kind=kind and str(kind)
+            "fix", name=self._fix.name, state=fact_state(record), record=record.to_json()
         )
 
 
@@ -114,8 +115,12 @@ class Fix:
     """Values worth trying, the best guess first."""
     bad_with: Sequence[str] = ()
     """Fixes it must not be combined with."""
-    missing: str = "the program never came to it"
-    """What to say when it was asked for and took hold of nothing."""
+    missing: str = "never reached"
+    """What to say when it was asked for and found nothing to apply to."""
+    edited_by_hand: bool = False
+    """Its edit is described, never written into the source."""
+    redraws_model: bool = False
+    """The model's own random draws, as of dropout, are made in another way."""
 
     def parse(self, text: str | None) -> Any:
         """The value in `--fix name=text`, checked. Raises UsageError. None: none was given."""
@@ -206,7 +211,7 @@ class Fix:
         """Take hold of the seams. In the program's process, just after torch was imported."""
         raise NotImplementedError
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         """Why the program cannot go on with this fix; None if the error is not its doing.
 
         `line` is the user's source line that raised. Asked when an exception ends the program.
@@ -214,5 +219,19 @@ class Fix:
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
-        """How to write it into the program, for the line it took hold of."""
+        """How to write it into the program, for the line it took effect on."""
         raise NotImplementedError
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        """The parts of a patch that write it into the source where it took effect, and the places
+        left to the user. Unless a fix does it otherwise: arguments of the calls on those lines."""
+        from stepscope.fixes.edit.locate import by_arguments
+
+        if self.edited_by_hand:
+            return iter(())
+        return by_arguments(self, value, applied, files)
+
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
+        """The settings of Hugging Face's trainers that do the same, as they are written; empty
+        where there are none. `device`: where the model runs, if that is known."""
+        return {}

@@ -11,6 +11,7 @@ from stepscope.launch.child import Outcome
 from stepscope.measure.speed import FEWEST_STEADY
 from stepscope.measure.trial import OK, Trial, TrialRequest
 from stepscope.probe.memory_history import is_out_of_memory
+from stepscope.record.fix import FixState
 
 _MEMORY = re.compile(r"(?i)cannot allocate memory|bad_alloc|libgomp: Thread creation failed")
 """What libraries say who end a process themselves when memory is refused to them."""
@@ -39,12 +40,12 @@ def classify_trial(
             "out_of_memory", _out_of_memory(where, document["run"]["error"], last_line)
         )
     for fix in document["fixes"]:
-        if failed and fix["state"] == "broke":
+        if failed and fix["state"] == FixState.BROKE:
             return TrialStatus("broke", fix["reasons"][-1], _as_asked(ask, fix["name"]))
     if failed:
         return TrialStatus("failed", _failure(outcome, document["run"]["error"], last_line))
     for fix in document["fixes"]:
-        if fix["state"] == "not applicable":
+        if fix["state"] == FixState.NOT_APPLICABLE:
             return TrialStatus("not_applicable", fix["reasons"][0], _as_asked(ask, fix["name"]))
     return _enough(ask, document, steady)
 

@@ -20,7 +20,7 @@ from stepscope.measure.trial_host import host_named
 from stepscope.measure.trial_pool import Budget, TrialPool
 from stepscope.record.errors import UsageError
 from stepscope.tune.document import TuneOutcome, tune_document
-from stepscope.tune.patch.write import MeasuredPatch, write_and_measure
+from stepscope.tune.patch import MeasuredPatch, write_and_measure
 from stepscope.tune.proof.prover import Prover, program_rounding, prove_ladder
 from stepscope.tune.request import TuneRequest, open_tune_folder
 from stepscope.tune.search.candidates import (

@@ -4,6 +4,7 @@ from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.record.fix import Applied, Target
 
 
 class AnomalyOff(Fix):
@@ -30,7 +31,9 @@ class AnomalyOff(Fix):
         def asked(call: Any, mode: bool, check_nan: bool = True) -> None:
             call(False, check_nan)
             if mode:
-                hands.applied(f"anomaly detection at {hands.place()}")
+                hands.applied(
+                    Applied(Target.OTHER, place=hands.place(), detail="anomaly detection")
+                )
 
         hands.seams.around(torch, "set_anomaly_enabled", asked)
 

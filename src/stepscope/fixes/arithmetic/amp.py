@@ -4,7 +4,7 @@ where the program uses mixed precision of its own.
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import (
     AUTOCAST_CPU_OPERATORS,
@@ -28,6 +28,10 @@ from stepscope.fixes.arithmetic.loss_scaler import LossScaler
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import calling_frame
+from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
+
+if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 
 def unwatched_autocast() -> Any:
@@ -37,8 +41,8 @@ def unwatched_autocast() -> Any:
     return type("autocast", (torch.autocast,), {"__enter__": torch.autocast.__enter__})
 
 
-def watch_own_mixed_precision(hands: FixContext, found: Callable[[str], None]) -> None:
-    """`found("autocast at file:line")` when the program turns autocast on or makes a GradScaler.
+def watch_own_mixed_precision(hands: FixContext, found: Callable[[Reason], None]) -> None:
+    """Say `found` when the program turns autocast on or makes a GradScaler.
 
     What torch's own parts do, such as checkpoints that bring back the autocast they ran under,
     and what stepscope does is not the program's.
@@ -53,13 +57,13 @@ def watch_own_mixed_precision(hands: FixContext, found: Callable[[str], None]) -
             while frame is not None and frame.f_code.co_filename.startswith(f"{folder}/amp/"):
                 frame = frame.f_back  # autocast as a decorator
             if frame is not None and not frame.f_code.co_filename.startswith(folder):
-                found(f"autocast at {hands.place()}")
+                found(Reason.OWN_AUTOCAST)
         return call(context)
 
     def scaler_made(call: Any, scaler: Any, *args: Any, **kwargs: Any) -> None:
         call(scaler, *args, **kwargs)
         if scaler.is_enabled():
-            found(f"a GradScaler at {hands.place()}")
+            found(Reason.OWN_GRAD_SCALER)
 
     hands.seams.around(torch.autocast, "__enter__", entered)
     hands.seams.around(torch.amp.GradScaler, "__init__", scaler_made)
@@ -128,23 +132,37 @@ class Amp(Fix):
         hands.seams.root_called(casting.called)
         casting.scaler.install()
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         if self._casting is None or not self._casting.used:
             return None
         its_doing = any(word in str(error) for word in _ITS_DOING)
         if not its_doing or not isinstance(error, RuntimeError | TypeError):
             return None
-        return (
-            f"`{line}` cannot work on values in half precision; give it .float(), or leave amp out"
-        )
+        return Broke(Reason.NOT_IN_HALF, code=line)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         indent = line[: len(line) - len(line.lstrip())]
-        context = f'with torch.autocast("cuda", dtype=torch.{_DTYPES[value]}):'
+        context = _autocast_line("cuda", value)
         words = "call the model under autocast, and use .float() on what it returns"
         if value == "fp16":
             words += "; scale the loss with a torch.amp.GradScaler"
         return SourceEdit(words, f"{indent}    {line.lstrip()}", before=(context,))
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        from stepscope.fixes.edit.locate import under_autocast_at
+
+        for cast in applied[:1]:
+            if cast.dtype == "bf16":  # float16 takes a loss scale too
+                context = _autocast_line(cast.device or "cuda", "bf16")
+                yield from under_autocast_at(self, self.edit("bf16", "").words, context, files)
+
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
+        """The trainers take half precision on other devices than the CPU only."""
+        return {value: "True"} if value in _DTYPES and device != "cpu" else {}
+
+
+def _autocast_line(device: str, value: str) -> str:
+    return f'with torch.autocast("{device}", dtype=torch.{_DTYPES[value]}):'
 
 
 def _recurrent_on_cpu(module: Any) -> bool:
@@ -179,11 +197,11 @@ class _Casting:
         self.scaler.possible = value == "fp16" or torch.cuda.device_count() > 0
         self.used = False
 
-    def give_way(self, what: str) -> None:
+    def give_way(self, reason: Reason) -> None:
         """The program has mixed precision of its own: from now on only that."""
         self._off = True
         self.scaler.active = self.scaler.possible = False
-        self._hands.unfit(f"the program uses mixed precision itself: {what}")
+        self._hands.not_applied(NotApplied(reason, place=self._hands.place()))
 
     def found(self, module: Any) -> None:
         """Look at a model's parameters before its first call."""
@@ -192,15 +210,17 @@ class _Casting:
         name = type(module).__qualname__
         dtypes = {p.dtype for p in module.parameters() if p.is_floating_point()}
         halves = dtypes & {torch.float16, torch.bfloat16}
+        refused = None
         if halves:
-            self._hands.unfit(
-                f"{name}, called at {self._hands.place()}, is in "
-                f"{str(halves.pop()).removeprefix('torch.')} already"
-            )
+            dtype = str(halves.pop()).removeprefix("torch.")
+            place = self._hands.place()
+            refused = NotApplied(Reason.HALF_ALREADY, object=name, place=place, value=dtype)
         elif torch.float32 not in dtypes:
-            self._hands.unfit(f"{name} has no parameters in float32")
+            refused = NotApplied(Reason.NO_FLOAT32, object=name)
         elif self._value == "fp16" and _recurrent_on_cpu(module):
-            self._hands.unfit(f"{name} has recurrent layers, which the CPU lacks in fp16: use bf16")
+            refused = NotApplied(Reason.RECURRENT_ON_CPU, object=name)
+        if refused is not None:
+            self._hands.not_applied(refused)
         else:
             self._models[id(module)] = _first_parameter(module)
 
@@ -217,7 +237,7 @@ class _Casting:
             return call(module, *args, **kwargs)
         value = self._suited(device)
         if value == "fp16" and self._graphed:
-            self._hands.unfit("a CUDA graph cannot leave out steps, as fp16 must")
+            self._hands.not_applied(NotApplied(Reason.FP16_IN_GRAPH))
             return call(module, *args, **kwargs)
         dtype = getattr(torch, _DTYPES[value])
         self._say(module, device, value)
@@ -257,10 +277,15 @@ class _Casting:
             return
         self._said.add(said)
         self.used = True
-        text = f"{type(module).__qualname__} in {value} on {device}"
-        if value != self._value:
-            text += ", as this device has no bf16"
-        self._hands.applied(text)
+        self._hands.applied(
+            Applied(
+                Target.AUTOCAST,
+                type(module).__qualname__,
+                dtype=value,
+                device=device,
+                remark=value != self._value,
+            )
+        )
 
 
 def _predict(dtype: str, known: KnownProgram) -> Changes:

@@ -33,6 +33,7 @@ from stepscope.fixes.inspect.user_code import (
     uses_of_name,
 )
 from stepscope.probe.sites import is_user_code
+from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
 
 
 def _keep_fused_on(hands: FixContext) -> None:
@@ -47,12 +48,12 @@ def _keep_fused_on(hands: FixContext) -> None:
     def allowed() -> bool:
         if not torch.are_deterministic_algorithms_enabled():
             return True
-        hands.unfit(f"the program at {hands.place()} wants the same results every time")
+        hands.not_applied(NotApplied(Reason.DETERMINISTIC, place=hands.place()))
         return False
 
     def switched(call: Any, enabled: Any) -> None:
         if not enabled and allowed():
-            hands.applied(f"fused attention kept on at {hands.place()}")
+            hands.applied(Applied(Target.FUSED_KEPT_ON, place=hands.place()))
             enabled = True
         call(enabled)
 
@@ -61,7 +62,7 @@ def _keep_fused_on(hands: FixContext) -> None:
         kinds = attention.SDPBackend
         fused = [kinds.FLASH_ATTENTION, kinds.EFFICIENT_ATTENTION]
         if kinds.MATH in asked and not any(one in asked for one in fused) and allowed():
-            hands.applied(f"fused attention allowed at {hands.place()}")
+            hands.applied(Applied(Target.FUSED_ALLOWED, place=hands.place()))
             backends = [*fused, *asked]
         return call(backends, *args, **kwargs)
 
@@ -99,7 +100,8 @@ class _TransformersSwitch:
         if kwargs.get(_RETURNS_WEIGHTS) and id(module) in self._switched:
             for model in self._switched.pop(id(module)):
                 model.set_attn_implementation("eager")
-            self._hands.unfit(f"attention weights are asked for at {self._hands.place()}")
+            place = self._hands.place()
+            self._hands.not_applied(NotApplied(Reason.WEIGHTS_ASKED_FOR, place=place))
         return call(module, *args, **kwargs)
 
     def _switch(self, model: Any) -> bool:
@@ -108,16 +110,18 @@ class _TransformersSwitch:
         if getattr(config, "_attn_implementation", None) != "eager":
             return False
         if getattr(config, _RETURNS_WEIGHTS, False):
-            self._hands.unfit(f"{name} returns attention weights ({_RETURNS_WEIGHTS})")
+            self._hands.not_applied(
+                NotApplied(Reason.WEIGHTS_RETURNED, object=name, code=_RETURNS_WEIGHTS)
+            )
             return False
         try:
             model.set_attn_implementation("sdpa")
         except (AttributeError, ValueError, ImportError):
             pass
         if config._attn_implementation != "sdpa":
-            self._hands.unfit(f"{name} has no attention but its own")
+            self._hands.not_applied(NotApplied(Reason.NO_OTHER_ATTENTION, object=name))
             return False
-        self._hands.applied(f'{name} with attn_implementation="sdpa"')
+        self._hands.applied(Applied(Target.ATTENTION_IMPLEMENTATION, name, after="sdpa"))
         return True
 
 
@@ -158,12 +162,9 @@ def _dropped(
         found = call_under_way(frame)
         known[site] = found is not None and drops_second(*found)
         if known[site]:
-            hands.applied(f"MultiheadAttention at {hands.place()}, whose weights are not used")
+            hands.applied(Applied(Target.ATTENTION, place=hands.place()))
         else:
-            hands.unfit(
-                f"the weights that MultiheadAttention at {hands.place()} returns may be used; "
-                "pass need_weights=False if they are not"
-            )
+            hands.not_applied(NotApplied(Reason.WEIGHTS_MAY_BE_USED, place=hands.place()))
     return known[site]
 
 
@@ -200,10 +201,9 @@ def _report_written_out(module: Any, hands: FixContext) -> None:
             continue
         line = _softmax_between_products(code)
         if line is not None:
-            place = f"{os.path.basename(code.co_filename)}:{line}"
-            hands.unfit(
-                f"{cls.__qualname__} writes its attention out at {place}; "
-                "use torch.nn.functional.scaled_dot_product_attention there"
+            place = SourceLine(os.path.basename(code.co_filename), line)
+            hands.not_applied(
+                NotApplied(Reason.WRITTEN_BY_HAND, object=cls.__qualname__, place=place)
             )
 
 
@@ -248,6 +248,7 @@ class Sdpa(Fix):
     name = "sdpa"
     group = "arithmetic"
     title = "fused attention in torch's and transformers' layers"
+    redraws_model = True
     kind = FixKind.NUMERIC
     effort = "one argument"
     missing = "no attention was found that torch or transformers could fuse"
@@ -286,10 +287,10 @@ class Sdpa(Fix):
         hands.seams.root_found(lambda module: _report_written_out(module, hands))
         hands.seams.root_called(switching.called)
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         text = str(error)
         if "scaled_dot_product" in text and "not implemented" in text:
-            return f"`{line}` needs second derivatives, which fused attention does not have"
+            return Broke(Reason.SECOND_DERIVATIVES, code=line)
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:

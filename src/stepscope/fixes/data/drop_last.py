@@ -11,6 +11,7 @@ from stepscope.fixes.applicability import (
 )
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.record.fix import Applied, Reason, Target
 
 
 class DropLast(Fix):
@@ -34,18 +35,21 @@ class DropLast(Fix):
     def install(self, value: Any, hands: FixContext) -> None:
         def made(arguments: dict[str, Any]) -> None:
             if arguments.get("batch_sampler") is not None:
-                hands.unfit(f"the DataLoader at {hands.place()} has a batch sampler of its own")
+                hands.loader_not_applied(Reason.OWN_BATCH_SAMPLER)
             elif arguments.get("batch_size", 1) is None:
-                hands.unfit(f"the DataLoader at {hands.place()} does not form batches")
+                hands.loader_not_applied(Reason.NOT_BATCHED)
             elif not arguments.get("drop_last"):
                 arguments["drop_last"] = True
-                hands.applied(f"DataLoader at {hands.place()}")
+                hands.applied(Applied(Target.LOADER, place=hands.place()))
 
         hands.seams.loader_made(made)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = with_arguments(line, "DataLoader", {"drop_last": "True"})
         return SourceEdit("pass drop_last=True to the DataLoader", changed)
+
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
+        return {"dataloader_drop_last": "True"}
 
 
 FIX = DropLast()

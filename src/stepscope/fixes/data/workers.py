@@ -7,6 +7,7 @@ the first batch.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import get_start_method
 from typing import Any, Final
 from weakref import WeakSet
@@ -16,8 +17,24 @@ from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, w
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cpus
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
-from stepscope.fixes.inspect.loaders import LoaderRecords, has_own_generator, sampler_draw_change
+from stepscope.fixes.inspect.loaders import (
+    OTHER_SHUFFLES,
+    LoaderRecords,
+    has_own_generator,
+    sampler_draw_change,
+)
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.record.fix import (
+    Applied,
+    Broke,
+    DataChange,
+    NotApplied,
+    Reason,
+    Target,
+    Trait,
+    TraitKind,
+    Variation,
+)
 
 
 class _DeferredStart:
@@ -61,27 +78,16 @@ class _DeferredStart:
 _MOST: Final = 12
 _PREDICTED: Final = 4  # workers, where no number is given
 _FAILURES: Final = {
-    "in forked subprocess": (
-        "the dataset uses the GPU, which worker processes cannot; move its samples in the training"
-        " loop instead"
-    ),
-    "shared memory": (
-        "there is too little shared memory (/dev/shm) for batches from workers; give the container"
-        " more (docker: --shm-size) or ask for fewer workers"
-    ),
-    "</torch_": "there is too little shared memory (/dev/shm) for batches from workers",
-    "killed by signal: Killed": (
-        "a worker was killed, most likely for want of memory; ask for fewer workers"
-    ),
-    "ancdata": "workers need more open files than are allowed; raise `ulimit -n`",
-    "daemonic processes are not allowed": (
-        "the dataset starts processes of its own, which workers may not"
-    ),
-    "before the current process has finished its bootstrapping": (
-        'workers import the program anew here; put what it runs under `if __name__ == "__main__":`'
-    ),
-    "pickle": "the dataset cannot be sent to workers, which are started anew here",
+    "in forked subprocess": Reason.GPU_IN_WORKER,
+    "shared memory": Reason.SHARED_MEMORY_FULL,
+    "</torch_": Reason.SHARED_MEMORY_FULL,
+    "killed by signal: Killed": Reason.WORKER_KILLED,
+    "ancdata": Reason.TOO_MANY_FILES,
+    "daemonic processes are not allowed": Reason.NESTED_PROCESSES,
+    "before the current process has finished its bootstrapping": Reason.NO_MAIN_GUARD,
+    "pickle": Reason.UNPICKLABLE,
 }
+"""Parts of what torch and Python say."""
 
 
 class Workers(Fix):
@@ -140,12 +146,11 @@ class Workers(Fix):
             before: int | None = marks.remade(arguments) if have == count else None
             if before is not None:
                 return before
-            where = f"the DataLoader at {hands.place()}"
-            reason = _unfit(arguments)
+            refused = _refused(arguments)
             if have >= count:
-                hands.unfit(f"{where} has {have} workers already")
-            elif reason is not None:
-                hands.unfit(f"{where}: {reason}")
+                hands.loader_not_applied(Reason.WORKERS_ALREADY, have)
+            elif refused is not None:
+                hands.not_applied(replace(refused, target=Target.LOADER, place=hands.place()))
             else:
                 arguments["num_workers"] = count
                 return have
@@ -155,30 +160,34 @@ class Workers(Fix):
             before = marks.chosen.get(loader)
             if before is None:
                 return make(loader)
-            where = marks.where(loader)
-            change = _change(loader, before)
-            text = f"{where}: {before} → {count} workers" + (f" ({change})" if change else "")
-            hands.applied(text, FixKind.NUMERIC if change else None)
+            place, varies = marks.place(loader), _variation(loader, before)
+            record = Applied(
+                Target.LOADER_WORKERS, place=place, before=before, after=count, varies=varies
+            )
+            hands.applied(record, FixKind.NUMERIC if varies else None)
             iterator = make(loader) if before else start.make(make, loader)
             if marks.began(loader, iterator) and has_own_generator(loader._index_sampler):
-                broken = "epochs are broken off, and its generator has been read ahead"
-                hands.applied(f"{where}: other shuffles ({broken})", FixKind.NUMERIC)
+                shuffles = Applied(Target.LOADER, place=place, varies=OTHER_SHUFFLES)
+                hands.applied(shuffles, FixKind.NUMERIC)
             return iterator
 
         marks.watch(decide)
         hands.seams.loader_iterated(iterated)
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         text = f"{type(error).__name__}: {error}"
         for part, reason in _FAILURES.items():
             if part in text and (part != "pickle" or get_start_method(allow_none=True) != "fork"):
-                return reason
+                return Broke(reason)
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         count = str(value or default_workers())
         changed = with_arguments(line, "DataLoader", {"num_workers": count})
         return SourceEdit(f"pass num_workers={count} to the DataLoader", changed)
+
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
+        return {"dataloader_num_workers": str(value or default_workers())}
 
 
 def most_workers(program: ObservedProgram) -> int:
@@ -191,21 +200,18 @@ def default_workers(cores: int | None = None) -> int:
     return max(1, min(_MOST, (cores or allowed_cpus()) - 1))
 
 
-def _unfit(arguments: dict[str, Any]) -> str | None:
+def _refused(arguments: dict[str, Any]) -> NotApplied | None:
     """Why workers cannot make this loader's batches."""
     from torch.utils.data import IterableDataset
 
     dataset = arguments.get("dataset")
     seen = dataset_traits(dataset, arguments.get("collate_fn"))
     if seen.cuda is not None:
-        return f"its dataset {seen.cuda}; keep its samples on the CPU"
+        return NotApplied(Reason.CUDA_IN_WORKERS, trait=seen.cuda)
     if seen.handle is not None:
-        return f"its dataset holds {seen.handle}; open it at the first sample instead"
+        return NotApplied(Reason.OPEN_HANDLE, trait=seen.handle)
     if isinstance(dataset, IterableDataset) and not _splits(dataset, arguments):
-        return (
-            "each worker would give all the data of its IterableDataset; have it ask"
-            " torch.utils.data.get_worker_info() for its share"
-        )
+        return NotApplied(Reason.EACH_WORKER_ALL_DATA)
     return None
 
 
@@ -215,19 +221,20 @@ def _splits(dataset: Any, arguments: dict[str, Any]) -> bool:
     return dataset_traits(dataset, arguments.get("worker_init_fn")).splits
 
 
-def _change(loader: Any, before: int) -> str | None:
+def _variation(loader: Any, before: int) -> Variation | None:
     """What batches from more workers may have otherwise; None where nothing."""
     from torch.utils.data import IterableDataset
 
     if isinstance(loader.dataset, IterableDataset):
-        return "samples come in another order"
+        return Variation(DataChange.ORDER)
     seen = dataset_traits(loader.dataset, loader.collate_fn)
-    if reason := seen.varies():
-        return reason
+    if varies := seen.varies():
+        return varies
     if seen.splits:
-        return "perhaps other samples: the dataset asks which worker it runs in"
+        asks = Trait(TraitKind.ASKS_WORKER)
+        return Variation(DataChange.SAMPLES, certain=False, because=asks)
     if seen.sums and not before:
-        return f"perhaps other rounding: {seen.sums} runs on one thread in a worker"
+        return Variation(DataChange.ROUNDING, certain=False, because=seen.sums)
     return sampler_draw_change(loader._index_sampler)
 
 

@@ -7,6 +7,7 @@ from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, W
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.record.fix import NotApplied, Reason
 
 _CLASSES = (
     *("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax"),
@@ -57,16 +58,16 @@ class Foreach(Fix):
         return SourceEdit("pass foreach=True to the optimizer", next(filter(None, changed), None))
 
 
-def _misfit(optimizer: Any, group: dict[str, Any]) -> str | None:
+def _misfit(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
     """Why a group gains nothing or cannot be updated as lists."""
     import torch
     from torch.utils._foreach_utils import _get_foreach_kernels_supported_devices
 
     kinds = {parameter.device.type for parameter in group["params"]}
     if kinds <= set(_get_foreach_kernels_supported_devices()):
-        return "torch chooses foreach by itself here"
+        return NotApplied(Reason.TORCH_CHOOSES)
     if torch.is_tensor(group.get("lr")) and not group.get("capturable"):
-        return "foreach takes no learning rate that is a tensor"
+        return NotApplied(Reason.TENSOR_LEARNING_RATE)
     return None
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from stepscope.fixes.applicability import NoUse, WhyNot
 from stepscope.measure.contest import ContestResult, hold_contest
 from stepscope.measure.trial_pool import STOPPED_BY_BUDGET, BudgetSpent, Fixes
+from stepscope.record.fix_words import applied_words
 from stepscope.stats.verdict import MIN_DIFFERENCE
 from stepscope.tune.search.candidates import (
     FIX_KINDS,
@@ -95,11 +96,11 @@ def _too_far(standing: Ladder, one: Candidate, fixes: Fixes) -> Rejected | None:
     """Only the program shows what some fixes change, such as the draws of a dataset in workers."""
     for trial in standing.lab.trials(fixes):
         for did in trial.fixes:
-            kind = did.get("kind")
-            if did["name"] not in map(fix_name, one.whole) or kind is None:
+            kind = did.kind
+            if did.name not in map(fix_name, one.whole) or kind is None:
                 continue
             if FIX_KINDS.index(kind) > FIX_KINDS.index(standing.allow):
-                where = "; ".join(did.get("where") or ())
+                where = "; ".join(map(applied_words, did.applied))
                 return Rejected(one.fix, f"needs --allow {kind}: {where}", "not_allowed")
     return None
 

@@ -208,7 +208,7 @@ class Ladder:
     def kind(self, fixes: Fixes, *new: Candidate) -> str:
         """The coarsest of a set, as its trials say too; `new` are not kept yet."""
         known = (*new, *(rung.candidate for rung in self.search.rungs))
-        said = (fix.get("kind") for trial in self.lab.trials(fixes) for fix in trial.fixes)
+        said = (fix.kind for trial in self.lab.trials(fixes) for fix in trial.fixes)
         kinds = [one.kind for one in known if not {*one.whole}.isdisjoint(fixes)]
         return max(["exact", *kinds, *map(str, filter(None, said))], key=FIX_KINDS.index)
 
