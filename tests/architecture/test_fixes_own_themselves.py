@@ -18,10 +18,9 @@ ALLOWED = {
     # `stepscope batch` chooses the batch size itself.
     ("cli.batch", "fix.partition('=')[0] == 'batch'"),
     ("diagnose.source_edits", "('amp', 'compile')"),
-    ("tune.proof.effects", "('compile', 'cuda_graph', 'sdpa')"),
 }
-THEIR_OWN = ("fixes.", "tune.patch.", "diagnose.rules.")
-"""Rooms that may: fixes, the edits of the source, and rules, which choose among their own fixes."""
+THEIR_OWN = ("fixes.", "diagnose.rules.")
+"""Rooms that may: fixes, and rules, which choose among their own fixes."""
 
 
 def test_no_other_module_has_a_table_of_fixes():
