@@ -21,7 +21,7 @@ def test_a_fix_is_worth_what_its_changes_are(monkeypatch):
     assert found.speedup == pytest.approx(1.25)
     assert found.step_ms == pytest.approx(160)
     assert found.low < 1.25 < found.high
-    assert found.how == "200 → 160 ms: with workers=2"
+    assert found.reason == "with workers=2"
 
 
 def test_a_loss_is_told_too(monkeypatch):

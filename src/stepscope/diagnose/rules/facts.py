@@ -4,15 +4,15 @@ whole.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import PurePath
+from dataclasses import dataclass
 from typing import Any
 
-from stepscope.analyze.replay.changes import scale_host
+from stepscope.analyze.replay.changes import Change, scale_host
 from stepscope.analyze.replay.known import RooflineRow
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE, select_host
 from stepscope.analyze.timeline.roofline.ceilings import datasheet_ceilings
 from stepscope.diagnose.case import Case
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import Place, Predicted
 from stepscope.record.timeline import DeviceInfo
 
@@ -20,7 +20,7 @@ MAX_STRETCH = 1.8
 """How much recording without shapes stretches host time at most, as seen; it leaves device time
 alone."""
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): ")
-_COMPUTE = ("forward", "backward", "optimizer")
+COMPUTE_PHASES = ("forward", "backward", "optimizer")
 
 
 def recorded_steps(case: Case) -> int:
@@ -63,6 +63,32 @@ def busy_ms(case: Case) -> float | None:
     if parts.get("idle") is None or not recorded_steps(case):
         return None
     return per_step(case, parts["wall"] - parts["idle"])
+
+
+def busy_share(case: Case) -> float | None:
+    """The part of a step the GPU works, by the run's own clock, else by the window; None where
+    neither saw it."""
+    known = ((case.show or {}).get("gpu") or {}).get("busy_fraction")
+    if known is not None:
+        return float(known)
+    parts = ((case.trace or {}).get("breakdown_ns") or {}) if case.device == "cuda" else {}
+    if parts.get("idle") is None or not parts["wall"]:
+        return None
+    return float(1 - parts["idle"] / parts["wall"])
+
+
+def idle_share(case: Case, *causes: str) -> float | None:
+    """The part of the recorded step the device idles for these causes; None where not known."""
+    wall = ((case.trace or {}).get("breakdown_ns") or {}).get("wall") or 0
+    idle = (case.trace or {}).get("idle_ns") or {}
+    known = [idle[cause] for cause in causes if idle.get(cause) is not None]
+    return float(sum(known) / wall) if wall and known else None
+
+
+def exposed_copy_share(case: Case) -> float | None:
+    """The part of the recorded step in which the device only copies; None without a window."""
+    told = (case.trace or {}).get("breakdown_ns") or {}
+    return (told.get("exposed_copy") or 0) / told["wall"] if told.get("wall") else None
 
 
 def idle_ms(case: Case, cause: str) -> float:
@@ -155,7 +181,7 @@ def uses_cuda_graphs(case: Case) -> bool:
 
 def sites(case: Case, *phases: str) -> tuple[Place, ...]:
     """The user's lines where these phases (none: all that compute) begin, costliest first."""
-    wanted = phases or _COMPUTE
+    wanted = phases or COMPUTE_PHASES
     known = (case.show or {}).get("sites") or []
     return tuple(Place(s["file"], s["line"]) for s in known if s["what"] in wanted)[:3]
 
@@ -228,8 +254,13 @@ def operators_of(rows: Iterable[Row], most: int = 3) -> tuple[Place, ...]:
     return tuple(dict.fromkeys(Place(operator=row["name"]) for row in order))[:most]
 
 
+def fix_changes(case: Case, name: str, value: str | None = None) -> list[Change] | None:
+    """What a fix changes in a replay; None where it does not apply, or nothing tells."""
+    return fix_named(name).predict(value, case)
+
+
 def predict_gain(
-    case: Case, changes: Iterable[Any] | None, words: str, doubt: float
+    case: Case, changes: Iterable[Any] | None, reason: str, doubt: float
 ) -> Predicted | None:
     """The step with changes; None where they gain nothing or nothing is known.
 
@@ -239,15 +270,15 @@ def predict_gain(
         return None
     asked = tuple(changes)
     if case.show is not None:
-        return case.predict(*asked, words=words, doubt=doubt)
+        return case.predict(*asked, reason=reason, doubt=doubt)
     stretched = _stretched(case)
     shrink = scale_host(select_host(), 1 / stretched)
     before = case.model.replay(shrink).step_ms
     if before <= 0:
         return None
     after = case.model.replay(shrink, *asked).step_ms
-    said = f"{words} (of the recorded step, host time taken as stretched {stretched:.1f} times)"
-    return case.reach(case.step_ms * after / before, said, doubt, case.model.error)
+    reason += f" (assuming recording slowed the host {stretched:.1f}×)"
+    return case.reach(case.step_ms * after / before, reason, doubt, case.model.error)
 
 
 def _stretched(case: Case) -> float:
@@ -335,13 +366,3 @@ def in_count(value: float) -> str:
 def place_of_line(document: Mapping[str, Any]) -> Place:
     """The place of anything that has `file` and `line`."""
     return Place(file=document.get("file"), line=document.get("line"))
-
-
-def at_place(place: Place) -> str:
-    """A place in a sentence: ", train.py:20"; nothing where it is not known."""
-    return f", {PurePath(place.file).name}:{place.line}" if place.file else ""
-
-
-def with_words(predicted: Predicted | None, words: str) -> Predicted | None:
-    """A prediction made without words, with them."""
-    return predicted and replace(predicted, how=predicted.how + words)

@@ -14,6 +14,7 @@ from stepscope.report.story.findings import (
     fix_argument,
     fix_command,
     gain_text,
+    prediction_text,
     speedup_range,
     suggested_fixes,
 )
@@ -123,7 +124,7 @@ def _finding(
     told = _where(one) + safe(one["why"])
     lines += _wrapped(told, width, "    ", most=most)
     lines += _remedy(one, width, most)
-    return lines + _details(one, width) if most is None else lines
+    return lines + _details(one, document, width) if most is None else lines
 
 
 def _where(one: Document) -> str:
@@ -150,11 +151,12 @@ def _remedy(one: Document, width: int, most: int | None) -> list[Text]:
     return _wrapped(f"→ {safe(words)}", width, "    ", "cyan", most)
 
 
-def _details(one: Document, width: int) -> list[Text]:
+def _details(one: Document, document: Document, width: int) -> list[Text]:
     lines: list[Text] = []
     predicted, edit = one["predicted"], one["edit"]
     if predicted is not None:
-        text = f"predicted {speedup_range(predicted)}: {safe(predicted['how'])}"
+        told = prediction_text(predicted, document["steps"]["mean_ms"])
+        text = f"predicted {speedup_range(predicted)}: {safe(told)}"
         lines += _wrapped(text, width, "    ", "dim")
     if edit is not None and edit["before"] is not None:
         lines += _wrapped(f"- {safe(edit['before'].strip())}", width, "    ", "red")
