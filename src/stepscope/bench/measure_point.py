@@ -13,6 +13,8 @@ from stepscope.bench.grid import Point
 from stepscope.bench.machine import Gauges
 from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.program import Program, child_environment
+from stepscope.record.fix import fix_outcomes
+from stepscope.record.fix_words import outcome_json
 from stepscope.record.probe_options import ProbeOptions
 
 if TYPE_CHECKING:
@@ -52,7 +54,6 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
 
     Never raises for what becomes of the process. KeyboardInterrupt if this one was told to end.
     """
-    from stepscope.analyze.run.summary import applied_fixes
     from stepscope.launch.observed_run import kernel_oom_kills
     from stepscope.store.json_lines import read_facts
 
@@ -82,7 +83,7 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
     if measured and measured.get("flops_per_sample"):
         _flops[work] = measured["flops_per_sample"]
     facts = read_facts(folder / "facts.jsonl")
-    fixes = applied_fixes(facts["fix"], point.fixes)
+    fixes = [outcome_json(one) for one in fix_outcomes(facts["fix"], point.fixes)]
     killed = outcome.signal == 9 and kernel_oom_kills() > kills
     status, why = process_status(outcome, measured, fixes, killed, _last_line(folder / OUTPUT))
     return {

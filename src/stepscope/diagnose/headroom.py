@@ -7,7 +7,7 @@ from msgspec import Struct
 from stepscope.diagnose.case import Case, in_ms, in_times
 from stepscope.diagnose.ranking import gain_share
 from stepscope.diagnose.rules.facts import busy_share
-from stepscope.fixes.registry import FIX_NAMES, fix_named
+from stepscope.fixes.registry import find_fix, fix_named
 from stepscope.record.finding import ChangeKind, Finding, Scope
 
 _MOST_NAMED = 3
@@ -58,7 +58,7 @@ def compatible(findings: Iterable[Finding]) -> list[Finding]:
     chosen: list[Finding] = []
     taken: set[str] = set()
     for one in findings:
-        name = one.fix.name if one.fix is not None and one.fix.name in FIX_NAMES else None
+        name = one.fix.name if one.fix is not None and find_fix(one.fix.name) else None
         if name is not None:
             if name in taken or any(_clash(name, other) for other in taken):
                 continue

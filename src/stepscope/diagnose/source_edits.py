@@ -6,13 +6,14 @@ from textwrap import dedent
 
 from msgspec.structs import replace
 
-from stepscope.fixes.registry import TRAINER_LIBRARIES, fix_named, trainer_settings
+from stepscope.fixes.applicability import ProgramPart
+from stepscope.fixes.edit.calls import TRAINER_LIBRARIES
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
 from stepscope.record.finding import Finding, Place, Setting, SettingOwner, SourceEdit
 
 Source = Callable[[str, int], str | None]
 _MOST_LINES = 12
-_OF_OPTIMIZERS = ("fused_optimizer", "foreach")
 
 
 def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = ()) -> Finding:
@@ -29,7 +30,7 @@ def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = 
         return finding
     if value is None and one.suggested:
         value = one.parse(one.suggested[0])
-    made = optimizers if one.name in _OF_OPTIMIZERS else ()
+    made = optimizers if one.works_on is ProgramPart.OPTIMIZER else ()
     for place in (*finding.where, *made):
         line = statement(source, place.file, place.line) if place.file and place.line else None
         edit = one.edit(value, line) if line is not None else None
@@ -92,9 +93,6 @@ def _parsed(text: str) -> ast.Module | None:
     return None
 
 
-_OF_THE_MODEL = ("amp", "compile")
-
-
 def with_trainer_settings(
     finding: Finding, through: Mapping[tuple[str, int], str], device: str
 ) -> Finding:
@@ -106,10 +104,10 @@ def with_trainer_settings(
     if finding.settings:
         renamed = {f"dataloader_{one.name}": one.value for one in finding.settings}
         return replace(finding, settings=_trainers(renamed), edit=None)
-    fix = finding.fix
-    if fix is None or fix.name not in _OF_THE_MODEL or device == "cpu":
+    fix = None if finding.fix is None else fix_named(finding.fix.name)
+    if finding.fix is None or fix is None or fix.works_on is not None or device == "cpu":
         return finding  # the trainers take half precision on other devices only
-    settings = _trainers(trainer_settings(fix.name, fix.value))
+    settings = _trainers(fix.trainer_setting(finding.fix.value))
     return replace(finding, settings=settings, advice="", edit=None) if settings else finding
 
 

@@ -6,7 +6,6 @@ while.
 """
 
 import json
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,67 +24,14 @@ from stepscope.analyze.run.totals import memory_owners
 from stepscope.analyze.timeline.document import ANALYZE_SCHEMA, analyze_timeline
 from stepscope.hardware.ceiling_cache import known_ceilings
 from stepscope.record.errors import BrokenRun, StepscopeError
+from stepscope.record.fix import fix_outcomes
+from stepscope.record.fix_words import outcome_json
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.stats.series import drift, find_spikes, warmup_length
 from stepscope.store.folder import in_use, read_run
 from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
 from stepscope.trace.kineto.read import read_kineto
-
-
-def applied_fixes(
-    facts: Iterable[Mapping[str, Any]], asked: Iterable[str] = ()
-) -> list[dict[str, Any]]:
-    """One entry per fix, in the order they were put in place; `asked` is what the run was given.
-
-    `state` is "broke", "applied" or "not applicable"; `where` says on what it took hold, `reasons`
-    why not elsewhere; `kind` is the least exact one that was said.
-    """
-    order = ["exact", "numeric", "semantic"]
-    found: dict[str, dict[str, Any]] = {}
-    for fact in facts:
-        name = fact["name"]
-        if fact["state"] == "asked":
-            found[name] = {
-                "name": name,
-                "value": fact["value"],
-                "state": "not applicable",
-                "kind": None,
-                "where": [],
-                "reasons": [],
-                "missing": fact["text"],
-            }
-            continue
-        entry = found[name]
-        if fact["state"] == "applied":
-            entry["where"].append(fact["text"])
-            entry["kind"] = max(entry["kind"] or "exact", fact["kind"], key=order.index)
-        else:
-            entry["reasons"].append(fact["text"])
-        if fact["state"] == "broke" or (fact["state"] == "applied" and entry["state"] != "broke"):
-            entry["state"] = fact["state"]
-    for entry in found.values():
-        missing = entry.pop("missing")
-        if entry["state"] == "not applicable" and not entry["reasons"]:
-            entry["reasons"] = [missing]
-    return [
-        *found.values(),
-        *(_never_applied(text) for text in asked if text.split("=")[0] not in found),
-    ]
-
-
-def _never_applied(text: str) -> dict[str, Any]:
-    """A fix that was asked for in a program that never imported torch."""
-    name, _, value = text.partition("=")
-    return {
-        "name": name,
-        "value": value or None,
-        "state": "not applicable",
-        "kind": None,
-        "where": [],
-        "reasons": ["the program did not import torch"],
-    }
-
 
 WINDOW_CACHE = "window.json"
 Document = dict[str, Any]
@@ -210,7 +156,8 @@ def _summarize(folder: Path) -> Document:
     document["host_code"] = _host_code(folder, run)
     lines = memory_owners(folder)
     document["memory"]["lines"] = None if lines is None else asdict(lines)
-    document["fixes"] = applied_fixes(facts["fix"], run.get("options", {}).get("fixes", ()))
+    asked = run.get("options", {}).get("fixes", ())
+    document["fixes"] = [outcome_json(one) for one in fix_outcomes(facts["fix"], asked)]
     document["problems"] = _problems(run, facts, steps)
     return document
 

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.analyze.replay.changes import fuse_pointwise
-from stepscope.analyze.replay.gains import is_pointwise
-from stepscope.analyze.replay.gains_arithmetic import attention_written_out, score_rows
+from stepscope.analyze.replay.known import attention_written_out, is_pointwise, score_rows
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     MATRIX,

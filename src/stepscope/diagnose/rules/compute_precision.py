@@ -3,8 +3,14 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import drop_launch_cost
-from stepscope.analyze.replay.gains_arithmetic import AUTOCAST_CPU_OPERATORS, input_dims
-from stepscope.analyze.replay.known import REACHED_SHARE, factors_by_operator, scale_operators
+from stepscope.analyze.replay.known import (
+    AUTOCAST_CPU_OPERATORS,
+    REACHED_SHARE,
+    RooflineRow,
+    factors_by_operator,
+    input_dims,
+    scale_operators,
+)
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     MATRIX,
@@ -241,7 +247,7 @@ def odd_sizes(case: Case) -> Iterable[Finding]:
     )
 
 
-def odd_dimensions(row: Row) -> list[int]:
+def odd_dimensions(row: RooflineRow) -> list[int]:
     """Sides of a product that are no multiple of 8, small ones (a few classes) aside."""
     inputs = input_dims(row)
     if row["category"] == "convolution":
@@ -258,7 +264,7 @@ def _on_tensor_cores(row: Row) -> bool:
     return bool(matrix and row.get("share") and row.get("ceiling") == "compute")
 
 
-def _mean_share(rows: list[Row]) -> float | None:
+def _mean_share(rows: list[RooflineRow]) -> float | None:
     """Weighted by time."""
     whole = sum(row["time_ns"] for row in rows)
     return sum(row["share"] * row["time_ns"] for row in rows) / whole if whole else None

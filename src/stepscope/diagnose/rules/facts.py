@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepscope.analyze.replay.changes import Change, scale_host
-from stepscope.analyze.replay.gains import change_for
+from stepscope.analyze.replay.known import RooflineRow
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE, select_host
 from stepscope.analyze.timeline.roofline.ceilings import datasheet_ceilings
 from stepscope.diagnose.case import Case
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import Place, Predicted
 from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import DeviceInfo
@@ -226,7 +227,7 @@ def category_count(case: Case, *categories: str) -> float:
     return counted / recorded_steps(case) if recorded_steps(case) else 0.0
 
 
-def roofline_rows(case: Case) -> list[Row]:
+def roofline_rows(case: Case) -> list[RooflineRow]:
     """Operators by shape, held against the ceilings; empty where no shapes were recorded."""
     return list(((case.trace or {}).get("roofline") or {}).get("shapes") or [])
 
@@ -257,7 +258,7 @@ def operators_of(rows: Iterable[Row], most: int = 3) -> tuple[Place, ...]:
 
 def fix_changes(case: Case, name: str, value: str | None = None) -> list[Change] | None:
     """What a fix changes in a replay; None where it does not apply, or nothing tells."""
-    return change_for(name, value, case)
+    return fix_named(name).predict(value, case)
 
 
 def predict_gain(

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import remove_host
-from stepscope.analyze.replay.gains import fusible_optimizer, optimizer_ms
+from stepscope.analyze.replay.known import fusible_optimizer, optimizer_ms
 from stepscope.analyze.replay.tasks import StretchKind, select_host
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
