@@ -109,13 +109,14 @@ def _clocks() -> tuple[float, float, float]:
 
 def unfit(folder: Path) -> list[str]:
     """Why the fix of a run did not take hold, empty where it did."""
-    from stepscope.analyze.run.summary import applied_fixes
+    from stepscope.record.fix import fix_outcomes
+    from stepscope.record.fix_words import outcome_json
     from stepscope.store.folder import read_run
     from stepscope.store.json_lines import read_facts
 
-    facts = read_facts(folder / "facts.jsonl")
-    fixes = applied_fixes(facts.fixes, read_run(folder).fixes)
-    return [reason for one in fixes if one["state"] != "applied" for reason in one["reasons"]]
+    outcomes = fix_outcomes(read_facts(folder / "facts.jsonl").fixes, read_run(folder).fixes)
+    refused = (outcome_json(one) for one in outcomes if one.state != "applied")
+    return [reason for one in refused for reason in one["reasons"]]
 
 
 def promises(folder: Path, fixes: list[str]) -> dict[str, dict[str, Any] | None]:
@@ -125,27 +126,29 @@ def promises(folder: Path, fixes: list[str]) -> dict[str, dict[str, Any] | None]
     """
     from stepscope.analyze.run.records import RunRecords
     from stepscope.analyze.run.summary import summarize
-    from stepscope.diagnose.case import case_of_run
-    from stepscope.diagnose.findings import diagnose
-
-    records = RunRecords(folder)
-    case = case_of_run(summarize(records), records)
-    if case is None:
-        return dict.fromkeys(fixes)
-    diagnosis = diagnose(case)
-    found = {str(one.fix): one for one in (*diagnosis.findings, *diagnosis.minor) if one.fix}
-    return {fix: _promise(case, fix, found.get(fix)) for fix in fixes}
-
-
-def _promise(case: Any, fix: str, finding: Any) -> dict[str, Any] | None:
-    from stepscope.diagnose.headroom import predict_fix
+    from stepscope.diagnose.findings import with_findings
+    from stepscope.measure.prediction import window_predictor
     from stepscope.record.finding import FixRef
 
-    name, _, value = fix.partition("=")
-    one, by = (finding.predicted, finding.id) if finding else (None, "")
-    if one is None:
-        one, by = predict_fix(case, FixRef(name, value or None)), "replay"
-    if one is None:
+    records = RunRecords(folder)
+    document = with_findings(summarize(records), records)
+    base_ms = document["steps"]["mean_ms"]
+    found = {}
+    for one in (*document["findings"], *document["minor"]):
+        if one["fix"] is not None:
+            found[str(FixRef(**one["fix"]))] = one
+    see = window_predictor(document, folder)
+    return {fix: _promise(base_ms, see((), (fix,)), found.get(fix)) for fix in fixes}
+
+
+def _promise(base_ms: float, seen: Any, finding: dict[str, Any] | None) -> dict[str, Any] | None:
+    if finding is not None and finding["predicted"] is not None:
+        one, by = finding["predicted"], finding["id"]
+        known = {key: one[key] for key in ("speedup", "low", "high", "step_ms")}
+    elif seen is not None:
+        by = "replay"
+        known = {key: getattr(seen, key) for key in ("speedup", "low", "high")}
+        known["step_ms"] = base_ms / seen.speedup
+    else:
         return None
-    kept = {key: getattr(one, key) for key in ("speedup", "low", "high", "step_ms")}
-    return kept | {"base_ms": case.step_ms, "by": by}
+    return known | {"base_ms": base_ms, "by": by}

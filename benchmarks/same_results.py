@@ -34,12 +34,19 @@ WORDS = frozenset(
     (
         *("title", "why", "advice", "how", "text", "words", "detail", "reasons", "where"),
         *("notes", "problems", "what", "unit", "summary", "answer", "question", "cautions"),
-        *("missing", "note", "about", "verdict", "effort"),
+        *("missing", "note", "about", "verdict", "effort", "reason"),
     )
 )
 """Keys whose strings are made to be read: compared with `--words` only."""
-RENAMED: dict[str, str] = {}
-"""Fields of the earlier tree, by the name they have now."""
+RENAMED: dict[str, str] = {"predicted.how": "predicted.reason"}
+"""Fields of the earlier tree, by the name they have now; with the key they stand under where that
+decides."""
+_FINDINGS = ("findings[]", "minor[]", "healthy[]")
+ADDED = frozenset(
+    (*(f"{one}.{key}" for one in _FINDINGS for key in ("level", "settings", "timeline")),
+     "baseline[].status")
+)  # fmt: skip
+"""Fields of this tree only."""
 CLOSE = 1e-9  # of a number: sums in another order
 
 
@@ -124,8 +131,11 @@ def _read(tree: Path, arguments: list[str]) -> Any:
 
 def _differences(old: Any, new: Any, path: str, words: bool) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(old, dict) and isinstance(new, dict):
-        old = {RENAMED.get(key, key): value for key, value in old.items()}
+        under = path.rpartition(".")[2]
+        old = {_renamed(under, key): value for key, value in old.items()}
         for key in dict.fromkeys((*old, *new)):
+            if key not in old and f"{under}.{key}" in ADDED:
+                continue
             if key not in old or key not in new:
                 yield f"{path}.{key}", old.get(key, "(absent)"), new.get(key, "(absent)")
             elif words or key not in WORDS or not _is_prose(old[key], new[key]):
@@ -135,6 +145,11 @@ def _differences(old: Any, new: Any, path: str, words: bool) -> Iterator[tuple[s
             yield from _differences(one, two, f"{path}[]", words)
     elif not _same(old, new):
         yield path or ".", old, new
+
+
+def _renamed(under: str, key: str) -> str:
+    """The name a field has now."""
+    return RENAMED.get(f"{under}.{key}", RENAMED.get(key, key)).rpartition(".")[2]
 
 
 def _is_prose(*values: Any) -> bool:

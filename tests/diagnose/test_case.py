@@ -1,24 +1,26 @@
 """What rules look at."""
 
 import pytest
-from diagnosing import Parts, case
+from diagnosing import Parts, case, finding
+from msgspec import to_builtins
 
 from stepscope.analyze.run.records import RunRecords
-from stepscope.diagnose.case import case_of_run, speedup_range
+from stepscope.diagnose.case import Rule, case_of_run, speedup_range
+from stepscope.diagnose.findings import diagnose
 
 
 def test_a_replay_is_told_of_the_bare_step():
-    found = case(200.0, model=Parts(a=10.0, b=40.0)).predict("a", words="a goes away")
+    found = case(200.0, model=Parts(a=10.0, b=40.0)).predict("a", reason="a goes away")
     assert found.step_ms == pytest.approx(160)
     assert found.speedup == pytest.approx(1.25)
     assert found.low < 1.25 < found.high
-    assert found.how == "200 → 160 ms: a goes away"
+    assert found.reason == "a goes away"
     assert found.changes == ("a",)
 
 
 def test_more_doubt_makes_a_wider_range():
-    sure = case(model=Parts(a=10.0, b=40.0)).predict("a", words="", doubt=0.05)
-    unsure = case(model=Parts(a=10.0, b=40.0)).predict("a", words="", doubt=0.5)
+    sure = case(model=Parts(a=10.0, b=40.0)).predict("a", reason="", doubt=0.05)
+    unsure = case(model=Parts(a=10.0, b=40.0)).predict("a", reason="", doubt=0.5)
     assert unsure.low < sure.low
     assert unsure.high > sure.high
     assert unsure.low >= 1
@@ -28,7 +30,7 @@ def test_more_doubt_makes_a_wider_range():
 def test_ranges_stay_sane_however_much_is_gained_and_however_rough_the_model(left):
     model = Parts(a=50.0 - left, b=left)
     model.error = 0.3
-    found = case(model=model).predict("a", words="")
+    found = case(model=model).predict("a", reason="")
     assert 1 <= found.low < found.speedup < found.high
     assert found.high <= found.speedup**1.2 * 1.4
     assert found.low >= min(found.speedup, found.speedup**0.8 / 1.4)
@@ -42,17 +44,18 @@ def test_the_models_error_counts_for_what_changes_only():
 
 
 def test_what_gains_nothing_is_not_predicted():
-    assert case(model=Parts(a=0.0, b=40.0)).predict("a", words="") is None
-    assert case().predict("a", words="no window") is None
+    assert case(model=Parts(a=0.0, b=40.0)).predict("a", reason="") is None
+    assert case().predict("a", reason="no window") is None
     assert case().reach(101.0, "slower") is None
 
 
 def test_a_prediction_is_json_without_its_changes():
-    from diagnosing import finding
+    def found(case):
+        yield finding("data.a", 50, changes=(lambda tasks: tasks,))
 
-    found = finding("data.a", 50, changes=(lambda tasks: tasks,)).to_json()
-    assert found["predicted"]["step_ms"] == 50
-    assert "changes" not in found["predicted"]
+    (one,) = to_builtins(diagnose(case(), [Rule("data.a", "", found)]))["findings"]
+    assert one["predicted"]["step_ms"] == 50
+    assert "changes" not in one["predicted"]
 
 
 def document(**more):

@@ -1,9 +1,9 @@
 """Rules asked, and what comes of their answers."""
 
-import json
 from importlib import import_module
 from pathlib import Path
 
+import msgspec
 import pytest
 from diagnosing import Parts, case, finding
 
@@ -13,8 +13,6 @@ from stepscope.diagnose.case import Rule
 from stepscope.diagnose.findings import Diagnosis, diagnose, with_findings
 from stepscope.diagnose.rules import RULES
 from stepscope.record.finding import FixRef, Place
-
-ROOT = Path(__file__).parent.parent.parent
 
 
 def rule(find, **more):
@@ -35,7 +33,7 @@ def test_findings_are_ranked_and_small_ones_apart():
     assert [one.id for one in diagnosis.findings] == ["data.large", "sync.middle"]
     assert [one.id for one in diagnosis.minor] == ["data.small"]
     assert [one.id for one in diagnosis.healthy] == ["healthy.fine"]
-    assert diagnosis.problems == ()
+    assert diagnosis.problems == []
 
 
 def test_a_rule_that_fails_costs_its_own_findings_only():
@@ -48,7 +46,7 @@ def test_a_rule_that_fails_costs_its_own_findings_only():
 
     diagnosis = diagnose(case(), [rule(bad), rule(good)])
     assert [one.id for one in diagnosis.findings] == ["data.a"]
-    assert diagnosis.problems == ("the rule made.bad failed: KeyError('copies')",)
+    assert diagnosis.problems == ["rule made.bad failed: KeyError('copies')"]
 
 
 def test_the_users_line_is_changed_where_it_is_known():
@@ -59,7 +57,7 @@ def test_the_users_line_is_changed_where_it_is_known():
         return "loader = DataLoader(data)"
 
     (one,) = diagnose(case(source=source), [rule(found)]).findings
-    assert one.edit["after"] == ["loader = DataLoader(data, num_workers=4)"]
+    assert one.edit.after == ("loader = DataLoader(data, num_workers=4)",)
 
 
 def test_the_headroom_is_of_what_is_called_a_bottleneck():
@@ -77,7 +75,7 @@ def test_the_same_input_gives_the_same_output():
         yield finding("sync.b", 61)
         yield finding("sync.b", 62)
 
-    texts = {json.dumps(diagnose(case(), [rule(found)]).to_json()) for _ in range(3)}
+    texts = {msgspec.json.encode(diagnose(case(), [rule(found)])) for _ in range(3)}
     assert len(texts) == 1
 
 
@@ -86,7 +84,7 @@ def test_a_run_without_steps_has_empty_findings(tmp_path):
     assert document["findings"] == document["minor"] == document["baseline"] == []
     assert document["headroom"] is None
     assert document["problems"] == ["x"]
-    assert set(Diagnosis().to_json()) < set(document)
+    assert set(msgspec.to_builtins(Diagnosis())) < set(document)
 
 
 def test_every_rule_of_the_package_is_listed_once():
@@ -94,14 +92,6 @@ def test_every_rule_of_the_package_is_listed_once():
     modules = [import_module(f"{rules.__name__}.{path.stem}") for path in folder.glob("*.py")]
     defined = {one.id for module in modules for one in vars(module).values() if type(one) is Rule}
     assert sorted(rule.id for rule in RULES) == sorted(defined)
-
-
-@pytest.mark.parametrize("one", RULES, ids=lambda rule: rule.id)
-def test_a_rule_says_what_it_looks_at(one):
-    assert one.id.partition(".")[2]
-    assert one.cause
-    assert one.find.__doc__
-    assert one.id in (ROOT / "docs" / "findings.md").read_text()
 
 
 @pytest.mark.parametrize("one", RULES, ids=lambda rule: rule.id)

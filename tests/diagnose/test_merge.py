@@ -26,7 +26,7 @@ def test_their_changes_are_replayed_together():
     assert found.predicted.step_ms == pytest.approx(85)
     assert found.predicted.changes == ("first", "second")
     assert found.predicted.low < 100 / 85 < found.predicted.high
-    assert found.predicted.how.startswith("100 → 85.0 ms: ")
+    assert found.predicted.reason == "sync.item goes away"
 
 
 def test_without_a_replay_the_larger_gain_stands():

@@ -16,14 +16,14 @@ def test_the_larger_gain_comes_first():
 
 
 def test_of_gains_within_a_tenth_the_smaller_effort_comes_first():
-    hard = finding("a.hard", 50, effort="a redesign")
-    some = finding("a.some", 51, effort="some lines")
+    hard = finding("a.hard", 50, effort="many lines")
+    some = finding("a.some", 51, effort="a few lines")
     easy = finding("a.easy", 54, effort="one argument")
     assert order(hard, some, easy) == ["a.easy", "a.some", "a.hard"]
 
 
 def test_a_clearly_larger_gain_is_worth_more_effort():
-    hard = finding("a.hard", 50, effort="a redesign")
+    hard = finding("a.hard", 50, effort="many lines")
     easy = finding("a.easy", 60, effort="one line")
     assert order(easy, hard) == ["a.hard", "a.easy"]
 

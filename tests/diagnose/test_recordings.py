@@ -57,7 +57,7 @@ def test_findings_are_told_as_they_should_be(name, diagnosed):
         predicted = one["predicted"]
         if predicted is not None:
             assert 1 <= predicted["low"] <= predicted["speedup"] <= predicted["high"]
-            assert " → " in predicted["how"]
+            assert predicted["reason"]
     assert len({one["id"] for one in found}) == len(found)
 
 
@@ -82,7 +82,7 @@ def test_a_large_network_in_fp32_leaves_the_tensor_cores_idle(diagnosed):
     first = diagnosed("resnet50_b64_h200")["findings"][0]
     assert first["id"] == "compute.low_precision"
     assert "tensor cores" in first["title"]
-    assert "ost and device" in first["why"], "host and device are close together"
+    assert "host is nearly the limit" in first["why"]
 
 
 @pytest.mark.parametrize("name", NAMES[:3])
@@ -95,4 +95,4 @@ def test_what_could_be_is_no_less_than_any_single_fix_gives(name, diagnosed):
         if one["predicted"] and one["id"] in could["by"]
     ]
     assert 0 < could["step_ms"] <= min(single) + 1e-9
-    assert could["text"].startswith("this step could take ")
+    assert " ms per step could be " in could["text"]

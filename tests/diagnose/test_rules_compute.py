@@ -58,7 +58,7 @@ def test_a_resnet50_recording_is_fp32_with_idle_tensor_cores_and_host_and_device
     finding = only("compute.low_precision", one)
     assert "fp32" in finding.title
     assert "tensor cores" in finding.title
-    assert "close together" in finding.why
+    assert "host is nearly the limit" in finding.why
     assert str(finding.fix) == "amp=bf16"
     assert finding.predicted is not None
     assert 1.02 < finding.predicted.speedup < 1.4

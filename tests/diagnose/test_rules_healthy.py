@@ -22,7 +22,7 @@ def roofline(least_ns, time_ns=100_000_000):
 
 def test_a_healthy_run_on_a_gpu():
     one = found(show(), trace())["healthy.fine"]
-    assert one.title == "Fine: data, GPU busy, copies"
+    assert one.title == "OK: data, GPU busy, copies"
     assert (one.share, one.predicted, one.fix) == (0.0, None, None)
     assert "GPU busy 97 %" in one.why
     assert "products on tensor cores 100 %" in one.why
@@ -45,7 +45,7 @@ def test_nothing_is_said_of_data_where_there_is_no_loader():
 def test_how_far_the_step_is_from_the_devices_limit():
     """100 of 116 ms could take 50; the other 16 count as they are: 66 ms over 6 steps, of 20."""
     one = found(show(), trace(roofline=roofline(50_000_000)))["healthy.limit"]
-    assert one.title == "The step reaches 55% of the device's limit"
+    assert one.title == "The step runs at 55% of the device's limit"
     assert one.evidence[0].value == pytest.approx(11.0)
 
 

@@ -104,7 +104,7 @@ def test_a_compiled_model_is_not_told_to_compile():
 def test_indexing_a_tensor_element_by_element_is_a_loop():
     window = host_of(("aten::select", 200, 20.0), ("aten::mul", 100, 20.0), ("aten::mm", 3, 900.0))
     finding = only("launch.python_loops", case("cpu", show=show("cpu"), trace=window, after=10.0))
-    assert "200 rounds" in finding.why
+    assert "200 iterations" in finding.why
     assert finding.share > 0.2
     assert finding.where[0].line == 56
 
@@ -126,11 +126,11 @@ def stretches(**counts: int) -> SimpleNamespace:
 def test_what_the_loader_and_the_optimizer_index_is_no_loop_of_the_programs():
     window = host_of(("aten::select", 200, 20.0), ("aten::mm", 3, 900.0))
     one = case("cpu", show=show("cpu"), trace=window, after=10.0)
-    assert "200 rounds" in only("launch.python_loops", one).why
+    assert "200 iterations" in only("launch.python_loops", one).why
     one.model.tasks = stretches(data_wait=8, optimizer=8)
     assert findings_of("launch.python_loops", one) == []
     one.model.tasks = stretches(data_wait=4, optimizer=4, forward=8)
-    assert "100 rounds" in only("launch.python_loops", one).why
+    assert "100 iterations" in only("launch.python_loops", one).why
 
 
 def test_lines_that_launch_very_many_short_kernels_are_where_the_loop_is():
@@ -256,7 +256,7 @@ def test_graph_breaks_name_their_reason():
     one = case("cpu", show=show("cpu", compile=counted), trace=window, after=15.0)
     finding = only("launch.graph_breaks", one)
     assert "Tensor.item() call" in finding.why
-    assert "4 pieces" in finding.title
+    assert "4 graphs" in finding.title
     assert finding.share == pytest.approx(0.25 / 0.8)
 
 

@@ -65,7 +65,7 @@ def test_others_on_the_gpu(count, title):
 def test_missing_lanes():
     window = trace(breakdown_ns={"exposed_copy": 28_800_000})
     one = found(machine(pcie_width=8), window)["machine.slow_link"]
-    assert one.title == "The GPU is connected by 8 of 16 PCIe lanes"
+    assert one.title == "The GPU uses 8 of 16 PCIe lanes"
     assert one.share == pytest.approx(0.2)
     assert one.predicted.step_ms == pytest.approx(18.0)
 

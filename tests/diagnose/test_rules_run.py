@@ -46,7 +46,7 @@ def test_the_last_save_of_a_short_run_is_no_bottleneck():
 def test_evaluation_as_long_as_training():
     one = found(show(account_s={"evaluation": 60.0}))["run.evaluation_share"]
     assert one.share == pytest.approx(60 / 124.45)
-    assert "Evaluate 19 times less often" in one.advice
+    assert "Evaluate 19× less often" in one.advice
     assert found(show(account_s={"evaluation": 6.0})) == {}
 
 

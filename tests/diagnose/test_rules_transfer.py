@@ -39,7 +39,7 @@ def test_batches_of_a_loader_that_does_not_pin():
     assert one.where == (Place(PROGRAM, 40), Place(PROGRAM, 51))
     assert one.predicted.step_ms == pytest.approx(16.0)
     assert one.share == pytest.approx(0.2)
-    assert "3.00 ms in each step" in one.why
+    assert "3.00 ms per step" in one.why
 
 
 def test_without_a_window_what_is_lost_decides():
@@ -94,8 +94,8 @@ def test_copies_that_nothing_hides():
     assert str(one.fix) == "prefetch"
     assert one.share == pytest.approx(3.0 / 20)
     evidence = {e.what: e.value for e in one.evidence}
-    assert evidence["copies to the device"] == pytest.approx(4.0)
-    assert evidence["of it while nothing computes"] == pytest.approx(3.0)
+    assert evidence["copies to the GPU"] == pytest.approx(4.0)
+    assert evidence["not overlapped"] == pytest.approx(3.0)
 
 
 def test_pinning_alone_may_do():
@@ -110,7 +110,7 @@ def test_the_same_data_in_every_step():
     assert set(result) == {"transfer.repeated_copies"}
     assert found(document, after=20.0, source=LOOP) == {}  # the device is what takes the time
     one = result["transfer.repeated_copies"]
-    assert "`weights` is moved" in one.why
+    assert "`weights` is copied" in one.why
     assert one.predicted.step_ms == pytest.approx(18.0)
 
 
@@ -159,7 +159,7 @@ def test_many_tensors_that_come_back():
     result = found(document, after=17.0)
     assert set(result) == {"transfer.device_to_host"}
     one = result["transfer.device_to_host"]
-    assert "11 times a step" in one.why
+    assert "11 times per step" in one.why
     assert "torch.stack" in one.advice
     assert len(one.predicted.changes) == 2, "neither waits nor, in most steps, copies"
 

@@ -10,6 +10,8 @@ from stepscope.fixes.data.affinity import cores_near_gpu
 from stepscope.fixes.inspect.cpus import move_threads
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import NotApplied, Reason
+from stepscope.record.fix_words import applied_words
 
 
 @pytest.fixture
@@ -43,9 +45,9 @@ EVERY = set(range(8))
     ],
 )
 def test_the_cores_of_the_gpus_node_are_chosen(machine, environ, cpus):
-    chosen, text = cores_near_gpu(environ, EVERY, machine)
+    chosen, record = cores_near_gpu(environ, EVERY, machine)
     assert chosen == cpus
-    assert text.startswith("4 of 8 cores")
+    assert applied_words(record).startswith("4 of 8 cores")
 
 
 def test_only_allowed_cores_are_chosen(machine):
@@ -55,20 +57,18 @@ def test_only_allowed_cores_are_chosen(machine):
 @pytest.mark.parametrize(
     ("environ", "allowed", "why"),
     [
-        ({}, {0, 1}, "may not use the cores of the GPU's NUMA node 1"),
-        ({}, {4, 5}, "runs on the GPU's NUMA node 1 only already"),
-        ({"CUDA_VISIBLE_DEVICES": ""}, EVERY, "not known which NUMA node"),
-        ({"LOCAL_RANK": "7"}, EVERY, "not known which NUMA node"),
+        ({}, {0, 1}, NotApplied(Reason.CORES_NOT_ALLOWED, value=1)),
+        ({}, {4, 5}, NotApplied(Reason.ON_NODE_ALREADY, value=1)),
+        ({"CUDA_VISIBLE_DEVICES": ""}, EVERY, NotApplied(Reason.GPU_NODE_UNKNOWN)),
+        ({"LOCAL_RANK": "7"}, EVERY, NotApplied(Reason.GPU_NODE_UNKNOWN)),
     ],
 )
 def test_where_there_is_no_choice_it_says_why(machine, environ, allowed, why):
-    chosen, text = cores_near_gpu(environ, allowed, machine)
-    assert not chosen
-    assert why in text
+    assert cores_near_gpu(environ, allowed, machine) == (set(), why)
 
 
 def test_a_machine_with_one_node_is_told(tmp_path):
-    assert cores_near_gpu({}, EVERY, tmp_path) == (set(), "this machine has one NUMA node")
+    assert cores_near_gpu({}, EVERY, tmp_path) == (set(), NotApplied(Reason.ONE_NUMA_NODE))
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux only")

@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from stepscope.fixes.arithmetic.loss_scaler import _FIRST
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
+from stepscope.record.fix_words import break_words
 
 
 class Net(nn.Module):
@@ -178,7 +179,7 @@ def test_autocast_turned_off_inside_a_model_does_not_count(tmp_path):
 def test_a_model_in_half_precision_is_told_so(tmp_path):
     with fixed(tmp_path, "amp") as run:
         nn.Linear(2, 2).bfloat16()(torch.zeros(1, 2).bfloat16())
-    assert "is in bfloat16 already" in run.fixes()["amp"]["reasons"][0]
+    assert "is already in bfloat16" in run.fixes()["amp"]["reasons"][0]
     assert "test_amp.py:" in run.fixes()["amp"]["reasons"][0]
 
 
@@ -373,7 +374,7 @@ def test_a_model_that_cannot_mix_is_explained(tmp_path):
     with fixed(tmp_path, "amp"):
         with pytest.raises(RuntimeError) as caught:
             Mixed()(torch.randn(2, 4))
-        reason = fix_named("amp").explain(caught.value, "rows[where] = self.layer(x)")
+        reason = break_words(fix_named("amp").explain(caught.value, "rows[where] = self.layer(x)"))
         assert fix_named("amp").explain(ValueError("other"), "x") is None
     assert reason.startswith("`rows[where] = self.layer(x)` cannot work on values in half")
 

@@ -15,6 +15,7 @@ from torch.utils.data import (
 
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
+from stepscope.record.fix_words import break_words
 
 DATA = TensorDataset(torch.arange(20))
 
@@ -65,13 +66,13 @@ def test_a_stream_follows(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({}, "gives samples one by one"),
+        ({}, "has batch size 1"),
         ({"batch_size": None}, "does not form batches"),
-        ({"batch_size": 8}, "has batches of 8 already"),
-        ({"batch_size": 4, "sampler": SubsetRandomSampler([1, 2])}, "has 2 samples only"),
+        ({"batch_size": 8}, "already has batch size 8"),
+        ({"batch_size": 4, "sampler": SubsetRandomSampler([1, 2])}, "has only 2 samples"),
         (
             {"batch_sampler": Own(SequentialSampler(DATA), 4, drop_last=False)},
-            "has a batch sampler of its own",
+            "has its own batch sampler",
         ),
     ],
 )
@@ -87,10 +88,10 @@ def test_a_program_that_counts_on_its_size_is_told(tmp_path):
         (batch,) = next(iter(DataLoader(DATA, batch_size=5)))
         with pytest.raises(RuntimeError) as caught:
             batch.view(5, 1)
-    reason = fix_named("batch").explain(caught.value, "batch.view(5, 1)")
-    assert reason == "the program counts on batches of 5; have it use the batch's own size"
+    reason = break_words(fix_named("batch").explain(caught.value, "batch.view(5, 1)"))
+    assert reason == "the program relies on batches of 5; have it use the batch's own size"
     full = torch.OutOfMemoryError("CUDA out of memory.")
-    assert "a batch of 8 does not fit" in fix_named("batch").explain(full, "")
+    assert "a batch of 8 does not fit" in break_words(fix_named("batch").explain(full, ""))
     assert fix_named("batch").explain(KeyError("x"), "") is None
 
 

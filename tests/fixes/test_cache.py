@@ -19,10 +19,10 @@ from stepscope.fixes.data.cache import (
     free_bytes,
     parse_size,
     sample_bytes,
-    size_in_words,
 )
 from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
+from stepscope.record.fix_words import size_words
 
 MADE = []
 
@@ -136,7 +136,7 @@ def test_it_stops_at_its_limit_and_says_so(tmp_path):
     assert all(torch.equal(epoch, Numbers().data) for epoch in epochs)
     assert 12 < len(MADE) < 36
     assert " of 12 samples of the DataLoader at " in run.fixes()["cache"]["where"][1]
-    assert run.fixes()["cache"]["where"][1].endswith("had room in 1 KiB")
+    assert run.fixes()["cache"]["where"][1].endswith("fit into 1 KiB")
 
 
 class Batched(Numbers):
@@ -161,7 +161,7 @@ class Stream(IterableDataset):
     ("data", "arguments", "why"),
     [
         (Numbers(lambda x: x * torch.rand(1)), {}, "other random draws: `torch.rand` at"),
-        (TensorDataset(torch.arange(4)), {}, "is in memory already"),
+        (TensorDataset(torch.arange(4)), {}, "is already in memory"),
         (Stream(), {}, "have no index"),
         (Numbers(), {"num_workers": 1}, "has workers, which would each keep"),
     ],
@@ -200,7 +200,7 @@ def test_sizes():
         3 << 19,
         2048,
     ]
-    assert [size_in_words(count) for count in (10, 2048, 3 << 20, 5 << 30)] == [
+    assert [size_words(count) for count in (10, 2048, 3 << 20, 5 << 30)] == [
         "10 B",
         "2 KiB",
         "3 MiB",
@@ -216,6 +216,6 @@ def test_its_values_and_its_edit():
     for text in ("", "lots", "-1", "0"):
         with pytest.raises(UsageError, match="a size such as"):
             fix_named("cache").parse(text)
-    with pytest.raises(UsageError, match="do not go together"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         parse_fixes(["workers", "cache"])
     assert "__getitem__" in fix_named("cache").edit(None, "x = 1").words

@@ -11,6 +11,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
+from stepscope.record.fix_words import break_words
 
 
 class Block(nn.Module):
@@ -182,13 +183,15 @@ def test_models_of_transformers_use_their_own_way(tmp_path):
 
 def test_its_edit_and_its_bad_pairs():
     assert "checkpoint(block" in fix_named("checkpointing").edit(None, "").words
-    with pytest.raises(UsageError, match="do not go together"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         parse_fixes(["checkpointing", "compile"])
 
 
 def test_a_block_that_does_something_else_is_explained():
     error = torch.utils.checkpoint.CheckpointError("a different number of tensors")
-    assert "computed again" in fix_named("checkpointing").explain(error, "loss.backward()")
+    assert "computed again" in break_words(
+        fix_named("checkpointing").explain(error, "loss.backward()")
+    )
     assert fix_named("checkpointing").explain(RuntimeError("other"), "") is None
 
 

@@ -11,6 +11,8 @@ from torch import nn
 from stepscope.fixes.launching import compile as compiling
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import Reason
+from stepscope.record.fix_words import break_words
 
 
 class Net(nn.Module):
@@ -187,10 +189,10 @@ def test_a_gpu_needs_triton_and_a_compiler(monkeypatch):
     from torch.utils import _triton
 
     monkeypatch.setattr(_triton, "has_triton", lambda: False)
-    assert "no Triton" in compiling.missing_tools("cuda")
+    assert compiling.missing_tools("cuda") == Reason.NO_TRITON
     monkeypatch.setattr(_triton, "has_triton", lambda: True)
     monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
-    assert "no C compiler" in compiling.missing_tools("cuda")
+    assert compiling.missing_tools("cuda") == Reason.NO_C_COMPILER
     monkeypatch.setattr(compiling.shutil, "which", lambda name: f"/bin/{name}")
     assert compiling.missing_tools("cuda") is None
 
@@ -199,9 +201,12 @@ def test_failures_are_explained():
     overwritten = RuntimeError(
         "accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run."
     )
-    assert "compile=default" in fix_named("compile").explain(overwritten, "loss.backward()")
+    assert "compile=default" in break_words(
+        fix_named("compile").explain(overwritten, "loss.backward()")
+    )
     broken = torch._dynamo.exc.Unsupported("no such thing\nand more")
-    assert fix_named("compile").explain(broken, "model(x)").endswith("Unsupported: no such thing")
+    failed = fix_named("compile").explain(broken, "model(x)")
+    assert failed.error == "Unsupported: no such thing"
     assert fix_named("compile").explain(ValueError("other"), "model(x)") is None
 
 

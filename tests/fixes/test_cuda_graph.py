@@ -16,6 +16,7 @@ from stepscope.fixes.launching.cuda_graph import fix
 from stepscope.fixes.launching.cuda_graph.model import flatten_tensors
 from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
+from stepscope.record.fix_words import break_words
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -443,8 +444,8 @@ def test_backward_again_after_another_call_is_refused_and_explained(tmp_path, st
             loss.backward(retain_graph=True)
         with pytest.raises(RuntimeError, match="used in backward twice") as caught:
             loss.backward()
-    assert "used in backward twice" in fix_named("cuda_graph").explain(
-        caught.value, "loss.backward()"
+    assert "used in backward twice" in break_words(
+        fix_named("cuda_graph").explain(caught.value, "loss.backward()")
     )
 
 
@@ -492,7 +493,7 @@ def test_without_cuda_it_is_told_so(tmp_path, monkeypatch):
 def test_its_edit_and_its_bad_pairs():
     assert "make_graphed_callables" in fix_named("cuda_graph").edit(None, "").words
     for other in ("compile", "checkpointing"):
-        with pytest.raises(UsageError, match="do not go together"):
+        with pytest.raises(UsageError, match="cannot be combined"):
             parse_fixes(["cuda_graph", other])
 
 

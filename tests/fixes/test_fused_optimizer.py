@@ -9,6 +9,7 @@ from torch import nn
 
 from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
+from stepscope.record.fix_words import break_words
 
 KINDS = [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad]
 
@@ -152,7 +153,7 @@ def test_its_edit_and_its_bad_pairs():
     )
     assert edit.line == "    opt = torch.optim.AdamW(model.parameters(), fused=True)"
     assert fix_named("fused_optimizer").edit(None, "optimizer.step()").line is None
-    with pytest.raises(UsageError, match="do not go together"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         parse_fixes(["fused_optimizer", "foreach"])
     with pytest.raises(UsageError, match="takes no value"):
         parse_fixes(["fused_optimizer=yes"])
@@ -160,7 +161,9 @@ def test_its_edit_and_its_bad_pairs():
 
 def test_a_kernel_that_refuses_is_explained():
     error = RuntimeError("params, grads and momentum must have same dtype, device, and layout")
-    assert "laid out" in fix_named("fused_optimizer").explain(error, "optimizer.step()")
+    assert "laid out" in break_words(
+        fix_named("fused_optimizer").explain(error, "optimizer.step()")
+    )
     assert fix_named("fused_optimizer").explain(RuntimeError("other"), "") is None
 
 

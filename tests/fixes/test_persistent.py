@@ -146,7 +146,7 @@ def test_a_loader_without_workers_is_told_so(tmp_path):
         DataLoader(Numbers(), num_workers=1, persistent_workers=True)
     reasons = run.fixes()["persistent"]["reasons"]
     assert "has no workers; ask for them with --fix workers" in reasons[0]
-    assert "keeps its workers already" in reasons[1]
+    assert "already keeps its workers" in reasons[1]
 
 
 def test_its_edit_and_its_values():

@@ -130,7 +130,7 @@ def test_batches_of_other_sizes_go_between(tmp_path):
     [
         ({"num_workers": 0}, "no DataLoader has workers that hand over batches of 256 KiB"),
         ({"batch_size": 1}, "no DataLoader has workers that hand over batches of 256 KiB"),
-        ({"multiprocessing_context": "spawn"}, "workers are started by spawn"),
+        ({"multiprocessing_context": "spawn"}, "needs workers started by fork (these use spawn)"),
     ],
 )
 def test_where_it_has_nothing_to_do_it_says_so(tmp_path, more, reason):

@@ -110,14 +110,14 @@ def test_a_fix_that_breaks_in_the_middle_ends_the_program_with_its_reason(folder
     assert ended.returncode == 1
     assert ended.stdout == ""
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith("stepscope: ")]
-    assert line.startswith("stepscope: batch: the program counts on batches of 8")
+    assert line.startswith("stepscope: batch: the program relies on batches of 8")
     assert line.endswith("(at fixed_size.py:7)")
     assert "Traceback" not in ended.stderr
     (fix,) = document["fixes"]
     assert fix["state"] == "broke"
-    assert "counts on batches of 8" in fix["reasons"][-1]
+    assert "relies on batches of 8" in fix["reasons"][-1]
     text = " ".join(ended.stderr.split())
-    assert text.count("counts on batches of 8") >= 2  # at once, and in the summary
+    assert text.count("relies on batches of 8") >= 2  # at once, and in the summary
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_fix_that_breaks_in_the_middle_ends_the_program_with_its_reason(folder
         (["amp=bf17"], "--fix amp=bf17: use"),
         (["drop_last=yes"], "--fix drop_last takes no value"),
         (["batch"], "--fix batch"),
-        (["foreach", "fused_optimizer"], "do not go together"),
+        (["foreach", "fused_optimizer"], "cannot be combined"),
         (["pin", "pin"], "--fix pin is given twice"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, list) else None,

@@ -13,6 +13,7 @@ from stepscope.fixes.arithmetic.sdpa import drops_second
 from stepscope.fixes.inspect.user_code import SourceTree
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
+from stepscope.record.fix_words import break_words
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +150,7 @@ def test_a_program_that_wants_the_same_results_every_time_keeps_its_choice(tmp_p
             assert not torch.backends.cuda.flash_sdp_enabled()
     finally:
         torch.use_deterministic_algorithms(False)
-    assert "the same results every time" in run.fixes()["sdpa"]["reasons"][0]
+    assert "deterministic results" in run.fixes()["sdpa"]["reasons"][0]
 
 
 def tiny(**kwargs):
@@ -215,7 +216,9 @@ def test_a_program_without_attention_is_told_so(tmp_path):
 
 def test_second_derivatives_are_explained():
     error = RuntimeError("derivative for aten::_scaled_dot_product_x_backward is not implemented")
-    assert "second derivatives" in fix_named("sdpa").explain(error, "penalty.backward()")
+    assert "second derivatives" in break_words(
+        fix_named("sdpa").explain(error, "penalty.backward()")
+    )
     assert fix_named("sdpa").explain(RuntimeError("other"), "x") is None
 
 

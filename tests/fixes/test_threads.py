@@ -72,7 +72,7 @@ def test_a_number_torch_uses_already_is_told(tmp_path):
     torch.set_num_threads(2)
     with fixed(tmp_path, "threads=2") as run:
         pass
-    assert run.fixes()["threads"]["reasons"] == ["torch uses 2 threads already"]
+    assert run.fixes()["threads"]["reasons"] == ["torch already uses 2 threads"]
 
 
 def test_hyper_threads_count_once(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ from stepscope.fixes.data.workers import default_workers
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
+from stepscope.record.fix_words import break_words, variation_words
 
 
 class Numbers(Dataset):
@@ -127,7 +128,7 @@ def test_a_generator_read_ahead_in_epochs_broken_off_is_told(tmp_path):
         for _ in range(2):
             next(iter(loader))
     assert run.fixes()["workers"]["kind"] == "numeric"
-    assert "broken off" in run.fixes()["workers"]["where"][-1]
+    assert "leaves epochs early" in run.fixes()["workers"]["where"][-1]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +242,7 @@ class Opening(Numbers):
 )
 def test_whether_samples_vary_is_read_from_the_code(things, why):
     found = dataset_traits(*things).varies()
-    assert found is None if why is None else why in found
+    assert found is None if why is None else why in variation_words(found)
 
 
 class Stream(IterableDataset):
@@ -286,7 +287,7 @@ def test_a_dataset_that_uses_the_gpu_is_left_alone(tmp_path):
 def test_a_loader_with_enough_workers_is_left_alone(tmp_path):
     with fixed(tmp_path, "workers=1") as run:
         assert DataLoader(Numbers(), batch_size=4, num_workers=2).num_workers == 2
-    assert "has 2 workers already" in run.fixes()["workers"]["reasons"][0]
+    assert "already has 2 workers" in run.fixes()["workers"]["reasons"][0]
 
 
 def test_arguments_that_belong_to_workers_are_kept(tmp_path):
@@ -310,7 +311,7 @@ def test_failures_of_workers_are_explained():
         "Caught RuntimeError in DataLoader worker process 0. Cannot re-initialize CUDA in forked"
         " subprocess."
     )
-    assert "the dataset uses the GPU" in fix_named("workers").explain(cuda, "")
+    assert "the dataset uses the GPU" in break_words(fix_named("workers").explain(cuda, ""))
     assert fix_named("workers").explain(ValueError("no"), "") is None
 
 

@@ -7,12 +7,14 @@ import unicodedata
 
 import pytest
 from diagnosing import case, finding
+from msgspec import to_builtins
+from msgspec.structs import replace
 from test_terminal import CPU, GPU, HOSTILE, fits
 
 from stepscope.diagnose.findings import Diagnosis
 from stepscope.diagnose.headroom import headroom
 from stepscope.diagnose.key_questions import answer_questions
-from stepscope.record.finding import Evidence, FixRef, Place
+from stepscope.record.finding import Evidence, FixRef, Place, SourceEdit
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.run.story import run_screen, story_of_run
 from stepscope.results.load import of_document
@@ -24,11 +26,10 @@ LOADER = finding(
     advice="Give the DataLoader workers.",
     fix=FixRef("workers", "12"), where=(Place("train.py", 31),), effort="one argument",
     evidence=(Evidence("data wait", 48.9, "ms"), Evidence("kept", float(3 << 30), "bytes")),
-    edit={
-        "file": "train.py", "line": 31, "before": "    loader = DataLoader(data)",
-        "after": ["    loader = DataLoader(data, num_workers=12)"],
-        "words": "pass num_workers=12 to the DataLoader",
-    },
+    edit=SourceEdit(
+        "train.py", 31, "    loader = DataLoader(data)",
+        ("    loader = DataLoader(data, num_workers=12)",), "pass num_workers=12 to the DataLoader",
+    ),
     also=(FixRef("persistent"),),
 )  # fmt: skip
 ITEM = finding(
@@ -45,10 +46,9 @@ SAVING = finding(
 def document(*findings, minor=(), healthy=(), base=CPU, now=63.1, **more):
     one = case(now)
     could = headroom(findings, one)
-    found = Diagnosis(
-        tuple(findings), tuple(minor), tuple(healthy), could, answer_questions(one, findings, could)
-    )
-    return copy.deepcopy(base) | found.to_json() | more
+    answers = answer_questions(one, findings, could)
+    found = Diagnosis([*findings], [*minor], [*healthy], could, answers)
+    return copy.deepcopy(base) | to_builtins(found) | more
 
 
 def shown(document, everything=False):
@@ -75,9 +75,8 @@ def test_the_users_line_is_shown_as_it_would_be():
 
 
 def test_a_line_too_long_for_the_screen_gives_way_to_advice():
-    from dataclasses import replace
-
-    long = replace(LOADER, edit=LOADER.edit | {"after": [f"loader = DataLoader({'x' * 80})"]})
+    edit = replace(LOADER.edit, after=(f"loader = DataLoader({'x' * 80})",))
+    long = replace(LOADER, edit=edit)
     assert "    fix: Give the DataLoader workers.\n" in shown(document(long))
 
 
@@ -148,9 +147,9 @@ def test_all_adds_predictions_edits_and_what_is_fine():
     assert "one argument, high confidence" in text
     assert re.search(r"A small thing +It is small\.", text)
     assert re.search(r"Fine: optimizer +It takes 0\.1 ms\.", text)
-    assert "What share of a step is spent waiting for data?" in text
+    assert "How much of a step waits for data?" in text
     assert "Where a step's time goes" in text
-    assert text.count("no GPU: the program computes on the CPU") <= 2
+    assert text.count("no GPU used") == 1
     assert fits(text)
 
 
@@ -183,10 +182,10 @@ def test_a_full_screen_fits_80_columns_and_45_lines():
 def test_strangers_words_cannot_touch_the_screen():
     evil = f"x{HOSTILE}y"
     bad = finding(
-        "data.bad", 20.0, now=63.1, title=evil, why=evil, advice=evil, effort=evil,
+        "data.bad", 20.0, now=63.1, title=evil, why=evil, advice=evil,
         where=(Place(evil, 3),), fix=FixRef("workers", evil),
         evidence=(Evidence(evil, evil, evil),),
-        edit={"file": evil, "line": 3, "before": evil, "after": [evil], "words": evil},
+        edit=SourceEdit(evil, 3, evil, (evil,), evil),
         also=(FixRef(evil),),
     )  # fmt: skip
     given = document(bad, minor=[bad], healthy=[bad])
@@ -206,7 +205,7 @@ def test_a_trace_has_its_findings_too(everything):
 
     given = analyze_timeline(recorded("resnet18_b32_h200"))
     one = finding("launch.x", 9.0, now=given["steps"]["mean_ms"], title="Short kernels")
-    given |= Diagnosis((one,)).to_json() | {"problems": ["a rule failed"]}
+    given |= to_builtins(Diagnosis([one])) | {"problems": ["a rule failed"]}
     stream = io.StringIO()
     result = of_document("trace", "trace", given)
     story = story_of_trace(result) if everything else trace_screen(result)

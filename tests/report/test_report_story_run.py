@@ -123,7 +123,7 @@ def test_a_card_shows_the_line_as_it_was_and_as_it_would_be(story, subject):
     assert card.excerpt is not None
     meant = card.excerpt.lines[card.excerpt.line - card.excerpt.first]
     assert meant == card.before == edit["before"]
-    assert list(card.edit) == edit["after"]
+    assert card.edit == edit["after"]
     assert card.excerpt.file == "loader_transform.py"
     assert card.command.startswith("stepscope run --fix workers=")
     assert card.command.endswith("loader_transform.py")

@@ -19,6 +19,7 @@ from story_reading import (
 
 from stepscope.record.errors import UsageError
 from stepscope.report.story.blocks import Card, Chart, Missing, Table, TimelineView
+from stepscope.report.story.summary import bottleneck
 from stepscope.report.story.trace.story import story_of_trace
 from stepscope.results.load import REPORTED, load
 
@@ -140,6 +141,13 @@ def test_what_was_not_recorded_is_said_with_how_to_record_it():
 def test_a_folder_of_traces_is_refused_in_one_line():
     with pytest.raises(UsageError, match="holds traces of several ranks: name one"):
         load(TRACES, TRACES, REPORTED)
+
+
+def test_headroom_that_rests_on_other_findings_is_a_sentence_of_its_own():
+    document = trace_subject("gpt_b4x1024_bf16_h200").document
+    headroom = document["headroom"] | {"by": []}
+    told = bottleneck(document | {"headroom": headroom})
+    assert told.startswith(f"{document['findings'][0]['title']}. 82.2 ms per step could be ")
 
 
 def hostile_events():

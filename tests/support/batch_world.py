@@ -4,8 +4,12 @@ from dataclasses import dataclass, field
 
 from stepscope.batch.program import ProgramFacts
 from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.record.fix import FixOutcome, FixState, NotApplied, Reason, Target
+from stepscope.record.fix_words import refusal_words
 
 GIB = 2.0**30
+
+_NO_BATCHES = "no DataLoader forms batches here"
 
 
 @dataclass
@@ -56,9 +60,10 @@ class World:
             if fix in ask.fixes:
                 return Trial(ask, number, "not_applicable", why, blame=fix)
         if batch != self.own and not self.applies:
-            return self._unfit(ask, "no DataLoader forms batches here")
+            return self._unfit(ask, NotApplied(Reason.NOTHING_FOUND, detail=_NO_BATCHES))
         if self.samples is not None and batch > self.samples:
-            return self._unfit(ask, f"the DataLoader has {self.samples} samples only")
+            few = NotApplied(Reason.EPOCH_TOO_SMALL, Target.LOADER, value=self.samples)
+            return self._unfit(ask, few)
         if self.bytes(batch) > 0.97 * self.memory:
             why = f"a batch of {batch} does not fit into memory; try a smaller one"
             return Trial(ask, number, "out_of_memory", why, "batch", seconds=self.startup_s)
@@ -78,8 +83,17 @@ class World:
             what=self.what,
         )
 
-    def _unfit(self, ask: TrialRequest, why: str) -> Trial:
-        return Trial(ask, len(self.asks), "not_applicable", why, "batch", seconds=self.startup_s)
+    def _unfit(self, ask: TrialRequest, record: NotApplied) -> Trial:
+        outcome = FixOutcome("batch", None, FixState.NOT_APPLICABLE, not_applied=(record,))
+        return Trial(
+            ask,
+            len(self.asks),
+            "not_applicable",
+            refusal_words(record),
+            f"batch={self._batch(ask)}",
+            seconds=self.startup_s,
+            fixes=(outcome,),
+        )
 
     def look(self, trial: Trial) -> ProgramFacts:
         return ProgramFacts(

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from stepscope.diagnose.case import Case
+from stepscope.diagnose.source_edits import settings_advice
 from stepscope.fixes.registry import FIX_NAMES
-from stepscope.record.finding import Finding
+from stepscope.record.finding import ChangeKind, Confidence, Effort, Finding, Scope
 
 PROGRAM = "/home/me/train.py"
 """The file in which everything in these documents happens."""
@@ -287,11 +288,13 @@ def sound(findings: Iterable[Finding]) -> dict[str, Finding]:
     for one in findings:
         assert len(one.title) <= 60, one.title
         assert len(re.findall(r"[.!?](?= |$)", one.why)) <= 2, one.why
-        assert one.advice.endswith("."), one.advice
+        assert settings_advice(one).endswith("."), one.advice
         assert 0 <= one.share <= 1
         assert one.evidence
-        assert one.kind in ("exact", "numeric", "semantic", "none")
-        assert one.confidence in ("high", "medium", "low")
+        assert isinstance(one.effort, Effort)
+        assert isinstance(one.kind, ChangeKind)
+        assert isinstance(one.confidence, Confidence)
+        assert isinstance(one.scope, Scope)
         assert one.fix is None or one.fix.name in FIX_NAMES
         assert one.predicted is None or one.predicted.low <= one.predicted.high
         by_id[one.id] = one

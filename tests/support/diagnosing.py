@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from stepscope.diagnose.case import Case
-from stepscope.record.finding import Finding, Predicted
+from stepscope.record.finding import ChangeKind, Confidence, Effort, Finding, Predicted, Scope
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,15 @@ def finding(name, step_ms=None, *, now=100.0, changes=(), **more) -> Finding:
     predicted = None
     if step_ms is not None:
         speedup = now / step_ms
-        how = f"{now} → {step_ms} ms: {name} goes away"
         predicted = Predicted(
-            step_ms, speedup, 1 + 0.9 * (speedup - 1), 1.1 * speedup, how, tuple(changes)
+            step_ms,
+            speedup,
+            1 + 0.9 * (speedup - 1),
+            1.1 * speedup,
+            f"{name} goes away",
+            tuple(changes) or UNSET,
         )
     given = {"title": f"About {name}", "why": "Because.", "advice": "Change it.", "share": 0.3}
-    return Finding(id=name, predicted=predicted, **(given | more))
+    words = {"effort": Effort, "kind": ChangeKind, "confidence": Confidence, "scope": Scope}
+    typed = {key: words[key](value) if key in words else value for key, value in more.items()}
+    return Finding(id=name, predicted=predicted, **(given | typed))

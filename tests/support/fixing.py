@@ -6,11 +6,12 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any
 
-from stepscope.analyze.run.summary import applied_fixes
 from stepscope.fixes.apply import apply_fixes
 from stepscope.probe.boot import watch_forks
 from stepscope.probe.observer import Observer
 from stepscope.probe.patches import ImportWatch
+from stepscope.record.fix import FixOutcome, fix_outcomes
+from stepscope.record.fix_words import outcome_json
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.store.json_lines import read_facts
 
@@ -25,8 +26,12 @@ class Fixed:
 
     def fixes(self) -> dict[str, dict[str, Any]]:
         """What became of each fix, by name, as `show --json` tells it."""
+        return {name: outcome_json(one) for name, one in self.outcomes().items()}
+
+    def outcomes(self) -> dict[str, FixOutcome]:
+        """The same as records."""
         facts = read_facts(self.folder / "facts.jsonl")
-        return {fix["name"]: fix for fix in applied_fixes(facts.fixes)}
+        return {one.name: one for one in fix_outcomes(facts.fixes)}
 
 
 @contextmanager

@@ -8,8 +8,9 @@ from textwrap import dedent
 from typing import Any
 
 from stepscope.measure.source_diff import apply_diff
+from stepscope.record.fix import Applied, FixOutcome, FixState, SourceLine, Target
 from stepscope.store.source import save_sources
-from stepscope.tune.patch.write import Patch, write_patch
+from stepscope.tune.patch import Patch, write_patch
 
 
 @dataclass(frozen=True)
@@ -19,19 +20,33 @@ class Project:
     cwd: Path
     seen: dict[str, Any]
 
-    def patch(self, *fixes: str, **where: str | list[str]) -> Patch:
-        """The patch for fixes that took hold where said, by name."""
-        applied = [
-            {"name": name, "where": [texts] if isinstance(texts, str) else texts}
-            for name, texts in where.items()
+    def patch(self, *fixes: str, **applied: Applied | list[Applied]) -> Patch:
+        """The patch for fixes that took effect as said, by name."""
+        outcomes = [
+            FixOutcome(name, None, FixState.APPLIED, applied=tuple(_listed(records)))
+            for name, records in applied.items()
         ]
-        return write_patch(self.cwd, fixes, applied, self.seen)
+        return write_patch(self.cwd, fixes, outcomes, self.seen)
 
     def patched(self, patch: Patch, name: str = "train.py") -> str:
         """A file once the patch is applied."""
         assert patch.text is not None, patch.by_hand
         apply_diff(self.cwd, patch.text)
         return (self.cwd / name).read_bytes().decode()
+
+
+def _listed(records: Applied | list[Applied]) -> list[Applied]:
+    return records if isinstance(records, list) else [records]
+
+
+def at(line: int, file: str = "train.py", **more: Any) -> Applied:
+    """A fix took effect on a line."""
+    return Applied(Target.OTHER, place=SourceLine(file, line), **more)
+
+
+def half(dtype: str, device: str) -> Applied:
+    """A model runs under autocast."""
+    return Applied(Target.AUTOCAST, "Net", dtype=dtype, device=device)
 
 
 def project(

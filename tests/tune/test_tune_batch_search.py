@@ -6,6 +6,7 @@ from batch_world import GIB, World
 from stepscope.batch.program import BatchRequest, search_program
 from stepscope.batch.session import search_answer
 from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.fix import Broke, FixOutcome, FixState, Reason
 
 
 def find(world, **wanted):
@@ -71,7 +72,11 @@ def test_a_fix_that_says_the_batch_does_not_fit_counts_as_out_of_memory():
         def run(self, ask):
             trial = super().run(ask)
             if trial.status == "out_of_memory":
-                return type(trial)(ask, trial.number, "broke", trial.why, "batch=1")
+                broke = Broke(Reason.OUT_OF_MEMORY)
+                outcome = FixOutcome("batch", 1, FixState.BROKE, broke=broke)
+                return type(trial)(
+                    ask, trial.number, "broke", "any words", "batch=1", fixes=(outcome,)
+                )
             return trial
 
     found = find(Explained(memory=20 * GIB, fixed=10 * GIB, half=400.0))
@@ -157,7 +162,7 @@ def test_an_epoch_of_unknown_length_is_told_by_the_fix():
 
     found = find(Unknown(samples=200))
     assert found["stopped"]["kind"] == "epoch"
-    assert found["stopped"]["words"].endswith("has 200 samples only")
+    assert found["stopped"]["words"].endswith("has only 200 samples")
     assert found["knee"]["batch"] == 128
 
 

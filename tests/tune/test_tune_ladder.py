@@ -15,13 +15,24 @@ from tune_machine import (
     untouched,
 )
 
+from stepscope.fixes.applicability import NoUse, WhyNot
 from stepscope.measure.prediction import Prediction
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import (
+    Applied,
+    DataChange,
+    FixKind,
+    FixOutcome,
+    FixState,
+    Target,
+    Variation,
+)
+from stepscope.report.story.tune.not_tried import why_not_tried
 from stepscope.tune.search.candidates import (
     Candidate,
     NotTried,
-    compile_seconds,
     exclude_each_other,
+    setup_seconds,
 )
 from stepscope.tune.search.confirm import confirm
 from stepscope.tune.search.ladder import Ladder, Rejected
@@ -41,7 +52,7 @@ GRIDS = {
 
 
 def some(fixes, kind="numeric"):
-    return [Candidate(fix, kind, prior=1.03, extra_s=compile_seconds(fix, "cuda")) for fix in fixes]
+    return [Candidate(fix, kind, prior=1.03, extra_s=setup_seconds(fix, "cuda")) for fix in fixes]
 
 
 def combinations(fixes):
@@ -73,7 +84,7 @@ def test_a_fifth_of_the_grids_time_finds_97_percent_of_its_best(truth, fixes):
         grid_s = sum(
             machine.cost_s(frozenset(c), 40, again == 0) for c in every for again in range(3)
         )
-        lab = machine.lab(extra_s=lambda fix: compile_seconds(fix, "cuda"))
+        lab = machine.lab(extra_s=lambda fix: setup_seconds(fix, "cuda"))
         found = run_search(Ladder(lab, machine.outlook(0.1, seed)), some(fixes))
         confirm(lab, found)
         best = min(truth(frozenset(c)) for c in every)
@@ -194,14 +205,15 @@ def test_a_proof_that_differs_rejects_however_fast():
 
 def test_what_turns_out_to_change_more_than_allowed_is_rejected():
     def told(ask):
-        entry = {"name": "workers", "kind": "numeric", "where": ["other random draws"]}
-        return {"fixes": (entry,) if ask.fixes else ()}
+        record = Applied(Target.LOADER, varies=Variation(DataChange.ORDER))
+        outcome = FixOutcome("workers", 12, FixState.APPLIED, FixKind.NUMERIC, (record,))
+        return {"fixes": (outcome,) if ask.fixes else ()}
 
     machine = Machine(slow_program, told=told)
     found = run_search(Ladder(machine.lab(), allow="exact"), some(("workers=12",), "exact"))
     assert found.rungs == []
     assert found.rejected[0].state == "not_allowed"
-    assert "--allow numeric: other random draws" in found.rejected[0].why
+    assert "--allow numeric: DataLoader (samples come in another order)" in found.rejected[0].why
 
 
 def test_a_rung_that_later_ones_make_useless_is_dropped():
@@ -269,11 +281,15 @@ def test_numbers_are_refined_in_the_direction_that_helps():
 
 
 def test_what_was_left_out_is_among_the_rejected():
+    why = NoUse(WhyNot.NEEDS_DEVICE, "cuda")
     machine = Machine(untouched)
-    found = run_search(Ladder(machine.lab()), [], [NotTried("pin", "needs a CUDA device")])
-    assert [(one.fix, one.why, one.state) for one in found.rejected] == [
-        ("pin", "needs a CUDA device", "left_out")
+    found = run_search(Ladder(machine.lab()), [], [NotTried("pin", why)])
+    assert [(one.fix, one.not_tried, one.state) for one in found.rejected] == [
+        ("pin", why, "left_out")
     ]
+    told = found.rejected[0].to_json()
+    assert (told["reason"], told["detail"], told["why"]) == ("needs_device", "cuda", None)
+    assert why_not_tried(told) == "needs a CUDA device"
     assert len(found.baseline) == found.trials == 2
 
 

@@ -5,9 +5,18 @@ import subprocess
 from textwrap import dedent
 
 import pytest
-from patching import project
+from patching import at, project
 
 from stepscope.measure.source_diff import apply_diff
+from stepscope.record.fix import (
+    Applied,
+    DataChange,
+    SourceLine,
+    Target,
+    Trait,
+    TraitKind,
+    Variation,
+)
 
 LOADER = """
     import torch
@@ -18,14 +27,13 @@ LOADER = """
         for batch in loader:
             step(batch)
 """
-AT = "DataLoader at train.py:5"
+AT = at(5)
+ON = Applied(Target.TF32, "Net", after="on")
 
 
 def test_arguments_of_several_fixes_meet_in_one_call(tmp_path):
     made = project(tmp_path, LOADER)
-    patch = made.patch(
-        "workers=4", "persistent", "pin", workers=f"{AT}: 0 → 4 workers", persistent=AT, pin=AT
-    )
+    patch = made.patch("workers=4", "persistent", "pin", workers=AT, persistent=AT, pin=AT)
     after = made.patched(patch)
     assert (
         "    loader = DataLoader(data, batch_size=8, shuffle=True, "
@@ -41,8 +49,9 @@ def test_arguments_of_several_fixes_meet_in_one_call(tmp_path):
 
 def test_places_in_a_remark_are_not_where_the_fix_took_hold(tmp_path):
     made = project(tmp_path, LOADER)
-    remark = "(other random draws: `torch.rand` at data.py:7)"
-    patch = made.patch("workers=4", workers=f"the {AT}: 0 → 4 workers {remark}")
+    because = Trait(TraitKind.USES, "torch.rand", SourceLine("data.py", 7))
+    remark = Variation(DataChange.DRAWS, because=because)
+    patch = made.patch("workers=4", workers=at(5, varies=remark))
     assert [(edit.file, edit.line) for edit in patch.edits] == [("train.py", 5)]
     assert patch.by_hand == ()
 
@@ -59,7 +68,7 @@ def test_an_argument_that_is_there_is_replaced_and_all_else_stays(tmp_path):
         )
         """,
     )
-    after = made.patched(made.patch("workers=4", workers="DataLoader at train.py:2"))
+    after = made.patched(made.patch("workers=4", workers=at(2)))
     assert after == dedent(
         """
         from torch.utils.data import DataLoader
@@ -95,7 +104,7 @@ def test_an_argument_that_is_there_is_replaced_and_all_else_stays(tmp_path):
 )  # fmt: skip
 def test_an_argument_is_added_in_the_style_of_the_call(tmp_path, call, expected):
     made = project(tmp_path, f"import torch\nloader = {call}\nprint(loader)\n")
-    patch = made.patch("workers=2", workers="DataLoader at train.py:2: 0 → 2 workers")
+    patch = made.patch("workers=2", workers=at(2))
     if "ä" in call:
         assert patch.text is None
         assert "not written there" in patch.by_hand[0][1]
@@ -113,7 +122,7 @@ def test_a_loader_made_in_the_head_of_a_loop_is_found(tmp_path):
             other(DataLoader(batch))
         """,
     )
-    after = made.patched(made.patch("workers=2", workers="DataLoader at train.py:2"))
+    after = made.patched(made.patch("workers=2", workers=at(2)))
     assert "for batch in DataLoader(data, num_workers=2):\n    other(DataLoader(batch))" in after
 
 
@@ -129,10 +138,7 @@ def test_moves_of_a_batch_no_longer_wait_and_neither_do_those_beside_them(tmp_pa
             a, b = x.cuda(), y.cuda()
         """,
     )
-    patch = made.patch(
-        "pin",
-        pin=["the copy at train.py:3 no longer waits", "the copy at train.py:6 no longer waits"],
-    )
+    patch = made.patch("pin", pin=[at(3), at(6)])
     after = made.patched(patch)
     assert "x = x.to(device, non_blocking=True)" in after
     assert "y = y.to(device, non_blocking=True)" in after
@@ -150,7 +156,7 @@ def test_persistent_workers_are_not_written_where_there_are_no_workers(tmp_path)
 
 def test_fixes_that_are_only_words_are_left_to_the_user(tmp_path):
     made = project(tmp_path, LOADER)
-    patch = made.patch("cuda_graph", "prefetch", "workers=2", workers=AT, cuda_graph="the model")
+    patch = made.patch("cuda_graph", "prefetch", "workers=2", workers=AT, cuda_graph=at(6))
     assert [name for name, _ in patch.by_hand] == ["prefetch", "cuda_graph"]
     assert [edit.fix for edit in patch.edits] == ["workers"]
     assert all(words for _, words in patch.by_hand)
@@ -177,7 +183,7 @@ SWITCHES = """
 @pytest.mark.parametrize("torch", ["import torch", "from torch import nn", "import torch.nn as nn"])
 def test_switches_stand_behind_the_imports_with_torch_imported_once(tmp_path, torch):
     made = project(tmp_path, SWITCHES.format(torch=torch))
-    patch = made.patch("tf32", "cudnn_benchmark", "threads=2", tf32="Net, TF32 on")
+    patch = made.patch("tf32", "cudnn_benchmark", "threads=2", tf32=ON)
     after = made.patched(patch)
     begin = after.index("import numpy as np\n") + len("import numpy as np\n")
     extra = "" if torch == "import torch" else "import torch\n"
@@ -201,11 +207,10 @@ def test_a_variable_the_allocator_reads_is_set_before_any_import(tmp_path):
 
 def test_a_switch_the_program_sets_itself_is_left_to_the_user(tmp_path):
     made = project(tmp_path, SWITCHES.format(torch="import torch"))
-    patch = made.patch(
-        "tf32", tf32=["Net, TF32 on", "over the program's own setting at train.py:12"]
-    )
+    own = Applied(Target.TF32_SETTING, overrides=SourceLine("train.py", 12))
+    patch = made.patch("tf32", tf32=[ON, own])
     assert patch.text is None
-    assert "sets it otherwise itself" in patch.by_hand[0][1]
+    assert "sets it differently itself" in patch.by_hand[0][1]
 
 
 def test_a_program_that_begins_elsewhere_is_switched_where_torch_is_imported(tmp_path):
@@ -220,10 +225,10 @@ def test_a_program_that_begins_elsewhere_is_switched_where_torch_is_imported(tmp
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("lib/site-packages/other.py", "no file of the project"),
-        ("env/train.py", "no file of the project"),
-        ("../train.py", "no file of the project"),
-        ("gone.py", "no file of the project"),
+        ("lib/site-packages/other.py", "not a file of this project"),
+        ("env/train.py", "not a file of this project"),
+        ("../train.py", "not a file of this project"),
+        ("gone.py", "not a file of this project"),
         ("unseen.py", "no line of unseen.py was seen running"),
     ],
 )
@@ -233,7 +238,7 @@ def test_only_the_users_own_files_that_ran_are_changed(tmp_path, name, why):
         (made.cwd / other).parent.mkdir(parents=True, exist_ok=True)
         (made.cwd / other).write_bytes((made.cwd / "train.py").read_bytes())
     (made.cwd / "env" / "pyvenv.cfg").write_text("")
-    patch = made.patch("workers=2", workers=f"DataLoader at {name}:5: 0 → 2 workers")
+    patch = made.patch("workers=2", workers=at(5, name))
     assert patch.text is None
     assert why in patch.by_hand[0][1]
 
@@ -252,7 +257,7 @@ def test_a_file_changed_since_it_ran_is_left_alone(tmp_path):
 
 def test_an_edit_that_would_not_compile_is_left_out_and_the_others_are_kept(tmp_path):
     made = project(tmp_path, "import torch\na = DataLoader(x for x in y)\nb = DataLoader(z)\n")
-    where = ["DataLoader at train.py:2: 0 → 2 workers", "DataLoader at train.py:3: 0 → 2 workers"]
+    where = [at(2), at(3)]
     patch = made.patch("workers=2", workers=where)
     after = made.patched(patch)
     assert after.endswith("a = DataLoader(x for x in y)\nb = DataLoader(z, num_workers=2)\n")
@@ -264,8 +269,8 @@ def test_an_edit_that_would_not_compile_is_left_out_and_the_others_are_kept(tmp_
 def test_git_and_patch_take_it(tmp_path, tool):
     windows = dedent(LOADER).lstrip("\n").replace("\n", "\r\n")
     made = project(tmp_path, windows, "import torch\nl = DataLoader(a)")
-    where = [AT, "DataLoader at more1.py:2"]
-    patch = made.patch("workers=2", "tf32", workers=where, tf32="Net, TF32 on")
+    where = [AT, at(2, "more1.py")]
+    patch = made.patch("workers=2", "tf32", workers=where, tf32=ON)
     assert {edit.file for edit in patch.edits} == {"train.py", "more1.py"}
     (tmp_path / "stepscope.patch").write_text(patch.text or "", newline="")
     try:

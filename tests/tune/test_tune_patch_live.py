@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 from seeded import plain, trial
 
-from stepscope.analyze.run.summary import applied_fixes
 from stepscope.measure.source_diff import apply_diff
+from stepscope.record.fix import fix_outcomes
 from stepscope.store.source import save_sources
-from stepscope.tune.patch.write import write_patch
+from stepscope.tune.patch import write_patch
 
 PROGRAM = """
     import torch
@@ -49,7 +49,7 @@ def test_a_patched_program_computes_what_the_fixes_do(tmp_path):
     scout = trial(tmp_path / "scout", PROGRAM)
     save_sources(scout.folder, started)
     fixed = trial(tmp_path / "fixed", PROGRAM, seed=0, fixes=FIXES)
-    applied = applied_fixes(fixed.facts.fixes)
+    applied = fix_outcomes(fixed.facts.fixes)
     seen = {"run": {"folder": str(scout.folder), "program": "program.py", "started": started}}
     patch = write_patch(scout.folder, FIXES, applied, seen)
     assert patch.by_hand == ()

@@ -1,7 +1,7 @@
 """Patches of models and loops: the right variable, the right statement, or none."""
 
 import pytest
-from patching import project
+from patching import at, half, project
 
 PLAIN = """
     import torch
@@ -21,8 +21,8 @@ def test_a_model_is_compiled_and_rearranged_after_it_is_made(tmp_path):
     patch = made.patch(
         "channels_last",
         "compile=max-autotune",
-        channels_last="Linear, called at train.py:8",
-        compile="Linear, called at train.py:8",
+        channels_last=at(8, object="Linear"),
+        compile=at(8, object="Linear"),
     )
     assert (
         'model = nn.Linear(4, 2).to("cuda")\n'
@@ -35,7 +35,7 @@ def test_a_model_is_compiled_and_rearranged_after_it_is_made(tmp_path):
 
 def test_a_model_of_torch_nn_is_left_to_the_user_since_its_own_method_compiles_nothing(tmp_path):
     made = project(tmp_path, PLAIN)
-    patch = made.patch("compile", compile="Linear, called at train.py:8 (a class of torch.nn)")
+    patch = made.patch("compile", compile=at(8, object="Linear", of_torch_nn=True))
     assert patch.text is None
     assert "model = torch.compile(model, …)" in patch.by_hand[0][1]
 
@@ -89,7 +89,7 @@ def test_a_model_of_torch_nn_is_left_to_the_user_since_its_own_method_compiles_n
 )
 def test_the_variable_is_followed_to_where_the_model_is_made(tmp_path, text, line, expected):
     made = project(tmp_path, text)
-    patch = made.patch("compile", compile=f"ResNet, called at train.py:{line}")
+    patch = made.patch("compile", compile=at(line, object="ResNet"))
     assert expected in made.patched(patch)
 
 
@@ -105,7 +105,7 @@ def test_the_variable_is_followed_to_where_the_model_is_made(tmp_path, text, lin
 )
 def test_a_model_whose_variable_is_not_clear_is_left_to_the_user(tmp_path, text, line):
     made = project(tmp_path, text)
-    patch = made.patch("compile", compile=f"ResNet, called at train.py:{line}")
+    patch = made.patch("compile", compile=at(line, object="ResNet"))
     assert patch.text is None
     assert "model.compile()" in patch.by_hand[0][1]
     assert f"train.py:{line}" in patch.by_hand[0][1]
@@ -128,7 +128,7 @@ def test_a_call_is_put_under_autocast_and_what_it_returns_is_float32_again(tmp_p
         forward=4,
         evaluation=9,
     )
-    patch = made.patch("amp", amp="Net in bf16 on cuda")
+    patch = made.patch("amp", amp=half("bf16", "cuda"))
     assert made.patched(patch) == (
         "import torch.nn as nn\n"
         "import torch\n"
@@ -148,7 +148,7 @@ def test_a_call_is_put_under_autocast_and_what_it_returns_is_float32_again(tmp_p
 
 def test_an_output_with_a_loss_of_its_own_stays_as_it_is(tmp_path):
     made = project(tmp_path, "import torch\nout = model(**batch)\nout.loss.backward()\n", forward=2)
-    after = made.patched(made.patch("amp=bf16", amp="GPT2 in bf16 on cpu"))
+    after = made.patched(made.patch("amp=bf16", amp=half("bf16", "cpu")))
     assert after == (
         "import torch\n"
         'with torch.autocast("cpu", dtype=torch.bfloat16):\n'
@@ -167,9 +167,7 @@ def test_autocast_and_arguments_go_together_in_one_statement(tmp_path):
         """,
         forward=2,
     )
-    patch = made.patch(
-        "pin", "amp", pin="the copy at train.py:2 no longer waits", amp="Net in bf16 on cuda"
-    )
+    patch = made.patch("pin", "amp", pin=at(2), amp=half("bf16", "cuda"))
     assert (
         "    loss = criterion(model(x.to(device, non_blocking=True)),\n"
         "                     y)\n"
@@ -190,17 +188,16 @@ def test_autocast_and_arguments_go_together_in_one_statement(tmp_path):
 )
 def test_other_statements_are_left_out_of_autocast(tmp_path, statement):
     made = project(tmp_path, f"import torch\ndef f(x):\n    {statement}\n", forward=3)
-    patch = made.patch("amp", amp="Net in bf16 on cuda")
+    patch = made.patch("amp", amp=half("bf16", "cuda"))
     assert patch.text is None
     assert "train.py:3" in patch.by_hand[0][1]
 
 
 def test_half_precision_that_needs_a_loss_scale_is_left_to_the_user(tmp_path):
     made = project(tmp_path, "import torch\ny = model(x)\n", forward=2)
-    for where in ("Net in fp16 on cuda", "Net in fp16 on cuda, as this device has no bf16"):
-        patch = made.patch("amp=fp16", amp=where)
-        assert patch.text is None
-        assert "GradScaler" in patch.by_hand[0][1]
+    patch = made.patch("amp=fp16", amp=half("fp16", "cuda"))
+    assert patch.text is None
+    assert "GradScaler" in patch.by_hand[0][1]
 
 
 def test_synchronisations_are_deleted(tmp_path):
@@ -216,7 +213,7 @@ def test_synchronisations_are_deleted(tmp_path):
             y = torch.cuda.synchronize()
         """,
     )
-    where = [f"torch.cuda.synchronize at train.py:{line}" for line in (4, 6, 7)]
+    where = [at(line) for line in (4, 6, 7)]
     patch = made.patch("nosync", nosync=where)
     assert made.patched(patch) == (
         "import torch\n"
@@ -243,7 +240,7 @@ def test_losses_are_summed_on_the_device_and_read_after_the_loop(tmp_path):
             print(total, right)
         """,
     )
-    where = [".item() at train.py:5", ".item() at train.py:7"]
+    where = [at(5), at(7)]
     after = made.patched(made.patch("lazyitem", lazyitem=where))
     assert "        total += loss.detach().double() * len(x)\n" in after
     assert "        right += hits.detach()\n" in after
@@ -263,12 +260,12 @@ def test_losses_are_summed_on_the_device_and_read_after_the_loop(tmp_path):
 def test_sums_that_are_used_in_the_loop_are_left_to_the_user(tmp_path, body):
     text = f"import torch\ndef f():\n  for x in loader:\n    {body}\n"
     made = project(tmp_path, text)
-    patch = made.patch("lazyitem", lazyitem=".item() at train.py:4")
+    patch = made.patch("lazyitem", lazyitem=at(4))
     assert patch.text is None
     assert "train.py:4" in patch.by_hand[0][1]
 
 
 def test_an_optimizer_gets_its_flag(tmp_path):
     made = project(tmp_path, PLAIN)
-    patch = made.patch("fused_optimizer", fused_optimizer="SGD made at train.py:5")
+    patch = made.patch("fused_optimizer", fused_optimizer=at(5))
     assert "SGD(model.parameters(), lr=0.1, fused=True)" in made.patched(patch)

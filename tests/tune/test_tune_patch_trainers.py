@@ -1,7 +1,7 @@
 """Under Hugging Face's Trainer fixes are written into its settings."""
 
 import pytest
-from patching import project
+from patching import at, half, project
 
 TRAINER = """
     import torch
@@ -16,17 +16,16 @@ TRAINER = """
         trainer = Trainer(build(), arguments, train_dataset=data)
         trainer.train()
 """
-LOADER = "DataLoader at train.py:11"
-MODEL = "Bert, called at train.py:11"
-HALF = "Bert in bf16 on cuda"
+LOADER = at(11)
+MODEL = at(11, object="Bert")
+HALF = half("bf16", "cuda")
 
 
 def test_what_the_trainer_makes_its_loader_from_is_set(tmp_path):
     made = project(tmp_path, TRAINER, forward=11, through="transformers")
     patch = made.patch(
-        "workers=4", "persistent", "batch=16", workers=f"{LOADER}: 0 → 4 workers",
-        persistent=LOADER, batch=f"{LOADER}: 8 → 16",
-    )  # fmt: skip
+        "workers=4", "persistent", "batch=16", workers=LOADER, persistent=LOADER, batch=LOADER
+    )
     after = made.patched(patch)
     assert "        dataloader_num_workers=4,\n" in after
     assert "        dataloader_persistent_workers=True,\n" in after
@@ -41,7 +40,7 @@ def test_what_the_trainer_makes_its_loader_from_is_set(tmp_path):
     ("fix", "where", "expected"),
     [
         ("amp=bf16", HALF, "bf16=True,"),
-        ("amp=fp16", "Bert in fp16 on cuda", "fp16=True,"),
+        ("amp=fp16", half("fp16", "cuda"), "fp16=True,"),
         ("compile", MODEL, "torch_compile=True,"),
         ("compile=max-autotune", MODEL, 'torch_compile_mode="max-autotune",'),
     ],
@@ -57,7 +56,7 @@ def test_precision_and_compiling_are_the_trainers_too(tmp_path, fix, where, expe
 
 def test_half_precision_on_the_cpu_stays_autocast(tmp_path):
     made = project(tmp_path, TRAINER, forward=11, through="transformers")
-    after = made.patched(made.patch("amp=bf16", amp="Bert in bf16 on cpu"))
+    after = made.patched(made.patch("amp=bf16", amp=half("bf16", "cpu")))
     assert 'with torch.autocast("cpu", dtype=torch.bfloat16):\n        trainer.train()' in after
 
 
@@ -74,7 +73,7 @@ def test_settings_made_elsewhere_are_named_to_the_user(tmp_path):
         forward=5,
         through="transformers",
     )
-    patch = made.patch("workers=4", "amp=bf16", workers="DataLoader at train.py:5", amp=HALF)
+    patch = made.patch("workers=4", "amp=bf16", workers=at(5), amp=HALF)
     (by_hand,) = patch.by_hand
     assert by_hand[0] == "workers"
     assert "train.py:5: set dataloader_num_workers=4 in the trainer's settings" in by_hand[1]
@@ -91,7 +90,7 @@ def test_settings_made_elsewhere_are_named_to_the_user(tmp_path):
 def test_of_several_settings_none_is_guessed(tmp_path, more, why):
     text = TRAINER.replace("    def main", f"    {more}\n    def main")
     made = project(tmp_path, text, loader=12, through="transformers")
-    patch = made.patch("workers=4", workers="DataLoader at train.py:12")
+    patch = made.patch("workers=4", workers=at(12))
     assert patch.text is None
     assert why in patch.by_hand[0][1]
 
@@ -106,7 +105,7 @@ def test_settings_passed_on_as_a_whole_are_left_alone(tmp_path):
 def test_persistent_workers_are_not_written_where_the_trainer_has_none(tmp_path):
     text = TRAINER.replace("            dataloader_num_workers=0,\n", "")
     made = project(tmp_path, text, loader=10, through="transformers")
-    patch = made.patch("persistent", persistent="DataLoader at train.py:10")
+    patch = made.patch("persistent", persistent=at(10))
     assert patch.text is None
     assert "no dataloader_num_workers is written there" in patch.by_hand[0][1]
 

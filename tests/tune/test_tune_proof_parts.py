@@ -9,6 +9,16 @@ import pytest
 
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.record.errors import BrokenRun
+from stepscope.record.fix import (
+    Applied,
+    DataChange,
+    FixKind,
+    FixOutcome,
+    FixState,
+    SourceLine,
+    Target,
+    Variation,
+)
 from stepscope.tune.proof.effects import (
     changes_draws,
     coarsest_rounding,
@@ -148,17 +158,30 @@ def test_covered_is_what_happened_in_all_trials_and_was_followed_by_a_step() -> 
 
 
 def test_other_draws_are_told_from_other_rounding() -> None:
-    def said(text: str, kind: str = "numeric") -> Trial:
-        fix = {"name": "workers", "kind": kind, "where": [text]}
-        return replace(trial(), fixes=(fix,))
+    def did(*records: Applied, kind: FixKind = FixKind.NUMERIC) -> Trial:
+        outcome = FixOutcome("workers", 4, FixState.APPLIED, kind, records)
+        return replace(trial(), fixes=(outcome,))
 
-    place = "the DataLoader at draws/order.py:9: 0 → 4 workers"
-    assert changes_draws(said(f"{place} (perhaps other random draws: what f does is not known)"))
-    assert changes_draws(said("the DataLoader at a.py:9: other shuffles (epochs are broken off)"))
-    assert not changes_draws(said(f"{place} (perhaps other rounding: it runs a Linear)"))
-    assert not changes_draws(said(place, "exact"))
-    assert observed_kind(said(place)) == "numeric"
+    def varying(data: DataChange) -> Applied:
+        place = SourceLine("draws/order.py", 9)
+        return Applied(Target.LOADER, place=place, varies=Variation(data, certain=False))
+
+    plain = Applied(Target.LOADER, place=SourceLine("draws/order.py", 9))
+    assert changes_draws(did(plain, varying(DataChange.DRAWS)))
+    assert changes_draws(did(varying(DataChange.SHUFFLES)))
+    assert not changes_draws(did(varying(DataChange.ROUNDING)))
+    assert not changes_draws(did(plain, kind=FixKind.EXACT))
+    assert observed_kind(did(plain)) == "numeric"
     assert observed_kind(trial()) == "exact"
+
+
+def test_a_journal_of_sentences_counts_a_fix_that_was_less_exact_than_usual() -> None:
+    def told(name: str) -> Trial:
+        entry = {"name": name, "value": None, "kind": "numeric", "where": ["some words"]}
+        return replace(trial(), fixes=(FixOutcome.from_json(entry),))
+
+    assert changes_draws(told("workers"))
+    assert not changes_draws(told("amp"))
 
 
 def test_outputs_are_held_to_the_dtype() -> None:

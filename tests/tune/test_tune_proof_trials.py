@@ -10,6 +10,15 @@ import torch
 from tiny_training import How, train
 
 from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.record.fix import (
+    Applied,
+    DataChange,
+    FixKind,
+    FixOutcome,
+    FixState,
+    Target,
+    Variation,
+)
 from stepscope.tune.proof.prove import prove
 
 STEPS = 40
@@ -53,10 +62,10 @@ class Machine:
         return [(ask.fixes, ask.seed, ask.perturb) for ask in self.asks]
 
 
-def with_fix(trial: Trial, **facts: Any) -> Trial:
-    """A trial whose fix said this of itself."""
-    fix = {"name": "workers", "state": "applied", "where": [], "reasons": [], **facts}
-    return replace(trial, fixes=(fix,)) if trial.ask.fixes else trial
+def with_fix(trial: Trial, *applied: Applied, kind: FixKind = FixKind.NUMERIC) -> Trial:
+    """A trial whose fix did this."""
+    outcome = FixOutcome("workers", None, FixState.APPLIED, kind, applied)
+    return replace(trial, fixes=(outcome,)) if trial.ask.fixes else trial
 
 
 def test_bits_that_agree_take_two_trials() -> None:
@@ -122,8 +131,7 @@ def test_known_trials_are_not_run_again() -> None:
 
 def draws(trial: Trial) -> Trial:
     """A trial whose workers draw otherwise."""
-    text = "the DataLoader at train.py:9: 0 → 4 workers (other random draws: it calls rand)"
-    return with_fix(trial, kind="numeric", where=[text])
+    return with_fix(trial, Applied(Target.LOADER_WORKERS, varies=Variation(DataChange.DRAWS)))
 
 
 def test_other_random_draws_are_held_and_take_more_seeds_and_no_control_where_batches_differ():

@@ -17,6 +17,7 @@ from stepscope.batch.sizes import (
 from stepscope.measure.speed import FEWEST_STEADY, buffered_steps
 from stepscope.measure.trial import OK, RunTrial, Trial, TrialRequest
 from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.fix import Reason
 
 Document = Mapping[str, Any]
 _NO_LOADER = "no DataLoader of the program forms batches: their size cannot be changed from outside"
@@ -188,7 +189,7 @@ class _Trials:
         if (
             got.status == NOT_APPLICABLE
             and not self._applied
-            and "samples only" not in str(got.why)
+            and _refusal(trial) != Reason.EPOCH_TOO_SMALL
         ):
             raise UsageError(f"the batch size cannot be changed: {got.why or _NO_LOADER}")
         self._applied |= not own and got.ok
@@ -206,7 +207,7 @@ class _Trials:
 def as_measurement(trial: Trial, batch: int) -> SizeMeasurement:
     """A trial as a measurement of a batch size."""
     status, why = trial.status, trial.why
-    if status == "broke" and "does not fit into memory" in (why or ""):
+    if status == "broke" and _refusal(trial) == Reason.OUT_OF_MEMORY:
         status = OUT_OF_MEMORY
     if _few(trial) and trial.steps < trial.ask.steps:
         count = f"{trial.steps} step{'' if trial.steps == 1 else 's'}"
@@ -224,6 +225,12 @@ def as_measurement(trial: Trial, batch: int) -> SizeMeasurement:
         trial.steps,
         trial.seconds,
     )
+
+
+def _refusal(trial: Trial) -> Reason | None:
+    """Why the fix to blame for a trial did not apply, or broke the program."""
+    blamed = (trial.blame or "").partition("=")[0]
+    return next((one.reason for one in trial.fixes if one.name == blamed), None)
 
 
 def _few(trial: Trial) -> bool:

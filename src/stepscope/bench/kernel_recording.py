@@ -17,6 +17,8 @@ from stepscope.bench.summary import bench_document
 from stepscope.launch.child import run_child
 from stepscope.launch.program import Program
 from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.fix import fix_outcomes
+from stepscope.record.fix_words import outcome_json
 from stepscope.record.timeline import Timeline
 from stepscope.trace.nsight.counters import METRICS, KernelCounters, read_ncu
 
@@ -136,7 +138,6 @@ def record_kernels(
     subject: KernelSubject, folder: Path, timeout_s: float
 ) -> tuple[Path, list[dict[str, Any]]]:
     """(the recording, what became of the fixes). Raises UsageError, or StepscopeError in a line."""
-    from stepscope.analyze.run.summary import applied_fixes
     from stepscope.store.json_lines import read_facts
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -152,7 +153,8 @@ def record_kernels(
     if outcome.exit_code or not trace.exists():
         kind = UsageError if outcome.exit_code == _USAGE else StepscopeError
         raise kind(last_line(said) or f"the program ended with exit code {outcome.exit_code}")
-    fixes = applied_fixes(read_facts(folder / "facts.jsonl").fixes, subject.fixes)
+    outcomes = fix_outcomes(read_facts(folder / "facts.jsonl").fixes, subject.fixes)
+    fixes = [outcome_json(one) for one in outcomes]
     return trace, fixes
 
 

@@ -13,6 +13,8 @@ from stepscope.bench.grid import Point
 from stepscope.bench.machine import Gauges
 from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.program import Program, child_environment
+from stepscope.record.fix import fix_outcomes
+from stepscope.record.fix_words import outcome_json
 from stepscope.record.out_of_memory import says_out_of_memory
 from stepscope.record.probe_options import ProbeOptions
 
@@ -51,7 +53,6 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
 
     Never raises for what becomes of the process. KeyboardInterrupt if this one was told to end.
     """
-    from stepscope.analyze.run.summary import applied_fixes
     from stepscope.launch.observed_run import kernel_oom_kills
     from stepscope.store.json_lines import read_facts
 
@@ -81,7 +82,7 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
     if measured and measured.get("flops_per_sample"):
         _flops[work] = measured["flops_per_sample"]
     facts = read_facts(folder / "facts.jsonl")
-    fixes = applied_fixes(facts.fixes, point.fixes)
+    fixes = [outcome_json(one) for one in fix_outcomes(facts.fixes, point.fixes)]
     killed = outcome.signal == 9 and kernel_oom_kills() > kills
     status, why = process_status(outcome, measured, fixes, killed, _last_line(folder / OUTPUT))
     return {

@@ -2,18 +2,18 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from stepscope.analyze.run.records import RunRecords
 from stepscope.record.facts import Facts, OptimizerMadeFact, SiteFact
-from stepscope.record.finding import Finding, Place, Predicted
+from stepscope.record.finding import Finding, Place, Predicted, TimelineHint
 from stepscope.record.timeline import Timeline
 
 AnalysisDocument = Mapping[str, Any]
-_DEFAULT_DOUBT = (
-    0.15  # of a gain: what predictions are known to err by where nothing better is known
-)
+_DEFAULT_DOUBT = 0.15  # of a gain: what predictions err by where nothing better is known
 _RUN_TO_RUN = 0.02  # two runs of the same program differ by that
 
 
@@ -61,19 +61,21 @@ class Case:
     problems: tuple[str, ...] = ()
     """What could not be made ready for the rules, a line each."""
 
-    def predict(self, *changes: Any, words: str, doubt: float = _DEFAULT_DOUBT) -> Predicted | None:
+    def predict(
+        self, *changes: Any, reason: str = "", doubt: float = _DEFAULT_DOUBT
+    ) -> Predicted | None:
         """The step with changes, replayed; None without a window, or where it gains nothing.
 
-        `words` say what becomes of what; `doubt` is how much of the gain may be wrong.
+        `doubt` is how much of the gain may be wrong.
         """
         if self.model is None or self.model.step_ms <= 0:
             return None
         ratio = self.model.replay(*changes).step_ms / self.model.step_ms
-        found = self.reach(self.step_ms * ratio, words, doubt, self.model.error)
+        found = self.reach(self.step_ms * ratio, reason, doubt, self.model.error)
         return found and replace(found, changes=changes)
 
     def reach(
-        self, step_ms: float, words: str, doubt: float = _DEFAULT_DOUBT, error: float = 0.0
+        self, step_ms: float, reason: str = "", doubt: float = _DEFAULT_DOUBT, error: float = 0.0
     ) -> Predicted | None:
         """A step of so many ms; None where that is no gain. `error` of the model, a share."""
         if step_ms <= 0 or step_ms >= self.step_ms:
@@ -84,7 +86,7 @@ class Case:
             speedup=self.step_ms / step_ms,
             low=max(1.0, low),
             high=high,
-            how=f"{in_ms(self.step_ms)} → {in_ms(step_ms)} ms: {words}",
+            reason=reason,
         )
 
 
@@ -105,6 +107,26 @@ class Rule:
     """Rules of one family share one cause: their findings are merged into the costliest."""
     healthy: bool = False
     """Whether its findings say what is fine instead of what is slow."""
+    timeline: TimelineHint | None = None
+    """Where a timeline shows its findings, if they name no operator or kernel."""
+
+    @property
+    def group(self) -> str:
+        """Its theme: data, transfer, sync, launch, compute, memory, run, machine, healthy."""
+        return self.id.partition(".")[0]
+
+
+def rule(
+    name: str,
+    cause: str,
+    *,
+    symptoms: tuple[str, ...] = (),
+    family: str | None = None,
+    healthy: bool = False,
+    timeline: TimelineHint | None = None,
+) -> Callable[[Callable[[Case], Iterable[Finding]]], Rule]:
+    """Makes a rule of the function that finds it."""
+    return lambda find: Rule(name, cause, find, symptoms, family, healthy, timeline)
 
 
 def speedup_range(
@@ -189,8 +211,8 @@ def _libraries_called(facts: Facts) -> dict[tuple[str, int], str]:
 def _model_or_problem(
     build: Callable[[], Replayable | None],
 ) -> tuple[Replayable | None, tuple[str, ...]]:
-    """A model, or why there is none: without one, rules still tell what they see."""
+    """A model, or why there is none: rules work without one."""
     try:
         return build(), ()
     except Exception as problem:
-        return None, (f"nothing can be predicted from the window: {problem!r}",)
+        return None, (f"no predictions: the window could not be replayed ({problem!r})",)

@@ -1,74 +1,90 @@
 """From a run or a trace to its findings: rules asked, symptoms merged, causes ranked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import UNSET, Struct, to_builtins
+from msgspec.structs import replace
 
 from stepscope.analyze.run.records import RunRecords
 from stepscope.diagnose.case import Case, Rule, case_of_run, case_of_trace
 from stepscope.diagnose.headroom import Headroom, headroom
 from stepscope.diagnose.key_questions import Answer, answer_questions
 from stepscope.diagnose.ranking import is_bottleneck, merged, ranked
-from stepscope.diagnose.rules import RULES
-from stepscope.diagnose.source_edits import with_edit, with_trainer_settings
-from stepscope.record.finding import Finding
+from stepscope.diagnose.rules import all_rules
+from stepscope.diagnose.source_edits import settings_advice, with_edit, with_trainer_settings
+from stepscope.record.finding import ChangeKind, Confidence, Effort, Finding, Level, Scope
 from stepscope.record.timeline import Timeline
 
 Document = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
-    """What was found, largest gain first."""
+class Diagnosis(Struct, frozen=True):
+    """What was found, largest gain first. As a document, the keys `show --json` has of it."""
 
-    findings: tuple[Finding, ...] = ()
-    minor: tuple[Finding, ...] = ()
+    findings: list[Finding] = []
+    minor: list[Finding] = []
     """What costs too little to be called a bottleneck."""
-    healthy: tuple[Finding, ...] = ()
+    healthy: list[Finding] = []
     """What is fine."""
     headroom: Headroom | None = None
-    baseline: tuple[Answer, ...] = ()
-    problems: tuple[str, ...] = ()
-
-    def to_json(self) -> Document:
-        """The keys that `show --json` and `analyze --json` have of it."""
-        return {
-            "findings": [one.to_json() for one in self.findings],
-            "minor": [one.to_json() for one in self.minor],
-            "healthy": [one.to_json() for one in self.healthy],
-            "headroom": self.headroom.to_json() if self.headroom is not None else None,
-            "baseline": [one.to_json() for one in self.baseline],
-        }
+    baseline: list[Answer] = []
+    problems: list[str] = []
 
 
-def diagnose(case: Case, rules: Sequence[Rule] = RULES) -> Diagnosis:
-    """All findings of a case. A rule that fails costs its own findings and is a problem."""
+def diagnose(case: Case, rules: Sequence[Rule] | None = None) -> Diagnosis:
+    """All findings of a case; None: by all rules there are.
+
+    A rule that fails costs its own findings and is a problem.
+    """
+    problems = list(case.problems)
+    if rules is None:
+        rules, failed = all_rules()
+        problems += failed
     causes: list[Finding] = []
     healthy: list[Finding] = []
-    problems = list(case.problems)
     for rule in rules:
         try:
-            found = list(rule.find(case))
+            found = [_checked(one, rule) for one in rule.find(case)]
         except Exception as problem:
-            problems.append(f"the rule {rule.id} failed: {problem!r}")
+            problems.append(f"rule {rule.id} failed: {problem!r}")
         else:
             (healthy if rule.healthy else causes).extend(found)
     ordered = ranked(merged(causes, case, rules))
-    written = [
-        with_trainer_settings(
-            with_edit(one, case.source, case.optimizers), case.through, case.device
-        )
-        for one in ordered
-    ]
-    findings = tuple(one for one in written if is_bottleneck(one))
-    could = headroom(findings, case)
+    largest = [one for one in ordered if is_bottleneck(one)]
+    could = headroom(largest, case)
+    findings = [_told(one, case, Level.BOTTLENECK) for one in largest]
     return Diagnosis(
         findings=findings,
-        minor=tuple(one for one in written if not is_bottleneck(one)),
-        healthy=tuple(healthy),
+        minor=[_told(one, case, Level.MINOR) for one in ordered if not is_bottleneck(one)],
+        healthy=[replace(one, level=Level.FINE) for one in healthy],
         headroom=could,
         baseline=answer_questions(case, findings, could),
-        problems=tuple(problems),
+        problems=problems,
+    )
+
+
+def _checked(finding: Finding, rule: Rule) -> Finding:
+    """A finding with its rule's hint; an error where a value is none of its enum's."""
+    return replace(
+        finding,
+        effort=Effort(finding.effort),
+        kind=ChangeKind(finding.kind),
+        confidence=Confidence(finding.confidence),
+        scope=Scope(finding.scope),
+        timeline=rule.timeline,
+    )
+
+
+def _told(finding: Finding, case: Case, level: Level) -> Finding:
+    """A finding as it is handed out: with its edit and its advice in words, without its replay."""
+    edited = with_edit(finding, case.source, case.optimizers)
+    told = with_trainer_settings(edited, case.through, case.device)
+    return replace(
+        told,
+        level=level,
+        advice=settings_advice(told),
+        predicted=told.predicted and replace(told.predicted, changes=UNSET),
     )
 
 
@@ -86,4 +102,5 @@ def _document_with(document: Document, case: Case | None) -> Document:
     """Nothing is found where there are no steps."""
     diagnosis = diagnose(case) if case is not None else Diagnosis()
     problems = [*document.get("problems", ()), *diagnosis.problems]
-    return document | diagnosis.to_json() | {"problems": problems}
+    found: Document = to_builtins(diagnosis)
+    return document | found | {"problems": problems}

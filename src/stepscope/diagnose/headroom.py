@@ -1,20 +1,19 @@
-"""What the step could take: with one fix, and with every fix that goes together."""
+"""What the step could take with every fix that goes together."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
 
-from stepscope.analyze.replay.gains import change_for
-from stepscope.diagnose.case import Case, in_ms, in_times, speedup_range
+from msgspec import Struct
+
+from stepscope.diagnose.case import Case, in_ms, in_times
 from stepscope.diagnose.ranking import gain_share
-from stepscope.fixes.registry import FIX_NAMES, fix_named
-from stepscope.record.finding import Finding, FixRef, Predicted
+from stepscope.diagnose.rules.facts import busy_share
+from stepscope.fixes.registry import find_fix, fix_named
+from stepscope.record.finding import ChangeKind, Finding, Scope
 
 _MOST_NAMED = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Headroom:
+class Headroom(Struct, frozen=True, kw_only=True):
     """The step with all fixes that go together."""
 
     step_ms: float
@@ -26,17 +25,15 @@ class Headroom:
     """Whether all of them were replayed together; else gains of different groups were added up."""
     text: str
 
-    def to_json(self) -> dict[str, Any]:
-        """As `show --json` has it."""
-        return asdict(self)
-
 
 def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
     """None where nothing was found that a step would gain by. `findings` are ranked."""
     chosen = compatible(
         one
         for one in findings
-        if one.predicted is not None and one.scope == "step" and one.kind != "semantic"
+        if one.predicted is not None
+        and one.scope is Scope.STEP
+        and one.kind is not ChangeKind.SEMANTIC
     )
     if not chosen or case.step_ms <= 0:
         return None
@@ -50,8 +47,8 @@ def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:
         speedup=speedup,
         by=tuple(one.id for one in chosen),
         replayed=together is not None,
-        text=f"this step could take {in_ms(step_ms)} ms instead of {in_ms(case.step_ms)}"
-        f" ({in_times(speedup)}×), most of it by"
+        text=f"{in_ms(case.step_ms)} ms per step could be {in_ms(step_ms)} ms"
+        f" ({in_times(speedup)}×), mostly from"
         f" {_main_fixes(chosen, case.step_ms - step_ms, case)}",
     )
 
@@ -61,7 +58,7 @@ def compatible(findings: Iterable[Finding]) -> list[Finding]:
     chosen: list[Finding] = []
     taken: set[str] = set()
     for one in findings:
-        name = one.fix.name if one.fix is not None and one.fix.name in FIX_NAMES else None
+        name = one.fix.name if one.fix is not None and find_fix(one.fix.name) else None
         if name is not None:
             if name in taken or any(_clash(name, other) for other in taken):
                 continue
@@ -81,7 +78,7 @@ def _replayed(chosen: list[Finding], case: Case) -> float | None:
         return None
     if not all(one.changes for one in predicted):
         return None
-    changes = [change for one in predicted for change in one.changes]
+    changes = [change for one in predicted for change in one.changes or ()]
     return case.step_ms * float(case.model.replay(*changes).step_ms) / case.model.step_ms
 
 
@@ -93,25 +90,13 @@ def _summed_by_group(chosen: list[Finding], case: Case) -> float:
     changed = [one for one in chosen if one.predicted is not None and one.predicted.changes]
     together = _replayed(changed, case) if changed else None
     gain = 0.0 if together is None else case.step_ms - together
-    known = set() if together is None else {_group(one) for one in changed}
+    known = set() if together is None else {one.group for one in changed}
     largest: dict[str, float] = {}
     for one in chosen:
-        group = _group(one)
-        if group not in known:
-            largest[group] = max(largest.get(group, 0.0), gain_share(one) * case.step_ms)
-    return max(case.step_ms - gain - sum(largest.values()), device_ms(case), 0.1 * case.step_ms)
-
-
-def device_ms(case: Case) -> float:
-    """The device's own work in a step; 0 where there is none or it was not seen."""
-    gpu = (case.show or {}).get("gpu")
-    if gpu and gpu["busy_fraction"] is not None:
-        return float(gpu["busy_fraction"]) * case.step_ms
-    return 0.0
-
-
-def _group(finding: Finding) -> str:
-    return finding.id.partition(".")[0]
+        if one.group not in known:
+            largest[one.group] = max(largest.get(one.group, 0.0), gain_share(one) * case.step_ms)
+    device_ms = (busy_share(case) or 0.0) * case.step_ms if case.show is not None else 0.0
+    return max(case.step_ms - gain - sum(largest.values()), device_ms, 0.1 * case.step_ms)
 
 
 def _main_fixes(chosen: list[Finding], gain: float, case: Case) -> str:
@@ -124,28 +109,3 @@ def _main_fixes(chosen: list[Finding], gain: float, case: Case) -> str:
         if covered > gain / 2:
             break
     return " and ".join(names)
-
-
-def predict_fix(case: Case, fix: FixRef) -> Predicted | None:
-    """The step with a fix, replayed; it may be a loss.
-
-    None without a window, where the fix does not apply, or where nothing tells what it would do.
-    """
-    if case.model is None or case.model.step_ms <= 0:
-        return None
-    changes = change_for(fix.name, fix.value, case)
-    if changes is None:
-        return None
-    ratio = case.model.replay(*changes).step_ms / case.model.step_ms
-    if ratio <= 0:
-        return None
-    low, high = speedup_range(1 / ratio, error=case.model.error)
-    after = case.step_ms * ratio
-    return Predicted(
-        step_ms=after,
-        speedup=1 / ratio,
-        low=low,
-        high=high,
-        how=f"{in_ms(case.step_ms)} → {in_ms(after)} ms: with {fix}",
-        changes=tuple(changes),
-    )

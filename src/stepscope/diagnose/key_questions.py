@@ -1,49 +1,55 @@
 """The questions of a baseline analysis, answered outright."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.headroom import Headroom
+from stepscope.diagnose.rules.facts import busy_share, idle_share
 from stepscope.record.finding import Finding
+from stepscope.record.kinds import IdleCause
 
-_CAUSES = {
-    "loader": "the data loader",
-    "host": "a host that launches too slowly",
-    "synchronisation": "synchronisations",
-    "copy": "copies",
-    "other_ranks": "other ranks",
-    "between_kernels": "the time between kernels",
-    "unknown": "what was not recorded",
+_CAUSES: Mapping[str, str] = {
+    IdleCause.LOADER: "data loader",
+    IdleCause.HOST: "slow launches",
+    IdleCause.SYNCHRONISATION: "synchronisation",
+    IdleCause.COPY: "copies",
+    IdleCause.OTHER_RANKS: "other ranks",
+    IdleCause.BETWEEN_KERNELS: "gaps between kernels",
+    IdleCause.UNKNOWN: "not recorded",
 }
 _NOTICEABLE = 0.05
 _BUSY = 0.9  # a device busy that much sets the pace
-_NO_GPU = "no GPU: the program computes on the CPU"
-_NOT_SEEN = "not known: no kernels were recorded"
 _BOTTLENECKS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerStatus(StrEnum):
+    """Whether a question could be answered, and why not."""
+
+    KNOWN = "known"
+    NO_GPU = "no_gpu"
+    NOT_RECORDED = "not_recorded"
+
+
+class Answer(Struct, frozen=True):
     """A question, its answer in words, and the number in it; None where there is none."""
 
     question: str
     answer: str
     value: float | None = None
     unit: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """As `show --json` has it."""
-        return asdict(self)
+    status: AnswerStatus = AnswerStatus.KNOWN
 
 
 def answer_questions(
     case: Case, findings: Sequence[Finding], headroom: Headroom | None
-) -> tuple[Answer, ...]:
+) -> list[Answer]:
     """All questions, always in the same order."""
     seen = _StepShares(case)
-    return (
+    return [
         _utilisation(seen),
         _gaps(seen),
         _copies(seen),
@@ -53,7 +59,7 @@ def answer_questions(
         _processor(seen),
         _bottlenecks(findings),
         _potential(headroom),
-    )
+    ]
 
 
 class _StepShares:
@@ -64,16 +70,14 @@ class _StepShares:
         self.gpu = case.device == "cuda"
         self.trace: Mapping[str, Any] = (case.trace or {}) if self.gpu else {}
         self.steps = self.trace["steps"]["count"] if self.trace else 0
-        self.busy = self._busy()
+        self.busy = busy_share(case)
 
-    def _busy(self) -> float | None:
-        known = ((self.case.show or {}).get("gpu") or {}).get("busy_fraction")
-        if known is not None or not self.trace:
-            return None if known is None else float(known)
-        parts = self.trace["breakdown_ns"]
-        if parts["idle"] is None or not parts["wall"]:
-            return None
-        return float(1 - parts["idle"] / parts["wall"])
+    def unknown(self, question: str) -> Answer:
+        """No answer: there is no GPU, or it was not recorded."""
+        if not self.gpu:
+            return Answer(question, "no GPU used", status=AnswerStatus.NO_GPU)
+        text = "unknown: no kernels recorded"
+        return Answer(question, text, status=AnswerStatus.NOT_RECORDED)
 
     def idle_causes(self) -> Iterator[tuple[float, str]]:
         """Parts of the idle time in the window, the largest first."""
@@ -84,66 +88,61 @@ class _StepShares:
 
 
 def _utilisation(seen: _StepShares) -> Answer:
-    question = "What is the mean GPU utilisation?"
+    question = "How busy is the GPU?"
     if not seen.gpu:
-        host = ((seen.case.show or {}).get("host") or {}).get("cpu_percent")
-        used = "" if host is None else f"; program and workers use {host / 100:.1f} cores"
-        return Answer(question, _NO_GPU + used)
+        percent = ((seen.case.show or {}).get("host") or {}).get("cpu_percent")
+        used = "" if percent is None else f"; program and workers use {percent / 100:.1f} cores"
+        return Answer(question, f"no GPU used{used}", status=AnswerStatus.NO_GPU)
     if seen.busy is None:
-        return Answer(question, _NOT_SEEN)
-    return Answer(question, f"it works {seen.busy:.0%} of a step", 100 * seen.busy, "%")
+        return seen.unknown(question)
+    return Answer(question, f"busy {seen.busy:.0%} of the step", 100 * seen.busy, "%")
 
 
 def _gaps(seen: _StepShares) -> Answer:
-    question = "Are there gaps between the GPU's work, and what causes them?"
-    if not seen.gpu:
-        return Answer(question, _NO_GPU)
-    if seen.busy is None:
-        return Answer(question, _NOT_SEEN)
+    question = "Does the GPU idle, and why?"
+    if not seen.gpu or seen.busy is None:
+        return seen.unknown(question)
     idle = 1 - seen.busy
     if idle < _NOTICEABLE:
-        return Answer(question, f"hardly: it is idle {idle:.0%} of a step", 100 * idle, "%")
+        return Answer(question, f"no: idle {idle:.0%} of the step", 100 * idle, "%")
     causes = [
         f"{_CAUSES.get(cause, cause)} {share:.0%}"
         for share, cause in seen.idle_causes()
         if share >= _NOTICEABLE
     ]
     of_it = f"; of that {', '.join(causes[:3])}" if causes else ""
-    return Answer(question, f"yes: it is idle {idle:.0%} of a step{of_it}", 100 * idle, "%")
+    return Answer(question, f"yes: idle {idle:.0%} of the step{of_it}", 100 * idle, "%")
 
 
 def _copies(seen: _StepShares) -> Answer:
-    question = "How long do copies to the device take, and do they overlap with compute?"
+    question = "How long do copies to the GPU take, and do they overlap compute?"
     if not seen.gpu:
-        return Answer(question, _NO_GPU)
+        return seen.unknown(question)
     copies = [one for one in seen.trace.get("copies", ()) if one["direction"] == "HtoD"]
     if seen.trace and not copies:
-        return Answer(question, "there are none", 0.0, "ms")
+        return Answer(question, "no copies", 0.0, "ms")
     total = sum(one["total_ns"] for one in copies)
     if not total:
         host = seen.case.phases.get("h2d")
-        told = (
-            _NOT_SEEN
-            if host is None
-            else f"{in_ms(host)} ms of a step; what hides them was not recorded"
-        )
-        return Answer(question, told, host, "ms" if host is not None else "")
+        if host is None:
+            return seen.unknown(question)
+        return Answer(question, f"{in_ms(host)} ms per step; overlap not recorded", host, "ms")
     ms = total / seen.steps / 1e6
     hidden = sum(one["total_ns"] * one["overlapped"] for one in copies) / total
     memory = " and ".join(sorted({str(one["memory"]) for one in copies}))
-    words = f"{in_ms(ms)} ms of a step from {memory} memory, {hidden:.0%} of it behind compute"
+    words = f"{in_ms(ms)} ms per step from {memory} memory; {hidden:.0%} overlaps compute"
     return Answer(question, words, ms, "ms")
 
 
 def _waiting(seen: _StepShares) -> Answer:
-    question = "What share of a step is spent waiting for data?"
+    question = "How much of a step waits for data?"
     case = seen.case
-    if case.phases:
-        share = case.phases.get("data_wait", 0.0) / case.step_ms
-    elif seen.trace and seen.trace["idle_ns"]["loader"] is not None:
-        share = seen.trace["idle_ns"]["loader"] / seen.trace["breakdown_ns"]["wall"]
-    else:
-        return Answer(question, "not known: the recording does not tell")
+    share = case.phases.get("data_wait", 0.0) / case.step_ms if case.phases else None
+    if not case.phases and seen.trace:
+        share = idle_share(case, IdleCause.LOADER)
+    if share is None:
+        status = AnswerStatus.NOT_RECORDED
+        return Answer(question, "unknown: not in this recording", status=status)
     return Answer(question, f"{share:.0%}, {in_ms(share * case.step_ms)} ms", 100 * share, "%")
 
 
@@ -151,8 +150,7 @@ def _kernels(seen: _StepShares) -> tuple[Answer, Answer]:
     questions = ("How many kernels does a step run?", "How long is a kernel on average?")
     launch = seen.trace.get("launch")
     if not seen.gpu or not launch or not launch["kernels"]:
-        why = _NOT_SEEN if seen.gpu else _NO_GPU
-        return Answer(questions[0], why), Answer(questions[1], why)
+        return seen.unknown(questions[0]), seen.unknown(questions[1])
     count = launch["kernels"] / seen.steps
     spent = sum(one["total_ns"] for one in seen.trace["kernels"])
     mean = spent / launch["kernels"] / 1e3
@@ -168,42 +166,41 @@ def _launches(seen: _StepShares) -> Answer:
     question = "Is launch overhead visible?"
     launch = seen.trace.get("launch")
     if not seen.gpu or not launch or seen.busy is None:
-        return Answer(question, _NOT_SEEN if seen.gpu else _NO_GPU)
+        return seen.unknown(question)
     shares = {cause: share for share, cause in seen.idle_causes()}
-    lost = shares.get("host", 0.0) * (1 - seen.busy)
+    lost = shares.get(IdleCause.HOST, 0.0) * (1 - seen.busy)
     short = launch["shorter_than_launch"]
     kernels = "" if short is None else f"; {short:.0%} of kernels are shorter than their launch"
     word = "yes" if lost >= _NOTICEABLE else "no"
-    words = f"{word}: the GPU waits {lost:.0%} of a step for launches{kernels}"
+    words = f"{word}: the GPU waits {lost:.0%} of the step for launches{kernels}"
     return Answer(question, words, 100 * lost, "%")
 
 
 def _processor(seen: _StepShares) -> Answer:
     question = "Is the CPU the limit?"
     if not seen.gpu:
-        return Answer(question, f"yes: {_NO_GPU.partition(': ')[2]}", 100.0, "%")
+        return Answer(question, "yes: the program computes on the CPU", 100.0, "%")
     if seen.busy is None:
-        return Answer(question, _NOT_SEEN)
+        return seen.unknown(question)
     shares = {cause: share for share, cause in seen.idle_causes()}
-    lost = (shares.get("host", 0.0) + shares.get("loader", 0.0)) * (1 - seen.busy)
+    lost = (shares.get(IdleCause.HOST, 0.0) + shares.get(IdleCause.LOADER, 0.0)) * (1 - seen.busy)
     if seen.busy >= _BUSY:
-        return Answer(question, f"no: the GPU works {seen.busy:.0%} of a step", 100 * lost, "%")
+        return Answer(question, f"no: the GPU is busy {seen.busy:.0%} of the step", 100 * lost, "%")
     if not shares:
-        words = f"probably: the GPU works only {seen.busy:.0%} of a step"
-        return Answer(question, words)
-    word = "yes" if lost >= 0.5 else "in part" if lost >= _NOTICEABLE else "no"
-    words = f"{word}: the GPU waits {lost:.0%} of a step for the host or its data"
+        return Answer(question, f"probably: the GPU is busy only {seen.busy:.0%} of the step")
+    word = "yes" if lost >= 0.5 else "partly" if lost >= _NOTICEABLE else "no"
+    words = f"{word}: the GPU waits {lost:.0%} of the step for the host or data"
     return Answer(question, words, 100 * lost, "%")
 
 
 def _bottlenecks(findings: Sequence[Finding]) -> Answer:
     titles = [one.title for one in findings[:_BOTTLENECKS]]
-    words = "; ".join(titles) if titles else "none above 2% of a step was found"
-    return Answer("What are the three main bottlenecks?", words, float(len(titles)), "findings")
+    words = "; ".join(titles) if titles else "none above 2% of a step"
+    return Answer("What are the main bottlenecks?", words, float(len(titles)), "findings")
 
 
 def _potential(headroom: Headroom | None) -> Answer:
     question = "How much faster could a step be?"
     if headroom is None:
-        return Answer(question, "nothing was found that a step would gain by", 1.0, "×")
+        return Answer(question, "no known fix shortens the step", 1.0, "×")
     return Answer(question, headroom.text, headroom.speedup, "×")

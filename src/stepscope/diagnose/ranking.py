@@ -3,19 +3,19 @@ easier fix.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
+from msgspec.structs import replace
+
 from stepscope.diagnose.case import Case, Rule
-from stepscope.record.finding import Finding, Predicted
+from stepscope.record.finding import ChangeKind, Confidence, Finding, Predicted, Setting
 
 LEAST_GAIN = 0.02
 """Of the step: what gains less is no bottleneck."""
 _WITHIN = 0.9  # gains within a tenth of each other: predictions do not tell them apart
 _UNPREDICTED = 0.5  # of what it concerns: nobody knows how much of that could be had back
-_SMALL, _LARGE = ("one ", "an environment"), ("a redesign", "many ")
-_KINDS = ("none", "exact", "numeric", "semantic")
-_CONFIDENCES = ("high", "medium", "low")
+_KINDS = list(ChangeKind)
+_CONFIDENCES = list(Confidence)
 
 
 def gain_share(finding: Finding) -> float:
@@ -45,24 +45,14 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     return ordered
 
 
-def _ease(finding: Finding) -> tuple[int, int, int, str, str]:
+def _ease(finding: Finding) -> tuple[int, int, int, str]:
     """Effort, what it does to training, how sure it is; then what makes the order one."""
     return (
-        _effort(finding.effort),
-        _position(finding.kind, _KINDS),
-        _position(finding.confidence, _CONFIDENCES),
+        finding.effort.rank,
+        _KINDS.index(finding.kind),
+        _CONFIDENCES.index(finding.confidence),
         finding.id,
-        finding.title,
     )
-
-
-def _effort(words: str) -> int:
-    """One line, some lines, a redesign."""
-    return 0 if words.startswith(_SMALL) else 2 if words.startswith(_LARGE) else 1
-
-
-def _position(word: str, order: tuple[str, ...]) -> int:
-    return order.index(word) if word in order else len(order)
 
 
 _MOST_PLACES = 6
@@ -99,7 +89,7 @@ def _group_and_fix(finding: Finding) -> str | None:
     """Two findings of a group with the same fix are one cause."""
     if finding.fix is None:
         return None
-    return f"{finding.id.partition('.')[0]} {finding.fix.name}"
+    return f"{finding.group} {finding.fix.name}"
 
 
 def _under_causes(findings: list[Finding], case: Case, rules: Sequence[Rule]) -> list[Finding]:
@@ -118,7 +108,8 @@ def _merged_into(head: Finding, other: Finding, case: Case) -> Finding:
     share = head.share + other.share if head.id == other.id else max(head.share, other.share)
     return replace(
         head,
-        advice=" ".join(_unique(head.advice, other.advice)),
+        advice=" ".join(_unique(*filter(None, (head.advice, other.advice)))),
+        settings=_settings_together(head.settings, other.settings),
         evidence=_unique(*head.evidence, *other.evidence)[:_MOST_EVIDENCE],
         where=_unique(*head.where, *other.where)[:_MOST_PLACES],
         predicted=_predicted_together(head, other, case),
@@ -140,15 +131,18 @@ def _predicted_together(head: Finding, other: Finding, case: Case) -> Predicted 
     )
     if again or not one.changes or not two.changes:
         return larger
-    words = "; ".join(_unique(_words(one), _words(two)))
+    reason = "; ".join(_unique(*filter(None, (one.reason, two.reason))))
     doubt = max(_doubt(one), _doubt(two))
-    both = case.predict(*one.changes, *two.changes, words=words, doubt=doubt)
+    both = case.predict(*one.changes, *two.changes, reason=reason, doubt=doubt)
     return both if both is not None and both.speedup > larger.speedup else larger
 
 
-def _words(predicted: Predicted) -> str:
-    """What `how` says after its numbers."""
-    return predicted.how.partition(" ms: ")[2] or predicted.how
+def _settings_together(*settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
+    """All of them; of two values for one argument, the first."""
+    found: dict[tuple[str, str], Setting] = {}
+    for one in (setting for some in settings for setting in some):
+        found.setdefault((one.owner, one.name), one)
+    return tuple(found.values())
 
 
 def _doubt(predicted: Predicted) -> float:

@@ -1,20 +1,19 @@
 """A fix written for the line a finding points at, or as a setting of the trainer called there."""
 
 import ast
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from textwrap import dedent
-from typing import Any
 
-from stepscope.fixes.base import SourceEdit
-from stepscope.fixes.registry import TRAINER_LIBRARIES, fix_named, settings_text, trainer_settings
+from msgspec.structs import replace
+
+from stepscope.fixes.applicability import ProgramPart
+from stepscope.fixes.edit.calls import TRAINER_LIBRARIES
+from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
-from stepscope.record.finding import Finding, Place
+from stepscope.record.finding import Finding, Place, Setting, SettingOwner, SourceEdit
 
 Source = Callable[[str, int], str | None]
 _MOST_LINES = 12
-_OF_OPTIMIZERS = ("fused_optimizer", "foreach")
 
 
 def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = ()) -> Finding:
@@ -31,17 +30,19 @@ def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = 
         return finding
     if value is None and one.suggested:
         value = one.parse(one.suggested[0])
-    made = optimizers if one.name in _OF_OPTIMIZERS else ()
+    made = optimizers if one.works_on is ProgramPart.OPTIMIZER else ()
     for place in (*finding.where, *made):
         line = statement(source, place.file, place.line) if place.file and place.line else None
         edit = one.edit(value, line) if line is not None else None
-        if line is not None and edit is not None and edit.line is not None:
-            return replace(finding, edit=_edit_of_line(edit, place, line))
+        if line is None or edit is None or edit.line is None:
+            continue
+        indent = line[: len(line) - len(line.lstrip())]
+        changed = [edit.line] if edit.line.strip() else []
+        after = (*(f"{indent}{text}" for text in edit.before), *changed)
+        return replace(finding, edit=SourceEdit(place.file, place.line, line, after, edit.words))
     edit = one.edit(value, "")
     if edit.line is None and edit.before:
-        after = list(edit.before)
-        elsewhere = {"file": None, "line": None, "before": None, "after": after}
-        return replace(finding, edit=elsewhere | {"words": edit.words})
+        return replace(finding, edit=SourceEdit(None, None, None, edit.before, edit.words))
     return finding
 
 
@@ -92,38 +93,32 @@ def _parsed(text: str) -> ast.Module | None:
     return None
 
 
-def _edit_of_line(edit: SourceEdit, place: Place, line: str) -> dict[str, Any]:
-    """What to write instead of the line."""
-    indent = line[: len(line) - len(line.lstrip())]
-    changed = [edit.line] if edit.line is not None and edit.line.strip() else []
-    return {
-        "file": place.file,
-        "line": place.line,
-        "before": line,
-        "after": [f"{indent}{text}" for text in edit.before] + changed,
-        "words": edit.words,
-    }
-
-
-_LOADER = "the DataLoader"
-_ARGUMENT = re.compile(r"\b(?=(?:num_workers|prefetch_factor|pin_memory|persistent_workers)=)")
-_OF_THE_MODEL = ("amp", "compile")
-
-
 def with_trainer_settings(
     finding: Finding, through: Mapping[tuple[str, int], str], device: str
 ) -> Finding:
-    """The finding with the trainer's settings as its advice; as it is where there is no trainer, or
-    no such setting. `through`: the libraries that lines of the program call."""
+    """The finding with its settings as those of the trainer; unchanged where there is no trainer,
+    or no such setting. `through`: the libraries that lines of the program call."""
     places = ((place.file or "", place.line or 0) for place in finding.where)
     if not any(through.get(place) in TRAINER_LIBRARIES for place in places):
         return finding
-    advice, fix = finding.advice, finding.fix
-    if _LOADER in advice:
-        advice = _ARGUMENT.sub("dataloader_", advice).replace(_LOADER, "TrainingArguments")
-        return replace(finding, advice=advice, edit=None)
-    if fix is None or fix.name not in _OF_THE_MODEL or device == "cpu":
+    if finding.settings:
+        renamed = {f"dataloader_{one.name}": one.value for one in finding.settings}
+        return replace(finding, settings=_trainers(renamed), edit=None)
+    fix = None if finding.fix is None else fix_named(finding.fix.name)
+    if finding.fix is None or fix is None or fix.works_on is not None or device == "cpu":
         return finding  # the trainers take half precision on other devices only
-    settings = trainer_settings(fix.name, fix.value)
-    advice = f"Pass {settings_text(settings)} to TrainingArguments."
-    return replace(finding, advice=advice, edit=None) if settings else finding
+    settings = _trainers(fix.trainer_setting(finding.fix.value))
+    return replace(finding, settings=settings, advice="", edit=None) if settings else finding
+
+
+def _trainers(settings: Mapping[str, str]) -> tuple[Setting, ...]:
+    return tuple(Setting(SettingOwner.TRAINER, name, value) for name, value in settings.items())
+
+
+def settings_advice(finding: Finding) -> str:
+    """All of a finding's advice: the arguments to pass, then the rest."""
+    by_owner: dict[SettingOwner, list[str]] = {}
+    for one in finding.settings:
+        by_owner.setdefault(one.owner, []).append(str(one))
+    passed = [f"Pass {' and '.join(some)} to {owner}." for owner, some in by_owner.items()]
+    return " ".join([*passed, finding.advice]).strip()

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -9,10 +10,12 @@ from stepscope.fixes.base import Fix, FixContext
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.registry import parse_fixes
 from stepscope.probe.points.seams import Seams
+from stepscope.record.fix import Broke, NotApplied, Reason
+from stepscope.record.fix_words import break_words
 
 
 def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
-    """Have every fix take hold. One that cannot says so; the program runs without it."""
+    """Install every fix. One that cannot says so; the program runs without it."""
     placed: list[tuple[Fix, FixContext]] = []
     for fix, value in parse_fixes(asked):
         hands = FixContext(fix, value, seams)
@@ -20,7 +23,7 @@ def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
         try:
             fix.install(value, hands)
         except Exception as problem:
-            hands.unfit(f"it could not be put in place: {problem!r}")
+            hands.not_applied(NotApplied(Reason.INSTALL_FAILED, error=repr(problem)))
             continue
         placed.append((fix, hands))
     _explain_failures(placed, seams)
@@ -37,18 +40,18 @@ def _explain_failures(placed: list[tuple[Fix, FixContext]], seams: Seams) -> Non
     ) -> None:
         where, line = raise_location(trace)
         for fix, hands in placed:
-            reason = _reason(fix, error, line)
-            if reason is not None:
-                text = f"{reason} (at {where})" if where and where not in reason else reason
-                hands.broke(text)
-                print(f"stepscope: {fix.name}: {text}", file=sys.stderr)
+            record = _explained(fix, error, line)
+            if record is not None:
+                record = record if record.place else replace(record, place=where)
+                hands.broke(record)
+                print(f"stepscope: {fix.name}: {break_words(record)}", file=sys.stderr)
                 return
         call(kind, error, trace)
 
     seams.around(sys, "excepthook", hook)
 
 
-def _reason(fix: Fix, error: BaseException, line: str) -> str | None:
+def _explained(fix: Fix, error: BaseException, line: str) -> Broke | None:
     try:
         return fix.explain(error, line)
     except Exception:

@@ -1,69 +1,78 @@
 """What a fix is, and what it works with inside the program."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import (
+    PRIOR_GAINS,
+    NoUse,
+    ObservedProgram,
+    ProgramPart,
+    TrainingChange,
+)
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import (
+    Applied,
+    Broke,
+    FixKind,
+    NotApplied,
+    Reason,
+    SourceEdit,
+    SourceLine,
+    Target,
+    fact_state,
+)
 
 if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
     from stepscope.probe.points.seams import Seams
 
-
-class FixKind(StrEnum):
-    """What a fix may change: nothing, rounding and random draws, or training itself."""
-
-    EXACT = "exact"
-    NUMERIC = "numeric"
-    SEMANTIC = "semantic"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceEdit:
-    """How to write a fix into the program."""
-
-    words: str
-    """What to do, in a sentence."""
-    line: str | None = None
-    """The line it was asked for, changed; None where another place is to be changed."""
-    before: tuple[str, ...] = ()
-    """Lines to put before it, at its indentation."""
+__all__ = ["Fix", "FixContext", "FixKind", "SourceEdit"]
 
 
 class FixContext:
-    """A fix's way into the program it is applied to, and its way of saying what became of it."""
+    """A fix's way into the program it is applied to, and where it reports what it did."""
 
     def __init__(self, fix: "Fix", value: Any, seams: "Seams") -> None:
         self.seams = seams
         self._fix = fix
         self._value = value
-        self._said: set[tuple[str, str]] = set()
+        self._reported: set[Applied | NotApplied] = set()
 
-    def applied(self, what: str, kind: FixKind | None = None) -> None:
-        """It took hold: where, and on what. `kind`: where that is not the fix's usual one."""
-        self._say("applied", what, kind or self._fix.kind)
+    def applied(self, record: Applied, kind: FixKind | None = None) -> None:
+        """It took effect. `kind`: where that is not the fix's usual one."""
+        self._report(replace(record, kind=kind or self._fix.kind))
 
-    def unfit(self, reason: str) -> None:
-        """It does not apply to something (or to anything) here, and why."""
-        self._say("not applicable", reason, None)
+    def not_applied(self, record: NotApplied) -> None:
+        """It does not apply to something (or to anything) here."""
+        self._report(record)
 
-    def broke(self, reason: str) -> None:
-        """It took hold, and then the program could not go on."""
-        self._say("broke", reason, None)
+    def broke(self, record: Broke) -> None:
+        """It took effect, and then the program could not go on."""
+        self._report(record)
 
-    def place(self) -> str:
-        """`file:line` of the user's code that led to the present call."""
+    def no_cuda(self) -> None:
+        """It needs a CUDA device, and there is none."""
+        self._report(NotApplied(Reason.NO_CUDA))
+
+    def loader_not_applied(self, reason: Reason, value: int | None = None) -> None:
+        """It does not apply to the DataLoader that the program is making."""
+        self._report(NotApplied(reason, Target.LOADER, place=self.place(), value=value))
+
+    def place(self) -> SourceLine | None:
+        """The line of the user's code that led to the present call."""
         from stepscope.fixes.inspect.user_code import user_location
 
         return user_location()
 
-    def _say(self, state: str, text: str, kind: FixKind | None) -> None:
-        if (state, text) in self._said or self.seams.inert:
+    def _report(self, record: Applied | NotApplied) -> None:
+        if record in self._reported or self.seams.inert:
             return
-        self._said.add((state, text))
+        self._reported.add(record)
         self.seams.core.facts.write(
-            "fix", name=self._fix.name, state=state, text=text, kind=kind and str(kind)
+            "fix", name=self._fix.name, state=fact_state(record), record=record.to_json()
         )
 
 
@@ -80,14 +89,38 @@ class Fix:
     """How much its edit of the source is, in a few words."""
     needs: str | None = None
     """The device without which it has nothing to do: "cuda", or None."""
+    works_on: ProgramPart | None = None
+    """What the program must have for it; None: nothing in particular."""
+    requires: str | None = None
+    """The fix it has nothing to do without, unless the program does that itself."""
+    inside_of: str | None = None
+    """For fixes of other packages: the fix it is installed just after. None: after all others."""
+    acts_in_step: bool = True
+    """Whether a window of steps can show what it gains."""
+    only_if_found: bool = False
+    """Tried for speed only where a finding or the user names it."""
+    saves_memory: bool = False
+    """It saves memory rather than time."""
+    slow_start: bool = False
+    """It compiles, captures or measures for minutes before the first steady step."""
+    step_grows: bool = False
+    """A step may become as long as several."""
+    fills_buffers: bool = False
+    """Batches are ready before they are asked for: only many steps show their pace."""
+    training_change: TrainingChange | None = None
+    """What a semantic fix changes."""
     values: Sequence[str] = ()
     """What may stand after `=`; empty where nothing may. `N` stands for a number."""
     suggested: Sequence[str] = ()
     """Values worth trying, the best guess first."""
     bad_with: Sequence[str] = ()
     """Fixes it must not be combined with."""
-    missing: str = "the program never came to it"
-    """What to say when it was asked for and took hold of nothing."""
+    missing: str = "never reached"
+    """What to say when it was asked for and found nothing to apply to."""
+    edited_by_hand: bool = False
+    """Its edit is described, never written into the source."""
+    redraws_model: bool = False
+    """The model's own random draws, as of dropout, are made in another way."""
 
     def parse(self, text: str | None) -> Any:
         """The value in `--fix name=text`, checked. Raises UsageError. None: none was given."""
@@ -114,11 +147,71 @@ class Fix:
         """Variables the program must be started with."""
         return {}
 
+    @property
+    def prior_gain(self) -> float:
+        """The speedup to expect where nothing is predicted."""
+        return PRIOR_GAINS.get(self.group, 1.0)
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        """Why it cannot help a program that has what it needs; None where it may."""
+        return None
+
+    def in_use(self, program: ObservedProgram) -> bool:
+        """Whether the program does it itself: what requires this fix has something to do then."""
+        return False
+
+    def needed_beside(self, program: ObservedProgram) -> bool:
+        """Whether the fix it requires is likely to gain little without it."""
+        return True
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        """What to try first, the likelier first; None stands for no value. Empty: nothing to try.
+
+        `proposed` is what a finding says.
+        """
+        return [proposed or (self.suggested[0] if self.suggested else None)]
+
+    def other_values(self, value: str, program: ObservedProgram) -> list[str]:
+        """What to try in place of a value that helped, in order; numbers double or halve."""
+        most = self.most(program)
+        if most is None or not value.isdecimal():
+            return []
+        now = int(value)
+        more, less = min(2 * now, most), now // 2
+        return [str(one) for one in (more, less) if one >= 1 and (one >= 1.2 * now or one < now)]
+
+    def most(self, program: ObservedProgram) -> int | None:
+        """The largest number worth trying; None where no other numbers are."""
+        return None
+
+    def tried_with(self, found: frozenset[str], device: str) -> Sequence[tuple[str, ...]]:
+        """Sets of fixes to try with it as one, since each may gain nothing alone.
+
+        `found` are all candidates' names.
+        """
+        return ()
+
+    def setup_seconds(self, value: str, device: str) -> float:
+        """What a trial with it takes longer, by experience; trials tell better."""
+        return 0.0
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """What it changes in a window of steps. numpy is imported in here, nowhere else."""
+        return None
+
+    def rounding(self, value: str) -> str | None:
+        """The dtype it rounds to; None where it rounds to nothing coarser."""
+        return None
+
+    def batches_per_update(self, value: str) -> int:
+        """How many batches it puts into one update."""
+        return 1
+
     def install(self, value: Any, hands: FixContext) -> None:
         """Take hold of the seams. In the program's process, just after torch was imported."""
         raise NotImplementedError
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         """Why the program cannot go on with this fix; None if the error is not its doing.
 
         `line` is the user's source line that raised. Asked when an exception ends the program.
@@ -126,5 +219,19 @@ class Fix:
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
-        """How to write it into the program, for the line it took hold of."""
+        """How to write it into the program, for the line it took effect on."""
         raise NotImplementedError
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        """The parts of a patch that write it into the source where it took effect, and the places
+        left to the user. Unless a fix does it otherwise: arguments of the calls on those lines."""
+        from stepscope.fixes.edit.locate import by_arguments
+
+        if self.edited_by_hand:
+            return iter(())
+        return by_arguments(self, value, applied, files)
+
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
+        """The settings of Hugging Face's trainers that do the same, as they are written; empty
+        where there are none. `device`: where the model runs, if that is known."""
+        return {}

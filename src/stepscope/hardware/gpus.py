@@ -8,10 +8,11 @@ process.
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from enum import StrEnum
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
+
+from stepscope.record.kinds import ThrottleReason
 
 SYSFS = Path("/sys/bus/pci/devices")
 
@@ -37,24 +38,6 @@ def _read_sysfs(path: Path) -> str | None:
         return path.read_text().strip()
     except (OSError, ValueError):
         return None
-
-
-class ThrottleReason(StrEnum):
-    """What holds a GPU's clocks down, as it is shown."""
-
-    POWER_CAP = "power cap"
-    HW_SLOWDOWN = "hardware slowdown"
-    SYNC_BOOST = "sync boost"
-    THERMAL = "thermal slowdown"
-    HW_THERMAL = "hardware thermal slowdown"
-    POWER_BRAKE = "power brake"
-    BOARD_LIMIT = "board limit"
-    RELIABILITY = "reliability limit"
-
-    @property
-    def is_heat(self) -> bool:
-        """Whether better cooling would help."""
-        return self in (self.HW_SLOWDOWN, self.THERMAL, self.HW_THERMAL)
 
 
 _NVML_BITS: Final = dict(

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
+from stepscope.record.fix import FixOutcome
+from stepscope.record.fix_words import outcome_json
+
 
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
@@ -75,8 +78,8 @@ class Trial:
     gpu_busy: float | None = None
     """0 to 1."""
     energy_j_per_step: float | None = None
-    fixes: tuple[dict[str, Any], ...] = ()
-    """What became of each fix, as `analyze.applied.applied_fixes` says."""
+    fixes: tuple[FixOutcome, ...] = ()
+    """What became of each fix."""
     losses: tuple[float | None, ...] = ()
     """One a step from the first; bit for bit as the program computed them."""
     proof: dict[str, Any] = field(default_factory=dict)
@@ -103,15 +106,16 @@ class Trial:
         return None if per_step is None else per_step * 1e3 / self.mean_ms
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**asdict(self), "fixes": [outcome_json(one) for one in self.fixes]}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        several = ("step_ms", "fixes", "losses", "notes")
+        several = ("step_ms", "losses", "notes")
         return cls(
             **{
                 **data,
                 "ask": TrialRequest.from_json(data["ask"]),
+                "fixes": tuple(map(FixOutcome.from_json, data["fixes"])),
                 **{name: tuple(data[name]) for name in several},
             }
         )

@@ -26,6 +26,7 @@ from stepscope.measure.speed import (
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.measure.trial_status import classify_trial, wall_seconds
 from stepscope.record.facts import Facts, ProofFact
+from stepscope.record.fix import FixOutcome
 from stepscope.record.row_log import RowKind
 from stepscope.stats.stability import why_unstable
 from stepscope.store.json_lines import read_facts
@@ -145,7 +146,7 @@ def read_trial(ask: TrialRequest, number: int, folder: Path, outcome: Outcome) -
         peak_memory_bytes=document["memory"]["peak_bytes"],
         gpu_busy=gpu.get("busy_fraction"),
         energy_j_per_step=gpu.get("energy_j_per_step"),
-        fixes=tuple(document["fixes"]),
+        fixes=tuple(map(FixOutcome.from_json, document["fixes"])),
         losses=tuple(document["losses"]),
         proof=_proof(rows, steps, facts, folder) if ask.proof else {},
         what=steps.what,

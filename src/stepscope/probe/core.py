@@ -15,7 +15,8 @@ from stepscope.probe.row_log import BACKWARD, OPTIMIZER, RowLog
 from stepscope.probe.sites import SiteKey, Sites, WaitSite
 from stepscope.probe.step_rule import StepRule
 from stepscope.probe.window import Window
-from stepscope.record.facts import HostWait, OptimizerMadeFact, ProblemFact, SiteKind
+from stepscope.record.facts import OptimizerMadeFact, ProblemFact, SiteKind
+from stepscope.record.kinds import HostWait
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.problems import ProblemKind
 from stepscope.record.row_log import RowKind

@@ -5,7 +5,8 @@ import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
 
-from stepscope.record.facts import HostWait, SiteFact, SiteKind
+from stepscope.record.facts import SiteFact, SiteKind
+from stepscope.record.kinds import HostWait
 from stepscope.record.row_log import SITE_COLUMNS
 from stepscope.store.json_lines import FactLog
 from stepscope.store.table import Table

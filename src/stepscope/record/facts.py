@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, TypeVar
 
 from stepscope.record.fields import Record
+from stepscope.record.kinds import HostWait
 from stepscope.record.problems import Problem
 
 
@@ -31,28 +32,6 @@ class SiteKind(StrEnum):
     """Waits for the device inside the loop."""
     SETUP_SYNC = "setup"
     """Waits for the device before the loop has begun."""
-
-
-class HostWait(StrEnum):
-    """The call in which the host waits for the device, as it is shown."""
-
-    ITEM = "item"
-    TOLIST = "tolist"
-    CPU = "cpu"
-    NUMPY = "numpy"
-    BOOL = "bool"
-    FLOAT = "float"
-    INT = "int"
-    INDEX = "index"
-    NONZERO = "nonzero"
-    MASKED_SELECT = "masked_select"
-    UNIQUE = "unique"
-    TO_CPU = "to('cpu')"
-    COPY = "copy"
-    PAGEABLE_COPY = "pageable copy"
-    SYNCHRONIZE = "synchronize"
-    EVENT_SYNCHRONIZE = "Event.synchronize"
-    STREAM_SYNCHRONIZE = "Stream.synchronize"
 
 
 class WriteAction(StrEnum):

@@ -1,25 +1,77 @@
 """A diagnosed cause of slowness, and what its removal should be worth."""
 
-from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from typing import Any
 
+from msgspec import UNSET, Struct, UnsetType
 
-@dataclass(frozen=True, slots=True)
-class Predicted:
+
+class Effort(StrEnum):
+    """What it takes to remove a cause."""
+
+    NONE = "none"
+    ONE_ARGUMENT = "one argument"
+    ONE_LINE = "one line"
+    ENVIRONMENT = "an environment variable"
+    FEW_LINES = "a few lines"
+    MANY_LINES = "many lines"
+    OUTSIDE = "outside the program"
+
+    @property
+    def rank(self) -> int:
+        """0 to 2: of two equal gains the smaller effort comes first."""
+        if self in (Effort.ONE_ARGUMENT, Effort.ONE_LINE, Effort.ENVIRONMENT):
+            return 0
+        return 2 if self is Effort.MANY_LINES else 1
+
+
+class ChangeKind(StrEnum):
+    """What removing a cause does to training, the least first; NONE where nothing is changed."""
+
+    NONE = "none"
+    EXACT = "exact"
+    NUMERIC = "numeric"
+    SEMANTIC = "semantic"
+
+
+class Confidence(StrEnum):
+    """How sure a finding is, the surest first."""
+
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+class Scope(StrEnum):
+    """What a cause costs: time of each step, of the run, or of everything on the machine."""
+
+    STEP = "step"
+    RUN = "run"
+    MACHINE = "machine"
+
+
+class Level(StrEnum):
+    """How much a finding matters. FINE: it says what needs no attention."""
+
+    BOTTLENECK = "bottleneck"
+    MINOR = "minor"
+    FINE = "fine"
+
+
+class Predicted(Struct, frozen=True):
     """The step after a change: its mean time, the speedup, and the range the speedup lies in."""
 
     step_ms: float
     speedup: float
     low: float
     high: float
-    how: str
-    """One sentence a person can follow, with the numbers."""
-    changes: tuple[Any, ...] = field(default=(), compare=False, repr=False)
-    """What was changed in the replay it comes from; empty for arithmetic. Not part of the JSON."""
+    reason: str
+    """Why the step gets shorter, for people to read."""
+    changes: tuple[Any, ...] | UnsetType = UNSET
+    """What the replay changed; unset for arithmetic, and in documents."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a cause sits: a line of the user's, an operator, a kernel; None where not known."""
 
     file: str | None = None
@@ -28,8 +80,7 @@ class Place:
     kernel: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True):
     """One measured number (or word) behind a finding."""
 
     what: str
@@ -37,8 +88,7 @@ class Evidence:
     unit: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class FixRef:
+class FixRef(Struct, frozen=True):
     """A fix as `stepscope run --fix` takes it."""
 
     name: str
@@ -48,9 +98,45 @@ class FixRef:
         return self.name if self.value is None else f"{self.name}={self.value}"
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One cause."""
+class SettingOwner(StrEnum):
+    """Whose argument a setting is."""
+
+    LOADER = "DataLoader"
+    TRAINER = "TrainingArguments"
+
+
+class Setting(Struct, frozen=True):
+    """An argument to pass, as it is written: `num_workers`, `8`."""
+
+    owner: SettingOwner
+    name: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.value}"
+
+
+class SourceEdit(Struct, frozen=True):
+    """The user's line as it would be. Without a file: lines to put elsewhere."""
+
+    file: str | None
+    line: int | None
+    before: str | None
+    """The line now."""
+    after: tuple[str, ...]
+    words: str
+
+
+class TimelineHint(Struct, frozen=True):
+    """What shows a finding in a timeline: idle time of a cause, or host events by how their names
+    begin."""
+
+    idle_cause: str | None = None
+    host_events: tuple[str, ...] = ()
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One cause. Words are for people; everything else decides."""
 
     id: str
     """The group and the rule: data.loader_bound."""
@@ -58,32 +144,28 @@ class Finding:
     why: str
     """Two sentences at most."""
     advice: str
-    """The change of the source in words, or what else to do."""
+    """What to do besides passing `settings`; in a diagnosis, all of it."""
     share: float
-    """The part of the step (of the run, for scope "run") that it concerns, 0 to 1."""
+    """The part of the step (of the run, for that scope) it concerns, 0 to 1."""
     evidence: tuple[Evidence, ...] = ()
     where: tuple[Place, ...] = ()
     predicted: Predicted | None = None
     """None where removing it changes no step time, or where nothing can be told."""
     fix: FixRef | None = None
     """None where nothing can be done at run time."""
-    effort: str = "some lines"
-    """One line, some lines, or a redesign."""
-    kind: str = "exact"
-    """What the change does to training: exact, numeric, semantic; none where it is only told."""
-    confidence: str = "high"
-    """high, medium or low."""
-    scope: str = "step"
-    """What it costs: time of the step, of the run, or of everything on this machine."""
-    edit: dict[str, Any] | None = None
-    """The user's own line as it would be: file, line, before (the line), after (lines)."""
+    settings: tuple[Setting, ...] = ()
+    """Arguments whose new values remove it."""
+    effort: Effort = Effort.FEW_LINES
+    kind: ChangeKind = ChangeKind.EXACT
+    confidence: Confidence = Confidence.HIGH
+    scope: Scope = Scope.STEP
+    level: Level = Level.BOTTLENECK
+    edit: SourceEdit | None = None
+    timeline: TimelineHint | None = None
     also: tuple[FixRef, ...] = ()
     """Other fixes of the same cause, where symptoms of it were merged."""
 
-    def to_json(self) -> dict[str, Any]:
-        """As `show --json` has it."""
-        predicted = self.predicted and replace(self.predicted, changes=())
-        found = asdict(replace(self, predicted=predicted))
-        if found["predicted"] is not None:
-            del found["predicted"]["changes"]
-        return found
+    @property
+    def group(self) -> str:
+        """The theme of its rule: data, transfer, sync, launch, compute, memory, run, machine."""
+        return self.id.partition(".")[0]

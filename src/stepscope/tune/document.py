@@ -16,7 +16,7 @@ from stepscope.measure.trial_pool import Budget, TrialPool
 from stepscope.record.privacy import masked_arguments
 from stepscope.record.version import __version__
 from stepscope.stats.intervals import estimate
-from stepscope.tune.patch.write import MeasuredPatch
+from stepscope.tune.patch import MeasuredPatch
 from stepscope.tune.proof.result import IDENTICAL, MATCHES, UNCLEAR, Proof, changes_training
 from stepscope.tune.request import DOCUMENT_FILE, TuneRequest
 from stepscope.tune.search.confirm import Confirmation

@@ -10,12 +10,12 @@ from typing import Any
 from stepscope.record.facts import (
     CompileFact,
     Facts,
-    HostWait,
     LoaderFact,
     SiteFact,
     SiteKind,
     WorkersFact,
 )
+from stepscope.record.kinds import HostWait
 from stepscope.store.table import read_table
 
 _HELPER_PROCESSES = ("resource_tracker", "forkserver", "compile_worker", "__main__.py")

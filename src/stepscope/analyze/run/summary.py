@@ -2,7 +2,6 @@
 analysis and what became of its fixes.
 """
 
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,67 +35,14 @@ from stepscope.record.facts import (
     RootFact,
     WindowFact,
 )
+from stepscope.record.fix import fix_outcomes
+from stepscope.record.fix_words import outcome_json
 from stepscope.record.out_of_memory import is_out_of_memory
 from stepscope.record.problems import Problem, ProblemKind
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import drift, find_spikes, warmup_length
 from stepscope.store.folder import in_use
-
-
-def applied_fixes(
-    facts: Iterable[Mapping[str, Any]], asked: Iterable[str] = ()
-) -> list[dict[str, Any]]:
-    """One entry per fix, in the order they were put in place; `asked` is what the run was given.
-
-    `state` is "broke", "applied" or "not applicable"; `where` says on what it took hold, `reasons`
-    why not elsewhere; `kind` is the least exact one that was said.
-    """
-    order = ["exact", "numeric", "semantic"]
-    found: dict[str, dict[str, Any]] = {}
-    for fact in facts:
-        name = fact["name"]
-        if fact["state"] == "asked":
-            found[name] = {
-                "name": name,
-                "value": fact["value"],
-                "state": "not applicable",
-                "kind": None,
-                "where": [],
-                "reasons": [],
-                "missing": fact["text"],
-            }
-            continue
-        entry = found[name]
-        if fact["state"] == "applied":
-            entry["where"].append(fact["text"])
-            entry["kind"] = max(entry["kind"] or "exact", fact["kind"], key=order.index)
-        else:
-            entry["reasons"].append(fact["text"])
-        if fact["state"] == "broke" or (fact["state"] == "applied" and entry["state"] != "broke"):
-            entry["state"] = fact["state"]
-    for entry in found.values():
-        missing = entry.pop("missing")
-        if entry["state"] == "not applicable" and not entry["reasons"]:
-            entry["reasons"] = [missing]
-    return [
-        *found.values(),
-        *(_never_applied(text) for text in asked if text.split("=")[0] not in found),
-    ]
-
-
-def _never_applied(text: str) -> dict[str, Any]:
-    """A fix that was asked for in a program that never imported torch."""
-    name, _, value = text.partition("=")
-    return {
-        "name": name,
-        "value": value or None,
-        "state": "not applicable",
-        "kind": None,
-        "where": [],
-        "reasons": ["the program did not import torch"],
-    }
-
 
 Document = dict[str, Any]
 
@@ -167,7 +113,7 @@ def _summarize(records: RunRecords) -> Document:
     document["host_code"] = _host_code(folder, run.run)
     lines = memory_owners(folder)
     document["memory"]["lines"] = None if lines is None else asdict(lines)
-    document["fixes"] = applied_fixes(facts.fixes, run.fixes)
+    document["fixes"] = [outcome_json(one) for one in fix_outcomes(facts.fixes, run.fixes)]
     document["problems"] = [problem.text for problem in _problems(run.run, facts, steps)]
     return document
 

@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 
 from stepscope.analyze.run.steps import Rows, Steps
-from stepscope.hardware.gpus import ThrottleReason, throttle_reasons
+from stepscope.hardware.gpus import throttle_reasons
 from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import Facts, ImportFact, MemoryFact, ProcessFact
+from stepscope.record.kinds import ThrottleReason
 from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import Bools
 from stepscope.store.memory_lines import CPU_LINES, CUDA_LINES, MemoryLines

@@ -13,7 +13,7 @@ from stepscope.analyze.timeline.attribution import Attribution, attribute
 from stepscope.analyze.timeline.communication import Communication, study_communication
 from stepscope.analyze.timeline.critical_path import CriticalPath, critical_path, path_window
 from stepscope.analyze.timeline.host import HostUse, host_use
-from stepscope.analyze.timeline.idle import IdleCause, IdleTime, explain_idle
+from stepscope.analyze.timeline.idle import IdleTime, explain_idle
 from stepscope.analyze.timeline.kernels import (
     HeavyOperator,
     Kernel,
@@ -41,6 +41,7 @@ from stepscope.analyze.timeline.steps import (
     break_down,
     find_steps,
 )
+from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import Column, Timeline
 from stepscope.stats.series import drift, find_spikes
 

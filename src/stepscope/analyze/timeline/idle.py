@@ -14,7 +14,6 @@ left of that.
 
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -39,20 +38,8 @@ from stepscope.analyze.timeline.names import (
     names_match,
 )
 from stepscope.analyze.timeline.steps import RecordedSteps
+from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
-
-
-class IdleCause(StrEnum):
-    """Why a device had nothing to do."""
-
-    LOADER = "loader"  # the host waited for data
-    HOST = "host"  # the host was busy and launched too late
-    SYNCHRONISATION = "synchronisation"  # the host was blocked, or catching up after that
-    COPY = "copy"  # the same for a copy from host to device
-    OTHER_RANKS = "other_ranks"  # a collective had not begun
-    BETWEEN_KERNELS = "between_kernels"  # the device went from one queued kernel to the next
-    UNKNOWN = "unknown"
-
 
 IDLE_CAUSES = tuple(IdleCause)
 

@@ -1,130 +1,100 @@
 """Every rule, in the order of `docs/findings.md`."""
 
+from importlib.metadata import entry_points
+
 from stepscope.diagnose.case import Rule
-from stepscope.diagnose.rules.compute_kernels import (
-    CUDNN_BENCHMARK_OFF,
-    LAYOUT_CHANGES,
-    NAIVE_ATTENTION,
-    UNFUSED_POINTWISE,
-)
-from stepscope.diagnose.rules.compute_precision import LOW_PRECISION, ODD_SIZES, SCALER_COLLAPSE
-from stepscope.diagnose.rules.compute_settings import DEBUG_MODES, FEW_THREADS, SMALL_BATCH
-from stepscope.diagnose.rules.data_samples import (
-    GPU_AUGMENTATION,
-    LOADER_BOUND,
-    SLOW_STORAGE,
-    TINY_SAMPLES,
-)
-from stepscope.diagnose.rules.data_workers import (
-    CPU_OVERSUBSCRIBED,
-    FRESH_MEMORY,
-    NO_PERSISTENT_WORKERS,
-    NO_PREFETCH,
-    TOO_FEW_WORKERS,
-    TOO_MANY_WORKERS,
-)
-from stepscope.diagnose.rules.healthy import DEVICE_LIMIT, HEALTHY
-from stepscope.diagnose.rules.launch import (
-    GRAPH_BREAKS,
-    LAUNCH_BOUND,
-    RECOMPILES,
-    UNFUSED_OPTIMIZER,
-)
-from stepscope.diagnose.rules.launch_python import PYTHON_HEAVY_FORWARD, PYTHON_LOOPS
-from stepscope.diagnose.rules.machine import (
-    CPU_GOVERNOR,
-    FEW_CORES,
-    GPU_THROTTLED,
-    NUMA_REMOTE,
-    OTHER_GPU_PROCESS,
-    POWER_CAP,
-    SLOW_PCIE_LINK,
-)
-from stepscope.diagnose.rules.memory import (
-    ACTIVATIONS_DOMINATE,
-    ALLOCATOR_RETRIES,
-    BATCH_COULD_GROW,
-    MEMORY_NEAR_LIMIT,
-    OPTIMIZER_STATE_DOMINATES,
-)
-from stepscope.diagnose.rules.run import (
-    CHECKPOINT_SAVING,
-    COMPILE_SHARE,
-    EVALUATION_SHARE,
-    STARTUP_SHARE,
-)
-from stepscope.diagnose.rules.sync import (
-    SYNC_CPU,
-    SYNC_EMPTY_CACHE,
-    SYNC_ITEM,
-    SYNC_NONZERO,
-    SYNC_PRINT,
-    SYNC_SYNCHRONIZE,
-    SYNC_TOGETHER,
-)
-from stepscope.diagnose.rules.transfer import (
-    BLOCKING_COPIES,
-    COPIES_NOT_OVERLAPPED,
-    DEVICE_TO_HOST,
-    NO_PINNING,
-    REPEATED_COPIES,
+from stepscope.diagnose.rules import (
+    compute_kernels,
+    compute_precision,
+    compute_settings,
+    data_samples,
+    data_workers,
+    healthy,
+    launch,
+    launch_python,
+    machine,
+    memory,
+    run,
+    sync,
+    transfer,
 )
 
 RULES: tuple[Rule, ...] = (
-    TOO_FEW_WORKERS,
-    FRESH_MEMORY,
-    GPU_AUGMENTATION,
-    LOADER_BOUND,
-    TOO_MANY_WORKERS,
-    NO_PERSISTENT_WORKERS,
-    NO_PINNING,
-    NO_PREFETCH,
-    CPU_OVERSUBSCRIBED,
-    SLOW_STORAGE,
-    TINY_SAMPLES,
-    DEVICE_TO_HOST,
-    BLOCKING_COPIES,
-    REPEATED_COPIES,
-    COPIES_NOT_OVERLAPPED,
-    SYNC_EMPTY_CACHE,
-    SYNC_PRINT,
-    SYNC_CPU,
-    SYNC_ITEM,
-    SYNC_NONZERO,
-    SYNC_SYNCHRONIZE,
-    SYNC_TOGETHER,
-    GRAPH_BREAKS,
-    LAUNCH_BOUND,
-    PYTHON_HEAVY_FORWARD,
-    PYTHON_LOOPS,
-    RECOMPILES,
-    UNFUSED_OPTIMIZER,
-    CUDNN_BENCHMARK_OFF,
-    DEBUG_MODES,
-    FEW_THREADS,
-    LAYOUT_CHANGES,
-    LOW_PRECISION,
-    NAIVE_ATTENTION,
-    ODD_SIZES,
-    SCALER_COLLAPSE,
-    SMALL_BATCH,
-    UNFUSED_POINTWISE,
-    ACTIVATIONS_DOMINATE,
-    ALLOCATOR_RETRIES,
-    BATCH_COULD_GROW,
-    MEMORY_NEAR_LIMIT,
-    OPTIMIZER_STATE_DOMINATES,
-    CHECKPOINT_SAVING,
-    COMPILE_SHARE,
-    EVALUATION_SHARE,
-    STARTUP_SHARE,
-    FEW_CORES,
-    CPU_GOVERNOR,
-    NUMA_REMOTE,
-    OTHER_GPU_PROCESS,
-    POWER_CAP,
-    SLOW_PCIE_LINK,
-    GPU_THROTTLED,
-    HEALTHY,
-    DEVICE_LIMIT,
+    data_workers.too_few_workers,
+    data_workers.fresh_memory,
+    data_samples.gpu_augmentation,
+    data_samples.loader_bound,
+    data_workers.too_many_workers,
+    data_workers.no_persistent_workers,
+    transfer.no_pinning,
+    data_workers.no_prefetch,
+    data_workers.cpu_oversubscribed,
+    data_samples.slow_storage,
+    data_samples.tiny_samples,
+    transfer.device_to_host,
+    transfer.blocking_copies,
+    transfer.repeated_copies,
+    transfer.copies_not_overlapped,
+    sync.sync_empty_cache,
+    sync.SYNC_PRINT,
+    sync.SYNC_CPU,
+    sync.SYNC_ITEM,
+    sync.SYNC_NONZERO,
+    sync.SYNC_SYNCHRONIZE,
+    sync.sync_together,
+    launch.graph_breaks,
+    launch.launch_bound,
+    launch_python.python_heavy_forward,
+    launch_python.python_loops,
+    launch.recompiles,
+    launch.unfused_optimizer,
+    compute_kernels.cudnn_benchmark_off,
+    compute_settings.debug_modes,
+    compute_settings.few_threads,
+    compute_kernels.layout_changes,
+    compute_precision.low_precision,
+    compute_kernels.naive_attention,
+    compute_precision.odd_sizes,
+    compute_precision.scaler_collapse,
+    compute_settings.small_batch,
+    compute_kernels.unfused_pointwise,
+    memory.activations_dominate,
+    memory.allocator_retries,
+    memory.batch_could_grow,
+    memory.memory_near_limit,
+    memory.optimizer_state_dominates,
+    run.checkpoint_saving,
+    run.compile_share,
+    run.evaluation_share,
+    run.startup_share,
+    machine.few_cores,
+    machine.cpu_governor,
+    machine.numa_remote,
+    machine.other_gpu_process,
+    machine.power_cap,
+    machine.slow_pcie_link,
+    machine.gpu_throttled,
+    healthy.healthy,
+    healthy.device_limit,
 )
+
+
+def all_rules() -> tuple[tuple[Rule, ...], list[str]]:
+    """Ours and those of other packages (entry points `stepscope.rules`), and what failed to load.
+
+    An entry point names a `Rule`; a second rule of one id is refused.
+    """
+    found, problems = list(RULES), []
+    for point in sorted(entry_points(group="stepscope.rules"), key=lambda point: point.name):
+        try:
+            rule = point.load()
+        except Exception as problem:
+            problems.append(f"rule {point.name} ({point.value}) failed to load: {problem!r}")
+            continue
+        if not isinstance(rule, Rule):
+            problems.append(f"rule {point.name} ({point.value}) is not a Rule")
+        elif any(rule.id == one.id for one in found):
+            problems.append(f"rule {point.name} ({point.value}): {rule.id} exists already")
+        else:
+            found.append(rule)
+    return tuple(found), problems

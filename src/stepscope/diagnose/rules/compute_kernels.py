@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.analyze.replay.changes import fuse_pointwise
-from stepscope.analyze.replay.gains import change_for, is_pointwise
-from stepscope.analyze.replay.gains_arithmetic import attention_written_out, score_rows
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.analyze.replay.known import attention_written_out, is_pointwise, score_rows
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     MATRIX,
     busy_ms,
     category_count,
     category_ms,
     config,
+    fix_changes,
     heaviest_kernels,
     is_compiled,
     operators,
@@ -30,15 +30,27 @@ from stepscope.diagnose.rules.facts import (
     step_share,
     switches,
 )
-from stepscope.record.finding import Evidence, Finding, FixRef, Place
+from stepscope.record.finding import (
+    ChangeKind,
+    Confidence,
+    Effort,
+    Evidence,
+    Finding,
+    FixRef,
+    Place,
+)
 
 _LEAST_CONVOLUTION = 0.2
-_MANY_SHAPES = 4  # every new one would be tried first
+_MANY_SHAPES = 4  # cuDNN would benchmark every new one
 _NEAR_CEILING = 0.5  # of the ceiling: convolutions that reach it need no other algorithm
 
 
-def _cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
-    """Where convolutions of constant shapes take a fifth of the step, far from the ceiling."""
+@rule(
+    "compute.cudnn_benchmark_off",
+    "cuDNN picks convolution algorithms by heuristic instead of benchmarking them.",
+)
+def cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
+    """Convolutions of constant shape take 20% of the step at under half of the device's limit."""
     if switches(case).get("cudnn_benchmark") is not False:
         return
     if switches(case).get("cudnn_deterministic") or switches(case).get("deterministic"):
@@ -55,43 +67,35 @@ def _cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
         or _shapes_change(case)
     ):
         return
-    changes = change_for("cudnn_benchmark", None, case)
-    words = f"the {in_ms(spent)} ms of convolutions take their fastest algorithms"
-    predicted = predict_gain(case, changes, words, 0.9)
+    changes = fix_changes(case, "cudnn_benchmark")
+    reason = f"{in_ms(spent)} ms of convolutions use their fastest algorithms"
+    predicted = predict_gain(case, changes, reason, 0.9)
     if replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
-        id=CUDNN_BENCHMARK_OFF.id,
-        title="cuDNN does not look for the fastest algorithms",
+        id=cudnn_benchmark_off.id,
+        title="cuDNN does not benchmark its algorithms",
         why=(
-            f"Convolutions take {step_share(case, spent):.0%} of the step at {reached:.0%} of what"
-            " the "
-            "GPU could do; their shapes do not change, so trying the algorithms once would pay."
+            f"Convolutions take {step_share(case, spent):.0%} of the step at {reached:.0%} of the"
+            " GPU's limit; their shapes are constant, so one benchmark pays off."
         ),
-        advice="Set torch.backends.cudnn.benchmark = True at the beginning.",
+        advice="Set torch.backends.cudnn.benchmark = True at the start.",
         share=step_share(case, spent),
         evidence=(
             Evidence("convolutions", spent, "ms"),
-            Evidence("of the attainable rate", 100 * reached, "%"),
+            Evidence("of the GPU's limit", 100 * reached, "%"),
         ),
         where=(*sites(case, "forward")[:1], *operators_of(rows, 2)),
         predicted=predicted,
         fix=FixRef("cudnn_benchmark"),
-        effort="one line",
-        kind="numeric",
-        confidence="low",
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.LOW,
     )
 
 
-CUDNN_BENCHMARK_OFF = Rule(
-    id="compute.cudnn_benchmark_off",
-    cause="cuDNN guesses the algorithm of each convolution instead of trying them.",
-    find=_cudnn_benchmark_off,
-)
-
-
 def _shapes_change(case: Case) -> bool:
-    """Whether convolutions meet ever new inputs: several shapes that not every step has."""
+    """Whether convolutions see new shapes: several that not every step has."""
     rows = [row for row in roofline_rows(case) if row["name"] == "aten::cudnn_convolution"]
     return len([row for row in rows if row["calls"] < recorded_steps(case)]) >= _MANY_SHAPES
 
@@ -99,8 +103,9 @@ def _shapes_change(case: Case) -> bool:
 _LEAST_LAYOUT = 0.03
 
 
-def _layout_changes(case: Case) -> Iterable[Finding]:
-    """Where they take 3% of the step or more, around convolutions."""
+@rule("compute.layout_changes", "Kernels that only convert tensors between NCHW and NHWC.")
+def layout_changes(case: Case) -> Iterable[Finding]:
+    """Layout conversions around convolutions take 3% of the step."""
     spent, busy = category_ms(case, "layout change"), busy_ms(case)
     if (
         busy is None
@@ -110,28 +115,28 @@ def _layout_changes(case: Case) -> Iterable[Finding]:
         return
     models = config(case).get("models") or []
     already = any(model.get("memory_format") == "channels_last" for model in models)
-    changes = change_for("channels_last", None, case)
-    predicted = predict_gain(case, changes, f"{in_ms(spent)} ms of layout changes go away", 0.4)
+    changes = fix_changes(case, "channels_last")
+    predicted = predict_gain(case, changes, f"saves {in_ms(spent)} ms of layout changes", 0.4)
     if replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
-        id=LAYOUT_CHANGES.id,
-        title="Tensors are turned around for every convolution",
+        id=layout_changes.id,
+        title="Every convolution converts NCHW to NHWC",
         why=(
-            f"Tensor cores convolve in NHWC, the tensors lie in NCHW: "
-            f"{category_count(case, 'layout change'):,.0f} kernels a step only rearrange them, "
-            f"{step_share(case, spent):.0%} of it."
+            "Tensor cores convolve in NHWC, but the tensors are NCHW: "
+            f"{category_count(case, 'layout change'):,.0f} kernels per step only convert them, "
+            f"{step_share(case, spent):.0%} of its time."
         ),
         advice=(
-            "The model is in channels_last already: pass its inputs through "
+            "The model is already channels_last: convert its inputs with "
             "x.to(memory_format=torch.channels_last), and look for .contiguous() and .view()."
             if already
-            else "Put model and inputs into memory_format=torch.channels_last."
+            else "Convert model and inputs to memory_format=torch.channels_last."
         ),
         share=step_share(case, spent),
         evidence=(
             Evidence("layout changes", spent, "ms"),
-            Evidence("of the GPU's time", 100 * spent / busy if busy else 0.0, "%"),
+            Evidence("of GPU time", 100 * spent / busy if busy else 0.0, "%"),
             Evidence("kernels per step", category_count(case, "layout change")),
         ),
         where=(
@@ -140,25 +145,18 @@ def _layout_changes(case: Case) -> Iterable[Finding]:
         ),
         predicted=predicted,
         fix=None if already else FixRef("channels_last"),
-        effort="two lines",
-        kind="numeric",
-        confidence="medium",
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.MEDIUM,
     )
-
-
-LAYOUT_CHANGES = Rule(
-    id="compute.layout_changes",
-    cause="Kernels that only turn tensors from NCHW to NHWC and back.",
-    find=_layout_changes,
-)
 
 
 _LEAST_ATTENTION = 0.05
 _CPU_ATTENTION = r"^aten::(bmm|baddbmm|_softmax|_softmax_backward_data|masked_fill_?)$"
 
 
-def _naive_attention(case: Case) -> Iterable[Finding]:
-    """Where a softmax over square scores stands between two products, for 5% of the step."""
+@rule("compute.naive_attention", "Unfused attention: the scores go through memory several times.")
+def naive_attention(case: Case) -> Iterable[Finding]:
+    """A softmax over square scores between two matrix products takes 5% of the step."""
     if case.device == "cpu":
         found = operators_ms(case, _CPU_ATTENTION) if attention_written_out(case) else 0.0
         share = recorded_share(case, found)
@@ -170,38 +168,30 @@ def _naive_attention(case: Case) -> Iterable[Finding]:
         share = step_share(case, spent)
     if share < _LEAST_ATTENTION:
         return
-    changes = change_for("sdpa", None, case)
-    words = f"{in_ms(spent)} ms over the scores become one fused kernel"
-    predicted = predict_gain(case, changes, words, 0.4)
+    changes = fix_changes(case, "sdpa")
+    reason = f"{in_ms(spent)} ms of score kernels become one fused kernel"
+    predicted = predict_gain(case, changes, reason, 0.4)
     if replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
-        id=NAIVE_ATTENTION.id,
-        title="Attention is written out instead of fused",
+        id=naive_attention.id,
+        title="Attention is not fused",
         why=(
-            "Scores, mask, softmax and product each read and write a matrix as large as the "
-            f"square of the sequence: {share:.0%} of the step."
+            "Scores, mask, softmax and product each read and write a matrix quadratic in the "
+            f"sequence length: {share:.0%} of the step."
         ),
         advice=(
             "Call torch.nn.functional.scaled_dot_product_attention (with is_causal or attn_mask), "
             "or pass need_weights=False to MultiheadAttention."
         ),
         share=share,
-        evidence=(Evidence("over the scores", spent, "ms"),),
+        evidence=(Evidence("kernels on the scores", spent, "ms"),),
         where=(*sites(case, "forward")[:1], *where),
         predicted=predicted,
         fix=FixRef("sdpa"),
-        effort="some lines",
-        kind="numeric",
-        confidence="high" if case.device == "cuda" else "medium",
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.HIGH if case.device == "cuda" else Confidence.MEDIUM,
     )
-
-
-NAIVE_ATTENTION = Rule(
-    id="compute.naive_attention",
-    cause="Attention written out: the scores go through memory several times.",
-    find=_naive_attention,
-)
 
 
 _LEAST_POINTWISE = 0.15
@@ -210,47 +200,42 @@ _PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::con
 _OF_ADAM = ("aten::sqrt", "aten::div")
 
 
-def _unfused_pointwise(case: Case) -> Iterable[Finding]:
-    """Where they take 15% of the step, three or more to each product, and nothing is compiled."""
+@rule("compute.unfused_pointwise", "Unfused pointwise operators, each a separate pass over memory.")
+def unfused_pointwise(case: Case) -> Iterable[Finding]:
+    """Pointwise operators take 15% of the step, three or more per matrix product, uncompiled."""
     if is_compiled(case):
         return
     spent, count, products, where = _on_cpu(case) if case.device == "cpu" else _on_gpu(case)
     if step_share(case, spent) < _LEAST_POINTWISE or count < _CHAIN * max(products, 1.0):
         return
-    changes = change_for("compile", "default", case) if case.device == "cpu" else [fuse_pointwise()]
-    words = f"{in_ms(spent)} ms of chains become one read and one write each"
-    predicted = predict_gain(case, changes, words, 0.4)
+    changes = (
+        fix_changes(case, "compile", "default") if case.device == "cpu" else [fuse_pointwise()]
+    )
+    reason = f"{in_ms(spent)} ms of chains become one read and one write each"
+    predicted = predict_gain(case, changes, reason, 0.4)
     if replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
-        id=UNFUSED_POINTWISE.id,
-        title="Chains of pointwise operators are not fused",
+        id=unfused_pointwise.id,
+        title="Pointwise operators are not fused",
         why=(
-            f"{count:,.0f} pointwise operators a step take {step_share(case, spent):.0%} of it:"
-            " each "
-            "reads its input from memory and writes its result back."
+            f"{count:,.0f} pointwise operators per step take {step_share(case, spent):.0%} of it:"
+            " each reads its input from memory and writes its result back."
         ),
         advice="Compile the model (torch.compile), or use the fused operator (gelu, silu, …).",
         share=step_share(case, spent),
         evidence=(
             Evidence("pointwise", spent, "ms"),
             Evidence("pointwise operators per step", count),
-            Evidence("products per step", products),
+            Evidence("matrix products per step", products),
         ),
         where=(*sites(case, "forward")[:1], *where),
         predicted=predicted,
         fix=FixRef("compile", "default"),
-        effort="one line",
-        kind="numeric",
-        confidence="medium",
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.MEDIUM,
     )
-
-
-UNFUSED_POINTWISE = Rule(
-    id="compute.unfused_pointwise",
-    cause="Chains of pointwise operators, each a pass over memory of its own.",
-    find=_unfused_pointwise,
-)
 
 
 def _on_gpu(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:

@@ -3,15 +3,22 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import drop_launch_cost
-from stepscope.analyze.replay.gains import change_for
-from stepscope.analyze.replay.gains_arithmetic import AUTOCAST_CPU_OPERATORS, input_dims
-from stepscope.analyze.replay.known import REACHED_SHARE, factors_by_operator, scale_operators
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.analyze.replay.known import (
+    AUTOCAST_CPU_OPERATORS,
+    REACHED_SHARE,
+    RooflineRow,
+    factors_by_operator,
+    input_dims,
+    scale_operators,
+)
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     MATRIX,
     Row,
     busy_ms,
+    category_ms,
     config,
+    fix_changes,
     flops_rates,
     gains_more,
     heaviest_kernels,
@@ -28,7 +35,16 @@ from stepscope.diagnose.rules.facts import (
     sites,
     step_share,
 )
-from stepscope.record.finding import Evidence, Finding, FixRef, Place, Predicted
+from stepscope.record.finding import (
+    ChangeKind,
+    Confidence,
+    Effort,
+    Evidence,
+    Finding,
+    FixRef,
+    Place,
+    Predicted,
+)
 
 _WIDE = ("fp32", "tf32")
 
@@ -59,11 +75,11 @@ def _lower_dtype(case: Case) -> str:
 def _best_precision(case: Case, wide: float) -> tuple[FixRef, Predicted | None, FixRef | None]:
     """Autocast, unless TF32 alone gains about as much."""
     amp = FixRef("amp", _lower_dtype(case))
-    words = f"{in_ms(wide)} ms of products run at {amp.value}'s rate, on half the bytes"
-    lower = predict_gain(case, change_for("amp", amp.value, case), words, 0.35)
+    reason = f"{in_ms(wide)} ms of matrix products run in {amp.value}, on half the bytes"
+    lower = predict_gain(case, fix_changes(case, "amp", amp.value), reason, 0.35)
     tf32 = FixRef("tf32", "on")
     quick = predict_gain(
-        case, change_for("tf32", "on", case), "fp32 products run in TF32 on tensor cores", 0.35
+        case, fix_changes(case, "tf32", "on"), "fp32 products run as TF32 on tensor cores", 0.35
     )
     if quick is not None and not gains_more(lower, quick, by=0.05):
         return tf32, quick, amp
@@ -72,24 +88,24 @@ def _best_precision(case: Case, wide: float) -> tuple[FixRef, Predicted | None, 
 
 def _precision_advice(case: Case, fix: FixRef, other: FixRef | None) -> str:
     """What to write."""
-    autocast = f"Call the model under torch.autocast in {_lower_dtype(case)}"
-    tf32 = 'torch.set_float32_matmul_precision("high") alone lets fp32 products use TF32'
+    high = 'torch.set_float32_matmul_precision("high")'
     if fix.name == "tf32":
-        return f"{tf32.replace(' alone', '')}; autocast would go further."
-    return f"{autocast}." if other is None else f"{autocast}; {tf32}."
+        return f"Call {high} to run fp32 products as TF32; autocast goes further."
+    autocast = f"Run the model under torch.autocast in {_lower_dtype(case)}"
+    return f"{autocast}." if other is None else f"{autocast}; {high} alone enables TF32."
 
 
 def _with_launches_removed(case: Case, fix: FixRef) -> str:
-    """What it brings once the host is no longer in the way."""
-    changes = change_for(fix.name, fix.value, case)
+    """What it gains once launches no longer limit the step."""
+    changes = fix_changes(case, fix.name, fix.value)
     if changes is None:
         return ""
-    both = predict_gain(case, [*changes, drop_launch_cost()], "both", 0.3)
+    both = predict_gain(case, [*changes, drop_launch_cost()], "", 0.3)
     if both is None:
         return ""
     return (
-        " The host is soon the limit then: with a CUDA graph or torch.compile besides, the step "
-        f"would be about {both.speedup:.1f} times as fast."
+        " The host becomes the limit then: with a CUDA graph or torch.compile on top, the step "
+        f"would be about {both.speedup:.1f}× faster."
     )
 
 
@@ -97,10 +113,11 @@ _LEAST_WIDE = 0.03
 _LEAST_ON_CPU = 0.3
 
 
-def _low_precision(case: Case) -> Iterable[Finding]:
-    """Where products and convolutions in fp32 or TF32 take 3% of the step or more.
+@rule("compute.low_precision", "Matrix products run in fp32 or TF32, where bf16 is faster.")
+def low_precision(case: Case) -> Iterable[Finding]:
+    """Matrix products and convolutions in fp32 or TF32 take 3% of the step.
 
-    On a processor only where `doctor` measured that bf16 is surely faster there.
+    On a CPU only where `doctor` measured that bf16 is faster.
     """
     if case.device == "cpu":
         yield from _on_cpu(case)
@@ -110,87 +127,81 @@ def _low_precision(case: Case) -> Iterable[Finding]:
     if busy is None or step_share(case, wide) < _LEAST_WIDE or config(case).get("autocast"):
         return
     fix, predicted, other = _best_precision(case, wide)
-    if replay_gains_nothing(case, change_for(fix.name, fix.value, case), predicted):
+    if replay_gains_nothing(case, fix_changes(case, fix.name, fix.value), predicted):
         return
     cores = (case.trace or {}).get("tensor_cores") or {}
     on = cores.get("share")
     step = ((case.trace or {}).get("roofline") or {}).get("step") or {}
     close = host_and_device_close(case)
     yield Finding(
-        id=LOW_PRECISION.id,
-        title="fp32 arithmetic leaves the tensor cores idle",
+        id=low_precision.id,
+        title=_wide_title(case),
         why=(
-            f"Models and data are in fp32: tensor cores work in {on or 0:.0%} of the GPU's time, "
-            f"and everything it reads and writes is twice as large as in {_lower_dtype(case)}."
-            + (
-                f" Host and device are close together (the GPU works {in_ms(busy)} ms)."
-                if close
-                else ""
-            )
+            f"Tensor cores work {on or 0:.0%} of GPU time, and every tensor is twice as large as "
+            f"in {_lower_dtype(case)}."
+            + (f" The host is nearly the limit (GPU busy {in_ms(busy)} ms)." if close else "")
         ),
         advice=_precision_advice(case, fix, other)
         + (_with_launches_removed(case, fix) if close else ""),
         share=step_share(case, busy if close or busy > 0.5 * case.step_ms else wide),
         evidence=(
-            Evidence("products in fp32 or TF32", wide, "ms"),
+            Evidence("fp32 or TF32 products", wide, "ms"),
             Evidence("GPU busy", busy, "ms"),
             *((Evidence("of that on tensor cores", 100 * on, "%"),) if on is not None else ()),
             *((Evidence("MFU", 100 * step["mfu"], "%"),) if step.get("mfu") is not None else ()),
-            *((Evidence("host and device", "close together"),) if close else ()),
+            *((Evidence("host and GPU time", "close together"),) if close else ()),
         ),
         where=(*sites(case, "forward")[:1], *where),
         predicted=predicted,
         fix=fix,
-        effort="one line",
-        kind="numeric",
-        confidence="high" if predicted is not None else "medium",
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.HIGH if predicted is not None else Confidence.MEDIUM,
     )
 
 
-LOW_PRECISION = Rule(
-    id="compute.low_precision",
-    cause="Matrix products run in fp32 or TF32, where bf16 would be faster.",
-    find=_low_precision,
-)
+def _wide_title(case: Case) -> str:
+    heaviest = max(("matmul", "convolution"), key=lambda kind: category_ms(case, kind))
+    what = "convolutions leave" if heaviest == "convolution" else "arithmetic leaves"
+    return f"fp32 {what} tensor cores idle"
 
 
 def _on_cpu(case: Case) -> Iterable[Finding]:
-    changes = change_for("amp", "bf16", case)
+    changes = fix_changes(case, "amp", "bf16")
     recorded = recorded_step_ms(case)
     products = operators_ms(case, AUTOCAST_CPU_OPERATORS)
     if changes is None or not recorded or products < _LEAST_ON_CPU * recorded:
         return
-    words = "matrix products run in bf16, as fast as measured on this processor"
+    reason = "matrix products run in bf16, at the rate measured on this CPU"
     yield Finding(
-        id=LOW_PRECISION.id,
-        title="fp32 products where this processor has fast bf16",
+        id=low_precision.id,
+        title="fp32 products on a CPU with fast bf16",
         why=(
-            f"{products / recorded:.0%} of the step are matrix products in fp32; this processor "
-            "was measured to be faster in bf16."
+            f"{products / recorded:.0%} of the step is fp32 matrix products; this CPU measured "
+            "faster in bf16."
         ),
-        advice='Call the model under torch.autocast("cpu", torch.bfloat16).',
+        advice='Run the model under torch.autocast("cpu", torch.bfloat16).',
         share=min(1.0, products / recorded),
         evidence=(Evidence("matrix products", products, "ms"),),
         where=sites(case, "forward"),
-        predicted=predict_gain(case, changes, words, 0.6),
+        predicted=predict_gain(case, changes, reason, 0.6),
         fix=FixRef("amp", "bf16"),
-        effort="one line",
-        kind="numeric",
-        confidence="low",
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.LOW,
     )
 
 
 _LEAST_ODD = 0.03
 _TENSOR_CORE_DTYPES = ("bf16", "fp16", "tf32")
-_USUAL_REACHED = (
-    0.5  # of the ceiling: what well-shaped products reach where none is there to compare with
-)
+_USUAL_REACHED = 0.5  # of the ceiling: by well-shaped products, where the run has none
 _SLOW = 0.8  # of what the others reach: an odd one that does as well is no loss
 _SMALL_SIDE = 16
 
 
-def _odd_sizes(case: Case) -> Iterable[Finding]:
-    """Where such products are slower than the program's others and take 3% of the step or more."""
+@rule("compute.odd_sizes", "Sizes that are not multiples of 8 rule out the fast kernels.")
+def odd_sizes(case: Case) -> Iterable[Finding]:
+    """Such products are slower than the program's others and take 3% of the step."""
     rows = [row for row in roofline_rows(case) if _on_tensor_cores(row)]
     odd = [row for row in rows if odd_dimensions(row)]
     even = [row for row in rows if not odd_dimensions(row)]
@@ -206,44 +217,37 @@ def _odd_sizes(case: Case) -> Iterable[Finding]:
         return float(row["time_ns"] * row["share"] / reached) if ours else None
 
     change = scale_operators(factors_by_operator(roofline_rows(case), new_time))
-    words = f"{in_ms(spent)} ms of odd products get as near the ceiling as the others"
+    reason = f"{in_ms(spent)} ms of products with odd sizes run as fast as the others"
     changes = [change] if change is not None else None
-    predicted = predict_gain(case, changes, words, 0.4)
+    predicted = predict_gain(case, changes, reason, 0.4)
     if replay_gains_nothing(case, changes, predicted):
         return
     heavy = max(slow, key=lambda row: row["time_ns"])
     sizes = ", ".join(str(n) for n in odd_dimensions(heavy)[:3])
     yield Finding(
-        id=ODD_SIZES.id,
-        title=f"Sizes that are no multiple of 8: {sizes}"[:60],
+        id=odd_sizes.id,
+        title=f"Sizes are not multiples of 8: {sizes}"[:60],
         why=(
-            f"Tensor cores load rows of 8 numbers: products with a side of {sizes} take slower "
-            f"kernels, {rows_ms(case, [heavy]):.2f} ms a step at {heavy['share']:.0%} of the limit."
+            f"Tensor cores load rows of 8 numbers: products with a side of {sizes} use slower"
+            f" kernels, {rows_ms(case, [heavy]):.2f} ms per step at {heavy['share']:.0%} of the"
+            " limit."
         ),
-        advice="Pad these sizes (vocabulary, channels, hidden width) to a multiple of 64, or of 8.",
+        advice="Pad these sizes (vocabulary, channels, hidden width) to a multiple of 64, or 8.",
         share=step_share(case, spent),
         evidence=(
-            Evidence("odd products", spent, "ms"),
-            Evidence("reached by them", 100 * (_mean_share(slow) or 0.0), "%"),
-            Evidence("reached by the others", 100 * reached, "%"),
+            Evidence("products with odd sizes", spent, "ms"),
+            Evidence("their rate", 100 * (_mean_share(slow) or 0.0), "% of the limit"),
+            Evidence("rate of the others", 100 * reached, "% of the limit"),
             Evidence("shape", str(heavy["shape"])),
         ),
         where=(*sites(case, "forward")[:1], *operators_of(slow)),
         predicted=predicted,
-        effort="some lines",
-        kind="semantic",
-        confidence="medium",
+        kind=ChangeKind.SEMANTIC,
+        confidence=Confidence.MEDIUM,
     )
 
 
-ODD_SIZES = Rule(
-    id="compute.odd_sizes",
-    cause="Sizes that are no multiple of 8 keep products from the fast kernels.",
-    find=_odd_sizes,
-)
-
-
-def odd_dimensions(row: Row) -> list[int]:
+def odd_dimensions(row: RooflineRow) -> list[int]:
     """Sides of a product that are no multiple of 8, small ones (a few classes) aside."""
     inputs = input_dims(row)
     if row["category"] == "convolution":
@@ -260,7 +264,7 @@ def _on_tensor_cores(row: Row) -> bool:
     return bool(matrix and row.get("share") and row.get("ceiling") == "compute")
 
 
-def _mean_share(rows: list[Row]) -> float | None:
+def _mean_share(rows: list[RooflineRow]) -> float | None:
     """Weighted by time."""
     whole = sum(row["time_ns"] for row in rows)
     return sum(row["share"] * row["time_ns"] for row in rows) / whole if whole else None
@@ -271,8 +275,9 @@ _LEAST_SKIPPED = 0.05
 _COLLAPSED_SCALE = 1.0
 
 
-def _scaler_collapse(case: Case) -> Iterable[Finding]:
-    """Where more updates were skipped than finding a scale takes, or the scale fell below 1."""
+@rule("compute.scaler_collapse", "The gradient scaler keeps skipping updates.")
+def scaler_collapse(case: Case) -> Iterable[Finding]:
+    """More updates were skipped than finding a scale takes, or the scale fell below 1."""
     scaler = config(case).get("scaler") or {}
     scales = [float(scale) for scale in scaler.get("scales") or []]
     skipped = int(scaler.get("skipped_updates") or 0)
@@ -282,17 +287,17 @@ def _scaler_collapse(case: Case) -> Iterable[Finding]:
     if not collapsed and lost < _LEAST_SKIPPED:
         return
     share = min(0.95, skipped / count) if count else 0.0
-    words = f"{skipped} of {count} steps are no longer for nothing"
+    reason = f"{skipped} of {count} updates are no longer skipped"
     yield Finding(
-        id=SCALER_COLLAPSE.id,
-        title="The gradient scaler throws updates away",
+        id=scaler_collapse.id,
+        title="The gradient scaler skips updates",
         why=(
             f"{skipped} of {count} updates were skipped because gradients overflowed in fp16"
-            + (f", and the scale fell to {scales[-1]:g}." if scales else ".")
+            + (f"; the scale fell to {scales[-1]:g}." if scales else ".")
         ),
         advice=(
-            "Use bf16, which needs no scaler; else look for what overflows (a loss summed instead "
-            "of averaged, masks of -inf) and clip after unscale_."
+            "Use bf16, which needs no scaler; or find what overflows (a summed loss, masks of "
+            "-inf) and clip after unscale_."
         ),
         share=share,
         evidence=(
@@ -301,16 +306,8 @@ def _scaler_collapse(case: Case) -> Iterable[Finding]:
             *((Evidence("scale", scales[-1]),) if scales else ()),
         ),
         where=sites(case, "optimizer"),
-        predicted=case.reach(case.step_ms * (1 - share), words, 0.1) if share else None,
+        predicted=case.reach(case.step_ms * (1 - share), reason, 0.1) if share else None,
         fix=FixRef("amp", "bf16"),
-        effort="one line",
-        kind="numeric",
-        confidence="high",
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.NUMERIC,
     )
-
-
-SCALER_COLLAPSE = Rule(
-    id="compute.scaler_collapse",
-    cause="The gradient scaler throws updates away, again and again.",
-    find=_scaler_collapse,
-)

@@ -3,15 +3,16 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import drop_waits, remove_host, scale_kernels
-from stepscope.analyze.replay.gains import change_for
 from stepscope.analyze.replay.known import LATENCY_STAYS, SHORT_NS
 from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.rules.facts import (
+    COMPUTE_PHASES,
     batch_size,
     busy_ms,
     category_ms,
     config,
+    fix_changes,
     kernels_per_step,
     launch_idle_ms,
     operator_calls,
@@ -28,7 +29,15 @@ from stepscope.diagnose.rules.facts import (
     step_share,
     switches,
 )
-from stepscope.record.finding import Evidence, Finding, FixRef, Place
+from stepscope.record.finding import (
+    ChangeKind,
+    Confidence,
+    Effort,
+    Evidence,
+    Finding,
+    FixRef,
+    Place,
+)
 
 _CHECKS = r"^aten::(isnan|ne|any|_is_any_true|is_nonzero|item|_local_scalar_dense)$"
 _TRACE_US = 80.0  # to keep a stack trace, for each gradient that is looked at: a prior
@@ -39,8 +48,9 @@ _FILLS = r"^aten::fill_$"
 _DETERMINISTIC_COST = 0.1  # of convolutions: what deterministic algorithms cost, a prior
 
 
-def _debug_modes(case: Case) -> Iterable[Finding]:
-    """Where one of the switches is on."""
+@rule("compute.debug_modes", "Debug modes left on: anomaly detection, deterministic algorithms.")
+def debug_modes(case: Case) -> Iterable[Finding]:
+    """Anomaly detection or deterministic algorithms are on."""
     known = switches(case)
     if known.get("anomaly_detection"):
         yield _anomaly(case)
@@ -48,13 +58,6 @@ def _debug_modes(case: Case) -> Iterable[Finding]:
         found = _deterministic(case)
         if found is not None:
             yield found
-
-
-DEBUG_MODES = Rule(
-    id="compute.debug_modes",
-    cause="Debugging aids left on: anomaly detection, deterministic algorithms.",
-    find=_debug_modes,
-)
 
 
 def _anomaly(case: Case) -> Finding:
@@ -74,25 +77,21 @@ def _anomaly(case: Case) -> Finding:
         checked = select_kernels(operator=_CHECKS, phase="backward")
         changes.append(scale_kernels(checked, 0.0))
     return Finding(
-        id=DEBUG_MODES.id,
+        id=debug_modes.id,
         title="Anomaly detection is on",
         why=(
-            "Autograd keeps a stack trace of every operator and looks for NaN after each step of "
-            "backward, waiting for the device each time."
+            "Autograd records a stack trace for every operator and checks each gradient for NaN, "
+            "blocking on the device each time."
         ),
-        advice="Turn torch.autograd.set_detect_anomaly off; turn it on to hunt a NaN.",
+        advice="Turn torch.autograd.set_detect_anomaly off; use it only to hunt a NaN.",
         share=share,
         evidence=(
             Evidence("torch.is_anomaly_enabled()", "True"),
-            Evidence("looking for NaN", 100 * checks, "%"),
+            Evidence("NaN checks", 100 * checks, "%"),
         ),
         where=sites(case, "backward"),
-        predicted=predict_gain(
-            case, changes, "no stack traces are kept and nothing is checked", 0.4
-        ),
-        effort="one line",
-        kind="exact",
-        confidence="high",
+        predicted=predict_gain(case, changes, "no stack traces and no NaN checks", 0.4),
+        effort=Effort.ONE_LINE,
     )
 
 
@@ -121,16 +120,16 @@ def _deterministic(case: Case) -> Finding | None:
         changes.append(remove_host(select_host(operator=_FILLS)))
         changes.append(scale_kernels(select_kernels(operator=_FILLS), 0.0))
     return Finding(
-        id=DEBUG_MODES.id,
-        title="Deterministic algorithms are asked for",
+        id=debug_modes.id,
+        title="Deterministic algorithms are on",
         why=(
-            "Convolutions and sums may not take their fastest algorithms"
-            + (", and new tensors are filled before they are used." if fills else ".")
+            "Convolutions and reductions cannot use their fastest algorithms"
+            + (", and new tensors are filled before use." if fills else ".")
         ),
         advice=(
             "Leave torch.use_deterministic_algorithms and cudnn.deterministic off unless runs must "
-            "repeat bit by bit; torch.utils.deterministic.fill_uninitialized_memory = False keeps "
-            "that without the filling."
+            "be bit-identical; torch.utils.deterministic.fill_uninitialized_memory = False stops "
+            "the filling alone."
         ),
         share=share,
         evidence=(
@@ -139,11 +138,11 @@ def _deterministic(case: Case) -> Finding | None:
         ),
         where=sites(case, "forward"),
         predicted=predict_gain(
-            case, changes, "faster algorithms, and memory is not filled first", 0.8
+            case, changes, "faster algorithms, and no filling of new tensors", 0.8
         ),
-        effort="one line",
-        kind="numeric",
-        confidence="low",
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.LOW,
     )
 
 
@@ -153,8 +152,9 @@ _LARGE_NS = 100_000
 _CPU_BUSY = 0.8
 
 
-def _few_threads(case: Case) -> Iterable[Finding]:
-    """Where a CPU program's large operators run on half of the free cores or fewer."""
+@rule("compute.few_threads", "torch uses few of the CPU's free cores.")
+def few_threads(case: Case) -> Iterable[Finding]:
+    """A CPU program's large operators use half of the free cores or fewer."""
     now = switches(case).get("threads")
     if case.device != "cpu" or not now:
         return
@@ -168,46 +168,38 @@ def _few_threads(case: Case) -> Iterable[Finding]:
     if large < _LEAST_LARGE:
         return
     value = str(int(free))
-    changes = change_for("threads", value, case)
-    words = f"large operators are shared out among {value} threads instead of {now}"
-    predicted = predict_gain(case, changes, words, 0.5)
+    changes = fix_changes(case, "threads", value)
+    reason = f"large operators run on {value} threads instead of {now}"
+    predicted = predict_gain(case, changes, reason, 0.5)
     if replay_gains_nothing(case, changes, predicted):
         return
     yield Finding(
-        id=FEW_THREADS.id,
+        id=few_threads.id,
         title=f"torch uses {now} of {free:.0f} free cores"[:60],
         why=(
-            f"{large:.0%} of the step are operators large enough to be shared out, and they run on "
+            f"{large:.0%} of the step is operators large enough to parallelise, running on "
             f"{now} thread{'s' if now > 1 else ''}."
         ),
         advice=(
-            f"Call torch.set_num_threads({value}), or leave OMP_NUM_THREADS and MKL_NUM_THREADS "
-            "unset."
+            f"Call torch.set_num_threads({value}), or unset OMP_NUM_THREADS and MKL_NUM_THREADS."
         ),
         share=large,
         evidence=(
             Evidence("threads", int(now)),
             Evidence("usable cores", case.cores),
-            *((Evidence("processor in use", use, "%"),) if use is not None else ()),
+            *((Evidence("CPU use", use, "%"),) if use is not None else ()),
         ),
         where=sites(case, "forward"),
         predicted=predicted,
         fix=FixRef("threads", value),
-        effort="one line",
-        kind="numeric",
-        confidence="medium",
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.MEDIUM,
     )
 
 
-FEW_THREADS = Rule(
-    id="compute.few_threads",
-    cause="torch uses few of the processor's cores.",
-    find=_few_threads,
-)
-
-
 def _free_cores(case: Case) -> float:
-    """Physical cores that neither hyperthreads nor the loader's workers share."""
+    """Physical cores without those the loader's workers take."""
     cpu = (config(case).get("machine") or {}).get("cpu") or {}
     loaders = (case.show or {}).get("loaders") or []
     workers = max((int(x.get("num_workers") or 0) for x in loaders), default=0)
@@ -218,7 +210,7 @@ def _large_operator_share(case: Case) -> float:
     """The share of the step in operators that take at least 0.1 ms each; without a window that
     of the phases that compute."""
     if not recorded_step_ms(case):
-        computing = (case.phases.get(p, 0.0) for p in ("forward", "backward", "optimizer"))
+        computing = (case.phases.get(phase, 0.0) for phase in COMPUTE_PHASES)
         return step_share(case, sum(computing))
     spent = sum(o["self_ns"] for o in operators(case) if o["self_ns"] >= _LARGE_NS * o["count"])
     return float(min(1.0, spent / 1e6 / max(1, recorded_steps(case)) / recorded_step_ms(case)))
@@ -228,13 +220,18 @@ _LEAST_LAUNCH_IDLE = 0.3
 _SHORT_US = 15.0
 _FEW_SAMPLES = 8
 _MOST_GROWTH = 8
-_CALL_US = 3.0  # what calling an operator costs on a processor, whatever its size: a prior
+_CALL_US = 3.0  # what calling an operator costs on a CPU, whatever its size: a prior
 _LEAST_CALL_OVERHEAD = 0.4
 
 
-def _small_batch(case: Case) -> Iterable[Finding]:
-    """Where 8 samples or fewer make a step, and kernels are short while the GPU idles for launches;
-    on a processor, where calling operators takes 40% of the step."""
+@rule(
+    "compute.small_batch",
+    "Batches so small that launching the work takes longer than doing it.",
+    symptoms=("memory.batch_could_grow",),
+)
+def small_batch(case: Case) -> Iterable[Finding]:
+    """A step has 8 samples or fewer, and the GPU idles for launches between short kernels; on a
+    CPU, calling operators takes 40% of the step."""
     samples = ((case.show or {}).get("steps") or {}).get("samples_per_step")
     if not samples or samples > _FEW_SAMPLES:
         return
@@ -247,43 +244,35 @@ def _small_batch(case: Case) -> Iterable[Finding]:
     batch = batch_size(case)
     grows = times * (case.step_ms - fixed)
     larger = max(grows, case.step_ms) if case.device == "cuda" else fixed + grows
-    words = f"for as many samples, {times} times as many of them in a step"
     yield Finding(
-        id=SMALL_BATCH.id,
+        id=small_batch.id,
         title=f"Batches of {samples:.0f} are too small for this device",
         why=(
-            f"{step_share(case, fixed):.0%} of the step does not depend on the batch's size: a"
-            " larger "
-            "one would take hardly longer."
+            f"{step_share(case, fixed):.0%} of the step does not depend on the batch size: a larger"
+            " batch takes hardly longer."
         ),
         advice=(
-            "Take larger batches with a learning rate to match, or keep the step small and launch "
-            "it as a CUDA graph."
+            "Use larger batches and adjust the learning rate, or keep them and launch the step as "
+            "a CUDA graph."
         ),
         share=step_share(case, fixed),
         evidence=(
             Evidence("samples per step", float(samples)),
-            Evidence("independent of the batch", fixed, "ms"),
+            Evidence("independent of the batch size", fixed, "ms"),
         ),
         where=_batch_places(case),
-        predicted=case.reach(larger / times, words, 0.4),
+        predicted=case.reach(
+            larger / times, f"time for the same samples in batches {times}× as large", 0.4
+        ),
         fix=FixRef("batch", str(batch * times)) if batch else None,
-        effort="one argument",
-        kind="semantic",
-        confidence="medium",
+        effort=Effort.ONE_ARGUMENT,
+        kind=ChangeKind.SEMANTIC,
+        confidence=Confidence.MEDIUM,
     )
 
 
-SMALL_BATCH = Rule(
-    id="compute.small_batch",
-    cause="Batches so small that starting the work takes longer than doing it.",
-    find=_small_batch,
-    symptoms=("memory.batch_could_grow",),
-)
-
-
 def _fixed_ms(case: Case) -> float | None:
-    """What of a step a larger batch would not lengthen; None where that is little."""
+    """The part of a step a larger batch would not lengthen; None where that is little."""
     if case.device == "cpu":
         calls = _CALL_US * operator_calls(case) / 1e3
         return (

@@ -2,34 +2,46 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
+from msgspec.structs import replace
+
 from stepscope.analyze.replay import changes
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
-from stepscope.diagnose.rules.facts import at_place, place_of_line
+from stepscope.diagnose.rules.facts import idle_share
 from stepscope.diagnose.rules.loading import (
+    LOADER_TIMELINE,
     DataWait,
     Loading,
     best_loading_fix,
     data_wait,
     loader_places,
+    loader_setting,
     loading,
     loading_evidence,
+    part_evidence,
     parts_evidence,
     reading_parts,
     reading_share,
     with_batch_time,
     with_part_halved,
 )
-from stepscope.record.finding import Evidence, Finding
+from stepscope.record.finding import ChangeKind, Confidence, Effort, Evidence, Finding
+from stepscope.record.kinds import IdleCause, PartKind
 
 _LEAST_PART = 0.2  # of making a batch: a part that takes less is not the one to blame
 
 
-def _loader_bound(case: Case) -> Iterable[Finding]:
-    """Where batches are made by the training process itself, or by as many workers as cores."""
+@rule(
+    "data.loader_bound",
+    "The step waits for batches because samples are slow to make.",
+    timeline=LOADER_TIMELINE,
+    symptoms=("machine.few_cores",),
+)
+def loader_bound(case: Case) -> Iterable[Finding]:
+    """The training process loads the batches itself, or as many workers as cores cannot keep up."""
     how = loading(case)
     if how is not None and data_wait(case, how) is DataWait.SLOW_SAMPLES:
         yield _of_run(case, how)
@@ -37,145 +49,143 @@ def _loader_bound(case: Case) -> Iterable[Finding]:
         yield from _of_trace(case)
 
 
-LOADER_BOUND = Rule(
-    id="data.loader_bound",
-    cause="The step waits for batches, and what makes them is to blame.",
-    find=_loader_bound,
-    symptoms=("machine.few_cores",),
-)
-
-
 def _of_run(case: Case, how: Loading) -> Finding:
     part = next((one for one in how.parts if one["share"] >= _LEAST_PART), None)
     fix, predicted, kind = best_loading_fix(case, how)
     workers = fix.value if fix is not None and fix.name == "workers" else None
+    if part is not None and predicted is None:
+        predicted = with_part_halved(case, how, part["name"], part["share"])
+    first = f", {part['name']} first" if part is not None else ""
     most = ""
-    if part is not None:
-        place = (
-            at_place(place_of_line(part)) if part["what"] != "line" else ""
-        )  # a line's name is its place
+    if part is not None:  # a line's name is its place
+        place = _at(part) if part["what"] != PartKind.LINE else ""
         most = f" {part['share']:.0%} of that is {part['name']}{place}."
-        if predicted is None:
-            predicted = with_part_halved(case, how, part["name"], part["share"])
-    alone = "in the training process itself, while nothing is computed"
-    many = f"in each of {how.workers} workers, which cannot keep up"
+    makers = (
+        f"in each of {how.workers} workers, which cannot keep up"
+        if how.workers
+        else "in the training process itself: num_workers=0"
+    )
     return Finding(
-        id=LOADER_BOUND.id,
-        title=f"{how.share:.0%} of the step is waiting for the data loader",
-        why=(
-            f"A batch takes {in_ms(how.batch_ms)} ms to make, "
-            f"{many if how.workers else alone}.{most}"
+        id=loader_bound.id,
+        title=_waits_for_loader(case),
+        why=f"A batch takes {in_ms(how.batch_ms)} ms to make, {makers}.{most}",
+        advice=(
+            f"Make samples cheaper: preprocess once, before training{first}."
+            if workers
+            else f"Make samples cheaper: preprocess once, before training{first}, and keep the"
+            " result in memory or on disk."
         ),
-        advice=_loader_advice(workers, part),
+        settings=(loader_setting("num_workers", workers),) if workers else (),
         share=how.share,
         evidence=(*loading_evidence(how), *parts_evidence(how)),
         where=loader_places(how, *([part] if part else ())),
         predicted=predicted,
         fix=fix,
-        effort="one argument" if workers else "some lines",
+        effort=Effort.ONE_ARGUMENT if workers else Effort.FEW_LINES,
         kind=kind,
-        confidence="high" if fix is not None else "medium",
+        confidence=Confidence.HIGH if fix is not None else Confidence.MEDIUM,
     )
 
 
-def _loader_advice(workers: str | None, part: Mapping[str, Any] | None) -> str:
-    cheap = "Make samples cheaper: do once, before training, what is the same each time"
-    if part is not None:
-        cheap += f"; {part['name']} first"
-    if workers:
-        return (
-            f"Pass num_workers={workers} to the DataLoader: batches are then made while the step"
-            f" computes. {cheap}."
-        )
-    return f"{cheap}; keep finished samples in memory, or on disk in the form they are used in."
+def _waits_for_loader(case: Case) -> str:
+    who = "GPU waits" if case.device == "cuda" else "Training waits"
+    return f"{who} for the data loader"
+
+
+def _at(part: Mapping[str, Any]) -> str:
+    """Where a part stands in a sentence: " (train.py:20)"; nothing where it is not known."""
+    return f" ({PurePath(part['file']).name}:{part['line']})" if part.get("file") else ""
 
 
 def _of_trace(case: Case) -> Iterable[Finding]:
     """A trace alone tells how long the device waited, not for what."""
     trace = case.trace or {}
     wall = (trace.get("breakdown_ns") or {}).get("wall") or 0
-    idle = (trace.get("idle_ns") or {}).get("loader")
-    if idle is None:
+    share = idle_share(case, IdleCause.LOADER)
+    if share is None:
         path = (trace.get("critical_path") or {}).get("by_category") or []
-        idle = sum(one["ns"] for one in path if one["category"] == "data loading")
-    share = idle / wall if wall else 0.0
+        loading_ns = sum(one["ns"] for one in path if one["category"] == "data loading")
+        share = loading_ns / wall if wall else 0.0
     if share < LEAST_GAIN or case.step_ms <= 0:
         return
-    words = "batches are made in workers while the step computes"
-    predicted = case.predict(changes.scale_phase("data_wait", 0.0), words=words, doubt=0.3)
+    reason = "workers load batches while the step computes"
+    predicted = case.predict(changes.scale_phase("data_wait", 0.0), reason=reason, doubt=0.3)
     if predicted is None and case.model is None:
-        predicted = case.reach(case.step_ms * (1 - share), words=words, doubt=0.4)
+        predicted = case.reach(case.step_ms * (1 - share), reason, doubt=0.4)
     yield Finding(
-        id=LOADER_BOUND.id,
-        title=f"{share:.0%} of the step is waiting for the data loader",
-        why="The loader is asked for a batch and nothing is computed until it comes.",
+        id=loader_bound.id,
+        title=_waits_for_loader(case),
+        why=f"Nothing computes for {share:.0%} of the step while the loader makes a batch.",
         advice=(
-            "Give the DataLoader more workers (num_workers) and pinned memory; `stepscope run` on"
-            " the program tells which transform or line of the dataset takes the time."
+            "Use more loader workers (num_workers) and pinned memory; `stepscope run` on the"
+            " program shows which transform or line of the dataset is slow."
         ),
         share=share,
-        evidence=(Evidence("waiting for data", share * case.step_ms, "ms a step"),),
+        evidence=(Evidence("data wait", share * case.step_ms, "ms per step"),),
         predicted=predicted,
-        effort="one argument",
-        kind="exact",
-        confidence="medium",
+        effort=Effort.ONE_ARGUMENT,
+        confidence=Confidence.MEDIUM,
     )
 
 
-def _slow_storage(case: Case) -> Iterable[Finding]:
-    """Where the step waits for data, and lines that read hold a good part of making it."""
+@rule(
+    "data.slow_storage",
+    "Reading samples dominates the time to make a batch.",
+    timeline=LOADER_TIMELINE,
+    symptoms=("machine.few_cores",),
+)
+def slow_storage(case: Case) -> Iterable[Finding]:
+    """The step waits for data, and reading takes 40% of making a batch."""
     how = loading(case)
     if how is None or data_wait(case, how) is not DataWait.SLOW_STORAGE:
         return
     parts, share = reading_parts(case, how), reading_share(case, how)
     fix, predicted, kind = best_loading_fix(case, how)
-    if predicted is not None and fix is not None and fix.name == "workers":
+    workers = fix.value if fix is not None and fix.name == "workers" else None
+    if predicted is not None and workers:
         # What waits for storage needs no core: workers may do better than the replay allows.
-        least_ms = max(how.compute_ms, how.batch_ms / int(fix.value or 1), 1e-3)
+        least_ms = max(how.compute_ms, how.batch_ms / int(workers), 1e-3)
         predicted = replace(predicted, high=max(predicted.high, case.step_ms / least_ms))
     each = share * float(how.source.get("ms_per_sample") or 0.0)
     read = ((case.show or {}).get("host") or {}).get("read_bytes")
     yield Finding(
-        id=SLOW_STORAGE.id,
-        title=f"Reading takes {share:.0%} of making a batch",
+        id=slow_storage.id,
+        title=f"Reading takes {share:.0%} of the time to make a batch",
         why=(
-            f"Each sample is read for {in_ms(each)} ms{at_place(place_of_line(parts[0]))}, and the"
-            " step waits"
+            f"Reading a sample takes {in_ms(each)} ms{_at(parts[0])}; the step waits"
             f" {in_ms(how.wait_ms)} ms for its batch."
         ),
         advice=(
-            "Keep samples in memory after the first epoch, or copy the data to a local disk or"
-            " /dev/shm; pack many small files into one that is read in large pieces (LMDB, HDF5,"
-            " a memory-mapped array). Workers hide what is left."
+            "Cache samples in memory after the first epoch, or copy the data to a local disk or"
+            " /dev/shm; pack small files into one that is read in large chunks (LMDB, HDF5, a"
+            " memory-mapped array)."
         ),
+        settings=(loader_setting("num_workers", workers),) if workers else (),
         share=how.share,
         evidence=(
             *loading_evidence(how),
             Evidence("reading a sample", each, "ms"),
-            *([Evidence("read from disks", read / 1e6, "MB")] if read is not None else ()),
+            *([Evidence("read from disk", read / 1e6, "MB")] if read is not None else ()),
         ),
         where=loader_places(how, *parts[:2]),
         predicted=predicted,
         fix=fix,
-        effort="one argument" if fix is not None and fix.name == "workers" else "some lines",
+        effort=Effort.ONE_ARGUMENT if workers else Effort.FEW_LINES,
         kind=kind,
-        confidence="medium",
+        confidence=Confidence.MEDIUM,
     )
-
-
-SLOW_STORAGE = Rule(
-    id="data.slow_storage",
-    cause="Reading samples takes most of the time to make a batch.",
-    find=_slow_storage,
-    symptoms=("machine.few_cores",),
-)
 
 
 _BATCHED_TIME = 0.15  # of the time one by one: 0.07 to 0.27 for samples of 16 to 512 bytes
 
 
-def _tiny_samples(case: Case) -> Iterable[Finding]:
-    """Where the step waits for batches of samples that take microseconds each."""
+@rule(
+    "data.tiny_samples",
+    "Samples are tiny: fetching them one by one takes the time.",
+    timeline=LOADER_TIMELINE,
+)
+def tiny_samples(case: Case) -> Iterable[Finding]:
+    """The step waits for batches of many samples that take microseconds each."""
     how = loading(case)
     if how is None or data_wait(case, how) is not DataWait.TINY_SAMPLES:
         return
@@ -183,41 +193,32 @@ def _tiny_samples(case: Case) -> Iterable[Finding]:
     batch = round(source["ms_per_batch"] / source["ms_per_sample"])
     collate = source["collate_share"]
     yield Finding(
-        id=TINY_SAMPLES.id,
-        title=f"Batches of {batch:,} small samples are put together in Python",
+        id=tiny_samples.id,
+        title=f"Python collates {batch:,} tiny samples per batch",
         why=(
-            f"A sample takes {1e3 * source['ms_per_sample']:.0f} µs: calls and copies per sample,"
-            f" hardly any work. {collate:.0%} of a batch's {in_ms(how.batch_ms)} ms is collating."
+            f"A sample takes {1e3 * source['ms_per_sample']:.0f} µs, mostly call overhead;"
+            f" {collate:.0%} of a batch's {in_ms(how.batch_ms)} ms is collating."
         ),
         advice=(
             "Fetch whole batches: keep the data in tensors and index them with a batch of indices,"
-            " by `__getitems__` of the dataset, or by a BatchSampler as `sampler` with"
-            " batch_size=None. More workers would help little: handing over costs as much."
+            " through the dataset's `__getitems__` or a BatchSampler as `sampler` with"
+            " batch_size=None. Workers help little: handing batches over costs as much."
         ),
         share=how.share,
         evidence=(
             *loading_evidence(how),
-            Evidence("a sample", 1e3 * source["ms_per_sample"], "µs"),
-            Evidence("collating", 100 * collate, "% of making a batch"),
+            Evidence("sample", 1e3 * source["ms_per_sample"], "µs"),
+            Evidence("collating", 100 * collate, "% of a batch"),
         ),
         where=loader_places(how, source),
         predicted=with_batch_time(
             case,
             how,
             _BATCHED_TIME,
-            "a batch fetched at once takes about a seventh (a rule of thumb)",
+            "a batch fetched at once takes about a seventh of the time (rule of thumb)",
         ),
-        effort="some lines",
-        kind="exact",
-        confidence="high" if collate >= 0.3 else "medium",
+        confidence=Confidence.HIGH if collate >= 0.3 else Confidence.MEDIUM,
     )
-
-
-TINY_SAMPLES = Rule(
-    id="data.tiny_samples",
-    cause="Samples are so small that fetching them one by one is what takes the time.",
-    find=_tiny_samples,
-)
 
 
 _ON_TENSORS = re.compile(
@@ -228,45 +229,44 @@ _ON_TENSORS = re.compile(
 _LEAST_GPU_SHARE = 0.3
 
 
-def _gpu_augmentation(case: Case) -> Iterable[Finding]:
-    """Where not even a worker for each core hides loading, and tensor work is much of it."""
+@rule(
+    "data.gpu_augmentation",
+    "Transforms the GPU could run keep the CPU from delivering batches in time.",
+    timeline=LOADER_TIMELINE,
+)
+def gpu_augmentation(case: Case) -> Iterable[Finding]:
+    """A worker per core does not hide loading, and tensor transforms are 30% of it."""
     how = loading(case)
     if how is None or case.device != "cuda" or how.share < LEAST_GAIN or not how.limits:
         return
-    parts = [p for p in how.parts if p["what"] == "transform" and _ON_TENSORS.search(p["name"])]
+    parts = [
+        p for p in how.parts if p["what"] == PartKind.TRANSFORM and _ON_TENSORS.search(p["name"])
+    ]
     share = float(sum(part["share"] for part in parts))
     if share < _LEAST_GPU_SHARE or how.batch_ms / how.cores <= how.compute_ms:
         return
     names = " and ".join(part["name"] for part in parts[:2])
     yield Finding(
-        id=GPU_AUGMENTATION.id,
-        title=f"{share:.0%} of loading could be done on the GPU",
+        id=gpu_augmentation.id,
+        title=f"{share:.0%} of loading could run on the GPU",
         why=(
-            f"Even with a worker for each of {how.cores} cores a batch comes every"
-            f" {in_ms(how.batch_ms / how.cores)} ms, while the rest of the step takes"
-            f" {in_ms(how.compute_ms)} ms. {names} work on tensors, a batch at a time on the GPU."
+            f"Even with a worker on each of {how.cores} cores a batch arrives every"
+            f" {in_ms(how.batch_ms / how.cores)} ms; the rest of the step takes"
+            f" {in_ms(how.compute_ms)} ms. {names} can run on whole batches on the GPU."
         ),
         advice=(
-            f"Leave decoding and cropping to the dataset; apply {names} to the whole batch after"
-            " it is on the device (torchvision.transforms.v2 or kornia take CUDA batches)."
+            f"Decode and crop in the dataset; apply {names} to the whole batch on the GPU"
+            " (torchvision.transforms.v2 and kornia take CUDA batches)."
         ),
         share=how.share * share,
         evidence=(
             *loading_evidence(how),
-            *(Evidence(p["name"], 100 * p["share"], "% of making a batch") for p in parts[:3]),
+            *part_evidence(parts[:3]),
         ),
         where=loader_places(how, *parts[:2]),
         predicted=with_batch_time(
-            case, how, 1 - share, f"{names} leave the processor; the GPU does them in no time"
+            case, how, 1 - share, f"{names} move to the GPU, where they take next to no time"
         ),
-        effort="some lines",
-        kind="numeric",
-        confidence="medium",
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.MEDIUM,
     )
-
-
-GPU_AUGMENTATION = Rule(
-    id="data.gpu_augmentation",
-    cause="Transforms that the GPU could do keep the processor from delivering in time.",
-    find=_gpu_augmentation,
-)

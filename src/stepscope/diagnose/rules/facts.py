@@ -4,22 +4,25 @@ whole.
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import PurePath
+from dataclasses import dataclass
 from typing import Any
 
-from stepscope.analyze.replay.changes import scale_host
+from stepscope.analyze.replay.changes import Change, scale_host
+from stepscope.analyze.replay.known import RooflineRow
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE, select_host
 from stepscope.analyze.timeline.roofline.ceilings import datasheet_ceilings
 from stepscope.diagnose.case import Case
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import Place, Predicted
+from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import DeviceInfo
 
 MAX_STRETCH = 1.8
 """How much recording without shapes stretches host time at most, as seen; it leaves device time
 alone."""
+_OTHER_IDLE = (IdleCause.SYNCHRONISATION, IdleCause.COPY, IdleCause.OTHER_RANKS)
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): ")
-_COMPUTE = ("forward", "backward", "optimizer")
+COMPUTE_PHASES = ("forward", "backward", "optimizer")
 
 
 def recorded_steps(case: Case) -> int:
@@ -64,6 +67,32 @@ def busy_ms(case: Case) -> float | None:
     return per_step(case, parts["wall"] - parts["idle"])
 
 
+def busy_share(case: Case) -> float | None:
+    """The part of a step the GPU works, by the run's own clock, else by the window; None where
+    neither saw it."""
+    known = ((case.show or {}).get("gpu") or {}).get("busy_fraction")
+    if known is not None:
+        return float(known)
+    parts = ((case.trace or {}).get("breakdown_ns") or {}) if case.device == "cuda" else {}
+    if parts.get("idle") is None or not parts["wall"]:
+        return None
+    return float(1 - parts["idle"] / parts["wall"])
+
+
+def idle_share(case: Case, *causes: str) -> float | None:
+    """The part of the recorded step the device idles for these causes; None where not known."""
+    wall = ((case.trace or {}).get("breakdown_ns") or {}).get("wall") or 0
+    idle = (case.trace or {}).get("idle_ns") or {}
+    known = [idle[cause] for cause in causes if idle.get(cause) is not None]
+    return float(sum(known) / wall) if wall and known else None
+
+
+def exposed_copy_share(case: Case) -> float | None:
+    """The part of the recorded step in which the device only copies; None without a window."""
+    told = (case.trace or {}).get("breakdown_ns") or {}
+    return (told.get("exposed_copy") or 0) / told["wall"] if told.get("wall") else None
+
+
 def idle_ms(case: Case, cause: str) -> float:
     """The device's idle time of one cause, as recorded."""
     return per_step(case, ((case.trace or {}).get("idle_ns") or {}).get(cause))
@@ -74,12 +103,12 @@ def launch_idle_ms(case: Case) -> float:
 
     Of a run: what its own clocks leave after the device's work and what else it waits for.
     """
-    busy, recorded = busy_ms(case), idle_ms(case, "host")
+    busy, recorded = busy_ms(case), idle_ms(case, IdleCause.HOST)
     if busy is None or recorded <= 0:
         return 0.0
     if case.show is None:
         return recorded
-    elsewhere = sum(idle_ms(case, cause) for cause in ("synchronisation", "copy", "other_ranks"))
+    elsewhere = sum(idle_ms(case, cause) for cause in _OTHER_IDLE)
     left = case.step_ms - busy - case.phases.get("data_wait", 0.0) - elsewhere
     return min(recorded, max(0.0, left))
 
@@ -154,7 +183,7 @@ def uses_cuda_graphs(case: Case) -> bool:
 
 def sites(case: Case, *phases: str) -> tuple[Place, ...]:
     """The user's lines where these phases (none: all that compute) begin, costliest first."""
-    wanted = phases or _COMPUTE
+    wanted = phases or COMPUTE_PHASES
     known = (case.show or {}).get("sites") or []
     return tuple(Place(s["file"], s["line"]) for s in known if s["what"] in wanted)[:3]
 
@@ -198,7 +227,7 @@ def category_count(case: Case, *categories: str) -> float:
     return counted / recorded_steps(case) if recorded_steps(case) else 0.0
 
 
-def roofline_rows(case: Case) -> list[Row]:
+def roofline_rows(case: Case) -> list[RooflineRow]:
     """Operators by shape, held against the ceilings; empty where no shapes were recorded."""
     return list(((case.trace or {}).get("roofline") or {}).get("shapes") or [])
 
@@ -227,8 +256,13 @@ def operators_of(rows: Iterable[Row], most: int = 3) -> tuple[Place, ...]:
     return tuple(dict.fromkeys(Place(operator=row["name"]) for row in order))[:most]
 
 
+def fix_changes(case: Case, name: str, value: str | None = None) -> list[Change] | None:
+    """What a fix changes in a replay; None where it does not apply, or nothing tells."""
+    return fix_named(name).predict(value, case)
+
+
 def predict_gain(
-    case: Case, changes: Iterable[Any] | None, words: str, doubt: float
+    case: Case, changes: Iterable[Any] | None, reason: str, doubt: float
 ) -> Predicted | None:
     """The step with changes; None where they gain nothing or nothing is known.
 
@@ -238,15 +272,15 @@ def predict_gain(
         return None
     asked = tuple(changes)
     if case.show is not None:
-        return case.predict(*asked, words=words, doubt=doubt)
+        return case.predict(*asked, reason=reason, doubt=doubt)
     stretched = _stretched(case)
     shrink = scale_host(select_host(), 1 / stretched)
     before = case.model.replay(shrink).step_ms
     if before <= 0:
         return None
     after = case.model.replay(shrink, *asked).step_ms
-    said = f"{words} (of the recorded step, host time taken as stretched {stretched:.1f} times)"
-    return case.reach(case.step_ms * after / before, said, doubt, case.model.error)
+    reason += f" (assuming recording slowed the host {stretched:.1f}×)"
+    return case.reach(case.step_ms * after / before, reason, doubt, case.model.error)
 
 
 def _stretched(case: Case) -> float:
@@ -334,13 +368,3 @@ def in_count(value: float) -> str:
 def place_of_line(document: Mapping[str, Any]) -> Place:
     """The place of anything that has `file` and `line`."""
     return Place(file=document.get("file"), line=document.get("line"))
-
-
-def at_place(place: Place) -> str:
-    """A place in a sentence: ", train.py:20"; nothing where it is not known."""
-    return f", {PurePath(place.file).name}:{place.line}" if place.file else ""
-
-
-def with_words(predicted: Predicted | None, words: str) -> Predicted | None:
-    """A prediction made without words, with them."""
-    return predicted and replace(predicted, how=predicted.how + words)

@@ -3,11 +3,12 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import remove_host
-from stepscope.analyze.replay.gains import change_for, fusible_optimizer, optimizer_ms
+from stepscope.analyze.replay.known import fusible_optimizer, optimizer_ms
 from stepscope.analyze.replay.tasks import StretchKind, select_host
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     busy_ms,
+    fix_changes,
     gains_more,
     host_and_device_close,
     in_s,
@@ -24,7 +25,18 @@ from stepscope.diagnose.rules.facts import (
     time_spent,
     uses_cuda_graphs,
 )
-from stepscope.record.finding import Evidence, Finding, FixRef, Predicted
+from stepscope.record.finding import (
+    ChangeKind,
+    Confidence,
+    Effort,
+    Evidence,
+    Finding,
+    FixRef,
+    Predicted,
+    Scope,
+    TimelineHint,
+)
+from stepscope.record.kinds import IdleCause
 
 _LEAST_IDLE = 0.1
 _FEW_KERNELS = 20
@@ -33,11 +45,16 @@ _GRAPH = FixRef("cuda_graph")
 _COMPILE = FixRef("compile", "reduce-overhead")
 
 
-def _launch_bound(case: Case) -> Iterable[Finding]:
-    """Where the device waits for launches in a tenth of the step, graphs not being used already.
+@rule(
+    "launch.launch_bound",
+    "The device idles because the host launches kernels too slowly.",
+    timeline=TimelineHint(IdleCause.HOST),
+)
+def launch_bound(case: Case) -> Iterable[Finding]:
+    """The device waits for launches 10% of the step, without CUDA graphs.
 
-    Nothing where host and device take about as long: a launch less then gains little; nor where
-    most of the step is an optimizer that could be fused: its launches are its own rule's.
+    Nothing where host and device take about as long, as fewer launches then gain little; nor where
+    most of the step is an optimizer that could be fused, which has its own rule.
     """
     busy, unfed, count = busy_ms(case), launch_idle_ms(case), kernels_per_step(case)
     if (
@@ -53,20 +70,20 @@ def _launch_bound(case: Case) -> Iterable[Finding]:
     launch = (case.trace or {}).get("launch") or {}
     short = launch.get("shorter_than_5us")
     yield Finding(
-        id=LAUNCH_BOUND.id,
-        title="The GPU waits for the host to launch kernels",
+        id=launch_bound.id,
+        title="GPU waits for kernel launches",
         why=(
-            f"A step is {count:,.0f} kernels of {1e3 * busy / count:.0f} µs each, and the host "
-            f"takes {1e3 * case.step_ms / count:.0f} µs to get each one going: the GPU idles "
+            f"A step has {count:,.0f} kernels of {1e3 * busy / count:.0f} µs, and the host needs "
+            f"{1e3 * case.step_ms / count:.0f} µs to launch each: the GPU idles "
             f"{step_share(case, unfed):.0%} of the step."
         ),
         advice=(
-            "Launch more work at a time: replay the step as a CUDA graph, or compile the model "
+            "Launch more work at once: capture the step as a CUDA graph, or compile the model "
             "(torch.compile, mode reduce-overhead); larger batches help too."
         ),
         share=step_share(case, unfed),
         evidence=(
-            Evidence("idle for want of launches", unfed, "ms"),
+            Evidence("waiting for launches", unfed, "ms"),
             Evidence("GPU busy", busy, "ms"),
             Evidence("kernels per step", count),
             Evidence("mean kernel", 1e3 * busy / count, "µs"),
@@ -75,17 +92,10 @@ def _launch_bound(case: Case) -> Iterable[Finding]:
         where=sites(case),
         predicted=predicted,
         fix=fix,
-        effort="many lines" if fix == _GRAPH else "one line",
-        kind="numeric",
-        confidence="high" if step_share(case, unfed) >= 0.3 else "medium",
+        effort=Effort.MANY_LINES if fix == _GRAPH else Effort.ONE_LINE,
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.HIGH if step_share(case, unfed) >= 0.3 else Confidence.MEDIUM,
     )
-
-
-LAUNCH_BOUND = Rule(
-    id="launch.launch_bound",
-    cause="The device idles because the host launches its kernels too slowly.",
-    find=_launch_bound,
-)
 
 
 def _is_mostly_optimizer(case: Case) -> bool:
@@ -95,20 +105,25 @@ def _is_mostly_optimizer(case: Case) -> bool:
 
 def _graph_or_compile(case: Case) -> tuple[FixRef, Predicted | None]:
     """A graph of the whole step, unless compiling, which fuses too, gains far more."""
-    words = "the host's part of the step becomes a few launches"
-    graph = predict_gain(case, change_for("cuda_graph", None, case), words, 0.25)
+    reason = "the step becomes a few launches"
+    graph = predict_gain(case, fix_changes(case, "cuda_graph"), reason, 0.25)
     if is_compiled(case):
         return _GRAPH, graph
     fused = "kernels are fused and launched together"
-    made = predict_gain(case, change_for("compile", _COMPILE.value, case), fused, 0.35)
+    made = predict_gain(case, fix_changes(case, "compile", _COMPILE.value), fused, 0.35)
     return (_COMPILE, made) if gains_more(made, graph, by=0.25) else (_GRAPH, graph)
 
 
 _LEAST_OPTIMIZER = 0.03
 
 
-def _unfused_optimizer(case: Case) -> Iterable[Finding]:
-    """Where an optimizer with a fused version steps without it for 3% of the step or more."""
+@rule(
+    "launch.unfused_optimizer",
+    "The optimizer updates parameters in many passes instead of one.",
+    timeline=TimelineHint(host_events=("Optimizer.step#",)),
+)
+def unfused_optimizer(case: Case) -> Iterable[Finding]:
+    """An optimizer that has a fused version runs without it for 3% of the step."""
     name = fusible_optimizer(case)
     if name is None:
         return
@@ -117,18 +132,18 @@ def _unfused_optimizer(case: Case) -> Iterable[Finding]:
     spent = max(device, host)
     if step_share(case, spent) < _LEAST_OPTIMIZER or (is_compiled(case) and case.device == "cpu"):
         return
-    words = f"the optimizer's {in_ms(spent)} ms become one pass over its state"
-    changes = change_for("fused_optimizer", None, case)
-    predicted = predict_gain(case, changes, words, 0.3)
+    reason = f"the optimizer's {in_ms(spent)} ms become one pass over its state"
+    changes = fix_changes(case, "fused_optimizer")
+    predicted = predict_gain(case, changes, reason, 0.3)
     if replay_gains_nothing(case, changes, predicted):
         return
     one_by_one = case.device == "cpu" or _setting(case, "foreach") is False
     yield Finding(
-        id=UNFUSED_OPTIMIZER.id,
+        id=unfused_optimizer.id,
         title=f"{name} updates parameters in many passes",
         why=(
             f"The optimizer takes {step_share(case, spent):.0%} of the step"
-            + (", one parameter after the other" if one_by_one else ", in a dozen list operations")
+            + (", one parameter at a time" if one_by_one else ", in a dozen foreach operations")
             + ": each reads and writes its whole state again."
         ),
         advice=f"Pass fused=True to {name}.",
@@ -140,17 +155,12 @@ def _unfused_optimizer(case: Case) -> Iterable[Finding]:
         where=sites(case, "optimizer"),
         predicted=predicted,
         fix=FixRef("fused_optimizer"),
-        effort="one argument",
-        kind="numeric",
-        confidence="high" if predicted is not None and case.device == "cuda" else "medium",
+        effort=Effort.ONE_ARGUMENT,
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.HIGH
+        if predicted is not None and case.device == "cuda"
+        else Confidence.MEDIUM,
     )
-
-
-UNFUSED_OPTIMIZER = Rule(
-    id="launch.unfused_optimizer",
-    cause="The optimizer updates parameters in many passes where one would do.",
-    find=_unfused_optimizer,
-)
 
 
 def _setting(case: Case, flag: str) -> object:
@@ -170,14 +180,15 @@ _ONE_GRAPH = (
 )
 
 
-def _graph_breaks(case: Case) -> Iterable[Finding]:
-    """Where Dynamo counted breaks, and its guards and Python take 2% of the step or more."""
+@rule("launch.graph_breaks", "torch.compile falls back to Python in the middle of the model.")
+def graph_breaks(case: Case) -> Iterable[Finding]:
+    """Dynamo counted graph breaks; its guards and Python take 2% of the step."""
     counted = (case.show or {}).get("compile") or {}
     breaks = int(counted.get("graph_breaks") or 0)
     if not breaks:
         return
     predicted = predict_gain(
-        case, _ONE_GRAPH, "forward runs as one graph, without Python between", 0.5
+        case, _ONE_GRAPH, "forward runs as one graph, without Python in between", 0.5
     )
     share = (
         (1 - 1 / predicted.speedup) / _REMOVED
@@ -189,16 +200,16 @@ def _graph_breaks(case: Case) -> Iterable[Finding]:
     reasons = [str(reason) for reason in counted.get("break_reasons") or []]
     first = reasons[0].splitlines()[0][:90].rstrip(". ") if reasons else ""
     yield Finding(
-        id=GRAPH_BREAKS.id,
-        title=f"The compiled model breaks into {breaks + 1} pieces",
+        id=graph_breaks.id,
+        title=f"Graph breaks split the model into {breaks + 1} graphs",
         why=(
-            f"Dynamo could not follow {breaks} place{'s' if breaks > 1 else ''}"
+            f"Dynamo breaks the graph at {breaks} place{'s' if breaks > 1 else ''}"
             + (f" (“{first}”)" if first else "")
-            + ": there Python runs, and nothing is fused across."
+            + ": Python runs there, and nothing fuses across."
         ),
         advice=(
-            "Take .item(), print, and data-dependent branches out of forward, or replace them by "
-            "torch.where and the like; fullgraph=True turns the first break into an error."
+            "Move .item(), print and data-dependent branches out of forward, or use torch.where; "
+            "fullgraph=True turns the first break into an error."
         ),
         share=min(1.0, share),
         evidence=(
@@ -209,17 +220,9 @@ def _graph_breaks(case: Case) -> Iterable[Finding]:
         ),
         where=sites(case, "forward"),
         predicted=predicted,
-        effort="some lines",
-        kind="numeric",
-        confidence="low" if case.model is None else "medium",
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.LOW if case.model is None else Confidence.MEDIUM,
     )
-
-
-GRAPH_BREAKS = Rule(
-    id="launch.graph_breaks",
-    cause="torch.compile falls back to Python in the middle of the model.",
-    find=_graph_breaks,
-)
 
 
 _LEAST_RECOMPILES = 2
@@ -227,8 +230,9 @@ _DYNAMO_LIMIT = 8  # after as many of one function, Dynamo runs it uncompiled
 _LEAST_RECOMPILING = 0.02
 
 
-def _recompiles(case: Case) -> Iterable[Finding]:
-    """Where code was compiled again twice or more, for 2% of the run or up to Dynamo's limit."""
+@rule("launch.recompiles", "torch.compile recompiles the same code again and again.")
+def recompiles(case: Case) -> Iterable[Finding]:
+    """Code was recompiled at least twice, for 2% of the run or up to Dynamo's limit."""
     counted = (case.show or {}).get("compile") or {}
     again = int(counted.get("recompiles") or 0)
     if again < _LEAST_RECOMPILES:
@@ -241,34 +245,27 @@ def _recompiles(case: Case) -> Iterable[Finding]:
     if share < _LEAST_RECOMPILING and again < _DYNAMO_LIMIT:
         return
     yield Finding(
-        id=RECOMPILES.id,
-        title=f"torch.compile compiled again {again} times",
+        id=recompiles.id,
+        title=f"torch.compile recompiled {again} times",
         why=(
-            f"Shapes, numbers or flags that change from call to call made it compile {again} times "
-            f"more than needed: about {in_s(wasted)} of the run"
-            + ("; past its limit it gives up and runs eagerly." if again >= _DYNAMO_LIMIT else ".")
+            f"Shapes, numbers or flags change from call to call: recompiling took about "
+            f"{in_s(wasted)} of the run"
+            + ("; past its limit Dynamo runs the code eagerly." if again >= _DYNAMO_LIMIT else ".")
         ),
         advice=(
-            "Keep shapes the same (drop_last, padding to a few lengths), or compile with "
-            "dynamic=True; TORCH_LOGS=recompiles says what changed."
+            "Keep shapes constant (drop_last, padding to a few lengths), or compile with "
+            "dynamic=True; TORCH_LOGS=recompiles shows what changed."
         ),
         share=max(share, 0.0),
         evidence=(
             Evidence("recompilations", again),
             Evidence("compiling", compiling, "s"),
-            Evidence("of that, again", wasted, "s"),
+            Evidence("recompiling", wasted, "s"),
         ),
         where=sites(case, "forward"),
         fix=FixRef("compile", "default,dynamic"),
-        effort="one argument",
-        kind="numeric",
-        confidence="medium",
-        scope="run",
+        effort=Effort.ONE_ARGUMENT,
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.MEDIUM,
+        scope=Scope.RUN,
     )
-
-
-RECOMPILES = Rule(
-    id="launch.recompiles",
-    cause="torch.compile compiles the same code again and again.",
-    find=_recompiles,
-)

@@ -7,11 +7,11 @@ from typing import Any, Final
 import numpy as np
 
 from stepscope.analyze.replay.changes import merge_kernels, remove_host
-from stepscope.analyze.replay.gains import is_pointwise
-from stepscope.analyze.replay.known import exact_names_pattern
+from stepscope.analyze.replay.known import exact_names_pattern, is_pointwise
 from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.rules.facts import (
+    COMPUTE_PHASES,
     operator_calls,
     operators,
     per_step,
@@ -24,7 +24,14 @@ from stepscope.diagnose.rules.facts import (
     sites,
     step_share,
 )
-from stepscope.record.finding import Evidence, Finding, Place, Predicted
+from stepscope.record.finding import (
+    ChangeKind,
+    Confidence,
+    Evidence,
+    Finding,
+    Place,
+    Predicted,
+)
 from stepscope.record.row_log import STEP_PHASES
 
 _LOOP_PHASES: Final = ("h2d", "forward", "backward", "other")
@@ -69,8 +76,12 @@ _LEAST_LOOP = 0.05
 _LOOP_REMOVED = 0.9
 
 
-def _python_loops(case: Case) -> Iterable[Finding]:
-    """Where tensors are indexed, or the same small operator called, hundreds of times a step."""
+@rule(
+    "launch.python_loops",
+    "Python loops over a tensor: many tiny operators instead of a few large ones.",
+)
+def python_loops(case: Case) -> Iterable[Finding]:
+    """Tensors are indexed, or one small operator is called, hundreds of times per step."""
     rounds = _rounds(case)
     if not rounds:
         return
@@ -84,37 +95,30 @@ def _python_loops(case: Case) -> Iterable[Finding]:
     if share < _LEAST_LOOP:
         return
     names = [o["name"] for o in tiny]
-    predicted = predict_gain(case, _loop_changes(names, share_of_calls), _loop_words(calls), 0.4)
+    reason = f"{calls:,.0f} tiny operators become a few on whole tensors"
+    predicted = predict_gain(case, _loop_changes(names, share_of_calls), reason, 0.4)
     yield Finding(
-        id=PYTHON_LOOPS.id,
-        title="A Python loop works through a tensor piece by piece",
+        id=python_loops.id,
+        title="A Python loop processes a tensor element by element",
         why=(
-            f"{calls:,.0f} tiny operators a step, in a loop of about {rounds:,.0f} rounds: each "
-            "costs the host microseconds, whatever little it computes."
+            f"{calls:,.0f} tiny operators per step in a loop of about {rounds:,.0f} iterations: "
+            "each costs the host microseconds, however little it computes."
         ),
         advice=(
-            "Write the loop as operations on whole tensors: index once, stack or batch what it "
-            "goes through, and reduce along a dimension."
+            "Vectorise the loop: index once, stack or batch what it iterates over, and reduce "
+            "along a dimension."
         ),
         share=share,
         evidence=(
             Evidence("tiny operators per step", calls),
-            Evidence("their part of the step", 100 * share, "%"),
-            Evidence("mean of each", 1e3 * inside / max(calls, 1.0), "µs"),
+            Evidence("share of the step", 100 * share, "%"),
+            Evidence("mean operator", 1e3 * inside / max(calls, 1.0), "µs"),
         ),
         where=_loop_where(case) or (Place(operator=names[0]),),
         predicted=predicted,
-        effort="some lines",
-        kind="numeric",
-        confidence="medium",
+        kind=ChangeKind.NUMERIC,
+        confidence=Confidence.MEDIUM,
     )
-
-
-PYTHON_LOOPS = Rule(
-    id="launch.python_loops",
-    cause="Loops over a tensor's elements: many tiny operators instead of a few large ones.",
-    find=_python_loops,
-)
 
 
 def _rounds(case: Case) -> float:
@@ -158,10 +162,6 @@ def _outside(case: Case) -> float:
     return 1 - step_share(case, case.phases.get("optimizer", 0.0))
 
 
-def _loop_words(calls: float) -> str:
-    return f"{calls:,.0f} tiny operators a step become a few over whole tensors"
-
-
 def _loop_where(case: Case) -> tuple[Place, ...]:
     """Lines by their kernels; without a device the function whose own Python takes longest."""
     return _loop_lines(case) or python_hotspots(case, 1) or sites(case, "forward")
@@ -183,22 +183,23 @@ _PER_CALL_US = 10.0  # of Python for each operator; an eager layer's own takes 2
 _PYTHON_REMOVED = 0.9
 
 
-def _python_heavy_forward(case: Case) -> Iterable[Finding]:
-    """Where Python alone takes a tenth of the step, far more than calling operators needs."""
+@rule("launch.python_heavy_forward", "Python between the operators of forward slows the step.")
+def python_heavy_forward(case: Case) -> Iterable[Finding]:
+    """Python between forward's operators takes 10% of the step, far more than calling them."""
     share, predicted = _python_share(case)
     python, calls = share * case.step_ms, max(operator_calls(case), 1.0)
     if share < _LEAST_PYTHON or 1e3 * python < _PER_CALL_US * calls or not _in_forward(case):
         return
     yield Finding(
-        id=PYTHON_HEAVY_FORWARD.id,
-        title="Python in forward keeps the step waiting",
+        id=python_heavy_forward.id,
+        title="Python code in forward slows the step",
         why=(
-            f"{share:.0%} of the step passes in Python code between {calls:,.0f} operators: the "
-            "model computes nothing meanwhile."
+            f"{share:.0%} of the step is Python between {calls:,.0f} operators; nothing computes "
+            "meanwhile."
         ),
         advice=(
-            "Take what does not depend on the batch out of forward (tables, masks, configuration), "
-            "and do the rest on tensors; `run --python` names the functions."
+            "Move what does not depend on the batch out of forward (tables, masks, configuration) "
+            "and vectorise the rest; `run --python` names the functions."
         ),
         share=share,
         evidence=(
@@ -208,17 +209,8 @@ def _python_heavy_forward(case: Case) -> Iterable[Finding]:
         ),
         where=python_hotspots(case) or sites(case, "forward"),
         predicted=predicted,
-        effort="some lines",
-        kind="exact",
-        confidence="medium",
+        confidence=Confidence.MEDIUM,
     )
-
-
-PYTHON_HEAVY_FORWARD = Rule(
-    id="launch.python_heavy_forward",
-    cause="Python in the forward pass keeps the step waiting, between its operators.",
-    find=_python_heavy_forward,
-)
 
 
 def _python_share(case: Case) -> tuple[float, Predicted | None]:
@@ -229,9 +221,7 @@ def _python_share(case: Case) -> tuple[float, Predicted | None]:
         select_host(StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION, phase="forward"),
         _PYTHON_REMOVED,
     )
-    predicted = predict_gain(
-        case, [change], "the Python between forward's operators goes away", 0.4
-    )
+    predicted = predict_gain(case, [change], "no Python between forward's operators", 0.4)
     return (
         min(1.0, (1 - 1 / predicted.speedup) / _PYTHON_REMOVED) if predicted else 0.0
     ), predicted
@@ -242,5 +232,5 @@ def _in_forward(case: Case) -> bool:
     phases = (case.show or {}).get("phases_host_ms")
     if not phases:
         return case.show is None
-    computing = sum(phases.get(p) or 0.0 for p in ("forward", "backward", "optimizer"))
+    computing = sum(phases.get(p) or 0.0 for p in COMPUTE_PHASES)
     return (phases.get("forward") or 0.0) >= _LEAST_IN_FORWARD * computing > 0

@@ -1,19 +1,31 @@
-"""How batches are made, why a step waits for them, and what more workers or cheaper samples would
-gain.
-"""
+"""How batches are made, why a step waits for them, and what faster loading would gain."""
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
+
+from msgspec.structs import replace
 
 from stepscope.analyze.replay import changes
 from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.ranking import LEAST_GAIN
-from stepscope.diagnose.rules.facts import run_steps, site_count, time_spent, with_words
-from stepscope.record.finding import Evidence, FixRef, Place, Predicted
+from stepscope.diagnose.rules.facts import run_steps, site_count, switches, time_spent
+from stepscope.record.finding import (
+    ChangeKind,
+    Evidence,
+    FixRef,
+    Place,
+    Predicted,
+    Setting,
+    SettingOwner,
+    TimelineHint,
+)
+from stepscope.record.kinds import IdleCause, PartKind
+
+LOADER_TIMELINE = TimelineHint(IdleCause.LOADER, ("enumerate(DataLoader)",))
 
 _LIMITS = 0.7  # of the step: workers that need longer for a batch set its pace
 _CPU_BOUND = 0.7  # of making a batch: the rest is then rather waiting for a core that others have
@@ -61,7 +73,7 @@ class Loading:
     @property
     def parts(self) -> list[Mapping[str, Any]]:
         """What making a batch goes to, largest first."""
-        return [part for part in self.source.get("parts") or () if part["what"] != "rest"]
+        return [part for part in self.source.get("parts") or () if part["what"] != PartKind.REST]
 
 
 def loading(case: Case) -> Loading | None:
@@ -98,9 +110,9 @@ def loader_places(how: Loading, *parts: Mapping[str, Any]) -> tuple[Place, ...]:
 def loading_evidence(how: Loading) -> tuple[Evidence, ...]:
     """What every finding about a wait for data rests on."""
     return (
-        Evidence("waiting for data", how.wait_ms, "ms a step"),
-        Evidence("making a batch, in one process", how.batch_ms, "ms"),
-        Evidence("everything else", how.compute_ms, "ms a step"),
+        Evidence("data wait", how.wait_ms, "ms per step"),
+        Evidence("making a batch in one process", how.batch_ms, "ms"),
+        Evidence("rest of the step", how.compute_ms, "ms per step"),
         Evidence("workers", how.workers),
         Evidence("usable cores", how.cores),
     )
@@ -108,8 +120,17 @@ def loading_evidence(how: Loading) -> tuple[Evidence, ...]:
 
 def parts_evidence(how: Loading) -> tuple[Evidence, ...]:
     """The largest parts of making a batch."""
-    unit = "% of making a batch"
-    return tuple(Evidence(one["name"], 100 * one["share"], unit) for one in how.parts[:3])
+    return part_evidence(how.parts[:3])
+
+
+def part_evidence(parts: Iterable[Mapping[str, Any]]) -> tuple[Evidence, ...]:
+    """What some parts take of making a batch."""
+    return tuple(Evidence(one["name"], 100 * one["share"], "% of a batch") for one in parts)
+
+
+def loader_setting(name: str, value: object) -> Setting:
+    """An argument of the DataLoader."""
+    return Setting(SettingOwner.LOADER, name, str(value))
 
 
 def _feeding(show: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -143,12 +164,12 @@ _MOSTLY = 0.4
 class DataWait(Enum):
     """Why a step waits for data; each has its rule."""
 
-    RESTARTED_WORKERS = "most steps start new workers"
-    TINY_SAMPLES = "samples are fetched one by one"
-    SLOW_STORAGE = "samples are read slowly"
-    LATE_BATCHES = "workers keep up, but single batches are late"
-    FEW_WORKERS = "there are cores for more workers"
-    SLOW_SAMPLES = "samples are expensive to make"
+    RESTARTED_WORKERS = auto()
+    TINY_SAMPLES = auto()
+    SLOW_STORAGE = auto()
+    LATE_BATCHES = auto()
+    FEW_WORKERS = auto()
+    SLOW_SAMPLES = auto()
 
 
 def data_wait(case: Case, how: Loading | None) -> DataWait | None:
@@ -190,7 +211,7 @@ def reading_parts(case: Case, how: Loading) -> list[Mapping[str, Any]]:
     return [
         part
         for part in how.parts
-        if part["what"] == "line" and _READS.search(source_of_part(case, part))
+        if part["what"] == PartKind.LINE and _READS.search(source_of_part(case, part))
     ]
 
 
@@ -239,32 +260,31 @@ def more_workers(case: Case, how: Loading) -> tuple[int, Predicted | None]:
 def with_workers(case: Case, how: Loading, count: int) -> Predicted | None:
     """The step with so many workers: replayed, else the longer of computing and loading."""
     if case.model is not None:
-        found = case.predict(changes.set_workers(count), words="")
+        found = case.predict(changes.set_workers(count))
     else:
-        found = case.reach(max(_bound_ms(case, how), how.batch_ms / count), words="", doubt=0.3)
+        found = case.reach(max(_bound_ms(case, how), how.batch_ms / count), doubt=0.3)
     if found is None:
         return None
-    some = "a worker" if count == 1 else f"{count} workers"
+    some = "1 worker" if count == 1 else f"{count} workers"
     gain = in_ms(case.step_ms - found.step_ms)
-    return with_words(found, f"{gain} ms of data wait disappears behind compute with {some}")
+    return replace(found, reason=f"{some} hide {gain} ms of data wait behind compute")
 
 
 def _bound_ms(case: Case, how: Loading) -> float:
     """The least the step takes beside workers: where it computes on their cores, all the work."""
     if case.device != "cpu":
         return how.compute_ms
-    switches = ((case.show or {}).get("config") or {}).get("switches") or {}
-    threads = min(how.cores, max(1, int(switches.get("threads") or how.cores)))
+    threads = min(how.cores, max(1, int(switches(case).get("threads") or how.cores)))
     return max(how.compute_ms, (threads * how.compute_ms + how.batch_ms) / how.cores)
 
 
-def with_batch_time(case: Case, how: Loading, factor: float, words: str) -> Predicted | None:
+def with_batch_time(case: Case, how: Loading, factor: float, reason: str) -> Predicted | None:
     """The step where a batch takes `factor` times as long to make."""
     if case.model is not None:
-        return case.predict(changes.scale_batch_time(factor), words=words, doubt=0.3)
+        return case.predict(changes.scale_batch_time(factor), reason=reason, doubt=0.3)
     left = factor * how.batch_ms / max(1, how.workers)
     after = how.compute_ms + left if not how.workers else max(how.compute_ms, left)
-    return case.reach(after, words=words, doubt=0.4)
+    return case.reach(after, reason, doubt=0.4)
 
 
 def with_cache(case: Case, how: Loading) -> Predicted | None:
@@ -276,17 +296,19 @@ def with_cache(case: Case, how: Loading) -> Predicted | None:
     again = float(how.source.get("collate_share") or 0.0)
     factor = again + (1 - again) / rounds
     return with_batch_time(
-        case, how, factor, f"samples of the first of {rounds} epochs serve the later ones"
+        case, how, factor, f"epochs 2 to {rounds} reuse the samples of the first"
     )
 
 
-def best_loading_fix(case: Case, how: Loading) -> tuple[FixRef | None, Predicted | None, str]:
+def best_loading_fix(
+    case: Case, how: Loading
+) -> tuple[FixRef | None, Predicted | None, ChangeKind]:
     """Workers, or a cache where that gains clearly more; the kind of change."""
     count, hidden = more_workers(case, how)
     kept = with_cache(case, how)
     if kept is not None and (hidden is None or kept.step_ms < 0.9 * hidden.step_ms):
-        return FixRef("cache"), kept, "exact"
-    kind = "numeric" if draws_randomly(case, how) else "exact"
+        return FixRef("cache"), kept, ChangeKind.EXACT
+    kind = ChangeKind.NUMERIC if draws_randomly(case, how) else ChangeKind.EXACT
     if hidden is None:
         return None, None, kind
     if not how.workers or count > how.workers:
@@ -296,5 +318,5 @@ def best_loading_fix(case: Case, how: Loading) -> tuple[FixRef | None, Predicted
 
 def with_part_halved(case: Case, how: Loading, name: str, share: float) -> Predicted | None:
     """The step where the costliest part takes half its time."""
-    found = with_batch_time(case, how, 1 - share / 2, f"if {name} took half the time")
+    found = with_batch_time(case, how, 1 - share / 2, f"if {name} took half as long")
     return found and replace(found, low=1.0)

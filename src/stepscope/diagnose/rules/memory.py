@@ -2,11 +2,21 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from stepscope.analyze.replay.changes import drop_host
-from stepscope.diagnose.case import Case, Rule
-from stepscope.diagnose.rules.facts import batch_size
-from stepscope.record.finding import Evidence, Finding, FixRef
+from stepscope.diagnose.case import Case, rule
+from stepscope.diagnose.rules.facts import batch_size, idle_share, per_step, recorded_steps
+from stepscope.record.finding import (
+    ChangeKind,
+    Confidence,
+    Effort,
+    Evidence,
+    Finding,
+    FixRef,
+    Scope,
+)
+from stepscope.record.kinds import IdleCause
 
 _SCARCE = 0.8
 """Of the device's memory: from here on it is worth saving."""
@@ -18,14 +28,14 @@ class _MemoryUse:
 
     device: str
     peak: float
-    """The most that was in use, with what the allocator holds back for later use."""
+    """The most that was in use, with what the allocator keeps for reuse."""
     allocated: float
     total: float
     owners: dict[str, float]
 
     @property
     def full(self) -> float:
-        """The peak as a share of what there is."""
+        """The peak as a share of the device's memory."""
         return self.peak / self.total
 
     def share(self, owner: str) -> float:
@@ -66,156 +76,117 @@ def _amount(count: float) -> str:
     return f"{count / 1e3:,.0f} kB"
 
 
-_FULL = 0.92  # batches of other lengths, evaluation and the CUDA context want the rest
+def _of_memory(
+    *sizes: tuple[str, float], evidence: tuple[Evidence, ...] = (), **more: Any
+) -> Finding:
+    """A finding about the memory of a run: it costs no step time. `sizes` are bytes."""
+    evidence += tuple(Evidence(name, value, "bytes") for name, value in sizes)
+    return Finding(share=0.0, evidence=evidence, scope=Scope.RUN, **more)
 
 
-def _memory_near_limit(case: Case) -> Iterable[Finding]:
-    """From 92% on, or when the program ran out of memory. It costs no time, but may end the run."""
+_FULL = 0.92  # other batch lengths, evaluation and the CUDA context need the rest
+
+
+@rule("memory.near_limit", "The device's memory is nearly full, or ran out.")
+def memory_near_limit(case: Case) -> Iterable[Finding]:
+    """Memory is 92% full, or the program ran out of it. Costs no time, but may end the run."""
     known = memory_use(case)
     failed = ((case.show or {}).get("run") or {}).get("out_of_memory")
     if known is None or (known.full < _FULL and not failed):
         return
-    where = "The GPU" if known.device == "cuda" else "The host"
-    yield Finding(
-        id=MEMORY_NEAR_LIMIT.id,
-        title=f"{where} ran out of memory"
-        if failed
-        else f"{where}'s memory is {known.full:.0%} full",
+    name = "GPU" if known.device == "cuda" else "Host"
+    yield _of_memory(
+        ("peak", known.peak),
+        ("device memory", known.total),
+        *sorted(known.owners.items(), key=lambda pair: -pair[1])[:2],
+        id=memory_near_limit.id,
+        title=f"{name} ran out of memory" if failed else f"{name} memory is {known.full:.0%} full",
         why=(
-            f"{_amount(known.peak)} of {_amount(known.total)} were in use at the peak; a longer "
-            "batch ends the run, and a full allocator gives memory back and asks for it again."
+            f"The peak is {_amount(known.peak)} of {_amount(known.total)}: a longer batch ends the "
+            "run, and a full allocator keeps freeing and reallocating."
         ),
         advice=_near_limit_advice(known),
-        share=0.0,
-        evidence=(
-            Evidence("peak", known.peak, "bytes"),
-            Evidence("there is", known.total, "bytes"),
-            *(Evidence(name, value, "bytes") for name, value in _largest_owners(known)),
-        ),
         fix=FixRef("checkpointing") if known.share("activations") > 0.5 else None,
-        effort="some lines",
-        kind="exact",
-        confidence="high",
-        scope="run",
     )
-
-
-MEMORY_NEAR_LIMIT = Rule(
-    id="memory.near_limit",
-    cause="The device's memory is all but full, or was not enough.",
-    find=_memory_near_limit,
-)
-
-
-def _largest_owners(known: _MemoryUse) -> list[tuple[str, float]]:
-    return sorted(known.owners.items(), key=lambda pair: -pair[1])[:2]
 
 
 def _near_limit_advice(known: _MemoryUse) -> str:
     if known.share("activations") > 0.5:
         return "Recompute activations in backward (checkpointing), or accumulate smaller batches."
     if known.share("optimizer_state") > 0.4:
-        return "Take an optimizer with a smaller state, or shard it over several devices."
-    return "Take a smaller batch and accumulate, or lower precision; `--memory` names the lines."
+        return "Use an optimizer with less state, or shard it over several devices."
+    return "Use smaller batches and accumulate, or lower precision; `--memory` names the lines."
+
+
+def _owner_when_scarce(case: Case, owner: str, least: float) -> tuple[_MemoryUse, float] | None:
+    """Bytes of an owner that fills so much of a GPU's scarce memory; None where it does not."""
+    known = memory_use(case)
+    if known is None or known.device != "cuda" or known.full < _SCARCE:
+        return None
+    return (known, known.owners[owner]) if known.share(owner) >= least else None
 
 
 _LEAST_ACTIVATIONS = 0.5
 
 
-def _activations_dominate(case: Case) -> Iterable[Finding]:
-    """Where activations are over half of the peak and the device is over 80% full."""
-    known = memory_use(case)
-    if known is None or known.device != "cuda" or known.full < _SCARCE:
+@rule("memory.activations_dominate", "Activations kept for backward fill most of a scarce memory.")
+def activations_dominate(case: Case) -> Iterable[Finding]:
+    """Activations are over half of the peak, and the GPU's memory is over 80% full."""
+    found = _owner_when_scarce(case, "activations", _LEAST_ACTIVATIONS)
+    if found is None:
         return
-    part = known.share("activations")
-    if part < _LEAST_ACTIVATIONS:
-        return
-    kept = known.owners["activations"]
-    yield Finding(
-        id=ACTIVATIONS_DOMINATE.id,
-        title=f"Activations fill {part:.0%} of the memory in use",
+    known, kept = found
+    yield _of_memory(
+        ("activations", kept),
+        ("peak", known.allocated),
+        ("device memory", known.total),
+        id=activations_dominate.id,
+        title=f"Activations fill {known.share('activations'):.0%} of the memory in use",
         why=(
-            f"{_amount(kept)} of {_amount(known.allocated)} are kept from forward for backward,"
-            " and "
-            f"the GPU is {known.full:.0%} full."
+            f"Forward keeps {_amount(kept)} of {_amount(known.allocated)} for backward, and GPU"
+            f" memory is {known.full:.0%} full."
         ),
         advice=(
-            "Compute repeated blocks again in backward (torch.utils.checkpoint) where memory "
-            "limits the batch: about a third more compute for a forward pass done twice."
-        ),
-        share=0.0,
-        evidence=(
-            Evidence("activations", kept, "bytes"),
-            Evidence("peak", known.allocated, "bytes"),
-            Evidence("there is", known.total, "bytes"),
+            "Recompute repeated blocks in backward (torch.utils.checkpoint) where memory limits "
+            "the batch: it costs about a third more compute."
         ),
         fix=FixRef("checkpointing"),
-        effort="some lines",
-        kind="exact",
-        confidence="high",
-        scope="run",
     )
 
 
-ACTIVATIONS_DOMINATE = Rule(
-    id="memory.activations_dominate",
-    cause="What is kept for backward fills most of a scarce memory.",
-    find=_activations_dominate,
-)
+_LEAST_OPTIMIZER_STATE = 0.4  # Adam's moments are half of weights, gradients and moments together
 
 
-_LEAST_OPTIMIZER_STATE = (
-    0.4  # Adam's two moments are half of weights, gradients and moments together
-)
-
-
-def _optimizer_state_dominates(case: Case) -> Iterable[Finding]:
-    """Where the state is over 40% of the peak and the device is over 80% full."""
-    known = memory_use(case)
-    if known is None or known.device != "cuda" or known.full < _SCARCE:
+@rule("memory.optimizer_state_dominates", "Optimizer state fills most of a scarce memory.")
+def optimizer_state_dominates(case: Case) -> Iterable[Finding]:
+    """Optimizer state is over 40% of the peak, and the GPU's memory is over 80% full."""
+    found = _owner_when_scarce(case, "optimizer_state", _LEAST_OPTIMIZER_STATE)
+    if found is None:
         return
-    part = known.share("optimizer_state")
-    if part < _LEAST_OPTIMIZER_STATE:
-        return
-    kept = known.owners["optimizer_state"]
+    known, kept = found
     optimizers = ((case.show or {}).get("config") or {}).get("optimizers") or []
-    name = optimizers[0]["name"] if optimizers else "the optimizer"
-    yield Finding(
-        id=OPTIMIZER_STATE_DOMINATES.id,
-        title=f"Optimizer state fills {part:.0%} of the memory in use",
-        why=(
-            f"{name} keeps {_amount(kept)} beside the weights, and the GPU is"
-            f" {known.full:.0%} full."
-        ),
+    name = optimizers[0]["name"] if optimizers else "The optimizer"
+    yield _of_memory(
+        ("optimizer state", kept),
+        ("peak", known.allocated),
+        ("device memory", known.total),
+        id=optimizer_state_dominates.id,
+        title=f"Optimizer state fills {known.share('optimizer_state'):.0%} of the memory in use",
+        why=f"{name} keeps {_amount(kept)} of state, and GPU memory is {known.full:.0%} full.",
         advice=(
             "Shard the state over devices (ZeroRedundancyOptimizer, FSDP), keep it in 8 or 16 "
-            "bits, or take an optimizer with a smaller one (SGD with momentum: half of Adam's)."
+            "bits, or use an optimizer with less (SGD with momentum: half of Adam's)."
         ),
-        share=0.0,
-        evidence=(
-            Evidence("optimizer state", kept, "bytes"),
-            Evidence("peak", known.allocated, "bytes"),
-            Evidence("there is", known.total, "bytes"),
-        ),
-        effort="some lines",
-        kind="numeric",
-        confidence="high",
-        scope="run",
+        kind=ChangeKind.NUMERIC,
     )
-
-
-OPTIMIZER_STATE_DOMINATES = Rule(
-    id="memory.optimizer_state_dominates",
-    cause="The optimizer's state fills most of a scarce memory.",
-    find=_optimizer_state_dominates,
-)
 
 
 _DRIVER_CALLS = ("cudaMalloc", "cudaFree")
 
 
-def _allocator_retries(case: Case) -> Iterable[Finding]:
-    """At any retry: each waits for the device, frees all cached blocks and asks the driver anew."""
+@rule("memory.allocator_retries", "The CUDA allocator had to free its cache and retry.")
+def allocator_retries(case: Case) -> Iterable[Finding]:
+    """Any retry: each waits for the device, frees all cached blocks and allocates again."""
     gpu = (case.show or {}).get("gpu") or {}
     retries = int(gpu.get("allocator_retries") or 0)
     if not retries:
@@ -226,58 +197,43 @@ def _allocator_retries(case: Case) -> Iterable[Finding]:
     lost = None if known is None else known.peak - known.allocated
     predicted = case.predict(
         drop_host(f"^({'|'.join(_DRIVER_CALLS)})$"),
-        words=f"{ms:.1f} ms a step of asking the driver for memory disappear",
+        reason=f"saves {ms:.1f} ms of driver allocation",
     )
     yield Finding(
-        id=ALLOCATOR_RETRIES.id,
-        title=f"The allocator started over {retries:,} times",
+        id=allocator_retries.id,
+        title=f"The allocator retried {retries:,} times",
         why=(
-            "Free memory lay in pieces too small for what was asked, so the allocator waited for "
-            "the device, gave everything back and asked the driver again."
+            "Memory is fragmented: no free block was large enough, so the allocator waited for the "
+            "device, freed its cache and allocated again."
         ),
         advice=(
             "Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and pad batches to a few "
-            "lengths so that the same blocks fit again."
+            "lengths so that blocks can be reused."
         ),
         share=share,
         evidence=(
             Evidence("retries", retries),
-            *([Evidence("in pieces at the peak", lost, "bytes")] if lost else ()),
+            *([Evidence("fragmented at peak", lost, "bytes")] if lost else ()),
             *([Evidence("driver calls per step", calls)] if calls else ()),
-            *([Evidence("in them per step", ms, "ms")] if ms else ()),
+            *([Evidence("time in driver calls", ms, "ms per step")] if ms else ()),
             *([Evidence("peak", _amount(known.peak))] if known else ()),
         ),
         predicted=predicted if ms else None,
         fix=FixRef("expandable_segments"),
-        effort="an environment variable",
-        kind="exact",
-        confidence="high" if lost and known and lost > 0.1 * known.peak else "medium",
-        scope="step",
+        effort=Effort.ENVIRONMENT,
+        confidence=Confidence.HIGH
+        if lost and known and lost > 0.1 * known.peak
+        else Confidence.MEDIUM,
     )
-
-
-ALLOCATOR_RETRIES = Rule(
-    id="memory.allocator_retries",
-    cause="CUDA's allocator had to give memory back and start over.",
-    find=_allocator_retries,
-)
 
 
 def _driver_calls(case: Case) -> tuple[float, float]:
-    """(ms, calls) per step in which the host asked the driver for memory or gave it back."""
-    trace = case.trace or {}
-    steps = int((trace.get("steps") or {}).get("count") or 0)
-    calls = [
-        call
-        for call in (trace.get("host") or {}).get("runtime") or []
-        if call["name"] in _DRIVER_CALLS
-    ]
-    if not steps:
-        return 0.0, 0.0
-    return (
-        sum(call["total_ns"] for call in calls) / steps / 1e6,
-        sum(call["count"] for call in calls) / steps,
-    )
+    """(ms, calls) per step in which the host asked the driver for memory or freed it."""
+    called = ((case.trace or {}).get("host") or {}).get("runtime") or []
+    calls = [call for call in called if call["name"] in _DRIVER_CALLS]
+    steps = recorded_steps(case)
+    count = sum(call["count"] for call in calls) / steps if steps else 0.0
+    return per_step(case, sum(call["total_ns"] for call in calls)), count
 
 
 _LEAST_IDLE = 0.3
@@ -286,17 +242,18 @@ _ROOM = 0.8  # of the memory: what the larger batch may fill
 _MOST_GROWTH = 8
 
 
-def _batch_could_grow(case: Case) -> Iterable[Finding]:
-    """Where the GPU idles for want of launches, and a batch at least twice as large would fit.
+@rule("memory.batch_could_grow", "The GPU waits for launches while most of its memory is empty.")
+def batch_could_grow(case: Case) -> Iterable[Finding]:
+    """The GPU idles 30% for launches, and a batch twice as large would fit.
 
-    A step of it would take as long, so samples per second grow; the step itself does not shrink.
+    Its step would take as long, so samples per second grow; the step itself does not shrink.
     """
     known = memory_use(case)
     gpu = (case.show or {}).get("gpu") or {}
     busy = gpu.get("busy_fraction")
     if known is None or busy is None or known.full > _MOST_FULL or busy > 1 - _LEAST_IDLE:
         return
-    if _waits_for_host(case) < _LEAST_IDLE:
+    if (idle_share(case, IdleCause.HOST) or 0.0) < _LEAST_IDLE:
         return
     fixed = sum(
         known.owners.get(one, 0.0) for one in ("parameters", "gradients", "optimizer_state")
@@ -310,41 +267,23 @@ def _batch_could_grow(case: Case) -> Iterable[Finding]:
         return
     batch = batch_size(case)
     now = (case.show or {}).get("steps", {}).get("samples_per_s")
-    yield Finding(
-        id=BATCH_COULD_GROW.id,
-        title=f"A batch {times} times as large would fit",
+    yield _of_memory(
+        ("peak", known.peak),
+        ("device memory", known.total),
+        evidence=(Evidence("GPU busy", busy * 100, "%"),),
+        id=batch_could_grow.id,
+        title=f"A batch {times}× as large would fit",
         why=(
-            f"The GPU works {busy:.0%} of the time and uses {_amount(known.peak)} of "
-            f"{_amount(known.total)}: the host launches as much for a larger batch as for this one."
+            f"The GPU is busy {busy:.0%} of the time and uses {_amount(known.peak)} of "
+            f"{_amount(known.total)}; a larger batch needs no more launches."
         ),
         advice=(
-            "Take larger batches, with a learning rate to match: the step stays about as long, so "
-            f"samples per second could grow up to {times} times"
+            "Use larger batches and adjust the learning rate: the step takes about as long, so "
+            f"samples per second grow up to {times}×"
             + (f" ({now:,.0f} → {now * times:,.0f})." if now else ".")
         ),
-        share=0.0,
-        evidence=(
-            Evidence("GPU busy", busy * 100, "%"),
-            Evidence("peak", known.peak, "bytes"),
-            Evidence("there is", known.total, "bytes"),
-        ),
         fix=FixRef("batch", str(batch * times)) if batch else None,
-        effort="one line",
-        kind="semantic",
-        confidence="medium",
-        scope="run",
+        effort=Effort.ONE_LINE,
+        kind=ChangeKind.SEMANTIC,
+        confidence=Confidence.MEDIUM,
     )
-
-
-BATCH_COULD_GROW = Rule(
-    id="memory.batch_could_grow",
-    cause="The GPU waits for the host while most of its memory lies empty.",
-    find=_batch_could_grow,
-)
-
-
-def _waits_for_host(case: Case) -> float:
-    """The share of the recorded step in which the device had nothing launched."""
-    trace = case.trace or {}
-    wall = (trace.get("breakdown_ns") or {}).get("wall") or 0
-    return ((trace.get("idle_ns") or {}).get("host") or 0) / wall if wall else 0.0

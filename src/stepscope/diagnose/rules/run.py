@@ -1,22 +1,22 @@
 """Run rules: start-up, compilation, evaluation and checkpoints that take much of the run."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from stepscope.diagnose.case import Case, Rule
+from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import category_places, in_s, run_steps, site_count, time_spent
-from stepscope.record.finding import Evidence, Finding
+from stepscope.record.finding import Confidence, Effort, Evidence, Finding, Scope
 
 _LEAST_STARTUP = 0.2
-# Importing torch and waking the GPU take so long in any program, and nobody can mend that.
+# Importing torch and initialising the GPU take that long in any program.
 _USUAL_S = {"cpu": 1.0, "cuda": 4.0}
 
 
-def _startup_share(case: Case) -> Iterable[Finding]:
-    """Where the program's own preparation is a fifth of the run and longer than seconds.
+@rule("run.startup_share", "Start-up, before the first step, takes much of the run.")
+def startup_share(case: Case) -> Iterable[Finding]:
+    """The program's own setup takes 20% of the run, and more than seconds.
 
-    The slowest import counts as its own where it is not torch's.
+    Its slowest import counts unless it is torch's.
     """
     whole = time_spent(case, "setup")
     if whole is None:
@@ -28,52 +28,39 @@ def _startup_share(case: Case) -> Iterable[Finding]:
     if share < _LEAST_STARTUP or own < _USUAL_S[case.device]:
         return
     yield Finding(
-        id=STARTUP_SHARE.id,
-        title=f"Getting ready takes {share:.0%} of the run",
+        id=startup_share.id,
+        title=f"Start-up takes {share:.0%} of the run",
         why=(
-            f"{in_s(own)} of {in_s(whole.run_s)} go by before the first step, in the "
-            f"program's own preparation{_importing(foreign)}."
+            f"The program spends {in_s(own)} of {in_s(whole.run_s)} before the first step, in its "
+            "own setup" + (f" and importing {foreign['module']}." if foreign else ".")
         ),
         advice=(
-            "Prepare the data once and keep the result (numpy.save, a memory map); build in one "
-            f"operation what a loop builds. Without it this run would take "
-            f"{in_s(whole.run_s - own)} instead of {in_s(whole.run_s)}; "
-            "`stepscope run --python` names the functions."
+            "Preprocess the data once and keep the result (numpy.save, a memory map); vectorise "
+            f"loops. Without start-up this run would take {in_s(whole.run_s - own)} instead of "
+            f"{in_s(whole.run_s)}; `stepscope run --python` names the functions."
         ),
         share=share,
         evidence=(
             Evidence("setup", whole.seconds, "s"),
             *(
-                [Evidence(f"import of {foreign['module']}", foreign["seconds"], "s")]
+                [Evidence(f"importing {foreign['module']}", foreign["seconds"], "s")]
                 if foreign
                 else ()
             ),
-            Evidence("the run without recording", whole.run_s, "s"),
+            Evidence("run without recording", whole.run_s, "s"),
         ),
-        effort="some lines",
-        kind="exact",
-        confidence="medium",
-        scope="run",
+        confidence=Confidence.MEDIUM,
+        scope=Scope.RUN,
     )
-
-
-STARTUP_SHARE = Rule(
-    id="run.startup_share",
-    cause="What comes before the first step takes a good part of the run.",
-    find=_startup_share,
-)
-
-
-def _importing(module: Mapping[str, Any]) -> str:
-    return f" and in importing {module['module']}" if module else ""
 
 
 _LEAST_COMPILING = 0.1
 _USUAL_RECOMPILES = 2  # recompilations: one for dynamic shapes and one for evaluation are usual
 
 
-def _compile_share(case: Case) -> Iterable[Finding]:
-    """Where it is more than 10% of the run, and not for compiling the same again and again."""
+@rule("run.compile_share", "torch.compile takes much of the run.")
+def compile_share(case: Case) -> Iterable[Finding]:
+    """Compiling takes 10% of the run, without repeated recompiling."""
     told = time_spent(case, "compile")
     counted = (case.show or {}).get("compile") or {}
     again = int(counted.get("recompiles") or 0)
@@ -81,48 +68,38 @@ def _compile_share(case: Case) -> Iterable[Finding]:
         return
     graphs = counted.get("graphs")
     yield Finding(
-        id=COMPILE_SHARE.id,
+        id=compile_share.id,
         title=f"Compiling takes {told.share:.0%} of the run",
         why=(
-            f"torch.compile worked for {in_s(told.seconds)} of {in_s(told.run_s)}; a run of "
-            "this length has few steps to gain that back in."
+            f"torch.compile took {in_s(told.seconds)} of {in_s(told.run_s)}; a run this short has "
+            "few steps to make up for it."
         ),
         advice=(
-            "Keep the compiled code between runs (a TORCHINDUCTOR_CACHE_DIR that stays when the "
-            "machine goes), compile only the repeated block, or leave short "
-            f"runs uncompiled: this one would take {in_s(told.run_s - told.seconds)} and what "
-            "its steps then lose."
+            "Keep compiled code between runs (a persistent TORCHINDUCTOR_CACHE_DIR), compile only "
+            "the repeated block, or skip compiling in short runs: this one would take "
+            f"{in_s(told.run_s - told.seconds)} plus what its steps lose."
         ),
         share=told.share,
         evidence=(
             Evidence("compiling", told.seconds, "s"),
             *([Evidence("graphs", int(graphs))] if graphs is not None else ()),
-            Evidence("the run without recording", told.run_s, "s"),
+            Evidence("run without recording", told.run_s, "s"),
         ),
         where=category_places(case, "compile"),
-        effort="an environment variable",
-        kind="exact",
-        confidence="medium",
-        scope="run",
+        effort=Effort.ENVIRONMENT,
+        confidence=Confidence.MEDIUM,
+        scope=Scope.RUN,
     )
 
 
-COMPILE_SHARE = Rule(
-    id="run.compile_share",
-    cause="torch.compile takes a good part of the run.",
-    find=_compile_share,
-)
-
-
-_LEAST_EVALUATION_OF_LOOP = (
-    0.2  # of the loop: looking at a tenth of the data after each epoch takes about 5%
-)
+_LEAST_EVALUATION_OF_LOOP = 0.2  # evaluating a tenth of the data each epoch takes about 5%
 _LEAST_EVALUATION_OF_RUN = 0.05  # of the run
 _EVALUATION_AIM = 0.05
 
 
-def _evaluation_share(case: Case) -> Iterable[Finding]:
-    """Where it is more than a fifth of the loop; a run without training is inference."""
+@rule("run.evaluation_share", "Evaluation takes much of the run.")
+def evaluation_share(case: Case) -> Iterable[Finding]:
+    """Evaluation takes 20% of the loop of a program that trains."""
     told = time_spent(case, "evaluation")
     if (
         told is None
@@ -138,34 +115,26 @@ def _evaluation_share(case: Case) -> Iterable[Finding]:
     after = told.run_s - told.seconds * (1 - 1 / seldom)
     calls = site_count(case, "evaluation")
     yield Finding(
-        id=EVALUATION_SHARE.id,
+        id=evaluation_share.id,
         title=f"Evaluation takes {told.share:.0%} of the run",
-        why=(f"The model is evaluated for {in_s(told.seconds)}, against {in_s(rest)} of training."),
+        why=f"Evaluation takes {in_s(told.seconds)}, training {in_s(rest)}.",
         advice=(
-            f"Evaluate {seldom} times less often, or on a part of the data: this run would take "
+            f"Evaluate {seldom}× less often, or on part of the data: this run would take "
             f"{in_s(after)} instead of {in_s(told.run_s)}. Larger batches and "
-            "torch.inference_mode() make each evaluation shorter."
+            "torch.inference_mode() shorten each evaluation."
         ),
         share=told.share,
         evidence=(
             Evidence("evaluation", told.seconds, "s"),
-            *([Evidence("calls of the model looked up", calls)] if calls else ()),
-            Evidence("the run without recording", told.run_s, "s"),
-            Evidence("the run with fewer evaluations", after, "s"),
+            *([Evidence("model calls", calls)] if calls else ()),
+            Evidence("run without recording", told.run_s, "s"),
+            Evidence("run with fewer evaluations", after, "s"),
         ),
         where=category_places(case, "evaluation"),
-        effort="one line",
-        kind="exact",
-        confidence="medium",
-        scope="run",
+        effort=Effort.ONE_LINE,
+        confidence=Confidence.MEDIUM,
+        scope=Scope.RUN,
     )
-
-
-EVALUATION_SHARE = Rule(
-    id="run.evaluation_share",
-    cause="Evaluation takes a good part of the run.",
-    find=_evaluation_share,
-)
 
 
 def _trains(case: Case) -> bool:
@@ -178,8 +147,9 @@ _LEAST_SAVING_OF_LOOP = 0.05  # of the loop
 _SAVING_AIM = 0.01  # of the loop: often enough to lose little, seldom enough not to show
 
 
-def _checkpoint_saving(case: Case) -> Iterable[Finding]:
-    """Where it is more than 5% of the loop and not only the one save at its end."""
+@rule("run.checkpoint_saving", "Saving checkpoints takes much of the run.")
+def checkpoint_saving(case: Case) -> Iterable[Finding]:
+    """Saving takes 5% of the loop, more than the one save at its end."""
     saving, saved = time_spent(case, "checkpoint"), site_count(case, "save")
     if (
         saving is None
@@ -193,11 +163,11 @@ def _checkpoint_saving(case: Case) -> Iterable[Finding]:
     seldom = max(2, round(every * saving.seconds / (_SAVING_AIM * max(rest, 1e-9))))
     left = saving.seconds * every / seldom
     yield Finding(
-        id=CHECKPOINT_SAVING.id,
+        id=checkpoint_saving.id,
         title=f"Saving checkpoints takes {saving.share:.0%} of the run",
         why=(
-            f"{saved} saves took {in_s(saving.seconds)} of {in_s(saving.run_s)}, about one "
-            f"for every {every:.0f} steps; training stands still meanwhile."
+            f"{saved} saves took {in_s(saving.seconds)} of {in_s(saving.run_s)}, one about every "
+            f"{every:.0f} steps; training stops meanwhile."
         ),
         advice=(
             f"Save every {seldom:,} steps: this run would take "
@@ -208,19 +178,11 @@ def _checkpoint_saving(case: Case) -> Iterable[Finding]:
         evidence=(
             Evidence("saving", saving.seconds, "s"),
             Evidence("saves", saved),
-            Evidence("each", saving.seconds / saved * 1e3, "ms"),
-            Evidence("the run without recording", saving.run_s, "s"),
-            Evidence("the run with fewer saves", saving.run_s - saving.seconds + left, "s"),
+            Evidence("per save", saving.seconds / saved * 1e3, "ms"),
+            Evidence("run without recording", saving.run_s, "s"),
+            Evidence("run with fewer saves", saving.run_s - saving.seconds + left, "s"),
         ),
         where=category_places(case, "checkpoint"),
-        effort="one line",
-        kind="exact",
-        scope="run",
+        effort=Effort.ONE_LINE,
+        scope=Scope.RUN,
     )
-
-
-CHECKPOINT_SAVING = Rule(
-    id="run.checkpoint_saving",
-    cause="Saving checkpoints takes a good part of the run.",
-    find=_checkpoint_saving,
-)

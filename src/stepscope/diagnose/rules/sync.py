@@ -1,173 +1,159 @@
 """Sync rules: reading values, printing, masks, explicit synchronisation, empty_cache."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from stepscope.analyze.replay import changes
-from stepscope.diagnose.case import Case, Rule, in_ms
+from stepscope.diagnose.case import Case, Rule, in_ms, rule
 from stepscope.diagnose.rules.facts import in_count, per_step, recorded_steps, step_share
 from stepscope.diagnose.rules.transfer import pageable_copies
 from stepscope.diagnose.rules.waits import (
-    how_often,
+    SYNC_TIMELINE,
+    Wait,
+    WaitGroup,
+    grouped_waits,
     is_worth_fixing,
     lines_around,
     predict_without_waits,
-    time_lost,
     wait_evidence,
     wait_finding,
+    wait_places,
     wait_share,
-    waits_by_kind,
 )
-from stepscope.record.finding import Evidence, Finding, FixRef, Place
+from stepscope.record.finding import (
+    Confidence,
+    Effort,
+    Evidence,
+    Finding,
+    FixRef,
+    Place,
+)
+from stepscope.record.kinds import HostWait
 
 _SUMMED = re.compile(r"\+=.*\.item\(\)")
+_FixOfWaits = Callable[[Case, Sequence[Wait]], FixRef | None]
 
 
-def _sync_item(case: Case) -> Iterable[Finding]:
-    """Where reading numbers off the device holds the host up."""
-    some = waits_by_kind(case).get("item", [])
+def _no_fix(case: Case, some: Sequence[Wait]) -> FixRef | None:
+    return None
+
+
+def _lazyitem(case: Case, some: Sequence[Wait]) -> FixRef | None:
+    """Where a line sums up what it reads."""
     lines = [case.source(w.place.file, w.place.line) for w in some if w.place.file and w.place.line]
     summed = any(line is not None and _SUMMED.search(line) for line in lines)
-    return wait_finding(
-        case,
-        "item",
-        name=SYNC_ITEM.id,
-        title="Reading a number off the GPU makes the host wait",
-        why=(
-            f"The program reads values with .item(), float() or a comparison{how_often(some)};"
-            f" the host stands still for {time_lost(some)} and the device has nothing to do after."
-        ),
-        advice=(
-            "Keep the value on the device (`total += loss.detach()`) and read it once, every some"
-            " steps or at the end of the epoch."
-        ),
-        words="the host prepares the next step instead of waiting for a number",
-        fix=FixRef("lazyitem") if summed else None,
-        effort="one line" if len(some) == 1 else "some lines",
-    )
+    return FixRef("lazyitem") if summed else None
 
 
-SYNC_ITEM = Rule(
-    id="sync.item",
-    cause="`.item()` and the like: the host waits until the device has computed a number.",
-    find=_sync_item,
-    family="wait",
+def _nosync(case: Case, some: Sequence[Wait]) -> FixRef | None:
+    """Where the program waits for the whole device."""
+    whole = any(wait.what is HostWait.SYNCHRONIZE for wait in some) and case.show is not None
+    return FixRef("nosync") if whole else None
+
+
+def _wait_rule(
+    name: str,
+    group: WaitGroup,
+    *,
+    cause: str,
+    reported: str,
+    title: str,
+    why: str,
+    advice: str,
+    reason: str,
+    fix: _FixOfWaits = _no_fix,
+    effort: Effort = Effort.FEW_LINES,
+    effort_of_one: Effort | None = None,
+    family: str | None = "wait",
+) -> Rule:
+    """A rule about all waits of a group; `effort_of_one`: where there is only one line."""
+
+    def find(case: Case) -> Iterable[Finding]:
+        some = grouped_waits(case).get(group, [])
+        return wait_finding(
+            case,
+            some,
+            name=name,
+            title=title,
+            why=why,
+            advice=advice,
+            reason=reason,
+            fix=fix(case, some),
+            effort=(effort_of_one or effort) if len(some) == 1 else effort,
+        )
+
+    find.__doc__ = reported
+    return Rule(name, cause, find, family=family, timeline=SYNC_TIMELINE)
+
+
+SYNC_ITEM = _wait_rule(
+    "sync.item",
+    WaitGroup.ITEM,
+    cause="`.item()`, `float()` and comparisons block the host until the device has the value.",
+    reported="Reading values off the device costs 2% of the step.",
+    title="Reading values with .item() blocks the host",
+    why="Values are read with .item(), float() or a comparison{often}: the host blocks {lost}, and"
+    " the GPU then has nothing queued.",
+    advice="Keep the value on the device (`total += loss.detach()`) and read it every N steps or"
+    " once per epoch.",
+    reason="the host prepares the next step instead of waiting for a value",
+    fix=_lazyitem,
+    effort_of_one=Effort.ONE_LINE,
 )
 
-
-def _sync_cpu(case: Case) -> Iterable[Finding]:
-    """Where a few tensors a step are brought back and waited for."""
-    some = waits_by_kind(case).get("cpu", [])
-    return wait_finding(
-        case,
-        "cpu",
-        name=SYNC_CPU.id,
-        title="Bringing tensors back to the host makes it wait",
-        why=(
-            f"Tensors are copied back with .cpu(), .numpy() or .tolist(){how_often(some)};"
-            f" the host stands still for {time_lost(some)}."
-        ),
-        advice=(
-            "Compute on the device what is wanted of them and bring back results every some steps;"
-            " or copy into pinned memory with non_blocking=True and look at them a step later."
-        ),
-        words="the host prepares the next step instead of waiting for tensors",
-    )
-
-
-SYNC_CPU = Rule(
-    id="sync.cpu",
-    cause="`.cpu()`, `.numpy()`, `.tolist()`: the host waits for tensors to come back.",
-    find=_sync_cpu,
-    family="wait",
+SYNC_CPU = _wait_rule(
+    "sync.cpu",
+    WaitGroup.CPU,
+    cause="`.cpu()`, `.numpy()` and `.tolist()` block the host until the tensor has arrived.",
+    reported="Copying a few tensors back costs 2% of the step.",
+    title="Copying tensors back with .cpu() blocks the host",
+    why="Tensors are copied back with .cpu(), .numpy() or .tolist(){often}: the host blocks"
+    " {lost}.",
+    advice="Reduce them on the device and copy results back every N steps; or copy into pinned"
+    " memory with non_blocking=True and read it a step later.",
+    reason="the host prepares the next step instead of waiting for tensors",
 )
 
-
-def _sync_print(case: Case) -> Iterable[Finding]:
-    """Where lines that print or log wait for what they show."""
-    some = waits_by_kind(case).get("print", [])
-    return wait_finding(
-        case,
-        "print",
-        name=SYNC_PRINT.id,
-        title="Printing values of the GPU makes the host wait",
-        why=(
-            f"A line that prints or logs reads tensors off the device{how_often(some)};"
-            f" the host stands still for {time_lost(some)}."
-        ),
-        advice=(
-            "Print every so many steps (`if step % 100 == 0:`), and keep what is shown on the"
-            " device until then."
-        ),
-        words="the host no longer waits for values to print",
-        effort="one line",
-    )
-
-
-SYNC_PRINT = Rule(
-    id="sync.print",
-    cause="Tensors are printed or logged in the loop.",
-    find=_sync_print,
-    family="wait",
+SYNC_PRINT = _wait_rule(
+    "sync.print",
+    WaitGroup.PRINT,
+    cause="Printing or logging tensors in the loop blocks the host.",
+    reported="Lines that print or log GPU values cost 2% of the step.",
+    title="Printing GPU values blocks the host",
+    why="A line that prints or logs reads tensors off the GPU{often}: the host blocks {lost}.",
+    advice="Print every N steps (`if step % 100 == 0:`) and keep the values on the device until"
+    " then.",
+    reason="the host no longer waits for values to print",
+    effort=Effort.ONE_LINE,
 )
 
-
-def _sync_nonzero(case: Case) -> Iterable[Finding]:
-    """Where the host has to learn how large a result is before it can go on."""
-    some = waits_by_kind(case).get("nonzero", [])
-    return wait_finding(
-        case,
-        "nonzero",
-        name=SYNC_NONZERO.id,
-        title="Masks and nonzero make the host wait for a size",
-        why=(
-            "Indexing by a boolean mask, nonzero and unique give results whose size the host has"
-            f" to wait for{how_often(some)}: {time_lost(some)}."
-        ),
-        advice=(
-            "Keep the shape fixed: torch.where(mask, x, 0), a multiplication by the mask, or"
-            " a loss with weights, and divide by mask.sum() on the device."
-        ),
-        words="shapes are known without asking the device",
-    )
-
-
-SYNC_NONZERO = Rule(
-    id="sync.nonzero",
-    cause="nonzero, boolean masks and unique: the host waits to learn the size of the result.",
-    find=_sync_nonzero,
+SYNC_NONZERO = _wait_rule(
+    "sync.nonzero",
+    WaitGroup.NONZERO,
+    cause="nonzero, boolean masks and unique block the host until it knows the size of the result.",
+    reported="Operators with data-dependent shapes cost 2% of the step.",
+    title="Masks and nonzero() block the host",
+    why="Boolean indexing, nonzero and unique have data-dependent shapes, which the host has to"
+    " wait for{often}: {lost}.",
+    advice="Keep shapes fixed: torch.where(mask, x, 0), multiply by the mask, or weight the loss"
+    " and divide by mask.sum() on the device.",
+    reason="shapes are known without asking the device",
+    family=None,
 )
 
-
-def _sync_synchronize(case: Case) -> Iterable[Finding]:
-    """Where the program asks to wait for the device."""
-    some = waits_by_kind(case).get("synchronize", [])
-    whole = any(wait.what == "synchronize" for wait in some) and case.show is not None
-    return wait_finding(
-        case,
-        "synchronize",
-        name=SYNC_SYNCHRONIZE.id,
-        title="The program waits for the GPU on purpose",
-        why=(
-            f"The loop synchronises with the device{how_often(some)}: the host waits"
-            f" {time_lost(some)} and"
-            " the device then has nothing queued."
-        ),
-        advice=(
-            "Delete torch.cuda.synchronize() from the loop. Results are right without it; to time"
-            " steps, record CUDA events and read them later."
-        ),
-        words="the host goes on launching while the device works",
-        fix=FixRef("nosync") if whole else None,
-        effort="one line",
-    )
-
-
-SYNC_SYNCHRONIZE = Rule(
-    id="sync.synchronize",
+SYNC_SYNCHRONIZE = _wait_rule(
+    "sync.synchronize",
+    WaitGroup.SYNCHRONIZE,
     cause="`torch.cuda.synchronize()` in the loop.",
-    find=_sync_synchronize,
-    family="wait",
+    reported="Explicit synchronisation costs 2% of the step.",
+    title="torch.cuda.synchronize() blocks the host",
+    why="The loop synchronises with the GPU{often}: the host blocks {lost}, and the GPU then has"
+    " nothing queued.",
+    advice="Delete torch.cuda.synchronize() from the loop: results stay correct. To time steps,"
+    " record CUDA events and read them later.",
+    reason="the host keeps launching while the GPU works",
+    fix=_nosync,
+    effort=Effort.ONE_LINE,
 )
 
 
@@ -175,12 +161,17 @@ _FREE_CALLS = re.compile(r"^(cuda|hip)Free(_v\d+)?$|^cuMem(Unmap|Release|Free)(_
 _MEMORY_CALLS = (
     r"^((cuda|hip)(Free|Malloc)|cuMem(Unmap|Release|Free|Create|Map|SetAccess|Alloc))(_v\d+)?$"
 )
-_LEAST_FREES = 0.5  # times a step
+_LEAST_FREES = 0.5  # times per step
 _NEAR = (3, 12)  # source lines kept before and after each line a run points at
 
 
-def _sync_empty_cache(case: Case) -> Iterable[Finding]:
-    """Where steps in mid-training free device memory, though the allocator was not short of it."""
+@rule(
+    "sync.empty_cache",
+    "The loop returns memory to the driver and allocates it again.",
+    timeline=SYNC_TIMELINE,
+)
+def sync_empty_cache(case: Case) -> Iterable[Finding]:
+    """Steps free device memory although the allocator is not short of it."""
     calls = ((case.trace or {}).get("host") or {}).get("runtime") or []
     freed = sum(one["count"] for one in calls if _FREE_CALLS.search(one["name"]))
     short = (((case.show or {}).get("gpu") or {}).get("allocator_retries") or 0) > 0
@@ -196,45 +187,36 @@ def _sync_empty_cache(case: Case) -> Iterable[Finding]:
     predicted = case.predict(
         changes.drop_waits("empty_cache"),
         changes.drop_host(_MEMORY_CALLS),
-        words="memory stays with the program from step to step",
+        reason="memory is reused from step to step",
     )
     if not is_worth_fixing(case, predicted, lost_ms):
         return
     where = _empty_cache_lines(case)
-    a_step = freed / recorded_steps(case)
+    frees = freed / recorded_steps(case)
     yield Finding(
-        id=SYNC_EMPTY_CACHE.id,
-        title="GPU memory is given back and fetched anew in the loop",
+        id=sync_empty_cache.id,
+        title="GPU memory is freed and reallocated every step",
         why=(
-            f"The driver frees memory {in_count(a_step)} times a step, waiting for all work each"
-            f" time, and then has to provide it again: {in_ms(lost_ms)} ms of each recorded step."
+            f"The driver frees memory {in_count(frees)} times per step, each time waiting for all"
+            f" GPU work, then allocates it again: {in_ms(lost_ms)} ms per recorded step."
         ),
         advice=(
-            "Delete torch.cuda.empty_cache() from the loop: the allocator hands memory on by"
-            " itself, and a step needs what the one before had."
+            "Delete torch.cuda.empty_cache() from the loop: the allocator reuses memory by itself."
         ),
         share=wait_share(case, predicted, step_share(case, lost_ms) * case.step_ms),
         evidence=(
-            Evidence("memory freed by the driver", a_step, "times a step"),
-            Evidence("freeing and allocating", lost_ms, "ms a recorded step"),
+            Evidence("frees by the driver", frees, "per step"),
+            Evidence("freeing and allocating", lost_ms, "ms per recorded step"),
         ),
         where=where,
         predicted=predicted,
-        effort="one line",
-        kind="exact",
-        confidence="high" if where else "medium",
+        effort=Effort.ONE_LINE,
+        confidence=Confidence.HIGH if where else Confidence.MEDIUM,
     )
 
 
-SYNC_EMPTY_CACHE = Rule(
-    id="sync.empty_cache",
-    cause="Memory is given back to the driver in the loop, and asked for again.",
-    find=_sync_empty_cache,
-)
-
-
 def _empty_cache_lines(case: Case) -> tuple[Place, ...]:
-    """Lines near those the run points at that ask for it."""
+    """Lines near those the run points at that call it."""
     found = dict[Place, None]()
     for site in (case.show or {}).get("sites") or ():
         at = Place(site.get("file"), site.get("line"))
@@ -244,29 +226,35 @@ def _empty_cache_lines(case: Case) -> tuple[Place, ...]:
     return tuple(found)
 
 
-def _sync_together(case: Case) -> Iterable[Finding]:
-    """Where dropping all waits gains, and dropping those of any one kind does not."""
-    groups, copied = waits_by_kind(case), pageable_copies(case)
+@rule(
+    "sync.together",
+    "Several waits that only gain together: the next one absorbs what one of them frees.",
+    family="wait",
+    timeline=SYNC_TIMELINE,
+)
+def sync_together(case: Case) -> Iterable[Finding]:
+    """Removing all waits gains, removing those of any one kind does not."""
+    groups, copied = grouped_waits(case), pageable_copies(case)
     if case.model is None or len(groups) + bool(copied) < 2:
         return
-    single = [predict_without_waits(case, some, "") for some in groups.values()]
-    single.append(case.predict(changes.unblock_copies(), words=""))
+    single = [predict_without_waits(case, some) for some in groups.values()]
+    single.append(case.predict(changes.unblock_copies()))
     if any(is_worth_fixing(case, one, 0.0) for one in single):
         return
     all_ = sorted((w for some in (*groups.values(), copied) for w in some), key=lambda w: -w.ms)
     predicted = case.predict(
         changes.drop_waits(),
         changes.unblock_copies(),
-        words=f"the host waits at none of {len(all_)} lines and prepares the next step instead",
+        reason=f"the host prepares the next step instead of waiting at {len(all_)} lines",
     )
     if not is_worth_fixing(case, predicted, 0.0):
         return
     yield Finding(
-        id=SYNC_TOGETHER.id,
-        title=f"The host waits for the GPU at {len(all_)} lines of the loop",
+        id=sync_together.id,
+        title=f"The host blocks on the GPU at {len(all_)} lines",
         why=(
-            "Removing any one of these waits gains nothing, because the next one waits for the"
-            " same work; without all of them the host runs ahead of the device."
+            "Removing one of these waits gains nothing, because the next one waits for the same"
+            " work; without all of them the host runs ahead of the GPU."
         ),
         advice=(
             "Remove them together: keep values on the device, delete synchronize(), copy batches"
@@ -274,17 +262,7 @@ def _sync_together(case: Case) -> Iterable[Finding]:
         ),
         share=wait_share(case, predicted, 0.0),
         evidence=wait_evidence(all_),
-        where=tuple(dict.fromkeys(wait.place for wait in all_))[:6],
+        where=wait_places(all_),
         predicted=predicted,
-        effort="some lines",
-        kind="exact",
-        confidence="medium",
+        confidence=Confidence.MEDIUM,
     )
-
-
-SYNC_TOGETHER = Rule(
-    id="sync.together",
-    cause="Several waits, none of which alone costs anything: the next one absorbs it.",
-    find=_sync_together,
-    family="wait",
-)

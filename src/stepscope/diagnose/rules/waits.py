@@ -3,31 +3,78 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any
 
 from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.changes import Change, wait_kind_of
 from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.ranking import LEAST_GAIN
-from stepscope.diagnose.rules.facts import (
-    per_step,
-    place_of_frame,
-    place_of_line,
-    run_steps,
-    with_words,
+from stepscope.diagnose.rules.facts import per_step, place_of_frame, place_of_line, run_steps
+from stepscope.record.finding import (
+    Confidence,
+    Effort,
+    Evidence,
+    Finding,
+    FixRef,
+    Place,
+    Predicted,
+    TimelineHint,
 )
-from stepscope.record.finding import Evidence, Finding, FixRef, Place, Predicted
+from stepscope.record.kinds import HostWait, IdleCause
 
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "item": ("item", "bool", "float", "int", "index"),
-    "cpu": ("cpu", "numpy", "tolist", "to('cpu')"),
-    "nonzero": ("nonzero", "masked_select", "unique"),
-    "synchronize": ("synchronize", "Event.synchronize", "Stream.synchronize"),
+SYNC_TIMELINE = TimelineHint(
+    IdleCause.SYNCHRONISATION, ("aten::item", "cudaStreamSynchronize", "cudaDeviceSynchronize")
+)
+
+
+class WaitGroup(Enum):
+    """Waits by what the user does there; each has its rule."""
+
+    ITEM = auto()
+    CPU = auto()
+    NONZERO = auto()
+    SYNCHRONIZE = auto()
+    PRINT = auto()
+    MANY_COPIES_BACK = auto()
+
+
+_GROUPS: Mapping[HostWait, WaitGroup] = {
+    HostWait.ITEM: WaitGroup.ITEM,
+    HostWait.BOOL: WaitGroup.ITEM,
+    HostWait.FLOAT: WaitGroup.ITEM,
+    HostWait.INT: WaitGroup.ITEM,
+    HostWait.INDEX: WaitGroup.ITEM,
+    HostWait.CPU: WaitGroup.CPU,
+    HostWait.NUMPY: WaitGroup.CPU,
+    HostWait.TOLIST: WaitGroup.CPU,
+    HostWait.TO_CPU: WaitGroup.CPU,
+    HostWait.NONZERO: WaitGroup.NONZERO,
+    HostWait.MASKED_SELECT: WaitGroup.NONZERO,
+    HostWait.UNIQUE: WaitGroup.NONZERO,
+    HostWait.SYNCHRONIZE: WaitGroup.SYNCHRONIZE,
+    HostWait.EVENT_SYNCHRONIZE: WaitGroup.SYNCHRONIZE,
+    HostWait.STREAM_SYNCHRONIZE: WaitGroup.SYNCHRONIZE,
+}
+_SPELLING: Mapping[HostWait, str] = {
+    HostWait.BOOL: "bool()",
+    HostWait.FLOAT: "float()",
+    HostWait.INT: "int()",
+    HostWait.INDEX: "an index",
+    HostWait.TO_CPU: ".to('cpu')",
+    HostWait.SYNCHRONIZE: "torch.cuda.synchronize()",
+    HostWait.EVENT_SYNCHRONIZE: "Event.synchronize()",
+    HostWait.STREAM_SYNCHRONIZE: "Stream.synchronize()",
+    HostWait.PAGEABLE_COPY: "a pageable copy",
+    HostWait.PINNED_COPY: "a copy to the GPU",
 }
 _OPERATORS = (
-    ("item", re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)$")),
-    ("nonzero", re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|index|index_put_)$")),
-    ("cpu", re.compile(r"^aten::(copy_|_to_copy|to)$")),
+    (HostWait.ITEM, re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)$")),
+    (
+        HostWait.NONZERO,
+        re.compile(r"^aten::(nonzero|masked_select|_?unique\w*|index|index_put_)$"),
+    ),
+    (HostWait.CPU, re.compile(r"^aten::(copy_|_to_copy|to)$")),
 )
 _PRINTS = re.compile(
     r"\bprint\(|\blog(ger|ging)?\.|\bwandb\.|add_scalar|set_postfix|set_description|\.format\(|\bf['\"]"
@@ -40,12 +87,11 @@ _RARE_WAIT = 0.1  # a step: at a wait that comes less often the host only lets t
 class Wait:
     """A line (of a trace: an operator) at which the host waits."""
 
-    what: str
-    """As `show["syncs"]` has it."""
+    what: HostWait
     ms: float
-    """A step; what is lost there now, which other waits may absorb."""
+    """Per step: what is lost there now, which other waits may absorb."""
     count: float | None
-    """A step; None for a trace alone."""
+    """Per step; None for a trace alone."""
     place: Place
 
 
@@ -53,34 +99,38 @@ def _waits(case: Case) -> list[Wait]:
     """All of them but copies to the device, costliest first; empty on the CPU."""
     if case.device != "cuda":
         return []
-    found = [wait for wait in run_waits(case) if "copy" not in wait.what and _is_often(wait)]
+    found = [wait for wait in run_waits(case) if wait.what in _GROUPS and _is_often(wait)]
     recorded = _recorded(case)
     if case.show is not None:  # masks wait inside an operator, where only a recording sees it
-        shaped = any(wait.what in GROUPS["nonzero"] for wait in found)
-        recorded = [] if shaped else [wait for wait in recorded if wait.what == "nonzero"]
+        shaped = any(_GROUPS[wait.what] is WaitGroup.NONZERO for wait in found)
+        recorded = [] if shaped else [w for w in recorded if w.what is HostWait.NONZERO]
     return sorted([*found, *recorded], key=lambda wait: -wait.ms)
 
 
 def run_waits(case: Case) -> list[Wait]:
     """What the run counted."""
-    count = run_steps(case)
+    count, known = run_steps(case), set(HostWait)
     return [
-        Wait(one["what"], one["lost_ms"] / count, one["count"] / count, place_of_line(one))
+        wait_at(one, HostWait(one["what"]), one["lost_ms"], count)
         for one in (case.show or {}).get("syncs") or ()
-        if count
+        if count and one["what"] in known
     ]
 
 
-def waits_by_kind(case: Case) -> dict[str, list[Wait]]:
-    """Waits by what the user does there: item, cpu, nonzero, synchronize, print, chatter."""
-    found: dict[str, list[Wait]] = {}
+def wait_at(site: Mapping[str, Any], what: HostWait, total_ms: float, steps: int) -> Wait:
+    """A line of the run, by what it takes of each step."""
+    return Wait(what, total_ms / steps, site["count"] / steps, place_of_line(site))
+
+
+def grouped_waits(case: Case) -> dict[WaitGroup, list[Wait]]:
+    """Waits by what the user does there."""
+    found: dict[WaitGroup, list[Wait]] = {}
     for wait in _waits(case):
-        kind = next((name for name, words in GROUPS.items() if wait.what in words), None)
-        if kind is not None:
-            shown = kind in ("item", "cpu", "nonzero") and _PRINTS.search(_source(case, wait.place))
-            found.setdefault("print" if shown else kind, []).append(wait)
-    if sum(wait.count or 0.0 for wait in found.get("cpu", ())) >= _MANY_COPIES_BACK:
-        found["chatter"] = found.pop("cpu")
+        group = _GROUPS[wait.what]
+        shown = group is not WaitGroup.SYNCHRONIZE and _PRINTS.search(_source(case, wait.place))
+        found.setdefault(WaitGroup.PRINT if shown else group, []).append(wait)
+    if sum(wait.count or 0.0 for wait in found.get(WaitGroup.CPU, ())) >= _MANY_COPIES_BACK:
+        found[WaitGroup.MANY_COPIES_BACK] = found.pop(WaitGroup.CPU)
     return found
 
 
@@ -97,7 +147,8 @@ def _recorded(case: Case) -> list[Wait]:
 
 def _wait_of_idle(case: Case, one: Mapping[str, Any]) -> Wait:
     operator = one.get("operator") or ""
-    what = next((name for name, pattern in _OPERATORS if pattern.search(operator)), "synchronize")
+    called = (call for call, pattern in _OPERATORS if pattern.search(operator))
+    what = next(called, HostWait.SYNCHRONIZE)
     frame = place_of_frame(one.get("where"))
     place = (
         Place(frame.file, frame.line, one.get("operator")) if frame else Place(operator=operator)
@@ -114,7 +165,7 @@ def _source(case: Case, place: Place) -> str:
 
 
 def predict_without_waits(
-    case: Case, some: Sequence[Wait], words: str, besides: Sequence[changes.Change] = ()
+    case: Case, some: Sequence[Wait], reason: str = "", besides: Sequence[Change] = ()
 ) -> Predicted | None:
     """The step without these waits, replayed; None without a window or where nothing is gained.
 
@@ -123,15 +174,15 @@ def predict_without_waits(
     """
     kinds = {wait_kind_of(wait.what) for wait in some}
     dropped = changes.drop_waits(*sorted({wait.what for wait in some}))
-    found = case.predict(dropped, *besides, words="")
+    found = case.predict(dropped, *besides, reason=reason)
     if found is None:
         return None
     ours = sum(wait.ms for wait in some)
     alike = sum(wait.ms for wait in _waits(case) if wait_kind_of(wait.what) in kinds)
     if alike > 0 and ours < 0.98 * alike:
         gained = (case.step_ms - found.step_ms) * ours / alike
-        return case.reach(case.step_ms - gained, words=words, doubt=0.3)
-    return with_words(found, words)
+        return case.reach(case.step_ms - gained, reason, doubt=0.3)
+    return found
 
 
 def is_worth_fixing(case: Case, predicted: Predicted | None, lost_ms: float) -> bool:
@@ -149,69 +200,64 @@ def wait_share(case: Case, predicted: Predicted | None, lost_ms: float) -> float
 
 def wait_evidence(some: Iterable[Wait]) -> tuple[Evidence, ...]:
     """Lines with their counts and times."""
-    told_of = []
+    found = []
     for wait in list(some)[:4]:
-        name = f".{wait.what}()" if wait.what.isidentifier() else wait.what
+        name = _SPELLING.get(wait.what, f".{wait.what}()")
         at = f" at line {wait.place.line}" if wait.place.line else ""
-        often = f", {wait.count:.3g} times a step" if wait.count is not None else ""
-        told_of.append(Evidence(f"waiting in {name}{at}{often}", wait.ms, "ms a step"))
-    return tuple(told_of)
+        often = f", {wait.count:.3g}× per step" if wait.count is not None else ""
+        found.append(Evidence(f"wait in {name}{at}{often}", wait.ms, "ms per step"))
+    return tuple(found)
 
 
-def time_lost(some: Iterable[Wait]) -> str:
-    """What is lost at some lines, as a sentence has it."""
-    return f"{in_ms(sum(wait.ms for wait in some))} ms of each step"
+def wait_places(some: Iterable[Wait]) -> tuple[Place, ...]:
+    """Their lines, costliest first."""
+    return tuple(dict.fromkeys(wait.place for wait in some))[:6]
 
 
 def wait_finding(
     case: Case,
-    kind: str,
+    some: Sequence[Wait],
     *,
     name: str,
     title: str,
     why: str,
     advice: str,
-    words: str,
+    reason: str,
     fix: FixRef | None = None,
     besides: Sequence[Change] = (),
-    effort: str = "some lines",
-    confidence: str = "high",
-) -> Iterable[Finding]:
-    """One finding of all waits of a kind, where not waiting gains; `words` say why it would.
+    effort: Effort = Effort.FEW_LINES,
+) -> Iterator[Finding]:
+    """One finding of some waits, where not waiting gains; `why` may name {often} and {lost}.
 
     `besides` are changes that go with not waiting.
     """
-    some = waits_by_kind(case).get(kind)
-    if not some:
-        return
-    predicted = predict_without_waits(case, some, words, besides)
+    predicted = predict_without_waits(case, some, reason, besides) if some else None
     lost_ms = sum(wait.ms for wait in some)
-    if is_worth_fixing(case, predicted, lost_ms):
+    if some and is_worth_fixing(case, predicted, lost_ms):
         yield Finding(
             id=name,
             title=title,
-            why=why,
+            why=why.format(often=_how_often(some), lost=f"{in_ms(lost_ms)} ms per step"),
             advice=advice,
             share=wait_share(case, predicted, lost_ms),
             evidence=wait_evidence(some),
-            where=tuple(dict.fromkeys(wait.place for wait in some))[:6],
+            where=wait_places(some),
             predicted=predicted,
             fix=fix,
             effort=effort,
-            kind="exact",
-            confidence=confidence if case.model is not None else "medium",
+            confidence=Confidence.HIGH if case.model is not None else Confidence.MEDIUM,
         )
 
 
-def how_often(some: Iterable[Wait]) -> str:
-    """How often a step, where it is known: " 3 times a step"."""
+def _how_often(some: Iterable[Wait]) -> str:
+    """How often, where it is known: " 3 times per step"."""
     counts = [wait.count for wait in some if wait.count is not None]
     total = sum(counts)
     if not counts:
         return ""
     if total < 0.95:
         return f" every {1 / total:.0f} steps" if total > 0 else ""
-    return " in every step" if total < 1.5 else f" {total:.0f} times a step"
+    return " every step" if total < 1.5 else f" {total:.0f} times per step"
 
 
 _MOVED = re.compile(r"(?P<what>[A-Za-z_][\w.]*)\.(to|cuda)\(")

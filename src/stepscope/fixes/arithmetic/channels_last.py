@@ -4,13 +4,20 @@ can be taken back.
 
 import os
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import raise_location
+from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
+
+if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 
 class _StateSnapshot:
@@ -93,6 +100,9 @@ class _ConvolutionWeights:
         return arranged.as_strided(tensor.shape, strides)
 
 
+_LAYOUT_LEFT = 0.05  # of layout changes: the batch itself is still changed once
+_NORMALISING = 0.6  # of that between convolutions in fp32: slow in NCHW, a prior (ResNet-50, H200)
+_LAYOUT_HOST = 1.04  # strided weights cost forward and backward that much more host time (ResNets)
 _VIEW = re.compile(r"[\w.\[\]]*\.view(?=\()")
 _TRACED = re.compile(r'File "(.+)", line (\d+), in .*\n\s*(.+)')
 _FAILURES = ("view size is not compatible", "Cannot view a tensor with shape")
@@ -109,6 +119,30 @@ class ChannelsLast(Fix):
     missing = "no model was called"
     _layout: "_Layout | None" = None
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        if program.convolved_dims.isdisjoint((2, 3)):
+            return NoUse(WhyNot.NO_IMAGE_CONVOLUTIONS)
+        models = program.models
+        on = models and all(model["memory_format"] == "channels_last" for model in models)
+        return NoUse(WhyNot.ALREADY_ON) if on else None
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Layout changes around convolutions go away, and normalising between them takes less time.
+
+        None where there are no layout changes.
+        """
+        from stepscope.analyze.replay.changes import scale_host, scale_kernels
+        from stepscope.analyze.replay.tasks import select_host, select_kernels
+
+        if not any(one["category"] == "layout change" for one in kernel_rows(known)):
+            return None
+        batch_norms = select_kernels("normalisation", operator="cudnn_batch_norm")
+        return [
+            scale_kernels(select_kernels("layout change"), _LAYOUT_LEFT),
+            scale_kernels(batch_norms, _NORMALISING),
+            *(scale_host(select_host(phase=p), _LAYOUT_HOST) for p in ("forward", "backward")),
+        ]
+
     def install(self, value: Any, hands: FixContext) -> None:
         from torch.optim import Optimizer
 
@@ -118,16 +152,27 @@ class ChannelsLast(Fix):
         hands.seams.optimizer_made(lambda optimizer, _: layout.optimizers.add(optimizer))
         hands.seams.around(Optimizer, "load_state_dict", layout.loaded)
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         if not _is_view_error(error) or self._layout is None or not self._layout.models:
             return None
-        return f"`{_view_in(line)}` needs contiguous memory; use `reshape`"
+        return Broke(Reason.NEEDS_CONTIGUOUS, code=_view_in(line))
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
             "put these after the model is made, and pass inputs through "
             "x.to(memory_format=torch.channels_last)",
             before=("model = model.to(memory_format=torch.channels_last)",),
+        )
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        from stepscope.fixes.edit.locate import after_the_model
+
+        return after_the_model(
+            self,
+            self.edit(value, "").words,
+            "{0} = {0}.to(memory_format=torch.channels_last)",
+            applied,
+            files,
         )
 
 
@@ -145,7 +190,7 @@ class _Layout:
         name = type(module).__qualname__
         weights = _ConvolutionWeights(module)
         if not weights.dims:
-            self._hands.unfit(f"{name} has no 2d or 3d convolutions")
+            self._hands.not_applied(NotApplied(Reason.NO_CONVOLUTIONS, object=name))
             return
         weights.channels_last()
         self.models[id(module)] = weights
@@ -175,7 +220,8 @@ class _Layout:
         else:
             if before is not None:
                 self._tried.add(mode)
-                self._hands.applied(f"{type(module).__qualname__}, called at {self._hands.place()}")
+                name, place = type(module).__qualname__, self._hands.place()
+                self._hands.applied(Applied(Target.MODEL, name, place))
             return map_tensors(result, _outward)
         return call(module, *args, **kwargs)
 
@@ -194,9 +240,9 @@ class _Layout:
         weights.contiguous()
         torch.clear_autocast_cache()  # it may keep the rearranged weights in half precision
         self._arrange_states(weights)
-        self._hands.unfit(
-            f"`{_view_in(line)}` at {where} needs contiguous memory; use `reshape`: "
-            f"{type(module).__qualname__} goes on without"
+        name, view = type(module).__qualname__, _view_in(line)
+        self._hands.not_applied(
+            NotApplied(Reason.NEEDS_CONTIGUOUS, Target.MODEL, name, where, code=view)
         )
 
     def _arrange_states(self, weights: _ConvolutionWeights) -> None:
@@ -235,13 +281,13 @@ def _capturing() -> bool:
     return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
 
 
-def _raised_at(error: BaseException) -> tuple[str, str]:
+def _raised_at(error: BaseException) -> tuple[SourceLine | None, str]:
     """The user's place and line; an error of Dynamo's has them in its text."""
     where, line = raise_location(error.__traceback__)
     traced = _TRACED.findall(str(error))
     if traced and ".view" not in line:
         file, number, line = traced[-1]
-        where = f"{os.path.basename(file)}:{number}"
+        where = SourceLine(os.path.basename(file), int(number))
     return where, line
 
 

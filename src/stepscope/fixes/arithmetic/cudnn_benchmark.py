@@ -1,11 +1,19 @@
 """Have cuDNN try its algorithms for every convolution and keep the fastest."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, program_config
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _MANY_SHAPES = 20
+_TUNED = 0.92  # of a convolution's time with the fastest algorithm: a prior, between 0.8 and 1
 
 
 class CudnnBenchmark(Fix):
@@ -18,12 +26,32 @@ class CudnnBenchmark(Fix):
     effort = "one line"
     needs = "cuda"
     missing = "no model ran on a CUDA device"
+    slow_start = True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        switches = program.switches
+        if not program.convolved_dims:
+            return NoUse(WhyNot.NO_CONVOLUTIONS)
+        if switches.get("cudnn_benchmark"):
+            return NoUse(WhyNot.ALREADY_ON)
+        fixed = switches.get("deterministic") or switches.get("cudnn_deterministic")
+        return NoUse(WhyNot.DETERMINISTIC) if fixed else None
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Convolutions by the fastest algorithm; None without any, or where that is on already."""
+        from stepscope.analyze.replay.changes import scale_kernels
+        from stepscope.analyze.replay.tasks import select_kernels
+
+        on = (program_config(known).get("switches") or {}).get("cudnn_benchmark")
+        if on or not any(one["category"] == "convolution" for one in kernel_rows(known)):
+            return None
+        return [scale_kernels(select_kernels("convolution"), _TUNED)]
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
         if not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
+            hands.no_cuda()
             return
         benchmark = _Benchmark(hands)
         benchmark.respect()
@@ -35,6 +63,11 @@ class CudnnBenchmark(Fix):
         return SourceEdit(
             "put this line at the beginning", before=("torch.backends.cudnn.benchmark = True",)
         )
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        from stepscope.fixes.edit.locate import at_the_top
+
+        return at_the_top(self, value, applied, files)
 
 
 class _Benchmark:
@@ -68,9 +101,9 @@ class _Benchmark:
             if self._setting:
                 return
             if switch is off and not value:
-                self._refuse(f"the program turns it off at {self._hands.place()}")
+                self._refuse(NotApplied(Reason.TURNED_OFF, place=self._hands.place()))
             elif switch is same and value:
-                self._refuse(f"the program asks for deterministic cuDNN at {self._hands.place()}")
+                self._refuse(NotApplied(Reason.DETERMINISTIC, place=self._hands.place()))
 
         self._hands.seams.around(type(off), "__set__", property_set)
 
@@ -80,11 +113,11 @@ class _Benchmark:
 
         name = type(module).__qualname__
         if torch.are_deterministic_algorithms_enabled():
-            self._refuse("the program asks for deterministic algorithms")
+            self._refuse(NotApplied(Reason.DETERMINISTIC))
         elif not any(weight.is_cuda for weight in convolution_weights(module)):
-            self._hands.unfit(f"{name} has no convolutions on a CUDA device")
+            self._hands.not_applied(NotApplied(Reason.NO_CUDA_CONVOLUTIONS, object=name))
         elif not self._refused:
-            self._hands.applied(f"the convolutions of {name}")
+            self._hands.applied(Applied(Target.CONVOLUTIONS, name))
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """Count the shapes a model is given: each new one is benchmarked anew."""
@@ -92,16 +125,13 @@ class _Benchmark:
             self._shapes.add(tuple(getattr(arg, "shape", None) for arg in args))
             if len(self._shapes) > _MANY_SHAPES:
                 self._shapes = None
-                self._hands.unfit(
-                    f"inputs come in more than {_MANY_SHAPES} shapes, and each new one is "
-                    "benchmarked again: this may be slower than without"
-                )
+                self._hands.not_applied(NotApplied(Reason.MANY_SHAPES, value=_MANY_SHAPES))
         return call(module, *args, **kwargs)
 
-    def _refuse(self, reason: str) -> None:
+    def _refuse(self, record: NotApplied) -> None:
         self._refused = True
         self.set(False)
-        self._hands.unfit(reason)
+        self._hands.not_applied(record)
 
 
 FIX = CudnnBenchmark()

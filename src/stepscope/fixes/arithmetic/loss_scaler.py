@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakSet, ref
 
 from stepscope.fixes.base import FixContext
+from stepscope.record.fix import NotApplied, Reason
 
 Hook = Callable[[Any], Any]
 
@@ -147,9 +148,9 @@ class LossScaler:
             if not _evaluates_once(optimizer):
                 result = call(optimizer, *args, **kwargs)
                 if self.active:
-                    self._hands.unfit(
-                        f"{type(optimizer).__qualname__} computes gradients inside its step at "
-                        f"{self._hands.place()}: overflows cannot be left out there; use amp=bf16"
+                    name, place = type(optimizer).__qualname__, self._hands.place()
+                    self._hands.not_applied(
+                        NotApplied(Reason.CLOSURE_OPTIMIZER, object=name, place=place)
                     )
                 return result
             result = _evaluated(closure)
@@ -169,9 +170,7 @@ class LossScaler:
         self._good, self._bad = 0, self._bad + 1
         self._wanted = self.scale / 2
         if self._bad == _PATIENCE:
-            self._hands.unfit(
-                f"gradients overflow fp16 in {_PATIENCE} steps in a row; use amp=bf16"
-            )
+            self._hands.not_applied(NotApplied(Reason.OVERFLOWS, value=_PATIENCE))
         core = self._hands.seams.core
         if core.optimizer_point is not None and not core.log.off and not core.backward_depth:
             core.skipped_updates += 1

@@ -5,10 +5,24 @@ Attention written out by hand is reported, not changed.
 
 import ast
 import os
+import re
 import sys
 from types import CodeType, FrameType
 from typing import Any
 
+from stepscope.analyze.replay.known import (
+    ATTENTION_PRODUCTS,
+    Changes,
+    KnownProgram,
+    RooflineRow,
+    attention_written_out,
+    device_limits,
+    factors_by_operator,
+    roofline_rows,
+    scale_operators,
+    score_rows,
+)
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.fixes.inspect.user_code import (
@@ -19,6 +33,7 @@ from stepscope.fixes.inspect.user_code import (
     uses_of_name,
 )
 from stepscope.probe.sites import is_user_code
+from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
 
 
 def _keep_fused_on(hands: FixContext) -> None:
@@ -33,12 +48,12 @@ def _keep_fused_on(hands: FixContext) -> None:
     def allowed() -> bool:
         if not torch.are_deterministic_algorithms_enabled():
             return True
-        hands.unfit(f"the program at {hands.place()} wants the same results every time")
+        hands.not_applied(NotApplied(Reason.DETERMINISTIC, place=hands.place()))
         return False
 
     def switched(call: Any, enabled: Any) -> None:
         if not enabled and allowed():
-            hands.applied(f"fused attention kept on at {hands.place()}")
+            hands.applied(Applied(Target.FUSED_KEPT_ON, place=hands.place()))
             enabled = True
         call(enabled)
 
@@ -47,7 +62,7 @@ def _keep_fused_on(hands: FixContext) -> None:
         kinds = attention.SDPBackend
         fused = [kinds.FLASH_ATTENTION, kinds.EFFICIENT_ATTENTION]
         if kinds.MATH in asked and not any(one in asked for one in fused) and allowed():
-            hands.applied(f"fused attention allowed at {hands.place()}")
+            hands.applied(Applied(Target.FUSED_ALLOWED, place=hands.place()))
             backends = [*fused, *asked]
         return call(backends, *args, **kwargs)
 
@@ -85,7 +100,8 @@ class _TransformersSwitch:
         if kwargs.get(_RETURNS_WEIGHTS) and id(module) in self._switched:
             for model in self._switched.pop(id(module)):
                 model.set_attn_implementation("eager")
-            self._hands.unfit(f"attention weights are asked for at {self._hands.place()}")
+            place = self._hands.place()
+            self._hands.not_applied(NotApplied(Reason.WEIGHTS_ASKED_FOR, place=place))
         return call(module, *args, **kwargs)
 
     def _switch(self, model: Any) -> bool:
@@ -94,16 +110,18 @@ class _TransformersSwitch:
         if getattr(config, "_attn_implementation", None) != "eager":
             return False
         if getattr(config, _RETURNS_WEIGHTS, False):
-            self._hands.unfit(f"{name} returns attention weights ({_RETURNS_WEIGHTS})")
+            self._hands.not_applied(
+                NotApplied(Reason.WEIGHTS_RETURNED, object=name, code=_RETURNS_WEIGHTS)
+            )
             return False
         try:
             model.set_attn_implementation("sdpa")
         except (AttributeError, ValueError, ImportError):
             pass
         if config._attn_implementation != "sdpa":
-            self._hands.unfit(f"{name} has no attention but its own")
+            self._hands.not_applied(NotApplied(Reason.NO_OTHER_ATTENTION, object=name))
             return False
-        self._hands.applied(f'{name} with attn_implementation="sdpa"')
+        self._hands.applied(Applied(Target.ATTENTION_IMPLEMENTATION, name, after="sdpa"))
         return True
 
 
@@ -144,12 +162,9 @@ def _dropped(
         found = call_under_way(frame)
         known[site] = found is not None and drops_second(*found)
         if known[site]:
-            hands.applied(f"MultiheadAttention at {hands.place()}, whose weights are not used")
+            hands.applied(Applied(Target.ATTENTION, place=hands.place()))
         else:
-            hands.unfit(
-                f"the weights that MultiheadAttention at {hands.place()} returns may be used; "
-                "pass need_weights=False if they are not"
-            )
+            hands.not_applied(NotApplied(Reason.WEIGHTS_MAY_BE_USED, place=hands.place()))
     return known[site]
 
 
@@ -170,6 +185,11 @@ def drops_second(call: ast.Call, tree: SourceTree) -> bool:
     return False
 
 
+_FUSED_SHARE = 0.5  # of the rate of products: what fused attention reaches, a prior
+_SCORES_LEFT = 0.03  # of the passes over the scores: they stay in registers
+_CPU_SCORES = r"^aten::(_softmax|_softmax_backward_data|masked_fill_?|native_dropout)$"
+_CPU_SCORES_LEFT = 0.35
+_CPU_PRODUCTS_LEFT = 0.9
 _PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
 
 
@@ -181,10 +201,9 @@ def _report_written_out(module: Any, hands: FixContext) -> None:
             continue
         line = _softmax_between_products(code)
         if line is not None:
-            place = f"{os.path.basename(code.co_filename)}:{line}"
-            hands.unfit(
-                f"{cls.__qualname__} writes its attention out at {place}; "
-                "use torch.nn.functional.scaled_dot_product_attention there"
+            place = SourceLine(os.path.basename(code.co_filename), line)
+            hands.not_applied(
+                NotApplied(Reason.WRITTEN_BY_HAND, object=cls.__qualname__, place=place)
             )
 
 
@@ -229,9 +248,35 @@ class Sdpa(Fix):
     name = "sdpa"
     group = "arithmetic"
     title = "fused attention in torch's and transformers' layers"
+    redraws_model = True
     kind = FixKind.NUMERIC
     effort = "one argument"
     missing = "no attention was found that torch or transformers could fuse"
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        """A finding may know of attention outside of layers that are called so."""
+        attends = any(model.get("attends", True) for model in program.every_model)
+        return None if attends or program.proposed(self.name) else NoUse(WhyNot.NO_ATTENTION)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Passes over the scores go away and the products run as one fused kernel."""
+        if known.device == "cpu":
+            return _predict_on_cpu(known)
+        rates = device_limits(known).flops_per_s
+        rows = roofline_rows(known)
+        ours = {(row["name"], row["shape"], row["dtype"]) for row in score_rows(rows)}
+
+        def new_time(row: RooflineRow) -> float | None:
+            if (row["name"], row["shape"], row["dtype"]) not in ours:
+                return None
+            now = float(row["time_ns"])
+            if not re.search(ATTENTION_PRODUCTS, row["name"]):
+                return now * _SCORES_LEFT
+            rate = rates.get(row["dtype"])
+            return min(now, row["flops"] / rate * 1e9 / _FUSED_SHARE) if rate else None
+
+        change = scale_operators(factors_by_operator(rows, new_time))
+        return None if change is None else [change]
 
     def install(self, value: Any, hands: FixContext) -> None:
 
@@ -242,10 +287,10 @@ class Sdpa(Fix):
         hands.seams.root_found(lambda module: _report_written_out(module, hands))
         hands.seams.root_called(switching.called)
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         text = str(error)
         if "scaled_dot_product" in text and "not implemented" in text:
-            return f"`{line}` needs second derivatives, which fused attention does not have"
+            return Broke(Reason.SECOND_DERIVATIVES, code=line)
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -256,6 +301,18 @@ class Sdpa(Fix):
             "pass need_weights=False to MultiheadAttention, or call "
             "torch.nn.functional.scaled_dot_product_attention"
         )
+
+
+def _predict_on_cpu(known: KnownProgram) -> Changes:
+    from stepscope.analyze.replay.changes import scale_host
+    from stepscope.analyze.replay.tasks import select_host
+
+    if not attention_written_out(known):
+        return None
+    return [
+        scale_host(select_host(operator=_CPU_SCORES), _CPU_SCORES_LEFT),
+        scale_host(select_host(operator=ATTENTION_PRODUCTS), _CPU_PRODUCTS_LEFT),
+    ]
 
 
 FIX = Sdpa()

@@ -1,8 +1,25 @@
 """Let float32 products and convolutions run in TF32 on the tensor cores, or keep them from it."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import (
+    MATRIX_CATEGORIES,
+    Changes,
+    KnownProgram,
+    RooflineRow,
+    device_limits,
+    factors_by_operator,
+    roofline_rows,
+    scale_operators,
+    time_at_bound,
+)
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _OFF = (False, "ieee", "highest")
 _ON = (True, "tf32", "high", "medium")
@@ -25,11 +42,35 @@ class Tf32(Fix):
     def parse(self, text: str | None) -> Any:
         return super().parse(text if text is not None else "on")
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        products = program.switches.get("tf32_matmul") in ("high", "medium")
+        on = products and program.switches.get("tf32_cudnn")
+        return NoUse(WhyNot.ALREADY_ON) if on else None
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Products that are now done in fp32 at the rate of TF32; None where there are none."""
+        limits = device_limits(known)
+        rate, memory = limits.flops_per_s.get("tf32"), limits.bytes_per_s
+        if value == "off" or known.device == "cpu" or rate is None or memory is None:
+            return None
+
+        def new_time(row: RooflineRow) -> float | None:
+            product = row["dtype"] == "fp32" and row["category"] in MATRIX_CATEGORIES
+            if not product or not row.get("bytes"):
+                return None
+            return time_at_bound(row, max(row["flops"] / rate, row["bytes"] / memory) * 1e9, 0.8)
+
+        change = scale_operators(factors_by_operator(roofline_rows(known), new_time))
+        return None if change is None else [change]
+
+    def rounding(self, value: str) -> str:
+        return "tfloat32"
+
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
         if not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
+            hands.no_cuda()
             return
         switch = _Switch(value == "on", hands)
         switch.set()
@@ -45,6 +86,11 @@ class Tf32(Fix):
                 f"torch.backends.cudnn.allow_tf32 = {on}",
             ),
         )
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        from stepscope.fixes.edit.locate import at_the_top
+
+        return at_the_top(self, value, applied, files)
 
 
 class _Switch:
@@ -102,11 +148,12 @@ class _Switch:
         name = type(module).__qualname__
         device = next((p.device for p in module.parameters() if p.is_cuda), None)
         if device is None:
-            self._hands.unfit(f"{name} is not on a CUDA device")
+            self._hands.not_applied(NotApplied(Reason.NOT_ON_CUDA, object=name))
         elif torch.cuda.get_device_capability(device) < _NEEDED:
-            self._hands.unfit(f"{torch.cuda.get_device_name(device)} has no TF32")
+            gpu = torch.cuda.get_device_name(device)
+            self._hands.not_applied(NotApplied(Reason.NO_TF32, object=gpu))
         else:
-            self._hands.applied(f"{name}, TF32 {'on' if self._on else 'off'}")
+            self._hands.applied(Applied(Target.TF32, name, after="on" if self._on else "off"))
 
     def _program_set(self, call: Any, precision: str) -> None:
         call(precision)
@@ -121,7 +168,7 @@ class _Switch:
         if self._setting:
             return
         if value in (_OFF if self._on else _ON):
-            self._hands.applied(f"over the program's own setting at {self._hands.place()}")
+            self._hands.applied(Applied(Target.TF32_SETTING, overrides=self._hands.place()))
         self.set()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import gpu_numa_node, move_threads, numa_nodes
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
 
 class Affinity(Fix):
@@ -15,25 +16,28 @@ class Affinity(Fix):
     name = "affinity"
     group = "data"
     title = "run on the cores of the GPU's NUMA node"
+    edited_by_hand = True
     kind = FixKind.EXACT
     effort = "one line, or numactl in front of the program"
     needs = "cuda"
     missing = "there is nothing to choose from"
+    acts_in_step = False
+    only_if_found = True
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
         if not hasattr(os, "sched_setaffinity"):
-            hands.unfit("this system does not let a program choose its cores")
+            hands.not_applied(NotApplied(Reason.NO_AFFINITY))
         elif not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
+            hands.no_cuda()
         else:
-            cpus, text = cores_near_gpu(os.environ, os.sched_getaffinity(0))
-            if cpus:
+            cpus, record = cores_near_gpu(os.environ, os.sched_getaffinity(0))
+            if isinstance(record, Applied):
                 move_threads(cpus)
-                hands.applied(text)
+                hands.applied(record)
             else:
-                hands.unfit(text)
+                hands.not_applied(record)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         node = gpu_numa_node(os.environ)
@@ -50,20 +54,20 @@ class Affinity(Fix):
 
 def cores_near_gpu(
     environ: Mapping[str, str], allowed: set[int], root: Path = Path("/")
-) -> tuple[set[int], str]:
-    """The cores to use and what to say of them; none, and why, where the choice is no better."""
+) -> tuple[set[int], Applied | NotApplied]:
+    """The cores to use and the record of that; none, and why, where the choice is no better."""
     found = numa_nodes(root)
     if len(found) < 2:
-        return set(), "this machine has one NUMA node"
+        return set(), NotApplied(Reason.ONE_NUMA_NODE)
     node = gpu_numa_node(environ, root)
     if node is None or node not in found:
-        return set(), "it is not known which NUMA node the GPU belongs to"
+        return set(), NotApplied(Reason.GPU_NODE_UNKNOWN)
     near = found[node] & allowed
     if not near:
-        return set(), f"this process may not use the cores of the GPU's NUMA node {node}"
+        return set(), NotApplied(Reason.CORES_NOT_ALLOWED, value=node)
     if near == allowed:
-        return set(), f"the program runs on the GPU's NUMA node {node} only already"
-    return near, f"{len(near)} of {len(allowed)} cores: those of the GPU's NUMA node {node}"
+        return set(), NotApplied(Reason.ON_NODE_ALREADY, value=node)
+    return near, Applied(Target.CORES, count=len(near), total=len(allowed), after=node)
 
 
 def _set(numbers: list[int]) -> str:

@@ -3,10 +3,13 @@
 import re
 from typing import Any
 
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart, TrainingChange
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import Applied, Broke, Reason, Target
 
+_MOST = 1 << 20  # samples of a batch
 _SHAPES = re.compile(
     r"invalid for input of size|must match the size of|must match the existing size"
     r"|[Ee]xpected (hidden|input batch_size|target|.*batch)|size mismatch|[Ss]izes of tensors"
@@ -28,6 +31,10 @@ class Batch(Fix):
     values = ("N",)
     suggested = ("64", "128", "256", "512")
     missing = "no DataLoader forms batches here"
+    works_on = ProgramPart.LOADER
+    acts_in_step = False
+    step_grows = True
+    training_change = TrainingChange.BATCH_SIZE
 
     def __init__(self) -> None:
         self._replaced: set[int] = set()
@@ -38,42 +45,50 @@ class Batch(Fix):
             raise UsageError("--fix batch needs a number: batch=64")
         return super().parse(text)
 
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        if proposed is not None or program.batch_size is None:
+            return [] if proposed is None else [proposed]
+        return [str(2 * program.batch_size)]
+
+    def most(self, program: ObservedProgram) -> int:
+        return _MOST
+
     def install(self, value: Any, hands: FixContext) -> None:
         self._size = value
 
         def made(arguments: dict[str, Any]) -> None:
-            where = f"DataLoader at {hands.place()}"
             sampler = arguments.get("batch_sampler")
             before = arguments.get("batch_size", 1) if sampler is None else _size(sampler)
-            reason = _unfit(arguments, before, value)
+            reason, told = _refused(arguments, before, value)
             if before is None or reason is not None:
-                hands.unfit(f"the {where} {reason}")
+                hands.loader_not_applied(reason or Reason.NOT_BATCHED, told)
                 return
             if sampler is None:
                 arguments["batch_size"] = value
             else:
                 sampler.batch_size = value
             self._replaced.add(before)
-            hands.applied(f"{where}: {before} → {value}")
+            hands.applied(Applied(Target.LOADER, place=hands.place(), before=before, after=value))
 
         hands.seams.loader_made(made)
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         text = f"{type(error).__name__}: {error}"
         if "OutOfMemoryError" in text or "out of memory" in text:
-            return f"a batch of {self._size} does not fit into memory; try a smaller one"
+            return Broke(Reason.OUT_OF_MEMORY, value=self._size)
         numbers = set(map(int, re.findall(r"\b\d{1,9}\b", text)))
         known = self._replaced & numbers
         if known and _SHAPES.search(text):
-            return (
-                f"the program counts on batches of {min(known)}; have it use the batch's own size"
-            )
+            return Broke(Reason.FIXED_BATCH_SIZE, value=min(known))
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = with_arguments(line, "DataLoader", {"batch_size": str(value)})
         words = f"pass batch_size={value} to the DataLoader, and see whether the learning rate fits"
         return SourceEdit(words, changed)
+
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
+        return {"per_device_train_batch_size": str(value)}
 
 
 def _size(sampler: Any) -> int | None:
@@ -83,22 +98,24 @@ def _size(sampler: Any) -> int | None:
     return sampler.batch_size if type(sampler) is BatchSampler else None
 
 
-def _unfit(arguments: dict[str, Any], before: int | None, value: int) -> str | None:
-    """Why a loader keeps its batch size."""
+def _refused(
+    arguments: dict[str, Any], before: int | None, value: int
+) -> tuple[Reason | None, int | None]:
+    """Why a loader keeps its batch size, and the number that says it; (None, None): it does not."""
     if arguments.get("batch_sampler") is not None and before is None:
-        return "has a batch sampler of its own"
+        return Reason.OWN_BATCH_SAMPLER, None
     if before is None:
-        return "does not form batches"
+        return Reason.NOT_BATCHED, None
     if before == value:
-        return f"has batches of {value} already"
+        return Reason.BATCH_SIZE_ALREADY, value
     if before == 1:
-        return "gives samples one by one"
+        return Reason.SINGLE_SAMPLES, None
     sampler = getattr(arguments.get("batch_sampler"), "sampler", arguments.get("sampler"))
     try:
         count = len(arguments["dataset"] if sampler is None else sampler)
     except (TypeError, NotImplementedError):  # an IterableDataset need not know
-        return None
-    return f"has {count} samples only" if count < value else None
+        return None, None
+    return (Reason.EPOCH_TOO_SMALL, count) if count < value else (None, None)
 
 
 FIX = Batch()

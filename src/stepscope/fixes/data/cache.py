@@ -6,14 +6,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot, waits_little
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords
 from stepscope.hardware.processor import cgroup_limits
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target, Variation
 
 _UNITS: Final = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OVERHEAD: Final = 64
+_LOOKUP_SHARE: Final = 0.02  # of making a sample: looking it up
 _FIXED: Final = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -23,15 +27,6 @@ def parse_size(text: str) -> int | None:
     if found is None:
         return None
     return int(float(found[1]) * _UNITS[found[2].upper()]) or None
-
-
-def size_in_words(count: float) -> str:
-    """Bytes in a person's unit."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"
 
 
 def free_bytes(root: Path = Path("/")) -> int | None:
@@ -157,12 +152,15 @@ class Cache(Fix):
     name = "cache"
     group = "data"
     title = "keep samples in memory once they were made"
+    edited_by_hand = True
     kind = FixKind.EXACT
     effort = "a few lines in the dataset"
     values = ("SIZE",)
     suggested = ("4G",)
     bad_with = ("workers",)
     missing = "no DataLoader is used here"
+    works_on = ProgramPart.LOADER
+    only_if_found = True
 
     def parse(self, text: str | None) -> Any:
         """`4G`, `500M`, or a number of MiB."""
@@ -172,13 +170,31 @@ class Cache(Fix):
             raise UsageError(f"--fix cache={text}: use a size such as 4G, 500M or 500 (MiB)")
         return text
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        if all(one.get("num_workers") for one in program.loaders):
+            return NoUse(WhyNot.HAS_WORKERS)
+        return waits_little(program)
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        return [proposed]  # None: half of the memory that is free
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Only collating is left of making a batch, once every sample was seen."""
+        from stepscope.analyze.replay.changes import scale_batch_time
+
+        sources = (known.show or {}).get("pipeline") or []
+        if not sources:
+            return None
+        collating = max(float(source.get("collate_share") or 0.0) for source in sources)
+        return [scale_batch_time(min(1.0, collating + _LOOKUP_SHARE))]
+
     def install(self, value: Any, hands: FixContext) -> None:
         from torch.utils.data import default_collate
         from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
         limit = parse_size(value) if value else (free_bytes() or 0) // 2
         if not limit:
-            hands.unfit("how much memory is free is not known here; give a size: cache=4G")
+            hands.not_applied(NotApplied(Reason.FREE_MEMORY_UNKNOWN))
             return
         stores = _Stores(hands, limit)
 
@@ -217,38 +233,51 @@ class _Stores:
         self.of: dict[int, _SampleStore | None] = {}
         self._hands = hands
         self._budget = _CacheBudget(limit)
-        self._where: dict[int, tuple[Any, str]] = {}  # datasets are kept: their ids stay theirs
+        self._kept: dict[int, tuple[Any, SourceLine | None]] = {}
+        """Datasets, so that their ids stay theirs, and where the loader of each was made."""
+        self._told: set[int] = set()
 
     def open(self, loader: Any) -> None:
         """A loader is iterated: have its samples kept, or say why not."""
-        dataset = loader.dataset
-        where = f"the {self.marks.where(loader)}"
+        dataset, place = loader.dataset, self.marks.place(loader)
         if loader.num_workers:
-            self._hands.unfit(f"{where} has workers, which would each keep samples of their own")
+            self._refuse(Reason.HAS_WORKERS, place)
         elif id(dataset) not in self.of:
             seen = dataset_traits(dataset)
-            reason = _unfit(dataset) or seen.varies()
+            varies = seen.varies()
+            reason = _out_of_question(dataset) or (Reason.SAMPLES_VARY if varies else None)
             store = None if reason else _SampleStore(dataset, seen.parts, self._budget)
             self.of[id(dataset)] = store
-            self._where[id(dataset)] = (dataset, where)
+            self._kept[id(dataset)] = (dataset, place)
             if reason:
-                self._hands.unfit(f"{where}: {reason}")
+                self._refuse(reason, place, varies)
             else:
-                self._hands.applied(
-                    f"samples of {where}, up to {size_in_words(self._budget.limit)}"
-                )
+                self._hands.applied(Applied(Target.SAMPLES, place=place, after=self._budget.limit))
 
     def stopped(self, store: _SampleStore) -> None:
         """Say, once, why no more samples are kept."""
-        dataset, where = self._where[id(store.dataset)]
+        dataset, place = self._kept[id(store.dataset)]
         if store.uncopyable:
             self.of[id(dataset)] = None
-            self._hands.unfit(f"samples of {where} cannot be copied")
-        elif where:
-            self._where[id(dataset)] = (dataset, "")
-            total = f" of {len(dataset):,}" if hasattr(dataset, "__len__") else ""
-            room = size_in_words(self._budget.limit)
-            self._hands.applied(f"{len(store):,}{total} samples of {where} had room in {room}")
+            self._refuse(Reason.UNCOPYABLE, place)
+        elif id(dataset) not in self._told:
+            self._told.add(id(dataset))
+            total = len(dataset) if hasattr(dataset, "__len__") else None
+            limit = self._budget.limit
+            self._hands.applied(
+                Applied(
+                    Target.SAMPLES_THAT_FIT,
+                    place=place,
+                    count=len(store),
+                    total=total,
+                    after=limit,
+                )
+            )
+
+    def _refuse(
+        self, reason: Reason, place: SourceLine | None, varies: Variation | None = None
+    ) -> None:
+        self._hands.not_applied(NotApplied(reason, Target.LOADER, place=place, varies=varies))
 
 
 def _made(fetcher: Any, indices: list[Any]) -> list[Any]:
@@ -259,14 +288,13 @@ def _made(fetcher: Any, indices: list[Any]) -> list[Any]:
     return [dataset[index] for index in indices]
 
 
-def _unfit(dataset: Any) -> str | None:
+def _out_of_question(dataset: Any) -> Reason | None:
+    """Why samples of a dataset cannot be kept, or need not be."""
     from torch.utils.data import IterableDataset, TensorDataset
 
     if isinstance(dataset, IterableDataset):
-        return "samples of an IterableDataset have no index to keep them by"
-    if type(dataset) is TensorDataset:
-        return "a TensorDataset is in memory already"
-    return None
+        return Reason.ITERABLE_DATASET
+    return Reason.IN_MEMORY if type(dataset) is TensorDataset else None
 
 
 FIX = Cache()

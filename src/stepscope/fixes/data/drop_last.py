@@ -2,8 +2,16 @@
 
 from typing import Any
 
+from stepscope.fixes.applicability import (
+    NoUse,
+    ObservedProgram,
+    ProgramPart,
+    TrainingChange,
+    WhyNot,
+)
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.record.fix import Applied, Reason, Target
 
 
 class DropLast(Fix):
@@ -15,22 +23,33 @@ class DropLast(Fix):
     kind = FixKind.SEMANTIC
     effort = "one argument"
     missing = "no DataLoader forms batches here"
+    works_on = ProgramPart.LOADER
+    acts_in_step = False
+    only_if_found = True
+    training_change = TrainingChange.SAMPLES_LEFT_OUT
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        on = all(one.get("drop_last") for one in program.loaders)
+        return NoUse(WhyNot.ALREADY_ON) if on else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         def made(arguments: dict[str, Any]) -> None:
             if arguments.get("batch_sampler") is not None:
-                hands.unfit(f"the DataLoader at {hands.place()} has a batch sampler of its own")
+                hands.loader_not_applied(Reason.OWN_BATCH_SAMPLER)
             elif arguments.get("batch_size", 1) is None:
-                hands.unfit(f"the DataLoader at {hands.place()} does not form batches")
+                hands.loader_not_applied(Reason.NOT_BATCHED)
             elif not arguments.get("drop_last"):
                 arguments["drop_last"] = True
-                hands.applied(f"DataLoader at {hands.place()}")
+                hands.applied(Applied(Target.LOADER, place=hands.place()))
 
         hands.seams.loader_made(made)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = with_arguments(line, "DataLoader", {"drop_last": "True"})
         return SourceEdit("pass drop_last=True to the DataLoader", changed)
+
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
+        return {"dataloader_drop_last": "True"}
 
 
 FIX = DropLast()

@@ -4,10 +4,14 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+_SHORT_EPOCH = 130  # steps: a trial can have three such epochs
 
 
 class Persistent(Fix):
@@ -23,20 +27,32 @@ class Persistent(Fix):
     kind = FixKind.EXACT
     effort = "one argument"
     missing = "no DataLoader is used here"
+    works_on = ProgramPart.LOADER
+    requires = "workers"
+    acts_in_step = False
+    fills_buffers = True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        kept = all(one.get("persistent_workers") for one in program.loaders)
+        return NoUse(WhyNot.ALREADY_ON) if kept else None
+
+    def needed_beside(self, program: ObservedProgram) -> bool:
+        """Where epochs are short, starting workers anew takes much of what they gain."""
+        sizes = [(one.get("samples"), one.get("batch_size")) for one in program.loaders]
+        return all(count and size and count / size <= _SHORT_EPOCH for count, size in sizes)
 
     def install(self, value: Any, hands: FixContext) -> None:
         marks = LoaderRecords(hands)
         changes: WeakKeyDictionary[Any, AttributeChanges] = WeakKeyDictionary()
 
         def decide(arguments: dict[str, Any]) -> bool | None:
-            where = f"the DataLoader at {hands.place()}"
             if not arguments.get("num_workers"):
-                hands.unfit(f"{where} has no workers; ask for them with --fix workers")
+                hands.loader_not_applied(Reason.HAS_NO_WORKERS)
             elif not arguments.get("persistent_workers") or marks.remade(arguments):
                 arguments["persistent_workers"] = True
                 return True
             else:
-                hands.unfit(f"{where} keeps its workers already")
+                hands.loader_not_applied(Reason.KEEPS_WORKERS)
             return None
 
         def iterated(make: Any, loader: Any) -> Any:
@@ -45,10 +61,8 @@ class Persistent(Fix):
             if loader._iterator is None:
                 seen = dataset_traits(loader.dataset, loader.collate_fn)
                 changes[loader] = AttributeChanges(seen.parts)
-                other = seen.varies()
-                text = marks.where(loader)
-                kind = FixKind.NUMERIC if other else None
-                hands.applied(f"{text} ({other})" if other else text, kind)
+                record = Applied(Target.LOADER, place=marks.place(loader), varies=seen.varies())
+                hands.applied(record, FixKind.NUMERIC if record.varies else None)
                 shut_down_at_exit(iterator := make(loader))
                 return iterator
             if _in_use(loader):  # two iterators at a time: the second gets workers of its own
@@ -56,8 +70,8 @@ class Persistent(Fix):
             if changes[loader].any():
                 loader._iterator._shutdown_workers()
                 loader._iterator = None
-                where = marks.where(loader)
-                hands.unfit(f"the dataset of the {where} is changed between epochs: new workers")
+                place = marks.place(loader)
+                hands.not_applied(NotApplied(Reason.DATASET_CHANGED, Target.LOADER, place=place))
                 return iterated(make, loader)
             _draw_base_seed(loader)
             return make(loader)
@@ -68,6 +82,9 @@ class Persistent(Fix):
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = with_arguments(line, "DataLoader", {"persistent_workers": "True"})
         return SourceEdit("pass persistent_workers=True to the DataLoader", changed)
+
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
+        return {"dataloader_persistent_workers": "True"}
 
 
 def _draw_base_seed(loader: Any) -> None:

@@ -4,6 +4,8 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakSet, ref
 
+from stepscope.analyze.replay.known import Changes, KnownProgram, pinned_speedup
+from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
@@ -15,6 +17,7 @@ from stepscope.fixes.inspect.tensors import (
     storage_key,
     tensor_version,
 )
+from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
 
 _TRIED: Final = 2  # batches copied as before, while it is seen what the program does with them
 _MANY: Final = 256  # tensors handed out, before those that are gone are forgotten
@@ -35,12 +38,22 @@ class Pin(Fix):
     effort = "one argument, and one in each `.to`"
     needs = "cuda"
     missing = "no DataLoader is used here"
+    works_on = ProgramPart.LOADER
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Copies to the device no longer block, at the rate measured for pinned memory, and a
+        thread takes batches over from workers."""
+        from stepscope.analyze.replay.changes import pin_batches, unblock_copies
+
+        if known.device != "cuda":
+            return None
+        return [unblock_copies(pinned_speedup(known)), pin_batches()]
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
         if not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
+            hands.no_cuda()
             return
         self.place(hands)
 
@@ -55,7 +68,7 @@ class Pin(Fix):
         def iterated(make: Any, loader: Any) -> Any:
             iterator = make(loader)
             if loader in marks.chosen:
-                hands.applied(marks.where(loader))
+                hands.applied(Applied(Target.LOADER, place=marks.place(loader)))
                 copies.follow(iterator)
                 if loader.persistent_workers:
                     shut_down_at_exit(iterator)
@@ -67,7 +80,7 @@ class Pin(Fix):
         for name in ("to", "cuda"):
             hands.seams.around(torch.Tensor, name, partial(copies.move, name))
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         return pinning_failure(error)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -82,6 +95,9 @@ class Pin(Fix):
                 return SourceEdit(words, changed)
         return SourceEdit(words)
 
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
+        return {"dataloader_pin_memory": "True"}
+
 
 class NonBlockingCopies:
     """Knows the tensors loaders hand out, and what becomes of them."""
@@ -91,7 +107,7 @@ class NonBlockingCopies:
         self._iterators: WeakSet[Any] = WeakSet()
         self._known: dict[int | None, Any] = {}  # a storage → the tensor it was handed out in
         self._moved: list[tuple[Any, int]] = []
-        self._place = ""  # looked up in the first batches only
+        self._place: SourceLine | None = None  # looked up in the first batches only
         self._said = False
         self._tried = 0
         self._over = False
@@ -132,7 +148,7 @@ class NonBlockingCopies:
         if self._tried < _TRIED:
             return call(tensor, *args, **kwargs)
         if not self._said:
-            self._hands.applied(f"the copy at {self._place} no longer waits")
+            self._hands.applied(Applied(Target.COPY, place=self._place))
             self._said = True
         return call(tensor, *args, **kwargs, non_blocking=True)
 
@@ -147,10 +163,7 @@ class NonBlockingCopies:
             alive = tensor()
             if alive is not None and alive._version != count:
                 self._over = True
-                self._hands.unfit(
-                    f"a batch is changed in place after its copy at {self._place}:"
-                    " copies wait as before"
-                )
+                self._hands.not_applied(NotApplied(Reason.CHANGED_IN_PLACE, place=self._place))
         self._tried += bool(self._moved)
         self._moved.clear()
 
@@ -161,17 +174,19 @@ def request_pinning(arguments: dict[str, Any], hands: FixContext) -> bool | None
         return True
     seen = dataset_traits(arguments.get("dataset"), arguments.get("collate_fn"))
     if seen.cuda is not None:
-        hands.unfit(f"the DataLoader at {hands.place()}: its dataset {seen.cuda}")
+        hands.not_applied(
+            NotApplied(Reason.CUDA_IN_DATASET, Target.LOADER, place=hands.place(), trait=seen.cuda)
+        )
         return None
     arguments["pin_memory"] = True
     return True
 
 
-def pinning_failure(error: BaseException) -> str | None:
+def pinning_failure(error: BaseException) -> Broke | None:
     """Why pinning a batch failed; None for other errors."""
     text = str(error)
     if "cannot pin" in text or "only dense CPU tensors can be pinned" in text:
-        return "the loader's batches hold tensors that cannot be pinned (on the GPU, or sparse)"
+        return Broke(Reason.UNPINNABLE)
     return None
 
 

@@ -7,10 +7,13 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
+from stepscope.analyze.replay.known import Changes, KnownProgram, pinned_speedup
+from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.data.pin import pinning_failure, request_pinning
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import (
+    OTHER_SHUFFLES,
     LoaderRecords,
     has_own_generator,
     sampler_draw_change,
@@ -24,6 +27,7 @@ from stepscope.fixes.inspect.tensors import (
     storage_key,
     tensor_version,
 )
+from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target, Variation
 
 _NOTHING: Final = object()
 
@@ -213,16 +217,27 @@ class Prefetch(Fix):
     name = "prefetch"
     group = "data"
     title = "copy the next batch to the GPU while the present one is worked on"
+    edited_by_hand = True
     kind = FixKind.EXACT
     effort = "a small class around the loader"
     needs = "cuda"
     missing = "no tensor of a DataLoader is moved to the GPU by `.to` or `.cuda`"
+    works_on = ProgramPart.LOADER
+    fills_buffers = True
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Copies no longer block, and run beside compute."""
+        from stepscope.analyze.replay.changes import overlap_copies, pin_batches, unblock_copies
+
+        if known.device != "cuda":
+            return None
+        return [unblock_copies(pinned_speedup(known)), pin_batches(), overlap_copies()]
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
         if not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
+            hands.no_cuda()
             return
         self.place(hands, _CopyStreams())
 
@@ -240,7 +255,7 @@ class Prefetch(Fix):
             hands.seams.around(torch.Tensor, name, partial(ahead.copied.move, name))
         hands.seams.around(torch.Tensor, "numpy", ahead.copied.read)
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         return pinning_failure(error)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -259,9 +274,9 @@ class _Iterators:
         self._hands = marks.hands
         self.copied = copied
         self._plans: WeakKeyDictionary[Any, _MovePlan] = WeakKeyDictionary()
-        self._loaders: WeakKeyDictionary[Any, tuple[str, _MovePlan]] = WeakKeyDictionary()
+        self._loaders: WeakKeyDictionary[Any, tuple[Applied, _MovePlan]] = WeakKeyDictionary()
         self._ahead: WeakKeyDictionary[Any, BatchAhead] = WeakKeyDictionary()
-        self._kinds: dict[str, tuple[str, FixKind | None]] = {}
+        self._varies: WeakKeyDictionary[Any, Variation | None] = WeakKeyDictionary()
 
     def iterated(self, make: Any, loader: Any) -> Any:
         """Around the start of an epoch."""
@@ -270,14 +285,13 @@ class _Iterators:
             shut_down_at_exit(iterator)
         self._ahead.pop(iterator, None)  # kept workers come with the iterator of the last epoch
         self._loaders.pop(iterator, None)
-        where = self._marks.where(loader)
         plan = self._plans.setdefault(loader, _MovePlan())
-        if loader not in self._marks.chosen or plan.over or not self._fits(loader, where):
+        if loader not in self._marks.chosen or plan.over or not self._fits(loader):
             return iterator
         if self._marks.began(loader, iterator) and has_own_generator(loader._index_sampler):
-            broken = "epochs are broken off, and its generator has been read ahead"
-            self._kinds[where] = (f"{where} (other shuffles: {broken})", FixKind.NUMERIC)
-        self._loaders[iterator] = (where, plan)
+            self._varies[loader] = OTHER_SHUFFLES
+        place, varies = self._marks.place(loader), self._varies[loader]
+        self._loaders[iterator] = (Applied(Target.LOADER, place=place, varies=varies), plan)
         return iterator
 
     def next(self, call: Any, iterator: Any) -> Any:
@@ -285,58 +299,57 @@ class _Iterators:
         known = self._loaders.get(iterator)
         if known is None:
             return call(iterator)
-        where, plan = known
+        record, plan = known
         ahead = self._ahead.get(iterator)
         try:
             if ahead is None and not (plan.moves and plan.apart):
-                return self._as_usual(call(iterator), where, plan)
+                return self._as_usual(call(iterator), record.place, plan)
             if ahead is None:
                 ahead = self._ahead[iterator] = BatchAhead()
-            batch = ahead.next(lambda: call(iterator), lambda later: self._copy(later, where, plan))
+            batch = ahead.next(
+                lambda: call(iterator), lambda later: self._copy(later, record.place, plan)
+            )
         except StopIteration:
             self._marks.ended(iterator)
             raise
         if self.copied.answered:
-            self._hands.applied(*self._kinds[where])
+            self._hands.applied(record, FixKind.NUMERIC if record.varies else None)
         return batch
 
-    def _as_usual(self, batch: Any, where: str, plan: _MovePlan) -> Any:
+    def _as_usual(self, batch: Any, place: SourceLine | None, plan: _MovePlan) -> Any:
         """A batch that was not fetched ahead: it shows what the program does with it."""
         if not plan.over and not plan.apart and not plan.compare(batch):
             plan.over = True
-            self._hands.unfit(f"batches of the {where} share memory: none can be fetched ahead")
-        self._copy(batch, where, plan)
+            self._refuse(Reason.BATCHES_SHARE_MEMORY, place)
+        self._copy(batch, place, plan)
         return batch
 
-    def _copy(self, batch: Any, where: str, plan: _MovePlan) -> None:
+    def _copy(self, batch: Any, place: SourceLine | None, plan: _MovePlan) -> None:
         if plan.over:
             return
         try:
             self.copied.know(batch, plan)
         except RuntimeError as problem:  # most likely the device is full
             plan.over = True
-            short = str(problem).partition("\n")[0]
-            self._hands.unfit(f"the next batch of the {where} could not be copied: {short}")
+            self._refuse(Reason.COPY_FAILED, place, str(problem).partition("\n")[0])
 
-    def _fits(self, loader: Any, where: str) -> bool:
+    def _fits(self, loader: Any) -> bool:
         """Whether fetching one ahead does no harm; notes what it may change."""
         from torch.utils.data import IterableDataset
 
-        if where in self._kinds:
+        if loader in self._varies:
             return True
-        other = None
+        varies = None
         if loader.num_workers == 0:
             if isinstance(loader.dataset, IterableDataset):
-                self._hands.unfit(
-                    f"the {where} reads an IterableDataset in the program's process, where one"
-                    " sample more would be gone when an epoch is broken off; give it workers"
-                )
+                self._refuse(Reason.ITERABLE_IN_PROCESS, self._marks.place(loader))
                 return False
-            other = dataset_traits(loader.dataset, loader.collate_fn).varies()
-        other = other or sampler_draw_change(loader._index_sampler)
-        text = f"{where} ({other})" if other else where
-        self._kinds[where] = (text, FixKind.NUMERIC if other else None)
+            varies = dataset_traits(loader.dataset, loader.collate_fn).varies()
+        self._varies[loader] = varies or sampler_draw_change(loader._index_sampler)
         return True
+
+    def _refuse(self, reason: Reason, place: SourceLine | None, error: str | None = None) -> None:
+        self._hands.not_applied(NotApplied(reason, Target.LOADER, place=place, error=error))
 
 
 FIX = Prefetch()

@@ -11,16 +11,21 @@ import ctypes
 import os
 import sys
 from collections import OrderedDict
+from dataclasses import replace
 from functools import partial
 from threading import RLock
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.loaders import LoaderRecords
+from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
 
 _FOOTER_BYTES: Final = 64  # bytes behind a batch
 _LEAST: Final = 1 << 18  # bytes of a batch, below which it is not worth it
+_LARGE: Final = 1 << 20  # bytes of a batch
 _MOST: Final = 64  # slots of a worker
 _NONE: Final[dict[int, Any]] = {}
 FREE: Final = 0
@@ -192,12 +197,30 @@ class Recycle(Fix):
     name = "recycle"
     group = "data"
     title = "have workers hand batches over in memory that was used before"
+    edited_by_hand = True
     kind = FixKind.EXACT
     effort = "a collate function with buffers of its own"
     missing = (
         "no DataLoader has workers that hand over batches of 256 KiB or more, put together by"
         " torch's own collate function"
     )
+    works_on = ProgramPart.LOADER
+    requires = "workers"
+    fills_buffers = True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        size = program.batch_bytes
+        return None if size is None or size >= _LEAST else NoUse(WhyNot.SMALL_BATCHES, size)
+
+    def needed_beside(self, program: ObservedProgram) -> bool:
+        """Where batches are large, fresh memory for each takes much of what workers gain."""
+        return (program.batch_bytes or 0) >= _LARGE
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Batches of workers no longer come in fresh memory."""
+        from stepscope.analyze.replay.changes import recycle_batch_memory
+
+        return [recycle_batch_memory()] if (known.show or {}).get("loaders") else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
@@ -205,7 +228,7 @@ class Recycle(Fix):
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
         if not hasattr(torch._C, "_storage_Use_Count"):
-            hands.unfit("this version of torch does not tell who uses memory")
+            hands.not_applied(NotApplied(Reason.NO_USE_COUNT))
             return
         mark = int.from_bytes(os.urandom(8), "little")
         received, slots = ReceivedSlots(mark), WorkerSlots(mark)
@@ -235,7 +258,9 @@ class _Loaders:
         marks.watch(lambda arguments: True)
         self._marks = marks
         self._received = received
-        self._unsaid: WeakKeyDictionary[Any, tuple[str, list[int]]] = WeakKeyDictionary()
+        self._unsaid: WeakKeyDictionary[Any, tuple[SourceLine | None, list[int]]] = (
+            WeakKeyDictionary()
+        )
         self._followed: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def iterated(self, make: Any, loader: Any) -> Any:
@@ -244,13 +269,13 @@ class _Loaders:
         workers = getattr(iterator, "_workers", ())
         if not workers or iterator in self._followed:
             return iterator
-        where = self._marks.where(loader)
-        reason = _unfit(workers[0])
-        if reason is not None:
-            self._marks.hands.unfit(f"the {where}: {reason}")
+        place = self._marks.place(loader)
+        refused = _refused(workers[0])
+        if refused is not None:
+            self._marks.hands.not_applied(replace(refused, place=place))
             return iterator
         pids = [worker.pid for worker in workers]
-        self._unsaid[iterator] = (where, pids)
+        self._unsaid[iterator] = (place, pids)
         self._followed[iterator] = finalize(iterator, self._received.forget, pids)
         self._followed[iterator].atexit = False
         return iterator
@@ -259,23 +284,24 @@ class _Loaders:
         """Around the wait for a batch."""
         batch = call(iterator)
         if iterator in self._unsaid:
-            where, pids = self._unsaid[iterator]
+            place, pids = self._unsaid[iterator]
             if self._received.any_of(pids):
                 del self._unsaid[iterator]
-                self._marks.hands.applied(where)
+                self._marks.hands.applied(Applied(Target.LOADER, place=place))
         return batch
 
 
-def _unfit(worker: Any) -> str | None:
+def _refused(worker: Any) -> NotApplied | None:
     """Why a worker's memory cannot be used again."""
     from multiprocessing import get_start_method
 
     from torch.multiprocessing import get_sharing_strategy
 
-    if get_sharing_strategy() != "file_descriptor":
-        return f"processes share memory by {get_sharing_strategy()}, which is left alone"
+    strategy = get_sharing_strategy()
+    if strategy != "file_descriptor":
+        return NotApplied(Reason.SHARING_STRATEGY, Target.LOADER, value=strategy)
     start = getattr(type(worker), "_start_method", None) or get_start_method()
-    return None if start == "fork" else f"workers are started by {start} and know nothing of it"
+    return None if start == "fork" else NotApplied(Reason.START_METHOD, Target.LOADER, value=start)
 
 
 def _rebuilt(received: ReceivedSlots, call: Any, *args: Any, **kwargs: Any) -> Any:

@@ -1,10 +1,26 @@
 """Have torch use so many threads on the CPU."""
 
 import threading
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import (
+    Changes,
+    KnownProgram,
+    exact_names_pattern,
+    host_operator_rows,
+    program_config,
+)
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cores
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
+
+_PARALLEL_SHARE = 0.9  # of a large operator's time: shared out among threads
+_LARGE_NS = 100_000.0  # an operator must take that long on average to gain from more threads
 
 
 class Threads(Fix):
@@ -21,6 +37,26 @@ class Threads(Fix):
     values = ("N",)
     suggested = ("1", "2", "4")
     missing = "torch uses as many threads as there are cores, and no loader has workers"
+    only_if_found = True
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        return [proposed]  # None: as many as there are cores
+
+    def most(self, program: ObservedProgram) -> int:
+        return program.usable_cores
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Large operators shared out among so many threads; None where they are not known."""
+        from stepscope.analyze.replay.changes import scale_host
+        from stepscope.analyze.replay.tasks import select_host
+
+        now = (program_config(known).get("switches") or {}).get("threads")
+        large = [o for o in host_operator_rows(known) if o["self_ns"] >= _LARGE_NS * o["count"]]
+        if known.device != "cpu" or not now or not value or not large:
+            return None
+        pattern = exact_names_pattern(one["name"] for one in large)
+        factor = 1 - _PARALLEL_SHARE + _PARALLEL_SHARE * now / int(value)
+        return [scale_host(select_host(operator=pattern), factor)]
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
@@ -34,7 +70,7 @@ class Threads(Fix):
             before = torch.get_num_threads()
             if before != count:
                 torch.set_num_threads(count)
-                hands.applied(f"{before} → {count} threads")
+                hands.applied(Applied(Target.THREADS, before=before, after=count))
 
         def asked(call: Any, count: int) -> None:
             """The program's own number gives way."""
@@ -43,7 +79,14 @@ class Threads(Fix):
                 return
             call(chosen)
             if count != chosen:
-                hands.applied(f"{chosen} threads where {hands.place()} asks for {count}")
+                hands.applied(
+                    Applied(
+                        Target.THREADS_SETTING,
+                        before=count,
+                        after=chosen,
+                        overrides=hands.place(),
+                    )
+                )
 
         def iterated(make: Any, loader: Any) -> Any:
             if not value and loader.num_workers:
@@ -53,7 +96,7 @@ class Threads(Fix):
         hands.seams.loader_iterated(iterated)
         hands.seams.around(torch, "set_num_threads", asked)
         if value and torch.get_num_threads() == value:
-            hands.unfit(f"torch uses {value} threads already")
+            hands.not_applied(NotApplied(Reason.THREADS_ALREADY, value=value))
         choose(chosen)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -62,6 +105,11 @@ class Threads(Fix):
             f"call torch.set_num_threads({count}) at the start of the program",
             before=(f"torch.set_num_threads({count})",),
         )
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        from stepscope.fixes.edit.locate import at_the_top
+
+        return at_the_top(self, value, applied, files)
 
 
 FIX = Threads()

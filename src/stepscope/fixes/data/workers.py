@@ -7,15 +7,34 @@ the first batch.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import get_start_method
 from typing import Any, Final
 from weakref import WeakSet
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, waits_little
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cpus
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
-from stepscope.fixes.inspect.loaders import LoaderRecords, has_own_generator, sampler_draw_change
+from stepscope.fixes.inspect.loaders import (
+    OTHER_SHUFFLES,
+    LoaderRecords,
+    has_own_generator,
+    sampler_draw_change,
+)
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.record.fix import (
+    Applied,
+    Broke,
+    DataChange,
+    NotApplied,
+    Reason,
+    Target,
+    Trait,
+    TraitKind,
+    Variation,
+)
 
 
 class _DeferredStart:
@@ -57,28 +76,18 @@ class _DeferredStart:
 
 
 _MOST: Final = 12
+_PREDICTED: Final = 4  # workers, where no number is given
 _FAILURES: Final = {
-    "in forked subprocess": (
-        "the dataset uses the GPU, which worker processes cannot; move its samples in the training"
-        " loop instead"
-    ),
-    "shared memory": (
-        "there is too little shared memory (/dev/shm) for batches from workers; give the container"
-        " more (docker: --shm-size) or ask for fewer workers"
-    ),
-    "</torch_": "there is too little shared memory (/dev/shm) for batches from workers",
-    "killed by signal: Killed": (
-        "a worker was killed, most likely for want of memory; ask for fewer workers"
-    ),
-    "ancdata": "workers need more open files than are allowed; raise `ulimit -n`",
-    "daemonic processes are not allowed": (
-        "the dataset starts processes of its own, which workers may not"
-    ),
-    "before the current process has finished its bootstrapping": (
-        'workers import the program anew here; put what it runs under `if __name__ == "__main__":`'
-    ),
-    "pickle": "the dataset cannot be sent to workers, which are started anew here",
+    "in forked subprocess": Reason.GPU_IN_WORKER,
+    "shared memory": Reason.SHARED_MEMORY_FULL,
+    "</torch_": Reason.SHARED_MEMORY_FULL,
+    "killed by signal: Killed": Reason.WORKER_KILLED,
+    "ancdata": Reason.TOO_MANY_FILES,
+    "daemonic processes are not allowed": Reason.NESTED_PROCESSES,
+    "before the current process has finished its bootstrapping": Reason.NO_MAIN_GUARD,
+    "pickle": Reason.UNPICKLABLE,
 }
+"""Parts of what torch and Python say."""
 
 
 class Workers(Fix):
@@ -92,6 +101,39 @@ class Workers(Fix):
     values = ("N",)
     suggested = ("4", "8", "12", "2")
     missing = "no DataLoader is used here"
+    works_on = ProgramPart.LOADER
+    fills_buffers = True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return waits_little(program)
+
+    def in_use(self, program: ObservedProgram) -> bool:
+        return program.has_workers
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        """The usual number; twice as many as there are, where there are some.
+
+        A finding names the fewest that keep up with the step as it is. Other fixes shorten that:
+        beside a GPU, whose programs leave cores idle, no fewer than usual are begun with, unless
+        the finding is that there are too many.
+        """
+        usual = default_workers(program.usable_cores)
+        have = max((int(one.get("num_workers") or 0) for one in program.loaders), default=0)
+        if proposed is not None:
+            more = program.device == "cuda" and int(proposed) > have
+            return [str(max(usual, int(proposed))) if more else proposed]
+        count = usual if have < usual else min(2 * have, most_workers(program))
+        return [str(count)] if count > have else []
+
+    def most(self, program: ObservedProgram) -> int:
+        return most_workers(program)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """The loader's queue with so many workers."""
+        from stepscope.analyze.replay.changes import set_workers
+
+        loaders = (known.show or {}).get("loaders")
+        return [set_workers(int(value or _PREDICTED))] if loaders else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         count = value or default_workers()
@@ -104,12 +146,11 @@ class Workers(Fix):
             before: int | None = marks.remade(arguments) if have == count else None
             if before is not None:
                 return before
-            where = f"the DataLoader at {hands.place()}"
-            reason = _unfit(arguments)
+            refused = _refused(arguments)
             if have >= count:
-                hands.unfit(f"{where} has {have} workers already")
-            elif reason is not None:
-                hands.unfit(f"{where}: {reason}")
+                hands.loader_not_applied(Reason.WORKERS_ALREADY, have)
+            elif refused is not None:
+                hands.not_applied(replace(refused, target=Target.LOADER, place=hands.place()))
             else:
                 arguments["num_workers"] = count
                 return have
@@ -119,24 +160,25 @@ class Workers(Fix):
             before = marks.chosen.get(loader)
             if before is None:
                 return make(loader)
-            where = marks.where(loader)
-            change = _change(loader, before)
-            text = f"{where}: {before} → {count} workers" + (f" ({change})" if change else "")
-            hands.applied(text, FixKind.NUMERIC if change else None)
+            place, varies = marks.place(loader), _variation(loader, before)
+            record = Applied(
+                Target.LOADER_WORKERS, place=place, before=before, after=count, varies=varies
+            )
+            hands.applied(record, FixKind.NUMERIC if varies else None)
             iterator = make(loader) if before else start.make(make, loader)
             if marks.began(loader, iterator) and has_own_generator(loader._index_sampler):
-                broken = "epochs are broken off, and its generator has been read ahead"
-                hands.applied(f"{where}: other shuffles ({broken})", FixKind.NUMERIC)
+                shuffles = Applied(Target.LOADER, place=place, varies=OTHER_SHUFFLES)
+                hands.applied(shuffles, FixKind.NUMERIC)
             return iterator
 
         marks.watch(decide)
         hands.seams.loader_iterated(iterated)
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         text = f"{type(error).__name__}: {error}"
         for part, reason in _FAILURES.items():
             if part in text and (part != "pickle" or get_start_method(allow_none=True) != "fork"):
-                return reason
+                return Broke(reason)
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -144,27 +186,32 @@ class Workers(Fix):
         changed = with_arguments(line, "DataLoader", {"num_workers": count})
         return SourceEdit(f"pass num_workers={count} to the DataLoader", changed)
 
-
-def default_workers() -> int:
-    """One processor is left for the training loop."""
-    return max(1, min(_MOST, allowed_cpus() - 1))
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
+        return {"dataloader_num_workers": str(value or default_workers())}
 
 
-def _unfit(arguments: dict[str, Any]) -> str | None:
+def most_workers(program: ObservedProgram) -> int:
+    """As many as there are cores; four times that where samples wait rather than compute."""
+    return program.usable_cores * (4 if program.samples_wait else 1)
+
+
+def default_workers(cores: int | None = None) -> int:
+    """One core is left for the training loop. None: of those this process may use."""
+    return max(1, min(_MOST, (cores or allowed_cpus()) - 1))
+
+
+def _refused(arguments: dict[str, Any]) -> NotApplied | None:
     """Why workers cannot make this loader's batches."""
     from torch.utils.data import IterableDataset
 
     dataset = arguments.get("dataset")
     seen = dataset_traits(dataset, arguments.get("collate_fn"))
     if seen.cuda is not None:
-        return f"its dataset {seen.cuda}; keep its samples on the CPU"
+        return NotApplied(Reason.CUDA_IN_WORKERS, trait=seen.cuda)
     if seen.handle is not None:
-        return f"its dataset holds {seen.handle}; open it at the first sample instead"
+        return NotApplied(Reason.OPEN_HANDLE, trait=seen.handle)
     if isinstance(dataset, IterableDataset) and not _splits(dataset, arguments):
-        return (
-            "each worker would give all the data of its IterableDataset; have it ask"
-            " torch.utils.data.get_worker_info() for its share"
-        )
+        return NotApplied(Reason.EACH_WORKER_ALL_DATA)
     return None
 
 
@@ -174,19 +221,20 @@ def _splits(dataset: Any, arguments: dict[str, Any]) -> bool:
     return dataset_traits(dataset, arguments.get("worker_init_fn")).splits
 
 
-def _change(loader: Any, before: int) -> str | None:
+def _variation(loader: Any, before: int) -> Variation | None:
     """What batches from more workers may have otherwise; None where nothing."""
     from torch.utils.data import IterableDataset
 
     if isinstance(loader.dataset, IterableDataset):
-        return "samples come in another order"
+        return Variation(DataChange.ORDER)
     seen = dataset_traits(loader.dataset, loader.collate_fn)
-    if reason := seen.varies():
-        return reason
+    if varies := seen.varies():
+        return varies
     if seen.splits:
-        return "perhaps other samples: the dataset asks which worker it runs in"
+        asks = Trait(TraitKind.ASKS_WORKER)
+        return Variation(DataChange.SAMPLES, certain=False, because=asks)
     if seen.sums and not before:
-        return f"perhaps other rounding: {seen.sums} runs on one thread in a worker"
+        return Variation(DataChange.ROUNDING, certain=False, because=seen.sums)
     return sampler_draw_change(loader._index_sampler)
 
 

@@ -83,14 +83,7 @@ _TRUSTED_THINGS: Final = frozenset(
         "RemoveColumnsCollator",
     }
 )
-HANDLES: Final = {
-    "h5py": "an open HDF5 file",
-    "sqlite3": "an open SQLite connection",
-    "lmdb": "an open LMDB environment",
-    "zipfile": "an open zip file",
-    "tarfile": "an open tar file",
-    "netCDF4": "an open netCDF file",
-}
+HANDLES: Final = word_set("h5py sqlite3 lmdb zipfile tarfile netCDF4")
 """Libraries whose objects are something open."""
 
 

@@ -33,39 +33,42 @@ from stepscope.fixes.inspect.tensors import tensor_version
 from stepscope.fixes.inspect.user_code import short_path as short
 from stepscope.probe.dataclock.points import CallPoint
 from stepscope.probe.sites import is_user_code
+from stepscope.record.fix import DataChange, SourceLine, Trait, TraitKind, Variation
 
 
 @dataclass(slots=True)
 class _DatasetTraits:
-    """Each is a reason in a few words with its place; None where nothing of the kind was seen."""
+    """The first thing seen of each kind; None where nothing of the kind was."""
 
-    draws: str | None = None
+    draws: Trait | None = None
     """It draws random numbers."""
-    unknown: str | None = None
+    unknown: Trait | None = None
     """Something in it could not be looked through."""
-    keeps: str | None = None
+    keeps: Trait | None = None
     """It changes itself from one sample to the next.
 
     A dictionary it fills is taken for a memo, a global list it adds to for a log.
     """
-    sums: str | None = None
+    sums: Trait | None = None
     """It adds up tensors, which rounds otherwise with another number of threads."""
-    cuda: str | None = None
+    cuda: Trait | None = None
     """It holds or makes things on the GPU, which forked processes cannot use."""
-    handle: str | None = None
+    handle: Trait | None = None
     """It holds an open file or connection, which processes cannot share."""
     splits: bool = False
     """It asks which worker it runs in."""
     parts: list[Any] = field(default_factory=list)
     """Objects it consists of whose attributes the program may set."""
 
-    def varies(self) -> str | None:
-        """Why two processes, or two times, may not give the same sample; None where they will."""
+    def varies(self) -> Variation | None:
+        """What two processes, or two times, may give otherwise; None where samples are the same."""
         if self.draws:
-            return f"other random draws: {self.draws}"
+            return Variation(DataChange.DRAWS, because=self.draws)
         if self.unknown:
-            return f"perhaps other random draws: {self.unknown}"
-        return self.keeps and f"perhaps other samples: {self.keeps}"
+            return Variation(DataChange.DRAWS, certain=False, because=self.unknown)
+        if self.keeps:
+            return Variation(DataChange.SAMPLES, certain=False, because=self.keeps)
+        return None
 
 
 def dataset_traits(*things: Any) -> _DatasetTraits:
@@ -77,7 +80,8 @@ def dataset_traits(*things: Any) -> _DatasetTraits:
             walker.visit(thing)
         walker.finish()
     except Exception as problem:
-        walker.look.unknown = walker.look.unknown or f"looking through it failed ({problem!r})"
+        unreadable = Trait(TraitKind.UNREADABLE, repr(problem))
+        walker.look.unknown = walker.look.unknown or unreadable
     return walker.look
 
 
@@ -139,16 +143,31 @@ class _ObjectVisitor:
         self.look = look
         self._visited: dict[int, Any] = {}  # kept, so that ids stay theirs
 
-    def say(self, field: str, reason: str) -> None:
-        """Note a reason; the first of its kind stays."""
-        if getattr(self.look, field) is None:
-            setattr(self.look, field, reason)
+    def draws(self, what: TraitKind, code: str, place: SourceLine | None = None) -> None:
+        """It draws random numbers: the first thing seen of a kind stays, here and below."""
+        self.look.draws = self.look.draws or Trait(what, code, place)
+
+    def unknown(self, what: TraitKind, code: str = "", place: SourceLine | None = None) -> None:
+        """Something cannot be looked through."""
+        self.look.unknown = self.look.unknown or Trait(what, code or None, place)
+
+    def keeps(self, what: TraitKind, code: str, place: SourceLine | None = None) -> None:
+        """It keeps something from sample to sample."""
+        self.look.keeps = self.look.keeps or Trait(what, code, place)
+
+    def sums(self, what: TraitKind, code: str, place: SourceLine | None = None) -> None:
+        """It adds up tensors."""
+        self.look.sums = self.look.sums or Trait(what, code, place)
+
+    def cuda(self, trait: Trait) -> None:
+        """It has to do with the GPU."""
+        self.look.cuda = self.look.cuda or trait
 
     def adopt(self, cls: type) -> None:
         """Instances of a class are there."""
         raise NotImplementedError
 
-    def refer(self, thing: Any, text: str, where: str) -> None:
+    def refer(self, thing: Any, text: str, place: SourceLine | None) -> None:
         """Code names something outside it."""
         raise NotImplementedError
 
@@ -156,33 +175,33 @@ class _ObjectVisitor:
         """A Python function may be called."""
         raise NotImplementedError
 
-    def visit(self, thing: Any, name: str = "") -> None:
-        """Look at an object and, in turn, at those it holds."""
+    def visit(self, thing: Any, name: str = "", place: SourceLine | None = None) -> None:
+        """Look at an object and, in turn, at those it holds; `name`: as code at `place` has it."""
         if isinstance(thing, _PLAIN) or id(thing) in self._visited:
             return
         if len(self._visited) > _MOST:
-            self.say("unknown", "it is too large to look through")
+            self.unknown(TraitKind.TOO_LARGE)
             return
         self._visited[id(thing)] = thing
         kind = type(thing)
         if isinstance(thing, str):
             if thing.startswith("cuda"):
-                self.say("cuda", f"names the GPU ({thing!r})")
+                self.cuda(Trait(TraitKind.NAMES_GPU, thing))
         elif isinstance(thing, (list, tuple, set, frozenset, deque, dict)):
             self._all(thing.values() if isinstance(thing, dict) else thing)
         elif isinstance(thing, (BuiltinFunctionType, FunctionType)):
-            self._callable(thing, name or f"`{getattr(thing, '__name__', '')}`")
+            self._callable(thing, name or getattr(thing, "__name__", ""), place)
         elif isinstance(thing, MethodType):
             self.visit(thing.__self__)
-            self._callable(thing.__func__, name)
+            self._callable(thing.__func__, name, place)
         elif kind.__name__ == "_lru_cache_wrapper":
             self.function(thing)
         elif isinstance(thing, partial):
             self._all((thing.func, thing.args, thing.keywords))
         elif isinstance(thing, (type, ModuleType)):
-            self.refer(thing, getattr(thing, "__name__", ""), name or "the dataset")
+            self.refer(thing, name or getattr(thing, "__name__", ""), place)
         elif any((module_of(base), base.__name__) in RANDOM_TYPES for base in kind.__mro__):
-            self.say("draws", f"it holds a {kind.__name__}")
+            self.draws(TraitKind.HOLDS, kind.__name__)
         elif not self._known(thing, kind):
             self._instance(thing, kind)
 
@@ -191,29 +210,29 @@ class _ObjectVisitor:
         for thing in islice(iter(things), _FEW):
             self.visit(thing)
 
-    def _callable(self, function: Any, name: str) -> None:
+    def _callable(self, function: Any, name: str, place: SourceLine | None) -> None:
         if isinstance(function, FunctionType) and not is_trusted(function):
             self.function(function)
         else:
-            self.refer(function, name.strip("`"), "the dataset")
+            self.refer(function, name, place)
 
     def _known(self, thing: Any, kind: type) -> bool:
         """Things of which it is known what they are: nothing in them needs to be looked at."""
         module = module_of(kind)
         top = module.split(".")[0]
-        what = HANDLES.get(top.lstrip("_"))
+        library = top.lstrip("_") if top.lstrip("_") in HANDLES else None
         if isinstance(thing, io.IOBase) and not isinstance(thing, (io.BytesIO, io.StringIO)):
-            what = "an open file"
-        if what is not None and module != "h5py._hl.attrs":
-            self.say("handle", what)
+            library = "io"
+        if library is not None and module != "h5py._hl.attrs":
+            self.look.handle = self.look.handle or Trait(TraitKind.OPEN_FILE, library)
         elif isinstance(thing, Iterator):
-            self.say("keeps", f"it holds a {kind.__name__}, which goes on from sample to sample")
+            self.keeps(TraitKind.ITERATES, kind.__name__)
         elif hasattr(thing, "is_cuda") and hasattr(thing, "untyped_storage"):
             if thing.is_cuda:
-                self.say("cuda", "holds tensors on the GPU")
+                self.cuda(Trait(TraitKind.HOLDS_GPU_TENSORS))
         elif module == "torch" and kind.__name__ == "device":
             if thing.type == "cuda":
-                self.say("cuda", "names the GPU")
+                self.cuda(Trait(TraitKind.NAMES_GPU))
         elif top == "numpy":
             if getattr(getattr(thing, "dtype", None), "hasobject", False):
                 self._all(thing.flat)
@@ -227,13 +246,13 @@ class _ObjectVisitor:
         module = module_of(kind)
         if module.startswith("torch.nn."):
             if draws_in_torch(kind.__name__):
-                self.say("draws", f"it holds a {kind.__name__}")
+                self.draws(TraitKind.HOLDS, kind.__name__)
             elif not module.endswith("container"):
-                self.say("sums", f"it runs a {kind.__name__}")
+                self.sums(TraitKind.RUNS, kind.__name__)
         elif module.startswith("torch.distributions"):
-            self.say("draws", f"it holds a {kind.__name__}")
+            self.draws(TraitKind.HOLDS, kind.__name__)
         elif module.startswith("torch.utils.data.datapipes"):
-            self.say("unknown", f"what {kind.__name__} does is not known")
+            self.unknown(TraitKind.UNKNOWN_CLASS, kind.__name__)
         self.adopt(kind)
         if hasattr(thing, "__dict__"):
             self.look.parts.append(thing)
@@ -289,19 +308,19 @@ class _CodeWalker(_ObjectVisitor):
             if base is not object and not is_trusted(base):
                 self._classes.setdefault(base)
 
-    def refer(self, thing: Any, text: str, where: str) -> None:
+    def refer(self, thing: Any, text: str, place: SourceLine | None) -> None:
         """Code names something outside it."""
         if thing is ABSENT:
-            self.say("unknown", f"`{text}` at {where} is not known")
+            self.unknown(TraitKind.UNKNOWN_NAME, text, place)
         elif isinstance(thing, ModuleType):
             if thing.__name__ in RANDOM_MODULES:
-                self.say("draws", f"`{text}` at {where}")
+                self.draws(TraitKind.USES, text, place)
         elif isinstance(thing, type):
-            self._class(thing, text, where)
+            self._class(thing, text, place)
         elif isinstance(thing, (BuiltinFunctionType, FunctionType)) and is_trusted(thing):
-            self._trusted_call(thing, text, where)
+            self._trusted_call(thing, text, place)
         else:
-            self.visit(thing, f"`{text}` at {where}")
+            self.visit(thing, text, place)
 
     def function(self, function: Any) -> None:
         """A Python function may be called, and what it wraps."""
@@ -315,7 +334,7 @@ class _CodeWalker(_ObjectVisitor):
         if code in self._read:
             return
         if len(self._read) > _MOST_CODE:
-            self.say("unknown", "there is too much code to look through")
+            self.unknown(TraitKind.TOO_MUCH_CODE)
             return
         self._read.add(code)
         reading = read_code(code, scope)
@@ -330,46 +349,46 @@ class _CodeWalker(_ObjectVisitor):
         for chain, text, line in reading.chains:
             for thing in chain:
                 if thing is not ABSENT or users:  # a library's own optional imports are its affair
-                    self.refer(thing, text, f"{file}:{line}")
+                    self.refer(thing, text, SourceLine(file, line))
         for name, line in reading.names.items():
-            where = f"`{name}` at {file}:{line}"
+            place = SourceLine(file, line)
             if name in RANDOM_METHODS:
-                self.say("draws", where)
+                self.draws(TraitKind.USES, name, place)
             elif name in SUMS & reading.calls:
-                self.say("sums", where)
+                self.sums(TraitKind.USES, name, place)
             elif name == "cuda":
-                self.say("cuda", f"moves data to the GPU ({where})")
+                self.cuda(Trait(TraitKind.MOVES_TO_GPU, name, place))
         for name, line in reading.sets.items():
-            self.say("keeps", f"`{name}` is set at {file}:{line}")
+            self.keeps(TraitKind.SETS, name, SourceLine(file, line))
         if reading.products:
-            self.say("sums", f"`@` at {file}:{reading.products}")
+            self.sums(TraitKind.USES, "@", SourceLine(file, reading.products))
         if any(text.startswith("cuda") for text in reading.strings) and users:
-            self.say("cuda", f"names the GPU in {file}")
+            self.cuda(Trait(TraitKind.NAMES_GPU, file=file))
 
-    def _class(self, cls: type, text: str, where: str) -> None:
+    def _class(self, cls: type, text: str, place: SourceLine | None) -> None:
         if (module_of(cls), cls.__name__) in RANDOM_TYPES:
-            self.say("draws", f"`{text}` at {where}")
+            self.draws(TraitKind.USES, text, place)
         elif is_trusted(cls):
             if module_of(cls).startswith("torch") and draws_in_torch(cls.__name__):
-                self.say("draws", f"`{text}` at {where}")
+                self.draws(TraitKind.USES, text, place)
         else:
             self._built.add(cls)
             self.adopt(cls)
 
-    def _trusted_call(self, function: Any, text: str, where: str) -> None:
+    def _trusted_call(self, function: Any, text: str, place: SourceLine | None) -> None:
         name = getattr(function, "__name__", "")
         owner = type(getattr(function, "__self__", None))
         if module_of(function) in RANDOM_MODULES or _random(owner):
-            self.say("draws", f"`{text}` at {where}")
+            self.draws(TraitKind.USES, text, place)
         elif name == "get_worker_info":
             self.look.splits = True
         elif name in ("eval", "exec", "__import__"):
-            self.say("unknown", f"`{text}` at {where} is not known")
+            self.unknown(TraitKind.UNKNOWN_NAME, text, place)
         elif (module_of(function) or "torch").startswith("torch"):
             if draws_in_torch(name):
-                self.say("draws", f"`{text}` at {where}")
+                self.draws(TraitKind.USES, text, place)
             elif name in SUMS:
-                self.say("sums", f"`{text}` at {where}")
+                self.sums(TraitKind.USES, text, place)
 
     def _reachable(self, cls: type, name: str) -> bool:
         if name in self._names:
@@ -382,7 +401,7 @@ class _CodeWalker(_ObjectVisitor):
         for function in _functions(found):
             self.function(function)
         if type(found).__name__ in ("builtin_function_or_method", "method_descriptor"):
-            self.say("unknown", f"what {cls.__qualname__} does is not known")
+            self.unknown(TraitKind.UNKNOWN_CLASS, cls.__qualname__)
 
 
 def _functions(found: Any) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 
 from stepscope.fixes.base import FixContext
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.record.fix import DataChange, SourceLine, Trait, TraitKind, Variation
 
 
 class LoaderRecords:
@@ -19,7 +20,7 @@ class LoaderRecords:
         self.hands = hands
         self.chosen: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         """Loaders the fix took hold of, and what it decided for each."""
-        self._places: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+        self._places: WeakKeyDictionary[Any, SourceLine | None] = WeakKeyDictionary()
         self._epochs: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
         self._iterators: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
 
@@ -50,10 +51,9 @@ class LoaderRecords:
                 return decision
         return None
 
-    def where(self, loader: Any) -> str:
-        """`DataLoader at file:line`."""
-        place = self._places.get(loader)
-        return f"DataLoader at {place}" if place else "a DataLoader"
+    def place(self, loader: Any) -> SourceLine | None:
+        """The line that made a loader; None where that was not seen."""
+        return self._places.get(loader)
 
     def began(self, loader: Any, iterator: Any) -> bool:
         """An epoch begins; returns whether the loader's last one had been broken off."""
@@ -90,18 +90,25 @@ def index_sampler(sampler: Any) -> Any:
     return sampler
 
 
-def sampler_draw_change(sampler: Any) -> str | None:
-    """Why reading a sampler ahead may change random draws; None where it cannot."""
+def sampler_draw_change(sampler: Any) -> Variation | None:
+    """What reading a sampler ahead may change; None where it cannot change random draws."""
     import torch
 
     sampler = index_sampler(sampler)
     if _from_library(sampler) and type(sampler).__name__ in _AT_ONCE:
         shared = getattr(sampler, "generator", None) is torch.default_generator
-        return "the sampler draws from the program's own generator" if shared else None
-    reason = dataset_traits(sampler)
-    if reason.draws or reason.unknown:
-        return f"the sampler may draw as it goes: {reason.draws or reason.unknown}"
-    return None
+        because = Trait(TraitKind.SAMPLER_SHARES_GENERATOR)
+        return Variation(DataChange.DRAWS, because=because) if shared else None
+    seen = dataset_traits(sampler)
+    found = seen.draws or seen.unknown
+    if found is None:
+        return None
+    because = Trait(TraitKind.SAMPLER_MAY_DRAW, because=found)
+    return Variation(DataChange.DRAWS, certain=False, because=because)
+
+
+OTHER_SHUFFLES: Final = Variation(DataChange.SHUFFLES, because=Trait(TraitKind.EPOCH_LEFT_EARLY))
+"""Of a loader whose generator was read ahead when the loop left an epoch."""
 
 
 def has_own_generator(sampler: Any) -> bool:

@@ -5,10 +5,12 @@ they will stay, and their gradients can be looked at.
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from stepscope.fixes.base import FixContext
+from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
 
 
 def convolution_weights(module: Any) -> Iterator[Any]:
@@ -28,7 +30,7 @@ def convolution_weights(module: Any) -> Iterator[Any]:
             yield weight
 
 
-Decide = Callable[[Any, dict[str, Any]], str | None]
+Decide = Callable[[Any, dict[str, Any]], NotApplied | None]
 
 
 def switch_optimizer_flag(flag: str, hands: FixContext, decide: Decide) -> None:
@@ -36,37 +38,33 @@ def switch_optimizer_flag(flag: str, hands: FixContext, decide: Decide) -> None:
 
     A group whose flag the program has set itself is left alone, which is said.
     """
-    made_at: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-    refused: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
+    made_at: WeakKeyDictionary[Any, SourceLine | None] = WeakKeyDictionary()
+    kept: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
     seen: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
     def made(optimizer: Any, defaults: dict[str, Any]) -> None:
         made_at[optimizer] = hands.place()
 
     def stepped(call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        known = refused.setdefault(optimizer, set())
+        known = kept.setdefault(optimizer, set())
         for place, group in enumerate(optimizer.param_groups):
             if place in known or (group.get(flag) is not None and optimizer in seen):
                 continue
-            name = optimizer_label(optimizer, made_at)
-            reason = _flag_conflict(flag, optimizer, group) or decide(optimizer, group)
-            if reason is not None:
+            name, made_here = type(optimizer).__name__, made_at.get(optimizer)
+            refused = _flag_conflict(flag, optimizer, group) or decide(optimizer, group)
+            if refused is not None:
                 known.add(place)
-                hands.unfit(f"{name}: {reason}")
+                hands.not_applied(
+                    replace(refused, target=Target.OPTIMIZER, object=name, place=made_here)
+                )
                 continue
             group[flag] = True
-            hands.applied(name)
+            hands.applied(Applied(Target.OPTIMIZER, name, made_here))
         seen[optimizer] = True
         return call(optimizer, *args, **kwargs)
 
     hands.seams.optimizer_made(made)
     hands.seams.optimizer_stepped(stepped)
-
-
-def optimizer_label(optimizer: Any, made_at: WeakKeyDictionary[Any, str]) -> str:
-    """An optimizer's name and the line it was made at."""
-    where = made_at.get(optimizer)
-    return f"{type(optimizer).__name__} made at {where}" if where else type(optimizer).__name__
 
 
 def torch_optimizer_name(optimizer: Any) -> str | None:
@@ -75,15 +73,15 @@ def torch_optimizer_name(optimizer: Any) -> str | None:
     return cls.__name__ if cls.__module__.startswith("torch.optim.") else None
 
 
-def _flag_conflict(flag: str, optimizer: Any, group: dict[str, Any]) -> str | None:
+def _flag_conflict(flag: str, optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
     """Why a group's flag is not ours to set, whatever the parameters."""
     if torch_optimizer_name(optimizer) is None:
-        return "its step is not one of torch's own optimizers"
+        return NotApplied(Reason.NOT_TORCHS_STEP)
     if flag not in group:
-        return f"torch has no {flag} version of it"
+        return NotApplied(Reason.NO_SUCH_VERSION, code=flag)
     for name in ("fused", "foreach"):
         if group.get(name) is not None:
-            return f"the program sets {name}={group[name]} itself"
+            return NotApplied(Reason.PROGRAM_SETS_FLAG, code=name, value=str(group[name]))
     if group.get("differentiable"):
-        return f"differentiable=True rules out {flag}"
+        return NotApplied(Reason.DIFFERENTIABLE, code=flag)
     return None

@@ -19,25 +19,26 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 from stepscope.probe.sites import is_user_code
+from stepscope.record.fix import NotApplied, Reason, SourceLine
 
 
-def user_location() -> str:
-    """`file:line` of the nearest user's frame; empty where there is none."""
+def user_location() -> SourceLine | None:
+    """The line of the nearest user's frame; None where there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if is_user_code(frame.f_code):
-            return f"{short_path(frame.f_code.co_filename)}:{frame.f_lineno}"
+            return SourceLine(short_path(frame.f_code.co_filename), frame.f_lineno)
         frame = frame.f_back
-    return ""
+    return None
 
 
-def raise_location(trace: TracebackType | None) -> tuple[str, str]:
-    """`file:line` of the innermost user's frame of a traceback, and that line's text."""
-    where, line = "", ""
+def raise_location(trace: TracebackType | None) -> tuple[SourceLine | None, str]:
+    """The innermost user's line of a traceback, and its text."""
+    where, line = None, ""
     while trace is not None:
         code = trace.tb_frame.f_code
         if is_user_code(code):
-            where = f"{short_path(code.co_filename)}:{trace.tb_lineno}"
+            where = SourceLine(short_path(code.co_filename), trace.tb_lineno)
             line = linecache.getline(code.co_filename, trace.tb_lineno).strip()
         trace = trace.tb_next
     return where, line
@@ -127,16 +128,13 @@ _TAKES_NUMBERS = ("print", "float", "int", "round", "abs", "str", "repr", "forma
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def reason_needed_now(call: ast.Call, tree: SourceTree) -> str | None:
-    """Why the value of a call cannot come late, to follow "the value"; None where it can."""
+def reason_needed_now(call: ast.Call, tree: SourceTree) -> NotApplied | None:
+    """Why the value of a call cannot come late; None where it can."""
     uses = _Uses(tree)
-    verdict = uses.follow(call, fresh=True)
-    if verdict == _NOW:
-        return "is needed at once"
-    return verdict or uses.check()
+    return uses.follow(call, fresh=True) or uses.check()
 
 
-_NOW = "now"
+_NOW = NotApplied(Reason.VALUE_NEEDED_NOW)
 
 
 @dataclass
@@ -147,20 +145,20 @@ class _Uses:
     pending: list[tuple[ast.AST, str, bool]] = field(default_factory=list)
     seen: set[tuple[ast.AST, str, bool]] = field(default_factory=set)
 
-    def check(self) -> str | None:
+    def check(self) -> NotApplied | None:
         """Look at every use of every name the number goes into."""
         while self.pending:
             scope, name, fresh = self.pending.pop()
             for node in uses_of_name(scope, name):
                 if isinstance(node, ast.Global | ast.Nonlocal):
-                    return f"goes into `{name}`, which other functions may read"
+                    return NotApplied(Reason.VALUE_SHARED, code=name)
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                     verdict = self.follow(node, fresh)
                     if verdict not in (_NOW, None):
                         return verdict
         return None
 
-    def follow(self, node: ast.AST, fresh: bool) -> str | None:
+    def follow(self, node: ast.AST, fresh: bool) -> NotApplied | None:
         """Where an expression's value goes: `_NOW` if a plain number comes of it at once, None if
         into a name (then to be looked at), else a reason."""
         while True:
@@ -174,7 +172,7 @@ class _Uses:
                 continue
             return self._end(node, parent, fresh)
 
-    def _end(self, node: ast.AST, parent: ast.AST | None, fresh: bool) -> str | None:
+    def _end(self, node: ast.AST, parent: ast.AST | None, fresh: bool) -> NotApplied | None:
         if isinstance(parent, ast.keyword):
             parent = self.tree.parent(parent)
         match parent:
@@ -195,9 +193,9 @@ class _Uses:
             case ast.Call(func=func) if func is not node and _takes_numbers(func):
                 return _NOW
             case ast.Return():
-                return f"is returned at line {parent.lineno}, where a plain number is wanted"
+                return NotApplied(Reason.VALUE_RETURNED, value=parent.lineno)
         line = getattr(parent, "lineno", None) or getattr(node, "lineno", 0)
-        return f"is handed on at line {line}, where a plain number is wanted"
+        return NotApplied(Reason.VALUE_HANDED_ON, value=line)
 
     def _fills_a_text(self, values: ast.Tuple) -> bool:
         """`"…" % (a, b)`"""
@@ -206,14 +204,14 @@ class _Uses:
                 return right is values
         return False
 
-    def _into(self, statement: ast.AST, name: str, fresh: bool) -> str | None:
+    def _into(self, statement: ast.AST, name: str, fresh: bool) -> NotApplied | None:
         scope = next(
             at
             for at in self.tree.above(statement)
             if isinstance(at, _Function | ast.Lambda | ast.ClassDef | ast.Module)
         )
         if isinstance(scope, ast.ClassDef):
-            return f"becomes `{name}` of a class"
+            return NotApplied(Reason.VALUE_IN_CLASS, code=name)
         use = (scope, name, fresh)
         if use not in self.seen:
             self.seen.add(use)

@@ -2,11 +2,24 @@
 
 from typing import Any
 
+from stepscope.analyze.replay.known import (
+    FUSED_STEPS,
+    Changes,
+    KnownProgram,
+    device_limits,
+    fusible_optimizer,
+    optimizer_ms,
+    trained_parameters,
+)
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.record.fix import Broke, NotApplied, Reason
 
 _CLASSES = ("AdamW", "Adam", "SGD", "Adagrad")
+_CACHE_BYTES = 64_000_000  # what caches hold, memory's rate does not bound
+_STREAMS = 0.8  # of the memory's rate: what a fused step reaches
 
 
 class FusedOptimizer(Fix):
@@ -23,24 +36,52 @@ class FusedOptimizer(Fix):
     effort = "one argument"
     bad_with = ("foreach",)
     missing = "no optimizer stepped"
+    works_on = ProgramPart.OPTIMIZER
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        fused = all(one.get("fused") for one in program.optimizers)
+        return NoUse(WhyNot.ALREADY_ON) if fused else None
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """One kernel that reads and writes a parameter's state once.
+
+        None for an optimizer that has no such version, or has it on.
+        """
+        from stepscope.analyze.replay.changes import fuse_optimizer
+
+        name = fusible_optimizer(known)
+        if name is None:
+            return None
+        step, rate = FUSED_STEPS[name], device_limits(known).bytes_per_s
+        moved = (trained_parameters(known) or 0) * 4 * step.passes
+        now = optimizer_ms(known) * 1e6
+        least = moved / (rate * _STREAMS) * 1e9 if rate else 0.0
+        if known.device == "cpu":
+            # The steps show a rate too; a ceiling below it was measured on a busy machine.
+            least = min(least, now * step.passes / step.eager_passes)
+            usual = now * step.cpu_share
+            after = min(now, max(usual, least)) if moved > _CACHE_BYTES else usual
+            return [fuse_optimizer(host_ns=after)] if after else None
+        factor = min(1.0, least / now) if least and now else step.passes / step.eager_passes
+        return [fuse_optimizer(device_factor=factor)]
 
     def install(self, value: Any, hands: FixContext) -> None:
-        def decide(optimizer: Any, group: dict[str, Any]) -> str | None:
-            reason = _misfit(optimizer, group)
-            if reason is None:
+        def decide(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
+            refused = _misfit(optimizer, group)
+            if refused is None:
                 _move_counts(optimizer, group)
-            return reason
+            return refused
 
         switch_optimizer_flag("fused", hands, decide)
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         text = str(error)
         if "must have same dtype, device, and layout" in text:
-            return "the fused kernel needs gradients laid out in memory as their parameters are"
+            return Broke(Reason.OTHER_LAYOUT)
         if "fused=True" in text and "floating point" in text:
-            return "a parameter of this optimizer cannot be updated by a fused kernel"
+            return Broke(Reason.NO_KERNEL)
         if "fused" in text and "sparse" in text:
-            return "fused optimizers take no sparse gradients"
+            return Broke(Reason.SPARSE_GRADIENTS)
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -48,7 +89,7 @@ class FusedOptimizer(Fix):
         return SourceEdit("pass fused=True to the optimizer", next(filter(None, changed), None))
 
 
-def _misfit(optimizer: Any, group: dict[str, Any]) -> str | None:
+def _misfit(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
     """Why the parameters of a group cannot be updated by the fused kernel."""
     import torch
 
@@ -56,16 +97,16 @@ def _misfit(optimizer: Any, group: dict[str, Any]) -> str | None:
     for parameter in group["params"]:
         kind, grad = parameter.device.type, parameter.grad
         if type(parameter) not in (torch.Tensor, torch.nn.Parameter):
-            return f"it holds a {type(parameter).__name__}, not a plain parameter"
+            return NotApplied(Reason.NOT_PLAIN_PARAMETER, code=type(parameter).__name__)
         if not parameter.is_floating_point():
-            return f"it holds a parameter of {parameter.dtype}"
+            return NotApplied(Reason.NOT_FLOATING, code=str(parameter.dtype))
         if not torch._C._dispatch_has_kernel_for_dispatch_key(operator, kind.upper()):
-            return f"torch has no fused kernel of it for {kind}"
+            return NotApplied(Reason.NO_KERNEL, value=kind)
         if grad is not None and grad.is_sparse:
-            return "fused optimizers take no sparse gradients"
+            return NotApplied(Reason.SPARSE_GRADIENTS)
         for other in (grad, *optimizer.state.get(parameter, {}).values()):
             if _lies_otherwise(other, parameter):
-                return "a gradient is laid out in memory unlike its parameter"
+                return NotApplied(Reason.OTHER_LAYOUT)
     return None
 
 

@@ -3,8 +3,13 @@
 from typing import Any
 from weakref import WeakSet
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import ProgramPart, TrainingChange
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+_ADDING_SHARE = 0.15  # of an optimizer's step: adding a batch's gradients to those there are
 
 
 class _BatchGroups:
@@ -15,7 +20,7 @@ class _BatchGroups:
         self.optimizers: WeakSet[Any] = WeakSet()
         """Those alive. With more than one, gradients of one would leak into steps of another."""
         self._done = 0
-        self._off: str | None = None
+        self._off: Reason | None = None
 
     @property
     def on(self) -> bool:
@@ -32,14 +37,14 @@ class _BatchGroups:
         """Whether the present batch is not the last of its group."""
         return self.on and self._done + 1 < self.size
 
-    def misfit(self) -> str | None:
+    def misfit(self) -> Reason | None:
         """Why batches cannot be gathered; None if they can."""
         if self._off is not None:
             return self._off
         if len(self.optimizers) > 1:
-            return "there are several optimizers, whose gradients would mix"
+            return Reason.SEVERAL_OPTIMIZERS
         if any(type(optimizer).__name__ == "LBFGS" for optimizer in self.optimizers):
-            return "LBFGS computes the loss several times in a step"
+            return Reason.LBFGS
         return None
 
     def forgotten(self) -> bool:
@@ -59,7 +64,7 @@ class _BatchGroups:
         """The next batch begins a group, however this one ended."""
         self._done = 0
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: Reason) -> None:
         """From now on every batch is a step of its own."""
         self._off = reason
         self._done = 0
@@ -76,17 +81,32 @@ class Accumulate(Fix):
     name = "accumulate"
     group = "memory"
     title = "take several batches together for each step of the optimizer"
+    edited_by_hand = True
     kind = FixKind.SEMANTIC
     effort = "a few lines"
     values = ("N",)
     suggested = ("2", "4", "8")
     missing = "no optimizer stepped"
+    works_on = ProgramPart.OPTIMIZER
+    saves_memory = True
+    step_grows = True
+    training_change = TrainingChange.FEWER_UPDATES
 
     def parse(self, text: str | None) -> Any:
         size = super().parse(text) if text is not None else None
         if size is None or size < 2:
             raise UsageError("--fix accumulate=N: use a number of batches from 2 up")
         return size
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """The optimizer steps once in so many batches (2 unless told); gradients are added up."""
+        from stepscope.analyze.replay.changes import scale_phase
+
+        steps = 1 / int(value or 2)
+        return [scale_phase("optimizer", steps + (1 - steps) * _ADDING_SHARE)]
+
+    def batches_per_update(self, value: str) -> int:
+        return int(value or 1)
 
     def install(self, value: Any, hands: FixContext) -> None:
         groups = _BatchGroups(value)
@@ -111,8 +131,8 @@ def _gather_backward(groups: _BatchGroups, hands: FixContext) -> None:
     ) -> Any:
         nonlocal inside
         if groups.forgotten():
-            groups.stop("the program clears gradients in its own way, not by zero_grad")
-            hands.unfit(f"{groups.misfit()} (before {hands.place()})")
+            groups.stop(Reason.CLEARS_GRADIENTS)
+            hands.not_applied(NotApplied(Reason.CLEARS_GRADIENTS, place=hands.place()))
         if inside or not groups.optimizers or not groups.on:
             return call(tensors, grad_tensors, *rest, **kwargs)
         inside = True
@@ -146,7 +166,10 @@ def _gather_steps(groups: _BatchGroups, hands: FixContext) -> None:
 
     def stepped(call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if not groups.on:
-            hands.unfit(f"{type(optimizer).__name__} at {hands.place()}: {groups.misfit()}")
+            reason = groups.misfit()
+            if reason not in (None, Reason.CLEARS_GRADIENTS):  # which has been said
+                name = type(optimizer).__name__
+                hands.not_applied(NotApplied(reason, object=name, place=hands.place()))
             return call(optimizer, *args, **kwargs)
         if not groups.gathering:
             result = call(optimizer, *args, **kwargs)
@@ -166,10 +189,8 @@ def _gather_steps(groups: _BatchGroups, hands: FixContext) -> None:
 
 def _leave_out(groups: _BatchGroups, optimizer: Any, hands: FixContext) -> None:
     groups.end_batch()
-    hands.applied(
-        f"{type(optimizer).__name__}, which steps at {hands.place()} once in {groups.size}; "
-        "learning rate schedulers go on with every batch"
-    )
+    name = type(optimizer).__name__
+    hands.applied(Applied(Target.GATHERED_STEPS, name, hands.place(), after=groups.size))
 
 
 def _gather_scaler(groups: _BatchGroups, hands: FixContext) -> None:

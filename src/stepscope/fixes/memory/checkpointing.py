@@ -5,8 +5,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.launching.compile import is_compiled
+from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
 
 
 class _ChangingBuffers:
@@ -116,10 +118,20 @@ class Checkpointing(Fix):
     name = "checkpointing"
     group = "memory"
     title = "compute activations of repeated blocks again in backward instead of keeping them"
+    edited_by_hand = True
     kind = FixKind.EXACT
     effort = "one line per kind of block"
     bad_with = ("compile",)
     missing = "no model was called"
+    saves_memory = True
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Backward does the forward again: this costs time. None where phases are not known."""
+        from stepscope.analyze.replay.changes import scale_phase
+
+        phases = (known.show or {}).get("phases_ms") or {}
+        forward, backward = phases.get("forward") or 0.0, phases.get("backward") or 0.0
+        return [scale_phase("backward", 1 + forward / backward)] if backward else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         blocks: WeakSet[Any] = WeakSet()
@@ -127,15 +139,16 @@ class Checkpointing(Fix):
         held: set[type] = set()
 
         def found(module: Any) -> None:
-            name = f"{type(module).__qualname__}, called at {hands.place()}"
+            name, place = type(module).__qualname__, hands.place()
             reason = _out_of_reach(module)
             offers = _self_checkpointing(module)
             if reason is None and offers:
-                _enable(offers, module, name, hands)
+                _enable(offers, module, hands)
                 return
             chosen = [] if reason else _repeated_blocks(module)
             if not chosen:
-                hands.unfit(f"{name}: {reason or 'no repeated blocks hold most of its layers'}")
+                reason = reason or Reason.NO_REPEATED_BLOCKS
+                hands.not_applied(NotApplied(reason, Target.MODEL, name, place))
                 return
             for block in chosen:
                 blocks.add(block)
@@ -144,13 +157,13 @@ class Checkpointing(Fix):
                     held.add(cls)
                     hands.seams.around(cls, "forward", handler)
             kinds = ", ".join(sorted({type(block).__qualname__ for block in chosen}))
-            hands.applied(f"{len(chosen)} blocks ({kinds}) of {name}")
+            hands.applied(Applied(Target.BLOCKS, name, place, count=len(chosen), detail=kinds))
 
         hands.seams.root_found(found)
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
         if type(error).__name__ == "CheckpointError":
-            return "a block did something else when it was computed again in backward"
+            return Broke(Reason.RECOMPUTED_DIFFERENTLY)
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -160,26 +173,27 @@ class Checkpointing(Fix):
         )
 
 
-def _out_of_reach(module: Any) -> str | None:
+def _out_of_reach(module: Any) -> Reason | None:
     """Why nothing inside a model can be taken hold of."""
     import torch
 
     if is_compiled(module):
-        return "the program compiles it, and blocks inside compiled code are out of reach"
+        return Reason.PROGRAM_COMPILES
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        return "it is a TorchScript module"
+        return Reason.TORCHSCRIPT
     return None
 
 
-def _enable(models: list[Any], root: Any, name: str, hands: FixContext) -> None:
+def _enable(models: list[Any], root: Any, hands: FixContext) -> None:
     """Models of transformers know best how: they leave their caches out."""
+    name, place = type(root).__qualname__, hands.place()
     for model in models:
         if getattr(model, "is_gradient_checkpointing", False):
-            hands.unfit(f"{name}: its gradient checkpointing is on already")
+            hands.not_applied(NotApplied(Reason.CHECKPOINTING_ALREADY, Target.MODEL, name, place))
             continue
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         part = "" if model is root else f"{type(model).__qualname__} in "
-        hands.applied(f"the layers of {part}{name}")
+        hands.applied(Applied(Target.OWN_LAYERS, name, place, detail=part))
 
 
 def _checkpointed(blocks: WeakSet[Any], hands: FixContext) -> Any:

@@ -1,9 +1,14 @@
 """Let the CUDA allocator's segments grow."""
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _KEY = "expandable_segments"
@@ -23,6 +28,9 @@ class ExpandableSegments(Fix):
     effort = "an environment variable"
     needs = "cuda"
     missing = "the program did not use CUDA"
+    acts_in_step = False
+    only_if_found = True
+    saves_memory = True
 
     def environment(self, value: Any) -> dict[str, str]:
         text = _merged(next((os.environ[n] for n in reversed(_NAMES) if os.environ.get(n)), ""))
@@ -32,18 +40,25 @@ class ExpandableSegments(Fix):
         import torch
 
         if torch.version.cuda is None or not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
+            hands.no_cuda()
         elif any(f"{_KEY}:True" not in os.environ.get(name, "") for name in _NAMES):
             name = next(n for n in _NAMES if f"{_KEY}:True" not in os.environ.get(n, ""))
-            hands.unfit(f"the program sets {name} itself: add {_KEY}:True to it there")
+            hands.not_applied(
+                NotApplied(Reason.PROGRAM_SETS_VARIABLE, code=name, value=f"{_KEY}:True")
+            )
         else:
-            hands.applied("the CUDA allocator of the program")
+            hands.applied(Applied(Target.ALLOCATOR))
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
             f"start the program with {_NAMES[0]}={_KEY}:True, or set that before importing torch",
             before=("import os", f'os.environ["{_NAMES[0]}"] = "{_KEY}:True"'),
         )
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        from stepscope.fixes.edit.locate import at_the_top
+
+        return at_the_top(self, value, applied, files, before_torch=True)
 
 
 def _merged(text: str) -> str:

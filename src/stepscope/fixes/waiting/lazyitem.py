@@ -2,12 +2,19 @@
 
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import call_under_way, reason_needed_now, user_calling_frame
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _MOST_WAITING = 8
 """Sums of more unsettled terms settle the older ones; those have long arrived."""
@@ -123,11 +130,20 @@ class LazyItem(Fix):
     devices: tuple[str, ...] = ("cuda",)
     """Where scalars are answered late: on a CPU there is nothing to wait for."""
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return None if program.waits_for("item") else NoUse(WhyNot.NO_ITEM)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Reading numbers in the loop no longer waits."""
+        from stepscope.analyze.replay.changes import drop_waits
+
+        return [drop_waits("item")] if known.device == "cuda" else None
+
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
         if self.devices == ("cuda",) and not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
+            hands.no_cuda()
             return
         sites: dict[tuple[CodeType, int], bool] = {}
         plain_tensors = (torch.Tensor, torch.nn.Parameter)
@@ -152,13 +168,13 @@ class LazyItem(Fix):
         """Whether the value read at a place may come late, said once."""
         found = call_under_way(frame)
         if found is None:
-            hands.unfit(f"the source of .item() at {hands.place()} cannot be read")
+            hands.not_applied(NotApplied(Reason.SOURCE_UNREADABLE, place=hands.place()))
             return False
-        reason = reason_needed_now(*found)
-        if reason is not None:
-            hands.unfit(f"the value of .item() at {hands.place()} {reason}")
+        needed = reason_needed_now(*found)
+        if needed is not None:
+            hands.not_applied(replace(needed, place=hands.place()))
             return False
-        hands.applied(f".item() at {hands.place()}")
+        hands.applied(Applied(Target.ITEM, place=hands.place()))
         return True
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -168,6 +184,12 @@ class LazyItem(Fix):
             "where it is printed",
             line.replace(".item()", ".detach().double()") if once else None,
         )
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        from stepscope.fixes.edit.locate import at_each_place
+        from stepscope.fixes.edit.statements import summed_late
+
+        return at_each_place(self, value, applied, files, summed_late)
 
 
 def _capturing(tensor: Any) -> bool:

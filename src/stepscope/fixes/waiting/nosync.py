@@ -5,12 +5,18 @@ it.
 import linecache
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+if TYPE_CHECKING:
+    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _OTHER_CUDA = ("cupy", "numba.cuda", "pycuda", "jax", "tensorflow")
 
@@ -20,8 +26,8 @@ def _other_cuda_users() -> str | None:
     return next((name for name in _OTHER_CUDA if name in sys.modules), None)
 
 
-def _watch_hazards(hands: FixContext, found: Callable[[str], None]) -> None:
-    """`found("a copy … at file:line")` for each thing that makes a synchronisation matter.
+def _watch_hazards(hands: FixContext, found: Callable[[Reason], None]) -> None:
+    """Say `found` for each thing that makes a synchronisation matter.
 
     What stepscope does itself does not count, nor do streams inside of libraries.
     """
@@ -32,7 +38,7 @@ def _watch_hazards(hands: FixContext, found: Callable[[str], None]) -> None:
 
     def to_host(source: Any) -> None:
         if source.is_cuda and calling_frame(__file__) is not None:
-            found(f"a non-blocking copy to the host at {hands.place()}")
+            found(Reason.COPY_TO_HOST)
 
     def to_device(source: Any) -> None:
         """Pinned memory filled again must not be while it is still being copied."""
@@ -40,7 +46,7 @@ def _watch_hazards(hands: FixContext, found: Callable[[str], None]) -> None:
             return
         address, version = source.data_ptr(), source._version
         if version > fills.setdefault(address, version):
-            found(f"the pinned memory that is filled again and again for {hands.place()}")
+            found(Reason.PINNED_REFILLED)
 
     def moved(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("non_blocking") and True not in _flags(args):
@@ -61,26 +67,26 @@ def _watch_hazards(hands: FixContext, found: Callable[[str], None]) -> None:
                 to_device(source)
         return result
 
-    def used_by_program(what: str) -> Any:
+    def used_by_program(reason: Reason) -> Any:
         def used(call: Any, *args: Any, **kwargs: Any) -> Any:
             if user_calling_frame(__file__) is not None:
-                found(f"{what} at {hands.place()}")
+                found(reason)
             return call(*args, **kwargs)
 
         return used
 
     def viewed(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not tensor.is_cuda and user_calling_frame(__file__) is not None and tensor.is_pinned():
-            found(f"pinned memory shared with numpy at {hands.place()}")
+            found(Reason.PINNED_IN_NUMPY)
         return call(tensor, *args, **kwargs)
 
     seams.moved(moved)
     seams.around(torch.Tensor, "copy_", copied)
     seams.around(torch.Tensor, "numpy", viewed)
-    seams.around(torch.cuda.Stream, "__new__", used_by_program("the stream made"))
-    seams.around(torch.cuda, "stream", used_by_program("the stream used"))
+    seams.around(torch.cuda.Stream, "__new__", used_by_program(Reason.STREAM_MADE))
+    seams.around(torch.cuda, "stream", used_by_program(Reason.STREAM_USED))
     for owner in (torch.cuda.Stream, torch.cuda.Event):
-        seams.around(owner, "query", used_by_program("asking whether the device is done"))
+        seams.around(owner, "query", used_by_program(Reason.DEVICE_ASKED))
 
 
 def _flags(args: tuple[Any, ...]) -> tuple[bool, ...]:
@@ -104,16 +110,31 @@ class NoSync(Fix):
     needs = "cuda"
     missing = "the program's own loop never calls torch.cuda.synchronize"
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return None if program.waits_for("synchronize") else NoUse(WhyNot.NO_SYNCHRONIZE)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Explicit synchronisations go away."""
+        from stepscope.analyze.replay.changes import drop_waits
+
+        return [drop_waits("synchronize")] if known.device == "cuda" else None
+
     def install(self, value: Any, hands: FixContext) -> None:
         import torch
 
         if not torch.cuda.device_count():
-            hands.unfit("there is no CUDA device here")
+            hands.no_cuda()
             return
         _Dropping(hands).install()
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit("delete torch.cuda.synchronize() from the loop", "")
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
+        from stepscope.fixes.edit.locate import at_each_place
+        from stepscope.fixes.edit.statements import without_synchronize
+
+        return at_each_place(self, value, applied, files, without_synchronize)
 
 
 class _Dropping:
@@ -142,7 +163,7 @@ class _Dropping:
             return call(*args, **kwargs)
         other = _other_cuda_users()
         if other is not None:
-            self._found(f"{other}, which uses the device on its own,")
+            self._found(Reason.OTHER_CUDA_LIBRARY, other)
             return call(*args, **kwargs)
         self._dropped = True
         self._say(frame)
@@ -155,12 +176,13 @@ class _Dropping:
             end.synchronize()
         return call(start, end)
 
-    def _found(self, what: str) -> None:
+    def _found(self, reason: Reason, library: str | None = None) -> None:
         """From now on nothing is dropped; what was is made up for."""
         if self._needed:
             return
         self._needed = True
-        self._hands.unfit(f"{what} may depend on torch.cuda.synchronize, so it stays")
+        place = None if library else self._hands.place()
+        self._hands.not_applied(NotApplied(reason, place=place, code=library))
         if self._dropped:
             self._synchronize()
 
@@ -169,10 +191,8 @@ class _Dropping:
         if site in self._said:
             return
         self._said.add(site)
-        text = f"torch.cuda.synchronize at {self._hands.place()}"
-        if _times_itself(frame.f_code.co_filename, frame.f_lineno):
-            text += "; times the program takes there no longer wait for the device"
-        self._hands.applied(text)
+        timed = _times_itself(frame.f_code.co_filename, frame.f_lineno)
+        self._hands.applied(Applied(Target.SYNCHRONIZE, place=self._hands.place(), remark=timed))
 
 
 def _times_itself(file: str, line: int) -> bool:

@@ -12,7 +12,8 @@ from stepscope.probe.core import Core, call_in_phase
 from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import H2D, SAVE, WAIT
 from stepscope.probe.sites import SiteKey
-from stepscope.record.facts import HostWait, SiteKind
+from stepscope.record.facts import SiteKind
+from stepscope.record.kinds import HostWait
 from stepscope.record.row_log import RowKind
 
 

@@ -4,10 +4,11 @@ losses and gradients.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
-from stepscope.fixes.base import FixKind
+from stepscope.fixes.registry import fix_named
 from stepscope.measure.trial import ROUNDING_DTYPES, Trial
+from stepscope.record.fix import Applied, DataChange, FixKind, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +56,33 @@ def coarsest_rounding(fixes: Iterable[str], own: str = "float32") -> str:
     found = [own]
     for fix in fixes:
         name, _, value = fix.partition("=")
-        if name == "amp":
-            found.append("float16" if value == "fp16" else "bfloat16")
-        elif name == "tf32":
-            found.append("tfloat32")
+        found.append(fix_named(name).rounding(value) or own)
     return max(found, key=ROUNDING_DTYPES.index)
 
 
-_REDRAWS: Final = ("compile", "cuda_graph", "sdpa")
-_SAYS: Final = ("draw", "samples", "shuffles", "order")
-
-
-def observed_kind(trial: Trial) -> str:
+def observed_kind(trial: Trial) -> FixKind:
     """The least exact kind that a trial's fixes turned out to be of."""
-    kinds = [str(fix["kind"]) for fix in trial.fixes if fix.get("kind")]
+    kinds = [outcome.kind for outcome in trial.fixes if outcome.kind]
     return max(kinds, key=[*FixKind].index, default=FixKind.EXACT)
 
 
 def changes_draws(trial: Trial) -> bool:
-    """Whether a fix said that batches have other random draws, another order or other samples."""
-    return any(fix.get("kind") == FixKind.NUMERIC and _says(fix) for fix in trial.fixes)
+    """Whether a fix reported that batches have other random draws, another order or other samples.
+
+    A journal from before records were typed does not say: a fix that was less exact than it
+    usually is counts there.
+    """
+    return any(
+        outcome.kind == FixKind.NUMERIC
+        and any(_varies(outcome.name, one) for one in outcome.applied)
+        for outcome in trial.fixes
+    )
+
+
+def _varies(name: str, one: Applied) -> bool:
+    if one.target == Target.OTHER:
+        return one.kind == FixKind.NUMERIC and fix_named(name).kind == FixKind.EXACT
+    return one.varies is not None and one.varies.data != DataChange.ROUNDING
 
 
 def same_batches(base: Trial, variant: Trial) -> bool:
@@ -86,13 +94,4 @@ def same_batches(base: Trial, variant: Trial) -> bool:
 
 def may_change_draws(fixes: Iterable[str]) -> bool:
     """Whether some fix runs the model's own random draws, as of dropout, in another way."""
-    return any(fix.partition("=")[0] in _REDRAWS for fix in fixes)
-
-
-def _says(fix: dict[str, Any]) -> bool:
-    return any(word in _reason(text) for text in fix.get("where") or () for word in _SAYS)
-
-
-def _reason(text: str) -> str:
-    """What stands after the place in the program, or in brackets."""
-    return text.partition(": ")[2] or text.partition("(")[2]
+    return any(fix_named(fix.partition("=")[0]).redraws_model for fix in fixes)

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
+from stepscope.fixes.applicability import NoUse, WhyNot
 from stepscope.measure.contest import ContestResult, hold_contest
 from stepscope.measure.trial_pool import STOPPED_BY_BUDGET, BudgetSpent, Fixes
+from stepscope.record.fix_words import applied_words
 from stepscope.stats.verdict import MIN_DIFFERENCE
 from stepscope.tune.search.candidates import (
     FIX_KINDS,
@@ -94,11 +96,11 @@ def _too_far(standing: Ladder, one: Candidate, fixes: Fixes) -> Rejected | None:
     """Only the program shows what some fixes change, such as the draws of a dataset in workers."""
     for trial in standing.lab.trials(fixes):
         for did in trial.fixes:
-            kind = did.get("kind")
-            if did["name"] not in map(fix_name, one.whole) or kind is None:
+            kind = did.kind
+            if did.name not in map(fix_name, one.whole) or kind is None:
                 continue
             if FIX_KINDS.index(kind) > FIX_KINDS.index(standing.allow):
-                where = "; ".join(did.get("where") or ())
+                where = "; ".join(map(applied_words, did.applied))
                 return Rejected(one.fix, f"needs --allow {kind}: {where}", "not_allowed")
     return None
 
@@ -114,8 +116,8 @@ def climb(standing: Ladder, found: Sequence[Candidate]) -> None:
     more those that were no better, where the ladder has grown since."""
     small = _each(standing, found, small_later=True)
     for one in _each(standing, small, small_later=False):
-        words = f"nothing to do without {one.after}"
-        standing.reject(Rejected(one.fix, words, "left_out"))
+        why = NoUse(WhyNot.REQUIRES, one.after)
+        standing.reject(Rejected(one.fix, None, "left_out", not_tried=why))
     _again(standing)
 
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.launching.cuda_graph.model import PICKED, TWICE, UNUSED, GraphRecorder
+from stepscope.fixes.launching.cuda_graph.model import GraphMisuseError, GraphRecorder
 from stepscope.fixes.launching.cuda_graph.root_model import GraphedRoot
+from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
 
 _STEADY = 3  # calls with the same key before it is recorded
 _MOST = 5  # recordings: after that the values change too often
@@ -64,9 +67,7 @@ class _GraphedUpdates:
             slot.closed = True
         elif name != "SGD" and not kwargs.get("fused"):
             slot.closed = True
-            self._hands.unfit(
-                f"the step of {name} counts on the CPU and is not captured: add fused_optimizer"
-            )
+            self._hands.not_applied(NotApplied(Reason.STEP_NEEDS_FUSED, object=name))
         return not slot.closed
 
     def _recorded(self, name: str, slot: _Slot, key: Any, function: Any) -> Any:
@@ -76,22 +77,21 @@ class _GraphedUpdates:
             slot.graph, _ = self._recorder.record(function)
         except Exception as problem:
             slot.closed = True
-            self._hands.unfit(f"the step of {name} could not be captured: {problem}")
+            self._hands.not_applied(
+                NotApplied(Reason.STEP_CAPTURE_FAILED, object=name, error=str(problem))
+            )
             return function()
         finally:
             self._recording = False
         slot.key = key
         slot.recordings += 1
         slot.graph.replay()
-        self._hands.applied(f"the step of {name} at {self._hands.place()}")
+        self._hands.applied(Applied(Target.GRAPHED_STEP, name, self._hands.place()))
         return None
 
     def _complain(self, name: str, slot: _Slot) -> None:
         if slot.calls == _PATIENCE and (slot.graph is None or slot.recordings == _MOST):
-            self._hands.unfit(
-                f"the step of {name} is not captured: its learning rate changes all the time, or "
-                "gradients are not where they were"
-            )
+            self._hands.not_applied(NotApplied(Reason.STEP_CHANGES, object=name))
 
 
 def _places(value: Any) -> Any:
@@ -130,26 +130,40 @@ class CudaGraph(Fix):
     name = "cuda_graph"
     group = "launch"
     title = "replay forward, backward and the optimizer's step as CUDA graphs"
+    redraws_model = True
+    edited_by_hand = True
     kind = FixKind.NUMERIC
     effort = "many lines"
     needs = "cuda"
     bad_with = ("compile", "checkpointing")
     missing = "no model was trained for long enough with inputs of one shape"
+    slow_start = True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        if not program.trains:
+            return NoUse(WhyNot.NOT_TRAINING)
+        return NoUse(WhyNot.PROGRAM_COMPILES) if program.compiles else None
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """The host's part of forward, backward and optimizer becomes one launch."""
+        from stepscope.analyze.replay.changes import drop_launch_cost
+
+        return [drop_launch_cost()] if known.device == "cuda" else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         if not GraphRecorder.available():
-            hands.unfit("there is no CUDA device here")
+            hands.no_cuda()
         else:
             _take_hold(hands)
 
-    def explain(self, error: BaseException, line: str) -> str | None:
+    def explain(self, error: BaseException, line: str) -> Broke | None:
+        if isinstance(error, GraphMisuseError):
+            return Broke(error.reason)
         text = str(error)
-        if text in (PICKED, TWICE, UNUSED):
-            return text
         if "once_differentiable" in text:
-            return "gradients of gradients cannot be computed through a CUDA graph"
+            return Broke(Reason.GRAPH_DERIVATIVES)
         if "outside graph capture" in text or "stream is capturing" in text:
-            return "a capture that failed could not be undone"
+            return Broke(Reason.CAPTURE_LEFT_OPEN)
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -202,7 +216,8 @@ def _take_hold(hands: FixContext) -> None:
     def made(optimizer: Any, defaults: dict[str, Any]) -> None:
         names = {cls.__name__ for cls in type(optimizer).__mro__}
         if not names & {name for _, name in _FUNCTIONS}:
-            hands.unfit(f"the step of {type(optimizer).__name__} is not captured")
+            name = type(optimizer).__name__
+            hands.not_applied(NotApplied(Reason.STEP_NOT_CAPTURED, object=name))
 
     hands.seams.root_called(called)
     hands.seams.backward(backward)

@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
+from stepscope.record.fix import Broke, Reason
+from stepscope.record.fix_words import break_words
+
 
 class GraphRecorder:
     """Runs functions ahead of recording, records them, and cleans up where that fails."""
@@ -167,10 +170,12 @@ def _using_stand_ins(module: Any, others: dict[str, Any]) -> Iterator[None]:
                 part._flat_weights = weights
 
 
-TWICE = "a model's outputs were used in backward twice, or after the model had been called again"
-HIDDEN = "its forward uses parameters that it keeps outside of its modules"
-PICKED = "gradients of single parameters were asked for, which a graph does not tell apart"
-UNUSED = "an output of the model got a gradient that got none in the first steps"
+class GraphMisuseError(RuntimeError):
+    """The program does something that a graph cannot follow."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(break_words(Broke(reason)))
+        self.reason = reason
 
 
 class _Call:
@@ -285,7 +290,7 @@ class GraphedModel:
         outputs = [self._live[place] for place in self._used]
         reached = torch.autograd.grad(outputs, self._parameters, self._grads_in, allow_unused=True)
         if any(grad is not None for grad in reached):
-            raise RuntimeError(HIDDEN)
+            raise GraphMisuseError(Reason.HIDDEN_PARAMETERS)
 
     def _as_function(self, torch: Any) -> Any:
         graphed = self
@@ -312,9 +317,9 @@ class GraphedModel:
 
     def _run_backward(self, now: _Call, grads: Any) -> list[Any]:
         if now.done or self._last is None or self._last() is not now:
-            raise RuntimeError(TWICE)
+            raise GraphMisuseError(Reason.BACKWARD_TWICE)
         if any(grad is not None and i not in self._used for i, grad in enumerate(grads)):
-            raise RuntimeError(UNUSED)
+            raise GraphMisuseError(Reason.UNUSED_OUTPUT)
         now.done = True
         for static, place in zip(self._grads_in, self._used, strict=True):
             if grads[place] is None:

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,49 +15,50 @@ from stepscope.fixes.base import FixContext
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.launching.compile import is_compiled
 from stepscope.fixes.launching.cuda_graph.model import (
-    PICKED,
     FlatTensors,
     GraphedModel,
+    GraphMisuseError,
     GraphRecorder,
     flatten_tensors,
 )
+from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-def _reason_not_captured(module: Any, tensors: list[Any], kind: str) -> str | None:
+def _not_captured(module: Any, tensors: list[Any], kind: str) -> NotApplied | None:
     """The reason; None if it is worth trying. `kind`: the device that has graphs."""
     import torch
 
     parameters = list(module.parameters())
     devices = {tensor.device for tensor in (*parameters, *module.buffers(), *tensors)}
     if any(device.type != kind for device in devices):
-        return "it or what it is called with is not on the GPU"
+        return NotApplied(Reason.NOT_ON_GPU)
     if len(devices) > 1:
-        return "it is spread over several GPUs"
+        return NotApplied(Reason.SEVERAL_GPUS)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return "it trains in several processes, which talk to each other in backward"
+        return NotApplied(Reason.SEVERAL_PROCESSES)
     if is_compiled(module):
-        return "the program compiles it: use mode='reduce-overhead' there"
+        return NotApplied(Reason.PROGRAM_COMPILES)
     if getattr(module, "is_gradient_checkpointing", False):
-        return "gradient checkpointing cannot be captured"
+        return NotApplied(Reason.CHECKPOINTED)
     return _hooked(module, parameters)
 
 
-def _hooked(module: Any, parameters: list[Any]) -> str | None:
+def _hooked(module: Any, parameters: list[Any]) -> NotApplied | None:
     import torch
 
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
-            return "it is a TorchScript module"
+            return NotApplied(Reason.TORCHSCRIPT)
         if any(getattr(part, hooks) for hooks in _HOOKS):
-            return f"{name or 'it'} has hooks, which a graph would not call"
+            return NotApplied(Reason.HOOKS, code=name or "it")
         if isinstance(part, torch.nn.RNNBase):  # trying would move on cuDNN's state of dropout
-            return f"{name or 'it'} is recurrent and keeps state that a graph cannot put back"
+            return NotApplied(Reason.RECURRENT, code=name or "it")
     if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters):
-        return "its parameters have hooks, which a graph would not call"
+        return NotApplied(Reason.PARAMETER_HOOKS)
     if any(buffer.requires_grad for buffer in module.buffers()):
-        return "it has buffers that require gradients"
+        return NotApplied(Reason.BUFFER_GRADIENTS)
     return None
 
 
@@ -165,7 +167,7 @@ class GraphedRoot:
         self.parts = {id(part) for part in module.modules()}
         self.touched = False
         """Whether an attribute of the model was set since it was last looked at."""
-        self._name = f"{type(module).__qualname__}, called at {hands.place()}"
+        self._name, self._place = type(module).__qualname__, hands.place()
         self._recorder = recorder
         self._hands = hands
         self._seen: Counter[Any] = Counter()
@@ -191,7 +193,7 @@ class GraphedRoot:
             return call(self.module, *args, **kwargs)
         given = flatten_tensors((args, kwargs))
         if given.strange is not None:
-            self._close(f"it is called with a {given.strange}, which a graph cannot take")
+            self._close(NotApplied(Reason.STRANGE_INPUT, code=given.strange))
             return call(self.module, *args, **kwargs)
         key = (given.key, _arithmetic(self._recorder.kind), self.module.training)
         if self._graphed is None:
@@ -210,14 +212,14 @@ class GraphedRoot:
         own = {id(parameter) for parameter in self.module.parameters()}
         if any(id(tensor) in own for tensor in tensors):
             graphed = self._graphed
-            self._close(PICKED)
+            self._close(NotApplied(Reason.SINGLE_GRADIENTS))
             if graphed is not None:
-                raise RuntimeError(PICKED)
+                raise GraphMisuseError(Reason.SINGLE_GRADIENTS)
 
     def hooked(self, tensor: Any) -> None:
         """A hook is registered on a tensor: one of a parameter would not be called."""
         if not self._closed and any(tensor is one for one in self.module.parameters()):
-            self._close("its parameters have hooks, which a graph would not call")
+            self._close(NotApplied(Reason.PARAMETER_HOOKS))
 
     def _replayed(self, given: FlatTensors, key: Any) -> Any:
         if self._graphed is None or key != self._key:
@@ -236,13 +238,13 @@ class GraphedRoot:
         self._graphed, self._fits = None, True
         self._seen.clear()
         if self._recordings == _MOST:
-            self._close(f"the program keeps changing {name}, which a graph would freeze")
+            self._close(NotApplied(Reason.KEEPS_CHANGING, code=name))
 
     def _watched(self, result: Any) -> Any:
         """Learn which outputs get gradients from the program, not from each other."""
         taken = flatten_tensors(result)
         if taken.strange is not None:
-            self._close(f"it returns a {taken.strange}, which a graph cannot")
+            self._close(NotApplied(Reason.STRANGE_OUTPUT, code=taken.strange))
             return result
         return taken.together(
             [
@@ -252,11 +254,11 @@ class GraphedRoot:
         )
 
     def _record(self, call: Any, given: FlatTensors, key: Any) -> None:
-        reason = _reason_not_captured(self.module, given.tensors, self._recorder.kind)
-        if reason is None and not self._used:
-            reason = "no gradient comes back through its outputs"
-        if reason is not None:
-            self._close(reason)
+        refused = _not_captured(self.module, given.tensors, self._recorder.kind)
+        if refused is None and not self._used:
+            refused = NotApplied(Reason.NO_GRADIENT)
+        if refused is not None:
+            self._close(refused)
             return
         kind = self._recorder.kind
         before, random = _attribute_marks(self.module), _host_random_states(kind)
@@ -270,22 +272,24 @@ class GraphedRoot:
                 graphed = GraphedModel(compute, self.module, given, self._used, self._recorder)
                 drawn = _host_random_states(kind) != random
         except Exception as problem:
-            self._close(_why(problem))
+            self._close(_failure(problem))
             return
         finally:
             self._recording = False
-        reason = _side_effect(_changed_attributes(before, _attribute_marks(self.module)), drawn)
-        if reason is not None:
-            self._close(reason)
+        refused = _side_effect(_changed_attributes(before, _attribute_marks(self.module)), drawn)
+        if refused is not None:
+            self._close(refused)
             return
         self._graphed, self._key, self._attributes = graphed, key, before
         self._recordings += 1
         shapes = " and ".join("×".join(map(str, t.shape)) or "a number" for t in given.tensors)
-        self._hands.applied(f"forward and backward of {self._name}, for inputs of {shapes}")
+        self._hands.applied(Applied(Target.GRAPH, self._name, self._place, detail=shapes))
 
-    def _close(self, reason: str) -> None:
+    def _close(self, refused: NotApplied) -> None:
         self._closed, self._graphed = True, None
-        self._hands.unfit(f"{self._name}: {reason}")
+        self._hands.not_applied(
+            replace(refused, target=Target.MODEL, object=self._name, place=self._place)
+        )
 
 
 def _arithmetic(kind: str) -> tuple[Any, ...]:
@@ -296,23 +300,24 @@ def _arithmetic(kind: str) -> tuple[Any, ...]:
     return on, torch.get_autocast_dtype(kind) if on else None
 
 
-def _side_effect(names: list[str], drawn: bool) -> str | None:
+def _side_effect(names: list[str], drawn: bool) -> NotApplied | None:
     """What a forward does on the host that replaying a graph would not."""
     if names:
-        return f"its forward changes {names[0]}, which a graph would not"
+        return NotApplied(Reason.CHANGES_ATTRIBUTE, code=names[0])
     if drawn:
-        return "its forward draws random numbers on the host, which a graph would repeat"
+        return NotApplied(Reason.HOST_RANDOM)
     return None
 
 
-def _why(problem: BaseException) -> str:
-    """Why recording failed, in one line. Ending a capture that failed raises once more."""
+def _failure(problem: BaseException) -> NotApplied:
+    """Why recording failed. Ending a capture that failed raises once more."""
     while problem.__context__ is not None:
         problem = problem.__context__
-    where, _ = raise_location(problem.__traceback__)
-    at = f" (at {where})" if where else ""
+    if isinstance(problem, GraphMisuseError):
+        return NotApplied(problem.reason)
+    raised, _ = raise_location(problem.__traceback__)
     text = str(problem)
     if "synchronizing CUDA operation" in text:
-        return f"its forward or backward waits for the GPU{at}, which a graph cannot"
+        return NotApplied(Reason.WAITS_FOR_GPU, raised=raised)
     first = next(filter(None, map(str.strip, text.splitlines())), type(problem).__name__)
-    return f"it could not be captured: {first[:160]}{at}"
+    return NotApplied(Reason.CAPTURE_FAILED, raised=raised, error=first[:160])

@@ -4,7 +4,7 @@ the top of a file.
 
 import ast
 
-from stepscope.tune.patch.source import Change, PatchError, Source
+from stepscope.fixes.edit.source import Change, PatchError, Source
 
 
 def after_imports(source: Source, lines: tuple[str, ...]) -> list[Change]:

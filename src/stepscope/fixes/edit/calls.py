@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stepscope.fixes.base import SourceEdit
-from stepscope.fixes.registry import settings_text
-from stepscope.tune.patch.source import Change, PatchError, Source, statement_head
+from stepscope.fixes.edit.source import Change, PatchError, Source, statement_head
+from stepscope.record.fix import SourceEdit
+
+TRAINER_LIBRARIES = ("transformers", "trl", "sentence_transformers")
+"""Packages with a trainer that takes settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +69,26 @@ def argument_changes(source: Source, wanted: Iterable[CallArguments]) -> list[Ch
     return [change for call, values in together.items() for change in _set(source, call, values)]
 
 
+_KEPT_WORKERS = {
+    "persistent_workers": "num_workers",
+    "dataloader_persistent_workers": "dataloader_num_workers",
+}
+"""Arguments that a loader refuses without another one."""
+
+
+def needs_workers(wanted: CallArguments) -> bool:
+    """Whether arguments only mean something with workers."""
+    return not wanted.values.keys().isdisjoint(_KEPT_WORKERS)
+
+
 def check_workers(wanted: Iterable[CallArguments]) -> None:
-    """A loader refuses arguments that only mean something with workers. Raises PatchError."""
+    """Raises PatchError where arguments only mean something with workers, and there are none."""
     together: dict[ast.Call, set[str]] = {}
     for one in wanted:
         together.setdefault(one.call, set()).update(one.values)
     for call, names in together.items():
         given = {keyword.arg for keyword in call.keywords}
-        for prefix in ("", "dataloader_"):
-            kept, workers = f"{prefix}persistent_workers", f"{prefix}num_workers"
+        for kept, workers in _KEPT_WORKERS.items():
             if kept in names and not (names | given) & {workers, None}:
                 raise PatchError(f"no {workers} is written there")
 
@@ -134,6 +147,11 @@ def trainer_setting(source: Source, wanted: dict[str, str]) -> CallArguments:
     raise PatchError(
         f"set {settings_text(wanted)} in the trainer's settings, which are made {where}"
     )
+
+
+def settings_text(settings: dict[str, str]) -> str:
+    """Settings as one would say them."""
+    return " and ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def setting_words(found: CallArguments) -> str:

@@ -64,10 +64,6 @@ class Source:
     def end(self, node: ast.expr | ast.stmt) -> int:
         return self._offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
-    def written(self, node: ast.expr | ast.stmt) -> str:
-        """A node as it stands in the text."""
-        return self.text[self.start(node) : self.end(node)]
-
     def _offset(self, line: int, column: int) -> int:
         """Of a place as the tree gives it: columns count bytes there."""
         text = self._lines[line - 1].encode()[:column].decode()

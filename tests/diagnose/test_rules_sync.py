@@ -49,7 +49,7 @@ def test_a_wait_is_told_by_what_waits(what, name, fix):
     assert one.predicted.step_ms == pytest.approx(16.0)
     assert one.share == pytest.approx(0.2)
     assert one.evidence[0].value == pytest.approx(3.0)
-    assert one.evidence[0].unit == "ms a step"
+    assert one.evidence[0].unit == "ms per step"
 
 
 def test_a_summed_loss_can_be_read_late():
@@ -103,7 +103,7 @@ def test_waits_that_gain_only_together():
     one = result["sync.together"]
     assert one.where == (Place(PROGRAM, 60), Place(PROGRAM, 51))
     assert one.predicted.step_ms == pytest.approx(15.0)
-    assert "at none of 2 lines" in one.predicted.how
+    assert "waiting at 2 lines" in one.predicted.reason
 
 
 def test_where_one_wait_gains_alone_they_are_not_told_together():
@@ -152,7 +152,7 @@ def test_memory_given_back_in_the_loop():
     one = result["sync.empty_cache"]
     assert one.where == (Place(PROGRAM, 61),)
     assert (one.effort, one.confidence) == ("one line", "high")
-    assert "10 times a step" in one.why
+    assert "10 times per step" in one.why
     assert one.evidence[1].value == pytest.approx(5.0)
 
 

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from stepscope.fixes.base import Fix
+from stepscope.fixes.edit import calls
+from stepscope.fixes.edit.locate import LeftToUser, PatchPart, SourceFiles, locate_edits
+from stepscope.fixes.edit.source import PatchError, Source, apply_changes
 from stepscope.fixes.registry import parse_fixes
 from stepscope.measure.source_diff import make_diff
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.measure.trial_pool import TrialPool, compare_trials, trial_noise_floor
 from stepscope.record.errors import StepscopeError
+from stepscope.record.fix import FixOutcome
 from stepscope.stats.verdict import Comparison
-from stepscope.tune.patch import calls
-from stepscope.tune.patch.locate import LeftToUser, PatchPart, SourceFiles, locate_edits
-from stepscope.tune.patch.source import PatchError, Source, apply_changes
 from stepscope.tune.request import PATCH_FILE
 from stepscope.tune.search.confirm import Confirmation
 from stepscope.tune.search.ladder import SearchResult
@@ -48,19 +49,19 @@ class Patch:
 def write_patch(
     cwd: Path,
     fixes: Sequence[str],
-    applied_fixes: Iterable[Mapping[str, Any]],
+    outcomes: Iterable[FixOutcome],
     seen: Mapping[str, Any],
 ) -> Patch:
-    """The patch for fixes, from what a trial with them says of where each took hold.
+    """The patch for fixes, from where each took effect in a trial with them.
 
     `seen` is the document of a run of the program as it is: files must be what they were then.
     """
     files = SourceFiles(cwd, seen)
-    took_hold = {str(one["name"]): one for one in applied_fixes}
+    applied = {one.name: one.applied for one in outcomes}
     done: dict[str, list[PatchPart]] = {}
     by_hand: list[tuple[str, str]] = []
     for fix, value in parse_fixes(fixes):
-        found = locate_edits(fix, value, took_hold.get(fix.name, {}), files)
+        found = locate_edits(fix, value, applied.get(fix.name, ()), files)
         left = [one for one in found if isinstance(one, LeftToUser)]
         for part in found:
             if isinstance(part, PatchPart):
@@ -109,8 +110,8 @@ def _without_workers(done: dict[str, list[PatchPart]]) -> list[tuple[str, str]]:
         try:
             calls.check_workers([one for part in parts for one in part.arguments])
         except PatchError as problem:
-            taken = [part for part in parts if part.fix == "persistent"]
-            done[name] = [part for part in parts if part.fix != "persistent"]
+            taken = [part for part in parts if any(map(calls.needs_workers, part.arguments))]
+            done[name] = [part for part in parts if part not in taken]
             refused += [(one.fix, f"{one.words} ({name}:{one.line}: {problem})") for one in taken]
     return refused
 

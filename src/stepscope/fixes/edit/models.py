@@ -4,7 +4,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from stepscope.tune.patch.source import PatchError, Scope, Source, statement_head
+from stepscope.fixes.edit.calls import callee
+from stepscope.fixes.edit.source import PatchError, Scope, Source, statement_head
 
 _DEEPEST = 4  # functions a model is handed through
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -69,7 +70,7 @@ def _handed(source: Source, function: _Function, name: str, depth: int) -> Model
         names = names[1:]
     place = names.index(name) if name in names else None
     for call in source.statements(ast.Call):
-        if not isinstance(call, ast.Call) or _called(call) != function.name:
+        if not isinstance(call, ast.Call) or callee(call) != function.name:
             continue
         given = next((one.value for one in call.keywords if one.arg == name), None)
         if given is None and place is not None and place < len(call.args):
@@ -113,11 +114,6 @@ def _takes(function: _Function, name: str) -> bool:
     return name in {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
 
 
-def _called(call: ast.Call) -> str:
-    func = call.func
-    return func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "")
-
-
 def _statement_of(source: Source, node: ast.AST) -> ast.stmt:
     while not isinstance(node, ast.stmt):
         node = source.parents[node]
@@ -128,7 +124,7 @@ def _makes(made: ast.stmt, kind: str) -> bool:
     """Whether a statement calls a class by name, or a function that is called like it."""
     wanted = kind.rpartition(".")[2].lower()
     calls = [node for node in ast.walk(made) if isinstance(node, ast.Call)]
-    return any(wanted in _called(call).lower().replace("_", "") for call in calls)
+    return any(wanted in callee(call).lower().replace("_", "") for call in calls)
 
 
 def _is_trained(source: Source, name: str) -> bool:

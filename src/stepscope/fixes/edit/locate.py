@@ -1,0 +1,316 @@
+"""From a fix and the places where it took effect to edits of the user's files, and which files may
+be edited at all.
+"""
+
+import ast
+import os
+import tokenize
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from stepscope.fixes.edit import calls
+from stepscope.fixes.edit.calls import TRAINER_LIBRARIES, CallArguments
+from stepscope.fixes.edit.models import model_called
+from stepscope.fixes.edit.source import Change, PatchError, Source
+from stepscope.fixes.edit.statements import (
+    after_imports,
+    before_imports,
+    imports_torch,
+    under_autocast,
+)
+from stepscope.record.facts import SiteFact
+from stepscope.record.fix import Applied, SourceEdit, SourceLine
+from stepscope.record.frames import is_program
+from stepscope.store.json_lines import read_facts
+from stepscope.store.source import read_sources
+
+_NOT_THE_USERS = ("site-packages", "dist-packages", "node_modules", "__pycache__")
+_CLOCK_S = 1.0  # runs tell their start in whole seconds
+_ODD = set('"\\\t\n\r')
+
+
+class SourceFiles:
+    """The files of a working directory, looked at beside a run of the program in it."""
+
+    def __init__(self, cwd: Path, seen: Mapping[str, Any]) -> None:
+        self._cwd = cwd.resolve()
+        self._seen = seen["run"]
+        folder = Path(self._seen["folder"])
+        self._ran = {
+            self._name(file): lines for file, lines in read_sources(folder).items() if lines
+        }
+        self._facts = read_facts(folder / "facts.jsonl").all(SiteFact)
+        self._read: dict[str, Source] = {}
+
+    def source(self, name: str) -> Source:
+        """A file by its path from the working directory. Raises PatchError."""
+        if name not in self._read:
+            self._read[name] = self._checked(name)
+        return self._read[name]
+
+    def sites(self, *kinds: str) -> list[SourceLine]:
+        """Lines at which the program did something, in order of appearance."""
+        facts = (fact for fact in self._facts if fact.kind in kinds)
+        found = [SourceLine(self._name(fact.file), fact.line) for fact in facts]
+        return list(dict.fromkeys(found))
+
+    def through(self, at: SourceLine) -> str | None:
+        """The library that a line calls to do what it does; None where that is torch."""
+        there = (
+            fact
+            for fact in self._facts
+            if fact.line == at.line and self._name(fact.file) == at.file
+        )
+        return next((fact.through for fact in there if fact.through), None)
+
+    def beginnings(self) -> list[str]:
+        """Files in which the program may begin, the likeliest first."""
+        program = str(self._seen["program"])
+        if program.startswith("-m "):
+            path = program.removeprefix("-m ").replace(".", "/")
+            first = [f"{path}.py", f"{path}/__main__.py"]
+        else:
+            first = [self._name(program)]
+        called = [site.file for site in self.sites("forward", "evaluation")]
+        return [name for name in dict.fromkeys([*first, *called]) if (self._cwd / name).is_file()]
+
+    def _name(self, file: str) -> str:
+        """As the user names it: from the working directory."""
+        return os.path.relpath(self._cwd / file, self._cwd)
+
+    def _checked(self, name: str) -> Source:
+        path = self._cwd / name
+        if not self._is_users(name):
+            raise PatchError(f"{name} is not a file of this project")
+        try:
+            raw = path.read_bytes()
+            changed = path.stat().st_mtime
+            with open(path, "rb") as file:
+                encoding, _ = tokenize.detect_encoding(file.readline)
+            source = Source(raw.decode(encoding))
+        except (OSError, ValueError, SyntaxError, RecursionError):
+            raise PatchError(f"{name} cannot be read") from None
+        if encoding != "utf-8" or _ODD & set(name):
+            raise PatchError(f"{name} is not in UTF-8")
+        ran = self._ran.get(name)
+        if ran is None:
+            raise PatchError(f"no line of {name} was seen running")
+        count = source.text.count("\n") + 1
+        same = all(n <= count and source.line(n) == line for n, line in ran.items())
+        if not same or changed > self._started() + _CLOCK_S:
+            raise PatchError(f"{name} was changed since it ran")
+        return source
+
+    def _started(self) -> float:
+        return datetime.fromisoformat(self._seen["started"]).timestamp()
+
+    def _is_users(self, name: str) -> bool:
+        path = self._cwd / name
+        parts = Path(name).parts
+        return (
+            path.is_file()
+            and path.resolve().is_relative_to(self._cwd)
+            and is_program(str(path))
+            and not any(part.startswith(".") or part in _NOT_THE_USERS for part in parts)
+            and not any((up / "pyvenv.cfg").exists() for up in path.parents if up != self._cwd)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PatchPart:
+    """One edit of a patch: arguments of calls, or changes of the text."""
+
+    fix: str
+    file: str
+    line: int
+    words: str
+    arguments: tuple[CallArguments, ...] = ()
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LeftToUser:
+    """A place that is left to the user, and why."""
+
+    place: str
+    why: str
+
+
+FoundEdits = Iterator[PatchPart | LeftToUser]
+
+
+class EditedFix(Protocol):
+    """What is asked of a fix here."""
+
+    name: str
+
+    def edit(self, value: Any, line: str) -> SourceEdit: ...
+
+    def patch(self, value: Any, applied: Sequence[Applied], files: SourceFiles) -> FoundEdits: ...
+
+    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]: ...
+
+
+def locate_edits(
+    fix: EditedFix, value: Any, applied: Sequence[Applied], files: SourceFiles
+) -> list[PatchPart | LeftToUser]:
+    """The parts that write a fix into the source; nothing where it is only described.
+
+    Of a run before records were typed no place is known: the fix is left to the user.
+    """
+    setting = _setting(fix, value, applied, files)
+    if isinstance(setting, PatchPart):
+        return [setting]
+    found = list(fix.patch(value, applied, files))
+    return (
+        found if setting is None or any(isinstance(one, PatchPart) for one in found) else [setting]
+    )
+
+
+def _setting(
+    fix: EditedFix, value: Any, applied: Sequence[Applied], files: SourceFiles
+) -> PatchPart | LeftToUser | None:
+    """A setting of the trainer under which a fix took effect; None where there is no trainer, or it
+    has no such setting."""
+    cast = next((one for one in applied if one.dtype), None)
+    values = fix.trainer_setting(cast.dtype if cast else value, cast.device if cast else None)
+    for at in (files.sites("forward") if cast else _places(applied)) if values else ():
+        if files.through(at) not in TRAINER_LIBRARIES:
+            continue
+        try:
+            found = calls.trainer_setting(files.source(at.file), values)
+        except PatchError as problem:
+            return LeftToUser(str(at), str(problem))
+        words = calls.setting_words(found)
+        return PatchPart(fix.name, at.file, found.call.lineno, words, arguments=(found,))
+    return None
+
+
+def by_arguments(
+    fix: EditedFix, value: Any, applied: Sequence[Applied], files: SourceFiles
+) -> FoundEdits:
+    """Arguments of the calls on the lines where a fix took effect."""
+    for at in _places(applied):
+        try:
+            source = files.source(at.file)
+            statement = source.statement(at.line)
+            if statement is None:
+                raise PatchError("no statement begins there")
+            edit = fix.edit(value, calls.head_line(statement))
+            found = calls.changed_arguments(statement, edit)
+            if not found:
+                raise PatchError("the call is not written there")
+            if calls.callee(found[0].call) in ("to", "cuda"):
+                found = _moves(source, statement, found[0])
+            yield PatchPart(fix.name, at.file, at.line, edit.words, arguments=tuple(found))
+        except PatchError as problem:
+            yield LeftToUser(str(at), str(problem))
+
+
+def _moves(source: Source, statement: ast.stmt, found: CallArguments) -> list[CallArguments]:
+    """The same for the moves beside one: inputs and targets go to the device in turn."""
+    moves = calls.same_calls(statement, found)
+    body = getattr(source.parents[statement], "body", [])
+    at = body.index(statement) if statement in body else 0
+    for beside in (reversed(body[:at]), body[at + 1 :]):
+        for other in beside:
+            call = other.value if isinstance(other, ast.Assign) else None
+            if not isinstance(call, ast.Call) or not _alike(call, found.call):
+                break
+            moves.append(CallArguments(call, found.values))
+    return moves
+
+
+def _alike(one: ast.Call, other: ast.Call) -> bool:
+    return calls.callee(one) == calls.callee(other) and [
+        ast.dump(part) for part in (*one.args, *one.keywords)
+    ] == [ast.dump(part) for part in (*other.args, *other.keywords)]
+
+
+def at_the_top(
+    fix: EditedFix,
+    value: Any,
+    applied: Sequence[Applied],
+    files: SourceFiles,
+    before_torch: bool = False,
+) -> FoundEdits:
+    """Switches of torch, in the file where the program begins."""
+    own = next((one.overrides for one in applied if one.overrides), None)
+    if own is not None:
+        yield LeftToUser(own.file, "the program sets it differently itself")
+        return
+    edit = fix.edit(value, "")
+    write = before_imports if before_torch else after_imports
+    left = LeftToUser("the program", "its first file was not found")
+    for name in files.beginnings():
+        try:
+            changes = tuple(write(files.source(name), edit.before))
+        except PatchError as problem:
+            left = LeftToUser(name, str(problem))
+            continue
+        yield PatchPart(fix.name, name, 1, edit.words, changes=changes)
+        return
+    yield left
+
+
+def after_the_model(
+    fix: EditedFix,
+    words: str,
+    statement: str,
+    applied: Sequence[Applied],
+    files: SourceFiles,
+    order: int = 0,
+) -> FoundEdits:
+    """A statement after the model is made, `{0}` in it being the model's variable."""
+
+    def make(kind: str, source: Source, line: int) -> list[Change]:
+        model = model_called(source, line, kind)
+        written = statement.format(model.name)
+        needed = imports_torch(source) if "torch." in statement else []
+        return [*needed, source.after(model.made, (written,), order=order)]
+
+    for kind, at in dict.fromkeys((one.object or "", one.place) for one in applied):
+        if at is not None:
+            yield _attempt(fix, words, at, files, partial(make, kind))
+
+
+def under_autocast_at(fix: EditedFix, words: str, context: str, files: SourceFiles) -> FoundEdits:
+    """The statements that call models, under autocast."""
+    for at in files.sites("forward", "evaluation"):
+        yield _attempt(
+            fix, words, at, files, lambda source, line: under_autocast(source, line, context)
+        )
+
+
+def at_each_place(
+    fix: EditedFix,
+    value: Any,
+    applied: Sequence[Applied],
+    files: SourceFiles,
+    write: Callable[[Source, int], list[Change]],
+) -> FoundEdits:
+    """The statements on the lines where a fix took effect, written anew."""
+    for at in _places(applied):
+        yield _attempt(fix, fix.edit(value, "").words, at, files, write)
+
+
+def _attempt(
+    fix: EditedFix,
+    words: str,
+    at: SourceLine,
+    files: SourceFiles,
+    write: Callable[[Source, int], list[Change]],
+) -> PatchPart | LeftToUser:
+    try:
+        changes = tuple(write(files.source(at.file), at.line))
+    except PatchError as problem:
+        return LeftToUser(str(at), str(problem))
+    return PatchPart(fix.name, at.file, at.line, words, changes=changes)
+
+
+def _places(applied: Sequence[Applied]) -> list[SourceLine]:
+    return list(dict.fromkeys(one.place for one in applied if one.place))

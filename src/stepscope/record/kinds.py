@@ -1,0 +1,65 @@
+"""Kinds that documents name by a word and that more than one layer tells apart."""
+
+from enum import StrEnum
+
+
+class HostWait(StrEnum):
+    """A call at which the host waits for the device, as a run's `syncs` name it."""
+
+    ITEM = "item"
+    BOOL = "bool"
+    FLOAT = "float"
+    INT = "int"
+    INDEX = "index"
+    TOLIST = "tolist"
+    CPU = "cpu"
+    NUMPY = "numpy"
+    TO_CPU = "to('cpu')"
+    NONZERO = "nonzero"
+    MASKED_SELECT = "masked_select"
+    UNIQUE = "unique"
+    SYNCHRONIZE = "synchronize"
+    EVENT_SYNCHRONIZE = "Event.synchronize"
+    STREAM_SYNCHRONIZE = "Stream.synchronize"
+    COPY = "copy"
+    PAGEABLE_COPY = "pageable copy"
+    PINNED_COPY = "h2d"
+
+
+class IdleCause(StrEnum):
+    """Why a device had nothing to do, as `idle_ns` names it."""
+
+    LOADER = "loader"  # the host waited for data
+    HOST = "host"  # the host was busy and launched too late
+    SYNCHRONISATION = "synchronisation"  # the host was blocked, or catching up after that
+    COPY = "copy"  # the same for a copy from host to device
+    OTHER_RANKS = "other_ranks"  # a collective had not begun
+    BETWEEN_KERNELS = "between_kernels"  # the device went from one queued kernel to the next
+    UNKNOWN = "unknown"
+
+
+class PartKind(StrEnum):
+    """What a part of making a batch is."""
+
+    LINE = "line"
+    TRANSFORM = "transform"
+    COLLATE = "collate"
+    REST = "rest"
+
+
+class ThrottleReason(StrEnum):
+    """What held a GPU's clocks down."""
+
+    POWER_CAP = "power cap"
+    HARDWARE = "hardware slowdown"
+    SYNC_BOOST = "sync boost"
+    THERMAL = "thermal slowdown"
+    HARDWARE_THERMAL = "hardware thermal slowdown"
+    POWER_BRAKE = "power brake"
+    BOARD_LIMIT = "board limit"
+    RELIABILITY = "reliability limit"
+
+    @property
+    def is_heat(self) -> bool:
+        """Whether better cooling would help."""
+        return self in (self.HARDWARE, self.THERMAL, self.HARDWARE_THERMAL)

@@ -1,1 +1,0 @@
-"""The accepted fixes as a patch of the user's own source."""

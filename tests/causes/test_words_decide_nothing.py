@@ -1,0 +1,90 @@
+"""Sentences of rules and findings are for people: random words in their place change nothing."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+from recorded import ARCHIVES, unpack
+
+from stepscope.analyze.run.summary import summarize
+from stepscope.diagnose import findings as module
+from stepscope.diagnose.rules import RULES
+from stepscope.measure.prediction import predicted_by_findings
+from stepscope.record.finding import Finding
+from stepscope.report.story.findings import suggested_fixes
+
+NAMES = (
+    "host_chatter",
+    "loader_bound_cuda",
+    "naive_attention_cuda",
+    "pageable_copies",
+    "recompilations",
+    "slow_storage",
+    "small_batch",
+    "synchronize_every_step",
+    "tuned_graph_cuda",
+)
+READ = ("title", "why", "advice", "reason", "text", "answer", "what", "unit", "words")
+"""Keys of what is only read by people."""
+
+
+class Scrambled:
+    """Each sentence becomes random words, the same ones wherever it stands."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.known = {"": ""}
+
+    def __call__(self, text):
+        if text not in self.known:
+            letters = "abcdefghijklmnopqrstuvwxyz .:=`0123456789"
+            self.known[text] = "".join(self.random.choices(letters, k=self.random.randint(1, 80)))
+        return self.known[text]
+
+    def finding(self, one: Finding) -> Finding:
+        predicted = one.predicted
+        return structs.replace(
+            one,
+            title=self(one.title),
+            why=self(one.why),
+            advice=self(one.advice),
+            evidence=tuple(
+                structs.replace(each, what=self(each.what), unit=self(each.unit))
+                for each in one.evidence
+            ),
+            predicted=predicted and structs.replace(predicted, reason=self(predicted.reason)),
+        )
+
+    def rule(self, one):
+        def find(case):
+            return [self.finding(found) for found in one.find(case)]
+
+        return replace(one, cause=self(one.cause), find=find)
+
+
+def facts(document):
+    """A document without what is only read by people."""
+    if isinstance(document, dict):
+        return {key: facts(value) for key, value in document.items() if key not in READ}
+    if isinstance(document, list | tuple):
+        return [facts(one) for one in document]
+    return document
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_random_words_change_no_fact(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
+    folder = unpack(ARCHIVES / f"{name}.zip", tmp_path / name)
+    document = summarize(folder)
+    said = module.with_findings(document, folder)
+    scrambled = Scrambled(name)
+    monkeypatch.setattr(module, "all_rules", lambda: (tuple(map(scrambled.rule, RULES)), []))
+    other = module.with_findings(document, folder)
+    found = (*said["findings"], *said["minor"], *said["healthy"])
+    assert found
+    assert {one["title"] for one in found}.isdisjoint(one["title"] for one in other["findings"])
+    for key in ("findings", "minor", "healthy", "headroom", "baseline", "problems"):
+        assert facts(other[key]) == facts(said[key])
+    assert predicted_by_findings(other) == predicted_by_findings(said)
+    assert suggested_fixes(other) == suggested_fixes(said)
