@@ -408,7 +408,7 @@ class FixOutcome:
 
 
 def fix_outcomes(facts: Iterable[Any], asked: Iterable[str] = ()) -> list[FixOutcome]:
-    """One per fix, in the order they were put in place; `asked` is what the run was given.
+    """One per fix, in the order they were installed; `asked` is what the run was given.
 
     Facts of older runs have a sentence only: their records have no place.
     """
