@@ -41,7 +41,7 @@ def test_a_variant_is_split_at_the_commas_between_fixes(text, fixes):
         ("none,pin", "none stands alone"),
         ("pin,none", "none stands alone"),
         ("pin,pin", "twice"),
-        ("compile,cuda_graph", "do not go together"),
+        ("compile,cuda_graph", "cannot be combined"),
     ],
 )
 def test_what_is_no_variant_is_refused_in_one_line(text, says):

@@ -3,8 +3,8 @@
 import pytest
 from diagnosing import Parts, case
 
-from stepscope.diagnose import headroom as module
 from stepscope.diagnose.headroom import predict_fix
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import FixRef
 
 FIX = FixRef("workers", "2")
@@ -12,7 +12,7 @@ FIX = FixRef("workers", "2")
 
 def changing(monkeypatch, *changes):
     """Every fix makes these changes."""
-    monkeypatch.setattr(module, "change_for", lambda name, value, known: [*changes] or None)
+    monkeypatch.setattr(fix_named(FIX.name), "predict", lambda value, known: [*changes] or None)
 
 
 def test_a_fix_is_worth_what_its_changes_are(monkeypatch):

@@ -216,6 +216,6 @@ def test_its_values_and_its_edit():
     for text in ("", "lots", "-1", "0"):
         with pytest.raises(UsageError, match="a size such as"):
             fix_named("cache").parse(text)
-    with pytest.raises(UsageError, match="do not go together"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         parse_fixes(["workers", "cache"])
     assert "__getitem__" in fix_named("cache").edit(None, "x = 1").words

@@ -183,7 +183,7 @@ def test_models_of_transformers_use_their_own_way(tmp_path):
 
 def test_its_edit_and_its_bad_pairs():
     assert "checkpoint(block" in fix_named("checkpointing").edit(None, "").words
-    with pytest.raises(UsageError, match="do not go together"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         parse_fixes(["checkpointing", "compile"])
 
 

@@ -493,7 +493,7 @@ def test_without_cuda_it_is_told_so(tmp_path, monkeypatch):
 def test_its_edit_and_its_bad_pairs():
     assert "make_graphed_callables" in fix_named("cuda_graph").edit(None, "").words
     for other in ("compile", "checkpointing"):
-        with pytest.raises(UsageError, match="do not go together"):
+        with pytest.raises(UsageError, match="cannot be combined"):
             parse_fixes(["cuda_graph", other])
 
 

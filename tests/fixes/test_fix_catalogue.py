@@ -107,7 +107,7 @@ def test_values_are_parsed() -> None:
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (["quicker"], "no fix named quicker: stepscope fixes lists them"),
+        (["quicker"], "no fix named quicker: `stepscope fixes` lists them"),
         (["worker=2"], "no fix named worker: did you mean workers?"),
         (["Pin"], "no fix named Pin: did you mean pin?"),
         ([""], "no fix named"),
@@ -121,9 +121,9 @@ def test_values_are_parsed() -> None:
         (["batch"], "--fix batch"),
         (["pin", "pin"], "--fix pin is given twice"),
         (["tf32=on", "tf32=off"], "--fix tf32 is given twice"),
-        (["foreach", "fused_optimizer"], "do not go together"),
-        (["fused_optimizer", "foreach"], "do not go together"),
-        (["compile", "checkpointing"], "do not go together"),
+        (["foreach", "fused_optimizer"], "cannot be combined"),
+        (["fused_optimizer", "foreach"], "cannot be combined"),
+        (["compile", "checkpointing"], "cannot be combined"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, list) else None,
 )
@@ -142,7 +142,7 @@ def test_pairs_declared_bad_on_one_side_are_refused_in_any_order() -> None:
                 for name in (one.name, other)
             ]
             for texts in (asked, asked[::-1]):
-                with pytest.raises(UsageError, match="do not go together"):
+                with pytest.raises(UsageError, match="cannot be combined"):
                     parse_fixes(texts)
 
 

@@ -153,7 +153,7 @@ def test_its_edit_and_its_bad_pairs():
     )
     assert edit.line == "    opt = torch.optim.AdamW(model.parameters(), fused=True)"
     assert fix_named("fused_optimizer").edit(None, "optimizer.step()").line is None
-    with pytest.raises(UsageError, match="do not go together"):
+    with pytest.raises(UsageError, match="cannot be combined"):
         parse_fixes(["fused_optimizer", "foreach"])
     with pytest.raises(UsageError, match="takes no value"):
         parse_fixes(["fused_optimizer=yes"])

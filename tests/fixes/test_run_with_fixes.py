@@ -128,7 +128,7 @@ def test_a_fix_that_breaks_in_the_middle_ends_the_program_with_its_reason(folder
         (["amp=bf17"], "--fix amp=bf17: use"),
         (["drop_last=yes"], "--fix drop_last takes no value"),
         (["batch"], "--fix batch"),
-        (["foreach", "fused_optimizer"], "do not go together"),
+        (["foreach", "fused_optimizer"], "cannot be combined"),
         (["pin", "pin"], "--fix pin is given twice"),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, list) else None,

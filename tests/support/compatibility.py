@@ -77,7 +77,7 @@ def _agreeing(names: Iterable[str]) -> tuple[str, ...]:
     for name in names:
         if declared_bad([*chosen, asked(name)]) is None:
             chosen.append(asked(name))
-    return tuple(sorted(chosen, key=lambda text: registry.FIX_NAMES.index(text.split("=")[0])))
+    return registry.in_order(chosen)
 
 
 def declared_bad(fixes: Sequence[str]) -> str | None:

@@ -1,17 +1,22 @@
 """What is tried on a program, in which order, and why the rest is not."""
 
+from dataclasses import asdict
+
 import pytest
 
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.data.workers import most_workers
 from stepscope.fixes.registry import FIX_NAMES, fix_named
 from stepscope.measure.prediction import Prediction, no_prediction, predicted_by_findings
-from stepscope.tune.search.applicable import first_values, most_workers, other_values
+from stepscope.report.story.tune.not_tried import why_not_tried
 from stepscope.tune.search.candidates import (
     Candidate,
     by_expected_gain,
-    compile_seconds,
     exclude_each_other,
     find_candidates,
     fix_name,
+    other_values,
+    setup_seconds,
     with_candidate,
 )
 
@@ -22,7 +27,7 @@ def loader(**more):
 
 
 def scout(device="cuda", loaders=None, **more):
-    """A run's document with its findings, as far as the search looks at it."""
+    """A run with its findings, as far as the search looks at it."""
     model = {"dtypes": {"float32": 9}, "memory_format": "contiguous", "compiled": False}
     switches = {
         "tf32_matmul": "highest",
@@ -51,7 +56,7 @@ def scout(device="cuda", loaders=None, **more):
     for part in ("switches", "model"):
         {"switches": switches, "model": model}[part].update(more.pop(part, {}))
     config.update(more.pop("config", {}))
-    return {**found, "config": config, **more}
+    return ObservedProgram({**found, "config": config, **more})
 
 
 def finding(name, value=None, speedup=None, kind="exact", also=(), rule="data.x", scope="step"):
@@ -66,25 +71,29 @@ def finding(name, value=None, speedup=None, kind="exact", also=(), rule="data.x"
     }
 
 
-def tried(document, **more):
-    return [one.fix for one in find_candidates(document, **more)[0] if not one.along]
+def tried(program, **more):
+    return [one.fix for one in find_candidates(program, **more)[0] if not one.along]
 
 
-def left(document, **more):
-    return {one.fix: one.why for one in find_candidates(document, **more)[1]}
+def left(program, **more):
+    return {one.fix: one.why for one in find_candidates(program, **more)[1]}
+
+
+def first_values(name, program, proposed):
+    return fix_named(name).first_values(program, proposed)
 
 
 def test_every_fix_is_tried_or_left_out_with_a_reason():
     found, out = find_candidates(scout())
     names = [one.name for one in found if not one.along]
     assert sorted([*names, *(one.fix for one in out)]) == sorted(FIX_NAMES)
-    assert all(one.why for one in out)
+    assert all(why_not_tried(asdict(one.why)) for one in out)
 
 
 def test_without_a_cuda_device_what_needs_one_is_left_out():
     out = left(scout("cpu"))
     for name in ("pin", "prefetch", "nosync", "lazyitem", "tf32", "cuda_graph", "affinity"):
-        assert out[name] == "needs a CUDA device"
+        assert out[name] == NoUse(WhyNot.NEEDS_DEVICE, "cuda")
     assert {"workers=12", "amp=bf16", "compile=default"} <= set(tried(scout("cpu")))
 
 
@@ -101,10 +110,10 @@ def test_larger_predicted_gains_per_second_come_first_and_unknown_ones_last():
 
 
 def test_compiling_costs_more_than_other_trials():
-    assert compile_seconds("pin", "cuda") == 0
+    assert setup_seconds("pin", "cuda") == 0
     assert (
-        compile_seconds("compile=max-autotune", "cuda")
-        > compile_seconds("compile=default", "cuda")
+        setup_seconds("compile=max-autotune", "cuda")
+        > setup_seconds("compile=default", "cuda")
         > 10
     )
     gain = Prediction(1.5, 1.4, 1.6)
@@ -134,27 +143,26 @@ def test_fixes_go_as_far_as_is_allowed(allow, has, lacks):
     assert has <= found
     assert not lacks & found
     if allow == "numeric":
-        assert left(scout(), allow=allow)["batch"] == "changes training: --allow semantic"
+        assert left(scout(), allow=allow)["batch"] == NoUse(WhyNot.NOT_ALLOWED, "semantic")
 
 
 def test_a_finding_of_too_few_workers_names_the_fewest_and_more_are_begun_with_beside_a_gpu():
-    workers = fix_named("workers")
-    assert first_values(workers, scout(), "4") == ["12"]
-    assert first_values(workers, scout("cpu"), "4") == ["4"]
-    assert first_values(workers, scout(loaders=[loader(num_workers=15)]), "6") == ["6"]
+    assert first_values("workers", scout(), "4") == ["12"]
+    assert first_values("workers", scout("cpu"), "4") == ["4"]
+    assert first_values("workers", scout(loaders=[loader(num_workers=15)]), "6") == ["6"]
 
 
 def test_workers_that_change_random_draws_are_not_exact():
     document = scout(findings=[finding("workers", "14", 2.0, kind="numeric")])
     assert "workers=14" in tried(document)
-    assert left(document, allow="exact")["workers"].endswith("--allow numeric")
+    assert left(document, allow="exact")["workers"] == NoUse(WhyNot.NOT_ALLOWED, "numeric")
 
 
 def test_only_and_skip_choose_by_name_or_value():
     assert tried(scout(), only=("pin", "workers=3")) == ["pin", "workers=3"]
     assert set(tried(scout(), only=("workers=3", "workers=6"))) == {"workers=3", "workers=6"}
     assert "amp=bf16" not in tried(scout(), skip=("amp",))
-    assert left(scout(), skip=("amp",))["amp"] == "--skip"
+    assert left(scout(), skip=("amp",))["amp"].reason == WhyNot.SKIPPED
     assert tried(scout("cpu"), only=("pin",)) == []
     assert tried(scout(), only=("batch",)) == []
 
@@ -173,7 +181,7 @@ def test_what_is_in_place_already_is_left_out():
         "cuda_graph", "amp", "fused_optimizer", "foreach", "nosync", "lazyitem",
     ):  # fmt: skip
         assert name in out, name
-    assert out["amp"] == "the program uses autocast already (bfloat16)"
+    assert out["amp"] == NoUse(WhyNot.OWN_AUTOCAST, "bfloat16")
     assert set(tried(document)) == {"pin", "prefetch", "recycle", "sdpa"}
 
 
@@ -182,7 +190,7 @@ def test_without_loaders_nothing_is_tried_on_them():
     for name in (
         "workers", "persistent", "pin", "prefetch", "recycle", "cache", "batch", "drop_last",
     ):  # fmt: skip
-        assert out[name] == "no DataLoader is used here"
+        assert out[name].reason == WhyNot.NO_LOADER
 
 
 @pytest.mark.parametrize(
@@ -191,12 +199,13 @@ def test_without_loaders_nothing_is_tried_on_them():
 )
 def test_models_without_convolutions_have_no_use_for_what_is_done_to_them(dims, idle):
     said = left(scout(model={"convolved_dims": dims}))
-    assert {name for name in said if "convolutions" in said[name]} == set(idle)
+    without = (WhyNot.NO_CONVOLUTIONS, WhyNot.NO_IMAGE_CONVOLUTIONS)
+    assert {name for name in said if said[name].reason in without} == set(idle)
 
 
 def test_models_without_attention_are_not_tried_with_another_unless_a_finding_knows_better():
     without = {"model": {"attends": False}}
-    assert left(scout(**without))["sdpa"] == "no model has layers of attention"
+    assert left(scout(**without))["sdpa"].reason == WhyNot.NO_ATTENTION
     assert "sdpa" in tried(scout(model={"attends": True}))
     assert "sdpa" in tried(scout(**without, findings=[finding("sdpa", kind="numeric")]))
 
@@ -225,13 +234,13 @@ def test_what_is_of_workers_waits_for_workers(name):
     assert found[name].after == "workers"
     have = {one.name: one for one in find_candidates(scout(loaders=[loader(num_workers=2)]))[0]}
     assert have[name].after is None
-    assert left(scout(), skip=("workers",))[name] == "nothing to do without workers"
+    assert left(scout(), skip=("workers",))[name] == NoUse(WhyNot.REQUIRES, "workers")
 
 
 def test_memory_of_small_batches_is_not_recycled():
     steps = {"mean_ms": 50.0, "what": "training"}
     out = left(scout(steps=steps | {"batch_bytes": 98_304}))
-    assert out["recycle"] == "batches are small (96.0 KiB)"
+    assert out["recycle"] == NoUse(WhyNot.SMALL_BATCHES, 98_304)
     assert "recycle" in tried(scout(steps=steps | {"batch_bytes": 19_267_584}))
 
 
@@ -242,7 +251,7 @@ def test_some_fixes_are_tried_only_where_a_finding_names_them():
 
 
 def test_memory_is_saved_by_other_fixes_than_time():
-    assert left(scout())["checkpointing"] == "saves memory, not time"
+    assert left(scout())["checkpointing"].reason == WhyNot.SAVES_MEMORY_ONLY
     found = tried(scout(), objective="memory", allow="semantic")
     assert {"checkpointing", "expandable_segments", "accumulate=2"} <= set(found)
 
@@ -251,17 +260,17 @@ def test_findings_predict_where_nothing_is_replayed():
     document = scout(
         findings=[finding("workers", "8", 2.0), finding("batch", "64", 4.0, scope="run")]
     )
-    assert predicted_by_findings(document) == {"workers=8": Prediction(2.0, 1.8, 2.2)}
+    assert predicted_by_findings(document.document) == {"workers=8": Prediction(2.0, 1.8, 2.2)}
     assert no_prediction((), ("workers=8",)) is None
 
 
 def test_values_fit_the_machine():
-    assert first_values(fix_named("workers"), scout(), None) == ["12"]
-    assert first_values(fix_named("workers"), scout(), "14") == ["14"]
-    assert first_values(fix_named("batch"), scout(), None) == ["64"]
-    assert first_values(fix_named("batch"), scout(loaders=[]), None) == []
+    assert first_values("workers", scout(), None) == ["12"]
+    assert first_values("workers", scout(), "14") == ["14"]
+    assert first_values("batch", scout(), None) == ["64"]
+    assert first_values("batch", scout(loaders=[]), None) == []
     old = {"machine": {"cpu": {}, "gpus": [{"compute_capability": "7.5"}]}}
-    assert first_values(fix_named("amp"), scout(config=old), None) == ["fp16"]
+    assert first_values("amp", scout(config=old), None) == ["fp16"]
 
 
 def test_refined_values_stay_within_what_the_machine_has():
@@ -324,7 +333,7 @@ def test_on_a_gpu_both_are_tried_with_what_takes_launches_away_too(launches):
     found, _ = find_candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))
     (one,) = [one for one in found if one.whole == all_three]
     assert (one.kind, one.predicted.speedup) == ("numeric", 3)
-    assert one.extra_s == compile_seconds(launches, "cuda")
+    assert one.extra_s == setup_seconds(launches, "cuda")
 
 
 def test_what_needs_no_compiler_is_tried_first_and_models_without_convolutions_need_two():

@@ -15,6 +15,7 @@ from tune_machine import (
     untouched,
 )
 
+from stepscope.fixes.applicability import NoUse, WhyNot
 from stepscope.measure.prediction import Prediction
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
@@ -26,11 +27,12 @@ from stepscope.record.fix import (
     Target,
     Variation,
 )
+from stepscope.report.story.tune.not_tried import why_not_tried
 from stepscope.tune.search.candidates import (
     Candidate,
     NotTried,
-    compile_seconds,
     exclude_each_other,
+    setup_seconds,
 )
 from stepscope.tune.search.confirm import confirm
 from stepscope.tune.search.ladder import Ladder, Rejected
@@ -50,7 +52,7 @@ GRIDS = {
 
 
 def some(fixes, kind="numeric"):
-    return [Candidate(fix, kind, prior=1.03, extra_s=compile_seconds(fix, "cuda")) for fix in fixes]
+    return [Candidate(fix, kind, prior=1.03, extra_s=setup_seconds(fix, "cuda")) for fix in fixes]
 
 
 def combinations(fixes):
@@ -82,7 +84,7 @@ def test_a_fifth_of_the_grids_time_finds_97_percent_of_its_best(truth, fixes):
         grid_s = sum(
             machine.cost_s(frozenset(c), 40, again == 0) for c in every for again in range(3)
         )
-        lab = machine.lab(extra_s=lambda fix: compile_seconds(fix, "cuda"))
+        lab = machine.lab(extra_s=lambda fix: setup_seconds(fix, "cuda"))
         found = run_search(Ladder(lab, machine.outlook(0.1, seed)), some(fixes))
         confirm(lab, found)
         best = min(truth(frozenset(c)) for c in every)
@@ -279,11 +281,15 @@ def test_numbers_are_refined_in_the_direction_that_helps():
 
 
 def test_what_was_left_out_is_among_the_rejected():
+    why = NoUse(WhyNot.NEEDS_DEVICE, "cuda")
     machine = Machine(untouched)
-    found = run_search(Ladder(machine.lab()), [], [NotTried("pin", "needs a CUDA device")])
-    assert [(one.fix, one.why, one.state) for one in found.rejected] == [
-        ("pin", "needs a CUDA device", "left_out")
+    found = run_search(Ladder(machine.lab()), [], [NotTried("pin", why)])
+    assert [(one.fix, one.not_tried, one.state) for one in found.rejected] == [
+        ("pin", why, "left_out")
     ]
+    told = found.rejected[0].to_json()
+    assert (told["reason"], told["detail"], told["why"]) == ("needs_device", "cuda", None)
+    assert why_not_tried(told) == "needs a CUDA device"
     assert len(found.baseline) == found.trials == 2
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from diagnosing import Parts, case
 
+from stepscope.fixes.registry import FIX_NAMES, fix_named
 from stepscope.measure import prediction as module
 from stepscope.measure.prediction import Prediction, window_predictor
 
@@ -23,9 +24,9 @@ def seeing(monkeypatch):
         model = Parts(**parts) if parts else None
         monkeypatch.setattr(module, "case_of_run", lambda *given: case(model=model))
         known = {"workers": "data", "cuda_graph": "launches", "amp": "products"}
-        monkeypatch.setattr(
-            module, "change_for", lambda name, value, known_: known.get(name) and [known[name]]
-        )
+        for name in FIX_NAMES:
+            changes = [known[name]] if name in known else None
+            monkeypatch.setattr(fix_named(name), "predict", lambda *given, changes=changes: changes)
         return window_predictor(document(*findings), HERE)
 
     return made

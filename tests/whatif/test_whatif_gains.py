@@ -9,13 +9,13 @@ from cases import Document, case, dataset, kernel, show, trace
 from recordings import recorded
 from whatif_tasks import host, make
 
-from stepscope.analyze.replay.gains import GAINS, NOT_IN_A_STEP, change_for
 from stepscope.analyze.replay.known import device_limits, factors_by_operator, time_at_bound
 from stepscope.analyze.replay.simulator import replay_tasks
 from stepscope.analyze.replay.tasks import LoaderQueue
 from stepscope.analyze.timeline.document import analyze_timeline
 from stepscope.diagnose.case import Case, case_of_trace
-from stepscope.fixes.registry import FIX_NAMES
+from stepscope.fixes.base import Fix
+from stepscope.fixes.registry import FIX_NAMES, all_fixes, fix_named
 from stepscope.hardware.ceiling_cache import save_ceilings
 
 MS = 1_000_000
@@ -32,7 +32,7 @@ def of_recording(name: str) -> Case:
 
 def replayed(one: Case, fix: str, value: str | None = None) -> float:
     """The step with a fix, as a share of the unchanged one."""
-    changes = change_for(fix, value, one)
+    changes = fix_named(fix).predict(value, one)
     assert changes is not None
     assert one.model is not None
     return float(one.model.replay(*changes).step_ms / one.model.step_ms)
@@ -40,7 +40,7 @@ def replayed(one: Case, fix: str, value: str | None = None) -> float:
 
 def device_time(one: Case, fix: str, value: str | None = None) -> float:
     """The device's own time with a fix, as a share of what it is."""
-    changes = change_for(fix, value, one)
+    changes = fix_named(fix).predict(value, one)
     model: Any = one.model
     assert changes is not None
     work = model.changed(*changes).work
@@ -66,20 +66,16 @@ def on_host(*rows: tuple[str, int, float]) -> Document:
 
 
 def test_every_fix_is_known_or_said_not_to_show_in_a_step():
-    assert set(GAINS) | set(NOT_IN_A_STEP) == set(FIX_NAMES)
-    assert not set(GAINS) & set(NOT_IN_A_STEP)
+    for fix in all_fixes():
+        assert fix.acts_in_step == (type(fix).predict is not Fix.predict), fix.name
 
 
 @pytest.mark.parametrize("fix", FIX_NAMES)
 def test_empty_documents_give_changes_or_none_and_never_raise(fix):
     for device in ("cuda", "cpu"):
         for one in (case(device), case(device, show={}, trace={}), case(device, show=show(device))):
-            changes = change_for(fix, None, one)
+            changes = fix_named(fix).predict(None, one)
             assert changes is None or all(callable(change) for change in changes)
-
-
-def test_a_fix_nobody_knows_changes_nothing():
-    assert change_for("magic", None, case()) is None
 
 
 def test_bf16_halves_what_a_resnet50_takes_of_the_device():
@@ -87,13 +83,13 @@ def test_bf16_halves_what_a_resnet50_takes_of_the_device():
 
 
 def test_a_program_in_bf16_gains_nothing_from_autocast():
-    assert change_for("amp", "bf16", of_recording("gpt_b4x1024_bf16_h200")) is None
+    assert fix_named("amp").predict("bf16", of_recording("gpt_b4x1024_bf16_h200")) is None
 
 
 def test_tf32_concerns_only_what_is_multiplied_in_fp32():
     one = of_recording("resnet50_b64_h200")
     assert 0.99 < device_time(one, "tf32", "on") <= 1.0
-    assert change_for("tf32", "off", one) is None
+    assert fix_named("tf32").predict("off", one) is None
 
 
 def test_channels_last_takes_the_layout_changes_away_and_normalises_faster():
@@ -104,7 +100,7 @@ def test_channels_last_takes_the_layout_changes_away_and_normalises_faster():
 
 def test_a_cuda_graph_leaves_a_launch_bound_step_to_the_device():
     assert replayed(of_recording("resnet18_b32_h200"), "cuda_graph") < 0.25
-    assert change_for("cuda_graph", None, case("cpu")) is None
+    assert fix_named("cuda_graph").predict(None, case("cpu")) is None
 
 
 def test_compiling_for_graphs_gains_more_than_compiling_alone():
@@ -124,7 +120,7 @@ def test_a_fused_optimizer_is_bounded_by_its_bytes_where_they_are_known():
     window = trace(roofline=roofline, by={"phase": phases})
     optimizers = [{"id": 0, "name": "AdamW", "fused": None}]
     one = case(show=show(config={"optimizers": optimizers}), trace=window)
-    changes = change_for("fused_optimizer", None, one)
+    changes = fix_named("fused_optimizer").predict(None, one)
     tasks: Any = of_recording("gpt_b4x1024_bf16_h200").model
     after = changes[0](tasks.tasks).work if changes else None
     assert after is not None
@@ -135,7 +131,7 @@ def test_a_fused_optimizer_is_bounded_by_its_bytes_where_they_are_known():
 
 def optimizer_share(one: Case, fix: str, value: str | None = None) -> float:
     """What is left of 10 ms in the optimizer of a processor."""
-    changes = change_for(fix, value, one)
+    changes = fix_named(fix).predict(value, one)
     assert changes is not None
     tasks = make(host(1000), host(10_000, "optimizer"))
     for change in changes:
@@ -159,18 +155,18 @@ def test_gradients_of_several_batches_have_to_be_added_up():
 
 
 def test_an_optimizer_that_is_fused_is_left_alone():
-    assert change_for("fused_optimizer", None, case(show=show(), trace=trace())) is None
-    assert change_for("foreach", None, case(show=show(), trace=trace())) is None
+    assert fix_named("fused_optimizer").predict(None, case(show=show(), trace=trace())) is None
+    assert fix_named("foreach").predict(None, case(show=show(), trace=trace())) is None
 
 
 def test_bf16_on_a_processor_only_where_it_was_measured_to_be_faster(monkeypatch, tmp_path):
     one = case("cpu", show=show("cpu"), trace=on_host(("aten::addmm", 60, 900.0)))
     measured(monkeypatch, tmp_path, fp32=1.0, bf16=4.0)
-    assert change_for("amp", "bf16", one) is not None
+    assert fix_named("amp").predict("bf16", one) is not None
     measured(monkeypatch, tmp_path, fp32=1.0, bf16=0.8)
-    assert change_for("amp", "bf16", one) is None
+    assert fix_named("amp").predict("bf16", one) is None
     measured(monkeypatch, tmp_path, fp32=1.0, bf16=2.0, spread=0.5)
-    assert change_for("amp", "bf16", one) is None
+    assert fix_named("amp").predict("bf16", one) is None
 
 
 def test_a_processors_ceilings_are_those_of_its_model(monkeypatch, tmp_path):
@@ -197,7 +193,7 @@ def test_operators_are_weighed_by_the_time_of_their_shapes():
 
 def test_cached_samples_leave_collating():
     model: Any = of_recording("resnet18_b32_h200").model
-    changes = change_for("cache", None, case(show=show(pipeline=[dataset()])))
+    changes = fix_named("cache").predict(None, case(show=show(pipeline=[dataset()])))
     assert changes is not None
     loader = changes[0](replace(model.tasks, loader=LoaderQueue(10.0, 0))).loader
     assert loader is not None
@@ -208,14 +204,14 @@ def test_more_threads_only_for_large_operators_of_a_processor():
     run = show("cpu", config={"switches": {"threads": 1}})
     large = case("cpu", show=run, trace=on_host(("aten::addmm", 60, 900.0)))
     small = case("cpu", show=run, trace=on_host(("aten::addmm", 60, 9.0)))
-    assert change_for("threads", "4", large) is not None
-    assert change_for("threads", "4", small) is None
-    assert change_for("threads", "4", case(show=show(), trace=trace())) is None
+    assert fix_named("threads").predict("4", large) is not None
+    assert fix_named("threads").predict("4", small) is None
+    assert fix_named("threads").predict("4", case(show=show(), trace=trace())) is None
 
 
 def test_convolutions_are_tuned_only_where_they_are_not():
     convolutions = trace(kernels=[kernel("conv", 60 * MS, category="convolution")])
     on = case(show=show(), trace=convolutions)
     off = case(show=show(config={"switches": {"cudnn_benchmark": False}}), trace=convolutions)
-    assert change_for("cudnn_benchmark", None, on) is None
-    assert change_for("cudnn_benchmark", None, off) is not None
+    assert fix_named("cudnn_benchmark").predict(None, on) is None
+    assert fix_named("cudnn_benchmark").predict(None, off) is not None

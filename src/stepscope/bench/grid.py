@@ -190,7 +190,7 @@ def split_fixes(text: str) -> tuple[str, ...]:
 
     A comma may also belong to a value: `compile=default,dynamic`.
     """
-    from stepscope.fixes.registry import FIX_NAMES, fix_named
+    from stepscope.fixes.registry import find_fix
 
     if text.strip() == NO_FIXES:
         return ()
@@ -199,7 +199,8 @@ def split_fixes(text: str) -> tuple[str, ...]:
         if not piece:
             raise UsageError(f"--fix {text!r} has an empty name: --fix amp=bf16,channels_last")
         name, equals, value = found[-1].partition("=") if found else ("", "", "")
-        if equals and name in FIX_NAMES and f"{value},{piece}" in fix_named(name).values:
+        fix = find_fix(name) if equals else None
+        if fix is not None and f"{value},{piece}" in fix.values:
             found[-1] += f",{piece}"
         elif piece == NO_FIXES:
             raise UsageError(f"--fix {text}: none stands alone")
@@ -210,11 +211,11 @@ def split_fixes(text: str) -> tuple[str, ...]:
 
 def ordered_fixes(fixes: Iterable[str]) -> tuple[str, ...]:
     """Fixes checked, and in the order in which they take hold. Raises UsageError."""
-    from stepscope.fixes.registry import FIX_NAMES, parse_fixes
+    from stepscope.fixes.registry import in_order, parse_fixes
 
     asked = list(fixes)
     parse_fixes(asked)
-    return tuple(sorted(asked, key=lambda text: FIX_NAMES.index(text.partition("=")[0])))
+    return in_order(asked)
 
 
 def variant_label(fixes: Sequence[str]) -> str:

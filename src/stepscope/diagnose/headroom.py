@@ -4,10 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stepscope.analyze.replay.gains import change_for
 from stepscope.diagnose.case import Case, in_ms, in_times, speedup_range
 from stepscope.diagnose.ranking import gain_share
-from stepscope.fixes.registry import FIX_NAMES, fix_named
+from stepscope.fixes.registry import find_fix, fix_named
 from stepscope.record.finding import Finding, FixRef, Predicted
 
 _MOST_NAMED = 3
@@ -61,7 +60,7 @@ def compatible(findings: Iterable[Finding]) -> list[Finding]:
     chosen: list[Finding] = []
     taken: set[str] = set()
     for one in findings:
-        name = one.fix.name if one.fix is not None and one.fix.name in FIX_NAMES else None
+        name = one.fix.name if one.fix is not None and find_fix(one.fix.name) else None
         if name is not None:
             if name in taken or any(_clash(name, other) for other in taken):
                 continue
@@ -133,7 +132,7 @@ def predict_fix(case: Case, fix: FixRef) -> Predicted | None:
     """
     if case.model is None or case.model.step_ms <= 0:
         return None
-    changes = change_for(fix.name, fix.value, case)
+    changes = fix_named(fix.name).predict(fix.value, case)
     if changes is None:
         return None
     ratio = case.model.replay(*changes).step_ms / case.model.step_ms

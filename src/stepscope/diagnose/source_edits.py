@@ -7,6 +7,7 @@ from dataclasses import replace
 from textwrap import dedent
 from typing import Any
 
+from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import SourceEdit
 from stepscope.fixes.edit.calls import TRAINER_LIBRARIES, settings_text
 from stepscope.fixes.registry import fix_named
@@ -15,7 +16,6 @@ from stepscope.record.finding import Finding, Place
 
 Source = Callable[[str, int], str | None]
 _MOST_LINES = 12
-_OF_OPTIMIZERS = ("fused_optimizer", "foreach")
 
 
 def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = ()) -> Finding:
@@ -32,7 +32,7 @@ def with_edit(finding: Finding, source: Source, optimizers: tuple[Place, ...] = 
         return finding
     if value is None and one.suggested:
         value = one.parse(one.suggested[0])
-    made = optimizers if one.name in _OF_OPTIMIZERS else ()
+    made = optimizers if one.works_on is ProgramPart.OPTIMIZER else ()
     for place in (*finding.where, *made):
         line = statement(source, place.file, place.line) if place.file and place.line else None
         edit = one.edit(value, line) if line is not None else None

@@ -4,6 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import (
+    PRIOR_GAINS,
+    NoUse,
+    ObservedProgram,
+    ProgramPart,
+    TrainingChange,
+)
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
     Applied,
@@ -81,6 +89,26 @@ class Fix:
     """How much its edit of the source is, in a few words."""
     needs: str | None = None
     """The device without which it has nothing to do: "cuda", or None."""
+    works_on: ProgramPart | None = None
+    """What the program must have for it; None: nothing in particular."""
+    requires: str | None = None
+    """The fix it has nothing to do without, unless the program does that itself."""
+    inside_of: str | None = None
+    """For fixes of other packages: the fix it is installed just after. None: after all others."""
+    acts_in_step: bool = True
+    """Whether a window of steps can show what it gains."""
+    only_if_found: bool = False
+    """Tried for speed only where a finding or the user names it."""
+    saves_memory: bool = False
+    """It saves memory rather than time."""
+    slow_start: bool = False
+    """It compiles, captures or measures for minutes before the first steady step."""
+    step_grows: bool = False
+    """A step may become as long as several."""
+    fills_buffers: bool = False
+    """Batches are ready before they are asked for: only many steps show their pace."""
+    training_change: TrainingChange | None = None
+    """What a semantic fix changes."""
     values: Sequence[str] = ()
     """What may stand after `=`; empty where nothing may. `N` stands for a number."""
     suggested: Sequence[str] = ()
@@ -118,6 +146,66 @@ class Fix:
     def environment(self, value: Any) -> dict[str, str]:
         """Variables the program must be started with."""
         return {}
+
+    @property
+    def prior_gain(self) -> float:
+        """The speedup to expect where nothing is predicted."""
+        return PRIOR_GAINS.get(self.group, 1.0)
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        """Why it cannot help a program that has what it needs; None where it may."""
+        return None
+
+    def in_use(self, program: ObservedProgram) -> bool:
+        """Whether the program does it itself: what requires this fix has something to do then."""
+        return False
+
+    def needed_beside(self, program: ObservedProgram) -> bool:
+        """Whether the fix it requires is likely to gain little without it."""
+        return True
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        """What to try first, the likelier first; None stands for no value. Empty: nothing to try.
+
+        `proposed` is what a finding says.
+        """
+        return [proposed or (self.suggested[0] if self.suggested else None)]
+
+    def other_values(self, value: str, program: ObservedProgram) -> list[str]:
+        """What to try in place of a value that helped, in order; numbers double or halve."""
+        most = self.most(program)
+        if most is None or not value.isdecimal():
+            return []
+        now = int(value)
+        more, less = min(2 * now, most), now // 2
+        return [str(one) for one in (more, less) if one >= 1 and (one >= 1.2 * now or one < now)]
+
+    def most(self, program: ObservedProgram) -> int | None:
+        """The largest number worth trying; None where no other numbers are."""
+        return None
+
+    def tried_with(self, found: frozenset[str], device: str) -> Sequence[tuple[str, ...]]:
+        """Sets of fixes to try with it as one, since each may gain nothing alone.
+
+        `found` are all candidates' names.
+        """
+        return ()
+
+    def setup_seconds(self, value: str, device: str) -> float:
+        """What a trial with it takes longer, by experience; trials tell better."""
+        return 0.0
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """What it changes in a window of steps. numpy is imported in here, nowhere else."""
+        return None
+
+    def rounding(self, value: str) -> str | None:
+        """The dtype it rounds to; None where it rounds to nothing coarser."""
+        return None
+
+    def batches_per_update(self, value: str) -> int:
+        """How many batches it puts into one update."""
+        return 1
 
     def install(self, value: Any, hands: FixContext) -> None:
         """Take hold of the seams. In the program's process, just after torch was imported."""

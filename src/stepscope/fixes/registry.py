@@ -1,12 +1,21 @@
-"""The fixes there are, in the order in which they are installed (the first is outermost)."""
+"""All fixes, those of other packages among them, in the order in which they are installed: the
+first is outermost.
+"""
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stepscope.fixes.base import Fix
 from stepscope.record.errors import UsageError
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+ENTRY_POINTS: Final = "stepscope.fixes"
+"""The group in which other packages name their fixes: `name = "package.module:FIX"`."""
 _MODULES: Final[Mapping[str, str]] = {
     "expandable_segments": "stepscope.fixes.memory.expandable_segments",
     "affinity": "stepscope.fixes.data.affinity",
@@ -35,21 +44,47 @@ _MODULES: Final[Mapping[str, str]] = {
 }
 """Where each fix is: the one list a new one is added to. Imported when first asked for."""
 FIX_NAMES: Final = tuple(_MODULES)
+"""Of stepscope's own fixes."""
+
+
+class PluginError(UsageError):
+    """A fix of another package that cannot be used."""
 
 
 def fix_named(name: str) -> Fix:
     """A fix by its name. Raises UsageError."""
-    if name not in FIX_NAMES:
+    found = find_fix(name)
+    if found is None:
         near = _nearest_name(name)
-        hint = f"did you mean {near}?" if near else "stepscope fixes lists them"
+        hint = f"did you mean {near}?" if near else "`stepscope fixes` lists them"
         raise UsageError(f"no fix named {name}: {hint}")
-    found: Fix = import_module(_MODULES[name]).FIX
     return found
 
 
+def find_fix(name: str) -> Fix | None:
+    """A fix by its name; None where there is none. Raises PluginError where it cannot be loaded."""
+    if name in _MODULES:
+        found: Fix = import_module(_MODULES[name]).FIX
+        return found
+    point = _entry_points().get(name)
+    return None if point is None else _loaded(point)
+
+
 def all_fixes() -> list[Fix]:
-    """All fixes, in order."""
-    return [fix_named(name) for name in FIX_NAMES]
+    """All fixes, in order. One of another package that cannot be loaded is left out, and said."""
+    found = {name: fix_named(name) for name in FIX_NAMES}
+    for name, point in _entry_points().items():
+        try:
+            found[name] = _loaded(point)
+        except PluginError as problem:
+            _complain(str(problem))
+    return [found[name] for name in _ordered_names(found)]
+
+
+def in_order(fixes: Iterable[str]) -> tuple[str, ...]:
+    """Fixes as `--fix` takes them, in the order in which they are installed. Raises UsageError."""
+    texts = {text.partition("=")[0]: text for text in fixes}
+    return tuple(texts[name] for name in _ordered_names({n: fix_named(n) for n in texts}))
 
 
 def parse_fixes(asked: Iterable[str]) -> list[tuple[Fix, Any]]:
@@ -64,8 +99,8 @@ def parse_fixes(asked: Iterable[str]) -> list[tuple[Fix, Any]]:
     for one, _ in found.values():
         for other in one.bad_with:
             if other in found:
-                raise UsageError(f"--fix {one.name} and --fix {other} do not go together")
-    return [found[name] for name in FIX_NAMES if name in found]
+                raise UsageError(f"--fix {one.name} cannot be combined with --fix {other}")
+    return [found[name] for name in _ordered_names({n: fix for n, (fix, _) in found.items()})]
 
 
 def fix_variables(fixes: Iterable[tuple[Fix, Any]]) -> dict[str, str]:
@@ -76,8 +111,52 @@ def fix_variables(fixes: Iterable[tuple[Fix, Any]]) -> dict[str, str]:
     return found
 
 
+def _ordered_names(fixes: Mapping[str, Fix]) -> Sequence[str]:
+    """Our own as listed; those of other packages after the one they name, or at the end."""
+    order = [*FIX_NAMES]
+    for name in sorted(fixes.keys() - _MODULES.keys()):
+        outer = fixes[name].inside_of
+        order.insert(order.index(outer) + 1 if outer in order else len(order), name)
+    return [name for name in order if name in fixes]
+
+
+def _entry_points() -> "Mapping[str, EntryPoint]":
+    """What other packages name; ours cannot be replaced."""
+    from importlib.metadata import entry_points
+
+    found = {}
+    for point in entry_points(group=ENTRY_POINTS):
+        if point.name in _MODULES or point.name in found:
+            _complain(f"{_called(point)}: there is a fix of that name already")
+        else:
+            found[point.name] = point
+    return found
+
+
+@cache
+def _loaded(point: "EntryPoint") -> Fix:
+    """Raises PluginError."""
+    try:
+        found = point.load()
+    except Exception as problem:
+        raise PluginError(f"{_called(point)} cannot be loaded: {problem!r}") from problem
+    if not isinstance(found, Fix) or getattr(found, "name", None) != point.name:
+        raise PluginError(f"{_called(point)}: {point.value} is not a Fix named {point.name}")
+    return found
+
+
+def _called(point: "EntryPoint") -> str:
+    package = point.dist.name if point.dist is not None else point.value.partition(":")[0]
+    return f"fix {point.name} of {package}"
+
+
+@cache
+def _complain(problem: str) -> None:
+    print(f"stepscope: {problem}", file=sys.stderr)
+
+
 def _nearest_name(name: str) -> str | None:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, FIX_NAMES, n=1)
+    near = get_close_matches(name, (*FIX_NAMES, *_entry_points()), n=1)
     return near[0] if near else None

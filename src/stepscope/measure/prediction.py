@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stepscope.analyze.replay.gains import NOT_IN_A_STEP, change_for
 from stepscope.diagnose.case import Case, Replayable, case_of_run, speedup_range
+from stepscope.fixes.registry import fix_named
 
 Fixes = tuple[str, ...]
 
@@ -68,7 +68,7 @@ def predicted_by_findings(document: Mapping[str, Any]) -> dict[str, Prediction]:
 
 def _can_tell(case: Case, new: Fixes, gone: Fixes) -> bool:
     """Whether the window shows what this change does."""
-    acting = [one for one in (*new, *gone) if one.partition("=")[0] not in NOT_IN_A_STEP]
+    acting = [one for one in (*new, *gone) if fix_named(one.partition("=")[0]).acts_in_step]
     unseen = [one for one in acting if _changes(case, one) is None]
     return len(acting) > len(unseen) and (not unseen or (len(new) > 1 and set(unseen) <= set(new)))
 
@@ -92,4 +92,4 @@ def _step_ms(model: Replayable, changes: list[Any]) -> float | None:
 
 def _changes(case: Case, fix: str) -> list[Any] | None:
     name, _, value = fix.partition("=")
-    return change_for(name, value or None, case) if case.model is not None else None
+    return fix_named(name).predict(value or None, case) if case.model is not None else None

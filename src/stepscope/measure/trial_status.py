@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from stepscope.fixes.registry import fix_named
 from stepscope.launch.child import Outcome
 from stepscope.measure.speed import FEWEST_STEADY
 from stepscope.measure.trial import OK, Trial, TrialRequest
@@ -97,16 +98,14 @@ FIRST_S = 1800.0
 _SLACK_S = 60.0
 _TIMES, _LARGER_TIMES = 5.0, 40.0
 _COMPILE_S = 900.0
-_COMPILING = ("compile", "cuda_graph", "cudnn_benchmark")
-_LARGER = ("batch", "accumulate")  # a step is then as long as several
 
 
 def limit_s(ask: TrialRequest, baseline: Trial | None) -> float:
     """A generous multiple of what the program took unfixed, and time to compile where it may."""
     if baseline is None:
         return FIRST_S
-    names = {fix.split("=")[0] for fix in ask.fixes}
-    times = _TIMES if names.isdisjoint(_LARGER) else _LARGER_TIMES
+    fixes = [fix_named(text.partition("=")[0]) for text in ask.fixes]
+    times = _LARGER_TIMES if any(fix.step_grows for fix in fixes) else _TIMES
     longer = max(1.0, ask.steps / max(1, baseline.steps))
-    compiling = 0.0 if names.isdisjoint(_COMPILING) else _COMPILE_S
+    compiling = _COMPILE_S if any(fix.slow_start for fix in fixes) else 0.0
     return _SLACK_S + times * longer * baseline.seconds + compiling

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.data.workers import most_workers
+from stepscope.fixes.registry import fix_named
 from stepscope.measure.journal import Journal, journal_identity, open_journal, run_journaled
 from stepscope.measure.prediction import window_predictor
 from stepscope.measure.runner import TrialRunner
@@ -20,13 +23,12 @@ from stepscope.tune.document import TuneOutcome, tune_document
 from stepscope.tune.patch import MeasuredPatch, write_and_measure
 from stepscope.tune.proof.prover import Prover, program_rounding, prove_ladder
 from stepscope.tune.request import TuneRequest, open_tune_folder
-from stepscope.tune.search.applicable import (
-    data_wait_share,
-    most_workers,
+from stepscope.tune.search.candidates import (
+    find_candidates,
+    fix_name,
     other_values,
-    scout_device,
+    setup_seconds,
 )
-from stepscope.tune.search.candidates import compile_seconds, find_candidates, fix_name
 from stepscope.tune.search.confirm import Confirmation, confirm
 from stepscope.tune.search.ladder import Ladder, SearchResult
 from stepscope.tune.search.strategy import run_search
@@ -34,8 +36,6 @@ from stepscope.tune.search.strategy import run_search
 SCOUT_STEPS: Final = 48
 """Steps of the first look, those recorded at kernel level among them."""
 _PREFETCH: Final = 2  # batches ahead of each worker, as loaders have it
-_LOADING: Final = {"workers", "prefetch", "persistent", "recycle"}
-"""Fixes under which batches are ready before they are asked for: many steps show their pace."""
 _FOR_PROOF: Final = 0.25  # of the budget, kept back for the proof
 _OF_OUTPUTS: Final = 3  # trials that the proof of an inference program takes
 
@@ -91,7 +91,7 @@ class TuneSession:
         see = window_predictor(seen, self._runner.folder_of(scout.number))
         standing = Ladder(lab, see, prover.rung, request.allow)
         found, left_out = find_candidates(
-            seen,
+            ObservedProgram(seen),
             allow=request.allow,
             only=request.only,
             skip=request.skip,
@@ -103,7 +103,7 @@ class TuneSession:
             found,
             left_out,
             lambda name, value: self._others(name, value, seen),
-            lambda fix: compile_seconds(fix, scout_device(seen)),
+            lambda fix: setup_seconds(fix, ObservedProgram(seen).device),
         )
         final, proof = self._settled(standing, prover)
         patching = self._patched(result, final, lab, seen)
@@ -115,7 +115,7 @@ class TuneSession:
     def _others(self, name: str, value: str, seen: dict[str, Any]) -> list[str]:
         """Values to refine to; none where the user named the value."""
         given = any(one.startswith(f"{name}=") for one in self._request.only)
-        return [] if given else other_values(name, value, seen)
+        return [] if given else other_values(name, value, ObservedProgram(seen))
 
     def _pace(self, scout: Trial, seen: dict[str, Any]) -> tuple[Speed, LoaderTiming]:
         started_ns = float(seen["run"].get("started_ns") or 0)
@@ -125,17 +125,20 @@ class TuneSession:
         self, budget: Budget, scout: Trial, seen: dict[str, Any], speed: Speed, feed: LoaderTiming
     ) -> TrialPool:
         made = scout.steps if scout.steps < SCOUT_STEPS else None
-        buffer = _PREFETCH * most_workers(seen)
+        program = ObservedProgram(seen)
+        buffer = _PREFETCH * most_workers(program)
         given = self._request.steps
         steps = given or trial_steps(speed, feed, made)
-        buffered = given or trial_steps(speed, feed, made, buffer, data_wait_share(seen) or 0.0)
+        buffered = given or trial_steps(speed, feed, made, buffer, program.data_wait_share or 0.0)
         return TrialPool(
             budget,
             TrialRequest(steps=steps, proof=True),
             self._request.objective,
             reserve_s=_for_proof(scout, budget.seconds),
-            extra_s=lambda fix: compile_seconds(fix, scout_device(seen)),
-            steps_of=lambda fixes: steps if _LOADING.isdisjoint(map(fix_name, fixes)) else buffered,
+            extra_s=lambda fix: setup_seconds(fix, program.device),
+            steps_of=lambda fixes: (
+                buffered if any(fix_named(fix_name(one)).fills_buffers for one in fixes) else steps
+            ),
         )
 
     def _scouted(self, scout: Trial) -> dict[str, Any]:

@@ -1,22 +1,125 @@
-"""What is known of a program when a fix's gain is predicted: its documents and limits, and kernels
-scaled by rows of its roofline.
+"""What is known of a program when a fix's gain is predicted, and what fixes and rules ask of it.
+
+Fixes import this inside the program: numpy and the replay are imported in functions only.
 """
 
+import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypedDict
 
-import numpy as np
-
-from stepscope.analyze.replay.changes import Change, scale_kernels
-from stepscope.analyze.replay.tasks import Tasks, select_kernels
-from stepscope.hardware.ceiling_cache import known_ceilings
-from stepscope.record.timeline import Column
+if TYPE_CHECKING:
+    from stepscope.analyze.replay.changes import Change
+    from stepscope.analyze.replay.tasks import Tasks
+    from stepscope.record.timeline import Column
 
 Document = Mapping[str, Any]
-Row = Mapping[str, Any]
+Changes: TypeAlias = "list[Change] | None"
+"""What a fix changes in a window, to be replayed in order; None where it changes nothing there, or
+where nothing tells what it would do."""
+
+
+class LoaderFacts(TypedDict, total=False):
+    """A DataLoader as the program made it."""
+
+    batch_size: int | None
+    num_workers: int | None
+    samples: int | None
+    persistent_workers: bool | None
+    drop_last: bool | None
+
+
+class ModelFacts(TypedDict, total=False):
+    """A root model."""
+
+    trainable: int
+    dtypes: Mapping[str, int]
+    memory_format: str | None
+    compiled: bool
+    convolved_dims: Sequence[int]
+    attends: bool
+
+
+class OptimizerFacts(TypedDict, total=False):
+    """An optimizer that stepped."""
+
+    name: str
+    fused: bool | None
+    foreach: bool | None
+
+
+class Switches(TypedDict, total=False):
+    """torch's own."""
+
+    threads: int | None
+    tf32_matmul: str
+    tf32_cudnn: bool
+    cudnn_benchmark: bool
+    cudnn_deterministic: bool
+    deterministic: bool
+
+
+class CpuFacts(TypedDict, total=False):
+    """The processor."""
+
+    model: str | None
+    usable_cores: int | None
+
+
+class GpuFacts(TypedDict, total=False):
+    """One GPU."""
+
+    compute_capability: str | None
+
+
+class MachineFacts(TypedDict, total=False):
+    """The machine of a run."""
+
+    cpu: CpuFacts
+    gpus: Sequence[GpuFacts]
+
+
+class ProgramConfig(TypedDict, total=False):
+    """What a program is set to."""
+
+    models: Sequence[ModelFacts]
+    optimizers: Sequence[OptimizerFacts]
+    switches: Switches
+    autocast: str | None
+    machine: MachineFacts
+
+
+class RooflineRow(TypedDict):
+    """An operator with one set of shapes, over the whole window."""
+
+    name: str
+    shape: str
+    dtype: str
+    category: str
+    time_ns: float
+    calls: int
+    kernels: int
+    flops: float
+    bytes: float
+    least_ns: float | None
+    share: float
+
+
+class KernelRow(TypedDict):
+    """Kernels of one name."""
+
+    name: str
+    category: str
+
+
+class OperatorRow(TypedDict):
+    """An operator on the host, over the whole window."""
+
+    name: str
+    count: int
+    self_ns: float
 
 
 class KnownProgram(Protocol):
@@ -48,6 +151,8 @@ def device_limits(known: KnownProgram) -> DeviceLimits:
     if known.device != "cpu":
         found = ((known.trace or {}).get("roofline") or {}).get("ceilings") or {}
         return DeviceLimits(found.get("flops_per_s") or {}, found.get("bytes_per_s"))
+    from stepscope.hardware.ceiling_cache import known_ceilings
+
     cpu = (program_config(known).get("machine") or {}).get("cpu") or {}
     return _measured(cpu.get("model"), known_ceilings())
 
@@ -68,17 +173,17 @@ def _measured(model: str | None, documents: Iterable[Document]) -> DeviceLimits:
     return DeviceLimits({}, None)
 
 
-def program_config(known: KnownProgram) -> Document:
+def program_config(known: KnownProgram) -> ProgramConfig:
     """What the program is set to; empty for a trace alone."""
     return (known.show or {}).get("config") or {}
 
 
-def roofline_rows(known: KnownProgram) -> list[Row]:
+def roofline_rows(known: KnownProgram) -> list[RooflineRow]:
     """Operators by shape with their time, FLOPs and bytes; empty where not recorded."""
     return list(((known.trace or {}).get("roofline") or {}).get("shapes") or [])
 
 
-def kernel_rows(known: KnownProgram) -> list[Row]:
+def kernel_rows(known: KnownProgram) -> list[KernelRow]:
     """Kernels by name."""
     return list((known.trace or {}).get("kernels") or [])
 
@@ -94,7 +199,7 @@ def steps_in_window(known: KnownProgram) -> int:
     return max(1, int(((known.trace or {}).get("steps") or {}).get("count") or 0))
 
 
-def host_operator_rows(known: KnownProgram) -> list[Row]:
+def host_operator_rows(known: KnownProgram) -> list[OperatorRow]:
     """The host's operators with most time of their own."""
     return list(((known.trace or {}).get("host") or {}).get("operators") or [])
 
@@ -107,11 +212,11 @@ SHORT_NS = 10_000.0
 """Kernels shorter than this are bound by latency, which neither rates nor bytes change."""
 LATENCY_STAYS = 0.8
 """Of such a kernel's time, a prior."""
-NewTime = Callable[[Row], float | None]
+NewTime = Callable[[RooflineRow], float | None]
 """The nanoseconds that a row of the roofline would take; None: as long as now."""
 
 
-def time_at_bound(row: Row, least_ns: float, rest: float) -> float | None:
+def time_at_bound(row: RooflineRow, least_ns: float, rest: float) -> float | None:
     """A row's time when its bound at the ceilings falls to `least_ns`.
 
     What it takes beyond REACHED of its present bound (small sizes, layout changes, bad tiles)
@@ -126,7 +231,7 @@ def time_at_bound(row: Row, least_ns: float, rest: float) -> float | None:
     return after if after < now else None
 
 
-def factors_by_operator(rows: Iterable[Row], new_time: NewTime) -> dict[str, float]:
+def factors_by_operator(rows: Iterable[RooflineRow], new_time: NewTime) -> dict[str, float]:
     """For each operator its new time over its present one; those that stay are left out."""
     before: dict[str, float] = defaultdict(float)
     after: dict[str, float] = defaultdict(float)
@@ -137,12 +242,17 @@ def factors_by_operator(rows: Iterable[Row], new_time: NewTime) -> dict[str, flo
     return {n: after[n] / t for n, t in before.items() if t > 0 and after[n] != t}
 
 
-def scale_operators(factors: Mapping[str, float]) -> Change | None:
+def scale_operators(factors: Mapping[str, float]) -> "Change | None":
     """Each operator's kernels take its factor times as long; None where there is none."""
+    import numpy as np
+
+    from stepscope.analyze.replay.changes import scale_kernels
+    from stepscope.analyze.replay.tasks import select_kernels
+
     if not factors:
         return None
 
-    def factor(tasks: Tasks) -> Column:
+    def factor(tasks: "Tasks") -> "Column":
         by_name = np.ones(len(tasks.names) + 1)
         for index in np.unique(tasks.work.operator).tolist():
             if index >= 0:
@@ -156,3 +266,145 @@ def scale_operators(factors: Mapping[str, float]) -> Change | None:
 def exact_names_pattern(names: Iterable[str]) -> str:
     """A regular expression that finds exactly these names."""
     return "^(" + "|".join(re.escape(name) for name in sorted(names)) + ")$"
+
+
+MATRIX_CATEGORIES: Final = ("matmul", "convolution", "attention", "recurrent")
+AUTOCAST_CPU_OPERATORS: Final = (
+    r"^aten::(mm|addmm|bmm|baddbmm|linear|mkldnn_convolution|convolution_backward)$"
+)
+"""Operators that autocast runs in bf16 on the processor."""
+_NOT_CHAINED: Final = re.compile(
+    r"::(sum|mean|amax|amin|max|min|prod|all|any|argmax|argmin|logsumexp|norm|linalg_vector_norm"
+    r"|nansum|var|std|var_mean|std_mean|cumsum|ne|isnan|isinf|isfinite|copy_|fill_|zero_)$"
+)
+
+
+def is_pointwise(operator: str) -> bool:
+    """Whether an operator computes each number of its result from those at the same place."""
+    from stepscope.analyze.timeline.roofline.operator_costs import POINTWISE_FORMULAS
+
+    return operator in POINTWISE_FORMULAS and not _NOT_CHAINED.search(operator)
+
+
+def pinned_speedup(known: KnownProgram) -> float:
+    """How many times faster pinned copies are than the program's: measured, else 1."""
+    from stepscope.hardware.ceiling_cache import known_ceilings
+
+    copies = (known.trace or {}).get("copies") or []
+    if not any("pageable" in str(copy.get("memory")) for copy in copies):
+        return 1.0
+    name = ((known.trace or {}).get("source") or {}).get("device")
+    for document in known_ceilings():
+        entries = document["ceilings"]
+        pinned, pageable = entries.get("h2d_pinned_gb_per_s"), entries.get("h2d_pageable_gb_per_s")
+        if document.get("device") == name and pinned and pageable:
+            return max(1.0, float(pinned["value"] / pageable["value"]))
+    return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class FusedStep:
+    """How many numbers per parameter an optimizer's step reads and writes."""
+
+    passes: int
+    """Fused (SGD: with momentum)."""
+    eager_passes: int
+    cpu_share: float
+    """Of the eager time, on a processor whose caches hold the model (one core)."""
+
+
+FUSED_STEPS: Final[Mapping[str, FusedStep]] = {
+    "Adam": FusedStep(7, 18, 0.22),
+    "AdamW": FusedStep(7, 20, 0.22),
+    "SGD": FusedStep(5, 10, 0.5),
+    "Adagrad": FusedStep(5, 10, 0.5),
+}
+"""Optimizers of torch that have a fused version."""
+
+
+def fusible_optimizer(known: KnownProgram) -> str | None:
+    """The optimizer, where it has a fused version that is not on; for a trace alone, as it looks.
+
+    None where there is none such.
+    """
+    found = program_config(known).get("optimizers")
+    if found is None:
+        groups = ((known.trace or {}).get("by") or {}).get("operator") or []
+        names = " ".join(group["name"] or "" for group in groups)
+        if "aten::_foreach_" not in names or "aten::_fused_" in names:
+            return None
+        return "AdamW" if "_foreach_addcdiv_" in names else "SGD"
+    owners = ((known.show or {}).get("memory") or {}).get("owners") or {}
+    stateless = owners.get("optimizer_state") == 0  # SGD without momentum: one pass already
+    for one in found:
+        plain = one["name"] == "SGD" and stateless
+        if one["name"] in FUSED_STEPS and not one.get("fused") and not plain:
+            return str(one["name"])
+    return None
+
+
+def optimizer_ms(known: KnownProgram) -> float:
+    """What a step's optimizer takes: the device's time, or on the processor the phase."""
+    if known.device == "cpu":
+        phases = (known.show or {}).get("phases_ms") or {}
+        return float(phases.get("optimizer") or 0.0)
+    groups = ((known.trace or {}).get("by") or {}).get("phase") or []
+    spent = sum(group["total_ns"] for group in groups if group["name"] == "optimizer")
+    return float(spent) / steps_in_window(known) / 1e6
+
+
+ATTENTION_PRODUCTS: Final = r"^aten::(bmm|baddbmm)$"
+_SOFTMAX: Final = r"^aten::_softmax(_backward_data)?$"
+_BETWEEN: Final = (
+    r"^aten::(_softmax|_softmax_backward_data|masked_fill_?|native_dropout|native_dropout_backward"
+    r"|dropout|mul_?|div_?|add_?|where|copy_|bernoulli_)$"
+)
+_LEAST_WIDTH: Final = 64
+
+
+def score_rows(rows: Iterable[RooflineRow]) -> list[RooflineRow]:
+    """Rows over attention's scores, squares at least 64 wide that a softmax is taken of."""
+    every = list(rows)
+    scores = {
+        tuple(dims)
+        for row in every
+        if re.search(_SOFTMAX, row["name"])
+        for dims in input_dims(row)
+        if len(dims) >= 3 and dims[-1] == dims[-2] >= _LEAST_WIDTH
+    }
+    widths = {dims[-1] for dims in scores}
+    return [row for row in every if _over_scores(row, scores, widths)]
+
+
+def attention_written_out(known: KnownProgram) -> bool:
+    """Whether the processor runs attention written out: two products to each softmax."""
+    counts = {o["name"]: o["count"] for o in host_operator_rows(known)}
+    softmax = counts.get("aten::_softmax", 0)
+    return bool(softmax > 0 and counts.get("aten::bmm", 0) >= 2 * softmax)
+
+
+def input_dims(row: RooflineRow) -> list[list[int]]:
+    """The dimensions of a row's inputs of two or more, as recorded; empty where unreadable."""
+    try:
+        dims = json.loads(row.get("shape") or "[]")
+    except ValueError:
+        return []
+    whole = [d for d in dims if isinstance(d, list) and all(isinstance(n, int) for n in d)]
+    return [d for d in whole if len(d) >= 2]
+
+
+def _over_scores(row: RooflineRow, scores: set[tuple[int, ...]], widths: set[int]) -> bool:
+    inputs = input_dims(row)
+    if re.search(ATTENTION_PRODUCTS, row["name"]):
+        return any(dims[-1] == dims[-2] and dims[-1] in widths for dims in inputs[-2:]) or (
+            _makes_square(inputs[-2:], widths)
+        )
+    return bool(re.search(_BETWEEN, row["name"])) and any(tuple(d) in scores for d in inputs)
+
+
+def _makes_square(inputs: list[list[int]], widths: set[int]) -> bool:
+    """A product of [.., T, d] with [.., d, T]."""
+    if len(inputs) < 2:
+        return False
+    left, right = inputs
+    return left[-2] == right[-1] and left[-2] in widths

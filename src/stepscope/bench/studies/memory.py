@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,11 +52,10 @@ def _asked_techniques(variants: Iterable[Variant]) -> list[Technique]:
 
 def accumulation_of(fixes: Iterable[str]) -> int:
     """How many batches some fixes put into one step."""
-    for text in fixes:
-        name, _, value = text.partition("=")
-        if name == "accumulate" and value:
-            return int(value)
-    return 1
+    from stepscope.fixes.registry import fix_named
+
+    split = (text.partition("=") for text in fixes)
+    return prod(fix_named(name).batches_per_update(value) for name, _, value in split)
 
 
 def all_together(applied: Sequence[Technique]) -> Technique | None:

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.analyze.replay.changes import fuse_pointwise
-from stepscope.analyze.replay.gains import change_for, is_pointwise
-from stepscope.analyze.replay.gains_arithmetic import attention_written_out, score_rows
+from stepscope.analyze.replay.known import attention_written_out, is_pointwise, score_rows
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules.facts import (
     MATRIX,
@@ -30,6 +29,7 @@ from stepscope.diagnose.rules.facts import (
     step_share,
     switches,
 )
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import Evidence, Finding, FixRef, Place
 
 _LEAST_CONVOLUTION = 0.2
@@ -55,7 +55,7 @@ def _cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
         or _shapes_change(case)
     ):
         return
-    changes = change_for("cudnn_benchmark", None, case)
+    changes = fix_named("cudnn_benchmark").predict(None, case)
     words = f"the {in_ms(spent)} ms of convolutions take their fastest algorithms"
     predicted = predict_gain(case, changes, words, 0.9)
     if replay_gains_nothing(case, changes, predicted):
@@ -110,7 +110,7 @@ def _layout_changes(case: Case) -> Iterable[Finding]:
         return
     models = config(case).get("models") or []
     already = any(model.get("memory_format") == "channels_last" for model in models)
-    changes = change_for("channels_last", None, case)
+    changes = fix_named("channels_last").predict(None, case)
     predicted = predict_gain(case, changes, f"{in_ms(spent)} ms of layout changes go away", 0.4)
     if replay_gains_nothing(case, changes, predicted):
         return
@@ -170,7 +170,7 @@ def _naive_attention(case: Case) -> Iterable[Finding]:
         share = step_share(case, spent)
     if share < _LEAST_ATTENTION:
         return
-    changes = change_for("sdpa", None, case)
+    changes = fix_named("sdpa").predict(None, case)
     words = f"{in_ms(spent)} ms over the scores become one fused kernel"
     predicted = predict_gain(case, changes, words, 0.4)
     if replay_gains_nothing(case, changes, predicted):
@@ -217,7 +217,11 @@ def _unfused_pointwise(case: Case) -> Iterable[Finding]:
     spent, count, products, where = _on_cpu(case) if case.device == "cpu" else _on_gpu(case)
     if step_share(case, spent) < _LEAST_POINTWISE or count < _CHAIN * max(products, 1.0):
         return
-    changes = change_for("compile", "default", case) if case.device == "cpu" else [fuse_pointwise()]
+    changes = (
+        fix_named("compile").predict("default", case)
+        if case.device == "cpu"
+        else [fuse_pointwise()]
+    )
     words = f"{in_ms(spent)} ms of chains become one read and one write each"
     predicted = predict_gain(case, changes, words, 0.4)
     if replay_gains_nothing(case, changes, predicted):

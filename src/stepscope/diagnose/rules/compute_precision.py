@@ -3,9 +3,14 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import drop_launch_cost
-from stepscope.analyze.replay.gains import change_for
-from stepscope.analyze.replay.gains_arithmetic import AUTOCAST_CPU_OPERATORS, input_dims
-from stepscope.analyze.replay.known import REACHED_SHARE, factors_by_operator, scale_operators
+from stepscope.analyze.replay.known import (
+    AUTOCAST_CPU_OPERATORS,
+    REACHED_SHARE,
+    RooflineRow,
+    factors_by_operator,
+    input_dims,
+    scale_operators,
+)
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules.facts import (
     MATRIX,
@@ -28,6 +33,7 @@ from stepscope.diagnose.rules.facts import (
     sites,
     step_share,
 )
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import Evidence, Finding, FixRef, Place, Predicted
 
 _WIDE = ("fp32", "tf32")
@@ -60,10 +66,13 @@ def _best_precision(case: Case, wide: float) -> tuple[FixRef, Predicted | None, 
     """Autocast, unless TF32 alone gains about as much."""
     amp = FixRef("amp", _lower_dtype(case))
     words = f"{in_ms(wide)} ms of products run at {amp.value}'s rate, on half the bytes"
-    lower = predict_gain(case, change_for("amp", amp.value, case), words, 0.35)
+    lower = predict_gain(case, fix_named("amp").predict(amp.value, case), words, 0.35)
     tf32 = FixRef("tf32", "on")
     quick = predict_gain(
-        case, change_for("tf32", "on", case), "fp32 products run in TF32 on tensor cores", 0.35
+        case,
+        fix_named("tf32").predict("on", case),
+        "fp32 products run in TF32 on tensor cores",
+        0.35,
     )
     if quick is not None and not gains_more(lower, quick, by=0.05):
         return tf32, quick, amp
@@ -81,7 +90,7 @@ def _precision_advice(case: Case, fix: FixRef, other: FixRef | None) -> str:
 
 def _with_launches_removed(case: Case, fix: FixRef) -> str:
     """What it brings once the host is no longer in the way."""
-    changes = change_for(fix.name, fix.value, case)
+    changes = fix_named(fix.name).predict(fix.value, case)
     if changes is None:
         return ""
     both = predict_gain(case, [*changes, drop_launch_cost()], "both", 0.3)
@@ -110,7 +119,7 @@ def _low_precision(case: Case) -> Iterable[Finding]:
     if busy is None or step_share(case, wide) < _LEAST_WIDE or config(case).get("autocast"):
         return
     fix, predicted, other = _best_precision(case, wide)
-    if replay_gains_nothing(case, change_for(fix.name, fix.value, case), predicted):
+    if replay_gains_nothing(case, fix_named(fix.name).predict(fix.value, case), predicted):
         return
     cores = (case.trace or {}).get("tensor_cores") or {}
     on = cores.get("share")
@@ -155,7 +164,7 @@ LOW_PRECISION = Rule(
 
 
 def _on_cpu(case: Case) -> Iterable[Finding]:
-    changes = change_for("amp", "bf16", case)
+    changes = fix_named("amp").predict("bf16", case)
     recorded = recorded_step_ms(case)
     products = operators_ms(case, AUTOCAST_CPU_OPERATORS)
     if changes is None or not recorded or products < _LEAST_ON_CPU * recorded:
@@ -243,7 +252,7 @@ ODD_SIZES = Rule(
 )
 
 
-def odd_dimensions(row: Row) -> list[int]:
+def odd_dimensions(row: RooflineRow) -> list[int]:
     """Sides of a product that are no multiple of 8, small ones (a few classes) aside."""
     inputs = input_dims(row)
     if row["category"] == "convolution":
@@ -260,7 +269,7 @@ def _on_tensor_cores(row: Row) -> bool:
     return bool(matrix and row.get("share") and row.get("ceiling") == "compute")
 
 
-def _mean_share(rows: list[Row]) -> float | None:
+def _mean_share(rows: list[RooflineRow]) -> float | None:
     """Weighted by time."""
     whole = sum(row["time_ns"] for row in rows)
     return sum(row["share"] * row["time_ns"] for row in rows) / whole if whole else None

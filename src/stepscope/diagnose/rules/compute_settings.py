@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import drop_waits, remove_host, scale_kernels
-from stepscope.analyze.replay.gains import change_for
 from stepscope.analyze.replay.known import LATENCY_STAYS, SHORT_NS
 from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
 from stepscope.diagnose.case import Case, Rule
@@ -28,6 +27,7 @@ from stepscope.diagnose.rules.facts import (
     step_share,
     switches,
 )
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import Evidence, Finding, FixRef, Place
 
 _CHECKS = r"^aten::(isnan|ne|any|_is_any_true|is_nonzero|item|_local_scalar_dense)$"
@@ -168,7 +168,7 @@ def _few_threads(case: Case) -> Iterable[Finding]:
     if large < _LEAST_LARGE:
         return
     value = str(int(free))
-    changes = change_for("threads", value, case)
+    changes = fix_named("threads").predict(value, case)
     words = f"large operators are shared out among {value} threads instead of {now}"
     predicted = predict_gain(case, changes, words, 0.5)
     if replay_gains_nothing(case, changes, predicted):

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from stepscope.analyze.replay.gains import change_for
 from stepscope.analyze.replay.tasks import HAND_OVER_MS_PER_MB, RECYCLED_SHARE, WORKER_MS_PER_MB
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.ranking import LEAST_GAIN
@@ -20,6 +19,7 @@ from stepscope.diagnose.rules.loading import (
     loading_evidence,
     more_workers,
 )
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import Evidence, Finding, FixRef
 
 
@@ -248,7 +248,7 @@ def _fresh_memory(case: Case) -> Iterable[Finding]:
     if how is None or not how.workers or mb < _LARGE_MB or _recycled(show):
         return
     predicted = case.predict(
-        *(change_for("recycle", None, case) or ()),
+        *(fix_named("recycle").predict(None, case) or ()),
         words="workers write batches into memory that was used before",
         doubt=0.5,
     )

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from stepscope.analyze.replay.changes import scale_host
+from stepscope.analyze.replay.known import RooflineRow
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE, select_host
 from stepscope.analyze.timeline.roofline.ceilings import datasheet_ceilings
 from stepscope.diagnose.case import Case
@@ -198,7 +199,7 @@ def category_count(case: Case, *categories: str) -> float:
     return counted / recorded_steps(case) if recorded_steps(case) else 0.0
 
 
-def roofline_rows(case: Case) -> list[Row]:
+def roofline_rows(case: Case) -> list[RooflineRow]:
     """Operators by shape, held against the ceilings; empty where no shapes were recorded."""
     return list(((case.trace or {}).get("roofline") or {}).get("shapes") or [])
 

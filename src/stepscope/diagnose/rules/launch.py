@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import remove_host
-from stepscope.analyze.replay.gains import change_for, fusible_optimizer, optimizer_ms
+from stepscope.analyze.replay.known import fusible_optimizer, optimizer_ms
 from stepscope.analyze.replay.tasks import StretchKind, select_host
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.rules.facts import (
@@ -24,6 +24,7 @@ from stepscope.diagnose.rules.facts import (
     time_spent,
     uses_cuda_graphs,
 )
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import Evidence, Finding, FixRef, Predicted
 
 _LEAST_IDLE = 0.1
@@ -96,11 +97,11 @@ def _is_mostly_optimizer(case: Case) -> bool:
 def _graph_or_compile(case: Case) -> tuple[FixRef, Predicted | None]:
     """A graph of the whole step, unless compiling, which fuses too, gains far more."""
     words = "the host's part of the step becomes a few launches"
-    graph = predict_gain(case, change_for("cuda_graph", None, case), words, 0.25)
+    graph = predict_gain(case, fix_named("cuda_graph").predict(None, case), words, 0.25)
     if is_compiled(case):
         return _GRAPH, graph
     fused = "kernels are fused and launched together"
-    made = predict_gain(case, change_for("compile", _COMPILE.value, case), fused, 0.35)
+    made = predict_gain(case, fix_named("compile").predict(_COMPILE.value, case), fused, 0.35)
     return (_COMPILE, made) if gains_more(made, graph, by=0.25) else (_GRAPH, graph)
 
 
@@ -118,7 +119,7 @@ def _unfused_optimizer(case: Case) -> Iterable[Finding]:
     if step_share(case, spent) < _LEAST_OPTIMIZER or (is_compiled(case) and case.device == "cpu"):
         return
     words = f"the optimizer's {in_ms(spent)} ms become one pass over its state"
-    changes = change_for("fused_optimizer", None, case)
+    changes = fix_named("fused_optimizer").predict(None, case)
     predicted = predict_gain(case, changes, words, 0.3)
     if replay_gains_nothing(case, changes, predicted):
         return

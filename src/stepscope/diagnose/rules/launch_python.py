@@ -7,8 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from stepscope.analyze.replay.changes import merge_kernels, remove_host
-from stepscope.analyze.replay.gains import is_pointwise
-from stepscope.analyze.replay.known import exact_names_pattern
+from stepscope.analyze.replay.known import exact_names_pattern, is_pointwise
 from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
 from stepscope.diagnose.case import Case, Rule
 from stepscope.diagnose.rules.facts import (

@@ -8,7 +8,6 @@ from typing import Any
 
 from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.changes import scale_copies
-from stepscope.analyze.replay.gains import change_for
 from stepscope.diagnose.case import Case, Rule, in_ms
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import per_step, place_of_line, run_steps, step_share
@@ -25,6 +24,7 @@ from stepscope.diagnose.rules.waits import (
     wait_share,
     waits_by_kind,
 )
+from stepscope.fixes.registry import fix_named
 from stepscope.record.finding import Evidence, Finding, FixRef, Place, Predicted
 
 _RARE_COPY = 0.5  # times a step: what is copied less often belongs to epochs or evaluation
@@ -85,7 +85,7 @@ def _no_pinning(case: Case) -> Iterable[Finding]:
         return
     lost_ms = sum(wait.ms for wait in copies)
     predicted = case.predict(
-        *(change_for("pin", None, case) or ()),
+        *(fix_named("pin").predict(None, case) or ()),
         words="batches are copied from pinned memory while the host goes on",
     )
     if not is_worth_fixing(case, predicted, lost_ms):
@@ -132,7 +132,7 @@ def _blocking_copies(case: Case) -> Iterable[Finding]:
         return
     lost_ms = sum(wait.ms for wait in some)
     predicted = case.predict(
-        *(change_for("pin", None, case) or ()),
+        *(fix_named("pin").predict(None, case) or ()),
         words="the host goes on while tensors are copied",
     )
     if is_worth_fixing(case, predicted, lost_ms):
@@ -190,10 +190,10 @@ def _copies_not_overlapped(case: Case) -> Iterable[Finding]:
     if case.device != "cuda" or share < LEAST_GAIN or _only_repeated(case):
         return
     predicted = case.predict(
-        *(change_for("prefetch", None, case) or ()),
+        *(fix_named("prefetch").predict(None, case) or ()),
         words=f"{in_ms(exposed_ms)} ms of copying go on while the step before computes",
     )
-    first = case.predict(*(change_for("pin", None, case) or ()), words="")
+    first = case.predict(*(fix_named("pin").predict(None, case) or ()), words="")
     reached = first.step_ms if first is not None else case.step_ms
     if case.model is not None and (
         predicted is None or predicted.step_ms > (1 - LEAST_GAIN) * reached

@@ -2,9 +2,28 @@
 where the program uses mixed precision of its own.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import (
+    AUTOCAST_CPU_OPERATORS,
+    MATRIX_CATEGORIES,
+    Changes,
+    KnownProgram,
+    RooflineRow,
+    device_limits,
+    exact_names_pattern,
+    factors_by_operator,
+    host_operator_rows,
+    program_config,
+    roofline_rows,
+    scale_operators,
+    steps_in_window,
+    time_at_bound,
+    trained_parameters,
+)
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.arithmetic.loss_scaler import LossScaler
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.tensors import map_tensors
@@ -51,6 +70,11 @@ def watch_own_mixed_precision(hands: FixContext, found: Callable[[Reason], None]
 
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
+_STREAMING = ("pointwise", "pooling", "random")
+_CASTING_HOST = 1.2  # casts cost forward and backward that much more host time (ResNet-50, H200)
+_CAST_BYTES = 12  # of a parameter: read and written to be cast, its gradient too
+_WORTH = 1.3  # times faster must bf16 surely be on a processor
+_CPU_KEEPS = 0.25  # of an operator there: packing and casting
 _ITS_DOING = ("BFloat16", "Half", "bfloat16", "float16", "autocast")
 
 
@@ -69,6 +93,37 @@ class Amp(Fix):
 
     def parse(self, text: str | None) -> Any:
         return super().parse(text if text is not None else "bf16")
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        if own := program.config.get("autocast"):
+            return NoUse(WhyNot.OWN_AUTOCAST, str(own))
+        dtypes = {dtype for model in program.models for dtype in model["dtypes"]}
+        half = dtypes and dtypes <= {*_DTYPES.values()}
+        return NoUse(WhyNot.HALF_PRECISION) if half else None
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        return [proposed or ("fp16" if program.lacks_bf16 else "bf16")]
+
+    def tried_with(self, found: frozenset[str], device: str) -> Sequence[tuple[str, ...]]:
+        """Convolutions in 16 bits want their channels last, and transpose what is not; and a GPU
+        that waits for its launches gains by neither, until those are recorded or compiled away.
+
+        Without channels-last half precision alone shows what it gains, and does not wait for a
+        trial that compiles.
+        """
+        if "channels_last" not in found:
+            return [("cuda_graph",)]
+        sets = [("channels_last",), ("channels_last", "cuda_graph")]
+        return [*sets, ("channels_last", "compile")] if device == "cuda" else sets
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Autocast: products at the rate of `value` and half the bytes, what streams beside them
+        too. Softmax, layer norms and losses stay in fp32."""
+        dtype = value or "bf16"
+        return _predict_on_cpu(dtype, known) if known.device == "cpu" else _predict(dtype, known)
+
+    def rounding(self, value: str) -> str:
+        return _DTYPES["fp16" if value == "fp16" else "bf16"]
 
     def install(self, value: Any, hands: FixContext) -> None:
         casting = self._casting = _Casting(value, hands)
@@ -231,6 +286,69 @@ class _Casting:
                 remark=value != self._value,
             )
         )
+
+
+def _predict(dtype: str, known: KnownProgram) -> Changes:
+    from stepscope.analyze.replay.changes import scale_host
+    from stepscope.analyze.replay.tasks import select_host
+
+    limits = device_limits(known)
+    rate, memory = limits.flops_per_s.get(dtype), limits.bytes_per_s
+    if rate is None or memory is None:
+        return None
+    rows = roofline_rows(known)
+    in_images = _time(rows, "convolution") > _time(rows, "matmul")
+
+    def new_time(row: RooflineRow) -> float | None:
+        if row["dtype"] not in ("fp32", "tf32") or not row.get("bytes"):
+            return None
+        least = row["bytes"] / 2 / memory * 1e9
+        if row["category"] in MATRIX_CATEGORIES:
+            return time_at_bound(row, max(row["flops"] / rate * 1e9, least), 0.5)
+        streams = row["category"] in _STREAMING or "batch_norm" in row["name"]
+        kept = not in_images and re.search(r"::add_?$", row["name"])  # the residual stays fp32
+        return time_at_bound(row, least, 0.5) if streams and not kept else None
+
+    factors = factors_by_operator(rows, new_time)
+    if not any(row["name"] in factors for row in rows if row["category"] in MATRIX_CATEGORIES):
+        return None
+    _add_casts(factors, rows, known, memory)
+    change = scale_operators(factors)
+    assert change is not None
+    on_host = [scale_host(select_host(phase=p), _CASTING_HOST) for p in ("forward", "backward")]
+    return [change, *on_host]
+
+
+def _predict_on_cpu(dtype: str, known: KnownProgram) -> Changes:
+    """Only where `doctor` measured that this processor is surely faster in bf16."""
+    from stepscope.analyze.replay.changes import scale_host
+    from stepscope.analyze.replay.tasks import select_host
+
+    rates = device_limits(known).flops_per_s
+    fast, slow = rates.get(dtype), rates.get("fp32")
+    if not fast or not slow or fast < _WORTH * slow or program_config(known).get("autocast"):
+        return None
+    names = {
+        o["name"] for o in host_operator_rows(known) if re.search(AUTOCAST_CPU_OPERATORS, o["name"])
+    }
+    factor = _CPU_KEEPS + (1 - _CPU_KEEPS) * slow / fast
+    return [scale_host(select_host(operator=exact_names_pattern(names)), factor)] if names else None
+
+
+def _time(rows: list[RooflineRow], category: str) -> float:
+    return float(sum(row["time_ns"] for row in rows if row["category"] == category))
+
+
+def _add_casts(
+    factors: dict[str, float], rows: list[RooflineRow], known: KnownProgram, memory: float
+) -> None:
+    """Casting parameters and gradients, spread over the products that need it."""
+    trained = trained_parameters(known) or 0
+    extra = trained * _CAST_BYTES / memory * 1e9 * steps_in_window(known)
+    matrix = [row for row in rows if row["category"] in MATRIX_CATEGORIES]
+    whole = sum(row["time_ns"] for row in matrix)
+    for name in {row["name"] for row in matrix} if whole else ():
+        factors[name] = factors.get(name, 1.0) + extra / whole
 
 
 FIX = Amp()

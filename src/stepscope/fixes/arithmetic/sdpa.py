@@ -5,10 +5,24 @@ Attention written out by hand is reported, not changed.
 
 import ast
 import os
+import re
 import sys
 from types import CodeType, FrameType
 from typing import Any
 
+from stepscope.analyze.replay.known import (
+    ATTENTION_PRODUCTS,
+    Changes,
+    KnownProgram,
+    RooflineRow,
+    attention_written_out,
+    device_limits,
+    factors_by_operator,
+    roofline_rows,
+    scale_operators,
+    score_rows,
+)
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.fixes.inspect.user_code import (
@@ -171,6 +185,11 @@ def drops_second(call: ast.Call, tree: SourceTree) -> bool:
     return False
 
 
+_FUSED_SHARE = 0.5  # of the rate of products: what fused attention reaches, a prior
+_SCORES_LEFT = 0.03  # of the passes over the scores: they stay in registers
+_CPU_SCORES = r"^aten::(_softmax|_softmax_backward_data|masked_fill_?|native_dropout)$"
+_CPU_SCORES_LEFT = 0.35
+_CPU_PRODUCTS_LEFT = 0.9
 _PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
 
 
@@ -234,6 +253,31 @@ class Sdpa(Fix):
     effort = "one argument"
     missing = "no attention was found that torch or transformers could fuse"
 
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        """A finding may know of attention outside of layers that are called so."""
+        attends = any(model.get("attends", True) for model in program.every_model)
+        return None if attends or program.proposed(self.name) else NoUse(WhyNot.NO_ATTENTION)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Passes over the scores go away and the products run as one fused kernel."""
+        if known.device == "cpu":
+            return _predict_on_cpu(known)
+        rates = device_limits(known).flops_per_s
+        rows = roofline_rows(known)
+        ours = {(row["name"], row["shape"], row["dtype"]) for row in score_rows(rows)}
+
+        def new_time(row: RooflineRow) -> float | None:
+            if (row["name"], row["shape"], row["dtype"]) not in ours:
+                return None
+            now = float(row["time_ns"])
+            if not re.search(ATTENTION_PRODUCTS, row["name"]):
+                return now * _SCORES_LEFT
+            rate = rates.get(row["dtype"])
+            return min(now, row["flops"] / rate * 1e9 / _FUSED_SHARE) if rate else None
+
+        change = scale_operators(factors_by_operator(rows, new_time))
+        return None if change is None else [change]
+
     def install(self, value: Any, hands: FixContext) -> None:
 
         switching = _TransformersSwitch(hands)
@@ -257,6 +301,18 @@ class Sdpa(Fix):
             "pass need_weights=False to MultiheadAttention, or call "
             "torch.nn.functional.scaled_dot_product_attention"
         )
+
+
+def _predict_on_cpu(known: KnownProgram) -> Changes:
+    from stepscope.analyze.replay.changes import scale_host
+    from stepscope.analyze.replay.tasks import select_host
+
+    if not attention_written_out(known):
+        return None
+    return [
+        scale_host(select_host(operator=_CPU_SCORES), _CPU_SCORES_LEFT),
+        scale_host(select_host(operator=ATTENTION_PRODUCTS), _CPU_PRODUCTS_LEFT),
+    ]
 
 
 FIX = Sdpa()

@@ -3,6 +3,18 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import (
+    MATRIX_CATEGORIES,
+    Changes,
+    KnownProgram,
+    RooflineRow,
+    device_limits,
+    factors_by_operator,
+    roofline_rows,
+    scale_operators,
+    time_at_bound,
+)
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
@@ -29,6 +41,30 @@ class Tf32(Fix):
 
     def parse(self, text: str | None) -> Any:
         return super().parse(text if text is not None else "on")
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        products = program.switches.get("tf32_matmul") in ("high", "medium")
+        on = products and program.switches.get("tf32_cudnn")
+        return NoUse(WhyNot.ALREADY_ON) if on else None
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Products that are now done in fp32 at the rate of TF32; None where there are none."""
+        limits = device_limits(known)
+        rate, memory = limits.flops_per_s.get("tf32"), limits.bytes_per_s
+        if value == "off" or known.device == "cpu" or rate is None or memory is None:
+            return None
+
+        def new_time(row: RooflineRow) -> float | None:
+            product = row["dtype"] == "fp32" and row["category"] in MATRIX_CATEGORIES
+            if not product or not row.get("bytes"):
+                return None
+            return time_at_bound(row, max(row["flops"] / rate, row["bytes"] / memory) * 1e9, 0.8)
+
+        change = scale_operators(factors_by_operator(roofline_rows(known), new_time))
+        return None if change is None else [change]
+
+    def rounding(self, value: str) -> str:
+        return "tfloat32"
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch

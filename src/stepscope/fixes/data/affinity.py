@@ -21,6 +21,8 @@ class Affinity(Fix):
     effort = "one line, or numactl in front of the program"
     needs = "cuda"
     missing = "there is nothing to choose from"
+    acts_in_step = False
+    only_if_found = True
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch

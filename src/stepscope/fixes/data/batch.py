@@ -3,11 +3,13 @@
 import re
 from typing import Any
 
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart, TrainingChange
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import Applied, Broke, Reason, Target
 
+_MOST = 1 << 20  # samples of a batch
 _SHAPES = re.compile(
     r"invalid for input of size|must match the size of|must match the existing size"
     r"|[Ee]xpected (hidden|input batch_size|target|.*batch)|size mismatch|[Ss]izes of tensors"
@@ -29,6 +31,10 @@ class Batch(Fix):
     values = ("N",)
     suggested = ("64", "128", "256", "512")
     missing = "no DataLoader forms batches here"
+    works_on = ProgramPart.LOADER
+    acts_in_step = False
+    step_grows = True
+    training_change = TrainingChange.BATCH_SIZE
 
     def __init__(self) -> None:
         self._replaced: set[int] = set()
@@ -38,6 +44,14 @@ class Batch(Fix):
         if text is None:
             raise UsageError("--fix batch needs a number: batch=64")
         return super().parse(text)
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        if proposed is not None or program.batch_size is None:
+            return [] if proposed is None else [proposed]
+        return [str(2 * program.batch_size)]
+
+    def most(self, program: ObservedProgram) -> int:
+        return _MOST
 
     def install(self, value: Any, hands: FixContext) -> None:
         self._size = value

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot, waits_little
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords
@@ -15,6 +17,7 @@ from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
 
 _UNITS: Final = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OVERHEAD: Final = 64
+_LOOKUP_SHARE: Final = 0.02  # of making a sample: looking it up
 _FIXED: Final = (type(None), bool, int, float, complex, str, bytes)
 
 
@@ -156,6 +159,8 @@ class Cache(Fix):
     suggested = ("4G",)
     bad_with = ("workers",)
     missing = "no DataLoader is used here"
+    works_on = ProgramPart.LOADER
+    only_if_found = True
 
     def parse(self, text: str | None) -> Any:
         """`4G`, `500M`, or a number of MiB."""
@@ -164,6 +169,24 @@ class Cache(Fix):
         if parse_size(text) is None:
             raise UsageError(f"--fix cache={text}: use a size such as 4G, 500M or 500 (MiB)")
         return text
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        if all(one.get("num_workers") for one in program.loaders):
+            return NoUse(WhyNot.HAS_WORKERS)
+        return waits_little(program)
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        return [proposed]  # None: half of the memory that is free
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Only collating is left of making a batch, once every sample was seen."""
+        from stepscope.analyze.replay.changes import scale_batch_time
+
+        sources = (known.show or {}).get("pipeline") or []
+        if not sources:
+            return None
+        collating = max(float(source.get("collate_share") or 0.0) for source in sources)
+        return [scale_batch_time(min(1.0, collating + _LOOKUP_SHARE))]
 
     def install(self, value: Any, hands: FixContext) -> None:
         from torch.utils.data import default_collate

@@ -2,6 +2,13 @@
 
 from typing import Any
 
+from stepscope.fixes.applicability import (
+    NoUse,
+    ObservedProgram,
+    ProgramPart,
+    TrainingChange,
+    WhyNot,
+)
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import Applied, Reason, Target
@@ -16,6 +23,14 @@ class DropLast(Fix):
     kind = FixKind.SEMANTIC
     effort = "one argument"
     missing = "no DataLoader forms batches here"
+    works_on = ProgramPart.LOADER
+    acts_in_step = False
+    only_if_found = True
+    training_change = TrainingChange.SAMPLES_LEFT_OUT
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        on = all(one.get("drop_last") for one in program.loaders)
+        return NoUse(WhyNot.ALREADY_ON) if on else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         def made(arguments: dict[str, Any]) -> None:

@@ -4,11 +4,14 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+_SHORT_EPOCH = 130  # steps: a trial can have three such epochs
 
 
 class Persistent(Fix):
@@ -24,6 +27,19 @@ class Persistent(Fix):
     kind = FixKind.EXACT
     effort = "one argument"
     missing = "no DataLoader is used here"
+    works_on = ProgramPart.LOADER
+    requires = "workers"
+    acts_in_step = False
+    fills_buffers = True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        kept = all(one.get("persistent_workers") for one in program.loaders)
+        return NoUse(WhyNot.ALREADY_ON) if kept else None
+
+    def needed_beside(self, program: ObservedProgram) -> bool:
+        """Where epochs are short, starting workers anew takes much of what they gain."""
+        sizes = [(one.get("samples"), one.get("batch_size")) for one in program.loaders]
+        return all(count and size and count / size <= _SHORT_EPOCH for count, size in sizes)
 
     def install(self, value: Any, hands: FixContext) -> None:
         marks = LoaderRecords(hands)

@@ -4,6 +4,8 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakSet, ref
 
+from stepscope.analyze.replay.known import Changes, KnownProgram, pinned_speedup
+from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
@@ -36,6 +38,16 @@ class Pin(Fix):
     effort = "one argument, and one in each `.to`"
     needs = "cuda"
     missing = "no DataLoader is used here"
+    works_on = ProgramPart.LOADER
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Copies to the device no longer block, at the rate measured for pinned memory, and a
+        thread takes batches over from workers."""
+        from stepscope.analyze.replay.changes import pin_batches, unblock_copies
+
+        if known.device != "cuda":
+            return None
+        return [unblock_copies(pinned_speedup(known)), pin_batches()]
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch

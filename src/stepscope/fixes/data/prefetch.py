@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
+from stepscope.analyze.replay.known import Changes, KnownProgram, pinned_speedup
+from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.data.pin import pinning_failure, request_pinning
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
@@ -220,6 +222,16 @@ class Prefetch(Fix):
     effort = "a small class around the loader"
     needs = "cuda"
     missing = "no tensor of a DataLoader is moved to the GPU by `.to` or `.cuda`"
+    works_on = ProgramPart.LOADER
+    fills_buffers = True
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Copies no longer block, and run beside compute."""
+        from stepscope.analyze.replay.changes import overlap_copies, pin_batches, unblock_copies
+
+        if known.device != "cuda":
+            return None
+        return [unblock_copies(pinned_speedup(known)), pin_batches(), overlap_copies()]
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch

@@ -17,12 +17,15 @@ from threading import RLock
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.loaders import LoaderRecords
 from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
 
 _FOOTER_BYTES: Final = 64  # bytes behind a batch
 _LEAST: Final = 1 << 18  # bytes of a batch, below which it is not worth it
+_LARGE: Final = 1 << 20  # bytes of a batch
 _MOST: Final = 64  # slots of a worker
 _NONE: Final[dict[int, Any]] = {}
 FREE: Final = 0
@@ -201,6 +204,23 @@ class Recycle(Fix):
         "no DataLoader has workers that hand over batches of 256 KiB or more, put together by"
         " torch's own collate function"
     )
+    works_on = ProgramPart.LOADER
+    requires = "workers"
+    fills_buffers = True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        size = program.batch_bytes
+        return None if size is None or size >= _LEAST else NoUse(WhyNot.SMALL_BATCHES, size)
+
+    def needed_beside(self, program: ObservedProgram) -> bool:
+        """Where batches are large, fresh memory for each takes much of what workers gain."""
+        return (program.batch_bytes or 0) >= _LARGE
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Batches of workers no longer come in fresh memory."""
+        from stepscope.analyze.replay.changes import recycle_batch_memory
+
+        return [recycle_batch_memory()] if (known.show or {}).get("loaders") else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch

@@ -4,12 +4,23 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import (
+    Changes,
+    KnownProgram,
+    exact_names_pattern,
+    host_operator_rows,
+    program_config,
+)
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cores
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
+
+_PARALLEL_SHARE = 0.9  # of a large operator's time: shared out among threads
+_LARGE_NS = 100_000.0  # an operator must take that long on average to gain from more threads
 
 
 class Threads(Fix):
@@ -26,6 +37,26 @@ class Threads(Fix):
     values = ("N",)
     suggested = ("1", "2", "4")
     missing = "torch uses as many threads as there are cores, and no loader has workers"
+    only_if_found = True
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        return [proposed]  # None: as many as there are cores
+
+    def most(self, program: ObservedProgram) -> int:
+        return program.usable_cores
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Large operators shared out among so many threads; None where they are not known."""
+        from stepscope.analyze.replay.changes import scale_host
+        from stepscope.analyze.replay.tasks import select_host
+
+        now = (program_config(known).get("switches") or {}).get("threads")
+        large = [o for o in host_operator_rows(known) if o["self_ns"] >= _LARGE_NS * o["count"]]
+        if known.device != "cpu" or not now or not value or not large:
+            return None
+        pattern = exact_names_pattern(one["name"] for one in large)
+        factor = 1 - _PARALLEL_SHARE + _PARALLEL_SHARE * now / int(value)
+        return [scale_host(select_host(operator=pattern), factor)]
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch

@@ -12,6 +12,8 @@ from multiprocessing import get_start_method
 from typing import Any, Final
 from weakref import WeakSet
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, waits_little
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cpus
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
@@ -74,6 +76,7 @@ class _DeferredStart:
 
 
 _MOST: Final = 12
+_PREDICTED: Final = 4  # workers, where no number is given
 _FAILURES: Final = {
     "in forked subprocess": Reason.GPU_IN_WORKER,
     "shared memory": Reason.SHARED_MEMORY_FULL,
@@ -98,6 +101,39 @@ class Workers(Fix):
     values = ("N",)
     suggested = ("4", "8", "12", "2")
     missing = "no DataLoader is used here"
+    works_on = ProgramPart.LOADER
+    fills_buffers = True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return waits_little(program)
+
+    def in_use(self, program: ObservedProgram) -> bool:
+        return program.has_workers
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        """The usual number; twice as many as there are, where there are some.
+
+        A finding names the fewest that keep up with the step as it is. Other fixes shorten that:
+        beside a GPU, whose programs leave cores idle, no fewer than usual are begun with, unless
+        the finding is that there are too many.
+        """
+        usual = default_workers(program.usable_cores)
+        have = max((int(one.get("num_workers") or 0) for one in program.loaders), default=0)
+        if proposed is not None:
+            more = program.device == "cuda" and int(proposed) > have
+            return [str(max(usual, int(proposed))) if more else proposed]
+        count = usual if have < usual else min(2 * have, most_workers(program))
+        return [str(count)] if count > have else []
+
+    def most(self, program: ObservedProgram) -> int:
+        return most_workers(program)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """The loader's queue with so many workers."""
+        from stepscope.analyze.replay.changes import set_workers
+
+        loaders = (known.show or {}).get("loaders")
+        return [set_workers(int(value or _PREDICTED))] if loaders else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         count = value or default_workers()
@@ -154,9 +190,14 @@ class Workers(Fix):
         return {"dataloader_num_workers": str(value or default_workers())}
 
 
-def default_workers() -> int:
-    """One processor is left for the training loop."""
-    return max(1, min(_MOST, allowed_cpus() - 1))
+def most_workers(program: ObservedProgram) -> int:
+    """As many as there are cores; four times that where samples wait rather than compute."""
+    return program.usable_cores * (4 if program.samples_wait else 1)
+
+
+def default_workers(cores: int | None = None) -> int:
+    """One core is left for the training loop. None: of those this process may use."""
+    return max(1, min(_MOST, (cores or allowed_cpus()) - 1))
 
 
 def _refused(arguments: dict[str, Any]) -> NotApplied | None:

@@ -8,6 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from stepscope.analyze.replay.known import (
+    Changes,
+    KnownProgram,
+    exact_names_pattern,
+    host_operator_rows,
+    is_pointwise,
+)
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
 
@@ -148,6 +156,12 @@ def _copied(tensor: Any) -> Any:
 
 
 _MODES = ("default", "reduce-overhead", "max-autotune")
+_MODEL_PHASES = ("forward", "backward")
+_COMPILE_S = {"cuda": 35.0, "cpu": 20.0}
+_AUTOTUNING = 5.0  # times as long
+_COMPILED_HOST = 0.4  # of eager host time: compiled code launches kernel by kernel, without Python
+_CPU_CHAIN = 0.45  # of a pointwise chain's time as one loop: the middle ones touch no memory
+_CPU_CALLS = 0.6  # of the time between operators: guards and wrappers stay
 _REPLAYED = ("reduce-overhead", "max-autotune")
 _backend: str | None = None  # tests put another compiler here, which needs no tools
 
@@ -164,9 +178,36 @@ class Compile(Fix):
     values = (*_MODES, *(f"{mode},dynamic" for mode in _MODES))
     suggested = ("default", "reduce-overhead", "max-autotune")
     missing = "no model was called"
+    slow_start = True
 
     def parse(self, text: str | None) -> Any:
         return super().parse("default" if text is None else text)
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return NoUse(WhyNot.PROGRAM_COMPILES) if program.compiles else None
+
+    def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
+        if proposed is not None:
+            return [proposed]
+        return ["reduce-overhead", "default"] if program.device == "cuda" else ["default"]
+
+    def other_values(self, value: str, program: ObservedProgram) -> list[str]:
+        mode, comma, dynamic = value.partition(",")
+        others = [other for other in _MODES if other != mode] if program.device == "cuda" else []
+        return [f"{other}{comma}{dynamic}" for other in others]
+
+    def setup_seconds(self, value: str, device: str) -> float:
+        return _COMPILE_S[device] * (_AUTOTUNING if value.startswith("max-autotune") else 1.0)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Pointwise chains become one kernel each; the host launches without Python, or a graph."""
+        from stepscope.analyze.replay.changes import drop_launch_cost, fuse_pointwise
+
+        if known.device == "cpu":
+            return _predict_on_cpu(known)
+        if (value or "default").partition(",")[0] == "default":
+            return [fuse_pointwise(), drop_launch_cost(*_MODEL_PHASES, keep=_COMPILED_HOST)]
+        return [fuse_pointwise(), drop_launch_cost(*_MODEL_PHASES)]
 
     def install(self, value: Any, hands: FixContext) -> None:
         mode, _, dynamic = value.partition(",")
@@ -227,6 +268,21 @@ def _compile_call(value: str) -> str:
     arguments = [f'mode="{mode}"'] if mode != "default" else []
     text = ", ".join([*arguments, *(["dynamic=True"] if dynamic else [])])
     return f"{{}}.compile({text})"
+
+
+def _predict_on_cpu(known: KnownProgram) -> Changes:
+    from stepscope.analyze.replay.changes import scale_host
+    from stepscope.analyze.replay.tasks import StretchKind, select_host
+
+    between = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
+    changes = [scale_host(select_host(*between, phase=p), _CPU_CALLS) for p in _MODEL_PHASES]
+    names = [o["name"] for o in host_operator_rows(known) if is_pointwise(o["name"])]
+    if names:
+        pattern = exact_names_pattern(names)
+        changes += [
+            scale_host(select_host(operator=pattern, phase=p), _CPU_CHAIN) for p in _MODEL_PHASES
+        ]
+    return changes
 
 
 FIX = Compile()

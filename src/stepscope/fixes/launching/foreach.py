@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram, program_config
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag
 from stepscope.fixes.inspect.source_edit import with_arguments
@@ -11,6 +13,8 @@ _CLASSES = (
     *("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax"),
     *("NAdam", "RAdam", "ASGD", "Rprop", "Adafactor"),
 )
+
+_HOST_LEFT = 0.5  # of the time between operators on a processor
 
 
 class Foreach(Fix):
@@ -23,6 +27,28 @@ class Foreach(Fix):
     effort = "one argument"
     bad_with = ("fused_optimizer",)
     missing = "no optimizer stepped"
+    works_on = ProgramPart.OPTIMIZER
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        for one in program.optimizers:
+            given = one.get("foreach")
+            chosen = program.device == "cuda" and given is None
+            if not one.get("fused") and not given and not chosen:
+                return None
+        return NoUse(WhyNot.ALREADY_ON)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Few operations over lists of parameters; None where that is on, as on CUDA."""
+        from stepscope.analyze.replay.changes import fuse_optimizer, scale_host
+        from stepscope.analyze.replay.tasks import StretchKind, select_host
+
+        one = (program_config(known).get("optimizers") or [{}])[0]
+        if one.get("fused") or one.get("foreach"):
+            return None
+        if known.device == "cuda":
+            return [fuse_optimizer()] if one.get("foreach") is False else None
+        between = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
+        return [scale_host(select_host(*between, phase="optimizer"), _HOST_LEFT)]
 
     def install(self, value: Any, hands: FixContext) -> None:
         switch_optimizer_flag("foreach", hands, _misfit)

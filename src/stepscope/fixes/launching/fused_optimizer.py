@@ -2,12 +2,24 @@
 
 from typing import Any
 
+from stepscope.analyze.replay.known import (
+    FUSED_STEPS,
+    Changes,
+    KnownProgram,
+    device_limits,
+    fusible_optimizer,
+    optimizer_ms,
+    trained_parameters,
+)
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import Broke, NotApplied, Reason
 
 _CLASSES = ("AdamW", "Adam", "SGD", "Adagrad")
+_CACHE_BYTES = 64_000_000  # what caches hold, memory's rate does not bound
+_STREAMS = 0.8  # of the memory's rate: what a fused step reaches
 
 
 class FusedOptimizer(Fix):
@@ -24,6 +36,34 @@ class FusedOptimizer(Fix):
     effort = "one argument"
     bad_with = ("foreach",)
     missing = "no optimizer stepped"
+    works_on = ProgramPart.OPTIMIZER
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        fused = all(one.get("fused") for one in program.optimizers)
+        return NoUse(WhyNot.ALREADY_ON) if fused else None
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """One kernel that reads and writes a parameter's state once.
+
+        None for an optimizer that has no such version, or has it on.
+        """
+        from stepscope.analyze.replay.changes import fuse_optimizer
+
+        name = fusible_optimizer(known)
+        if name is None:
+            return None
+        step, rate = FUSED_STEPS[name], device_limits(known).bytes_per_s
+        moved = (trained_parameters(known) or 0) * 4 * step.passes
+        now = optimizer_ms(known) * 1e6
+        least = moved / (rate * _STREAMS) * 1e9 if rate else 0.0
+        if known.device == "cpu":
+            # The steps show a rate too; a ceiling below it was measured on a busy machine.
+            least = min(least, now * step.passes / step.eager_passes)
+            usual = now * step.cpu_share
+            after = min(now, max(usual, least)) if moved > _CACHE_BYTES else usual
+            return [fuse_optimizer(host_ns=after)] if after else None
+        factor = min(1.0, least / now) if least and now else step.passes / step.eager_passes
+        return [fuse_optimizer(device_factor=factor)]
 
     def install(self, value: Any, hands: FixContext) -> None:
         def decide(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:

@@ -3,9 +3,13 @@
 from typing import Any
 from weakref import WeakSet
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import ProgramPart, TrainingChange
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
+
+_ADDING_SHARE = 0.15  # of an optimizer's step: adding a batch's gradients to those there are
 
 
 class _BatchGroups:
@@ -83,12 +87,26 @@ class Accumulate(Fix):
     values = ("N",)
     suggested = ("2", "4", "8")
     missing = "no optimizer stepped"
+    works_on = ProgramPart.OPTIMIZER
+    saves_memory = True
+    step_grows = True
+    training_change = TrainingChange.FEWER_UPDATES
 
     def parse(self, text: str | None) -> Any:
         size = super().parse(text) if text is not None else None
         if size is None or size < 2:
             raise UsageError("--fix accumulate=N: use a number of batches from 2 up")
         return size
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """The optimizer steps once in so many batches (2 unless told); gradients are added up."""
+        from stepscope.analyze.replay.changes import scale_phase
+
+        steps = 1 / int(value or 2)
+        return [scale_phase("optimizer", steps + (1 - steps) * _ADDING_SHARE)]
+
+    def batches_per_update(self, value: str) -> int:
+        return int(value or 1)
 
     def install(self, value: Any, hands: FixContext) -> None:
         groups = _BatchGroups(value)

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.launching.compile import is_compiled
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
@@ -122,6 +123,15 @@ class Checkpointing(Fix):
     effort = "one line per kind of block"
     bad_with = ("compile",)
     missing = "no model was called"
+    saves_memory = True
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Backward does the forward again: this costs time. None where phases are not known."""
+        from stepscope.analyze.replay.changes import scale_phase
+
+        phases = (known.show or {}).get("phases_ms") or {}
+        forward, backward = phases.get("forward") or 0.0, phases.get("backward") or 0.0
+        return [scale_phase("backward", 1 + forward / backward)] if backward else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         blocks: WeakSet[Any] = WeakSet()

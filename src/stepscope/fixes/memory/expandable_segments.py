@@ -28,6 +28,9 @@ class ExpandableSegments(Fix):
     effort = "an environment variable"
     needs = "cuda"
     missing = "the program did not use CUDA"
+    acts_in_step = False
+    only_if_found = True
+    saves_memory = True
 
     def environment(self, value: Any) -> dict[str, str]:
         text = _merged(next((os.environ[n] for n in reversed(_NAMES) if os.environ.get(n)), ""))

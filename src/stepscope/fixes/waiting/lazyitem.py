@@ -7,6 +7,8 @@ from dataclasses import replace
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import call_under_way, reason_needed_now, user_calling_frame
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
@@ -127,6 +129,15 @@ class LazyItem(Fix):
     missing = "nothing in the program's own code reads a CUDA scalar with .item()"
     devices: tuple[str, ...] = ("cuda",)
     """Where scalars are answered late: on a CPU there is nothing to wait for."""
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return None if program.waits_for("item") else NoUse(WhyNot.NO_ITEM)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Reading numbers in the loop no longer waits."""
+        from stepscope.analyze.replay.changes import drop_waits
+
+        return [drop_waits("item")] if known.device == "cuda" else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
@@ -107,6 +109,15 @@ class NoSync(Fix):
     effort = "one line removed"
     needs = "cuda"
     missing = "the program's own loop never calls torch.cuda.synchronize"
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        return None if program.waits_for("synchronize") else NoUse(WhyNot.NO_SYNCHRONIZE)
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """Explicit synchronisations go away."""
+        from stepscope.analyze.replay.changes import drop_waits
+
+        return [drop_waits("synchronize")] if known.device == "cuda" else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch

@@ -56,10 +56,7 @@ def coarsest_rounding(fixes: Iterable[str], own: str = "float32") -> str:
     found = [own]
     for fix in fixes:
         name, _, value = fix.partition("=")
-        if name == "amp":
-            found.append("float16" if value == "fp16" else "bfloat16")
-        elif name == "tf32":
-            found.append("tfloat32")
+        found.append(fix_named(name).rounding(value) or own)
     return max(found, key=ROUNDING_DTYPES.index)
 
 

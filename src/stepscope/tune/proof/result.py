@@ -5,6 +5,8 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Self
 
+from stepscope.fixes.applicability import TrainingChange
+from stepscope.fixes.registry import fix_named
 from stepscope.measure.trial import Trial
 
 IDENTICAL, MATCHES, UNCLEAR = "identical", "matches", "unclear"
@@ -60,18 +62,18 @@ def not_proven(why: str) -> Proof:
 
 
 _ADJUST = {
-    "batch": "another batch size: the learning rate, its schedule and the number of steps may need"
-    " to follow",
-    "accumulate": "fewer updates of larger batches: the learning rate and its schedule may need to"
-    " follow",
-    "drop_last": "the last samples of each epoch's order are left out",
+    TrainingChange.BATCH_SIZE: "another batch size: the learning rate, its schedule and the number"
+    " of steps may need to follow",
+    TrainingChange.FEWER_UPDATES: "fewer updates of larger batches: the learning rate and its"
+    " schedule may need to follow",
+    TrainingChange.SAMPLES_LEFT_OUT: "the last samples of each epoch's order are left out",
 }
 
 
 def changes_training(fixes: Iterable[str]) -> Proof:
     """Of semantic fixes: what to adjust."""
-    names = [fix.partition("=")[0] for fix in fixes]
-    what = "; ".join(_ADJUST[name] for name in names if name in _ADJUST)
+    changes = [fix_named(fix.partition("=")[0]).training_change for fix in fixes]
+    what = "; ".join(_ADJUST[change] for change in changes if change is not None)
     return Proof(CHANGES, f"changes training: {what}" if what else "changes training")
 
 

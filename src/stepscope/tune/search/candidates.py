@@ -1,49 +1,20 @@
 """Which fixes to try, and in which order: the largest predicted gain per second of trial first."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
+from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
 from stepscope.fixes.base import Fix, FixKind
 from stepscope.fixes.registry import all_fixes, fix_named
 from stepscope.measure.prediction import Fixes, Prediction, Predictor, no_prediction
 from stepscope.measure.trial_pool import RECOMPILE_SHARE
-from stepscope.tune.search.applicable import (
-    first_values,
-    reason_not_to_try,
-    scout_device,
-    scout_loaders,
-)
 
-Document = Mapping[str, Any]
 FIX_KINDS: Final = tuple(map(str, FixKind))
 """From the one that changes nothing to the one that changes training."""
-_PRIORS: Final = {"batch": 1.1, "arithmetic": 1.05, "launch": 1.04, "data": 1.03, "waiting": 1.02}
-"""The gain that stands in where nothing is predicted, by group."""
-_FOR_MEMORY: Final = ("checkpointing", "accumulate", "expandable_segments")
-_IF_FOUND: Final = ("affinity", "cache", "threads", "expandable_segments", "drop_last")
-"""Tried for speed only where a finding or the user names them."""
-_COMPILING_S: Final = {"cuda": 35.0, "cpu": 20.0}
-_AUTOTUNING: Final = 5.0  # times as long
 _LEAST: Final = 1.02
 _SETTLING: Final = ((1.2, 2), (1.1, 4), (0.0, 7))
 """How many trials it takes for a gain of so much, those of what it stands beside included."""
-_TOGETHER: Final = (
-    ("amp", "channels_last"),
-    ("amp", "channels_last", "cuda_graph"),
-    ("amp", "channels_last", "compile"),
-)
-"""Fixes that may each be of no use without the others: convolutions in 16 bits want their channels
-last, and transpose what is not; and a GPU that waits for its launches gains by neither, until
-those are recorded or compiled away."""
-_OTHERWISE: Final = (("amp", "cuda_graph"),)
-"""Where there is nothing to do for channels-last. Half precision alone then shows what it gains,
-and does not wait for a trial that compiles."""
-_OF_WORKERS: Final = ("persistent", "recycle")
-"""Tried with workers, as one, where epochs are short and where batches are large: starting workers
-anew, or carrying batches over in fresh memory, takes much of what they gain."""
-_SHORT: Final = 130  # steps of an epoch, three of which a trial can have
-_LARGE: Final = 1 << 20  # bytes of a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +56,11 @@ class NotTried:
     """A fix that is not tried, and why."""
 
     fix: str
-    why: str
+    why: NoUse
 
 
 def find_candidates(
-    scout: Document,
+    program: ObservedProgram,
     *,
     allow: str = "numeric",
     only: Sequence[str] = (),
@@ -97,39 +68,50 @@ def find_candidates(
     objective: str = "throughput",
     see: Predictor = no_prediction,
 ) -> tuple[list[Candidate], list[NotTried]]:
-    """What to try on a program, from its scout run's document with findings, in order.
+    """What to try on a program, from its scout run with findings, in order.
 
     `only` and `skip` are names, or name=value; with `only`, what those name is tried unless it
     cannot do anything or goes further than `allow`.
     """
-    proposed = _proposed(scout)
+    proposed = _proposed(program)
     found: list[Candidate] = []
     left: list[NotTried] = []
     for fix in all_fixes():
         chosen = [text for text in only if fix_name(text) == fix.name]
         if only and not chosen:
             continue
-        kind = max(str(fix.kind), proposed.get(fix.name, (None, "exact"))[1], key=FIX_KINDS.index)
+        value, found_kind = proposed.get(fix.name, (None, "exact"))
+        kind = max(str(fix.kind), found_kind, key=FIX_KINDS.index)
         why = (
-            ("--skip" if fix.name in skip else None)
+            (NoUse(WhyNot.SKIPPED) if fix.name in skip else None)
             or _too_far(kind, allow)
-            or reason_not_to_try(fix, scout)
+            or reason_not_to_try(fix, program)
             or (None if chosen else _not_wanted(fix, objective, fix.name in proposed))
         )
-        texts = _texts(fix, scout, chosen, proposed.get(fix.name, (None,))[0])
-        texts = [text for text in texts if text not in skip]
+        texts = [text for text in _texts(fix, program, chosen, value) if text not in skip]
         if why is None and not texts:
-            why = "there is no further value to try"
+            why = NoUse(WhyNot.NO_OTHER_VALUE)
         if why is not None:
             left.append(NotTried(fix.name, why))
             continue
-        each = [_candidate(fix, text, kind, scout, see) for text in texts]
+        each = [_candidate(fix, text, kind, program, see) for text in texts]
         found += each if chosen else [_likeliest(each)]
     names = {one.name for one in found}
     for one in [one for one in found if one.after is not None and one.after not in names]:
         found.remove(one)
-        left.append(NotTried(one.fix, f"nothing to do without {one.after}"))
-    return by_expected_gain([*_together(found, scout, see), *found], base_s=1.0), left
+        left.append(NotTried(one.fix, NoUse(WhyNot.REQUIRES, one.after)))
+    return by_expected_gain([*_together(found, program, see), *found], base_s=1.0), left
+
+
+def reason_not_to_try(fix: Fix, program: ObservedProgram) -> NoUse | None:
+    """Why a fix cannot help this program; None where it may."""
+    if fix.needs is not None and fix.needs != program.device:
+        return NoUse(WhyNot.NEEDS_DEVICE, fix.needs)
+    if fix.works_on is ProgramPart.LOADER and not program.loaders:
+        return NoUse(WhyNot.NO_LOADER)
+    if fix.works_on is ProgramPart.OPTIMIZER and not program.optimizers:
+        return NoUse(WhyNot.NO_OPTIMIZER)
+    return fix.applies(program)
 
 
 def by_expected_gain(found: Iterable[Candidate], base_s: float) -> list[Candidate]:
@@ -175,13 +157,21 @@ def _likeliest(each: Sequence[Candidate]) -> Candidate:
     return replace(best, instead=tuple(one.fix for one in each if one is not best))
 
 
-def _together(found: Sequence[Candidate], scout: Document, see: Predictor) -> list[Candidate]:
+def _together(
+    found: Sequence[Candidate], program: ObservedProgram, see: Predictor
+) -> list[Candidate]:
     """Those of the candidates that are worth a trial as one."""
-    named, on = {one.name: one for one in found}, scout_device(scout)
-    known = _TOGETHER if "channels_last" in named else _OTHERWISE
-    sets = [[named[name] for name in names] for names in known if named.keys() >= {*names}]
-    if alone := [one for one in found if one.after is not None and _matters(one, scout)]:
-        sets.append([named["workers"], *alone])
+    named = {one.name: one for one in found}
+    sets = [
+        [one, *(named[name] for name in names)]
+        for one in found
+        for names in fix_named(one.name).tried_with(frozenset(named), program.device)
+        if named.keys() >= {*names}
+    ]
+    needed: dict[str, list[Candidate]] = {}
+    for one in found:
+        if one.after is not None and fix_named(one.name).needed_beside(program):
+            needed.setdefault(one.after, [named[one.after]]).append(one)
     return [
         replace(
             first,
@@ -191,53 +181,49 @@ def _together(found: Sequence[Candidate], scout: Document, see: Predictor) -> li
             along=tuple(one.fix for one in others),
             instead=(),
         )
-        for first, *others in sets
-        if on == "cuda" or not any(one.name == "compile" for one in others)
+        for first, *others in (*sets, *needed.values())
     ]
 
 
-def _matters(one: Candidate, scout: Document) -> bool:
-    """Whether workers are likely to need it."""
-    if one.name == "recycle":
-        return int((scout.get("steps") or {}).get("batch_bytes") or 0) >= _LARGE
-    sizes = [(each.get("samples"), each.get("batch_size")) for each in scout_loaders(scout)]
-    return all(count and size and count / size <= _SHORT for count, size in sizes)
-
-
-def _candidate(fix: Fix, text: str, kind: str, scout: Document, see: Predictor) -> Candidate:
-    alone = fix.name in _OF_WORKERS and not any(
-        one.get("num_workers") for one in scout_loaders(scout)
-    )
+def _candidate(
+    fix: Fix, text: str, kind: str, program: ObservedProgram, see: Predictor
+) -> Candidate:
+    alone = fix.requires is not None and not fix_named(fix.requires).in_use(program)
     return Candidate(
         fix=text,
         kind=kind,
         predicted=see((), (text,)),
-        prior=_PRIORS.get(fix.group, 1.0),
-        extra_s=compile_seconds(text, scout_device(scout)),
-        after="workers" if alone else None,
+        prior=fix.prior_gain,
+        extra_s=setup_seconds(text, program.device),
+        after=fix.requires if alone else None,
     )
 
 
-def compile_seconds(fix: str, device: str) -> float:
+def setup_seconds(fix: str, device: str) -> float:
     """What a trial takes longer with a fix, by experience; later trials tell better."""
     name, _, value = fix.partition("=")
-    if name != "compile":
-        return 0.0
-    return _COMPILING_S[device] * (_AUTOTUNING if value.startswith("max-autotune") else 1.0)
+    return fix_named(name).setup_seconds(value, device)
 
 
-def _texts(fix: Fix, scout: Document, chosen: Sequence[str], proposed: str | None) -> list[str]:
+def other_values(fix: str, value: str, program: ObservedProgram) -> list[str]:
+    """What to try in place of a fix's value that helped, in order."""
+    return fix_named(fix).other_values(value, program)
+
+
+def _texts(
+    fix: Fix, program: ObservedProgram, chosen: Sequence[str], proposed: str | None
+) -> list[str]:
     given = [text for text in chosen if "=" in text]
     if given:
         return given
-    values = first_values(fix, scout, proposed)
+    values = fix.first_values(program, proposed)
     return [fix.name if value is None else f"{fix.name}={value}" for value in values]
 
 
-def _proposed(scout: Document) -> dict[str, tuple[str | None, str]]:
+def _proposed(program: ObservedProgram) -> dict[str, tuple[str | None, str]]:
     """The values and kinds that findings give fixes, those of larger gains first."""
     found: dict[str, tuple[str | None, str]] = {}
-    for finding in (*scout.get("findings", ()), *scout.get("minor", ())):
+    for finding in program.findings:
         kind = finding["kind"] if finding["kind"] in FIX_KINDS else "exact"
         if finding["fix"] is not None:
             found.setdefault(finding["fix"]["name"], (finding["fix"]["value"], kind))
@@ -246,17 +232,15 @@ def _proposed(scout: Document) -> dict[str, tuple[str | None, str]]:
     return found
 
 
-def _too_far(kind: str, allow: str) -> str | None:
-    if FIX_KINDS.index(kind) <= FIX_KINDS.index(allow):
-        return None
-    does = "changes training" if kind == "semantic" else "changes rounding or random draws"
-    return f"{does}: --allow {kind}"
+def _too_far(kind: str, allow: str) -> NoUse | None:
+    allowed = FIX_KINDS.index(kind) <= FIX_KINDS.index(allow)
+    return None if allowed else NoUse(WhyNot.NOT_ALLOWED, kind)
 
 
-def _not_wanted(fix: Fix, objective: str, found: bool) -> str | None:
+def _not_wanted(fix: Fix, objective: str, found: bool) -> NoUse | None:
     """Why a fix is not for this objective, unless it is asked for."""
-    if objective == "memory" and fix.name in _FOR_MEMORY:
+    if objective == "memory" and fix.saves_memory:
         return None
-    if fix.name in _IF_FOUND:
-        return None if found else "nothing was found that it would help"
-    return "saves memory, not time" if fix.name in _FOR_MEMORY else None
+    if fix.only_if_found:
+        return None if found else NoUse(WhyNot.NOTHING_FOUND)
+    return NoUse(WhyNot.SAVES_MEMORY_ONLY) if fix.saves_memory else None

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
+from stepscope.fixes.applicability import NoUse, WhyNot
 from stepscope.measure.contest import ContestResult, hold_contest
 from stepscope.measure.trial_pool import STOPPED_BY_BUDGET, BudgetSpent, Fixes
 from stepscope.record.fix_words import applied_words
@@ -115,8 +116,8 @@ def climb(standing: Ladder, found: Sequence[Candidate]) -> None:
     more those that were no better, where the ladder has grown since."""
     small = _each(standing, found, small_later=True)
     for one in _each(standing, small, small_later=False):
-        words = f"nothing to do without {one.after}"
-        standing.reject(Rejected(one.fix, words, "left_out"))
+        why = NoUse(WhyNot.REQUIRES, one.after)
+        standing.reject(Rejected(one.fix, None, "left_out", not_tried=why))
     _again(standing)
 
 

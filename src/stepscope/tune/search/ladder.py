@@ -8,6 +8,7 @@ from math import ceil
 from statistics import median
 from typing import Any, Protocol
 
+from stepscope.fixes.applicability import NoUse
 from stepscope.measure.contest import ContestResult
 from stepscope.measure.prediction import Predictor, no_prediction
 from stepscope.measure.trial import Trial
@@ -110,14 +111,16 @@ class Rejected:
     """A fix that was not kept."""
 
     fix: str
-    why: str
-    """One line."""
+    why: str | None
+    """One line; None: `not_tried` tells."""
     state: str
     """left_out (never tried), not_better, unsettled (the budget ended before it was clear),
     differs (its proof failed), replaced, dropped (no longer of use), not_allowed, or the status of
     the trial that decided."""
     comparison: Comparison | None = None
     proof: _ProofResult | None = None
+    not_tried: NoUse | None = None
+    """Why it was left out; None where it was tried."""
 
     def to_json(self) -> dict[str, Any]:
         found = self.comparison
@@ -125,6 +128,7 @@ class Rejected:
             "fix": self.fix,
             "why": self.why,
             "state": self.state,
+            **({} if self.not_tried is None else asdict(self.not_tried)),
             "speedup": None if found is None else found.ratio,
             **({} if found is None else _interval(found)),
             "proof": None if self.proof is None else self.proof.to_json(),

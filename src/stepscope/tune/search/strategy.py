@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
+from stepscope.fixes.registry import fix_named
 from stepscope.measure.trial_pool import (
     STOPPED_BY_BUDGET,
     STOPPED_BY_USER,
@@ -15,7 +16,7 @@ from stepscope.measure.trial_pool import (
 )
 from stepscope.record.errors import UsageError
 from stepscope.stats.verdict import Comparison
-from stepscope.tune.search.candidates import Candidate, NotTried
+from stepscope.tune.search.candidates import Candidate, NotTried, fix_name
 from stepscope.tune.search.climb import climb, try_candidate
 from stepscope.tune.search.ladder import UNSETTLED, Ladder, Rejected, Rung, SearchResult
 
@@ -60,8 +61,8 @@ def _without(fixes: Fixes, gone: Fixes) -> Fixes:
 
 
 def _needed(one: Candidate, without: Fixes) -> bool:
-    """Kept workers need workers, and so does memory that they use again."""
-    return one.name == "workers" and not {"persistent", "recycle"}.isdisjoint(without)
+    """Whether one of the others has nothing to do without it, as kept workers without workers."""
+    return any(fix_named(fix_name(other)).requires == one.name for other in without)
 
 
 def _surely_of_use(standing: Ladder, rung: Rung) -> bool:
@@ -153,7 +154,7 @@ def run_search(
     """Raises UsageError where the program as it is does not get through a trial."""
     result = standing.search
     for one in left_out:
-        standing.reject(Rejected(one.fix, one.why, "left_out"))
+        standing.reject(Rejected(one.fix, None, "left_out", not_tried=one.why))
     result.untried = [*dict.fromkeys(one.fix for one in found)]
     try:
         _baseline(standing.lab)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.launching.cuda_graph.model import GraphMisuseError, GraphRecorder
 from stepscope.fixes.launching.cuda_graph.root_model import GraphedRoot
@@ -135,6 +137,18 @@ class CudaGraph(Fix):
     needs = "cuda"
     bad_with = ("compile", "checkpointing")
     missing = "no model was trained for long enough with inputs of one shape"
+    slow_start = True
+
+    def applies(self, program: ObservedProgram) -> NoUse | None:
+        if not program.trains:
+            return NoUse(WhyNot.NOT_TRAINING)
+        return NoUse(WhyNot.PROGRAM_COMPILES) if program.compiles else None
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """The host's part of forward, backward and optimizer becomes one launch."""
+        from stepscope.analyze.replay.changes import drop_launch_cost
+
+        return [drop_launch_cost()] if known.device == "cuda" else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         if not GraphRecorder.available():

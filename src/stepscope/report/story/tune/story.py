@@ -20,6 +20,7 @@ from stepscope.report.story.blocks import (
 )
 from stepscope.report.story.phrases import display_path
 from stepscope.report.story.summary import machine_facts
+from stepscope.report.story.tune.not_tried import why_not_tried
 from stepscope.report.story.tune.proof import proof_section
 from stepscope.report.story.tune.words import claim, stop_reason
 from stepscope.report.text import format_duration, format_number, plural
@@ -157,7 +158,7 @@ def _rejected_section(document: Document) -> Section:
         )  # fmt: skip
         blocks.append(Table("rejected", columns, rows, "Tried and not kept"))
     if others:
-        cells = tuple((one["fix"], one["why"]) for one in others)
+        cells = tuple((one["fix"], why_not_tried(one)) for one in others)
         blocks.append(Table("left-out", (Column("fix"), Column("why")), cells, "Not tried"))
     if document["untried"]:
         names = ", ".join(document["untried"])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stepscope.report.story.tune.not_tried import why_not_tried
 from stepscope.report.text import format_bytes, format_duration, format_number, plural, safe
 
 Document = dict[str, Any]
@@ -100,7 +101,7 @@ def not_tried_lines(found: list[Document]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for one in found:
         if one["state"] == _LEFT_OUT:
-            reasons.setdefault(one["why"], []).append(one["fix"])
+            reasons.setdefault(why_not_tried(one), []).append(one["fix"])
     return [f"not tried, {safe(why)}: {safe(', '.join(names))}" for why, names in reasons.items()]
 
 

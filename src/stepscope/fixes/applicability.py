@@ -1,0 +1,219 @@
+"""What fixes ask of a program that was observed, and why one of them is of no use for it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, TypedDict
+
+from stepscope.analyze.replay.known import (
+    LoaderFacts,
+    ModelFacts,
+    OptimizerFacts,
+    ProgramConfig,
+    Switches,
+)
+
+_DESCRIBED_MODELS: Final = 4  # at most: there may be more
+_LITTLE_WAIT: Final = 0.01  # of a step: making batches sooner could not take more from it
+_BF16_SINCE: Final = 8.0  # compute capability
+
+
+PRIOR_GAINS: Final[Mapping[str, float]] = {
+    "batch": 1.1,
+    "arithmetic": 1.05,
+    "launch": 1.04,
+    "data": 1.03,
+    "waiting": 1.02,
+}
+"""What fixes of a group gain as a rule, where nothing is predicted."""
+
+
+class ProgramPart(StrEnum):
+    """What a fix works on, and is of no use without."""
+
+    LOADER = "loader"
+    OPTIMIZER = "optimizer"
+
+
+class TrainingChange(StrEnum):
+    """How a semantic fix changes training."""
+
+    BATCH_SIZE = "batch_size"
+    FEWER_UPDATES = "fewer_updates"
+    SAMPLES_LEFT_OUT = "samples_left_out"
+
+
+class WhyNot(StrEnum):
+    """Why a fix is not tried. What `NotTried.detail` holds is said behind each."""
+
+    NEEDS_DEVICE = "needs_device"  # the device
+    NO_LOADER = "no_loader"
+    NO_OPTIMIZER = "no_optimizer"
+    NOT_TRAINING = "not_training"
+    ALREADY_ON = "already_on"
+    LITTLE_WAIT = "little_wait"  # the share of a step that waits for data
+    SMALL_BATCHES = "small_batches"  # bytes
+    HAS_WORKERS = "has_workers"
+    NO_SYNCHRONIZE = "no_synchronize"
+    NO_ITEM = "no_item"
+    NO_CONVOLUTIONS = "no_convolutions"
+    NO_IMAGE_CONVOLUTIONS = "no_image_convolutions"
+    NO_ATTENTION = "no_attention"
+    DETERMINISTIC = "deterministic"
+    OWN_AUTOCAST = "own_autocast"  # its dtype
+    HALF_PRECISION = "half_precision"
+    PROGRAM_COMPILES = "program_compiles"
+    SKIPPED = "skipped"
+    NOT_ALLOWED = "not_allowed"  # the kind of fix
+    NOTHING_FOUND = "nothing_found"
+    SAVES_MEMORY_ONLY = "saves_memory_only"
+    NO_OTHER_VALUE = "no_other_value"
+    REQUIRES = "requires"  # the fix it has nothing to do without
+
+
+@dataclass(frozen=True, slots=True)
+class NoUse:
+    """A fix is of no use for a program."""
+
+    reason: WhyNot
+    detail: float | str | None = None
+
+
+class FixProposal(TypedDict):
+    """A fix that a finding names."""
+
+    name: str
+    value: str | None
+
+
+class FindingFacts(TypedDict):
+    """A finding, as far as fixes are concerned."""
+
+    id: str
+    kind: str
+    fix: FixProposal | None
+    also: Sequence[FixProposal]
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedProgram:
+    """A run's document with its findings."""
+
+    document: Mapping[str, Any]
+
+    @property
+    def device(self) -> str:
+        """cuda or cpu."""
+        run = self.document.get("run") or {}
+        return "cuda" if self.document.get("gpu") or run.get("device") == "cuda" else "cpu"
+
+    @property
+    def loaders(self) -> Sequence[LoaderFacts]:
+        """Those the program made."""
+        return self.document.get("loaders") or ()
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether some loader has worker processes."""
+        return any(one.get("num_workers") for one in self.loaders)
+
+    @property
+    def config(self) -> ProgramConfig:
+        """What models, optimizers and switches are set to."""
+        return self.document.get("config") or ProgramConfig()
+
+    @property
+    def switches(self) -> Switches:
+        """torch's own."""
+        return self.config.get("switches") or {}
+
+    @property
+    def models(self) -> Sequence[ModelFacts]:
+        """Those that are described."""
+        return self.config.get("models") or ()
+
+    @property
+    def every_model(self) -> Sequence[ModelFacts]:
+        """The same; one of which nothing is known where there may be others."""
+        return self.models if 0 < len(self.models) < _DESCRIBED_MODELS else ({},)
+
+    @property
+    def optimizers(self) -> Sequence[OptimizerFacts]:
+        """Those that stepped."""
+        return self.config.get("optimizers") or ()
+
+    @property
+    def convolved_dims(self) -> set[int]:
+        """Over how many dimensions the models convolve; any number where that is not known."""
+        return {
+            dims for model in self.every_model for dims in model.get("convolved_dims", (1, 2, 3))
+        }
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the program calls torch.compile itself."""
+        return any(model["compiled"] for model in self.models)
+
+    @property
+    def trains(self) -> bool:
+        """Whether it trains, or that is not known."""
+        return (self.document.get("steps") or {}).get("what") in (None, "training")
+
+    @property
+    def data_wait_share(self) -> float | None:
+        """The share of a step in which it waits for data; None: not known."""
+        step_ms = (self.document.get("steps") or {}).get("mean_ms")
+        waits = (self.document.get("phases_ms") or {}).get("data_wait")
+        return None if not step_ms or waits is None else float(waits / step_ms)
+
+    @property
+    def batch_bytes(self) -> int | None:
+        """Of the largest batch; None: not known."""
+        return (self.document.get("steps") or {}).get("batch_bytes")
+
+    @property
+    def batch_size(self) -> int | None:
+        """Of the first loader that forms batches; None where there is none."""
+        sizes = [one.get("batch_size") for one in self.loaders]
+        return next((int(size) for size in sizes if size), None)
+
+    @property
+    def usable_cores(self) -> int:
+        """4 where that is not known."""
+        cpu = (self.config.get("machine") or {}).get("cpu") or {}
+        return max(1, int(cpu.get("usable_cores") or 4))
+
+    @property
+    def lacks_bf16(self) -> bool:
+        """Whether its GPU is known to be too old to compute in bf16."""
+        gpus = (self.config.get("machine") or {}).get("gpus") or ()
+        versions = [gpu.get("compute_capability") for gpu in gpus]
+        known = [float(version) for version in versions if version]
+        return self.device == "cuda" and bool(known) and max(known) < _BF16_SINCE
+
+    @property
+    def findings(self) -> Sequence[FindingFacts]:
+        """All, those of small gains last."""
+        return (*self.document.get("findings", ()), *self.document.get("minor", ()))
+
+    @property
+    def samples_wait(self) -> bool:
+        """Whether making a sample waits (for storage) rather than computes."""
+        return any(one["id"] == "data.slow_storage" for one in self.findings)
+
+    def proposed(self, name: str) -> bool:
+        """Whether a finding has this fix as its own."""
+        fixes = [one["fix"] for one in self.findings]
+        return any(fix["name"] == name for fix in fixes if fix is not None)
+
+    def waits_for(self, what: str) -> bool:
+        """Whether it was seen to wait for the device so: "synchronize", "item"."""
+        return any(one["what"] == what for one in self.document.get("syncs") or ())
+
+
+def waits_little(program: ObservedProgram) -> NoUse | None:
+    """Batches made in the program's own process that it hardly waits for; None where it may."""
+    share = program.data_wait_share
+    if program.has_workers or share is None or share >= _LITTLE_WAIT:
+        return None
+    return NoUse(WhyNot.LITTLE_WAIT, share)

@@ -1,0 +1,44 @@
+"""A fix: autograd's anomaly detection off."""
+
+from typing import Any
+
+from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.record.fix import Applied, Target
+
+
+class AnomalyOff(Fix):
+    """Anomaly detection records a stack trace for every operator and checks gradients for NaN."""
+
+    name = "anomaly_off"
+    group = "waiting"
+    title = "turn autograd's anomaly detection off"
+    kind = FixKind.EXACT
+    effort = "one line removed"
+    missing = "the program does not detect anomalies"
+    inside_of = "nosync"
+    only_if_found = True
+
+    def predict(self, value: str | None, known: KnownProgram) -> Changes:
+        """A prior: backward takes half as long."""
+        from stepscope.analyze.replay.changes import scale_phase
+
+        return [scale_phase("backward", 0.5)]
+
+    def install(self, value: Any, hands: FixContext) -> None:
+        import torch
+
+        def asked(call: Any, mode: bool, check_nan: bool = True) -> None:
+            call(False, check_nan)
+            if mode:
+                hands.applied(
+                    Applied(Target.OTHER, place=hands.place(), detail="anomaly detection")
+                )
+
+        hands.seams.around(torch, "set_anomaly_enabled", asked)
+
+    def edit(self, value: Any, line: str) -> SourceEdit:
+        return SourceEdit("remove torch.autograd.set_detect_anomaly(True)")
+
+
+FIX = AnomalyOff()
