@@ -110,14 +110,13 @@ def _clocks() -> tuple[float, float, float]:
 def unfit(folder: Path) -> list[str]:
     """Why the fix of a run did not take hold, empty where it did."""
     from stepscope.record.fix import fix_outcomes
-    from stepscope.record.fix_words import outcome_json
+    from stepscope.record.fix_words import reason_words
     from stepscope.store.folder import read_run
     from stepscope.store.json_lines import read_facts
 
     options = read_run(folder).get("options", {})
     fixes = fix_outcomes(read_facts(folder / "facts.jsonl")["fix"], options.get("fixes", ()))
-    refused = (outcome_json(one) for one in fixes if one.state != "applied")
-    return [reason for one in refused for reason in one["reasons"]]
+    return [reason for one in fixes if one.state != "applied" for reason in reason_words(one)]
 
 
 def promises(folder: Path, fixes: list[str]) -> dict[str, dict[str, Any] | None]:
