@@ -110,13 +110,12 @@ def _clocks() -> tuple[float, float, float]:
 def unfit(folder: Path) -> list[str]:
     """Why the fix of a run did not take hold, empty where it did."""
     from stepscope.record.fix import fix_outcomes
-    from stepscope.record.fix_words import outcome_json
+    from stepscope.record.fix_words import reason_words
     from stepscope.store.folder import read_run
     from stepscope.store.json_lines import read_facts
 
-    outcomes = fix_outcomes(read_facts(folder / "facts.jsonl").fixes, read_run(folder).fixes)
-    refused = (outcome_json(one) for one in outcomes if one.state != "applied")
-    return [reason for one in refused for reason in one["reasons"]]
+    fixes = fix_outcomes(read_facts(folder / "facts.jsonl").fixes, read_run(folder).fixes)
+    return [reason for one in fixes if one.state != "applied" for reason in reason_words(one)]
 
 
 def promises(folder: Path, fixes: list[str]) -> dict[str, dict[str, Any] | None]:

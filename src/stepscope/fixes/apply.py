@@ -1,4 +1,4 @@
-"""Fixes in the program's process: put in place once torch is there, and asked when it fails."""
+"""Fixes in the program's process: installed once torch is there, and asked when it fails."""
 
 import sys
 from collections.abc import Callable, Iterable

@@ -386,8 +386,8 @@ class FixOutcome:
         return (self.broke or self.not_applied[0]).reason
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Of a JSON document; one from before records were typed gives words without a place."""
+    def from_json(cls, data: Any) -> Self:
+        """From a JSON document; one from before records were typed gives words without a place."""
         state = FixState(data.get("state", FixState.APPLIED))
         kind = None if data.get("kind") is None else FixKind(data["kind"])
         if "applied" in data:
@@ -407,8 +407,8 @@ class FixOutcome:
         )
 
 
-def fix_outcomes(facts: Iterable[Mapping[str, Any]], asked: Iterable[str] = ()) -> list[FixOutcome]:
-    """One per fix, in the order they were put in place; `asked` is what the run was given.
+def fix_outcomes(facts: Iterable[Any], asked: Iterable[str] = ()) -> list[FixOutcome]:
+    """One per fix, in the order they were installed; `asked` is what the run was given.
 
     Facts of older runs have a sentence only: their records have no place.
     """

@@ -362,6 +362,12 @@ def break_words(one: NotApplied) -> str:
     return text if told else f"{text} (at {one.place})"
 
 
+def reason_words(one: FixOutcome) -> list[str]:
+    """Why a fix did not apply here and there, and last why it broke the program."""
+    refused = [refusal_words(refused) for refused in one.not_applied]
+    return refused if one.broke is None else [*refused, break_words(one.broke)]
+
+
 def trait_words(one: Trait) -> str:
     """What was seen in code that makes samples."""
     inside = f" ({one.code!r})" if one.code else f" in {one.file}" if one.file else ""
@@ -374,16 +380,15 @@ def trait_words(one: Trait) -> str:
     )
 
 
-def outcome_json(one: FixOutcome) -> dict[str, Any]:
+def outcome_json(one: FixOutcome) -> dict[str, object]:
     """As documents and journals keep it: the records, and sentences made of them."""
-    reasons = [refusal_words(refused) for refused in one.not_applied]
     return {
         "name": one.name,
         "value": one.value,
         "state": str(one.state),
         "kind": None if one.kind is None else str(one.kind),
         "where": [applied_words(applied) for applied in one.applied],
-        "reasons": [*reasons, *([] if one.broke is None else [break_words(one.broke)])],
+        "reasons": reason_words(one),
         "applied": [applied.to_json() for applied in one.applied],
         "not_applied": [refused.to_json() for refused in one.not_applied],
         "broke": None if one.broke is None else one.broke.to_json(),

@@ -19,7 +19,7 @@ class LoaderRecords:
     def __init__(self, hands: FixContext) -> None:
         self.hands = hands
         self.chosen: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-        """Loaders the fix took hold of, and what it decided for each."""
+        """Loaders the fix changes, and what it decided for each."""
         self._places: WeakKeyDictionary[Any, SourceLine | None] = WeakKeyDictionary()
         self._epochs: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
         self._iterators: WeakKeyDictionary[Any, list[bool]] = WeakKeyDictionary()
@@ -56,7 +56,7 @@ class LoaderRecords:
         return self._places.get(loader)
 
     def began(self, loader: Any, iterator: Any) -> bool:
-        """An epoch begins; returns whether the loader's last one had been broken off."""
+        """An epoch begins; returns whether the loop left the last one early."""
         before = self._epochs.get(loader)
         self._epochs[loader] = self._iterators[iterator] = [False]
         return before == [False]

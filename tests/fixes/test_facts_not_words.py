@@ -1,0 +1,213 @@
+"""Sentences of fixes are for people: with random words in their place patches, the choice of the
+proof and the batch search stay the same."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from fixing import fixed
+from patching import at, half, project
+from random_words import RandomWords
+from torch.utils.data import DataLoader, Dataset
+
+from stepscope.batch.program import as_measurement
+from stepscope.fixes.registry import all_fixes
+from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.record import fix_words
+from stepscope.record.fix import (
+    Applied,
+    Broke,
+    DataChange,
+    FixKind,
+    FixOutcome,
+    FixState,
+    NotApplied,
+    Reason,
+    SourceLine,
+    Target,
+    Trait,
+    TraitKind,
+    Variation,
+    fix_outcomes,
+)
+from stepscope.tune.proof.effects import changes_draws, observed_kind
+
+PROGRAM = """
+    import torch
+    from torch import nn
+    from torch.utils.data import DataLoader
+
+    model = nn.Linear(4, 2)
+    loader = DataLoader(data)
+    for x, y in loader:
+        x = x.to(device)
+        out = model(x)
+        torch.cuda.synchronize()
+        total += out.item()
+"""
+DRAWS = Variation(
+    DataChange.DRAWS, because=Trait(TraitKind.USES, "rand", SourceLine("reorder.py", 3))
+)
+TABLES = ("_APPLIED", "_REMARKS", "_DATA", "_TRAITS", "_OPEN", "_REASONS", "_BREAKS")
+
+
+@pytest.fixture(params=[None, 1, 2])
+def words(request, monkeypatch):
+    """The sentences as they are, then random ones; None stands for the former."""
+    if request.param is None:
+        return None
+    some = RandomWords(request.param)
+    for name in TABLES:
+        table = {key: some(text) for key, text in getattr(fix_words, name).items()}
+        monkeypatch.setattr(fix_words, name, table)
+    for fix in all_fixes():
+        for name in ("title", "missing", "effort"):
+            if isinstance(getattr(fix, name), str):
+                monkeypatch.setattr(type(fix), name, some(getattr(fix, name)))
+        monkeypatch.setattr(type(fix), "edit", _edited(type(fix).edit, some))
+    return some
+
+
+def _edited(edit, some):
+    def edited(self, value, line):
+        found = edit(self, value, line)
+        return replace(found, words=some(found.words))
+
+    return edited
+
+
+def test_a_patch_is_the_same(tmp_path, words):
+    made = project(tmp_path, PROGRAM, forward=9)
+    own = Applied(Target.TF32_SETTING, overrides=SourceLine("train.py", 12))
+    patch = made.patch(
+        *("workers=2", "pin", "amp", "compile", "channels_last", "tf32", "nosync", "prefetch"),
+        workers=at(6, varies=DRAWS),
+        pin=[at(6), at(8)],
+        amp=half("bf16", "cuda"),
+        compile=at(9, object="Linear", of_torch_nn=True),
+        channels_last=at(9, object="Linear"),
+        tf32=own,
+        nosync=at(10),
+        prefetch=at(6),
+    )
+    assert [(edit.fix, edit.line) for edit in patch.edits] == [
+        ("workers", 6),
+        ("pin", 6),
+        ("pin", 8),
+        ("nosync", 10),
+        ("amp", 9),
+        ("channels_last", 9),
+    ]
+    assert [fix for fix, _ in patch.by_hand] == ["prefetch", "tf32", "compile"]
+    after = made.patched(patch)
+    assert "loader = DataLoader(data, num_workers=2, pin_memory=True)" in after
+    assert 'with torch.autocast("cuda", dtype=torch.bfloat16):' in after
+    assert "model = model.to(memory_format=torch.channels_last)" in after
+    assert "reorder.py" not in after
+
+
+def trial(*outcomes, status="ok"):
+    return Trial(TrialRequest(), 1, status, why="order", blame="batch=8", fixes=outcomes)
+
+
+def kept(one: Trial, words) -> Trial:
+    """As it comes back from a journal, its sentences replaced there as well."""
+    document = json.loads(json.dumps(one.to_json()))
+    if words is not None:
+        document = words.inside(document, ("where", "reasons", "why"))
+    return Trial.from_json(document)
+
+
+@pytest.mark.parametrize(
+    ("data", "other"),
+    [
+        (DataChange.DRAWS, True),
+        (DataChange.ORDER, True),
+        (DataChange.SAMPLES, True),
+        (DataChange.SHUFFLES, True),
+        (DataChange.ROUNDING, False),
+    ],
+)
+def test_the_choice_of_the_proof_is_the_same(words, data, other):
+    because = Trait(TraitKind.USES, "sum", SourceLine("reorder/samples.py", 3))
+    record = Applied(Target.LOADER_WORKERS, varies=Variation(data, because=because))
+    record = replace(record, kind=FixKind.NUMERIC)
+    done = trial(FixOutcome("workers", 4, FixState.APPLIED, FixKind.NUMERIC, (record,)))
+    again = kept(done, words)
+    assert again.fixes == done.fixes
+    assert changes_draws(again) == other
+    assert observed_kind(again) == FixKind.NUMERIC
+
+
+@pytest.mark.parametrize(
+    ("reason", "status"),
+    [(Reason.OUT_OF_MEMORY, "out_of_memory"), (Reason.FIXED_BATCH_SIZE, "broke")],
+)
+def test_the_batch_search_takes_a_failure_for_the_same(words, reason, status):
+    outcome = FixOutcome("batch", 8, FixState.BROKE, broke=Broke(reason, value=8))
+    assert as_measurement(kept(trial(outcome, status="broke"), words), 8).status == status
+
+
+def test_every_record_comes_back_from_json_as_it_was():
+    place = SourceLine("train.py", 7)
+    for target in Target:
+        record = Applied(target, "Net", place, 1, 2, count=3, total=4, varies=DRAWS, detail="x")
+        assert Applied.from_json(json.loads(json.dumps(record.to_json()))) == record
+        assert fix_words.applied_words(record)
+    for reason in Reason:
+        refused = NotApplied(reason, Target.MODEL, "Net", place, 1, "x", DRAWS.because)
+        assert NotApplied.from_json(json.loads(json.dumps(refused.to_json()))) == refused
+        words = fix_words.refusal_words(replace(refused, detail="x", error="y", varies=DRAWS))
+        assert words
+        assert "None" not in words
+        assert fix_words.break_words(Broke(reason, detail="x"))
+    assert {*fix_words._TRAITS} == {*TraitKind}
+    assert {*fix_words._DATA} == {*DataChange}
+
+
+class Drawn(Dataset):
+    """Draws a sample anew each time."""
+
+    def __getitem__(self, index):
+        return torch.rand(2)
+
+    def __len__(self):
+        return 8
+
+
+def test_what_a_fix_says_in_a_program_is_read_back_as_records(tmp_path, words):
+    with fixed(tmp_path, "workers=1", "drop_last", "tf32") as run:
+        next(iter(DataLoader(Drawn(), batch_size=4)))
+    found = run.outcomes()
+    (record,) = found["workers"].applied
+    assert (record.target, record.before, record.after) == (Target.LOADER_WORKERS, 0, 1)
+    assert record.place.file.endswith("test_facts_not_words.py")
+    assert record.varies.data == DataChange.DRAWS
+    assert record.varies.because.code == "torch.rand"
+    assert found["workers"].kind == FixKind.NUMERIC
+    assert found["drop_last"].applied[0].place == record.place
+
+
+def test_facts_of_older_runs_have_words_and_no_place():
+    facts = [
+        {"name": "workers", "state": "asked", "value": 4, "text": "no DataLoader is used here"},
+        {"name": "pin", "state": "asked", "value": None, "text": "no DataLoader is used here"},
+        {
+            "name": "workers",
+            "state": "applied",
+            "text": "DataLoader at train.py:5: 0 → 4 workers",
+            "kind": "exact",
+        },
+        {"name": "workers", "state": "broke", "text": "a worker was killed", "kind": None},
+    ]
+    workers, pin, compiled = fix_outcomes(facts, ["workers=4", "pin", "compile=default"])
+    assert (workers.state, workers.kind) == (FixState.BROKE, FixKind.EXACT)
+    assert workers.applied[0].place is None
+    shown = fix_words.outcome_json(workers)
+    assert shown["where"] == ["DataLoader at train.py:5: 0 → 4 workers"]
+    assert shown["reasons"] == ["a worker was killed"]
+    assert (pin.state, pin.reason) == (FixState.NOT_APPLICABLE, Reason.NOTHING_FOUND)
+    assert (compiled.value, compiled.reason) == ("default", Reason.NO_TORCH)
+    old = {key: shown[key] for key in ("name", "value", "state", "kind", "where", "reasons")}
+    assert fix_words.outcome_json(FixOutcome.from_json(old))["where"] == shown["where"]
