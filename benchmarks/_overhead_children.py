@@ -120,13 +120,14 @@ def process(setting: Setting, variant: str) -> dict[str, Any]:
 
 
 def _seen(folder: Path, shape: Shape) -> dict[str, Any]:
+    from stepscope.record.facts import EndFact, ProblemFact, WindowFact
     from stepscope.store.json_lines import read_facts
 
     facts = read_facts(folder / "facts.jsonl")
-    steps = [fact["steps"] for fact in facts["end"]]
-    windows = [[fact["first"], fact["last"]] for fact in facts["window"]]
-    if facts["problem"]:
-        raise RuntimeError(f"observing met a problem: {facts['problem']}")
+    steps = [fact.steps for fact in facts.all(EndFact)]
+    windows = [[fact.first, fact.last] for fact in facts.all(WindowFact)]
+    if problems := facts.all(ProblemFact):
+        raise RuntimeError(f"observing met a problem: {problems}")
     if steps != [shape.process]:
         raise RuntimeError(f"of {shape.process} steps the observer saw {steps}")
     if any(last > shape.warmup for _, last in windows):

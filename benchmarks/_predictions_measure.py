@@ -34,7 +34,7 @@ def ended(folder: Path) -> str:
     """Why a run made earlier failed, empty where it ended well."""
     from stepscope.store.folder import read_run
 
-    code = read_run(folder)["run"].get("exit_code")
+    code = read_run(folder).run.exit_code
     return "" if code == 0 else f"exit code {code}"
 
 
@@ -55,7 +55,7 @@ def step_times(folder: Path) -> tuple[list[float], float | None]:
     from stepscope.store.folder import read_run
     from stepscope.store.table import read_table
 
-    started = float(read_run(folder)["run"].get("started_ns") or 0)
+    started = read_run(folder).start_ns
     steps = assemble_steps(read_table(folder / "rows.npy"), started)
     bare = steps.duration[~steps.in_window] / 1e6
     first = warmup_length(bare)
@@ -114,8 +114,8 @@ def unfit(folder: Path) -> list[str]:
     from stepscope.store.folder import read_run
     from stepscope.store.json_lines import read_facts
 
-    options = read_run(folder).get("options", {})
-    fixes = fix_outcomes(read_facts(folder / "facts.jsonl")["fix"], options.get("fixes", ()))
+    facts = read_facts(folder / "facts.jsonl")
+    fixes = fix_outcomes(facts.fixes, read_run(folder).fixes)
     return [reason for one in fixes if one.state != "applied" for reason in reason_words(one)]
 
 

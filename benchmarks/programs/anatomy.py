@@ -23,6 +23,7 @@ from torch.utils.data._utils import fetch
 from stepscope.probe.observer import Observer
 from stepscope.probe.patches import ImportWatch
 from stepscope.probe.row_log import FORWARD
+from stepscope.record.facts import SiteKind
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.row_log import RowKind
 
@@ -100,7 +101,7 @@ def pieces(observer: Observer, device: str) -> dict[str, Action]:
     found: dict[str, Action] = {
         "log.enter + leave": lambda: (log.enter(FORWARD), log.leave()),
         "log.end_row": lambda: log.end_row(RowKind.STEP),
-        "sites.here": lambda: sites.here("forward", 1),
+        "sites.here": lambda: sites.here(SiteKind.FORWARD, 1),
         "sites.add": lambda: sites.add(0, 1),
         "a row and its loss, with the device's clock": row_with_loss,
     }

@@ -5,12 +5,16 @@ import pytest
 
 from stepscope.analyze.run.steps import DEVICE_PHASES, HOST_PHASES, Steps
 from stepscope.analyze.run.totals import gpu_totals, host_totals, memory_totals
+from stepscope.record.facts import Facts, MemoryFact
 from stepscope.record.row_log import SAMPLE_COLUMNS
-from stepscope.store.json_lines import read_facts
+from stepscope.record.run import RunInfo, RunRecord
 
 GIB = 1 << 30
 S = 1e9
-RUN = {"machine": {"gpus": [{"name": "NVIDIA H200", "memory_bytes": 140 * GIB}]}}
+RUN = RunRecord(
+    run=RunInfo(exit_code=0),
+    machine={"gpus": [{"name": "NVIDIA H200", "memory_bytes": 140 * GIB}]},
+)
 
 
 def steps(count=100, ms=10.0, start=10 * S):
@@ -34,22 +38,23 @@ def samples(count=120, every_s=0.1, **columns):
 
 
 @pytest.fixture
-def facts(tmp_path):
-    return read_facts(tmp_path / "nothing.jsonl")
+def facts():
+    return Facts()
 
 
 @pytest.fixture
-def on_gpu(facts):
-    facts["memory"].append(
-        {
-            "state": {"cuda": {"parameters": 2 * GIB, "gradients": 2 * GIB}, "cpu": {}},
-            "activations_bytes": 3 * GIB,
-            "peak_allocated_bytes": 9 * GIB,
-            "peak_reserved_bytes": 10 * GIB,
-            "retries": 0,
-        }
+def on_gpu():
+    return Facts(
+        [
+            MemoryFact(
+                state={"cuda": {"parameters": 2 * GIB, "gradients": 2 * GIB}, "cpu": {}},
+                activations_bytes=3 * GIB,
+                peak_allocated_bytes=9 * GIB,
+                peak_reserved_bytes=10 * GIB,
+                retries=0,
+            )
+        ]
     )
-    return facts
 
 
 def told(facts, taken, made=None, window=None, use=None):
@@ -60,7 +65,7 @@ def told(facts, taken, made=None, window=None, use=None):
 
 def test_a_program_on_the_cpu_has_no_gpu(facts):
     assert told(facts, samples()) is None
-    facts["memory"].append({"state": {"cpu": {"parameters": 1}}, "activations_bytes": None})
+    facts = Facts([MemoryFact(state={"cpu": {"parameters": 1}}, activations_bytes=None)])
     assert told(facts, samples()) is None
 
 
@@ -147,7 +152,7 @@ def test_a_run_without_steps_still_has_a_gpu(on_gpu):
 
 
 def test_a_machine_that_tells_nothing_of_its_gpu(on_gpu):
-    found = gpu_totals({}, on_gpu, samples(), steps(), np.ones(100, bool), None)
+    found = gpu_totals(RunRecord(run=RUN.run), on_gpu, samples(), steps(), np.ones(100, bool), None)
     assert found["name"] is None
     assert found["total_bytes"] is None
 
@@ -179,19 +184,21 @@ def test_gpu_memory_adds_up_to_its_peak(on_gpu):
 
 
 def test_owners_that_exceed_the_peak_leave_no_negative_rest(on_gpu):
-    on_gpu["memory"][-1]["activations_bytes"] = 30 * GIB
+    on_gpu.last(MemoryFact).activations_bytes = 30 * GIB
     assert memory_totals(on_gpu, samples())["owners"]["rest"] == 0
 
 
-def test_cpu_memory_is_the_processs_own(facts):
-    facts["memory"].append({"state": {"cpu": {"parameters": 7}}, "activations_bytes": None})
+def test_cpu_memory_is_the_processs_own():
+    facts = Facts([MemoryFact(state={"cpu": {"parameters": 7}}, activations_bytes=None)])
     found = memory_totals(facts, samples(rss_bytes=500))
     assert (found["device"], found["peak_bytes"]) == ("cpu", 500)
     assert found["owners"] == {"parameters": 7, "activations": None}
 
 
 def test_the_last_reading_of_memory_stands(on_gpu):
-    on_gpu["memory"].append(on_gpu["memory"][0] | {"peak_allocated_bytes": 11 * GIB})
+    first = on_gpu.last(MemoryFact)
+    later = MemoryFact(**vars(first) | {"peak_allocated_bytes": 11 * GIB})
+    on_gpu = Facts([first, later])
     assert memory_totals(on_gpu, samples())["peak_bytes"] == 11 * GIB
 
 

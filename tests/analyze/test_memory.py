@@ -2,6 +2,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 
 import pytest
 
@@ -145,10 +146,10 @@ def test_what_an_import_allocates_names_the_package_not_the_machinery_of_import(
 def test_owners_prefer_the_device_and_read_back_what_was_written(tmp_path):
     assert memory_owners(tmp_path) is None
     cpu = MemoryLines("cpu", 5, [LineBytes("/p/a.py", 1, "f", "", 5, 1)], [])
-    (tmp_path / CPU_LINES).write_text(json.dumps(cpu.to_json()))
+    (tmp_path / CPU_LINES).write_text(json.dumps(asdict(cpu)))
     assert memory_owners(tmp_path) == cpu
     cuda = MemoryLines("cuda:0", 7, [], [LineBytes("", 0, "", "x.y", 7, 2)], 8, 1, True)
-    (tmp_path / CUDA_LINES).write_text(json.dumps(cuda.to_json()))
+    (tmp_path / CUDA_LINES).write_text(json.dumps(asdict(cuda)))
     assert memory_owners(tmp_path) == cuda
     assert memory_owners(tmp_path, "cpu") == cpu
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from stepscope.analyze.run.data_pipeline import pipelines, read_pipeline
+from stepscope.record.facts import ClockFact
 from stepscope.record.row_log import CLOCK_COLUMNS
 from stepscope.store.json_lines import FactLog
 from stepscope.store.table import Table
@@ -56,7 +57,7 @@ def worker(pid, place="defined", at=1):
 def sources(*processes):
     facts = [fact for told, _ in processes for fact in told]
     tables = {str(told[0]["pid"]): table for told, table in processes}
-    return pipelines({"clock": facts}, tables)
+    return pipelines([ClockFact.from_json(fact) for fact in facts], tables)
 
 
 def shares(source):
@@ -99,7 +100,7 @@ def test_workers_add_up_and_the_surest_place_holds():
 def test_the_latest_fact_of_a_slot_holds():
     facts, table = worker(7)
     later = {**facts[4], "file": "train.py", "line": 12, "place": "called"}
-    (source,) = pipelines({"clock": [*facts, later]}, {"7": table})
+    (source,) = pipelines(map(ClockFact.from_json, [*facts, later]), {"7": table})
     assert (source.parts[0].file, source.parts[0].line) == ("train.py", 12)
 
 
@@ -134,8 +135,8 @@ def test_unknown_samples_leave_times_per_sample_unknown():
 
 def test_nothing_fetched_and_missing_tables_give_no_source():
     facts, _ = worker(7)
-    assert pipelines({}, {}) == []
-    assert pipelines({"clock": facts}, {}) == []
+    assert pipelines([], {}) == []
+    assert pipelines([ClockFact.from_json(fact) for fact in facts], {}) == []
     assert sources(process(7, (0, 0, {"what": "fetch"}), (0, 0, {"what": "rest"}))) == []
 
 
@@ -143,7 +144,7 @@ def test_run_folder_is_read_while_the_worker_still_writes(tmp_path):
     assert read_pipeline(tmp_path) == []
     facts = FactLog(tmp_path / "facts.jsonl")
     for slot, what in enumerate(("fetch", "samples", "rest")):
-        facts.write("clock", pid=7, slot=slot, what=what, transforms=[], **ABOUT)
+        facts.write(ClockFact(pid=7, slot=slot, what=what, transforms=[], **ABOUT))
     table = Table(tmp_path / "clock-7.npy", CLOCK_COLUMNS, chunk_rows=16)
     for cell, value in enumerate((2, 6 * MS, 4, 0, 0, 6 * MS)):
         table.cells[cell] = value

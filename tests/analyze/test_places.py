@@ -1,7 +1,5 @@
 """Where in the user's source things happen, from counters and facts made by hand."""
 
-import pytest
-
 from stepscope.analyze.run.sites import (
     Site,
     hot_sites,
@@ -10,26 +8,31 @@ from stepscope.analyze.run.sites import (
     sync_sites,
     unobserved_children,
 )
+from stepscope.record.facts import (
+    CompileFact,
+    Facts,
+    HostWait,
+    LoaderFact,
+    SiteFact,
+    SiteKind,
+    WorkersFact,
+)
 from stepscope.record.row_log import SITE_COLUMNS
 from stepscope.store.json_lines import FactLog, read_facts
 from stepscope.store.table import Table
 
 
 def site(what, line=1, count=1, total_ms=1.0, nbytes=0, file="/home/me/train.py"):
-    return Site(what, file, line, "train", count, total_ms, nbytes)
-
-
-@pytest.fixture
-def facts(tmp_path):
-    """Facts by kind; empty to begin with."""
-    return read_facts(tmp_path / "nothing.jsonl")
+    kind, _, wait = what.partition(":")
+    wait = HostWait(wait) if wait else None
+    return Site(SiteKind(kind), wait, file, line, "train", count, total_ms, nbytes)
 
 
 def test_counters_meet_their_lines(tmp_path):
     written = FactLog(tmp_path / "facts.jsonl")
     about = {"file": "/home/me/train.py", "function": "train"}
-    written.write("site", id=0, what="forward", line=10, **about)
-    written.write("site", id=1, what="sync:item", line=12, **about)
+    written.write(SiteFact(id=0, kind=SiteKind.FORWARD, line=10, **about))
+    written.write(SiteFact(id=1, kind=SiteKind.SYNC, wait=HostWait.ITEM, line=12, **about))
     table = Table(tmp_path / "sites.npy", SITE_COLUMNS, chunk_rows=8)
     for index, value in enumerate([4, 8e6, 0, 2, 5e6, 64]):
         table.cells[index] = value
@@ -42,7 +45,7 @@ def test_counters_meet_their_lines(tmp_path):
 
 def test_a_line_whose_counters_were_lost_counts_nothing(tmp_path):
     written = FactLog(tmp_path / "facts.jsonl")
-    written.write("site", id=3, what="forward", file="a.py", line=1, function="f")
+    written.write(SiteFact(id=3, kind=SiteKind.FORWARD, file="a.py", line=1, function="f"))
     [found] = read_sites(tmp_path, read_facts(tmp_path / "facts.jsonl")).values()
     assert (found.count, found.total_ms, found.nbytes) == (0, 0, 0)
 
@@ -80,12 +83,14 @@ def test_waits_of_the_preparation_are_not_waits_of_the_loop():
     assert sync_sites({0: site("setup:item", 12, 5, 99.0)}) == []
 
 
-def test_a_loader_knows_the_line_that_made_it(facts):
-    facts["loader"] += [
-        {"id": 0, "site": 4, "num_workers": 2, "batch_size": 8},
-        {"id": 1, "site": None, "num_workers": 0, "batch_size": 4},
-        {"id": 2, "site": 99, "num_workers": 0, "batch_size": 4},
-    ]
+def test_a_loader_knows_the_line_that_made_it():
+    facts = Facts(
+        [
+            LoaderFact(id=0, site=4, num_workers=2, batch_size=8),
+            LoaderFact(id=1, site=None, num_workers=0, batch_size=4),
+            LoaderFact(id=2, site=99, num_workers=0, batch_size=4),
+        ]
+    )
     found = loader_sites(facts, {4: site("loader", 31)})
     assert found[0] == {
         "id": 0, "num_workers": 2, "batch_size": 8, "file": "/home/me/train.py", "line": 31,
@@ -93,8 +98,8 @@ def test_a_loader_knows_the_line_that_made_it(facts):
     assert [(loader["file"], loader["line"]) for loader in found[1:]] == [(None, None)] * 2
 
 
-def test_processes_the_program_started_itself_are_told_from_workers(facts):
-    facts["workers"].append({"loader": 0, "pids": [11, 12]})
+def test_processes_the_program_started_itself_are_told_from_workers():
+    facts = Facts([WorkersFact(loader=0, pids=[11, 12])])
     processes = {
         "11": "python train.py",
         "12": "python train.py",
@@ -107,11 +112,11 @@ def test_processes_the_program_started_itself_are_told_from_workers(facts):
     assert unobserved_children(processes, facts) == {"15": "/usr/bin/python3 rank.py --rank 1"}
 
 
-def test_compiling_starts_no_children_of_the_program(facts):
-    facts["compile"].append({"site": 0})
+def test_compiling_starts_no_children_of_the_program():
+    facts = Facts([CompileFact(site=0, what="f")])
     helper = "python /env/site-packages/torch/_inductor/compile_worker/__main__.py --pickler=x"
     assert unobserved_children({"20": helper, "21": "/env/bin/python -c"}, facts) == {}
 
 
-def test_a_program_alone_has_no_children(facts):
-    assert unobserved_children({}, facts) == {}
+def test_a_program_alone_has_no_children():
+    assert unobserved_children({}, Facts()) == {}

@@ -5,8 +5,9 @@ import pytest
 
 from stepscope.analyze.run.steps import assemble_steps
 from stepscope.analyze.run.totals import CATEGORIES_IN_ORDER, category_places, wall_time_by_category
+from stepscope.record.facts import Facts, ImportFact, ProcessFact
 from stepscope.record.row_log import FLAG_PROFILED, ROW_COLUMNS, RowKind
-from stepscope.store.json_lines import read_facts
+from stepscope.record.run import RunInfo
 
 S = 10**9
 BEGIN = 100 * S
@@ -28,17 +29,16 @@ def rows(*items):
 
 
 @pytest.fixture
-def facts(tmp_path):
-    """Facts by kind, as they are read; empty to begin with."""
-    return read_facts(tmp_path / "facts.jsonl")
+def facts():
+    return Facts()
 
 
 @pytest.fixture
-def started(facts):
+def started():
     """torch was imported two seconds after the launch, which took one and a half."""
-    facts["process"].append({"booted_ns": BEGIN + S // 4})
-    facts["import"].append({"name": "torch", "begun_ns": BEGIN + S // 2, "elapsed_ns": 1.5 * S})
-    return facts
+    process = ProcessFact(booted_ns=BEGIN + S // 4)
+    imported = ImportFact(name="torch", begun_ns=BEGIN + S // 2, elapsed_ns=1.5 * S)
+    return Facts([process, imported])
 
 
 def plain(steps=6):
@@ -51,7 +51,7 @@ def plain(steps=6):
 
 
 def run(ended=None):
-    return {"started_ns": BEGIN, "ended_ns": ended}
+    return RunInfo(started_ns=BEGIN, ended_ns=ended)
 
 
 def told(table, facts, *, ended=None, warmup=1):
@@ -117,7 +117,7 @@ def test_inference_is_called_so(started):
 
 
 def test_imports_during_training_are_not_counted_twice(started):
-    started["import"].append({"name": "late", "begun_ns": BEGIN + 9 * S, "elapsed_ns": S})
+    started.all(ImportFact).append(ImportFact(name="late", begun_ns=BEGIN + 9 * S, elapsed_ns=S))
     assert told(plain(), started)["imports"] == pytest.approx(1.5)
 
 
@@ -159,7 +159,10 @@ def test_a_program_without_torch_is_accounted_for_too(facts):
 
 
 def test_without_any_time_known_there_is_nothing_to_tell(facts):
-    assert wall_time_by_category({}, facts, assemble_steps(np.zeros(0), 0), 0, np.zeros(0)) == {}
+    assert (
+        wall_time_by_category(RunInfo(), facts, assemble_steps(np.zeros(0), 0), 0, np.zeros(0))
+        == {}
+    )
 
 
 def site(what, line):
@@ -175,7 +178,7 @@ def test_categories_have_the_line_that_costs_most_in_them(started):
 
 
 def test_imports_name_the_slowest_module(started):
-    started["import"].append({"name": "numpy", "begun_ns": BEGIN, "elapsed_ns": S // 10})
+    started.all(ImportFact).append(ImportFact(name="numpy", begun_ns=BEGIN, elapsed_ns=S // 10))
     assert category_places([], started) == {"imports": {"module": "torch", "seconds": 1.5}}
 
 

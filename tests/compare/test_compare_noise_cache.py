@@ -7,7 +7,8 @@ from compare_world import item, run, times
 
 from stepscope.compare.items import Side
 from stepscope.compare.verdicts import remember_noise, stored_floor
-from stepscope.hardware.noise_floors import known_noise_floor, machine_key, noise_file, save_group
+from stepscope.hardware.ceiling_cache import cache_file
+from stepscope.hardware.noise_floors import known_noise_floor, machine_key, save_group
 
 KEY = "Some CPU x 8"
 
@@ -56,8 +57,8 @@ def test_times_that_are_none_are_not_kept(means):
     ["", "[]", '{"schema": 9}', '{"schema": 1, "groups": [3, {"thing": "x", "means_ms": ["a"]}]}'],
 )
 def test_a_file_that_cannot_be_trusted_counts_as_none(content):
-    noise_file(KEY).parent.mkdir(parents=True)
-    noise_file(KEY).write_text(content)
+    cache_file(KEY, "noise").parent.mkdir(parents=True)
+    cache_file(KEY, "noise").write_text(content)
     assert known_noise_floor(KEY, "program train.py") is None
 
 
@@ -68,7 +69,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(cache):
 
 def test_programs_are_not_named_in_the_cache():
     save_group(KEY, "program secret.py", [10.0, 10.5, 11.0])
-    assert "secret" not in json.dumps(json.loads(noise_file(KEY).read_text()))
+    assert "secret" not in json.dumps(json.loads(cache_file(KEY, "noise").read_text()))
 
 
 def test_a_gpu_has_noise_of_its_own():

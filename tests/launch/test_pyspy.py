@@ -9,6 +9,7 @@ import pytest
 from stepscope.analyze.run.host_code import host_code
 from stepscope.launch import sampling
 from stepscope.record.errors import MissingExtra
+from stepscope.record.problems import ProblemKind
 
 PROGRAM = """
 import threading, time
@@ -44,10 +45,10 @@ def run_program(tmp_path, source=PROGRAM):
 
 def start(spy, child, folder):
     spy.start(child.pid, folder)
-    if spy.problem and "ptrace" in spy.problem:
+    if spy.problem and spy.problem.kind is ProblemKind.STACKS_DENIED:
         child.kill()
         child.communicate()
-        pytest.skip(spy.problem)
+        pytest.skip(spy.problem.text)
 
 
 def test_the_planted_hot_line_comes_first(spy, tmp_path):
@@ -99,8 +100,8 @@ def test_a_program_already_gone_is_one_clear_line(spy, tmp_path):
     spy.start(child.pid, tmp_path)
     spy.stop()
     assert spy.problem is not None
-    assert spy.problem.startswith("py-spy could not record host code")
-    assert "\n" not in spy.problem
+    assert spy.problem.kind is ProblemKind.STACKS_FAILED
+    assert "\n" not in spy.problem.text
 
 
 def fake(tmp_path, script):
@@ -118,7 +119,7 @@ def test_ptrace_not_permitted_says_what_to_do(spy, tmp_path):
     spied = fake(tmp_path, "echo 'Error: Permission Denied: Try running again'; exit 1")
     spied.start(os.getpid(), tmp_path)
     assert spied.problem is not None
-    assert "SYS_PTRACE" in spied.problem
+    assert "SYS_PTRACE" in spied.problem.text
     spied.stop()
 
 
@@ -127,7 +128,7 @@ def test_a_python_that_is_not_up_yet_is_tried_again(spy, tmp_path):
     spied = fake(tmp_path, f"echo x >> {count}; echo 'Error: no python here'; exit 1")
     spied.start(os.getpid(), tmp_path)
     assert len(count.read_text().split()) == sampling._ATTEMPTS
-    assert spied.problem == "py-spy could not record host code: no python here"
+    assert spied.problem.text == "py-spy failed: no python here"
 
 
 def test_one_that_never_ends_is_ended(spy, tmp_path, monkeypatch):
@@ -138,7 +139,7 @@ def test_one_that_never_ends_is_ended(spy, tmp_path, monkeypatch):
     assert process is not None
     spied.stop()
     assert process.returncode == -9
-    assert "did not finish" in (spied.problem or "")
+    assert spied.problem.kind is ProblemKind.STACKS_TIMED_OUT
 
 
 def test_a_missing_py_spy_names_the_extra(monkeypatch, tmp_path):

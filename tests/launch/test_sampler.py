@@ -187,7 +187,7 @@ def test_a_full_disk_ends_the_sampler_quietly(program, tmp_path, monkeypatch):
     sampler.start()
     wait_until(lambda: not sampler.is_alive())
     sampler.stop()
-    assert "No space left" in sampler.problem
+    assert "No space left" in sampler.problem.text
     assert len(read_table(tmp_path / "samples.npy")) == 3
 
 
@@ -195,7 +195,7 @@ def test_a_folder_that_is_not_there_is_a_problem_not_an_error(program, tmp_path)
     sampler = MachineSampler(program.pid, tmp_path / "missing" / "samples.npy")
     sampler.start()
     sampler.stop()
-    assert "not sampled" in sampler.problem
+    assert "not sampled" in sampler.problem.text
 
 
 def test_a_table_grows_past_its_first_chunk(program, tmp_path, monkeypatch):

@@ -5,9 +5,10 @@ import sys
 import pytest
 
 from stepscope.probe import memory_history
-from stepscope.probe.memory_history import MemoryHistory, is_out_of_memory, watch_out_of_memory
-from stepscope.probe.program_state import state_bytes
+from stepscope.probe.memory_history import MemoryHistory
+from stepscope.probe.program_state import state_bytes, watch_out_of_memory
 from stepscope.record.errors import MissingExtra, UsageError
+from stepscope.record.out_of_memory import is_out_of_memory
 from stepscope.store.memory_lines import CPU_MARKS, CPU_RAW, CUDA_LINES, reduce_memray
 
 torch = pytest.importorskip("torch")
@@ -105,7 +106,7 @@ def test_watching_cuda_does_not_initialise_it(tmp_path):
 import sys, torch
 from pathlib import Path
 from stepscope.probe.memory_history import MemoryHistory
-from stepscope.probe.memory_history import watch_out_of_memory
+from stepscope.probe.program_state import watch_out_of_memory
 watch_out_of_memory(print)
 history = MemoryHistory()
 history.start("cuda", Path(sys.argv[1]))
@@ -156,7 +157,7 @@ class FakeMemory:
         return {"segments": [], "device_traces": [[entry], [more], []]}
 
 
-def test_the_device_with_the_highest_peak_is_reduced_to_plain_data():
+def test_the_device_with_the_highest_peak_is_reduced():
     class Cuda:
         memory = FakeMemory
 
@@ -168,9 +169,8 @@ def test_the_device_with_the_highest_peak_is_reduced_to_plain_data():
         cuda = Cuda
 
     lines = memory_history._reduce_cuda(Torch, None, None)
-    assert (lines["device"], lines["peak_bytes"], lines["retries"]) == ("cuda:1", 99, 4)
-    assert lines["allocator_peak_bytes"] == 512
-    assert json.loads(json.dumps(lines)) == lines
+    assert (lines.device, lines.peak_bytes, lines.retries) == ("cuda:1", 99, 4)
+    assert lines.allocator_peak_bytes == 512
 
 
 @pytest.mark.gpu
@@ -196,7 +196,8 @@ CUDA_PROGRAM = """
 import json, sys, torch
 from pathlib import Path
 from stepscope.probe.memory_history import MemoryHistory
-from stepscope.probe.memory_history import is_out_of_memory, watch_out_of_memory
+from stepscope.probe.program_state import watch_out_of_memory
+from stepscope.record.out_of_memory import is_out_of_memory
 folder = Path(sys.argv[1])
 facts, kept = [], []
 history = MemoryHistory()

@@ -7,6 +7,7 @@ import pytest
 
 from stepscope.probe import sites as sites_module
 from stepscope.probe.sites import Sites, is_user_code
+from stepscope.record.facts import SiteFact
 from stepscope.store.json_lines import FactLog, read_facts
 from stepscope.store.table import read_table
 
@@ -18,7 +19,7 @@ class Recorded:
 
     @property
     def facts(self):
-        return read_facts(self.folder / "facts.jsonl")["site"]
+        return read_facts(self.folder / "facts.jsonl").all(SiteFact)
 
     def here(self, what="forward"):
         """Stands for a patch: the frame that `here` passes over."""
@@ -37,11 +38,11 @@ def code_of(filename, source="x = 1"):
 def test_a_site_is_the_line_that_made_it_happen(recorded):
     recorded.here()
     [fact] = recorded.facts
-    assert fact["file"] == __file__
-    assert fact["function"] == "test_a_site_is_the_line_that_made_it_happen"
-    assert fact["what"] == "forward"
-    assert fact["through"] is None
-    assert "recorded.here()" in Path(__file__).read_text().splitlines()[fact["line"] - 1]
+    assert fact.file == __file__
+    assert fact.function == "test_a_site_is_the_line_that_made_it_happen"
+    assert fact.kind == "forward"
+    assert fact.through is None
+    assert "recorded.here()" in Path(__file__).read_text().splitlines()[fact.line - 1]
 
 
 def test_the_same_line_is_one_site_however_often_it_runs(recorded):
@@ -60,7 +61,7 @@ def test_other_lines_and_other_things_are_other_sites(recorded):
     second = recorded.here("forward")
     third = [recorded.here(what) for what in ("backward", "optimizer")]
     assert len({first, second, *third}) == 4
-    assert [fact["id"] for fact in recorded.facts] == [0, 1, 2, 3]
+    assert [fact.id for fact in recorded.facts] == [0, 1, 2, 3]
 
 
 def test_frames_of_libraries_are_passed_over(recorded, tmp_path):
@@ -69,7 +70,7 @@ def test_frames_of_libraries_are_passed_over(recorded, tmp_path):
     exec(code_of(library, "def fit(step):\n    return step()\n"), namespace)
     namespace["fit"](lambda: recorded.here())
     [fact] = recorded.facts
-    assert fact["file"] == __file__
+    assert fact.file == __file__
 
 
 @pytest.mark.parametrize(
@@ -85,8 +86,8 @@ def test_the_library_that_a_line_goes_through_is_told_unless_it_is_torch(
     exec(code_of(library, "def fit(here):\n    return loop(here)\n"), namespace)
     namespace["fit"](recorded.sites.here)
     [fact] = recorded.facts
-    assert fact["file"] == __file__
-    assert fact["through"] == through
+    assert fact.file == __file__
+    assert fact.through == through
 
 
 def test_equal_code_in_two_files_is_two_sites(recorded):
@@ -96,7 +97,7 @@ def test_equal_code_in_two_files_is_two_sites(recorded):
         namespace = {}
         exec(code_of(name, source), namespace)
         numbers.add(namespace["step"](recorded.here))
-    assert {fact["file"] for fact in recorded.facts} == {"/home/me/a.py", "/home/me/b.py"}
+    assert {fact.file for fact in recorded.facts} == {"/home/me/a.py", "/home/me/b.py"}
     assert len(numbers) == 2
 
 

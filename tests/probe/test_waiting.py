@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from stepscope.record.facts import HostWait, SiteFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
@@ -26,17 +27,17 @@ def core(tmp_path):
 def read(core):
     from stepscope.probe.points import host_waits
 
-    return host_waits._reading(core, lambda tensor: tensor.value, "item")
+    return host_waits._reading(core, lambda tensor: tensor.value, HostWait.ITEM)
 
 
 def waits(core, tmp_path):
     """What was noted: kind of wait, line and count."""
     table = read_table(tmp_path / "sites.npy")
-    sites = read_facts(tmp_path / "facts.jsonl")["site"]
+    sites = read_facts(tmp_path / "facts.jsonl").all(SiteFact)
     return [
-        (site["what"], site["line"], int(table[site["id"]]["count"]))
+        (f"{site.kind}:{site.wait}", site.line, int(table[site.id]["count"]))
         for site in sites
-        if site["what"].startswith(("sync:", "setup:"))
+        if site.wait is not None
     ]
 
 

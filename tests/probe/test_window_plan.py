@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from stepscope.probe.row_log import RowLog
 from stepscope.probe.window import Window, is_settled
+from stepscope.record.facts import ProblemFact, WindowFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.record.row_log import FLAG_PROFILED, FLAG_STACKS, RowKind
 from stepscope.store.json_lines import FactLog, read_facts
@@ -92,7 +93,7 @@ class Program:
 
     @property
     def recorded(self):
-        return [(fact["name"], fact["first"], fact["last"]) for fact in self.facts["window"]]
+        return [(fact.name, fact.first, fact.last) for fact in self.facts.all(WindowFact)]
 
     def flagged(self, flags):
         """The steps whose rows carry exactly these flags."""
@@ -222,7 +223,7 @@ def test_a_recorder_that_cannot_start_is_said_and_not_tried_again(program, monke
     assert len(Profiler.made) == 1
     assert run.window.done
     assert run.log.depth == 0
-    assert "CUPTI is in use" in run.facts["problem"][0]["text"]
+    assert "CUPTI is in use" in run.facts.last(ProblemFact).text
     assert run.flagged(0) == list(range(1, 31))
 
 

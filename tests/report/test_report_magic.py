@@ -141,7 +141,7 @@ def test_lines_of_cells_are_kept_as_source_numbered_as_shown(notebook):
     ("cell", "words"),
     [
         ("misused", "unrecognized arguments: --wndow 3"),
-        ("again", "first holds a run: --force replaces it"),
+        ("again", "first has a run: replace it with --force"),
         ("zero", "'0' is not a number from 1 up"),
     ],
 )

@@ -186,8 +186,10 @@ def test_a_window_nobody_asked_for_is_not_missed(document):
 
 
 def test_problems_are_notes(document):
-    document["problems"] = ["observing stopped: OSError(28, 'No space left on device')"]
-    assert "note: observing stopped" in shown(document)
+    document["problems"] = [
+        "recording stopped after an internal error: OSError(28, 'No space left on device')"
+    ]
+    assert "note: recording stopped" in shown(document)
 
 
 def test_python_code_and_memory_lines_are_there_when_asked_for(document):

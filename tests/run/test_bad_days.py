@@ -267,9 +267,9 @@ def test_rows_that_cannot_grow_leave_the_program_as_it_is(
 @pytest.mark.slow
 def test_rows_that_cannot_grow_are_said_in_one_line(limited: "Observed") -> None:
     (problem,) = limited.document["problems"]
-    assert "observing stopped" in problem
+    assert "recording stopped" in problem
     assert "\n" not in problem
-    assert limited.ended.stderr.count("observing stopped") == 1
+    assert limited.ended.stderr.count("recording stopped") == 1
     assert limited.document["steps"]["count"] == 3
 
 

@@ -229,7 +229,7 @@ def test_two_runs_never_share_an_id(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ids = iter(["1115-0000-aaa", "1115-0000-aaa", "1115-0000-bbb"])
     monkeypatch.setattr(folder, "new_id", lambda: next(ids))
     first = folder.create_folder(None, force=False, cwd=tmp_path)
-    folder.write_run(first, {"schema": "stepscope.run/1"})
+    (first / folder.RUN_FILE).write_text("{}")
     assert folder.create_folder(None, force=False, cwd=tmp_path).name == "1115-0000-bbb"
 
 

@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from stepscope.record.errors import BrokenRun, UsageError
+from stepscope.record.run import RUN_SCHEMA, RunInfo, RunRecord
 from stepscope.store import folder as folders
 
-RUN = {"schema": "stepscope.run/1", "run": {"id": "x", "exit_code": 0}}
+RUN = RunRecord(run=RunInfo(id="x", exit_code=0), schema=RUN_SCHEMA)
 
 
 def made(folder, **more):
     folder.mkdir(parents=True, exist_ok=True)
-    folders.write_run(folder, RUN | more)
+    folders.write_run(folder, RunRecord(**vars(RUN), **more))
     return folder
 
 
@@ -70,7 +71,7 @@ def test_force_replaces_a_run_whole(tmp_path):
 def test_a_folder_of_other_things_is_never_touched(tmp_path, force):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis/chapter.tex").write_text("years of work")
-    with pytest.raises(UsageError, match="holds something else"):
+    with pytest.raises(UsageError, match="is not a run folder"):
         folders.create_folder(tmp_path / "thesis", force, tmp_path)
     assert (tmp_path / "thesis/chapter.tex").read_text() == "years of work"
 
@@ -94,7 +95,7 @@ def refuse(*_, **__):
 
 def test_a_folder_that_cannot_be_written_is_one_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "touch", refuse)
-    with pytest.raises(UsageError, match=r"cannot write in .*--out"):
+    with pytest.raises(UsageError, match=r"cannot write to .*--out"):
         folders.create_folder(tmp_path / "out", False, tmp_path)
 
 
@@ -163,7 +164,7 @@ def test_a_name_without_a_run_says_so(tmp_path):
     with pytest.raises(UsageError, match="no run nothing"):
         folders.find_run("nothing", tmp_path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"run\.json is missing"):
+    with pytest.raises(UsageError, match=r"no run\.json"):
         folders.find_run(str(tmp_path / "empty"), tmp_path)
 
 
@@ -178,14 +179,14 @@ def test_odd_names_are_one_clear_error(tmp_path, name, monkeypatch):
 
 def test_what_was_written_is_read_back(tmp_path):
     made(tmp_path, environment={"OMP_NUM_THREADS": "4"})
-    assert folders.read_run(tmp_path)["environment"] == {"OMP_NUM_THREADS": "4"}
+    assert folders.read_run(tmp_path).environment == {"OMP_NUM_THREADS": "4"}
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 
 
 def test_writing_that_fails_leaves_the_old_facts(tmp_path):
     made(tmp_path)
     with pytest.raises(TypeError):
-        folders.write_run(tmp_path, {"schema": object()})
+        folders.write_run(tmp_path, RunRecord(run=RUN.run, machine=object()))
     assert folders.read_run(tmp_path) == RUN
 
 

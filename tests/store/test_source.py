@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from stepscope.record.run import RunInfo, RunRecord
 from stepscope.store.source import SOURCES, read_sources, save_sources
 
 
@@ -29,7 +30,8 @@ def facts(run, *found):
 
 
 def site(file, line):
-    return {"fact": "site", "id": 0, "what": "loader", "file": str(file), "line": line}
+    place = {"file": str(file), "line": line, "function": "f"}
+    return {"fact": "site", "id": 0, "kind": "loader", **place}
 
 
 def now():
@@ -48,8 +50,9 @@ def test_lines_around_each_place_are_kept(run, program):
 
 
 def test_lines_of_the_data_pipeline_are_kept(run, program):
-    clock = {"fact": "clock", "file": str(program), "line": 5, "loader_file": str(program)}
-    facts(run, clock | {"loader_line": 90})
+    clock = {"fact": "clock", "pid": 1, "slot": 0, "what": "line", "transforms": [], "worker": 0}
+    places = {"file": str(program), "line": 5, "loader_file": str(program), "loader_line": 90}
+    facts(run, clock | places | {"loader": "Photos"})
     save_sources(run, now())
     lines = read_sources(run)[str(program)]
     assert lines[5] == "line_5 = 0"
@@ -96,8 +99,8 @@ def test_what_is_no_file_is_left_out(run, tmp_path):
     assert read_sources(run) == {}
 
 
-def test_lines_past_the_end_and_nonsense_are_passed_over(run, program):
-    facts(run, site(program, 500), {"fact": "site", "file": 3, "line": "x"}, {"fact": "clock"})
+def test_lines_past_the_end_are_skipped(run, program):
+    facts(run, site(program, 500))
     save_sources(run, now())
     assert read_sources(run) == {}
 
@@ -114,7 +117,7 @@ def test_the_snapshot_is_taken_when_a_run_ends(run, program):
     from stepscope.launch.observed_run import complete_folder
 
     facts(run, site(program, 50))
-    complete_folder(run, {"run": {"started": now()}})
+    complete_folder(run, RunRecord(run=RunInfo(started=now(), exit_code=0)))
     program.write_text("other = 1\n" * 100)
     assert read_sources(run)[str(program)][50] == "line_50 = 0"
 
@@ -125,9 +128,9 @@ def test_a_run_that_cannot_keep_it_says_so(run, program):
 
     facts(run, site(program, 50))
     (run / SOURCES).mkdir()
-    complete_folder(run, {"run": {"started": now()}})
+    complete_folder(run, RunRecord(run=RunInfo(started=now(), exit_code=0)))
     (problem,) = json.loads((run / RUN_FILE).read_text())["run"]["problems"]
-    assert problem.startswith("no source lines kept")
+    assert problem["kind"] == "no_sources"
 
 
 def test_no_snapshot_is_none(run):

@@ -234,19 +234,20 @@ def run(program: str) -> int:
 
 def outcome(place: Path, code: int | None) -> dict[str, Any]:
     """What a program printed, how it ended (None: it never did) and what became of its fixes."""
+    from stepscope.record.facts import ProblemFact
     from stepscope.record.fix import fix_outcomes
     from stepscope.record.fix_words import outcome_json
     from stepscope.store.json_lines import read_facts
 
     printed = [line.partition(" ") for line in (place / "stdout").read_text().splitlines()]
     facts = place / "run" / "facts.jsonl"
-    found = read_facts(facts) if facts.exists() else {}
+    found = read_facts(facts)
     return {
         "exit_code": code,
         "losses": [float(rest) for first, _, rest in printed if first == "loss"],
         "said": [rest for first, _, rest in printed if first in ("weights", "validation", "rate")],
-        "became": [outcome_json(one) for one in fix_outcomes(found.get("fix", []))],
-        "problems": [fact["text"] for fact in found.get("problem", [])],
+        "became": [outcome_json(one) for one in fix_outcomes(found.fixes)],
+        "problems": [fact.text for fact in found.all(ProblemFact)],
         "stderr": (place / "stderr").read_text(errors="replace")[-4000:],
     }
 

@@ -31,7 +31,7 @@ class Fixed:
     def outcomes(self) -> dict[str, FixOutcome]:
         """The same as records."""
         facts = read_facts(self.folder / "facts.jsonl")
-        return {one.name: one for one in fix_outcomes(facts["fix"])}
+        return {one.name: one for one in fix_outcomes(facts.fixes)}
 
 
 @contextmanager

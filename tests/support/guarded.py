@@ -14,6 +14,7 @@ import pytest
 from stepscope.launch.program import child_environment
 from stepscope.measure.isolation import cache_environment, trackers_off, writable_folders
 from stepscope.measure.scratch_copy import Scratch, make_scratch
+from stepscope.record.facts import Facts, WroteOutsideFact
 from stepscope.record.probe_options import ProbeOptions, WriteGuard
 from stepscope.store.json_lines import read_facts
 
@@ -24,12 +25,12 @@ class Guarded:
 
     code: int
     said: str
-    facts: dict[str, list[dict[str, Any]]]
+    facts: Facts
     scratch: Scratch
 
     @property
-    def outside(self) -> list[dict[str, Any]]:
-        return self.facts["wrote_outside"]
+    def outside(self) -> list[WroteOutsideFact]:
+        return self.facts.all(WroteOutsideFact)
 
 
 def guarded(original: Path, place: Path, refuse: bool = True, above: bool = True) -> Guarded:

@@ -15,6 +15,7 @@ from typing import Any
 from stepscope.analyze.run.steps import assemble_steps
 from stepscope.launch.fork_server import ForkServer
 from stepscope.launch.program import Program
+from stepscope.record.facts import Facts, ProofFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
@@ -29,11 +30,11 @@ class Seeded:
     """With what it wrote to stderr."""
     losses: list[float | None]
     """One a step, None where none was seen."""
-    facts: dict[str, list[dict[str, Any]]]
+    facts: Facts
 
     @property
     def proof(self) -> dict[str, Any]:
-        return self.facts["proof"][-1]
+        return self.facts.last(ProofFact).to_json()
 
 
 def trial(folder: Path, source: str, **options: Any) -> Seeded:

@@ -99,4 +99,4 @@ def test_a_folder_that_holds_something_else_is_left_alone(batch, tmp_path):
     (tmp_path / "mine" / "letter.txt").write_text("dear")
     code, _, err = batch("--out", "mine", "train.py")
     assert code == 2
-    assert "holds something else" in err
+    assert "is not a run folder" in err

@@ -17,9 +17,9 @@ def fix(name, state="applied", *reasons):
     return {"name": name, "state": state, "reasons": list(reasons), "where": []}
 
 
-def document(*fixes, error=None, out_of_memory=None, count=40, problems=()):
+def document(*fixes, error=None, out_of_memory=None, count=40, problems=(), stopped=None):
     return {
-        "run": {"error": error, "out_of_memory": out_of_memory},
+        "run": {"error": error, "out_of_memory": out_of_memory, "recording_stopped": stopped},
         "fixes": list(fixes),
         "steps": {"count": count},
         "problems": list(problems),
@@ -65,8 +65,10 @@ UNFIT = fix("workers", "not applicable", "there is no DataLoader")
         (outcome(), document(count=0, problems=["no steps"]), TrialStatus("failed", "no steps")),
         (
             outcome(),
-            document(problems=["other", "observing stopped: disk"]),
-            TrialStatus("failed", "observing stopped: disk"),
+            document(
+                problems=["other", "recording stopped: disk"], stopped="recording stopped: disk"
+            ),
+            TrialStatus("failed", "recording stopped: disk"),
         ),
     ],
 )

@@ -7,6 +7,7 @@ from guarded import guarded, import_first, state_of
 
 from stepscope.measure import scratch_copy
 from stepscope.probe.guard import native
+from stepscope.record.facts import WriteAction, WroteOutsideFact
 
 needs_landlock = pytest.mark.skipif(
     not native.landlock_available(), reason="no Landlock in this kernel"
@@ -39,7 +40,9 @@ def test_a_write_outside_stops_with_path_and_line(project: Path, tmp_path: Path)
     assert ran.code == 97
     assert ran.said == "begun\n"
     assert ran.outside == [
-        {"path": str(outside), "file": str(project / "train.py"), "line": 2, "what": "write"}
+        WroteOutsideFact(
+            path=str(outside), file=str(project / "train.py"), line=2, action=WriteAction.WRITE
+        )
     ]
     assert not outside.exists()
 
@@ -82,8 +85,8 @@ def test_whatever_changes_something_outside_is_stopped(
     before = state_of(there.parent)
     _program(project, f"import os, pathlib, shutil\nthere = {str(there)!r}\n{statement}\n")
     ran = guarded(project, tmp_path / "trial")
-    assert (ran.code, [fact["what"] for fact in ran.outside]) == (97, [what])
-    assert ran.outside[0]["line"] == 3
+    assert (ran.code, [fact.action for fact in ran.outside]) == (97, [what])
+    assert ran.outside[0].line == 3
     assert state_of(there.parent) == before
 
 
@@ -104,7 +107,7 @@ def test_what_would_change_nothing_is_let_through(project: Path, tmp_path: Path)
 def test_the_original_by_its_full_path_is_outside(project: Path, tmp_path: Path) -> None:
     _program(project, f"open({str(project / 'log.txt')!r}, 'a').write('x')\n")
     ran = guarded(project, tmp_path / "trial")
-    assert ran.outside[0]["path"] == str(project / "log.txt")
+    assert ran.outside[0].path == str(project / "log.txt")
     assert (project / "log.txt").read_text() == "old\n"
 
 
@@ -114,7 +117,7 @@ def test_allowed_writes_are_noted_once_a_path(project: Path, tmp_path: Path) -> 
     ran = guarded(project, tmp_path / "trial", refuse=False)
     assert ran.code == 0
     assert outside.read_text() == "xxx"
-    assert [fact["path"] for fact in ran.outside] == [str(outside)]
+    assert [fact.path for fact in ran.outside] == [str(outside)]
 
 
 def test_writes_in_linked_places_stay_in_the_scratch_copy(project: Path, tmp_path: Path) -> None:
@@ -174,7 +177,7 @@ def test_where_only_the_folder_may_be_written_one_beside_it_has_the_users_name(
     _program(project, "open('../y.txt', 'w')\n")
     ran = guarded(project, tmp_path / "trial", above=False)
     assert ran.code == 97
-    assert ran.outside[0]["path"] == str(project.parent / "y.txt")
+    assert ran.outside[0].path == str(project.parent / "y.txt")
 
 
 def test_dots_behind_a_link_do_not_lead_out_unseen(project: Path, tmp_path: Path) -> None:
@@ -333,7 +336,7 @@ def test_a_forked_process_ends_the_program_too(project: Path, tmp_path: Path) ->
     )
     ran = guarded(project, tmp_path / "trial")
     assert ran.code != 0
-    assert ran.outside[0]["line"] == 3
+    assert ran.outside[0].line == 3
     assert not outside.exists()
 
 
@@ -347,5 +350,5 @@ def test_a_program_whose_guard_cannot_be_installed_does_not_run(
     import_first(broken.parent, monkeypatch)
     ran = guarded(project, tmp_path / "trial")
     assert ran.code == 1
-    assert "cannot guard this program's writes" in ran.said
+    assert "could not set up the write guard" in ran.said
     assert "on\n" not in ran.said.splitlines()

@@ -15,6 +15,7 @@ from stepscope.measure.isolation import (
     writable_folders,
 )
 from stepscope.measure.scratch_copy import make_scratch, remove_scratch
+from stepscope.record.facts import EndFact, WroteOutsideFact
 from stepscope.record.probe_options import ProbeOptions, WriteGuard
 from stepscope.store.json_lines import read_facts
 
@@ -124,8 +125,8 @@ def test_training_that_logs_saves_and_resumes_leaves_its_folder_as_it_was(
         outcome = observe_program(request, options)
         said.append((trial / "output.txt").read_text())
         facts = read_facts(trial / "facts.jsonl")
-        assert (outcome.exit_code, said[-1], facts["wrote_outside"]) == (0, said[0], [])
-        assert facts["end"][0]["steps"] == 8
+        assert (outcome.exit_code, said[-1], facts.all(WroteOutsideFact)) == (0, said[0], [])
+        assert facts.last(EndFact).steps == 8
         assert (scratch.folder / "checkpoints" / "011.pt").exists()
         assert scratch.changed() == []
         remove_scratch(scratch)
@@ -156,7 +157,7 @@ def test_native_writers_are_stopped_with_path_and_line(
     )
     ran = guarded(project, tmp_path / "trial")
     assert ran.code == 97
-    assert [(fact["path"], fact["line"]) for fact in ran.outside] == [(str(there), 4)]
+    assert [(fact.path, fact.line) for fact in ran.outside] == [(str(there), 4)]
     assert not there.exists()
 
 
@@ -256,7 +257,7 @@ def test_an_upload_to_a_hub_stops(project: Path, tmp_path: Path) -> None:
     )
     ran = guarded(project, tmp_path / "trial")
     assert ran.code == 97
-    assert (ran.outside[0]["what"], ran.outside[0]["line"]) == ("send to", 2)
+    assert (ran.outside[0].action, ran.outside[0].line) == ("send to", 2)
 
 
 def test_the_users_home_is_closed_but_for_its_caches(
@@ -275,7 +276,7 @@ def test_the_users_home_is_closed_but_for_its_caches(
         "(Path.home() / 'c').write_text('x')\n"
     )
     ran = guarded(project, tmp_path / "trial")
-    assert ran.outside[0]["path"] == str(home / "c")
+    assert ran.outside[0].path == str(home / "c")
     assert (tmp_path / "disk" / "a").exists()
     assert (home / ".cache" / "huggingface").is_symlink()
     assert not (home / "c").exists()

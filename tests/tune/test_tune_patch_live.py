@@ -49,7 +49,7 @@ def test_a_patched_program_computes_what_the_fixes_do(tmp_path):
     scout = trial(tmp_path / "scout", PROGRAM)
     save_sources(scout.folder, started)
     fixed = trial(tmp_path / "fixed", PROGRAM, seed=0, fixes=FIXES)
-    applied = fix_outcomes(fixed.facts["fix"])
+    applied = fix_outcomes(fixed.facts.fixes)
     seen = {"run": {"folder": str(scout.folder), "program": "program.py", "started": started}}
     patch = write_patch(scout.folder, FIXES, applied, seen)
     assert patch.by_hand == ()

@@ -7,6 +7,7 @@ import torch
 from seeded import trial
 
 from stepscope.probe.proof.controls import round_once
+from stepscope.record.facts import PerturbedFact
 
 UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "tfloat32": 2.0**-11}
 
@@ -106,8 +107,8 @@ def test_only_what_is_trained_is_rounded_once_before_its_first_call(tmp_path):
     assert int(changed) > 32
     assert (rounded, untouched) == ("True", "True")
     assert draw == base.out.split()[3]
-    assert control.facts["perturbed"] == [
-        {"model": "Linear", "rounding": "bfloat16", "parameters": 1}
+    assert control.facts.all(PerturbedFact) == [
+        PerturbedFact(model="Linear", rounding="bfloat16", parameters=1)
     ]
     pairs = list(zip(base.losses, control.losses, strict=True))
     assert all(one != other for one, other in pairs)

@@ -8,6 +8,7 @@ import torch
 from seeded import trial
 
 from stepscope.probe.proof.recorder import squared_gradient_norm, tensors_in, top1_of, values_of
+from stepscope.record.facts import OutputsFact, ProofFact
 
 TRAINS = """
     import torch
@@ -43,7 +44,7 @@ def test_a_training_program_leaves_norms_rates_and_loads(tmp_path):
     assert rates[10] == rates[5]  # loaded with the optimizer
     assert len(rates) == len(found.losses) == 60
     assert found.proof["loads"] == [10]
-    assert len(found.facts["proof"]) == 2  # written at step 50 too
+    assert len(found.facts.all(ProofFact)) == 2  # written at step 50 too
     assert not (found.folder / "outputs.npz").exists()
 
 
@@ -156,7 +157,7 @@ def test_an_inference_program_leaves_values_and_top_1_of_its_first_outputs(tmp_p
         values = kept["values_0"]
     assert values.shape == (4096,)
     assert values.dtype == np.float32
-    assert found.facts["outputs"] == [{"file": "outputs.npz", "calls": 20}]
+    assert found.facts.all(OutputsFact) == [OutputsFact(file="outputs.npz", calls=20)]
     assert found.proof["grad_norms"] == []
 
 

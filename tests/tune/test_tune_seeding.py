@@ -140,7 +140,7 @@ def test_without_a_key_nothing_is_seeded(tmp_path):
 def test_exact_fixes_leave_every_loss_as_it_is(tmp_path, seeded, asked):
     program = source(OWN, loader=", num_workers=1" if asked == "persistent" else "")
     fixed = trial(tmp_path / "with", program, seed=1, fixes=(asked,))
-    (asked_for, *said) = fixed.facts["fix"]
+    (asked_for, *said) = fixed.facts.fixes
     assert asked_for["state"] == "asked"
     assert {(fact["state"], fact["kind"]) for fact in said} == {("applied", "exact")}
     assert fixed.losses == seeded[1].losses

@@ -1,37 +1,37 @@
 """Writes outside the scratch copy end a tune in one line."""
 
-from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from stepscope.measure.isolation import check_denied, check_writes
 from stepscope.record.errors import UsageError
+from stepscope.record.facts import Facts, WroteOutsideFact
 
 CWD = Path("/home/u/work")
 
 
 def facts(**fact):
-    return defaultdict(list, {"wrote_outside": [fact] if fact else []})
+    return Facts([WroteOutsideFact.from_json(fact)] if fact else [])
 
 
 @pytest.mark.parametrize(
     ("fact", "says"),
     [
         (
-            {"path": "/data/x", "file": "/home/u/work/lib/save.py", "line": 3, "what": "write"},
+            {"path": "/data/x", "file": "/home/u/work/lib/save.py", "line": 3, "action": "write"},
             "lib/save.py:3 would write /data/x, outside the working directory: --allow-writes",
         ),
         (
-            {"path": "/data/x", "file": "/home/u/far.py", "line": 3, "what": "delete"},
+            {"path": "/data/x", "file": "/home/u/far.py", "line": 3, "action": "delete"},
             "/home/u/far.py:3 would delete /data/x, outside the working directory:",
         ),
         (
-            {"path": "/data/x", "file": "", "line": 0, "what": "write"},
+            {"path": "/data/x", "file": "", "line": 0, "action": "write"},
             "the program would write /data/x, outside",
         ),
         (
-            {"path": "example.org", "file": "", "line": 0, "what": "send to"},
+            {"path": "example.org", "file": "", "line": 0, "action": "send to"},
             "the program would send to example.org: --allow-writes",
         ),
     ],

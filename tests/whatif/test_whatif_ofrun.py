@@ -14,7 +14,9 @@ from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.calibration import Calibration, read_calibration
 from stepscope.analyze.replay.model import build_model, model_of_run, run_loader
 from stepscope.analyze.timeline.steps import find_steps
+from stepscope.record.facts import BatchFact, ConfigFact, Facts, LoaderFact, ModelConfig, Switches
 from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.run import RunInfo, RunRecord
 from stepscope.store.folder import read_run
 from stepscope.trace.kineto.read import read_kineto
 
@@ -76,7 +78,7 @@ def test_a_folder_without_a_window_has_no_model(tmp_path):
     assert model_of_run(tmp_path) is None
 
 
-RUN = {"machine": {"cpu": {"usable_cores": 16}}}
+RUN = RunRecord(run=RunInfo(exit_code=0), machine={"cpu": {"usable_cores": 16}})
 
 
 def clocks_of(**bare_ms):
@@ -88,9 +90,9 @@ def clocks_of(**bare_ms):
 
 
 def facts_of(workers, device="cuda:0"):
-    loader = {"num_workers": workers, "prefetch_factor": 4 if workers else None}
-    config = {"models": [{"devices": [device]}], "switches": {"threads": 8}}
-    return {"loader": [loader], "config": [config]}
+    loader = LoaderFact(num_workers=workers, prefetch_factor=4 if workers else None)
+    config = ConfigFact(models=[ModelConfig(devices=[device])], switches=Switches(threads=8))
+    return Facts([loader, config])
 
 
 class Source:
@@ -136,12 +138,13 @@ def test_a_batch_that_is_mostly_waited_for_leaves_the_cores_alone(share, works):
 
 def test_the_largest_batch_tells_what_has_to_be_carried():
     clocks = clocks_of(data_wait=5.0, forward=5.0)
-    facts = facts_of(0) | {"batch": [{"bytes": 1_000_000}, {"bytes": 9_600_000}]}
+    facts = facts_of(0)
+    facts.all(BatchFact).extend([BatchFact(bytes=1_000_000), BatchFact(bytes=9_600_000)])
     assert run_loader(facts, [], RUN, clocks, 1.0).batch_mb == pytest.approx(9.6)
     assert run_loader(facts_of(0), [], RUN, clocks, 1.0).batch_mb == 0
 
 
 def test_a_run_without_a_loader_has_none():
     clocks = clocks_of(data_wait=5.0, forward=5.0)
-    assert run_loader({"loader": [], "config": []}, [], RUN, clocks, 1.0) is None
+    assert run_loader(Facts(), [], RUN, clocks, 1.0) is None
     assert run_loader(facts_of(2), [], RUN, clocks, 0.0) is None

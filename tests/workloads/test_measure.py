@@ -9,12 +9,13 @@ import torch
 from torch import nn
 
 from stepscope.record.errors import UsageError
+from stepscope.record.out_of_memory import is_out_of_memory
 from stepscope.workloads.arguments import parse_arguments
 from stepscope.workloads.measure import clock, meter
 from stepscope.workloads.measure.arithmetic import fastest_arithmetic
 from stepscope.workloads.measure.clock import CudaClock, HostClock
 from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule, has_settled
-from stepscope.workloads.measure.program import MeasuredRecord, is_out_of_memory, peak_memory
+from stepscope.workloads.measure.program import MeasuredRecord, peak_memory
 from stepscope.workloads.measure.scores import Losses
 
 CPU = torch.device("cpu")
@@ -243,7 +244,7 @@ def test_no_losses_are_none():
 
 def test_a_record_is_valid_json_whatever_was_measured(tmp_path):
     measured = MeasuredRecord("train")
-    measured.say(final_loss=math.nan, losses=[[1, math.inf]], samples=3)
+    measured.update(final_loss=math.nan, losses=[[1, math.inf]], samples=3)
     path = tmp_path / "m.json"
     measured.write(path, None)
     document = json.loads(path.read_text(), parse_constant=pytest.fail)
@@ -256,7 +257,7 @@ def test_a_record_is_valid_json_whatever_was_measured(tmp_path):
 
 def test_a_record_takes_no_facts_it_does_not_have():
     with pytest.raises(KeyError, match="tokens_per_s"):
-        MeasuredRecord("train").say(tokens_per_s=1.0)
+        MeasuredRecord("train").update(tokens_per_s=1.0)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +271,7 @@ def test_a_record_takes_no_facts_it_does_not_have():
     ],
 )
 def test_running_out_of_memory_is_told_from_other_errors(error, expected):
-    assert is_out_of_memory(error) is expected
+    assert is_out_of_memory(type(error).__name__, str(error), limited=True) is expected
 
 
 def test_the_peak_of_the_host_covers_what_was_held():

@@ -135,7 +135,7 @@ def test_epochs_are_scored_one_by_one_without_being_timed(tmp_path, monkeypatch)
     assert found["scores"][-1]["train_s"] == pytest.approx(
         found["elapsed_s"] + found["warmup"]["seconds"]
     )
-    assert "scoring went on in between" in found["notes"][-1]
+    assert "scored during training" in found["notes"][-1]
     assert max(found["series_ms"]) < 600
 
 

@@ -20,8 +20,8 @@ from stepscope.batch.search import BatchSearch, SearchBounds
 from stepscope.batch.session import SCHEMA, search_answer, verdict_words
 from stepscope.batch.sizes import OUT_OF_MEMORY, SizeMeasurement
 from stepscope.measure.trial import OK
-from stepscope.probe.memory_history import is_out_of_memory
 from stepscope.record.errors import UsageError
+from stepscope.record.out_of_memory import is_out_of_memory
 
 _Step = Callable[[int], Any]
 

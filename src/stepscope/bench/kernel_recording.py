@@ -153,7 +153,7 @@ def record_kernels(
     if outcome.exit_code or not trace.exists():
         kind = UsageError if outcome.exit_code == _USAGE else StepscopeError
         raise kind(last_line(said) or f"the program ended with exit code {outcome.exit_code}")
-    outcomes = fix_outcomes(read_facts(folder / "facts.jsonl")["fix"], subject.fixes)
+    outcomes = fix_outcomes(read_facts(folder / "facts.jsonl").fixes, subject.fixes)
     fixes = [outcome_json(one) for one in outcomes]
     return trace, fixes
 

@@ -139,4 +139,4 @@ def _throttled(samples: Any) -> list[str]:
     mask = 0
     for value in _column(samples, "gpu_throttle"):
         mask |= 0 if math.isnan(value) else int(value)
-    return throttle_reasons(mask)
+    return [*throttle_reasons(mask)]

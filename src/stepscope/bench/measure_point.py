@@ -15,6 +15,7 @@ from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.program import Program, child_environment
 from stepscope.record.fix import fix_outcomes
 from stepscope.record.fix_words import outcome_json
+from stepscope.record.out_of_memory import says_out_of_memory
 from stepscope.record.probe_options import ProbeOptions
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ def environment_with(fixes: Sequence[str], folder: Path) -> dict[str, str]:
 MEASURED, OUTPUT = "measured.json", "output.txt"
 USAGE_EXIT_CODE = 2  # the exit code of a program that refuses its arguments
 _LONGEST = 300
-_MEMORY = re.compile(r"(?i)cannot allocate memory|bad_alloc|libgomp: Thread creation failed")
-"""What libraries say who end a process themselves when memory is refused to them."""
 _ITS_NAME = re.compile(r"^\w+: ")
 _SHAPE = ("size", "classes", "length", "prompt", "new_tokens")
 _flops: dict[tuple[Any, ...], float] = {}
@@ -83,7 +82,7 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
     if measured and measured.get("flops_per_sample"):
         _flops[work] = measured["flops_per_sample"]
     facts = read_facts(folder / "facts.jsonl")
-    fixes = [outcome_json(one) for one in fix_outcomes(facts["fix"], point.fixes)]
+    fixes = [outcome_json(one) for one in fix_outcomes(facts.fixes, point.fixes)]
     killed = outcome.signal == 9 and kernel_oom_kills() > kills
     status, why = process_status(outcome, measured, fixes, killed, _last_line(folder / OUTPUT))
     return {
@@ -120,7 +119,7 @@ def process_status(
         return error["kind"], _broken(fixes) or error["text"]
     if outcome.exit_code == 0 and measured is not None:
         return "ok", None
-    if _MEMORY.search(last_line):
+    if says_out_of_memory(last_line):
         return "out_of_memory", last_line
     if outcome.signal is not None:
         return "failed", f"ended by signal {outcome.signal}: {last_line}".removesuffix(": ")

@@ -20,8 +20,7 @@ def run_series(folder: Path) -> _Series:
     """The steady steps of a run outside its window; none where there are too few to tell."""
     from stepscope.measure.trial_folder import read_speed
 
-    run = read_run(folder)["run"]
-    speed, _ = read_speed(folder, float(run.get("started_ns") or 0))
+    speed, _ = read_speed(folder, read_run(folder).start_ns)
     return speed.step_ms
 
 

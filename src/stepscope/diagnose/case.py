@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from stepscope.record.facts import Facts, OptimizerMadeFact, SiteFact
 from stepscope.record.finding import Finding, Place, Predicted
 from stepscope.record.timeline import Timeline
 
@@ -179,13 +180,13 @@ def case_of_trace(document: AnalysisDocument, timeline: Timeline) -> Case | None
     )
 
 
-def _optimizers(facts: AnalysisDocument) -> tuple[Place, ...]:
-    made = {fact["site"] for fact in facts["optimizer_made"]}
-    return tuple(Place(s["file"], s["line"]) for s in facts["site"] if s["id"] in made)
+def _optimizers(facts: Facts) -> tuple[Place, ...]:
+    made = {fact.site for fact in facts.all(OptimizerMadeFact)}
+    return tuple(Place(s.file, s.line) for s in facts.all(SiteFact) if s.id in made)
 
 
-def _libraries_called(facts: AnalysisDocument) -> dict[tuple[str, int], str]:
-    return {(s["file"], s["line"]): s["through"] for s in facts["site"] if s.get("through")}
+def _libraries_called(facts: Facts) -> dict[tuple[str, int], str]:
+    return {(s.file, s.line): s.through for s in facts.all(SiteFact) if s.through}
 
 
 def _model_or_problem(

@@ -7,10 +7,11 @@ import json
 import math
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from stepscope.store.json_file import write_json
 
 
 class CeilingName(NamedTuple):
@@ -61,11 +62,15 @@ def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     return Path("~/.cache/stepscope").expanduser()
 
 
-def cache_file(device_key: str) -> Path:
-    """Where a device's ceilings are kept: a readable name, made unique by a digest."""
-    name = re.sub(r"[^a-z0-9]+", "-", device_key.lower()).strip("-")[:60]
-    digest = hashlib.sha256(device_key.encode()).hexdigest()[:8]
-    return cache_folder() / f"ceilings-{name}-{digest}.json"
+def cache_file(key: str, kind: str = "ceilings") -> Path:
+    """The file of a device or machine: a readable name, made unique by a digest."""
+    name = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")[:60]
+    return cache_folder() / f"{kind}-{name}-{short_digest(key)}.json"
+
+
+def short_digest(text: str) -> str:
+    """Eight hex digits."""
+    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
 
 
 def load_ceilings(device_key: str) -> dict[str, Any] | None:
@@ -91,17 +96,10 @@ def known_ceilings() -> list[dict[str, Any]]:
 
 
 def save_ceilings(document: dict[str, Any]) -> Path:
-    """Write a document whole or not at all. Raises OSError where the folder cannot be written."""
+    """Keep a document. Raises OSError where the folder cannot be written."""
     path = cache_file(document["key"])
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd, draft = tempfile.mkstemp(dir=path.parent, prefix=".ceilings-", suffix=".json")
-    try:
-        with os.fdopen(fd, "w") as file:
-            json.dump(document, file, indent=1)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise
+    write_json(path, document)
     return path
 
 

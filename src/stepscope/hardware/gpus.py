@@ -8,6 +8,7 @@ process.
 import math
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from enum import StrEnum
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -38,21 +39,32 @@ def _read_sysfs(path: Path) -> str | None:
         return None
 
 
-_THROTTLES: Final = (
-    (0x004, "power cap"),
-    (0x008, "hardware slowdown"),
-    (0x010, "sync boost"),
-    (0x020, "thermal slowdown"),
-    (0x040, "hardware thermal slowdown"),
-    (0x080, "power brake"),
-    (0x200, "board limit"),
-    (0x400, "reliability limit"),
+class ThrottleReason(StrEnum):
+    """What holds a GPU's clocks down, as it is shown."""
+
+    POWER_CAP = "power cap"
+    HW_SLOWDOWN = "hardware slowdown"
+    SYNC_BOOST = "sync boost"
+    THERMAL = "thermal slowdown"
+    HW_THERMAL = "hardware thermal slowdown"
+    POWER_BRAKE = "power brake"
+    BOARD_LIMIT = "board limit"
+    RELIABILITY = "reliability limit"
+
+    @property
+    def is_heat(self) -> bool:
+        """Whether better cooling would help."""
+        return self in (self.HW_SLOWDOWN, self.THERMAL, self.HW_THERMAL)
+
+
+_NVML_BITS: Final = dict(
+    zip((0x004, 0x008, 0x010, 0x020, 0x040, 0x080, 0x200, 0x400), ThrottleReason, strict=True)
 )
 
 
-def throttle_reasons(mask: int) -> list[str]:
-    """What holds the clocks down; idling and clocks set by hand do not count. 0 is nothing."""
-    return [word for bit, word in _THROTTLES if mask & bit]
+def throttle_reasons(mask: int) -> list[ThrottleReason]:
+    """The reasons in NVML's mask; idling and clocks set by hand do not count."""
+    return [reason for bit, reason in _NVML_BITS.items() if mask & bit]
 
 
 def count_other_processes(
@@ -77,7 +89,7 @@ class Gpu:
         self.handle = handle
         self.index = index
 
-    def ask(self, name: str, *args: Any) -> Any:
+    def query(self, name: str, *args: Any) -> Any:
         """The answer of `nvmlDeviceGet<name>`, or None where it is not supported."""
         try:
             return getattr(self._nvml, f"nvmlDeviceGet{name}")(self.handle, *args)
@@ -86,34 +98,36 @@ class Gpu:
 
     def uuid(self) -> str | None:
         """The name that stays with the GPU wherever it is plugged in."""
-        return _text(self.ask("UUID"))
+        return _text(self.query("UUID"))
 
     def sample(self, own: Collection[int] = ()) -> dict[str, float]:
         """The `gpu_*` values of a sample, NaN where unknown; `own` are the program's pids."""
-        use = self.ask("UtilizationRates")
+        use = self.query("UtilizationRates")
         memory = self._memory()
-        power_mw = self.ask("PowerUsage")
+        power_mw = self.query("PowerUsage")
         return {
             "gpu_percent": _number(use.gpu if use else None),
             "gpu_memory_bytes": _number(memory.used if memory else None),
             "gpu_power_w": _number(power_mw) / 1000,
-            "gpu_sm_mhz": _number(self.ask("ClockInfo", self._nvml.NVML_CLOCK_SM)),
-            "gpu_temperature_c": _number(self.ask("Temperature", self._nvml.NVML_TEMPERATURE_GPU)),
+            "gpu_sm_mhz": _number(self.query("ClockInfo", self._nvml.NVML_CLOCK_SM)),
+            "gpu_temperature_c": _number(
+                self.query("Temperature", self._nvml.NVML_TEMPERATURE_GPU)
+            ),
             "gpu_throttle": _number(self.throttle()),
             "gpu_other_processes": self.other_processes(own),
-            "gpu_energy_mj": _number(self.ask("TotalEnergyConsumption")),
+            "gpu_energy_mj": _number(self.query("TotalEnergyConsumption")),
         }
 
     def throttle(self) -> int | None:
         """NVML's bit mask of clock event reasons; drivers before 535 know it by its older name."""
-        mask = self.ask("CurrentClocksEventReasons")
+        mask = self.query("CurrentClocksEventReasons")
         if mask is None:
-            mask = self.ask("CurrentClocksThrottleReasons")
+            mask = self.query("CurrentClocksThrottleReasons")
         return None if mask is None else int(mask)
 
     def other_processes(self, own: Collection[int]) -> float:
         """Processes computing on this GPU besides `own`; NaN when that cannot be told."""
-        processes = self.ask("ComputeRunningProcesses")
+        processes = self.query("ComputeRunningProcesses")
         if processes is None:
             return math.nan
         return count_other_processes(
@@ -123,33 +137,33 @@ class Gpu:
     def facts(self) -> dict[str, Any]:
         """What this GPU is, ready for JSON; None where not known."""
         memory = self._memory()
-        capability = self.ask("CudaComputeCapability")
-        limit_mw = self.ask("EnforcedPowerLimit")
-        mig = self.ask("MigMode")
-        pci = self.ask("PciInfo")
+        capability = self.query("CudaComputeCapability")
+        limit_mw = self.query("EnforcedPowerLimit")
+        mig = self.query("MigMode")
+        pci = self.query("PciInfo")
         numa_node, cpus = pci_locality(_text(pci.busId)) if pci else (None, None)
         return {
             "index": self.index,
-            "name": _text(self.ask("Name")),
+            "name": _text(self.query("Name")),
             "uuid": self.uuid(),
             "memory_bytes": memory.total if memory else None,
             "driver": driver_version(),
             "compute_capability": ".".join(map(str, capability)) if capability else None,
             "power_limit_w": None if limit_mw is None else limit_mw / 1000,
-            "pcie_generation": self.ask("CurrPcieLinkGeneration"),
-            "pcie_width": self.ask("CurrPcieLinkWidth"),
-            "pcie_generation_max": self.ask("MaxPcieLinkGeneration"),
-            "pcie_width_max": self.ask("MaxPcieLinkWidth"),
+            "pcie_generation": self.query("CurrPcieLinkGeneration"),
+            "pcie_width": self.query("CurrPcieLinkWidth"),
+            "pcie_generation_max": self.query("MaxPcieLinkGeneration"),
+            "pcie_width_max": self.query("MaxPcieLinkWidth"),
             "numa_node": numa_node,
             "cpu_affinity": cpus,
             "mig": None if mig is None else bool(mig[0]),
-            "energy_counter": self.ask("TotalEnergyConsumption") is not None,
+            "energy_counter": self.query("TotalEnergyConsumption") is not None,
         }
 
     def _memory(self) -> Any:
         # The second version leaves out what the driver reserves, as nvidia-smi does.
         version = getattr(self._nvml, "nvmlMemory_v2", None)
-        return (version and self.ask("MemoryInfo", version)) or self.ask("MemoryInfo")
+        return (version and self.query("MemoryInfo", version)) or self.query("MemoryInfo")
 
 
 def open_nvml() -> Any:
@@ -226,7 +240,7 @@ def gpu_links(gpus: Sequence[Gpu]) -> list[dict[str, Any]]:
 
 def _link(a: Gpu, b: Gpu) -> str | None:
     return link_name(
-        a.ask("P2PStatus", b.handle, _NVLINK), a.ask("TopologyCommonAncestor", b.handle)
+        a.query("P2PStatus", b.handle, _NVLINK), a.query("TopologyCommonAncestor", b.handle)
     )
 
 

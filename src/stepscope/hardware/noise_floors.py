@@ -4,19 +4,15 @@ One JSON file per machine and device in the user's cache folder. It holds mean s
 of processes that did the same, so that a later comparison of single processes knows the noise.
 """
 
-import hashlib
 import json
 import math
-import os
-import re
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
-from stepscope.hardware.ceiling_cache import cache_folder
+from stepscope.hardware.ceiling_cache import cache_file, short_digest
 from stepscope.stats.verdict import noise_floor
+from stepscope.store.json_file import write_json
 
 SCHEMA: Final = 1
 MIN_GROUP_SIZE: Final = 3
@@ -53,9 +49,12 @@ def save_group(key: str, thing: str, means_ms: Sequence[float]) -> bool:
     if len(means_ms) < MIN_GROUP_SIZE or not all(math.isfinite(ms) and ms > 0 for ms in means_ms):
         return False
     groups = [one for one in _groups(key) if one["means_ms"] != list(means_ms)]
-    groups.append({"thing": _digest(thing), "means_ms": list(means_ms)})
+    groups.append({"thing": short_digest(thing), "means_ms": list(means_ms)})
     try:
-        _write(noise_file(key), {"schema": SCHEMA, "key": key, "groups": groups[-_MOST_GROUPS:]})
+        path = cache_file(key, "noise")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        document = {"schema": SCHEMA, "key": key, "groups": groups[-_MOST_GROUPS:]}
+        write_json(path, document, indent=None)
     except OSError:
         return False
     return True
@@ -64,7 +63,7 @@ def save_group(key: str, thing: str, means_ms: Sequence[float]) -> bool:
 def known_noise_floor(key: str, thing: str) -> NoiseFloor | None:
     """The floor of this thing, else of everything measured on the machine; None: nothing was."""
     groups = _groups(key)
-    own = [one["means_ms"] for one in groups if one["thing"] == _digest(thing)]
+    own = [one["means_ms"] for one in groups if one["thing"] == short_digest(thing)]
     chosen = own or [one["means_ms"] for one in groups]
     share = noise_floor([[[ms] for ms in means] for means in chosen])
     if share is None:
@@ -72,20 +71,10 @@ def known_noise_floor(key: str, thing: str) -> NoiseFloor | None:
     return NoiseFloor(share, sum(map(len, chosen)), bool(own))
 
 
-def noise_file(key: str) -> Path:
-    """Where a machine's noise is kept: a readable name, made unique by a digest."""
-    name = re.sub(r"[^a-z0-9]+", "-", key.lower()).strip("-")[:60]
-    return cache_folder() / f"noise-{name}-{_digest(key)}.json"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
-
-
 def _groups(key: str) -> list[dict[str, Any]]:
     """What is kept; nothing where the file cannot be trusted."""
     try:
-        document = json.loads(noise_file(key).read_text())
+        document = json.loads(cache_file(key, "noise").read_text())
     except (OSError, ValueError):
         return []
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
@@ -102,16 +91,3 @@ def _is_sound(group: Any) -> bool:
         and isinstance(group.get("thing"), str)
         and all(isinstance(ms, int | float) and math.isfinite(ms) and ms > 0 for ms in means)
     )
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fd, draft = tempfile.mkstemp(dir=path.parent, prefix=".noise-", suffix=".json")
-    try:
-        with os.fdopen(fd, "w") as file:
-            json.dump(document, file)
-        os.replace(draft, path)
-    except BaseException:
-        os.unlink(draft)
-        raise

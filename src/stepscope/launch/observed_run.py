@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from time import monotonic_ns
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from stepscope.launch.child import Outcome, run_child, watch_child
 from stepscope.launch.fork_server import ForkServer
@@ -23,11 +23,14 @@ from stepscope.launch.program import Program, child_environment
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.privacy import kept_environment, masked_arguments
 from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.problems import Problem, ProblemKind
+from stepscope.record.run import RUN_SCHEMA, RunInfo, RunOptions, RunRecord
 from stepscope.record.version import __version__
 from stepscope.store import folder as folders
 from stepscope.store.table import trim_table
 
-SCHEMA = "stepscope.run/1"
+if TYPE_CHECKING:
+    from stepscope.launch.sampling import MachineSampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +58,16 @@ def observe_program(
     """Run the program once into the folder that `options` names; `nursery` is to start it."""
     folder = Path(options.folder)
     lock = folders.lock_folder(folder)
-    facts = _initial_facts(request.program.name, request.program.arguments, folder)
-    facts["options"] = {
-        "warmup": options.warmup,
-        "window": options.window,
-        "fixes": list(options.fixes),
-    }
+    record = _initial_record(request.program.name, request.program.arguments, folder)
+    record.options = RunOptions(
+        warmup=options.warmup, window=options.window, fixes=list(options.fixes)
+    )
     try:
-        folders.write_run(folder, facts)
+        folders.write_run(folder, record)
     except OSError as problem:
         shutil.rmtree(folder, ignore_errors=True)
         raise UsageError(
-            f"cannot write in {folder}: {problem.strerror}; name another folder with --out"
+            f"cannot write to {folder}: {problem.strerror}; choose another with --out"
         ) from None
     beside = _Monitors(request, folder)
     options = replace(options, launched_ns=time.monotonic_ns())
@@ -75,9 +76,10 @@ def observe_program(
             outcome = _run_program(request, options, beside, output, nursery)
     finally:
         beside.end()
-    facts["run"] |= _exit_facts(outcome, beside.notes)
+    _note_end(record.run, outcome)
+    beside.note(record.run)
     try:
-        complete_folder(folder, facts)
+        complete_folder(folder, record)
     except Exception as problem:
         print(f"stepscope: the run in {folder} is incomplete: {problem}", file=sys.stderr)
     os.close(lock)
@@ -118,20 +120,20 @@ class _Monitors:
 
     def __init__(self, request: RunRequest, folder: Path) -> None:
         from stepscope.hardware.gpus import visible_gpu_index
-        from stepscope.launch.sampling import MachineSampler, PySpy
+        from stepscope.launch.sampling import PySpy
 
         self._folder = folder
         self._gpu = visible_gpu_index({**os.environ, **request.variables})
-        self._sampler_class = MachineSampler
         self._sampler: MachineSampler | None = None
         self._spy = PySpy() if request.python else None
         live = request.live and request.output is None
         self._line = LiveLine(folder / "rows.npy", sys.stderr) if live else None
         self._kills = kernel_oom_kills()
-        self.notes: dict[str, Any] = {}
 
     def begin(self, pid: int) -> None:
-        self._sampler = self._sampler_class(pid, self._folder / "samples.npy", self._gpu)
+        from stepscope.launch.sampling import MachineSampler
+
+        self._sampler = MachineSampler(pid, self._folder / "samples.npy", self._gpu)
         self._sampler.start()
         if self._spy is not None:
             self._spy.start(pid, self._folder)
@@ -145,56 +147,57 @@ class _Monitors:
     def end(self) -> None:
         if self._line is not None:
             self._line.clear()
-        problems = []
-        if self._spy is not None:
-            self._spy.stop()
-            problems.append(self._spy.problem)
+        for monitor in (self._spy, self._sampler):
+            if monitor is not None:
+                monitor.stop()
+
+    def note(self, run: RunInfo) -> None:
+        """Add what was seen to the run's record."""
+        monitors = (self._spy, self._sampler)
         if self._sampler is not None:
-            self._sampler.stop()
-            problems.append(self._sampler.problem)
-            self.notes["processes"] = {str(k): v for k, v in self._sampler.commands.items()}
-        self.notes["problems"] = [problem for problem in problems if problem]
-        self.notes["killed_by_kernel"] = kernel_oom_kills() > self._kills
+            run.processes = {str(pid): text for pid, text in self._sampler.commands.items()}
+        run.problems = [one.problem for one in monitors if one and one.problem]
+        run.killed_by_kernel = kernel_oom_kills() > self._kills
 
 
-def _initial_facts(program: str, arguments: Iterable[str], folder: Path) -> dict[str, Any]:
+def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> RunRecord:
     """What is known of a run before it starts."""
     from stepscope.hardware.machine import describe_machine
     from stepscope.store.source import git_commit
 
-    return {
-        "schema": SCHEMA,
-        "run": {
-            "id": folder.resolve().name,
-            "program": program,
-            "argv": masked_arguments(arguments),
-            "started": datetime.now(UTC).isoformat(timespec="seconds"),
-            "stepscope": __version__,
-            "torch": _version("torch"),
-            "python": sys.version.split()[0],
-            "git": git_commit(Path.cwd()),
-            "exit_code": None,
-        },
-        "environment": kept_environment(os.environ),
-        "machine": describe_machine(),
-    }
+    return RunRecord(
+        schema=RUN_SCHEMA,
+        run=RunInfo(
+            id=folder.resolve().name,
+            program=program,
+            argv=masked_arguments(arguments),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            stepscope=__version__,
+            torch=_version("torch"),
+            python=sys.version.split()[0],
+            git=git_commit(Path.cwd()),
+            exit_code=None,
+        ),
+        environment=kept_environment(os.environ),
+        machine=describe_machine(),
+    )
 
 
-def complete_folder(folder: Path, facts: dict[str, Any]) -> None:
+def complete_folder(folder: Path, record: RunRecord) -> None:
     """Complete a folder whose program has ended."""
     from stepscope.store.memory_lines import reduce_memray
     from stepscope.store.source import save_sources
 
     _pack(folder)
     try:
-        save_sources(folder, facts["run"]["started"])
-    except OSError as problem:
-        facts["run"].setdefault("problems", []).append(f"no source lines kept: {problem}")
+        save_sources(folder, record.run.started or "")
+    except (OSError, StepscopeError) as problem:
+        record.run.add_problem(Problem(kind=ProblemKind.NO_SOURCES, detail=str(problem)))
     try:
         reduce_memray(folder)
     except (OSError, StepscopeError) as problem:
-        facts["run"].setdefault("problems", []).append(f"no memory lines: {problem}")
-    folders.write_run(folder, facts)
+        record.run.add_problem(Problem(kind=ProblemKind.NO_MEMORY_LINES, detail=str(problem)))
+    folders.write_run(folder, record)
 
 
 def _version(package: str) -> str | None:
@@ -204,16 +207,13 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _exit_facts(outcome: Outcome, notes: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "exit_code": outcome.exit_code,
-        "signal": outcome.signal,
-        "timed_out": outcome.timed_out,
-        "pid": outcome.pid,
-        "started_ns": outcome.started_ns,
-        "ended_ns": outcome.ended_ns,
-        **notes,
-    }
+def _note_end(run: RunInfo, outcome: Outcome) -> None:
+    run.exit_code = outcome.exit_code
+    run.signal = outcome.signal
+    run.timed_out = outcome.timed_out
+    run.pid = outcome.pid
+    run.started_ns = outcome.started_ns
+    run.ended_ns = outcome.ended_ns
 
 
 def _pack(folder: Path) -> None:
@@ -247,7 +247,7 @@ def refuse_nested() -> None:
     from stepscope.probe import observer
 
     if observer.current is not None:
-        raise UsageError("this process is observed already: one run at a time")
+        raise UsageError("already observing this process; end that run first")
 
 
 class InProcessRun:
@@ -267,8 +267,8 @@ class InProcessRun:
         self._sampler = MachineSampler(
             os.getpid(), self._folder / "samples.npy", visible_gpu_index(os.environ)
         )
-        self._facts = _initial_facts(program, (), self._folder)
-        self._facts["run"]["here"] = True
+        self._record = _initial_record(program, (), self._folder)
+        self._record.run.here = True
 
     def begin(self) -> None:
         """Put the probe in place."""
@@ -276,7 +276,7 @@ class InProcessRun:
         from stepscope.probe.patches import ImportWatch
 
         self._lock = folders.lock_folder(self._folder)
-        folders.write_run(self._folder, self._facts)
+        folders.write_run(self._folder, self._record)
         watch = ImportWatch(self._options.launched_ns)
         self._observer.install(watch)
         if self._options.steps is not None:
@@ -297,11 +297,9 @@ class InProcessRun:
         """Take the probe out; the run is complete. `error`: what the block raised, if anything."""
         self._observer.end(error)
         self._sampler.stop()
-        self._facts["run"] |= {
-            "exit_code": 0 if error is None else 1,
-            "pid": os.getpid(),
-            "started_ns": self._options.launched_ns,
-            "ended_ns": monotonic_ns(),
-        }
-        complete_folder(self._folder, self._facts)
+        run = self._record.run
+        run.exit_code = 0 if error is None else 1
+        run.pid = os.getpid()
+        run.started_ns, run.ended_ns = self._options.launched_ns, monotonic_ns()
+        complete_folder(self._folder, self._record)
         os.close(self._lock)

@@ -19,6 +19,7 @@ from typing import IO, Final
 from stepscope.hardware.gpus import Gpu, open_gpu
 from stepscope.hardware.process_tree import ProcessTree
 from stepscope.record.errors import MissingExtra
+from stepscope.record.problems import Problem, ProblemKind
 from stepscope.record.row_log import SAMPLE_COLUMNS
 from stepscope.store.table import Table
 
@@ -39,7 +40,7 @@ class MachineSampler(threading.Thread):
         self, pid: int, path: Path, gpu_index: int | None = None, interval_s: float = INTERVAL_S
     ) -> None:
         super().__init__(name="stepscope-sampler", daemon=True)
-        self.problem: str | None = None
+        self.problem: Problem | None = None
         self.commands: dict[int, str] = {}
         self.latest: Mapping[str, float] | None = None
         self.rows = 0
@@ -60,12 +61,12 @@ class MachineSampler(threading.Thread):
         try:
             table = Table(self._path, SAMPLE_COLUMNS)
         except OSError as error:
-            self.problem = f"the machine was not sampled: {error}"
+            self.problem = Problem(kind=ProblemKind.NOT_SAMPLED, detail=str(error))
             return
         try:
             self._sample_all(table)
         except Exception as error:
-            self.problem = f"sampling the machine ended early: {error}"
+            self.problem = Problem(kind=ProblemKind.SAMPLING_STOPPED, detail=str(error))
         finally:
             self._close(table)
 
@@ -101,7 +102,8 @@ class MachineSampler(threading.Thread):
         try:
             table.close(self.rows)
         except OSError as error:
-            self.problem = self.problem or f"the samples were not closed: {error}"
+            problem = Problem(kind=ProblemKind.SAMPLING_STOPPED, detail=str(error))
+            self.problem = self.problem or problem
 
 
 STACK_RATE_HZ = 100
@@ -127,7 +129,7 @@ class PySpy:
     """One recording; start it when the program's Python is up."""
 
     def __init__(self) -> None:
-        self.problem: str | None = None  # one line; None while all is well
+        self.problem: Problem | None = None
         self.samples = 0
         self.errors = 0  # stacks lost
         self._program = find_py_spy()
@@ -137,6 +139,8 @@ class PySpy:
 
     def start(self, pid: int, folder: Path) -> None:
         """Attach to a process; returns once sampling runs, at most a few seconds later."""
+        import psutil
+
         self._output = folder / STACKS_FILE
         for _ in range(_ATTEMPTS):
             self._spawn(pid)
@@ -144,7 +148,7 @@ class PySpy:
                 return
             self.problem = self._explain()
             self._close()
-            if _DENIED.search(self.problem or "") or not _exists(pid):
+            if self.problem.kind is ProblemKind.STACKS_DENIED or not psutil.pid_exists(pid):
                 return
 
     def stop(self) -> None:
@@ -159,7 +163,7 @@ class PySpy:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            self.problem = "py-spy did not finish in time and was ended: no host code recorded"
+            self.problem = Problem(kind=ProblemKind.STACKS_TIMED_OUT)
         else:
             tally = _TALLY.search(self._text())
             if tally:
@@ -167,7 +171,7 @@ class PySpy:
             if code != 0:
                 self.problem = self._explain()
             elif not self._output.exists() or self._output.stat().st_size == 0:
-                self.problem = "py-spy saw no Python code: the program was too short"
+                self.problem = Problem(kind=ProblemKind.TOO_SHORT_FOR_STACKS)
         self._close()
 
     def _spawn(self, pid: int) -> None:
@@ -201,29 +205,17 @@ class PySpy:
         size = os.fstat(self._said.fileno()).st_size
         return os.pread(self._said.fileno(), 16384, max(0, size - 16384)).decode(errors="replace")
 
-    def _explain(self) -> str:
+    def _explain(self) -> Problem:
+        """Why it failed, from py-spy's own output."""
         text = self._text()
         if _DENIED.search(text):
-            return (
-                "py-spy may not look into the program (ptrace: permission denied): run as root, "
-                "give the container --cap-add SYS_PTRACE, or set kernel.yama.ptrace_scope=0"
-            )
+            return Problem(kind=ProblemKind.STACKS_DENIED)
         errors = [line.strip() for line in text.splitlines() if line.startswith("Error")]
-        reason = errors[0].removeprefix("Error: ") if errors else "it ended without a word"
-        return f"py-spy could not record host code: {reason}"
+        reason = errors[0].removeprefix("Error: ") if errors else "no error message"
+        return Problem(kind=ProblemKind.STACKS_FAILED, detail=reason)
 
     def _close(self) -> None:
         self._process = None
         if self._said is not None:
             self._said.close()
             self._said = None
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

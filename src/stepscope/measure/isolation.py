@@ -5,15 +5,15 @@ outside the scratch copy refused and reported.
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
-from typing import Any
 
 from stepscope.measure.scratch_copy import Scratch, path_in_scratch
 from stepscope.record.errors import UsageError
+from stepscope.record.facts import Facts, WriteAction, WroteOutsideFact
 from stepscope.record.probe_options import WriteGuard
 
 _LONGEST_TEMPORARY = 40
@@ -174,17 +174,14 @@ _DENIED = re.compile(r"Permission denied\W*[:\[({\"' ]+(/[^\"'\])}\n]+)")
 _ADVICE = "--allow-writes lets trials do so"
 
 
-def check_writes(
-    facts: Mapping[str, Sequence[Mapping[str, Any]]], changed: Sequence[str], cwd: Path
-) -> None:
+def check_writes(facts: Facts, changed: Sequence[str], cwd: Path) -> None:
     """Raise UsageError where a trial reached outside its scratch copy: that ends the whole tune.
 
     `changed` are paths of the user's that are not as they were, though nobody was seen to write.
     """
-    for fact in facts["wrote_outside"]:
-        what, path = fact["what"], fact["path"]
-        where = "" if what == "send to" else ", outside the working directory"
-        raise UsageError(f"{_line(fact, cwd)} would {what} {path}{where}: {_ADVICE}")
+    for fact in facts.all(WroteOutsideFact):
+        where = "" if fact.action is WriteAction.UPLOAD else ", outside the working directory"
+        raise UsageError(f"{_line(fact, cwd)} would {fact.action} {fact.path}{where}: {_ADVICE}")
     if changed:
         raise UsageError(f"{changed[0]} was changed while a trial ran: {_ADVICE}")
 
@@ -207,9 +204,9 @@ def _writable(path: Path) -> bool:
     return os.access(there, os.W_OK)
 
 
-def _line(fact: Mapping[str, Any], cwd: Path) -> str:
+def _line(fact: WroteOutsideFact, cwd: Path) -> str:
     """The line that writes, as the user would name it."""
-    if not fact.get("file"):
+    if not fact.file:
         return "the program"
-    near = os.path.relpath(fact["file"], cwd)
-    return f"{fact['file'] if near.startswith('..') else near}:{fact['line']}"
+    near = os.path.relpath(fact.file, cwd)
+    return f"{fact.file if near.startswith('..') else near}:{fact.line}"

@@ -31,6 +31,7 @@ from stepscope.measure.trial_host import TrialHost
 from stepscope.measure.trial_status import limit_s, wall_seconds
 from stepscope.probe.guard import native
 from stepscope.record.errors import BrokenRun, UsageError
+from stepscope.record.facts import EnvironFact, ProcessFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.store.json_lines import read_facts
 
@@ -107,10 +108,10 @@ class TrialRunner:
         if self._warm is not None:
             return self._warm
         facts = read_facts(self.folder_of(1) / "facts.jsonl")
-        changed = {name for fact in facts["environ"] for name in fact["changed_before_torch"]}
+        changed = {name for fact in facts.all(EnvironFact) for name in fact.changed_before_torch}
         script = self._program.module or self._program.target.endswith(".py")
         harmless = all(name.startswith(_HARMLESS) for name in changed)
-        return self._number > 1 and bool(facts["process"]) and script and harmless
+        return self._number > 1 and bool(facts.all(ProcessFact)) and script and harmless
 
     def _trial(self, ask: TrialRequest, folder: Path, warm: bool) -> Trial:
         shutil.rmtree(folder, ignore_errors=True)

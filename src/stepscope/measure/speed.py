@@ -6,16 +6,15 @@ epochs, after the first buffers are drained, and the cost of starting an epoch i
 steps.
 """
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from stepscope.analyze.run.steps import Rows, Steps
+from stepscope.record.facts import Facts, LoaderFact
 from stepscope.record.row_log import RowKind
 from stepscope.stats.series import Floats, cycle_length, warmup_length
 
@@ -36,21 +35,19 @@ class LoaderTiming:
     """What the start of an epoch took, where it was looked at."""
 
 
-def read_loader_timing(
-    rows: Rows, facts: Mapping[str, Sequence[Mapping[str, Any]]], steps: int
-) -> LoaderTiming:
+def read_loader_timing(rows: Rows, facts: Facts, steps: int) -> LoaderTiming:
     """How the loader with the largest buffers feeds the steps; those of evaluations do not."""
     if not steps:
         return LoaderTiming()
     rows = rows[rows["end_ns"] > 0]
     feeding = _feeding(rows)
-    loaders = [fact for fact in facts.get("loader", ()) if fact["id"] in feeding]
+    loaders = [fact for fact in facts.all(LoaderFact) if fact.id in feeding]
     if not loaders:
         return LoaderTiming()
     per_step = _batches_per_step(rows, steps)
     largest = max(loaders, key=_kept_ready)
     return LoaderTiming(
-        cycle=ceil(largest["num_workers"] / per_step),
+        cycle=ceil(largest.num_workers / per_step),
         buffer=ceil(_kept_ready(largest) / per_step),
         epoch=_epoch(largest, per_step),
     )
@@ -61,16 +58,15 @@ def buffered_steps(workers: int, prefetch: int | None, batches_per_step: float =
     return ceil(workers * (prefetch or _PREFETCH) / max(batches_per_step, 1e-9))
 
 
-def _kept_ready(loader: Mapping[str, Any]) -> int:
-    workers = int(loader["num_workers"] or 0)
-    return workers * int(loader["prefetch_factor"] or _PREFETCH)
+def _kept_ready(loader: LoaderFact) -> int:
+    return loader.num_workers * (loader.prefetch_factor or _PREFETCH)
 
 
-def _epoch(loader: Mapping[str, Any], per_step: float) -> int:
-    samples, size = loader.get("samples"), loader.get("batch_size")
+def _epoch(loader: LoaderFact, per_step: float) -> int:
+    samples, size = loader.samples, loader.batch_size
     if not samples or not size:
         return 0
-    batches = samples // size if loader.get("drop_last") else ceil(samples / size)
+    batches = samples // size if loader.drop_last else ceil(samples / size)
     return max(1, round(batches / per_step)) if batches else 0
 
 

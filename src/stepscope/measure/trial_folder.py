@@ -5,7 +5,7 @@ and everything read into the trial's record.
 import gzip
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from stepscope.measure.speed import (
 )
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.measure.trial_status import classify_trial, wall_seconds
+from stepscope.record.facts import Facts, ProofFact
 from stepscope.record.fix import FixOutcome
 from stepscope.record.row_log import RowKind
 from stepscope.stats.stability import why_unstable
@@ -119,7 +120,6 @@ def _short(steps: Steps) -> list[int]:
 
 
 OUTPUTS_FILE = "outputs.npz"
-Facts = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def read_trial(ask: TrialRequest, number: int, folder: Path, outcome: Outcome) -> Trial:
@@ -168,7 +168,8 @@ def read_speed(folder: Path, started_ns: float) -> tuple[Speed, LoaderTiming]:
 
 
 def _proof(rows: Rows, steps: Steps, facts: Facts, folder: Path) -> dict[str, Any]:
-    kept = dict(facts["proof"][-1]) if facts["proof"] else {}
+    last = facts.last(ProofFact)
+    kept = last.to_json() if last else {}
     outputs = {"outputs": OUTPUTS_FILE} if (folder / OUTPUTS_FILE).is_file() else {}
     return {**kept, **training_events(rows, steps), **outputs}
 

@@ -2,7 +2,6 @@
 hanging.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -10,11 +9,9 @@ from stepscope.fixes.registry import fix_named
 from stepscope.launch.child import Outcome
 from stepscope.measure.speed import FEWEST_STEADY
 from stepscope.measure.trial import OK, Trial, TrialRequest
-from stepscope.probe.memory_history import is_out_of_memory
 from stepscope.record.fix import FixState
+from stepscope.record.out_of_memory import says_out_of_memory
 
-_MEMORY = re.compile(r"(?i)cannot allocate memory|bad_alloc|libgomp: Thread creation failed")
-"""What libraries say who end a process themselves when memory is refused to them."""
 Document = Mapping[str, Any]
 
 
@@ -34,7 +31,7 @@ def classify_trial(
         return TrialStatus("timed_out", f"it had not ended after {wall_seconds(outcome):.0f} s")
     memory = document["run"]["out_of_memory"]
     failed = outcome.exit_code != 0
-    if failed and (memory is not None or _says_out_of_memory(last_line)):
+    if failed and (memory is not None or says_out_of_memory(last_line)):
         where = (memory or {}).get("device")
         return TrialStatus(
             "out_of_memory", _out_of_memory(where, document["run"]["error"], last_line)
@@ -53,9 +50,9 @@ def classify_trial(
 def _enough(ask: TrialRequest, document: Document, steady: int) -> TrialStatus:
     """Whether a program that ended well can be told the speed of, unless losses are wanted."""
     made = document["steps"]["count"]
-    stopped = [text for text in document["problems"] if text.startswith("observing stopped")]
+    stopped = document["run"].get("recording_stopped")
     if not made or stopped:
-        return TrialStatus("failed", (stopped or document["problems"] or ["no steps seen"])[0])
+        return TrialStatus("failed", stopped or (document["problems"] or ["no steps seen"])[0])
     if steady < FEWEST_STEADY and not (ask.window or ask.proof):
         short = f" of {ask.steps}" if made < ask.steps else ""
         return TrialStatus(
@@ -70,12 +67,6 @@ def _failure(outcome: Outcome, error: Mapping[str, Any] | None, last_line: str) 
     if error is not None and error["text"]:
         return f"{error['type']}: {error['text'].strip().splitlines()[0]}"
     return last_line or f"exit code {outcome.exit_code}"
-
-
-def _says_out_of_memory(line: str) -> bool:
-    """Whether the last line a program said, mostly that of a traceback, means it."""
-    name, _, text = line.partition(":")
-    return is_out_of_memory(name, text) or _MEMORY.search(line) is not None
 
 
 def _out_of_memory(where: Any, error: Mapping[str, Any] | None, last_line: str) -> str:

@@ -91,7 +91,10 @@ def _guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
 
         install_guard(guard, folder, watch)
     except Exception as problem:
-        print(f"stepscope: cannot guard this program's writes: {problem!r}", file=sys.stderr)
+        print(
+            f"stepscope: could not set up the write guard; not running the program: {problem!r}",
+            file=sys.stderr,
+        )
         sys.stderr.flush()
         os._exit(1)
 
@@ -113,7 +116,9 @@ def _begin(
             prepare(observer)
         observer.install(watch)
         if changed := sorted(dict(environ.items() ^ os.environ.items())):
-            observer.core.facts.write("environ", changed_before_torch=changed)
+            from stepscope.record.facts import EnvironFact
+
+            observer.core.facts.write(EnvironFact(changed_before_torch=changed))
         watch_forks(observer.forked)
         atexit.register(_keep_interrupted)  # runs last
         atexit.register(_guarded(observer.end))
@@ -124,11 +129,13 @@ def _begin(
 
 def _keep(options: ProbeOptions, problem: Exception) -> None:
     """Leave word of it in the run folder, if that can be written."""
+    from stepscope.record.facts import ProblemFact
+    from stepscope.record.problems import ProblemKind
     from stepscope.store.json_lines import FactLog
 
     try:
         facts = FactLog(Path(options.folder) / "facts.jsonl")
-        facts.write("problem", text=f"the program was not observed: {problem!r}")
+        facts.write(ProblemFact(kind=ProblemKind.NOT_OBSERVED, detail=repr(problem)))
     except OSError:
         pass
 
@@ -157,4 +164,4 @@ def _guarded(function: Callable[[], Any]) -> Callable[[], None]:
 
 
 def _give_up(problem: Exception) -> None:
-    print(f"stepscope: this program runs unobserved: {problem!r}", file=sys.stderr)
+    print(f"stepscope: probe failed, running without it: {problem!r}", file=sys.stderr)

@@ -12,10 +12,12 @@ from typing import Any
 
 from stepscope.probe.device_clock import DeviceClock
 from stepscope.probe.row_log import BACKWARD, OPTIMIZER, RowLog
-from stepscope.probe.sites import Sites
+from stepscope.probe.sites import SiteKey, Sites, WaitSite
 from stepscope.probe.step_rule import StepRule
 from stepscope.probe.window import Window
+from stepscope.record.facts import HostWait, OptimizerMadeFact, ProblemFact, SiteKind
 from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.problems import ProblemKind
 from stepscope.record.row_log import RowKind
 from stepscope.store.json_lines import FactLog
 
@@ -26,15 +28,8 @@ _LOOK_FIRST, _LOOK_EVERY = 64, 16
 _PATIENCE = 3  # steps a program that swallows StopProgram may still make
 
 
-class _Kinds(dict[str, str]):
-    """The kinds of waits in the loop, each made once: they are asked for in every step."""
-
-    def __missing__(self, what: str) -> str:
-        self[what] = f"sync:{what}"
-        return self[what]
-
-
-_IN_LOOP = _Kinds()
+_IN_LOOP = {wait: WaitSite(SiteKind.SYNC, wait) for wait in HostWait}
+_IN_SETUP = {wait: WaitSite(SiteKind.SETUP_SYNC, wait) for wait in HostWait}
 
 
 class StopProgram(SystemExit):
@@ -94,11 +89,11 @@ class Core:
 
     def _failed(self, problem: BaseException) -> None:
         """Observing has stopped; said as a fact if that can still be written."""
-        text = f"observing stopped: {problem!r}"
+        fact = ProblemFact(kind=ProblemKind.RECORDING_STOPPED, detail=repr(problem))
         try:
-            self.facts.write("problem", text=text)
+            self.facts.write(fact)
         except Exception:
-            print(f"stepscope: {text}", file=sys.stderr)
+            print(f"stepscope: {fact.text}", file=sys.stderr)
         try:
             self.window.drop()
         except Exception:
@@ -115,16 +110,16 @@ class Core:
         self.param_ids.update(id(p) for group in groups for p in group["params"])
         if self.roots is not None:
             self.roots.search()
-        self.facts.write("optimizer_made", name=type(optimizer).__qualname__, site=site)
+        self.facts.write(OptimizerMadeFact(name=type(optimizer).__qualname__, site=site))
 
     def wake(self) -> None:
         """Call the callbacks of steps after the next one."""
         self._due = self._wake = 0
 
-    def waited(self, what: str) -> str:
-        """The kind of site for a wait: those of the loop are told from those of preparation."""
+    def wait_site(self, wait: HostWait) -> WaitSite:
+        """The site key of a wait; those before the loop are kept apart."""
         looping = self.stepping or self.delivering or self.calls or self.backwards
-        return _IN_LOOP[what] if looping else f"setup:{what}"
+        return _IN_LOOP[wait] if looping else _IN_SETUP[wait]
 
     def end_row(self, kind: RowKind, who: int = 0) -> None:
         """A row ends here. A device in trouble is the program's to report, not ours."""
@@ -227,14 +222,13 @@ class Core:
         raise StopProgram
 
 
-Call = Callable[..., Any]
 _EVERY_STEP = frozenset((BACKWARD, OPTIMIZER))
 
 
 def call_in_phase(
-    core: Core, phase: int, what: str, call: Callable[..., Any], args: Any, kwargs: Any
+    core: Core, phase: int, what: SiteKey, call: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
-    """Make a call as part of a phase; `what` names the kind of site."""
+    """Make a call as part of a phase."""
     log = core.log
     begun = log.enter(phase)
     if not begun:
@@ -250,7 +244,7 @@ def call_in_phase(
             note_site(core, what, now - begun)
 
 
-def note_site(core: Core, what: str, elapsed_ns: int) -> None:
+def note_site(core: Core, what: SiteKey, elapsed_ns: int) -> None:
     """Count an occurrence at the user's line that led here."""
     try:
         core.sites.add(core.sites.here(what), elapsed_ns)

@@ -1,17 +1,27 @@
-"""Who allocates memory: CUDA's allocator history and memray for the host, and how running out of
-memory is noticed and recognised. Never initialises CUDA.
+"""Who allocates memory: CUDA's own allocator history, memray for the host.
+
+CUDA's history is reduced here, memray's recording by the parent (`store.memory_lines`). Nothing
+here initialises CUDA: recording begins when the program does.
 """
 
-import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from stepscope.record.errors import MissingExtra, UsageError
-from stepscope.store.memory_lines import CPU_MARKS, CPU_RAW, CUDA_LINES, replay_cuda_history
+from stepscope.record.facts import ProblemFact
+from stepscope.record.problems import ProblemKind
+from stepscope.store.json_file import write_json
+from stepscope.store.memory_lines import (
+    CPU_MARKS,
+    CPU_RAW,
+    CUDA_LINES,
+    MemoryLines,
+    replay_cuda_history,
+)
 
 MAX_ENTRIES = 200_000
 """Allocations and frees CUDA's history keeps: the last ones; about 0.5 KB of host memory each."""
@@ -26,7 +36,7 @@ class MemoryHistory:
     """Records who allocates memory; `mark` bounds what counts as growth (call it at step ends)."""
 
     def __init__(self) -> None:
-        self.problem: str | None = None
+        self.problem: ProblemFact | None = None
         self._folder = Path()
         self._cuda = False
         self._tracker: Any = None
@@ -47,7 +57,7 @@ class MemoryHistory:
         elif device == "cpu":
             self._start_cpu()
         else:
-            raise UsageError(f"memory history knows cuda and cpu, not {device}")
+            raise UsageError(f"--memory takes cuda or cpu, not {device}")
 
     def mark(self) -> None:
         """A moment at which memory should be where it was at the last one. About 2 µs."""
@@ -69,10 +79,7 @@ class MemoryHistory:
         if not torch.cuda.is_initialized():
             return
         lines = _reduce_cuda(torch, self._first_ns, self._last_ns)
-        target = self._folder / CUDA_LINES
-        part = target.with_suffix(".part")
-        part.write_text(json.dumps(lines))
-        part.replace(target)
+        write_json(self._folder / CUDA_LINES, asdict(lines), indent=None)
 
     def stop(self) -> None:
         """Reduce what there is and end the recording; call it before the interpreter shuts down."""
@@ -96,7 +103,8 @@ class MemoryHistory:
                 )
             except Exception as error:
                 self._cuda = False
-                self.problem = f"CUDA memory history could not be recorded: {error}"
+                kind = ProblemKind.NO_MEMORY_HISTORY
+                self.problem = ProblemFact(kind=kind, detail=str(error))
 
         self._cuda = True
         torch.cuda._lazy_call(record)
@@ -133,8 +141,8 @@ class MemoryHistory:
             os.close(self._marks_fd)
 
 
-def _reduce_cuda(torch: Any, first_ns: int | None, last_ns: int | None) -> dict[str, Any]:
-    """The history of the device with the highest peak, as plain data."""
+def _reduce_cuda(torch: Any, first_ns: int | None, last_ns: int | None) -> MemoryLines:
+    """The history of the device with the highest peak."""
     snapshot = torch.cuda.memory._snapshot()
     reduced = []
     for index, entries in enumerate(snapshot["device_traces"]):
@@ -152,64 +160,14 @@ def _reduce_cuda(torch: Any, first_ns: int | None, last_ns: int | None) -> dict[
             first_us=None if first_ns is None else first_ns / 1000,
             last_us=None if last_ns is None else last_ns / 1000,
             device=f"cuda:{index}",
-        ).to_json()
+        )
         stats = torch.cuda.memory_stats(index)
-        lines["allocator_peak_bytes"] = stats.get("allocated_bytes.all.peak")
-        lines["retries"] = stats.get("num_alloc_retries")
-        lines["truncated"] = len(entries) >= MAX_ENTRIES
-        reduced.append(lines)
-    empty = replay_cuda_history([]).to_json()
-    return max(reduced, key=lambda lines: int(lines["peak_bytes"]), default=empty)
-
-
-_NAMES = ("OutOfMemoryError", "MemoryError", "_ArrayMemoryError")
-_MESSAGES = (
-    "out of memory",
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
-    "Unable to allocate",
-    "Cannot allocate memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-)
-
-
-def is_out_of_memory(exc_type_name: str, message: str) -> bool:
-    """Whether an exception means that host or device memory ran out."""
-    if exc_type_name.rsplit(".", 1)[-1] in _NAMES:
-        return True
-    return any(text in message for text in _MESSAGES)
-
-
-def watch_out_of_memory(write: Callable[[dict[str, Any]], None]) -> None:
-    """Have `write` called with one fact whenever a CUDA allocation fails.
-
-    Also called for failures the program or cuDNN recovers from. `write` runs on the failing
-    thread without the allocator's lock, so it may read statistics and snapshots.
-    """
-    import torch
-
-    def observer(device: int, requested: int, total: int, free: int) -> None:
-        # An exception here would replace the program's own error.
-        try:
-            stats = torch.cuda.memory_stats(device)
-            write(
-                {
-                    "requested_bytes": requested,
-                    "allocated_bytes": stats.get("allocated_bytes.all.current"),
-                    "reserved_bytes": stats.get("reserved_bytes.all.current"),
-                    "free_bytes": free,
-                    "total_bytes": total,
-                    "device": device,
-                }
+        reduced.append(
+            replace(
+                lines,
+                allocator_peak_bytes=stats.get("allocated_bytes.all.peak"),
+                retries=stats.get("num_alloc_retries"),
+                truncated=len(entries) >= MAX_ENTRIES,
             )
-        except Exception:
-            return
-
-    def attach() -> None:
-        try:
-            torch._C._cuda_attach_out_of_memory_observer(observer)
-        except Exception:
-            return
-
-    torch.cuda._lazy_call(attach)
+        )
+    return max(reduced, key=lambda lines: lines.peak_bytes, default=replay_cuda_history([]))

@@ -4,13 +4,12 @@ has been imported.
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from stepscope.probe.core import NEVER, Core
 from stepscope.probe.dataclock.clock import DataClock
-from stepscope.probe.memory_history import MemoryHistory, watch_out_of_memory
 from stepscope.probe.patches import ImportWatch, Patches
 from stepscope.probe.points.compiler import (
     compile_counters,
@@ -23,10 +22,23 @@ from stepscope.probe.points.loader import patch_loaders
 from stepscope.probe.points.root_model import compiler_in_use, patch_root_models
 from stepscope.probe.points.seams import Seams
 from stepscope.probe.points.training import patch_backward, patch_optimizers
-from stepscope.probe.program_state import ConfigReader, MemoryReader
+from stepscope.probe.program_state import ConfigReader, MemoryReader, watch_out_of_memory
 from stepscope.probe.row_log import LEAVE, LEAVE_TAIL
+from stepscope.record.facts import (
+    EndFact,
+    FailedAllocationFact,
+    ImportFact,
+    ProblemFact,
+    ProcessFact,
+    ProgramError,
+)
+from stepscope.record.out_of_memory import is_out_of_memory
 from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.problems import ProblemKind
 from stepscope.record.row_log import Phase
+
+if TYPE_CHECKING:
+    from stepscope.probe.memory_history import MemoryHistory
 
 
 class _NvtxEvents(list[int]):
@@ -84,6 +96,13 @@ def _install_points(core: Core, patches: Patches) -> None:
 
 _WATCHED_STEPS = 5
 
+
+def _memory_history() -> "MemoryHistory":
+    from stepscope.probe.memory_history import MemoryHistory
+
+    return MemoryHistory()
+
+
 current: "Observer | None" = None
 """The observer of this process, if any."""
 
@@ -98,7 +117,7 @@ class Observer:
         self._clock = DataClock(Path(options.folder))
         self._config = ConfigReader(self.core)
         self._memory = MemoryReader(self.core, self._config)
-        self._history = MemoryHistory() if options.memory else None
+        self._history = _memory_history() if options.memory else None
         self._watch: ImportWatch | None = None
         self._earlier = getattr(sys, "last_value", None)  # of a notebook's other cells
 
@@ -110,7 +129,7 @@ class Observer:
             try:
                 _add_nvtx_ranges(core)
             except RuntimeError:
-                core.facts.write("problem", text="--nvtx needs a CUDA build of torch: no ranges")
+                core.facts.write(ProblemFact(kind=ProblemKind.NO_NVTX))
         self._serve_proofs()  # first: its hook at an optimizer's end runs before a step is over
         _install_points(core, self._patches)
         self._clock.install()
@@ -128,11 +147,12 @@ class Observer:
             core.on_step.append(self._enough)
         watch_out_of_memory(self._out_of_memory)
         core.facts.write(
-            "process",
-            booted_ns=watch.started_ns,
-            torch=torch.__version__,
-            cuda=torch.version.cuda,
-            python=sys.version.split()[0],
+            ProcessFact(
+                booted_ns=watch.started_ns,
+                torch=str(torch.__version__),
+                cuda=torch.version.cuda,
+                python=sys.version.split()[0],
+            )
         )
         watch.note = self._imported
         for slow in watch.noted:
@@ -153,7 +173,8 @@ class Observer:
 
     def _imported(self, name: str, begun_ns: int, elapsed_ns: int) -> None:
         if not self.core.log.off and not name.startswith("stepscope"):
-            self.core.facts.write("import", name=name, begun_ns=begun_ns, elapsed_ns=elapsed_ns)
+            fact = ImportFact(name=name, begun_ns=begun_ns, elapsed_ns=elapsed_ns)
+            self.core.facts.write(fact)
 
     def _mark_memory(self, step: int) -> int:
         if self._history is not None:
@@ -168,10 +189,10 @@ class Observer:
         self.core.log.off = True
         return NEVER
 
-    def _out_of_memory(self, data: dict[str, Any]) -> None:
+    def _out_of_memory(self, fact: FailedAllocationFact) -> None:
         """A CUDA allocation has failed; the program may still recover."""
         self._memory.write()
-        self.core.facts.write("oom", **data)
+        self.core.facts.write(fact)
         if self._history is not None:
             self._history.reduce()
 
@@ -218,15 +239,18 @@ class Observer:
         if self._history is not None:
             self._history.stop()
             if self._history.problem:
-                core.facts.write("problem", text=self._history.problem)
+                core.facts.write(self._history.problem)
         if counters := compile_counters():
-            core.facts.write("compile_counters", **counters)
-        words: dict[str, Any] = {"steps": core.steps}
+            core.facts.write(counters)
         last = getattr(sys, "last_value", None)
         error = error or (last if last is not self._earlier else None)
-        if error is not None:
-            words["error"] = {"type": type(error).__name__, "text": _with_cause(error)[:2000]}
-        core.facts.write("end", **words)
+        if error is None:
+            core.facts.write(EndFact(steps=core.steps))
+            return
+        name, text = type(error).__name__, _with_cause(error)[:2000]
+        memory = is_out_of_memory(name, text)
+        described = ProgramError(type=name, text=text, out_of_memory=memory)
+        core.facts.write(EndFact(steps=core.steps, error=described))
 
 
 def _with_cause(error: BaseException) -> str:

@@ -2,7 +2,7 @@
 bytes by kind, read at a few steps and at the end.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -11,6 +11,16 @@ import torch
 from torch.nn.modules.conv import _ConvNd
 
 from stepscope.probe.core import NEVER, Core
+from stepscope.record.facts import (
+    ConfigFact,
+    Distributed,
+    FailedAllocationFact,
+    MemoryFact,
+    ModelConfig,
+    OptimizerFact,
+    ScalerConfig,
+    Switches,
+)
 
 _SCALE_EVERY = 20
 _SHOWN = 4  # root models that are described
@@ -45,7 +55,7 @@ class ConfigReader:
     def _optimizer(self, optimizer: Any, number: int) -> None:
         self._optimizers = [known for known in self._optimizers if known() is not None]
         self._optimizers.append(ref(optimizer))
-        self._core.facts.write("optimizer", id=number, **describe_optimizer(optimizer))
+        self._core.facts.write(describe_optimizer(optimizer, number))
 
     def _step(self, step: int) -> int:
         if self._looks and step >= self._looks[0]:
@@ -77,15 +87,17 @@ class ConfigReader:
     def write(self) -> None:
         """One fact with everything as it is now."""
         scaler = self._core.scaler
+        updates = self._core.skipped_updates
         self._core.facts.write(
-            "config",
-            models=[root.described() for root in self._roots[:_SHOWN]],
-            autocast=self._autocast,
-            switches=describe_switches(),
-            scaler=None
-            if scaler is None
-            else {"scales": self._scales, "skipped_updates": self._core.skipped_updates},
-            distributed=_distributed(),
+            ConfigFact(
+                models=[root.described() for root in self._roots[:_SHOWN]],
+                autocast=self._autocast,
+                switches=describe_switches(),
+                scaler=None
+                if scaler is None
+                else ScalerConfig(scales=self._scales, skipped_updates=updates),
+                distributed=_distributed(),
+            )
         )
 
 
@@ -94,16 +106,16 @@ class _RootModel:
     """A root model, which the program may throw away, and what it was when last looked at."""
 
     module: ref[Any]
-    last: dict[str, Any]
+    last: ModelConfig
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> ModelConfig:
         module = self.module()
         if module is not None:
             self.last = describe_model(module)
         return self.last
 
 
-def describe_model(module: Any) -> dict[str, Any]:
+def describe_model(module: Any) -> ModelConfig:
     """A model's parameters, dtypes, devices, memory format and wrappers."""
     dtypes: dict[str, int] = {}
     devices: set[str] = set()
@@ -119,22 +131,22 @@ def describe_model(module: Any) -> dict[str, Any]:
         if parameter.dim() == 4 and parameter.shape[2] > 1:
             convolutions += 1
             channels_last += parameter.is_contiguous(memory_format=torch.channels_last)
-    return {
-        "name": type(module).__qualname__,
-        "parameters": total,
-        "trainable": trainable,
-        "dtypes": dtypes,
-        "devices": sorted(devices),
-        "memory_format": "channels_last" if channels_last > convolutions / 2 else "contiguous",
-        "convolved_dims": sorted(_convolved_dims(module)),
-        "attends": any("attention" in type(part).__name__.lower() for part in module.modules()),
-        "training": bool(module.training),
-        "compiled": _is_compiled(module),
-        "ddp": any(
+    return ModelConfig(
+        name=type(module).__qualname__,
+        parameters=total,
+        trainable=trainable,
+        dtypes=dtypes,
+        devices=sorted(devices),
+        memory_format="channels_last" if channels_last > convolutions / 2 else "contiguous",
+        convolved_dims=sorted(_convolved_dims(module)),
+        attends=any("attention" in type(part).__name__.lower() for part in module.modules()),
+        training=bool(module.training),
+        compiled=_is_compiled(module),
+        ddp=any(
             type(m).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel")
             for m in module.modules()
         ),
-    }
+    )
 
 
 def _convolved_dims(module: Any) -> set[int]:
@@ -143,33 +155,34 @@ def _convolved_dims(module: Any) -> set[int]:
     return {len(layer.kernel_size) for layer in layers}
 
 
-def describe_optimizer(optimizer: Any) -> dict[str, Any]:
+def describe_optimizer(optimizer: Any, number: int) -> OptimizerFact:
     """An optimizer's class and the flags that decide its speed."""
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     flags = {key: group.get(key) for key in ("foreach", "fused", "capturable") if key in group}
     parameters = sum(len(g["params"]) for g in optimizer.param_groups)
     rate = group.get("lr")
-    return {
-        "name": type(optimizer).__qualname__,
-        "parameters": parameters,
-        "groups": len(optimizer.param_groups),
-        "lr": rate if isinstance(rate, float | int) else None,
+    return OptimizerFact(
+        id=number,
+        name=type(optimizer).__qualname__,
+        parameters=parameters,
+        groups=len(optimizer.param_groups),
+        lr=rate if isinstance(rate, float | int) else None,
         **flags,
-    }
+    )
 
 
-def describe_switches() -> dict[str, Any]:
+def describe_switches() -> Switches:
     """torch's global switches."""
     cudnn = torch.backends.cudnn
-    return {
-        "tf32_matmul": torch.get_float32_matmul_precision(),
-        "tf32_cudnn": cudnn.allow_tf32,
-        "cudnn_benchmark": cudnn.benchmark,
-        "cudnn_deterministic": cudnn.deterministic,
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-        "anomaly_detection": torch.is_anomaly_enabled(),
-        "threads": torch.get_num_threads(),
-    }
+    return Switches(
+        tf32_matmul=torch.get_float32_matmul_precision(),
+        tf32_cudnn=cudnn.allow_tf32,
+        cudnn_benchmark=cudnn.benchmark,
+        cudnn_deterministic=cudnn.deterministic,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
+        anomaly_detection=torch.is_anomaly_enabled(),
+        threads=torch.get_num_threads(),
+    )
 
 
 def _is_compiled(module: Any) -> bool:
@@ -178,12 +191,12 @@ def _is_compiled(module: Any) -> bool:
     )
 
 
-def _distributed() -> dict[str, Any] | None:
+def _distributed() -> Distributed | None:
     from torch import distributed
 
     if not (distributed.is_available() and distributed.is_initialized()):
         return None
-    return {"world_size": distributed.get_world_size(), "backend": distributed.get_backend()}
+    return Distributed(world_size=distributed.get_world_size(), backend=distributed.get_backend())
 
 
 STATE_KINDS = ("parameters", "gradients", "optimizer_state", "buffers")
@@ -290,9 +303,42 @@ class MemoryReader:
             kept = self._state.setdefault(kind, dict.fromkeys(sizes, 0))
             for name, size in sizes.items():
                 kept[name] = max(kept[name], size)
-        facts: dict[str, Any] = {"state": self._state, "activations_bytes": self._activations}
+        fact = MemoryFact(state=self._state, activations_bytes=self._activations)
         if self._core.device.active:
-            facts["peak_allocated_bytes"] = torch.cuda.max_memory_allocated()
-            facts["peak_reserved_bytes"] = torch.cuda.max_memory_reserved()
-            facts["retries"] = torch.cuda.memory_stats().get("num_alloc_retries", 0)
-        self._core.facts.write("memory", **facts)
+            fact.peak_allocated_bytes = torch.cuda.max_memory_allocated()
+            fact.peak_reserved_bytes = torch.cuda.max_memory_reserved()
+            fact.retries = torch.cuda.memory_stats().get("num_alloc_retries", 0)
+        self._core.facts.write(fact)
+
+
+def watch_out_of_memory(write: Callable[[FailedAllocationFact], None]) -> None:
+    """Have `write` called with one fact whenever a CUDA allocation fails.
+
+    Also called for failures the program or cuDNN recovers from. `write` runs on the failing
+    thread without the allocator's lock, so it may read statistics and snapshots.
+    """
+
+    def observer(device: int, requested: int, total: int, free: int) -> None:
+        # An exception here would replace the program's own error.
+        try:
+            stats = torch.cuda.memory_stats(device)
+            write(
+                FailedAllocationFact(
+                    requested_bytes=requested,
+                    allocated_bytes=stats.get("allocated_bytes.all.current"),
+                    reserved_bytes=stats.get("reserved_bytes.all.current"),
+                    free_bytes=free,
+                    total_bytes=total,
+                    device=device,
+                )
+            )
+        except Exception:
+            return
+
+    def attach() -> None:
+        try:
+            torch._C._cuda_attach_out_of_memory_observer(observer)
+        except Exception:
+            return
+
+    torch.cuda._lazy_call(attach)

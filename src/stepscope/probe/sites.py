@@ -5,6 +5,7 @@ import sysconfig
 from pathlib import Path
 from types import CodeType, FrameType
 
+from stepscope.record.facts import HostWait, SiteFact, SiteKind
 from stepscope.record.row_log import SITE_COLUMNS
 from stepscope.store.json_lines import FactLog
 from stepscope.store.table import Table
@@ -23,19 +24,32 @@ def is_user_code(code: CodeType) -> bool:
     return not name.startswith(_LIBRARIES) and "-packages" not in name
 
 
+class WaitSite:
+    """What a line that waits for the device does. One instance per pair: compared by identity."""
+
+    __slots__ = ("kind", "wait")
+
+    def __init__(self, kind: SiteKind, wait: HostWait) -> None:
+        self.kind = kind
+        self.wait = wait
+
+
+SiteKey = SiteKind | WaitSite
+
+
 class Sites:
-    """Counters per (what, source line)."""
+    """Counters per source line and what it does."""
 
     def __init__(self, folder: Path, facts: FactLog) -> None:
         self._facts = facts
         self._table = Table(folder / "sites.npy", SITE_COLUMNS, chunk_rows=1024)
         self._cells = self._table.cells
-        self._ids: dict[tuple[str, int, int], int] = {}
-        self._lines: dict[tuple[str, str, int], int] = {}
+        self._ids: dict[tuple[SiteKey, int, int], int] = {}
+        self._lines: dict[tuple[SiteKey, str, int], int] = {}
         self._users: dict[int, tuple[CodeType, bool]] = {}  # by id; the code is kept alive
 
-    def here(self, what: str, depth: int = 2) -> int:
-        """The site of the nearest user's line above the caller; `depth` frames are passed over."""
+    def here(self, what: SiteKey, depth: int = 2) -> int:
+        """The site of the nearest line of the user's, skipping `depth` frames."""
         frame: FrameType | None = sys._getframe(depth)
         called = None
         users = self._users
@@ -69,7 +83,7 @@ class Sites:
         self._table.close(len(self._lines))
 
     def _new(
-        self, key: tuple[str, int, int], frame: FrameType | None, called: FrameType | None
+        self, key: tuple[SiteKey, int, int], frame: FrameType | None, called: FrameType | None
     ) -> int:
         """`called` is what the user's line calls, on the way to what happens."""
         file = frame.f_code.co_filename if frame else ""
@@ -80,11 +94,19 @@ class Sites:
             if site >= self._table.rows:
                 self._cells = self._table.grow()
             self._lines[(key[0], file, line)] = site
-            function = frame.f_code.co_name if frame else ""
+            what = key[0]
+            kind, wait = (what.kind, what.wait) if isinstance(what, WaitSite) else (what, None)
             self._facts.write(
-                "site", id=site, what=key[0], file=file, line=line, function=function,
-                through=_package(called),
-            )  # fmt: skip
+                SiteFact(
+                    id=site,
+                    kind=kind,
+                    wait=wait,
+                    file=file,
+                    line=line,
+                    function=frame.f_code.co_name if frame else "",
+                    through=_package(called),
+                )
+            )
         self._ids[key] = site
         return site
 

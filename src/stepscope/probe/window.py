@@ -12,7 +12,9 @@ from statistics import median
 from typing import Any
 
 from stepscope.probe.row_log import OBSERVER, RowLog
+from stepscope.record.facts import ProblemFact, WindowFact
 from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.problems import ProblemKind
 from stepscope.record.row_log import FLAG_PROFILED, FLAG_STACKS, RowKind
 from stepscope.store.json_lines import FactLog
 
@@ -30,31 +32,17 @@ def is_settled(steps_ns: list[int]) -> bool:
 
 
 @contextmanager
-def _quiet_kineto() -> Iterator[None]:
-    """Kineto reads its log level at first use, and says on stderr when it starts and stops."""
-    name = "KINETO_LOG_LEVEL"
-    if name in os.environ:
-        yield
-        return
-    os.environ[name] = "99"
-    try:
-        yield
-    finally:
-        del os.environ[name]
+def _environ(name: str, value: str, when: bool = True) -> Iterator[None]:
+    """Set a variable that is not set already, for a while.
 
-
-@contextmanager
-def _cupti_torn_down(when: bool) -> Iterator[None]:
-    """Detach CUPTI from the process after the last recording, or it slows every launch after.
-
-    Left attached where CUDA graphs are used before CUDA 12.6, which do not survive it: torch's own
-    profiler asks for that by the same variable.
+    KINETO_LOG_LEVEL=99 keeps Kineto, which reads it at first use, from talking on stderr.
+    TEARDOWN_CUPTI=1 detaches CUPTI after the last recording: left attached it slows every launch.
+    (torch's own profiler leaves it attached before CUDA 12.6, whose graphs do not survive this.)
     """
-    name = "TEARDOWN_CUPTI"
     if not when or name in os.environ:
         yield
         return
-    os.environ[name] = "1"
+    os.environ[name] = value
     try:
         yield
     finally:
@@ -139,7 +127,7 @@ class Window:
             if torch.cuda.is_available():
                 activities.append(ProfilerActivity.CUDA)
             stacks = bool(flags & FLAG_STACKS)
-            with _quiet_kineto():
+            with _environ("KINETO_LOG_LEVEL", "99"):
                 profiler = profile(
                     activities=activities,
                     record_shapes=not stacks,
@@ -150,7 +138,7 @@ class Window:
                 profiler.start()
         except RuntimeError as problem:
             self._plans.clear()
-            self._facts.write("problem", text=f"no kernel-level recording: {problem}")
+            self._facts.write(ProblemFact(kind=ProblemKind.NO_WINDOW, detail=str(problem)))
             self._leave()
             return
         self._leave()
@@ -169,14 +157,14 @@ class Window:
     def _stop(self, step: int) -> None:
         self._enter()
         profiler, self._profiler = self._profiler, None
-        with _cupti_torn_down(when=not self._plans):
+        with _environ("TEARDOWN_CUPTI", "1", when=not self._plans):
             profiler.stop()
         try:
             self._keep(profiler)
-            self._facts.write("window", name=self._name, first=self._started_at, last=step)
+            self._facts.write(WindowFact(name=self._name, first=self._started_at, last=step))
         except (OSError, RuntimeError) as problem:
             self._plans.clear()
-            self._facts.write("problem", text=f"the window's trace was not kept: {problem}")
+            self._facts.write(ProblemFact(kind=ProblemKind.TRACE_LOST, detail=str(problem)))
         del profiler  # freeing what it recorded takes a while
         self._leave()
         self._log.end_row(RowKind.WINDOW)

@@ -6,12 +6,16 @@ a column holds an index into a list of the Timeline, and -1 where there is nothi
 
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Column = NDArray[Any]
+UInt8 = Annotated[Column, np.uint8]
+Int16 = Annotated[Column, np.int16]
+Int32 = Annotated[Column, np.int32]
+Int64 = Annotated[Column, np.int64]
 T = TypeVar("T")
 NOTHING = -1
 
@@ -38,17 +42,17 @@ class DeviceKind(IntEnum):
 class HostEvents:
     """Ordered by start; of two that start together on a thread the longer comes first."""
 
-    kind: Column  # uint8, HostKind
-    name: Column  # int32, into Timeline.names
-    start: Column  # int64
-    duration: Column  # int64
-    thread: Column  # int32, into Timeline.threads
-    correlation: Column  # int64, of runtime calls: the same number as the work they launched
-    external: Column  # int64, the profiler's id of an operator
-    sequence: Column  # int64, autograd's number that joins an operator to its backward
-    shapes: Column  # int32, into Timeline.shapes
-    collective: Column  # int32, into Timeline.collectives
-    parent: Column  # int32, the event around this one on its thread, as an index into these columns
+    kind: UInt8  # HostKind
+    name: Int32  # into Timeline.names
+    start: Int64
+    duration: Int64
+    thread: Int32  # into Timeline.threads
+    correlation: Int64  # of runtime calls: the same number as the work they launched
+    external: Int64  # the profiler's id of an operator
+    sequence: Int64  # autograd's number that joins an operator to its backward
+    shapes: Int32  # into Timeline.shapes
+    collective: Int32  # into Timeline.collectives
+    parent: Int32  # the event around this one on its thread, as an index into these columns
 
     def __len__(self) -> int:
         return len(self.start)
@@ -62,18 +66,18 @@ class HostEvents:
 class DeviceEvents:
     """Ordered by start."""
 
-    kind: Column  # uint8, DeviceKind
-    name: Column  # int32, into Timeline.names
-    start: Column  # int64
-    duration: Column  # int64
-    stream: Column  # int32, into Timeline.streams
-    correlation: Column  # int64
-    external: Column  # int64
-    bytes: Column  # int64, moved or set
-    geometry: Column  # int32, into Timeline.geometries
-    collective: Column  # int32, into Timeline.collectives
-    graph: Column  # int64, the CUDA graph's id or node where the work came from one
-    launch: Column  # int32, the runtime call that launched it, as an index into the host events
+    kind: UInt8  # DeviceKind
+    name: Int32  # into Timeline.names
+    start: Int64
+    duration: Int64
+    stream: Int32  # into Timeline.streams
+    correlation: Int64
+    external: Int64
+    bytes: Int64  # moved or set
+    geometry: Int32  # into Timeline.geometries
+    collective: Int32  # into Timeline.collectives
+    graph: Int64  # the CUDA graph's id or node where the work came from one
+    launch: Int32  # the runtime call that launched it, as an index into the host events
 
     def __len__(self) -> int:
         return len(self.start)
@@ -87,13 +91,13 @@ class DeviceEvents:
 class MemoryEvents:
     """Allocations (bytes > 0) and releases (bytes < 0) in order of time."""
 
-    time: Column  # int64
-    device: Column  # int16, NOTHING for host memory
-    address: Column  # int64
-    bytes: Column  # int64
-    allocated: Column  # int64, all that is allocated after this, NOTHING where not said
-    reserved: Column  # int64, the same for what the allocator holds
-    thread: Column  # int32, into Timeline.threads
+    time: Int64
+    device: Int16  # NOTHING for host memory
+    address: Int64
+    bytes: Int64
+    allocated: Int64  # all that is allocated after this, NOTHING where not said
+    reserved: Int64  # the same for what the allocator holds
+    thread: Int32  # into Timeline.threads
 
     def __len__(self) -> int:
         return len(self.time)
@@ -106,12 +110,12 @@ class SyncEvents:
     Not work: a stream that waits is idle.
     """
 
-    name: Column  # int32, into Timeline.names
-    start: Column  # int64
-    duration: Column  # int64
-    stream: Column  # int32, into Timeline.streams, NOTHING for a whole context
-    correlation: Column  # int64
-    waits_for: Column  # int32, into Timeline.streams: whose event was waited for
+    name: Int32  # into Timeline.names
+    start: Int64
+    duration: Int64
+    stream: Int32  # into Timeline.streams, NOTHING for a whole context
+    correlation: Int64
+    waits_for: Int32  # into Timeline.streams: whose event was waited for
 
     def __len__(self) -> int:
         return len(self.start)
@@ -228,57 +232,9 @@ class Timeline:
         return np.fromiter((n.startswith(prefixes) for n in self.names), bool, len(self.names))
 
 
-_DTYPES: dict[type, dict[str, Any]] = {
-    HostEvents: {
-        "kind": np.uint8,
-        "name": np.int32,
-        "start": np.int64,
-        "duration": np.int64,
-        "thread": np.int32,
-        "correlation": np.int64,
-        "external": np.int64,
-        "sequence": np.int64,
-        "shapes": np.int32,
-        "collective": np.int32,
-        "parent": np.int32,
-    },
-    DeviceEvents: {
-        "kind": np.uint8,
-        "name": np.int32,
-        "start": np.int64,
-        "duration": np.int64,
-        "stream": np.int32,
-        "correlation": np.int64,
-        "external": np.int64,
-        "bytes": np.int64,
-        "geometry": np.int32,
-        "collective": np.int32,
-        "graph": np.int64,
-        "launch": np.int32,
-    },
-    MemoryEvents: {
-        "time": np.int64,
-        "device": np.int16,
-        "address": np.int64,
-        "bytes": np.int64,
-        "allocated": np.int64,
-        "reserved": np.int64,
-        "thread": np.int32,
-    },
-    SyncEvents: {
-        "name": np.int32,
-        "start": np.int64,
-        "duration": np.int64,
-        "stream": np.int32,
-        "correlation": np.int64,
-        "waits_for": np.int32,
-    },
-}
-
-
 def column_types(table: type) -> dict[str, Any]:
     """The dtype of each column of HostEvents, DeviceEvents, MemoryEvents or SyncEvents."""
-    return _DTYPES[table]
+    return {name: hint.__metadata__[0] for name, hint in table.__annotations__.items()}
 
 
 def make_events(table: type[T], **columns: Any) -> T:
@@ -289,6 +245,6 @@ def make_events(table: type[T], **columns: Any) -> T:
             name: np.asarray(columns[name], dtype)
             if name in columns
             else np.full(size, NOTHING if dtype is not np.uint8 else 0, dtype)
-            for name, dtype in _DTYPES[table].items()
+            for name, dtype in column_types(table).items()
         }
     )

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.record.errors import BrokenRun, UsageError
+from stepscope.record.problems import ProblemKind
+from stepscope.record.run import RunRecord
+from stepscope.store.json_file import write_json
 
 RUNS_FOLDER = ".stepscope"
 RUN_FILE = "run.json"
-_IN_USE = "{} is in use by a run under way: name another with --out"
+_IN_USE = "{} is in use by another run: choose another with --out"
 
 
 def create_folder(out: Path | None, force: bool, cwd: Path, prefix: str = "") -> Path:
@@ -36,10 +39,10 @@ def create_folder(out: Path | None, force: bool, cwd: Path, prefix: str = "") ->
         probe.touch()
         probe.unlink()
     except PermissionError:
-        raise UsageError(f"cannot write in {folder}: name another folder with --out") from None
+        raise UsageError(f"cannot write to {folder}: choose another with --out") from None
     except OSError as problem:
         raise UsageError(
-            f"cannot use {folder}: {problem.strerror}; name another folder with --out"
+            f"cannot use {folder}: {problem.strerror}; choose another with --out"
         ) from None
     return folder
 
@@ -71,15 +74,17 @@ def _make_home(home: Path) -> None:
 def _clear(folder: Path, force: bool) -> None:
     """Make room in an existing folder, or say why not."""
     if not folder.is_dir():
-        raise UsageError(f"{folder} is a file: name a folder with --out")
+        raise UsageError(f"{folder} is a file: choose a folder with --out")
     if not any(folder.iterdir()):
         return
     if in_use(folder):
         raise UsageError(_IN_USE.format(folder))
     if not (folder / RUN_FILE).exists():
-        raise UsageError(f"{folder} holds something else than a run: name another with --out")
+        raise UsageError(f"{folder} exists and is not a run folder: choose another with --out")
     if not force:
-        raise UsageError(f"{folder} holds a run: --force replaces it, or name another with --out")
+        raise UsageError(
+            f"{folder} already has a run: replace it with --force or choose another with --out"
+        )
     shutil.rmtree(folder)
 
 
@@ -116,44 +121,44 @@ def find_run(name: str | None, cwd: Path) -> Path:
             if (folder / RUN_FILE).is_file():
                 return folder
         if Path(name).is_dir():
-            raise UsageError(f"{name} holds no run ({RUN_FILE} is missing)")
+            raise UsageError(f"{name} is not a run folder (no {RUN_FILE})")
         matches = [
             p.parent for p in (cwd / RUNS_FOLDER).glob(f"*/{RUN_FILE}") if name in p.parent.name
         ]
         if len(matches) == 1:
             return matches[0]
-        raise UsageError(f"no run {name}: give a run folder or an id from {RUNS_FOLDER}")
+        raise UsageError(f"no run {name}: give a run folder or an id from ./{RUNS_FOLDER}")
     runs = list((cwd / RUNS_FOLDER).glob(f"*/{RUN_FILE}"))
     if not runs:
-        raise UsageError("no run here yet: stepscope run train.py")
+        raise UsageError(f"no runs in ./{RUNS_FOLDER} yet. Start one: stepscope run train.py")
     return max(runs, key=lambda path: path.stat().st_mtime_ns).parent
 
 
-def write_run(folder: Path, facts: dict[str, Any]) -> None:
+def write_run(folder: Path, run: RunRecord) -> None:
     """Write run.json whole or not at all."""
-    part = folder / f"{RUN_FILE}.part"
-    try:
-        part.write_text(json.dumps(facts, indent=1) + "\n")
-        part.replace(folder / RUN_FILE)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
+    write_json(folder / RUN_FILE, run.to_json())
 
 
-def read_run(folder: Path) -> dict[str, Any]:
+def read_run(folder: Path) -> RunRecord:
     """What run.json says. Raises BrokenRun."""
+    path = folder / RUN_FILE
     try:
-        facts = json.loads((folder / RUN_FILE).read_text())
+        data = json.loads(path.read_text())
     except (OSError, ValueError) as problem:
-        raise BrokenRun(f"{folder / RUN_FILE} cannot be read: {problem}") from None
-    if not (
-        isinstance(facts, dict)
-        and str(facts.get("schema")).startswith("stepscope.run/")
-        and isinstance(facts.get("run"), dict)
-        and "exit_code" in facts["run"]
-    ):
-        raise BrokenRun(f"{folder / RUN_FILE} is not a run of stepscope")
-    return facts
+        raise BrokenRun(f"cannot read {path}: {problem}") from None
+    try:
+        if not str(data["schema"]).startswith("stepscope.run/"):
+            raise BrokenRun(f"{path} was not written by stepscope")
+        problems = data["run"].get("problems") or []
+        data["run"] |= {"problems": [_problem(one) for one in problems]} if problems else {}
+        return RunRecord.from_json(data)
+    except (AttributeError, KeyError, TypeError, ValueError) as problem:
+        raise BrokenRun(f"{path} is not a run of stepscope: {problem}") from None
+
+
+def _problem(found: Any) -> Any:
+    """Version 1 kept problems as sentences."""
+    return {"kind": ProblemKind.OTHER, "detail": found} if isinstance(found, str) else found
 
 
 _LONGEST = 60

@@ -7,40 +7,62 @@ journal holds the lock of the folder (`store.folder.lock_folder`).
 
 import json
 import os
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from stepscope.record.errors import UsageError
+from stepscope.record.errors import BrokenRun, UsageError
+from stepscope.record.facts import KINDS, Fact, Facts
+from stepscope.record.problems import ProblemKind
 
 
 class FactLog:
-    """Appends facts; every line has a `fact` that names its kind."""
+    """Appends facts, each written whole at once: several processes may share the file."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
-    def write(self, fact: str, **data: Any) -> None:
-        """One fact. Raises OSError on a full disk."""
-        line = json.dumps({"fact": fact, **data}, default=str)
+    def write(self, fact: Fact | str, **data: Any) -> None:
+        """One fact; what fixes report is given by name. Raises OSError on a full disk."""
+        if isinstance(fact, Fact):
+            name, data = fact.fact, fact.to_json()
+        else:
+            name = fact
+        line = json.dumps({"fact": name, **data}, default=str)
         os.write(self._fd, line.encode() + b"\n")
 
 
-def read_facts(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """Facts by kind, in order of writing; a torn last line is passed over."""
-    facts: dict[str, list[dict[str, Any]]] = defaultdict(list)
+def read_facts(path: Path) -> Facts:
+    """The facts of a run; unknown kinds and torn lines are skipped. Raises BrokenRun."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
-        return facts
-    for line in lines:
+        return Facts()
+    facts: list[Fact] = []
+    fixes: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
         try:
             data = json.loads(line)
         except ValueError:
             continue
-        if isinstance(data, dict) and isinstance(data.get("fact"), str):
-            facts[data.pop("fact")].append(data)
-    return facts
+        name = data.pop("fact", None) if isinstance(data, dict) else None
+        if name == "fix":
+            fixes.append(data)
+        elif isinstance(name, str) and name in KINDS:
+            try:
+                facts.append(KINDS[name].from_json(_upgraded(name, data)))
+            except ValueError as problem:
+                raise BrokenRun(f"{path}, line {number}: {problem}") from None
+    return Facts(facts, fixes)
+
+
+def _upgraded(name: str, data: dict[str, Any]) -> dict[str, Any]:
+    """Version 1 kept problems as sentences, and waits as sites named "sync:item"."""
+    if name == "problem" and "text" in data:
+        return {"kind": ProblemKind.OTHER, "detail": data["text"]}
+    if name == "site" and "kind" not in data and isinstance(data.get("what"), str):
+        kind, _, wait = data["what"].partition(":")
+        return {**data, "kind": kind, "wait": wait or None}
+    return data
 
 
 class RecordLog:

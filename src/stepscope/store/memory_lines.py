@@ -5,7 +5,6 @@ unknown addresses and from the blocks still alive at the end. memray's recording
 the parent after the program has ended, however it ended.
 """
 
-import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from stepscope.record.errors import BrokenRun, MissingExtra
 from stepscope.record.frames import Frame, Owner, find_owner
+from stepscope.store.json_file import write_json
 
 CUDA_LINES: Final = "memory-cuda.json"
 CPU_LINES: Final = "memory-cpu.json"
@@ -50,27 +50,6 @@ class MemoryLines:
     allocator_peak_bytes: int | None = None  # by the allocator's own counter; None: it has none
     retries: int | None = None  # allocations that succeeded only after emptying the cache
     truncated: bool = False  # the history does not cover the whole run
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data for the run folder."""
-        return asdict(self)
-
-
-def memory_lines_from_json(data: Any) -> MemoryLines:
-    """Read back what `to_json` gave. Raises BrokenRun when it has another shape."""
-    try:
-        fields = {
-            **data,
-            "at_peak": _line_list(data["at_peak"]),
-            "growth": _line_list(data["growth"]),
-        }
-        return MemoryLines(**fields)
-    except (TypeError, KeyError, ValueError) as error:
-        raise BrokenRun(f"the memory lines of this run cannot be read: {error}") from None
-
-
-def _line_list(items: Iterable[dict[str, Any]]) -> list[LineBytes]:
-    return [LineBytes(**item) for item in items]
 
 
 def _sum_by_line(blocks: Iterable[tuple[Owner, int, int]]) -> list[LineBytes]:
@@ -219,7 +198,7 @@ def reduce_memray(folder: Path, *, keep: bool = False) -> MemoryLines | None:
     if not raw.exists():
         return None
     lines = read_memray(raw, *_marks(folder / CPU_MARKS))
-    (folder / CPU_LINES).write_text(json.dumps(lines.to_json()))
+    write_json(folder / CPU_LINES, asdict(lines), indent=None)
     if not keep:
         raw.unlink()
         with suppress(FileNotFoundError):

@@ -13,10 +13,11 @@ import subprocess
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
+from stepscope.record.facts import ClockFact, Facts, SiteFact
 from stepscope.record.frames import is_program
 from stepscope.record.privacy import looks_secret
+from stepscope.store.json_file import write_json
 from stepscope.store.json_lines import read_facts
 
 SOURCES = "sources.json"
@@ -36,7 +37,7 @@ def save_sources(folder: Path, started: str) -> None:
     files = {file: lines for file, lines in _around(_places(facts), since) if lines}
     if files:
         document = {"schema": SCHEMA, "files": files}
-        (folder / SOURCES).write_text(json.dumps(document, indent=1) + "\n")
+        write_json(folder / SOURCES, document)
 
 
 def read_sources(folder: Path) -> SourceLines:
@@ -51,14 +52,17 @@ def read_sources(folder: Path) -> SourceLines:
         return {}
 
 
-def _places(facts: dict[str, list[dict[str, Any]]]) -> dict[str, set[int]]:
+def _places(facts: Facts) -> dict[str, set[int]]:
     """Every line of the program that sites and the data pipeline name."""
     found: dict[str, set[int]] = {}
-    for fact in (*facts.get("site", ()), *facts.get("clock", ())):
-        for file, line in (("file", "line"), ("loader_file", "loader_line")):
-            name, number = fact.get(file), fact.get(line)
-            if isinstance(name, str) and isinstance(number, int) and is_program(name):
-                found.setdefault(name, set()).add(number)
+    clocks = facts.all(ClockFact)
+    for file, line in (
+        *((site.file, site.line) for site in facts.all(SiteFact)),
+        *((clock.file, clock.line) for clock in clocks),
+        *((clock.loader_file, clock.loader_line) for clock in clocks),
+    ):
+        if file is not None and line is not None and is_program(file):
+            found.setdefault(file, set()).add(line)
     return found
 
 

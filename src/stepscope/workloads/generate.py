@@ -16,7 +16,12 @@ from stepscope.workloads.measure.arithmetic import fastest_arithmetic
 from stepscope.workloads.measure.clock import Clock, UntimedClock, clock_for
 from stepscope.workloads.measure.inputs import build_for_mode, describe_workload
 from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
-from stepscope.workloads.measure.program import MeasuredRecord, peak_memory, run_program
+from stepscope.workloads.measure.program import (
+    MeasuredRecord,
+    MeasureNote,
+    peak_memory,
+    run_program,
+)
 
 _SECONDS = 2.0
 _LEAST = 3  # generations: each is many calls
@@ -52,7 +57,7 @@ def generate(asked: ProgramArguments, measured: MeasuredRecord) -> None:
     if not timed:
         return
     times_s = inside.take()[-2 * meter.calls :]
-    measured.say(
+    measured.update(
         **meter.to_json(),
         **peak_memory(device),
         prompt=prompt,
@@ -63,7 +68,7 @@ def generate(asked: ProgramArguments, measured: MeasuredRecord) -> None:
         arithmetic=fastest_arithmetic(model, device, prompts, cache),
     )
     if not meter.settled:
-        measured.notes.append("the warm-up did not settle")
+        measured.notes.append(MeasureNote.WARMUP_UNSETTLED)
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]

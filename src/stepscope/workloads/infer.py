@@ -24,7 +24,12 @@ from stepscope.workloads.measure.inputs import (
     takes_several_tensors,
 )
 from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
-from stepscope.workloads.measure.program import MeasuredRecord, peak_memory, run_program
+from stepscope.workloads.measure.program import (
+    MeasuredRecord,
+    MeasureNote,
+    peak_memory,
+    run_program,
+)
 
 _SECONDS = 2.0
 _LEAST = 10
@@ -67,8 +72,8 @@ def infer(asked: ProgramArguments, measured: MeasuredRecord) -> None:
     if asked.measure is None:
         return
     facts = meter.to_json()
-    measured.say(**facts, throughput_ms=facts["series_ms"], **peak_memory(device))
-    measured.say(batch=len(targets))  # a fix may form others than were asked for
+    measured.update(**facts, throughput_ms=facts["series_ms"], **peak_memory(device))
+    measured.update(batch=len(targets))  # a fix may form others than were asked for
 
     clock, begun = clock_for(device), perf_counter()
     for calls, (inputs, _) in enumerate(repeat_forever(batches), start=1):
@@ -82,9 +87,9 @@ def infer(asked: ProgramArguments, measured: MeasuredRecord) -> None:
         if limits.reached(calls, perf_counter() - begun):
             break
     series_ms = [1e3 * seconds for seconds in clock.take()]
-    measured.say(series_ms=series_ms, arithmetic=fastest_arithmetic(model, device, inputs))
+    measured.update(series_ms=series_ms, arithmetic=fastest_arithmetic(model, device, inputs))
     if not meter.settled:
-        measured.notes.append("the warm-up did not settle")
+        measured.notes.append(MeasureNote.WARMUP_UNSETTLED)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """How fast one setting of a DataLoader delivers batches to a device: one process, one number."""
 
 import argparse
-import json
 import os
 import sys
 import traceback
@@ -16,6 +15,7 @@ from torch.utils.data import DataLoader, Sampler
 
 from stepscope.hardware.process_tree import ProcessTree
 from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.store.json_file import write_json
 from stepscope.workloads.measure.loader import (
     BatchTarget,
     Delivered,
@@ -110,7 +110,7 @@ def main() -> int:
         code = 0
         print(f"{found['samples'] / found['elapsed_s']:,.0f} samples/s")
     if options.measure:
-        _write(options.measure, {**about, **found})
+        write_json(options.measure, {**about, **found}, indent=None)
     return code
 
 
@@ -193,12 +193,6 @@ def _kind(problem: Exception) -> tuple[str, int]:
         return "failed", 2
     is_memory = isinstance(problem, MemoryError | torch.OutOfMemoryError)
     return ("out_of_memory", 3) if is_memory else ("failed", 1)
-
-
-def _write(path: Path, document: dict[str, Any]) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(document) + "\n")
-    part.replace(path)
 
 
 if __name__ == "__main__":

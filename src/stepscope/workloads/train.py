@@ -23,7 +23,12 @@ from stepscope.workloads.measure.inputs import (
     takes_several_tensors,
 )
 from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
-from stepscope.workloads.measure.program import MeasuredRecord, peak_memory, run_program
+from stepscope.workloads.measure.program import (
+    MeasuredRecord,
+    MeasureNote,
+    peak_memory,
+    run_program,
+)
 from stepscope.workloads.measure.scores import Losses, Scores
 
 _SECONDS = 2.0
@@ -79,11 +84,11 @@ def train(asked: ProgramArguments, measured: MeasuredRecord) -> None:
                 if not meter.going:
                     break
     meter.end()
-    measured.say(**meter.to_json(), **peak_memory(device), steps=meter.all_calls)
-    measured.say(batch=len(targets))  # a fix may form others than were asked for
+    measured.update(**meter.to_json(), **peak_memory(device), steps=meter.all_calls)
+    measured.update(batch=len(targets))  # a fix may form others than were asked for
     if scores.steps != meter.all_calls:
         scores.take(meter, losses)
-    measured.say(
+    measured.update(
         arithmetic=fastest_arithmetic(model, device, inputs),
         losses=losses.curve(),
         final_loss=losses.lately(),
@@ -133,11 +138,9 @@ def scored_every(asked: ProgramArguments, epoch: int) -> int:
 
 def _note(asked: ProgramArguments, meter: Meter, measured: MeasuredRecord) -> None:
     if asked.measure is not None and not meter.settled:
-        measured.notes.append("the warm-up did not settle")
+        measured.notes.append(MeasureNote.WARMUP_UNSETTLED)
     if meter.pauses:
-        measured.notes.append(
-            "scoring went on in between: times leave it out, energy and GPU use do not"
-        )
+        measured.notes.append(MeasureNote.SCORED_DURING_TRAINING)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from stepscope.analyze.replay.host_chain import Clocks
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE
 from stepscope.analyze.run.steps import Rows, Steps, assemble_steps
 from stepscope.record.row_log import STEP_PHASES, RowKind
+from stepscope.record.run import RunRecord
 from stepscope.record.timeline import Column
 from stepscope.stats.series import Bools, Floats, warmup_length
 
@@ -163,18 +163,12 @@ def window_steps(rows: Rows, steps: Steps) -> Bools:
 
 
 def read_calibration(
-    folder: Path, run: Mapping[str, Any], use: Callable[[int], Bools] | None = None
+    folder: Path, run: RunRecord, use: Callable[[int], Bools] | None = None
 ) -> Calibration | None:
     """That of a run folder; `run` is its run.json."""
     from stepscope.store.table import read_table
 
-    asked = run.get("options", {}).get("warmup")
-    return calibrate(
-        read_table(folder / "rows.npy"),
-        float(run["run"].get("started_ns") or 0),
-        None if asked is None else int(asked),
-        use,
-    )
+    return calibrate(read_table(folder / "rows.npy"), run.start_ns, run.warmup, use)
 
 
 def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Calibration:

@@ -1,9 +1,8 @@
 """A window, of a run or of a trace alone, as a model: build once, replay with any changes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,9 @@ from stepscope.analyze.run.data_pipeline import PipelineSource, read_pipeline
 from stepscope.analyze.timeline.names import names_match
 from stepscope.analyze.timeline.steps import RecordedStep, find_steps
 from stepscope.record.errors import StepscopeError
+from stepscope.record.facts import BatchFact, ConfigFact, Facts, LoaderFact
 from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.run import RunRecord
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 from stepscope.store.folder import read_run
 from stepscope.store.json_lines import read_facts
@@ -220,19 +221,20 @@ def model_of_trace(timeline: Timeline) -> _Model | None:
 
 
 def run_loader(
-    facts: Mapping[str, list[dict[str, Any]]],
+    facts: Facts,
     sources: list[PipelineSource],
-    run: Mapping[str, Any],
+    run: RunRecord,
     clocks: Calibration,
     batches: float,
 ) -> LoaderQueue | None:
     """The run's busiest loader; None where it has none. `batches` is how many a step takes."""
-    if not facts["loader"] or batches <= 0:
+    loaders = facts.all(LoaderFact)
+    if not loaders or batches <= 0:
         return None
-    workers = max(int(fact["num_workers"] or 0) for fact in facts["loader"])
-    ahead = max(int(fact["prefetch_factor"] or 2) for fact in facts["loader"])
+    workers = max(fact.num_workers for fact in loaders)
+    ahead = max(fact.prefetch_factor or 2 for fact in loaders)
     waited = clocks.bare_ms["data_wait"] / batches
-    cores = float(run.get("machine", {}).get("cpu", {}).get("usable_cores") or 1)
+    cores = run.usable_cores or 1.0
     loader = LoaderQueue(
         waited,
         workers,
@@ -240,7 +242,7 @@ def run_loader(
         _host_cores(facts, cores),
         ahead,
         processor=_processor_share(sources),
-        batch_mb=max((fact["bytes"] for fact in facts.get("batch", ())), default=0) / 1e6,
+        batch_mb=max((fact.bytes for fact in facts.all(BatchFact)), default=0) / 1e6,
         measured=workers,
     )
     if not workers:
@@ -259,10 +261,10 @@ def _processor_share(sources: list[PipelineSource]) -> float:
     return 1.0 if share is None or share > _CPU_BOUND_SHARE else share
 
 
-def _host_cores(facts: Mapping[str, list[dict[str, Any]]], cores: float) -> float:
+def _host_cores(facts: Facts, cores: float) -> float:
     """The host's threads, for a program that computes on the CPU; else 1."""
-    latest = facts["config"][-1] if facts["config"] else {}
-    on = {d.split(":")[0] for model in latest.get("models", ()) for d in model["devices"]}
+    config = facts.last(ConfigFact)
+    on = {d.split(":")[0] for model in (config.models if config else ()) for d in model.devices}
     if on - {"cpu"}:
         return 1.0
-    return min(cores, float((latest.get("switches") or {}).get("threads") or 1))
+    return min(cores, float(config.switches.threads if config else 1))

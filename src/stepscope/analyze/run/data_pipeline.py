@@ -5,11 +5,12 @@ line by line, divide what those leave to neither transforms nor collate, and col
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stepscope.record.facts import ClockFact, PlaceKind, SlotKind
 from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     Tables = Mapping[str, "npt.NDArray[np.void]"]
 
-_SURER = {"constructed": 2, "called": 1}  # than where its class is defined
+_CERTAINTY = [None, *PlaceKind]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class PipelinePart:
     """
 
     name: str
-    what: str
+    what: SlotKind
     share: float  # of the fetch time, exclusive of the other parts
     ms_per_sample: float | None
     file: str | None = None
@@ -56,7 +57,7 @@ class PipelineSource:
 
 @dataclass(slots=True)
 class _Counter:
-    fact: dict[str, Any]
+    fact: ClockFact
     count: float = 0.0
     total_ns: float = 0.0
 
@@ -64,20 +65,20 @@ class _Counter:
 def read_pipeline(folder: Path) -> list[PipelineSource]:
     """The pipelines of a run folder, those that took most time first."""
     tables = {path.stem[6:]: read_table(path) for path in folder.glob("clock-*.npy")}
-    return pipelines(read_facts(folder / "facts.jsonl"), tables)
+    return pipelines(read_facts(folder / "facts.jsonl").all(ClockFact), tables)
 
 
-def pipelines(facts: Mapping[str, list[dict[str, Any]]], tables: "Tables") -> list[PipelineSource]:
-    """The pipelines that facts `clock` and their tables, by pid, tell of."""
-    latest = {(str(fact["pid"]), fact["slot"]): fact for fact in facts.get("clock", ())}
+def pipelines(facts: Iterable[ClockFact], tables: "Tables") -> list[PipelineSource]:
+    """The pipelines behind the data clocks' slots and their tables, by pid."""
+    latest = {(str(fact.pid), fact.slot): fact for fact in facts}
     groups: dict[Any, list[_Counter]] = defaultdict(list)
     for (pid, slot), fact in latest.items():
         table = tables.get(pid)
         if table is not None and slot < len(table):
             row = table[slot]
-            source = (fact["loader"], fact["loader_file"], fact["loader_line"])
+            source = (fact.loader, fact.loader_file, fact.loader_line)
             counter = _Counter(fact, float(row["count"]), float(row["total_ns"]))
-            groups[(*source, tuple(fact["transforms"]))].append(counter)
+            groups[(*source, tuple(fact.transforms))].append(counter)
     sources = [_source(group) for group in groups.values()]
     found = [source for source in sources if source is not None]
     return sorted(found, key=lambda source: -source.ms_per_batch * source.batches)
@@ -85,68 +86,71 @@ def pipelines(facts: Mapping[str, list[dict[str, Any]]], tables: "Tables") -> li
 
 def _source(counters: list[_Counter]) -> PipelineSource | None:
     """None if no batch was fetched."""
-    total: dict[str, float] = defaultdict(float)
-    count: dict[str, float] = defaultdict(float)
+    total: dict[SlotKind, float] = defaultdict(float)
+    count: dict[SlotKind, float] = defaultdict(float)
     for counter in counters:
-        total[counter.fact["what"]] += counter.total_ns
-        count[counter.fact["what"]] += counter.count
-    whole = total["rest"] + total["collate"] + total["transform"]
-    if not count["fetch"] or not whole:
+        total[counter.fact.what] += counter.total_ns
+        count[counter.fact.what] += counter.count
+    whole = total[SlotKind.REST] + total[SlotKind.COLLATE] + total[SlotKind.TRANSFORM]
+    if not count[SlotKind.FETCH] or not whole:
         return None
     about = counters[0].fact
-    samples = int(count["samples"])
-    ms_per_sample = total["fetch"] / samples / 1e6 if samples else None
+    samples = int(count[SlotKind.SAMPLES])
+    ms_per_sample = total[SlotKind.FETCH] / samples / 1e6 if samples else None
     parts = _parts(counters, total, whole, ms_per_sample)
     return PipelineSource(
-        dataset=about["loader"],
-        file=about["loader_file"],
-        line=about["loader_line"],
-        processes=len({counter.fact["pid"] for counter in counters}),
-        batches=int(count["fetch"]),
+        dataset=about.loader,
+        file=about.loader_file,
+        line=about.loader_line,
+        processes=len({counter.fact.pid for counter in counters}),
+        batches=int(count[SlotKind.FETCH]),
         samples=samples,
-        ms_per_batch=total["fetch"] / count["fetch"] / 1e6,
+        ms_per_batch=total[SlotKind.FETCH] / count[SlotKind.FETCH] / 1e6,
         ms_per_sample=ms_per_sample,
-        collate_share=total["collate"] / whole,
+        collate_share=total[SlotKind.COLLATE] / whole,
         processor_share=_processor_share(total),
         parts=tuple(sorted(parts, key=lambda part: -part.share)),
     )
 
 
-def _processor_share(total: Mapping[str, float]) -> float | None:
-    worked = total.get("processor")
-    return min(1.0, worked / total["fetch"]) if worked and total["fetch"] else None
+def _processor_share(total: Mapping[SlotKind, float]) -> float | None:
+    worked = total.get(SlotKind.PROCESSOR)
+    return min(1.0, worked / total[SlotKind.FETCH]) if worked and total[SlotKind.FETCH] else None
 
 
 def _parts(
     counters: list[_Counter],
-    total: Mapping[str, float],
+    total: Mapping[SlotKind, float],
     whole: float,
     ms_per_sample: float | None,
 ) -> list[PipelinePart]:
     lines = {part: _lines(counters, part) for part in ("fetch", "collate")}
     followed = {part: sum(c.total_ns for c in found.values()) for part, found in lines.items()}
+    rest, collated = total[SlotKind.REST] / whole, total[SlotKind.COLLATE] / whole
     scale = {
-        "fetch": _ratio(total["rest"] / whole, followed["fetch"] + total["traced_rest"]),
-        "collate": _ratio(total["collate"] / whole, followed["collate"] + total["traced_collate"]),
+        "fetch": _ratio(rest, followed["fetch"] + total[SlotKind.TRACED_REST]),
+        "collate": _ratio(collated, followed["collate"] + total[SlotKind.TRACED_COLLATE]),
     }
 
-    def part(name: str, what: str, share: float, fact: Mapping[str, Any]) -> PipelinePart:
+    def part(name: str, what: SlotKind, share: float, fact: ClockFact | None) -> PipelinePart:
         each = None if ms_per_sample is None else share * ms_per_sample
-        return PipelinePart(name, what, share, each, fact.get("file"), fact.get("line"))
+        place = (fact.file, fact.line) if fact else (None, None)
+        return PipelinePart(name, what, share, each, *place)
 
     parts = [
-        part(c.fact["name"], "transform", c.total_ns / whole, c.fact)
+        part(c.fact.name or "", SlotKind.TRANSFORM, c.total_ns / whole, c.fact)
         for c in _transforms(counters).values()
     ]
     for where, found in lines.items():
         for c in found.values():
-            name = f"{Path(c.fact['file']).name}:{c.fact['line']}"
-            parts.append(part(name, "line", c.total_ns * scale[where], c.fact))
-    collate = next((c.fact for c in counters if c.fact["what"] == "collate"), {})
-    own = total["collate"] / whole - followed["collate"] * scale["collate"]
-    parts.append(part(collate.get("name", "collate"), "collate", max(own, 0.0), collate))
-    rest = 1.0 - sum(p.share for p in parts)
-    return [p for p in parts if p.share > 0] + [part("rest", "rest", max(rest, 0.0), {})]
+            name = f"{Path(c.fact.file or '').name}:{c.fact.line}"
+            parts.append(part(name, SlotKind.LINE, c.total_ns * scale[where], c.fact))
+    collate = next((c.fact for c in counters if c.fact.what is SlotKind.COLLATE), None)
+    own = collated - followed["collate"] * scale["collate"]
+    name = (collate.name if collate else None) or "collate"
+    parts.append(part(name, SlotKind.COLLATE, max(own, 0.0), collate))
+    rest = max(1.0 - sum(p.share for p in parts), 0.0)
+    return [p for p in parts if p.share > 0] + [part("rest", SlotKind.REST, rest, None)]
 
 
 def _ratio(share: float, total_ns: float) -> float:
@@ -157,19 +161,19 @@ def _lines(counters: list[_Counter], part: str) -> dict[Any, _Counter]:
     """Lines met while samples were made ("fetch") or collated ("collate"), over all processes."""
     lines: dict[Any, _Counter] = {}
     for c in counters:
-        if c.fact["what"] == "line" and c.fact["part"] == part:
-            sum_ = lines.setdefault((c.fact["file"], c.fact["line"]), _Counter(c.fact))
+        if c.fact.what is SlotKind.LINE and c.fact.part == part:
+            sum_ = lines.setdefault((c.fact.file, c.fact.line), _Counter(c.fact))
             sum_.total_ns += c.total_ns
     return lines
 
 
-def _transforms(counters: list[_Counter]) -> dict[int, _Counter]:
+def _transforms(counters: list[_Counter]) -> dict[int | None, _Counter]:
     """Transforms in their order, over all processes, each with the surest place known."""
-    transforms: dict[int, _Counter] = {}
+    transforms: dict[int | None, _Counter] = {}
     for c in counters:
-        if c.fact["what"] == "transform":
-            sum_ = transforms.setdefault(c.fact["order"], _Counter(c.fact))
+        if c.fact.what is SlotKind.TRANSFORM:
+            sum_ = transforms.setdefault(c.fact.order, _Counter(c.fact))
             sum_.total_ns += c.total_ns
-            if _SURER.get(c.fact["place"], 0) > _SURER.get(sum_.fact["place"], 0):
+            if _CERTAINTY.index(c.fact.place) > _CERTAINTY.index(sum_.fact.place):
                 sum_.fact = c.fact
     return transforms

@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepscope.record.facts import (
+    CompileFact,
+    Facts,
+    HostWait,
+    LoaderFact,
+    SiteFact,
+    SiteKind,
+    WorkersFact,
+)
 from stepscope.store.table import read_table
 
-_SYNC = "sync:"
 _HELPER_PROCESSES = ("resource_tracker", "forkserver", "compile_worker", "__main__.py")
 
 
@@ -17,7 +25,8 @@ _HELPER_PROCESSES = ("resource_tracker", "forkserver", "compile_worker", "__main
 class Site:
     """A source line doing one kind of thing."""
 
-    what: str
+    kind: SiteKind
+    wait: HostWait | None
     file: str
     line: int
     function: str
@@ -26,15 +35,15 @@ class Site:
     nbytes: int
 
 
-def read_sites(folder: Path, facts: Any) -> dict[int, Site]:
+def read_sites(folder: Path, facts: Facts) -> dict[int, Site]:
     """Sites by id."""
     table = read_table(folder / "sites.npy")
     sites = {}
-    for fact in facts["site"]:
-        known = fact["id"] < len(table)
-        count, total_ns, nbytes = table[fact["id"]].tolist() if known else (0, 0, 0)
-        sites[fact["id"]] = Site(
-            fact["what"], fact["file"], fact["line"], fact["function"],
+    for fact in facts.all(SiteFact):
+        known = fact.id < len(table)
+        count, total_ns, nbytes = table[fact.id].tolist() if known else (0, 0, 0)
+        sites[fact.id] = Site(
+            fact.kind, fact.wait, fact.file, fact.line, fact.function,
             int(count), total_ns / 1e6, int(nbytes),
         )  # fmt: skip
     return sites
@@ -44,7 +53,7 @@ def sync_sites(sites: Mapping[int, Site]) -> list[dict[str, Any]]:
     """Lines where the host waits for the device, costliest first."""
     found = [
         {
-            "what": site.what.removeprefix(_SYNC),
+            "what": site.wait,
             "count": site.count,
             "lost_ms": site.total_ms,
             "bytes": site.nbytes or None,
@@ -52,7 +61,7 @@ def sync_sites(sites: Mapping[int, Site]) -> list[dict[str, Any]]:
             "line": site.line,
         }
         for site in sites.values()
-        if site.what.startswith(_SYNC) and site.count
+        if site.kind is SiteKind.SYNC and site.count
     ]
     return sorted(found, key=lambda sync: -sync["lost_ms"])
 
@@ -61,7 +70,7 @@ def hot_sites(sites: Mapping[int, Site]) -> list[dict[str, Any]]:
     """Lines by phase, costliest first."""
     found = [
         {
-            "what": site.what,
+            "what": site.kind,
             "file": site.file,
             "line": site.line,
             "function": site.function,
@@ -69,27 +78,27 @@ def hot_sites(sites: Mapping[int, Site]) -> list[dict[str, Any]]:
             "total_ms": site.total_ms,
         }
         for site in sites.values()
-        if site.count and not site.what.startswith((_SYNC, "setup:"))
+        if site.count and site.kind not in (SiteKind.SYNC, SiteKind.SETUP_SYNC)
     ]
     return sorted(found, key=lambda site: -site["total_ms"])
 
 
-def loader_sites(facts: Any, sites: Mapping[int, Site]) -> list[dict[str, Any]]:
+def loader_sites(facts: Facts, sites: Mapping[int, Site]) -> list[dict[str, Any]]:
     """Every loader's arguments and the line that made it."""
     found = []
-    for fact in facts["loader"]:
-        site = sites.get(fact["site"]) if fact["site"] is not None else None
-        arguments = {key: value for key, value in fact.items() if key != "site"}
+    for fact in facts.all(LoaderFact):
+        site = sites.get(fact.site) if fact.site is not None else None
+        arguments = {key: value for key, value in fact.to_json().items() if key != "site"}
         found.append(
             arguments | {"file": site.file if site else None, "line": site.line if site else None}
         )
     return found
 
 
-def unobserved_children(processes: Mapping[str, str], facts: Any) -> dict[str, str]:
+def unobserved_children(processes: Mapping[str, str], facts: Facts) -> dict[str, str]:
     """Processes the program started that are not its loaders' workers: pid to command line."""
-    workers = {str(pid) for fact in facts["workers"] for pid in fact["pids"]}
-    compiling = bool(facts["compile"])  # then short `python -c` ones ask what the CPU can do
+    workers = {str(pid) for fact in facts.all(WorkersFact) for pid in fact.pids}
+    compiling = bool(facts.all(CompileFact))  # then short `python -c` ones ask what the CPU can do
     return {
         pid: command
         for pid, command in processes.items()
@@ -136,10 +145,10 @@ def _place(phase: str, document: dict[str, Any]) -> dict[str, Any]:
     if phase == "data_wait":
         place["detail"] = _loader_detail(document)
     elif phase == "h2d":
-        copy = next((s for s in document["syncs"] if s["what"] == "pageable copy"), None)
+        copy = next((s for s in document["syncs"] if s["what"] == HostWait.PAGEABLE_COPY), None)
         if copy is not None:
             place |= {"file": copy["file"], "line": copy["line"]}
-            place["detail"] = "from pageable memory: the host waits for each copy"
+            place["detail"] = "pageable memory: each copy blocks the host"
     elif phase == "other":
         place |= _longest_wait(document)
     return place

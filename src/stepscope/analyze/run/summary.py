@@ -24,9 +24,27 @@ from stepscope.analyze.run.totals import memory_owners
 from stepscope.analyze.timeline.document import ANALYZE_SCHEMA, analyze_timeline
 from stepscope.hardware.ceiling_cache import known_ceilings
 from stepscope.record.errors import BrokenRun, StepscopeError
+from stepscope.record.facts import (
+    BatchFact,
+    CompileCountersFact,
+    CompileFact,
+    ConfigFact,
+    EndFact,
+    Facts,
+    FailedAllocationFact,
+    OptimizerFact,
+    ProblemFact,
+    ProcessFact,
+    ProgramError,
+    RootFact,
+    WindowFact,
+)
 from stepscope.record.fix import fix_outcomes
 from stepscope.record.fix_words import outcome_json
+from stepscope.record.out_of_memory import is_out_of_memory
+from stepscope.record.problems import Problem, ProblemKind
 from stepscope.record.row_log import STEP_PHASES
+from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import drift, find_spikes, warmup_length
 from stepscope.store.folder import in_use, read_run
 from stepscope.store.json_lines import read_facts
@@ -120,9 +138,9 @@ def _summarize(folder: Path) -> Document:
     facts = read_facts(folder / "facts.jsonl")
     rows = read_table(folder / "rows.npy")
     samples = read_table(folder / "samples.npy")
-    start = float(run["run"].get("started_ns") or 0) or _first_start(facts)
+    start = run.start_ns or _first_start(facts)
     steps = assemble_steps(rows, start)
-    first = _warmup(facts, steps, run)
+    first = _warmup(run, steps)
     use = np.arange(len(steps)) >= first
     use &= ~steps.in_window
     if not use.any():
@@ -132,7 +150,7 @@ def _summarize(folder: Path) -> Document:
         "schema": SHOW_SCHEMA,
         "run": _run(run, facts, folder),
         "steps": _steps(steps, use, first, facts),
-        "account_s": totals.wall_time_by_category(run["run"], facts, steps, first, rows),
+        "account_s": totals.wall_time_by_category(run.run, facts, steps, first, rows),
         "losses": [float(x) if np.isfinite(x) else None for x in steps.loss],
     }
     windows = read_windows(folder)
@@ -147,70 +165,76 @@ def _summarize(folder: Path) -> Document:
     document["sites"] = sites.hot_sites(where)
     document["account_places"] = totals.category_places(document["sites"], facts)
     document["config"] = _config(facts, run)
-    counters = facts["compile_counters"]
-    document["compile"] = (counters[-1] or None) if counters else None
-    document["windows"] = facts["window"]
+    counters = facts.last(CompileCountersFact)
+    document["compile"] = counters.to_json() if counters else None
+    document["windows"] = [window.to_json() for window in facts.all(WindowFact)]
     document["timeline"] = windows["timeline"]
     document["timeline_stacks"] = windows["stacks"]
     document["sinks"] = sites.largest_sinks(document)
-    document["host_code"] = _host_code(folder, run)
+    document["host_code"] = _host_code(folder, run.run)
     lines = memory_owners(folder)
     document["memory"]["lines"] = None if lines is None else asdict(lines)
-    asked = run.get("options", {}).get("fixes", ())
-    document["fixes"] = [outcome_json(one) for one in fix_outcomes(facts["fix"], asked)]
-    document["problems"] = _problems(run, facts, steps)
+    outcomes = fix_outcomes(facts.fixes, run.fixes)
+    document["fixes"] = [outcome_json(one) for one in outcomes]
+    document["problems"] = [problem.text for problem in _problems(run.run, facts, steps)]
     return document
 
 
-def _first_start(facts: dict[str, list[dict[str, Any]]]) -> float:
-    return float(facts["process"][0]["booted_ns"]) if facts["process"] else 0.0
+def _first_start(facts: Facts) -> float:
+    process = next(iter(facts.all(ProcessFact)), None)
+    return float(process.booted_ns) if process else 0.0
 
 
-def _warmup(facts: Any, steps: Steps, run: Any) -> int:
-    asked = run.get("options", {}).get("warmup")
-    return (
-        min(int(asked), len(steps))
-        if asked is not None
-        else warmup_length(steps.done()[~steps.in_window])
-    )
+def _warmup(run: RunRecord, steps: Steps) -> int:
+    if run.warmup is not None:
+        return min(run.warmup, len(steps))
+    return warmup_length(steps.done()[~steps.in_window])
 
 
-def _run(run: dict[str, Any], facts: Any, folder: Path) -> Document:
-    known = {key: value for key, value in run["run"].items() if key != "processes"}
-    process = facts["process"][-1] if facts["process"] else {}
-    models = facts["config"][-1]["models"] if facts["config"] else []
-    on = {device.split(":")[0] for model in models for device in model["devices"]}
-    error = facts["end"][-1].get("error") if facts["end"] else None
+def _run(record: RunRecord, facts: Facts, folder: Path) -> Document:
+    run = record.run
+    process, config, end = facts.last(ProcessFact), facts.last(ConfigFact), facts.last(EndFact)
+    models = config.models if config else []
+    on = {device.split(":")[0] for model in models for device in model.devices}
+    stopped = [
+        fact.text
+        for fact in facts.all(ProblemFact)
+        if fact.kind in (ProblemKind.RECORDING_STOPPED, ProblemKind.NOT_OBSERVED)
+    ]
+    known = {key: value for key, value in run.to_json().items() if key != "processes"}
+    if run.problems is not None:
+        known["problems"] = [problem.text for problem in run.problems]
+    if stopped:
+        known["recording_stopped"] = stopped[0]
+    error = end.error if end else None
     return known | {
         "folder": str(folder),
         "device": next((kind for kind in ("cuda", "cpu") if kind in on), None),
-        "torch": process.get("torch") or known.get("torch"),
-        "window": run.get("options", {}).get("window"),
-        "complete": bool(facts["end"]),
-        "under_way": known["exit_code"] is None and in_use(folder),
-        "error": error,
-        "out_of_memory": _out_of_memory(known, facts, error),
+        "torch": (process.torch if process else None) or run.torch,
+        "window": record.options.window if record.options else None,
+        "complete": end is not None,
+        "under_way": run.exit_code is None and in_use(folder),
+        "error": {"type": error.type, "text": error.text} if error else None,
+        "out_of_memory": _out_of_memory(run, facts, error),
     }
 
 
-def _out_of_memory(run: dict[str, Any], facts: Any, error: Any) -> Document | None:
-    from stepscope.probe.memory_history import is_out_of_memory
-
-    if error is not None and is_out_of_memory(error["type"], error["text"]):
-        device = "cuda" if facts["oom"] else "cpu"
-    elif run.get("signal") == 9 and run.get("killed_by_kernel"):
+def _out_of_memory(run: RunInfo, facts: Facts, error: ProgramError | None) -> Document | None:
+    request = facts.last(FailedAllocationFact)
+    if error is not None and (error.out_of_memory or is_out_of_memory(error.type, error.text)):
+        device = "cuda" if request else "cpu"
+    elif run.signal == 9 and run.killed_by_kernel:
         device = "cpu"
     else:
         return None
-    request = facts["oom"][-1] if facts["oom"] else {}
-    return {**request, "device": device}
+    return {**(request.to_json() if request else {}), "device": device}
 
 
-def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
+def _steps(steps: Steps, use: Any, first: int, facts: Facts) -> Document:
     import numpy as np
 
     times = steps.done()[use] / 1e6
-    names = {fact["id"]: fact["name"] for fact in facts["optimizer"]}
+    names = {fact.id: fact.name for fact in facts.all(OptimizerFact)}
     samples = float(steps.samples[use].sum())
     known = len(times) > 0
     mean_ms = steps.mean(use) / 1e6 if known else None
@@ -226,7 +250,7 @@ def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
         "std_ms": float(times.std()) if known else None,
         "samples_per_s": samples / total_s if samples and total_s else None,
         "samples_per_step": samples / len(times) if samples else None,
-        "batch_bytes": max((fact["bytes"] for fact in facts["batch"]), default=None),
+        "batch_bytes": max((fact.bytes for fact in facts.all(BatchFact)), default=None),
         "warmup_steps": first,
         "window_steps": int(steps.in_window.sum()),
         "measured_steps": int(use.sum()) if known else 0,
@@ -279,42 +303,35 @@ def _phases(steps: Steps, use: Any, gpu: Document | None) -> Document:
     }
 
 
-def _config(facts: Any, run: Any) -> Document:
-    latest = facts["config"][-1] if facts["config"] else {}
+def _config(facts: Facts, run: RunRecord) -> Document:
+    latest = facts.last(ConfigFact)
     return {
-        **latest,
-        "optimizers": facts["optimizer"],
-        "compile": facts["compile"],
-        "roots": [fact["name"] for fact in facts["root"]],
-        "environment": run.get("environment", {}),
-        "machine": run.get("machine", {}),
+        **(latest.to_json() if latest else {}),
+        "optimizers": [fact.to_json() for fact in facts.all(OptimizerFact)],
+        "compile": [fact.to_json() for fact in facts.all(CompileFact)],
+        "roots": [fact.name for fact in facts.all(RootFact)],
+        "environment": run.environment or {},
+        "machine": run.machine or {},
     }
 
 
-def _host_code(folder: Path, run: Any) -> Document | None:
+def _host_code(folder: Path, run: RunInfo) -> Document | None:
     try:
         text = (folder / "python.txt").read_text(errors="replace")
     except OSError:
         return None
-    return asdict(host_code(text, pid=run["run"].get("pid")))
+    return asdict(host_code(text, pid=run.pid))
 
 
-def _problems(run: Any, facts: Any, steps: Steps) -> list[str]:
-    """What went wrong or was not seen, a line each."""
-    problems = [fact["text"] for fact in facts["problem"]]
-    problems += run["run"].get("problems", [])
-    children = sites.unobserved_children(run["run"].get("processes", {}), facts)
-    if children:
+def _problems(run: RunInfo, facts: Facts, steps: Steps) -> list[Problem]:
+    """What went wrong or was not seen."""
+    seen = facts.all(ProblemFact)
+    problems: list[Problem] = [*seen, *(run.problems or ())]
+    if children := sites.unobserved_children(run.processes or {}, facts):
         shown = ", ".join(sorted(set(children.values()))[:2])
-        problems.append(
-            f"{len(children)} process{'es' if len(children) > 1 else ''} that the program started "
-            f"itself {'were' if len(children) > 1 else 'was'} not observed: {shown}"
-        )
-    if not len(steps) and not facts["problem"]:
-        problems.append(
-            "no steps seen: nothing here called an optimizer, a model with parameters or a"
-            " DataLoader; a loop that hides them can call stepscope.step()"
-            if facts["process"]
-            else "no steps seen: the program did not import torch"
-        )
+        kind = ProblemKind.CHILDREN_NOT_OBSERVED
+        problems.append(Problem(kind=kind, detail=f"{len(children)} ({shown})"))
+    if not len(steps) and not seen:
+        imported = bool(facts.all(ProcessFact))
+        problems.append(Problem(kind=ProblemKind.NO_STEPS if imported else ProblemKind.NO_TORCH))
     return problems

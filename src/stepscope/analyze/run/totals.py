@@ -1,17 +1,19 @@
 """Totals of a run: every second from launch to end by category; GPU, host and memory use."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from stepscope.analyze.run.steps import Rows, Steps
-from stepscope.hardware.gpus import throttle_reasons
+from stepscope.hardware.gpus import ThrottleReason, throttle_reasons
 from stepscope.record.errors import BrokenRun
+from stepscope.record.facts import Facts, ImportFact, MemoryFact, ProcessFact
+from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import Bools
-from stepscope.store.memory_lines import CPU_LINES, CUDA_LINES, MemoryLines, memory_lines_from_json
+from stepscope.store.memory_lines import CPU_LINES, CUDA_LINES, MemoryLines
 
 CATEGORIES_IN_ORDER = (
     "startup", "imports", "setup", "compile", "warmup", "training", "evaluation",
@@ -30,16 +32,16 @@ _SITES = {
 
 
 def wall_time_by_category(
-    run: dict[str, Any], facts: Any, steps: Steps, warmup_steps: int, rows: Rows
+    run: RunInfo, facts: Facts, steps: Steps, warmup_steps: int, rows: Rows
 ) -> dict[str, float]:
     """Seconds by category in the order of a run; they add up to its wall time.
 
     Of a run that is still under way, up to the last row written.
     """
-    process = facts["process"][0] if facts["process"] else None
+    process = next(iter(facts.all(ProcessFact)), None)
     last = float(rows["end_ns"].max()) if rows.size else 0.0
-    begin, end = float(run.get("started_ns") or 0), float(run.get("ended_ns") or 0)
-    begin = begin or (float(process["booted_ns"]) if process else 0.0)
+    begin, end = float(run.started_ns or 0), float(run.ended_ns or 0)
+    begin = begin or (float(process.booted_ns) if process else 0.0)
     end = end or last
     if not begin or end <= begin:
         return {}
@@ -59,30 +61,30 @@ def wall_time_by_category(
     return {name: value / 1e9 for name, value in found.items()}
 
 
-def category_places(sites: list[dict[str, Any]], facts: Any) -> dict[str, dict[str, Any]]:
+def category_places(sites: list[dict[str, Any]], facts: Facts) -> dict[str, dict[str, Any]]:
     """The source line behind each category, where there is one; for imports, the slowest."""
     found = {}
     for category, what in _SITES.items():
         site = next((s for s in sites if s["what"] == what), None)
         if site is not None:
             found[category] = {"file": site["file"], "line": site["line"]}
-    if facts["import"]:
-        slowest = max(facts["import"], key=lambda fact: fact["elapsed_ns"])
-        found["imports"] = {"module": slowest["name"], "seconds": slowest["elapsed_ns"] / 1e9}
+    if imports := facts.all(ImportFact):
+        slowest = max(imports, key=lambda fact: fact.elapsed_ns)
+        found["imports"] = {"module": slowest.name, "seconds": slowest.elapsed_ns / 1e9}
     return found
 
 
 def _split_setup(
-    found: dict[str, float], facts: Any, process: dict[str, Any] | None, begin: float
+    found: dict[str, float], facts: Facts, process: ProcessFact | None, begin: float
 ) -> None:
     """The time before the first row: interpreter, imports, the program's own preparation."""
     if process is None:
         return
-    booted = float(process["booted_ns"])
+    booted = float(process.booted_ns)
     imports = sum(
-        float(fact["elapsed_ns"])
-        for fact in facts["import"]
-        if fact["begun_ns"] < begin + found["setup"]
+        float(fact.elapsed_ns)
+        for fact in facts.all(ImportFact)
+        if fact.begun_ns < begin + found["setup"]
     )
     found["startup"] = min(booted - begin, found["setup"])
     found["setup"] -= found["startup"]
@@ -91,23 +93,23 @@ def _split_setup(
 
 
 def gpu_totals(
-    run: dict[str, Any], facts: Any, samples: Rows, steps: Steps, use: Bools, window: Any
+    run: RunRecord, facts: Facts, samples: Rows, steps: Steps, use: Bools, window: Any
 ) -> dict[str, Any] | None:
     """The GPU's part; None where the program used none."""
-    memory = facts["memory"][-1] if facts["memory"] else {}
-    if "peak_allocated_bytes" not in memory:
+    memory = facts.last(MemoryFact)
+    if memory is None or memory.peak_allocated_bytes is None:
         return None
-    device: dict[str, Any] = next(iter(run.get("machine", {}).get("gpus") or []), {})
+    device: dict[str, Any] = next(iter((run.machine or {}).get("gpus") or []), {})
     steady = _during(samples, steps, use)
     energy_j, energy_per_step_j = _energy(samples, steady, steps, use)
     return {
         "name": device.get("name"),
         "busy_fraction": _busy(window, steps, use, steady),
         "utilization_percent": _mean(steady, "gpu_percent"),
-        "peak_allocated_bytes": memory["peak_allocated_bytes"],
-        "peak_reserved_bytes": memory["peak_reserved_bytes"],
+        "peak_allocated_bytes": memory.peak_allocated_bytes,
+        "peak_reserved_bytes": memory.peak_reserved_bytes,
         "total_bytes": device.get("memory_bytes"),
-        "allocator_retries": memory.get("retries"),
+        "allocator_retries": memory.retries,
         "energy_j": energy_j,
         "energy_j_per_step": energy_per_step_j,
         "power_w": _mean(steady, "gpu_power_w"),
@@ -132,14 +134,13 @@ def host_totals(samples: Rows) -> dict[str, Any] | None:
     }
 
 
-def memory_totals(facts: Any, samples: Rows) -> dict[str, Any]:
+def memory_totals(facts: Facts, samples: Rows) -> dict[str, Any]:
     """The peak and what it is made of. Bytes; None where not known."""
-    fact = facts["memory"][-1] if facts["memory"] else {}
-    state = fact.get("state", {})
-    on = "cuda" if "peak_allocated_bytes" in fact else "cpu"
-    peak = fact.get("peak_allocated_bytes") or _most(samples, "rss_bytes")
-    owners: dict[str, Any] = dict(state.get(on, {}))
-    owners["activations"] = fact.get("activations_bytes")
+    fact = facts.last(MemoryFact) or MemoryFact(state={}, activations_bytes=None)
+    on = "cpu" if fact.peak_allocated_bytes is None else "cuda"
+    peak = fact.peak_allocated_bytes or _most(samples, "rss_bytes")
+    owners: dict[str, Any] = dict(fact.state.get(on, {}))
+    owners["activations"] = fact.activations_bytes
     if on == "cuda" and peak:
         known = sum(value for value in owners.values() if value)
         owners["rest"] = max(0, peak - known)
@@ -178,7 +179,7 @@ def _energy(
     return total, spent / seconds * steps.mean(use) / 1e9
 
 
-def _throttled(steady: Rows) -> list[str]:
+def _throttled(steady: Rows) -> list[ThrottleReason]:
     mask = 0
     for value in steady["gpu_throttle"] if steady.size else ():
         if not math.isnan(value):
@@ -207,7 +208,7 @@ def memory_owners(folder: Path, device: str | None = None) -> MemoryLines | None
     for kind in [device] if device else ["cuda", "cpu"]:
         path = folder / _FILES[kind]
         try:
-            return memory_lines_from_json(json.loads(path.read_text()))
+            return msgspec.json.decode(path.read_bytes(), type=MemoryLines)
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

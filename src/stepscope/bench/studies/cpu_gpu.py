@@ -23,6 +23,7 @@ from stepscope.bench.studies.measurements import (
 from stepscope.bench.studies.operator_kinds import StepTimes, operator_rows, step_times
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import Timeline
+from stepscope.workloads.measure.program import MeasureNote
 
 Measured = Mapping[str, Any]
 
@@ -158,8 +159,6 @@ _EPOCHS: Final = 3
 _ROLES: Final = ("cpu", "gpu")
 _WHOLE: Final = ("epochs", "steps", "seconds", "target_score")
 """Settings that say how long a training is; further processes measure speed alone."""
-_EXPECTED: Final = "scoring went on in between"
-"""How a note begins that is true of every training here: it is scored after each epoch."""
 
 
 def run(
@@ -304,5 +303,7 @@ def _notes(records: Sequence[Sequence[Record]]) -> list[str]:
             if record["status"] != "ok" and number > 1:
                 found.append(f"{device}: process {number} did not count: {record['why']}")
             said = (record["measured"] or {}).get("notes", ())
-            found += [f"{device}: {note}" for note in said if not note.startswith(_EXPECTED)]
+            found += [
+                f"{device}: {note}" for note in said if note != MeasureNote.SCORED_DURING_TRAINING
+            ]
     return list(dict.fromkeys(found))

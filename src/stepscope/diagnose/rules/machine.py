@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stepscope.diagnose.case import Case, Rule
+from stepscope.hardware.gpus import ThrottleReason
 from stepscope.hardware.processor import cpu_list
 from stepscope.record.finding import Evidence, Finding, FixRef
 
@@ -227,7 +228,7 @@ def _power_cap(case: Case) -> Iterable[Finding]:
     """Where the cap was met and the mean power lies close to it."""
     gpu, limit = _gpu_used(case), _gpu_facts(case).get("power_limit_w")
     power = gpu.get("power_w")
-    if "power cap" not in (gpu.get("throttled_by") or []) or not power or not limit:
+    if ThrottleReason.POWER_CAP not in (gpu.get("throttled_by") or []) or not power or not limit:
         return
     if power < _NEAR_POWER_LIMIT * limit:
         return
@@ -339,17 +340,13 @@ def _copy_rate(case: Case) -> float | None:
     return None
 
 
-_POWER_CAP_REASON = "power cap"  # a rule of its own
-_HEAT_REASONS = ("thermal", "hardware slowdown")
-
-
 def _gpu_throttled(case: Case) -> Iterable[Finding]:
     """At any reason but the power cap. How much it cost is not known: no clock to compare with."""
     gpu = _gpu_used(case)
-    reasons = [reason for reason in gpu.get("throttled_by") or [] if reason != _POWER_CAP_REASON]
+    reasons = [one for one in gpu.get("throttled_by") or [] if one != ThrottleReason.POWER_CAP]
     if not reasons:
         return
-    hot = any(reason.startswith(_HEAT_REASONS) or "thermal" in reason for reason in reasons)
+    hot = any(ThrottleReason(reason).is_heat for reason in reasons)
     yield Finding(
         id=GPU_THROTTLED.id,
         title=f"The GPU was slowed down: {', '.join(reasons)}"[:60],

@@ -22,6 +22,7 @@ from stepscope.fixes.edit.statements import (
     imports_torch,
     under_autocast,
 )
+from stepscope.record.facts import SiteFact
 from stepscope.record.fix import Applied, SourceEdit, SourceLine
 from stepscope.record.frames import is_program
 from stepscope.store.json_lines import read_facts
@@ -42,7 +43,7 @@ class SourceFiles:
         self._ran = {
             self._name(file): lines for file, lines in read_sources(folder).items() if lines
         }
-        self._facts = read_facts(folder / "facts.jsonl")["site"]
+        self._facts = read_facts(folder / "facts.jsonl").all(SiteFact)
         self._read: dict[str, Source] = {}
 
     def source(self, name: str) -> Source:
@@ -53,18 +54,15 @@ class SourceFiles:
 
     def sites(self, *kinds: str) -> list[SourceLine]:
         """Lines at which the program did something, in order of appearance."""
-        facts = (fact for fact in self._facts if fact["what"] in kinds)
-        found = [SourceLine(self._name(fact["file"]), fact["line"]) for fact in facts]
-        return list(dict.fromkeys(found))
+        facts = (fact for fact in self._facts if fact.kind in kinds)
+        return list(dict.fromkeys(SourceLine(self._name(one.file), one.line) for one in facts))
 
     def through(self, at: SourceLine) -> str | None:
         """The library that a line calls to do what it does; None where that is torch."""
-        there = (
-            fact
-            for fact in self._facts
-            if fact["line"] == at.line and self._name(fact["file"]) == at.file
-        )
-        return next((f["through"] for f in there if f.get("through")), None)
+        for fact in self._facts:
+            if fact.through and fact.line == at.line and self._name(fact.file) == at.file:
+                return fact.through
+        return None
 
     def beginnings(self) -> list[str]:
         """Files in which the program may begin, the likeliest first."""

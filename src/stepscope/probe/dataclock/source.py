@@ -15,6 +15,7 @@ from stepscope.probe.dataclock.dataset import (
     is_user_file,
     traceable_files,
 )
+from stepscope.record.facts import ClockFact, PlaceKind, SlotKind
 from stepscope.record.row_log import CLOCK_COLUMNS
 from stepscope.store.json_lines import FactLog
 from stepscope.store.table import Table
@@ -29,7 +30,7 @@ class SlotTable:
         self._table, self._pid = _new_table(folder)
         self._facts = FactLog(folder / "facts.jsonl")
         self.sums: list[float] = []  # of the fetch under way, laid out as the table's cells
-        self._told: list[dict[str, Any]] = []
+        self._told: list[ClockFact] = []
         self._by_key: dict[Any, int] = {}
 
     def slot(self, key: Any, **meaning: Any) -> int:
@@ -39,21 +40,22 @@ class SlotTable:
             row = len(self._told)
             if row >= self._table.rows:
                 self._table.grow()
-            self._told.append(meaning)
+            fact = ClockFact(pid=self._pid, slot=row, **meaning)
+            self._told.append(fact)
             self.sums += [0] * _WIDTH
-            self._facts.write("clock", pid=self._pid, slot=row, **meaning)
+            self._facts.write(fact)
             at = self._by_key[key] = row * _WIDTH + 1
         return at
 
-    def meaning(self, slot: int) -> dict[str, Any]:
-        """What was told of a slot."""
+    def meaning(self, slot: int) -> ClockFact:
+        """What a slot counts."""
         return self._told[slot // _WIDTH]
 
-    def retell(self, slot: int, **more: Any) -> None:
-        """More is known of a slot: the latest fact holds."""
-        meaning = self.meaning(slot)
-        meaning.update(more)
-        self._facts.write("clock", pid=self._pid, slot=slot // _WIDTH, **meaning)
+    def place(self, slot: int, file: str, line: int, place: PlaceKind) -> None:
+        """A slot's source line has become known: the latest fact holds."""
+        fact = self.meaning(slot)
+        fact.file, fact.line, fact.place = file, line, place
+        self._facts.write(fact)
 
     def flush(self, slots: Iterable[int]) -> None:
         """Store what these slots got in the fetch that is over."""
@@ -117,15 +119,15 @@ class FetchSource:
         collate = vars(fetcher).get("collate_fn")
         name = getattr(collate, "__name__", None) or type(collate).__name__
         file, line = definition_line(collate)
-        self._fetch = self._slot("fetch")
-        self._samples = self._slot("samples")
-        self._processor = self._slot("processor")
-        self.rest = self._slot("rest")
-        self.collate = self._slot("collate", name=name, file=file, line=line)
-        self._traced_fetch = self._slot("traced_fetch")
-        self.traced_rest = self._slot("traced_rest")
-        self.traced_collate = self._slot("traced_collate")
-        self.traced_transform = self._slot("traced_transform")
+        self._fetch = self._slot(SlotKind.FETCH)
+        self._samples = self._slot(SlotKind.SAMPLES)
+        self._processor = self._slot(SlotKind.PROCESSOR)
+        self.rest = self._slot(SlotKind.REST)
+        self.collate = self._slot(SlotKind.COLLATE, name=name, file=file, line=line)
+        self._traced_fetch = self._slot(SlotKind.TRACED_FETCH)
+        self.traced_rest = self._slot(SlotKind.TRACED_REST)
+        self.traced_collate = self._slot(SlotKind.TRACED_COLLATE)
+        self.traced_transform = self._slot(SlotKind.TRACED_TRANSFORM)
         self._transforms = [self._transform(n, t) for n, t in enumerate(transforms)]
         self._timed = [
             self._fetch,
@@ -179,7 +181,9 @@ class FetchSource:
             if len(self._lines) >= _MAX_LINES:
                 return self.traced_collate if in_collate else self.traced_rest
             part = "collate" if in_collate else "fetch"
-            slot = self._lines[key] = self._slot("line", (key,), file=file, line=line, part=part)
+            slot = self._lines[key] = self._slot(
+                SlotKind.LINE, (key,), file=file, line=line, part=part
+            )
             self._traced.append(slot)
         return slot
 
@@ -214,27 +218,29 @@ class FetchSource:
             places = construction_lines(self._names, self.files)
             for slot, place in zip(self._transforms, places, strict=True):
                 if place is not None:
-                    self._place(slot, *place, place="constructed")
+                    self._place(slot, *place, PlaceKind.CONSTRUCTED)
 
     def transform_called(self, transform: int, stack: list[int]) -> None:
         """A transform was called: the user's line nearest to the fetch leads to it."""
         if transform in self._unplaced:
             for about in map(self.slots.meaning, stack):
-                if about["what"] == "line" and is_user_file(about["file"]):
-                    self._place(transform, about["file"], about["line"], place="called")
+                file, line = about.file, about.line
+                if about.what is SlotKind.LINE and file and line and is_user_file(file):
+                    self._place(transform, file, line, PlaceKind.CALLED)
                     break
 
-    def _place(self, slot: int, file: str, line: int, place: str) -> None:
+    def _place(self, slot: int, file: str, line: int, place: PlaceKind) -> None:
         self._unplaced.discard(slot)
-        self.slots.retell(slot, file=file, line=line, place=place)
+        self.slots.place(slot, file, line, place)
 
     def _transform(self, order: int, transform: Any) -> int:
         file, line = definition_line(transform)
         name = type(transform).__name__
+        place = PlaceKind.DEFINED
         return self._slot(
-            "transform", (order,), name=name, file=file, line=line, place="defined", order=order
+            SlotKind.TRANSFORM, (order,), name=name, file=file, line=line, place=place, order=order
         )
 
-    def _slot(self, what: str, which: tuple[Any, ...] = (), **meaning: Any) -> int:
+    def _slot(self, what: SlotKind, which: tuple[Any, ...] = (), **meaning: Any) -> int:
         key = (self._key, what, *which)
         return self.slots.slot(key, what=what, **meaning, **self._about)

@@ -17,6 +17,7 @@ from stepscope.probe.guard import native
 from stepscope.probe.guard.native import silence_trackers, watch_native_writers
 from stepscope.probe.guard.zone import WriteZone, import_from_scratch, resolve_in_scratch
 from stepscope.probe.patches import ImportWatch
+from stepscope.record.facts import WriteAction, WroteOutsideFact
 from stepscope.record.probe_options import WriteGuard
 from stepscope.store.json_lines import FactLog
 
@@ -27,8 +28,7 @@ _WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 class _PathArgument:
     """A path among an event's arguments."""
 
-    what: str
-    """What happens to it: "write", "delete", "rename", "create", "change"."""
+    action: WriteAction
     place: int = 0
     relative_to: int | None = None
     """The argument with the descriptor of the folder it starts from."""
@@ -49,7 +49,7 @@ class _PathArgument:
 
 
 def _change(relative_to: int | None = None) -> tuple[_PathArgument, ...]:
-    return (_PathArgument("change", 0, relative_to, needs="there"),)
+    return (_PathArgument(WriteAction.CHANGE, 0, relative_to, needs="there"),)
 
 
 _WRITE_EVENTS: dict[str, tuple[_PathArgument, ...]] = {
@@ -58,20 +58,20 @@ _WRITE_EVENTS: dict[str, tuple[_PathArgument, ...]] = {
     "os.utime": _change(3),
     "os.setxattr": _change(),
     "os.removexattr": _change(),
-    "os.truncate": (_PathArgument("write", needs="there"),),
-    "os.mkdir": (_PathArgument("create", 0, 2, follow=False, needs="absent"),),
-    "os.remove": (_PathArgument("delete", 0, 1, follow=False, needs="there"),),
-    "os.rmdir": (_PathArgument("delete", 0, 1, needs="there"),),
-    "shutil.rmtree": (_PathArgument("delete", 0, 1, needs="there"),),
+    "os.truncate": (_PathArgument(WriteAction.WRITE, needs="there"),),
+    "os.mkdir": (_PathArgument(WriteAction.CREATE, 0, 2, follow=False, needs="absent"),),
+    "os.remove": (_PathArgument(WriteAction.DELETE, 0, 1, follow=False, needs="there"),),
+    "os.rmdir": (_PathArgument(WriteAction.DELETE, 0, 1, needs="there"),),
+    "shutil.rmtree": (_PathArgument(WriteAction.DELETE, 0, 1, needs="there"),),
     "os.rename": (
-        _PathArgument("rename", 0, 2, follow=False, needs="there"),
-        _PathArgument("write", 1, 3, follow=False),
+        _PathArgument(WriteAction.RENAME, 0, 2, follow=False, needs="there"),
+        _PathArgument(WriteAction.WRITE, 1, 3, follow=False),
     ),
     "os.link": (
-        _PathArgument("change", 0, 2, needs="there"),
-        _PathArgument("create", 1, 3, follow=False),
+        _PathArgument(WriteAction.CHANGE, 0, 2, needs="there"),
+        _PathArgument(WriteAction.CREATE, 1, 3, follow=False),
     ),
-    "os.symlink": (_PathArgument("create", 1, 2, follow=False),),
+    "os.symlink": (_PathArgument(WriteAction.CREATE, 1, 2, follow=False),),
 }
 
 
@@ -157,7 +157,7 @@ class _WriteWatcher:
             fresh = flags & os.O_CREAT and flags & os.O_EXCL
             follow = not fresh and not flags & os.O_NOFOLLOW
             self._quietly(
-                self._settle, _PathArgument("write"), path, follow, not flags & os.O_TRUNC
+                self._settle, _PathArgument(WriteAction.WRITE), path, follow, not flags & os.O_TRUNC
             )
 
     def event(self, targets: tuple[_PathArgument, ...], arguments: tuple[Any, ...]) -> None:
@@ -167,11 +167,11 @@ class _WriteWatcher:
 
     def writes(self, path: Any, keep: bool) -> None:
         """A native writer is about to write this file."""
-        self._quietly(self._settle, _PathArgument("write"), path, True, keep)
+        self._quietly(self._settle, _PathArgument(WriteAction.WRITE), path, True, keep)
 
     def sends(self, where: str) -> None:
         """Something is about to be uploaded."""
-        self._quietly(self._report, "send to", where)
+        self._quietly(self._report, WriteAction.UPLOAD, where)
 
     def enters(self, arguments: tuple[Any, ...]) -> None:
         """Relative paths are to lead into the scratch copy also after this."""
@@ -210,7 +210,7 @@ class _WriteWatcher:
     def _connect(self, given: Any) -> None:
         path = _sqlite_path(given)
         if path is not None and not (self._sealed and _is_users_database(path, self._zone)):
-            self._settle(_PathArgument("write"), path, follow=True, keep=True)
+            self._settle(_PathArgument(WriteAction.WRITE), path, follow=True, keep=True)
 
     def _change(self, target: _PathArgument, arguments: tuple[Any, ...]) -> None:
         path = target.path(arguments)
@@ -227,15 +227,15 @@ class _WriteWatcher:
             return
         outside = self._zone.settle(path, follow, keep)
         if outside is not None:
-            self._report(target.what, self._zone.users(outside))
+            self._report(target.action, self._zone.users(outside))
 
-    def _report(self, what: str, path: str) -> None:
+    def _report(self, action: WriteAction, path: str) -> None:
         if path in self._noted or len(self._noted) > _MOST_NOTED:
             return
         self._noted.add(path)
         file, line = self._users_line()
         facts = FactLog(self._folder / "facts.jsonl")
-        facts.write("wrote_outside", path=path, file=file, line=line, what=what)
+        facts.write(WroteOutsideFact(path=path, file=file, line=line, action=action))
         if self._refuse:
             self._end()
 

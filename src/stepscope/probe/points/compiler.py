@@ -15,31 +15,34 @@ from stepscope.probe.core import Core
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.root_model import compiler_in_use, timed_call
 from stepscope.probe.row_log import COMPILE
+from stepscope.record.facts import CompileCountersFact, CompileFact, SiteKind
+
+_OURS = ("stepscope.probe", "stepscope.store", "stepscope.record", "stepscope.fixes")
 
 
 def skip_our_code(eval_frame: Any) -> None:
     """Have our functions run as they are; `eval_frame` is torch._dynamo's."""
     for name, module in list(sys.modules.items()):
-        if name.startswith(("stepscope.probe", "stepscope.store", "stepscope.fixes")):
+        if name.startswith(_OURS):
             for code in _codes(module):
                 eval_frame.skip_code(code)
 
 
-def compile_counters() -> dict[str, Any] | None:
+def compile_counters() -> CompileCountersFact | None:
     """What Dynamo counted: graphs, breaks and their reasons, recompilations; None if it compiled
     nothing."""
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None or not utils.counters["frames"].get("total", 0):
         return None
     counters = utils.counters
-    return {
-        "graphs": int(counters["stats"].get("unique_graphs", 0)),
-        "calls_captured": int(counters["stats"].get("calls_captured", 0)),
-        "graph_breaks": int(sum(counters["graph_break"].values())),
-        "break_reasons": [str(key)[:200] for key in list(counters["graph_break"])[:5]],
-        "recompiles": _recompiles(utils.get_compilation_metrics()),
-        "frames": int(counters["frames"]["total"]),
-    }
+    return CompileCountersFact(
+        graphs=int(counters["stats"].get("unique_graphs", 0)),
+        calls_captured=int(counters["stats"].get("calls_captured", 0)),
+        graph_breaks=int(sum(counters["graph_break"].values())),
+        break_reasons=[str(key)[:200] for key in list(counters["graph_break"])[:5]],
+        recompiles=_recompiles(utils.get_compilation_metrics()),
+        frames=int(counters["frames"]["total"]),
+    )
 
 
 def _recompiles(metrics: list[Any]) -> int:
@@ -82,9 +85,7 @@ def patch_compile(core: Core, patches: Patches) -> None:
             if roots is not None and roots.searching:
                 roots.watch()
         try:
-            core.facts.write(
-                "compile", site=core.sites.here("compile"), **_described(model, kwargs)
-            )
+            core.facts.write(_described(core.sites.here(SiteKind.COMPILE), model, kwargs))
             return _observed(core, model, compiled)
         except Exception as problem:
             core.guard(problem)
@@ -123,10 +124,11 @@ def watch_dynamo(core: Core, callback: Any) -> None:
     core.on_end.append(lambda: callback.callback_handler.remove_end_callback(end))
 
 
-def _described(model: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _described(site: int, model: Any, kwargs: dict[str, Any]) -> CompileFact:
     name = getattr(model, "__qualname__", None) or type(model).__qualname__
     keys = ("mode", "backend", "dynamic", "fullgraph")
-    return {"what": name, **{key: str(kwargs[key]) for key in keys if key in kwargs}}
+    given = {key: str(kwargs[key]) for key in keys if key in kwargs}
+    return CompileFact(site=site, what=name, **given)
 
 
 def _observed(core: Core, model: Any, compiled: Any) -> Any:

@@ -11,6 +11,8 @@ from torch.compiler import is_compiling
 from stepscope.probe.core import Core, call_in_phase
 from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import H2D, SAVE, WAIT
+from stepscope.probe.sites import SiteKey
+from stepscope.record.facts import HostWait, SiteKind
 from stepscope.record.row_log import RowKind
 
 
@@ -32,7 +34,7 @@ def timed_save(core: Core, original: Any) -> Any:
     @functools.wraps(original)
     def save(*args: Any, **kwargs: Any) -> Any:
         try:
-            return call_in_phase(core, SAVE, "save", original, args, kwargs)
+            return call_in_phase(core, SAVE, SiteKind.SAVE, original, args, kwargs)
         finally:
             if core.log.observed() and core.log.depth == 0:
                 core.end_row(RowKind.SAVE)
@@ -41,6 +43,8 @@ def timed_save(core: Core, original: Any) -> Any:
 
 
 _READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
+_COPY, _PAGEABLE, _TO_CPU = HostWait.COPY, HostWait.PAGEABLE_COPY, HostWait.TO_CPU
+_PINNED: SiteKey = SiteKind.H2D
 _SHAPES = ("nonzero", "masked_select", "unique")  # the host needs to know how large the result is
 
 
@@ -53,41 +57,43 @@ def patch_waits(core: Core, patches: Patches) -> None:
         return
     for name in (*_READS, *_SHAPES):
         original = getattr(torch.Tensor, name)
-        patches.set(torch.Tensor, name, _reading(core, original, name.strip("_")))
-    patches.set(torch, "nonzero", _reading(core, torch.nonzero, "nonzero"))
+        patches.set(torch.Tensor, name, _reading(core, original, HostWait(name.strip("_"))))
+    patches.set(torch, "nonzero", _reading(core, torch.nonzero, HostWait.NONZERO))
     patches.set(torch.Tensor, "to", _moving(core, torch.Tensor.to, "to"))
     patches.set(torch.Tensor, "cuda", _moving(core, torch.Tensor.cuda, "cuda"))
-    patches.set(torch.cuda, "synchronize", _waiting(core, torch.cuda.synchronize, "synchronize"))
-    for cls, what in ((torch.cuda.Event, "Event"), (torch.cuda.Stream, "Stream")):
-        synchronize = _waiting(core, cls.synchronize, f"{what}.synchronize")
-        patches.set(cls, "synchronize", synchronize)
+    for owner, wait in (
+        (torch.cuda, HostWait.SYNCHRONIZE),
+        (torch.cuda.Event, HostWait.EVENT_SYNCHRONIZE),
+        (torch.cuda.Stream, HostWait.STREAM_SYNCHRONIZE),
+    ):
+        patches.set(owner, "synchronize", _waiting(core, owner.synchronize, wait))
 
 
-def _waits(core: Core, what: str, call: Any, args: Any, kwargs: Any) -> Any:
+def _waits(core: Core, wait: HostWait, call: Any, args: Any, kwargs: Any) -> Any:
     """A call in which the host waits for the device; the observer's own are not counted."""
     if core.log.observing:
         return call(*args, **kwargs)
-    return call_in_phase(core, WAIT, core.waited(what), call, args, kwargs)
+    return call_in_phase(core, WAIT, core.wait_site(wait), call, args, kwargs)
 
 
-def _waiting(core: Core, original: Any, what: str) -> Any:
+def _waiting(core: Core, original: Any, kind: HostWait) -> Any:
     @functools.wraps(original)
     def wait(*args: Any, **kwargs: Any) -> Any:
         if core.compiles and is_compiling():
             return original(*args, **kwargs)
-        return _waits(core, what, original, args, kwargs)
+        return _waits(core, kind, original, args, kwargs)
 
     return wait
 
 
-def _reading(core: Core, original: Any, what: str) -> Any:
+def _reading(core: Core, original: Any, kind: HostWait) -> Any:
     @functools.wraps(original)
     def read(*args: Any, **kwargs: Any) -> Any:
         if not (args and getattr(args[0], "is_cuda", False)):
             return original(*args, **kwargs)
         if core.compiles and is_compiling():
             return original(*args, **kwargs)
-        return _waits(core, what, original, args, kwargs)
+        return _waits(core, kind, original, args, kwargs)
 
     return read
 
@@ -112,10 +118,10 @@ def _moving(core: Core, original: Any, what: str) -> Any:
 
     def note(tensor: Any, elapsed_ns: int) -> None:
         try:
-            line = sites.here(core.waited("copy"), 3)
+            line = sites.here(core.wait_site(_COPY), 3)
             site = copies.get(line)
             if site is None or core.look:  # asking whether memory is pinned is slow
-                kind = "h2d" if tensor.is_pinned() else core.waited("pageable copy")
+                kind = _PINNED if tensor.is_pinned() else core.wait_site(_PAGEABLE)
                 site = copies[line] = sites.here(kind, 3)
             sites.add(site, elapsed_ns, tensor.nbytes)
         except Exception as problem:
@@ -127,7 +133,7 @@ def _moving(core: Core, original: Any, what: str) -> Any:
             return original(self, *args, **kwargs)
         if self.is_cuda:
             if what == "to" and aim(args, kwargs) == "cpu":
-                return _waits(core, "to('cpu')", original, (self, *args), kwargs)
+                return _waits(core, _TO_CPU, original, (self, *args), kwargs)
             return original(self, *args, **kwargs)
         if aim(args, kwargs) != "cuda":
             return original(self, *args, **kwargs)

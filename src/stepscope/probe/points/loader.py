@@ -12,8 +12,10 @@ from weakref import WeakKeyDictionary
 from stepscope.probe.core import Core, drop_caller_frame
 from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import DATA_WAIT, EPOCH_START, LEAVE
+from stepscope.record.facts import BatchFact, LoaderFact, SiteKind, WorkersFact
 from stepscope.record.row_log import RowKind
 
+_DATA_WAIT = SiteKind.DATA_WAIT
 _MOST_LEAVES = 32
 _MOST_LOOKS = 512
 
@@ -93,7 +95,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
         original_init(self, *args, **kwargs)
         if not log.off:
             try:
-                made_at[self] = sites.here("loader")
+                made_at[self] = sites.here(SiteKind.LOADER)
             except Exception as problem:
                 core.guard(problem)
 
@@ -110,14 +112,13 @@ def patch_loaders(core: Core, patches: Patches) -> None:
         finally:
             now = log.leave()
         try:
-            sites.add(sites.here("epoch_start"), now - begun)
+            sites.add(sites.here(SiteKind.EPOCH_START), now - begun)
             if self not in numbers:
                 numbers[self] = next(counter)
-                facts = _arguments(self, made_at.get(self))
-                core.facts.write("loader", id=numbers[self], **facts)
+                core.facts.write(_arguments(self, numbers[self], made_at.get(self)))
             workers = [worker.pid for worker in getattr(iterator, "_workers", ())]
             if workers:
-                core.facts.write("workers", loader=numbers[self], pids=workers)
+                core.facts.write(WorkersFact(loader=numbers[self], pids=workers))
                 fresh.add(id(iterator))
             axes.pop(id(iterator), None)
             sizes[id(iterator)] = _configured_batch_size(self)
@@ -147,13 +148,13 @@ def patch_loaders(core: Core, patches: Patches) -> None:
             if key in fresh:
                 fresh.discard(key)
             if core.look:
-                sites.add(sites.here("data_wait"), now - begun)
+                sites.add(sites.here(_DATA_WAIT), now - begun)
             axis = axes.get(key)
             if axis is None:
                 axis = axes[key] = batch_axis(batch, sizes.get(key))
                 if (size := batch_bytes(batch)) > largest[0]:
                     largest[0] = size
-                    core.facts.write("batch", bytes=size)
+                    core.facts.write(BatchFact(bytes=size))
             log.samples += batch_size(batch, axis)
             log.batches += 1
             if not core.stepping:
@@ -176,7 +177,7 @@ def _configured_batch_size(loader: Any) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _arguments(loader: Any, site: int | None) -> dict[str, Any]:
+def _arguments(loader: Any, number: int, site: int | None) -> LoaderFact:
     """A loader's arguments as they are at its first use; `site` is where it was made, if seen."""
     from torch.utils.data import IterableDataset
 
@@ -186,17 +187,18 @@ def _arguments(loader: Any, site: int | None) -> dict[str, Any]:
         samples = None if isinstance(loader.dataset, IterableDataset) else len(loader.dataset)
     except Exception:
         samples = None
-    return {
-        "site": site,
-        "batch_size": _configured_batch_size(loader),
-        "num_workers": loader.num_workers,
-        "pin_memory": loader.pin_memory,
-        "prefetch_factor": loader.prefetch_factor,
-        "persistent_workers": loader.persistent_workers,
-        "drop_last": loader.drop_last,
-        "shuffle": "Random" in sampler,
-        "sampler": sampler,
-        "dataset": type(loader.dataset).__qualname__,
-        "samples": samples,
-        "start_method": context.get_start_method() if context is not None else None,
-    }
+    return LoaderFact(
+        id=number,
+        site=site,
+        batch_size=_configured_batch_size(loader),
+        num_workers=loader.num_workers,
+        pin_memory=loader.pin_memory,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+        drop_last=loader.drop_last,
+        shuffle="Random" in sampler,
+        sampler=sampler,
+        dataset=type(loader.dataset).__qualname__,
+        samples=samples,
+        start_method=context.get_start_method() if context is not None else None,
+    )

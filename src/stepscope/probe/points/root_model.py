@@ -20,7 +20,9 @@ from stepscope.probe.core import NEVER, Core, drop_caller_frame
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.loader import batch_size
 from stepscope.probe.row_log import FORWARD, LEAVE, LEAVE_TAIL
+from stepscope.record.facts import RootFact, SiteKind
 
+_FORWARD, _EVALUATION = SiteKind.FORWARD, SiteKind.EVALUATION
 _SEARCH_STEPS = 3
 _MOST_SEARCHES = 20
 _original = torch.nn.Module.__call__
@@ -101,7 +103,7 @@ class RootModels:
         name = type(module).__qualname__
         if name not in self._names:
             self._names.append(name)
-            self.core.facts.write("root", id=len(self._names) - 1, name=name)
+            self.core.facts.write(RootFact(id=len(self._names) - 1, name=name))
         return self._names.index(name)
 
     def fixed(self, call: Callable[..., Any], module: Any) -> Callable[..., Any]:
@@ -243,7 +245,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
             if roots.searching:
                 roots.watch()
             if core.look or not grad:
-                core.sites.add(core.sites.here("forward" if grad else "evaluation"), now - begun)
+                core.sites.add(core.sites.here(_FORWARD if grad else _EVALUATION), now - begun)
             log.forwards += 1
             if measure:
                 roots.measure = None

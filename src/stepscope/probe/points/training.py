@@ -20,6 +20,9 @@ from torch.optim.optimizer import (
 from stepscope.probe.core import Core, call_in_phase, drop_caller_frame, note_site
 from stepscope.probe.patches import Patches
 from stepscope.probe.row_log import BACKWARD, LEAVE, OPTIMIZER
+from stepscope.record.facts import SiteKind
+
+_BACKWARD_SITE, _OPTIMIZER_SITE = SiteKind.BACKWARD, SiteKind.OPTIMIZER
 
 
 def patch_backward(core: Core, patches: Patches) -> None:
@@ -78,7 +81,7 @@ def patch_backward(core: Core, patches: Patches) -> None:
             append(now)
         try:
             if core.look:
-                note_site(core, "backward", now - begun)
+                note_site(core, _BACKWARD_SITE, now - begun)
             if core.backward_depth == 0:
                 core.backward_ended()
         except Exception as problem:
@@ -90,7 +93,7 @@ def patch_backward(core: Core, patches: Patches) -> None:
             return original_grad(*args, **kwargs)
         core.backward_depth += 1
         try:
-            return call_in_phase(core, BACKWARD, "backward", original_grad, args, kwargs)
+            return call_in_phase(core, BACKWARD, _BACKWARD_SITE, original_grad, args, kwargs)
         except BaseException as error:
             drop_caller_frame(error)
             raise
@@ -167,7 +170,7 @@ class OptimizerPoint:
             if self._open:
                 return
             if core.look:
-                core.sites.add(core.sites.here("optimizer"), now - begun)
+                core.sites.add(core.sites.here(_OPTIMIZER_SITE), now - begun)
             self.fired += 1
             core.optimizer_stepped(self.number(optimizer))  # StopProgram is no Exception
         except Exception as problem:
@@ -190,7 +193,7 @@ def patch_optimizers(core: Core, patches: Patches) -> None:
         original_init(self, *args, **kwargs)
         if not core.log.off:
             try:
-                core.optimizer_made(self, core.sites.here("optimizer_made"))
+                core.optimizer_made(self, core.sites.here(SiteKind.OPTIMIZER_MADE))
             except Exception as problem:
                 core.guard(problem)
 

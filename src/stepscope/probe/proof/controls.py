@@ -16,6 +16,8 @@ import torch
 from stepscope.probe.core import Core
 from stepscope.probe.patches import Patches
 from stepscope.probe.points.loader import array_leaves
+from stepscope.record.facts import PerturbedFact, ProblemFact
+from stepscope.record.problems import ProblemKind
 
 _LOOKED_AT = 1024  # values of each tensor
 
@@ -123,10 +125,12 @@ class WeightPerturbation:
                 if type(parameter) in (torch.Tensor, torch.nn.Parameter):
                     count += round_once(parameter, self._rounding, self._seed(count))
         except RuntimeError as problem:  # as of a device without random numbers
-            self._core.facts.write("problem", text=f"weights were not perturbed: {problem}")
+            fact = ProblemFact(kind=ProblemKind.NOT_PERTURBED, detail=str(problem))
+            self._core.facts.write(fact)
             return
         name = type(module).__qualname__
-        self._core.facts.write("perturbed", model=name, rounding=self._rounding, parameters=count)
+        rounded = PerturbedFact(model=name, rounding=self._rounding, parameters=count)
+        self._core.facts.write(rounded)
 
     def _is_new(self, parameter: Any) -> bool:
         known = self._seen.get(id(parameter))

@@ -18,6 +18,8 @@ from torch.optim.optimizer import (
 from stepscope.probe.core import Core
 from stepscope.probe.patches import Patches
 from stepscope.probe.proof.controls import PerBatchDraws
+from stepscope.record.facts import OutputsFact, ProblemFact, ProofFact
+from stepscope.record.problems import ProblemKind
 
 
 def squared_gradient_norm(optimizer: Any) -> Any:
@@ -81,7 +83,8 @@ class _OutputRecorder:
                     self._keep(result)
                 except Exception as problem:
                     self._done = True
-                    self._core.facts.write("problem", text=f"no outputs kept: {problem!r}")
+                    fact = ProblemFact(kind=ProblemKind.NO_OUTPUTS, detail=repr(problem))
+                    self._core.facts.write(fact)
         return result
 
     def _trains(self) -> bool:
@@ -104,7 +107,7 @@ class _OutputRecorder:
             if top1 is not None:
                 arrays[f"top1_{number}"] = top1.cpu().numpy()
         numpy.savez(Path(self._core.options.folder) / OUTPUTS, **arrays)
-        self._core.facts.write("outputs", file=OUTPUTS, calls=len(self._kept))
+        self._core.facts.write(OutputsFact(file=OUTPUTS, calls=len(self._kept)))
 
 
 def tensors_in(value: Any) -> Iterator[Any]:
@@ -199,7 +202,8 @@ class ProofRecorder:
         try:
             square = squared_gradient_norm(optimizer)
         except Exception as problem:
-            self._core.facts.write("problem", text=f"no gradient norm: {problem!r}")
+            fact = ProblemFact(kind=ProblemKind.NO_GRADIENT_NORM, detail=repr(problem))
+            self._core.facts.write(fact)
             self._norms_wanted = 0
             return
         if square is not None:
@@ -246,10 +250,10 @@ class ProofRecorder:
         return load
 
     def _write(self) -> None:
-        kept = {"grad_norms": self._norms, "rates": self._rates, "loads": self._loads}
+        fact = ProofFact(grad_norms=self._norms, rates=self._rates, loads=self._loads)
         if self._held is not None:
-            kept["batches"] = self._held.batches
-        self._core.facts.write("proof", **kept)
+            fact.batches = self._held.batches
+        self._core.facts.write(fact)
 
 
 def _closure(args: Any, kwargs: Any) -> Any:

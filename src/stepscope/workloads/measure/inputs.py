@@ -151,7 +151,7 @@ def describe_workload(
 ) -> None:
     """Say what is measured, with its operations counted before anybody else sees the model."""
     workload, model, device = built.workload, built.model, measured.device
-    measured.say(
+    measured.update(
         model=asked.model,
         batch=batch,
         device=device.type,
@@ -163,7 +163,7 @@ def describe_workload(
     if asked.measure is None:
         return
     flops, why = (asked.flops, None) if asked.flops else _counted(built, asked, measured)
-    measured.say(flops_per_sample=flops, flops_why_not=why)
+    measured.update(flops_per_sample=flops, flops_why_not=why)
     reset_peak_memory()
 
 

@@ -2,31 +2,20 @@
 measured, one JSON object written whole or not at all.
 """
 
-import json
 import resource
 import sys
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.out_of_memory import is_out_of_memory
+from stepscope.store.json_file import write_json
 from stepscope.workloads.arguments import ProgramArguments, parse_arguments
 
 _STATUS = Path("/proc/self/status")
-_NAMES = ("OutOfMemoryError", "MemoryError", "_ArrayMemoryError")
-_MESSAGES = (
-    "out of memory",
-    "DefaultCPUAllocator: can't allocate memory",
-    "DefaultCPUAllocator: not enough memory",
-    "Cannot allocate memory",
-    "Unable to allocate",
-    "bad_alloc",
-    "can't start new thread",
-    "could not create a primitive",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_ALLOC_FAILED",
-)
 
 
 def _limit_memory(device: Any, gib: float) -> None:
@@ -74,13 +63,6 @@ def reset_peak_memory() -> None:
         return
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception means that memory of the host or the device ran out."""
-    if type(error).__name__ in _NAMES:
-        return True
-    return any(text in str(error) for text in _MESSAGES)
-
-
 def _status(field: str) -> int:
     """A field of /proc/self/status in bytes; 0 where there is none."""
     try:
@@ -111,6 +93,15 @@ _OF_MODE = {
 }
 
 
+class MeasureNote(StrEnum):
+    """What the numbers need to be read with, as it is shown."""
+
+    WARMUP_UNSETTLED = "warm-up did not settle"
+    SCORED_DURING_TRAINING = (
+        "scored during training: step times exclude it, energy and GPU use include it"
+    )
+
+
 class MeasuredRecord:
     """Facts as they become known; None until then."""
 
@@ -118,11 +109,11 @@ class MeasuredRecord:
         keys = (*_KEYS, *_OF_MODE[mode])
         self.facts: dict[str, Any] = {"schema": SCHEMA, **dict.fromkeys(keys)}
         self.facts["mode"] = mode
-        self.notes: list[str] = []
+        self.notes: list[MeasureNote] = []
         self.device: Any = None
         """The torch.device in use, once it is chosen."""
 
-    def say(self, **facts: Any) -> None:
+    def update(self, **facts: Any) -> None:
         """Facts under their names in the record. Raises KeyError for others."""
         unknown = facts.keys() - self.facts.keys()
         if unknown:
@@ -132,13 +123,7 @@ class MeasuredRecord:
     def write(self, path: Path, error: dict[str, str] | None) -> None:
         """Write it; `error` is what ended the program too soon."""
         document = _plain({**self.facts, "notes": self.notes, "error": error})
-        part = path.with_name(f"{path.name}.part")
-        try:
-            part.write_text(json.dumps(document, allow_nan=False) + "\n")
-            part.replace(path)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise
+        write_json(path, document, indent=None, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
@@ -190,7 +175,7 @@ def _run(
         if asked.measure is None:
             raise
         _lift_memory_limit()
-        full = is_out_of_memory(error)
+        full = is_out_of_memory(type(error).__name__, str(error), limited=True)
         _write(asked, measured, _error_record(error, "out_of_memory" if full else "failed"))
         if not full:
             raise
@@ -224,7 +209,7 @@ def _write(asked: ProgramArguments, measured: MeasuredRecord, error: dict[str, s
     assert asked.measure is not None
     if measured.device is not None and measured.facts["peak_memory_bytes"] is None:
         try:
-            measured.say(**peak_memory(measured.device))
+            measured.update(**peak_memory(measured.device))
         except RuntimeError:  # a device in trouble answers nothing more
             pass
     try:

@@ -1,0 +1,396 @@
+"""The facts a probe writes to facts.jsonl, one record per kind: writer and reader share them.
+
+Imported into the user's program, so without torch, numpy or msgspec.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Any, ClassVar, TypeVar
+
+from stepscope.record.fields import Record
+from stepscope.record.problems import Problem
+
+
+class SiteKind(StrEnum):
+    """What a source line of the program does."""
+
+    LOADER = "loader"
+    """Constructs a DataLoader."""
+    EPOCH_START = "epoch_start"
+    DATA_WAIT = "data_wait"
+    H2D = "h2d"
+    FORWARD = "forward"
+    EVALUATION = "evaluation"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    OPTIMIZER_MADE = "optimizer_made"
+    SAVE = "save"
+    COMPILE = "compile"
+    SYNC = "sync"
+    """Waits for the device inside the loop."""
+    SETUP_SYNC = "setup"
+    """Waits for the device before the loop has begun."""
+
+
+class HostWait(StrEnum):
+    """The call in which the host waits for the device, as it is shown."""
+
+    ITEM = "item"
+    TOLIST = "tolist"
+    CPU = "cpu"
+    NUMPY = "numpy"
+    BOOL = "bool"
+    FLOAT = "float"
+    INT = "int"
+    INDEX = "index"
+    NONZERO = "nonzero"
+    MASKED_SELECT = "masked_select"
+    UNIQUE = "unique"
+    TO_CPU = "to('cpu')"
+    COPY = "copy"
+    PAGEABLE_COPY = "pageable copy"
+    SYNCHRONIZE = "synchronize"
+    EVENT_SYNCHRONIZE = "Event.synchronize"
+    STREAM_SYNCHRONIZE = "Stream.synchronize"
+
+
+class WriteAction(StrEnum):
+    """What a program would do to something outside its scratch copy."""
+
+    WRITE = "write"
+    CREATE = "create"
+    DELETE = "delete"
+    RENAME = "rename"
+    CHANGE = "change"
+    UPLOAD = "send to"
+
+
+class SlotKind(StrEnum):
+    """What a counter of the data clock counts; `TRACED_*` are of fetches followed by line."""
+
+    FETCH = "fetch"
+    SAMPLES = "samples"
+    PROCESSOR = "processor"
+    REST = "rest"
+    COLLATE = "collate"
+    TRANSFORM = "transform"
+    LINE = "line"
+    TRACED_FETCH = "traced_fetch"
+    TRACED_REST = "traced_rest"
+    TRACED_COLLATE = "traced_collate"
+    TRACED_TRANSFORM = "traced_transform"
+
+
+class PlaceKind(StrEnum):
+    """How a transform's source line was found, the least certain first."""
+
+    DEFINED = "defined"
+    CALLED = "called"
+    CONSTRUCTED = "constructed"
+
+
+class Fact(Record):
+    """One line of facts.jsonl; `fact` names its kind there."""
+
+    fact: ClassVar[str]
+
+
+class ProcessFact(Fact):
+    fact = "process"
+    booted_ns: int
+    torch: str
+    cuda: str | None = None
+    python: str
+
+
+class EnvironFact(Fact):
+    """Environment variables the program changed before it imported torch."""
+
+    fact = "environ"
+    changed_before_torch: list[str]
+
+
+class ImportFact(Fact):
+    """An import that took long."""
+
+    fact = "import"
+    name: str
+    begun_ns: int
+    elapsed_ns: float
+
+
+class SiteFact(Fact):
+    """A source line; row `id` of sites.npy counts it."""
+
+    fact = "site"
+    id: int
+    kind: SiteKind
+    wait: HostWait | None = None
+    file: str
+    line: int
+    function: str
+    through: str | None = None
+    """The library the line calls to do it; None: torch."""
+
+
+class LoaderFact(Fact):
+    """A DataLoader's arguments at its first use."""
+
+    fact = "loader"
+    id: int = 0
+    site: int | None = None
+    """Where it was constructed; None: not seen."""
+    batch_size: int | None = None
+    num_workers: int
+    pin_memory: bool | None = None
+    prefetch_factor: int | None = None
+    persistent_workers: bool | None = None
+    drop_last: bool | None = None
+    shuffle: bool | None = None
+    sampler: str | None = None
+    dataset: str | None = None
+    samples: int | None = None
+    start_method: str | None = None
+
+
+class WorkersFact(Fact):
+    fact = "workers"
+    loader: int
+    pids: list[int]
+
+
+class BatchFact(Fact):
+    """The largest batch so far."""
+
+    fact = "batch"
+    bytes: int
+
+
+class RootFact(Fact):
+    fact = "root"
+    id: int
+    name: str
+
+
+class OptimizerMadeFact(Fact):
+    fact = "optimizer_made"
+    name: str
+    site: int
+
+
+class OptimizerFact(Fact):
+    """An optimizer at its first step. A flag it does not have is absent."""
+
+    fact = "optimizer"
+    id: int
+    name: str
+    parameters: int
+    groups: int
+    lr: float | int | None
+    foreach: bool | None = None
+    fused: bool | None = None
+    capturable: bool | None = None
+
+
+class ModelConfig(Record):
+    """A root model: parameters, dtypes, devices, memory format, wrappers."""
+
+    name: str | None = None
+    parameters: int | None = None
+    trainable: int | None = None
+    dtypes: dict[str, int] | None = None
+    devices: list[str]
+    memory_format: str | None = None
+    convolved_dims: list[int] | None = None
+    attends: bool | None = None
+    training: bool | None = None
+    compiled: bool | None = None
+    ddp: bool | None = None
+
+
+class Switches(Record):
+    """torch's global switches."""
+
+    tf32_matmul: str | None = None
+    tf32_cudnn: bool | None = None
+    cudnn_benchmark: bool | None = None
+    cudnn_deterministic: bool | None = None
+    deterministic: bool | None = None
+    anomaly_detection: bool = False
+    threads: int
+
+
+class ScalerConfig(Record):
+    scales: list[float]
+    skipped_updates: int
+
+
+class Distributed(Record):
+    world_size: int
+    backend: str
+
+
+class ConfigFact(Fact):
+    """What the program is set to; the last one written holds."""
+
+    fact = "config"
+    models: list[ModelConfig]
+    autocast: str | None = None
+    switches: Switches
+    scaler: ScalerConfig | None = None
+    distributed: Distributed | None = None
+
+
+class CompileFact(Fact):
+    """A call of torch.compile; arguments it was not given are absent."""
+
+    fact = "compile"
+    site: int
+    what: str
+    mode: str | None = None
+    backend: str | None = None
+    dynamic: str | None = None
+    fullgraph: str | None = None
+
+
+class CompileCountersFact(Fact):
+    """What Dynamo counted."""
+
+    fact = "compile_counters"
+    graphs: int
+    calls_captured: int
+    graph_breaks: int
+    break_reasons: list[str]
+    recompiles: int
+    frames: int
+
+
+class WindowFact(Fact):
+    """A recorded window: its name and its first and last step."""
+
+    fact = "window"
+    name: str
+    first: int
+    last: int
+
+
+class MemoryFact(Fact):
+    """Peaks so far; the last one written holds. Fields of CUDA are absent without it."""
+
+    fact = "memory"
+    state: dict[str, dict[str, int]]
+    """Bytes by device kind and by what they hold."""
+    activations_bytes: int | None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+    retries: int | None = None
+
+
+class FailedAllocationFact(Fact):
+    """A CUDA allocation failed; the program may have recovered."""
+
+    fact = "oom"
+    requested_bytes: int
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+    free_bytes: int
+    total_bytes: int
+    device: int
+
+
+class ClockFact(Fact):
+    """What a slot of a process's data clock means; the last one written of a slot holds."""
+
+    fact = "clock"
+    pid: int | str
+    slot: int
+    what: SlotKind
+    name: str | None = None
+    file: str | None = None
+    line: int | None = None
+    place: PlaceKind | None = None
+    part: str | None = None
+    order: int | None = None
+    loader: str
+    loader_file: str | None
+    loader_line: int | None
+    transforms: list[str]
+    worker: int | None
+
+
+class ProofFact(Fact):
+    """What a proof compares besides losses, by step; the last one written holds."""
+
+    fact = "proof"
+    grad_norms: list[float | None]
+    rates: list[float | None]
+    loads: list[int]
+    batches: list[Any] | None = None
+
+
+class OutputsFact(Fact):
+    fact = "outputs"
+    file: str
+    calls: int
+
+
+class PerturbedFact(Fact):
+    fact = "perturbed"
+    model: str
+    rounding: str
+    parameters: int
+
+
+class WroteOutsideFact(Fact):
+    """A write outside the scratch copy, by the program's line; "" where none is known."""
+
+    fact = "wrote_outside"
+    path: str
+    file: str
+    line: int
+    action: WriteAction
+
+
+class ProblemFact(Fact, Problem):
+    fact = "problem"
+
+
+class ProgramError(Record):
+    """The exception that ended the program."""
+
+    type: str
+    text: str
+    out_of_memory: bool = False
+
+
+class EndFact(Fact):
+    """The program has ended in an orderly way, with an exception or without."""
+
+    fact = "end"
+    steps: int
+    error: ProgramError | None = None
+
+
+F = TypeVar("F", bound=Fact)
+KINDS: dict[str, type[Fact]] = {kind.fact: kind for kind in Fact.__subclasses__()}
+
+
+class Facts:
+    """A run's facts by kind, in the order they were written."""
+
+    def __init__(self, facts: Iterable[Fact] = (), fixes: Iterable[dict[str, Any]] = ()) -> None:
+        self._by_kind: dict[type[Fact], list[Any]] = defaultdict(list)
+        for fact in facts:
+            self._by_kind[type(fact)].append(fact)
+        self.fixes = list(fixes)
+        """What fixes reported."""
+
+    def all(self, kind: type[F]) -> list[F]:
+        """Every fact of a kind."""
+        return self._by_kind[kind]
+
+    def last(self, kind: type[F]) -> F | None:
+        """The latest fact of a kind; None where there is none."""
+        found = self._by_kind[kind]
+        return found[-1] if found else None

@@ -1,0 +1,73 @@
+"""run.json: what the launcher knows of a run, written before it starts and again at its end."""
+
+from typing import Any
+
+from stepscope.record.fields import Record
+from stepscope.record.problems import Problem
+
+RUN_SCHEMA = "stepscope.run/2"
+
+
+class RunInfo(Record):
+    """One execution of a program. What only its end tells is absent until then."""
+
+    id: str | None = None
+    program: str | None = None
+    argv: list[str] | None = None
+    started: str | None = None
+    stepscope: str | None = None
+    torch: str | None = None
+    python: str | None = None
+    git: str | None = None
+    exit_code: int | None
+    """None: still running, or its launcher was killed."""
+    here: bool | None = None
+    """The program was observed from inside, by `stepscope.observe()`."""
+    signal: int | None = None
+    timed_out: bool | None = None
+    pid: int | None = None
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    processes: dict[str, str] | None = None
+    """Processes the program started: pid to command line."""
+    problems: list[Problem] | None = None
+    killed_by_kernel: bool | None = None
+
+    def add_problem(self, problem: Problem) -> None:
+        self.problems = [*(self.problems or ()), problem]
+
+
+class RunOptions(Record):
+    warmup: int | None = None
+    window: int | None = None
+    fixes: list[str] | None = None
+
+
+class RunRecord(Record):
+    """The whole of run.json."""
+
+    schema: str = RUN_SCHEMA
+    run: RunInfo
+    environment: dict[str, str] | None = None
+    machine: dict[str, Any] | None = None
+    options: RunOptions | None = None
+
+    @property
+    def start_ns(self) -> float:
+        """When the program was started; 0: not known."""
+        return float(self.run.started_ns or 0)
+
+    @property
+    def warmup(self) -> int | None:
+        """The warm-up that was asked for, in steps."""
+        return self.options.warmup if self.options else None
+
+    @property
+    def fixes(self) -> list[str]:
+        """The fixes that were asked for."""
+        return (self.options.fixes if self.options else None) or []
+
+    @property
+    def usable_cores(self) -> float:
+        """Cores the run could use; 0: not known."""
+        return float(((self.machine or {}).get("cpu") or {}).get("usable_cores") or 0)
