@@ -23,7 +23,7 @@ from stepscope.fixes.edit.statements import (
     under_autocast,
 )
 from stepscope.record.facts import SiteFact
-from stepscope.record.fix import Applied, SourceEdit, SourceLine
+from stepscope.record.fix import Applied, SourceEdit, SourceLine, Target
 from stepscope.record.frames import is_program
 from stepscope.store.json_lines import read_facts
 from stepscope.store.source import read_sources
@@ -144,6 +144,7 @@ class EditedFix(Protocol):
     """What is asked of a fix here."""
 
     name: str
+    edited_by_hand: bool
 
     def edit(self, value: Any, line: str) -> SourceEdit: ...
 
@@ -157,12 +158,15 @@ def locate_edits(
 ) -> list[PatchPart | LeftToUser]:
     """The parts that write a fix into the source; nothing where it is only described.
 
-    Of a run before records were typed no place is known: the fix is left to the user.
+    Of a run before records were typed no place is known: it is left to the user, who is told so.
     """
     setting = _setting(fix, value, applied, files)
     if isinstance(setting, PatchPart):
         return [setting]
     found = list(fix.patch(value, applied, files))
+    unplaced = any(one.target == Target.OTHER and one.place is None for one in applied)
+    if unplaced and not found and not fix.edited_by_hand:
+        return [LeftToUser("the program", "where it took effect was not recorded")]
     return (
         found if setting is None or any(isinstance(one, PatchPart) for one in found) else [setting]
     )
