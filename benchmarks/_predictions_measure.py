@@ -114,7 +114,8 @@ def unfit(folder: Path) -> list[str]:
     from stepscope.store.folder import read_run
     from stepscope.store.json_lines import read_facts
 
-    fixes = fix_outcomes(read_facts(folder / "facts.jsonl").fixes, read_run(folder).fixes)
+    facts = read_facts(folder / "facts.jsonl")
+    fixes = fix_outcomes(facts.fixes, read_run(folder).fixes)
     return [reason for one in fixes if one.state != "applied" for reason in reason_words(one)]
 
 

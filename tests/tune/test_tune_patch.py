@@ -56,6 +56,15 @@ def test_places_in_a_remark_are_not_where_the_fix_took_hold(tmp_path):
     assert patch.by_hand == ()
 
 
+def test_a_fix_of_a_run_that_kept_sentences_only_is_left_to_the_user(tmp_path):
+    made = project(tmp_path, LOADER)
+    patch = made.patch(
+        "workers=4", workers=Applied(Target.OTHER, detail="DataLoader at train.py:5")
+    )
+    assert patch.text is None
+    assert "where it took effect was not recorded" in patch.by_hand[0][1]
+
+
 def test_an_argument_that_is_there_is_replaced_and_all_else_stays(tmp_path):
     made = project(
         tmp_path,

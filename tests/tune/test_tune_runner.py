@@ -109,7 +109,7 @@ def test_a_program_that_crashes_under_one_fix_only_is_a_result(training):
     trial = runner(TrialRequest(steps=40, fixes=("workers=3",)))
     assert (trial.status, trial.ok) == ("failed", False)
     assert trial.why == "RuntimeError: boom with workers"
-    assert trial.fixes[0]["state"] == "applied"
+    assert trial.fixes[0].state == "applied"
     assert first.ok
 
 

@@ -113,7 +113,8 @@ def _summarize(records: RunRecords) -> Document:
     document["host_code"] = _host_code(folder, run.run)
     lines = memory_owners(folder)
     document["memory"]["lines"] = None if lines is None else asdict(lines)
-    document["fixes"] = [outcome_json(one) for one in fix_outcomes(facts.fixes, run.fixes)]
+    outcomes = fix_outcomes(facts.fixes, run.fixes)
+    document["fixes"] = [outcome_json(one) for one in outcomes]
     document["problems"] = [problem.text for problem in _problems(run.run, facts, steps)]
     return document
 

@@ -23,7 +23,7 @@ from stepscope.fixes.edit.statements import (
     under_autocast,
 )
 from stepscope.record.facts import SiteFact
-from stepscope.record.fix import Applied, SourceEdit, SourceLine
+from stepscope.record.fix import Applied, SourceEdit, SourceLine, Target
 from stepscope.record.frames import is_program
 from stepscope.store.json_lines import read_facts
 from stepscope.store.source import read_sources
@@ -55,17 +55,14 @@ class SourceFiles:
     def sites(self, *kinds: str) -> list[SourceLine]:
         """Lines at which the program did something, in order of appearance."""
         facts = (fact for fact in self._facts if fact.kind in kinds)
-        found = [SourceLine(self._name(fact.file), fact.line) for fact in facts]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(SourceLine(self._name(one.file), one.line) for one in facts))
 
     def through(self, at: SourceLine) -> str | None:
         """The library that a line calls to do what it does; None where that is torch."""
-        there = (
-            fact
-            for fact in self._facts
-            if fact.line == at.line and self._name(fact.file) == at.file
-        )
-        return next((fact.through for fact in there if fact.through), None)
+        for fact in self._facts:
+            if fact.through and fact.line == at.line and self._name(fact.file) == at.file:
+                return fact.through
+        return None
 
     def beginnings(self) -> list[str]:
         """Files in which the program may begin, the likeliest first."""
@@ -147,6 +144,7 @@ class EditedFix(Protocol):
     """What is asked of a fix here."""
 
     name: str
+    edited_by_hand: bool
 
     def edit(self, value: Any, line: str) -> SourceEdit: ...
 
@@ -160,12 +158,15 @@ def locate_edits(
 ) -> list[PatchPart | LeftToUser]:
     """The parts that write a fix into the source; nothing where it is only described.
 
-    Of a run before records were typed no place is known: the fix is left to the user.
+    Of a run before records were typed no place is known: it is left to the user, who is told so.
     """
     setting = _setting(fix, value, applied, files)
     if isinstance(setting, PatchPart):
         return [setting]
     found = list(fix.patch(value, applied, files))
+    unplaced = any(one.target == Target.OTHER and one.place is None for one in applied)
+    if unplaced and not found and not fix.edited_by_hand:
+        return [LeftToUser("the program", "where it took effect was not recorded")]
     return (
         found if setting is None or any(isinstance(one, PatchPart) for one in found) else [setting]
     )
