@@ -9,10 +9,12 @@ from story_reading import TRACES, unpacked
 
 from stepscope.analyze.run import records
 from stepscope.analyze.run.records import WINDOW_CACHE, WINDOW_TRACE
+from stepscope.analyze.timeline.document import TraceAnalysis
+from stepscope.analyze.timeline.steps import StepMark
 from stepscope.record.errors import UsageError
 from stepscope.report.render.files import prepare_report, report_text
 from stepscope.results import load as loading
-from stepscope.results.load import REPORTED, Bench, Ranks, Run, Trace, Tune, load
+from stepscope.results.load import REPORTED, Bench, Ranks, Run, Trace, Tune, decode, load
 
 
 @pytest.fixture
@@ -64,6 +66,24 @@ def test_the_windows_analysis_is_kept_for_the_next_reader(run, calls):
     kept = json.loads((run / WINDOW_CACHE).read_text())
     assert kept["timeline"] == json.loads(json.dumps(first))
     assert load(run).document["timeline"] == kept["timeline"]
+
+
+def test_the_analysis_is_the_same_object_model_fresh_and_from_the_cache(run):
+    fresh = load(run).analysis
+    assert fresh == load(run).analysis
+    assert fresh.steps.how is StepMark.PROFILER
+
+
+def test_a_document_of_another_version_says_so():
+    with pytest.raises(UsageError, match="another version"):
+        decode({"schema": "stepscope.analyze/0"}, TraceAnalysis)
+
+
+@pytest.mark.parametrize("name", ["resnet18_b32_h200", "cpu_only_rank34.pt.trace"])
+def test_the_json_of_a_trace_is_its_analysis(name):
+    trace = load(TRACES / f"{name}.json.gz")
+    kept = json.loads(json.dumps(trace.analysis.to_json()))
+    assert decode(kept, TraceAnalysis) == trace.analysis
 
 
 def test_a_folder_that_cannot_be_written_is_read_all_the_same(run):

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+from msgspec import Struct, ValidationError, convert
 
 from stepscope.record.errors import UsageError
 from stepscope.record.timeline import Timeline
@@ -22,10 +24,20 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from stepscope.analyze.run.records import RunRecords
+    from stepscope.analyze.timeline.document import TraceAnalysis
     from stepscope.analyze.timeline.roofline.rates import WorkCounters
 
 ResultDocument = dict[str, Any]
+_S = TypeVar("_S", bound=Struct)
 _LARGEST_DOCUMENT = 64 << 20  # bytes; a larger .json file is a trace
+
+
+def decode(document: ResultDocument, struct: type[_S]) -> _S:
+    """A document as its Struct. Raises UsageError where it is of another version."""
+    try:
+        return convert(document, struct, str_keys=True)
+    except ValidationError as problem:
+        raise UsageError(f"made by another version of stepscope: {problem}") from None
 
 
 class LoadedResult:
@@ -117,6 +129,14 @@ class Run(LoadedResult):
         return RunTables(records.steps if len(records.steps) else None, records.samples, warmup)
 
     @cached_property
+    def analysis(self) -> "TraceAnalysis | None":
+        """The recorded window's analysis; None without one."""
+        from stepscope.analyze.timeline.document import TraceAnalysis
+
+        window = self.records.windows["timeline"]
+        return None if window is None else decode(window, TraceAnalysis)
+
+    @cached_property
     def stacks(self) -> Timeline | None:
         """The window recorded with Python stacks."""
         return None if self.folder is None else self.records.stacks
@@ -160,12 +180,17 @@ class Trace(LoadedResult):
         return open_trace(self._path) if self._recorded is None else self._recorded
 
     def _document(self) -> ResultDocument:
-        from stepscope.analyze.timeline.document import analyze_timeline
         from stepscope.diagnose.findings import with_trace_findings
+
+        return with_trace_findings(self.analysis.to_json(), self.recording)
+
+    @cached_property
+    def analysis(self) -> "TraceAnalysis":
+        """Everything the recording tells, findings apart."""
+        from stepscope.analyze.timeline.document import trace_analysis
         from stepscope.hardware.ceiling_cache import known_ceilings
 
-        analysis = analyze_timeline(self.recording, known_ceilings(), self.counters)
-        return with_trace_findings(analysis, self.recording)
+        return trace_analysis(self.recording, known_ceilings(), self.counters)
 
     @property
     def timelines(self) -> list[Timeline]:
