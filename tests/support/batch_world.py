@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from stepscope.batch.program import ProgramFacts
 from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.record.trial import TrialReason, TrialStatus
 
 GIB = 2.0**30
 
@@ -54,21 +55,34 @@ class World:
         number = len(self.asks)
         for fix, why in self.fixes.items():
             if fix in ask.fixes:
-                return Trial(ask, number, "not_applicable", why, blame=fix)
+                return Trial(
+                    ask, number, TrialStatus.NOT_APPLICABLE, TrialReason.FIX_NOT_APPLIED, why, fix
+                )
         if batch != self.own and not self.applies:
-            return self._unfit(ask, "no DataLoader forms batches here")
+            why = "no DataLoader forms batches here"
+            return self._unfit(ask, TrialReason.FIX_NOT_APPLIED, why)
         if self.samples is not None and batch > self.samples:
-            return self._unfit(ask, f"the DataLoader has {self.samples} samples only")
+            why = f"the DataLoader has only {self.samples} samples"
+            return self._unfit(ask, TrialReason.EPOCH_TOO_SMALL, why)
         if self.bytes(batch) > 0.97 * self.memory:
             why = f"a batch of {batch} does not fit into memory; try a smaller one"
-            return Trial(ask, number, "out_of_memory", why, "batch", seconds=self.startup_s)
+            return Trial(
+                ask,
+                number,
+                TrialStatus.OUT_OF_MEMORY,
+                TrialReason.ALLOCATION_FAILED,
+                why,
+                "batch",
+                seconds=self.startup_s,
+            )
         if self.breaks_at is not None and batch >= self.breaks_at:
-            return Trial(ask, number, "broke", "the program counts on batches of 64", "batch")
+            why = "the program counts on batches of 64"
+            return Trial(ask, number, TrialStatus.BROKE, TrialReason.FIX_BROKE, why, "batch")
         step_ms = batch * 1e3 / self.rate(batch) * self.noise[again % len(self.noise)]
         return Trial(
             ask,
             number,
-            "ok",
+            TrialStatus.OK,
             step_ms=(step_ms,) * (ask.steps // 2),
             samples_per_step=float(batch),
             steps=ask.steps,
@@ -78,8 +92,9 @@ class World:
             what=self.what,
         )
 
-    def _unfit(self, ask: TrialRequest, why: str) -> Trial:
-        return Trial(ask, len(self.asks), "not_applicable", why, "batch", seconds=self.startup_s)
+    def _unfit(self, ask: TrialRequest, reason: TrialReason, why: str) -> Trial:
+        status, seconds = TrialStatus.NOT_APPLICABLE, self.startup_s
+        return Trial(ask, len(self.asks), status, reason, why, "batch", seconds=seconds)
 
     def look(self, trial: Trial) -> ProgramFacts:
         return ProgramFacts(

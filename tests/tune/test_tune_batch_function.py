@@ -57,7 +57,7 @@ def test_an_error_at_a_larger_size_is_an_answer(forked):
         time.sleep(0.002)
 
     found = stepscope.find_batch_size(fails, seconds=0.02)
-    assert found.curve[-1]["why"] == "ValueError: <b>16 & no more</b>"
+    assert found.curve[-1]["detail"] == "ValueError: <b>16 & no more</b>"
     assert "&lt;b&gt;16 &amp; no more" in found._repr_html_()
 
 

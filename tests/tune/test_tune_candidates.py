@@ -4,6 +4,7 @@ import pytest
 
 from stepscope.fixes.registry import FIX_NAMES, fix_named
 from stepscope.measure.prediction import Prediction, no_prediction, predicted_by_findings
+from stepscope.record.rejection import RejectReason
 from stepscope.tune.search.applicable import first_values, most_workers, other_values
 from stepscope.tune.search.candidates import (
     Candidate,
@@ -71,7 +72,11 @@ def tried(document, **more):
 
 
 def left(document, **more):
-    return {one.fix: one.why for one in find_candidates(document, **more)[1]}
+    return {one.fix: said(one.why) for one in find_candidates(document, **more)[1]}
+
+
+def said(why):
+    return why.detail if why.reason is RejectReason.NOTHING_TO_DO else why.reason
 
 
 def test_every_fix_is_tried_or_left_out_with_a_reason():
@@ -134,7 +139,7 @@ def test_fixes_go_as_far_as_is_allowed(allow, has, lacks):
     assert has <= found
     assert not lacks & found
     if allow == "numeric":
-        assert left(scout(), allow=allow)["batch"] == "changes training: --allow semantic"
+        assert left(scout(), allow=allow)["batch"] is RejectReason.NOT_ALLOWED
 
 
 def test_a_finding_of_too_few_workers_names_the_fewest_and_more_are_begun_with_beside_a_gpu():
@@ -147,14 +152,14 @@ def test_a_finding_of_too_few_workers_names_the_fewest_and_more_are_begun_with_b
 def test_workers_that_change_random_draws_are_not_exact():
     document = scout(findings=[finding("workers", "14", 2.0, kind="numeric")])
     assert "workers=14" in tried(document)
-    assert left(document, allow="exact")["workers"].endswith("--allow numeric")
+    assert left(document, allow="exact")["workers"] is RejectReason.NOT_ALLOWED
 
 
 def test_only_and_skip_choose_by_name_or_value():
     assert tried(scout(), only=("pin", "workers=3")) == ["pin", "workers=3"]
     assert set(tried(scout(), only=("workers=3", "workers=6"))) == {"workers=3", "workers=6"}
     assert "amp=bf16" not in tried(scout(), skip=("amp",))
-    assert left(scout(), skip=("amp",))["amp"] == "--skip"
+    assert left(scout(), skip=("amp",))["amp"] is RejectReason.SKIPPED
     assert tried(scout("cpu"), only=("pin",)) == []
     assert tried(scout(), only=("batch",)) == []
 
@@ -225,7 +230,7 @@ def test_what_is_of_workers_waits_for_workers(name):
     assert found[name].after == "workers"
     have = {one.name: one for one in find_candidates(scout(loaders=[loader(num_workers=2)]))[0]}
     assert have[name].after is None
-    assert left(scout(), skip=("workers",))[name] == "nothing to do without workers"
+    assert left(scout(), skip=("workers",))[name] is RejectReason.REQUIRES
 
 
 def test_memory_of_small_batches_is_not_recycled():
@@ -242,7 +247,7 @@ def test_some_fixes_are_tried_only_where_a_finding_names_them():
 
 
 def test_memory_is_saved_by_other_fixes_than_time():
-    assert left(scout())["checkpointing"] == "saves memory, not time"
+    assert left(scout())["checkpointing"] is RejectReason.SAVES_MEMORY_ONLY
     found = tried(scout(), objective="memory", allow="semantic")
     assert {"checkpointing", "expandable_segments", "accumulate=2"} <= set(found)
 

@@ -1,6 +1,4 @@
-"""How a trial ended: its status and the reason; and how long it may run before it counts as
-hanging.
-"""
+"""How a trial ended: its status and reason; and how long it may run before it counts as hanging."""
 
 import re
 from collections.abc import Mapping
@@ -8,82 +6,119 @@ from typing import Any, NamedTuple
 
 from stepscope.launch.child import Outcome
 from stepscope.measure.speed import FEWEST_STEADY
-from stepscope.measure.trial import OK, Trial, TrialRequest
+from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.probe.memory_history import is_out_of_memory
+from stepscope.record.trial import TrialReason, TrialStatus
 
 _MEMORY = re.compile(r"(?i)cannot allocate memory|bad_alloc|libgomp: Thread creation failed")
-"""What libraries say who end a process themselves when memory is refused to them."""
+"""What libraries print that end a process themselves when memory is refused to them."""
+_STOPPED = "observing stopped"
+"""How the problem reads in runs recorded before problems had a kind."""
 Document = Mapping[str, Any]
 
 
-class TrialStatus(NamedTuple):
+class TrialEnd(NamedTuple):
     """As in `Trial`."""
 
-    status: str
-    why: str | None = None
-    blame: str | None = None
+    status: TrialStatus
+    reason: TrialReason | None = None
+    detail: str | None = None
+    fix: str | None = None
+    code: int | None = None
 
 
 def classify_trial(
-    ask: TrialRequest, outcome: Outcome, document: Document, steady: int, last_line: str
-) -> TrialStatus:
+    request: TrialRequest, outcome: Outcome, document: Document, steady: int, last_line: str
+) -> TrialEnd:
     """`document` is the run's summary, `steady` the number of its steady steps."""
     if outcome.timed_out:
-        return TrialStatus("timed_out", f"it had not ended after {wall_seconds(outcome):.0f} s")
-    memory = document["run"]["out_of_memory"]
+        return TrialEnd(TrialStatus.TIMED_OUT, TrialReason.HUNG)
+    memory, error = document["run"]["out_of_memory"], document["run"]["error"]
     failed = outcome.exit_code != 0
     if failed and (memory is not None or _says_out_of_memory(last_line)):
-        where = (memory or {}).get("device")
-        return TrialStatus(
-            "out_of_memory", _out_of_memory(where, document["run"]["error"], last_line)
-        )
+        return _out_of_memory(memory, error, last_line)
     for fix in document["fixes"]:
         if failed and fix["state"] == "broke":
-            return TrialStatus("broke", fix["reasons"][-1], _as_asked(ask, fix["name"]))
+            return _fix_ended(request, fix, TrialStatus.BROKE, -1)
     if failed:
-        return TrialStatus("failed", _failure(outcome, document["run"]["error"], last_line))
+        return _failed(outcome, error, last_line)
     for fix in document["fixes"]:
         if fix["state"] == "not applicable":
-            return TrialStatus("not_applicable", fix["reasons"][0], _as_asked(ask, fix["name"]))
-    return _enough(ask, document, steady)
+            return _fix_ended(request, fix, TrialStatus.NOT_APPLICABLE, 0)
+    return _steps_enough(request, document, steady)
 
 
-def _enough(ask: TrialRequest, document: Document, steady: int) -> TrialStatus:
-    """Whether a program that ended well can be told the speed of, unless losses are wanted."""
-    made = document["steps"]["count"]
-    stopped = [text for text in document["problems"] if text.startswith("observing stopped")]
-    if not made or stopped:
-        return TrialStatus("failed", (stopped or document["problems"] or ["no steps seen"])[0])
-    if steady < FEWEST_STEADY and not (ask.window or ask.proof):
-        short = f" of {ask.steps}" if made < ask.steps else ""
-        return TrialStatus(
-            "failed", f"{made}{short} steps, {steady} of them steady: too few to compare"
+def _fix_ended(
+    request: TrialRequest, fix: Mapping[str, Any], status: TrialStatus, place: int
+) -> TrialEnd:
+    """A fix that broke the program or found nothing to change; memory that ran out is told so."""
+    broke = status is TrialStatus.BROKE
+    reason = TrialReason.FIX_BROKE if broke else TrialReason.FIX_NOT_APPLIED
+    record = fix.get("broke") or next(iter(fix.get("not_applied") or ()), None) or {}
+    if record.get("reason") == TrialReason.EPOCH_TOO_SMALL:
+        reason = TrialReason.EPOCH_TOO_SMALL
+    if broke and record.get("reason") == TrialStatus.OUT_OF_MEMORY:
+        status, reason = TrialStatus.OUT_OF_MEMORY, TrialReason.ALLOCATION_FAILED
+    name = fix["name"]
+    asked = next((one for one in request.fixes if one.split("=")[0] == name), name)
+    return TrialEnd(status, reason, fix["reasons"][place], asked)
+
+
+def _steps_enough(request: TrialRequest, document: Document, steady: int) -> TrialEnd:
+    """Whether a program that ended well made enough steps, unless only losses are wanted."""
+    problems = document["problems"]
+    stopped = [one for one in problems if _observing_stopped(one)]
+    if stopped:
+        return TrialEnd(
+            TrialStatus.FAILED, TrialReason.OBSERVING_STOPPED, _problem_text(stopped[0])
         )
-    return TrialStatus(OK)
+    if not document["steps"]["count"]:
+        detail = _problem_text(problems[0]) if problems else None
+        return TrialEnd(TrialStatus.FAILED, TrialReason.NO_STEPS, detail)
+    if steady < FEWEST_STEADY and not (request.window or request.proof):
+        return TrialEnd(TrialStatus.FAILED, TrialReason.TOO_FEW_STEADY)
+    return TrialEnd(TrialStatus.OK)
 
 
-def _failure(outcome: Outcome, error: Mapping[str, Any] | None, last_line: str) -> str:
+def _observing_stopped(problem: Any) -> bool:
+    if isinstance(problem, Mapping):
+        return bool(problem.get("kind") == "recording_stopped")
+    return str(problem).startswith(_STOPPED)
+
+
+def _problem_text(problem: Any) -> str:
+    return str(problem["text"] if isinstance(problem, Mapping) else problem)
+
+
+def _failed(outcome: Outcome, error: Mapping[str, Any] | None, last_line: str) -> TrialEnd:
     if outcome.signal is not None:
-        return f"ended by signal {outcome.signal}: {last_line}".removesuffix(": ")
-    if error is not None and error["text"]:
-        return f"{error['type']}: {error['text'].strip().splitlines()[0]}"
-    return last_line or f"exit code {outcome.exit_code}"
+        return TrialEnd(
+            TrialStatus.FAILED, TrialReason.KILLED, last_line or None, code=outcome.signal
+        )
+    said = _first_line(error)
+    detail = f"{error['type']}: {said}" if error is not None and said else last_line or None
+    return TrialEnd(TrialStatus.FAILED, TrialReason.PROGRAM_FAILED, detail, code=outcome.exit_code)
 
 
 def _says_out_of_memory(line: str) -> bool:
-    """Whether the last line a program said, mostly that of a traceback, means it."""
+    """Whether the last line of a program's output, mostly of a traceback, means it."""
     name, _, text = line.partition(":")
     return is_out_of_memory(name, text) or _MEMORY.search(line) is not None
 
 
-def _out_of_memory(where: Any, error: Mapping[str, Any] | None, last_line: str) -> str:
-    if error is not None and error["text"]:
-        return str(error["text"].strip().splitlines()[0])
-    return last_line if where is None else "the kernel ended it: the machine's memory was full"
+def _out_of_memory(
+    memory: Mapping[str, Any] | None, error: Mapping[str, Any] | None, last_line: str
+) -> TrialEnd:
+    said = _first_line(error)
+    if said is None and (memory or {}).get("device") is not None:
+        return TrialEnd(TrialStatus.OUT_OF_MEMORY, TrialReason.HOST_MEMORY_FULL)
+    return TrialEnd(
+        TrialStatus.OUT_OF_MEMORY, TrialReason.ALLOCATION_FAILED, said or last_line or None
+    )
 
 
-def _as_asked(ask: TrialRequest, name: str) -> str:
-    return next((fix for fix in ask.fixes if fix.split("=")[0] == name), name)
+def _first_line(error: Mapping[str, Any] | None) -> str | None:
+    return error["text"].strip().splitlines()[0] if error is not None and error["text"] else None
 
 
 def wall_seconds(outcome: Outcome) -> float:
@@ -100,12 +135,12 @@ _COMPILING = ("compile", "cuda_graph", "cudnn_benchmark")
 _LARGER = ("batch", "accumulate")  # a step is then as long as several
 
 
-def limit_s(ask: TrialRequest, baseline: Trial | None) -> float:
+def limit_s(request: TrialRequest, baseline: Trial | None) -> float:
     """A generous multiple of what the program took unfixed, and time to compile where it may."""
     if baseline is None:
         return FIRST_S
-    names = {fix.split("=")[0] for fix in ask.fixes}
+    names = {fix.split("=")[0] for fix in request.fixes}
     times = _TIMES if names.isdisjoint(_LARGER) else _LARGER_TIMES
-    longer = max(1.0, ask.steps / max(1, baseline.steps))
+    longer = max(1.0, request.steps / max(1, baseline.steps))
     compiling = 0.0 if names.isdisjoint(_COMPILING) else _COMPILE_S
     return _SLACK_S + times * longer * baseline.seconds + compiling

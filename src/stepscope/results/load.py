@@ -13,8 +13,8 @@ from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import Timeline
 
 ResultDocument = dict[str, Any]
-KINDS = ("run", "trace", "tune", "bench")
-_RESULT_FILES = {"tune": "tune.json", "bench": "bench.json"}
+KINDS = ("run", "trace", "tune", "bench", "batch")
+_RESULT_FILES = {"tune": "tune.json", "bench": "bench.json", "batch": "batch.json"}
 _ENDINGS = (".json", ".json.gz", ".sqlite", ".nsys-rep")
 
 

@@ -197,6 +197,10 @@ def _kernels(kernels: Document) -> list[str]:
 
 def story_of(subject: LoadedResult) -> Story:
     """By its kind: `story_of_<kind>` in `story/<kind>/story.py`."""
+    if subject.kind == "batch":
+        from stepscope.report.story.batch import story_of_batch
+
+        return story_of_batch(subject)
     module = import_module(f"stepscope.report.story.{subject.kind}.story")
     build: Callable[[LoadedResult], Story] = getattr(module, f"story_of_{subject.kind}")
     return build(subject)

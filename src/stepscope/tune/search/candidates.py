@@ -8,6 +8,7 @@ from stepscope.fixes.base import Fix, FixKind
 from stepscope.fixes.registry import all_fixes, fix_named
 from stepscope.measure.prediction import Fixes, Prediction, Predictor, no_prediction
 from stepscope.measure.trial_pool import RECOMPILE_SHARE
+from stepscope.record.rejection import Rejection, RejectReason
 from stepscope.tune.search.applicable import (
     first_values,
     reason_not_to_try,
@@ -85,7 +86,7 @@ class NotTried:
     """A fix that is not tried, and why."""
 
     fix: str
-    why: str
+    why: Rejection
 
 
 def find_candidates(
@@ -111,15 +112,15 @@ def find_candidates(
             continue
         kind = max(str(fix.kind), proposed.get(fix.name, (None, "exact"))[1], key=FIX_KINDS.index)
         why = (
-            ("--skip" if fix.name in skip else None)
+            (Rejection(RejectReason.SKIPPED) if fix.name in skip else None)
             or _too_far(kind, allow)
-            or reason_not_to_try(fix, scout)
+            or _no_use(reason_not_to_try(fix, scout))
             or (None if chosen else _not_wanted(fix, objective, fix.name in proposed))
         )
         texts = _texts(fix, scout, chosen, proposed.get(fix.name, (None,))[0])
         texts = [text for text in texts if text not in skip]
         if why is None and not texts:
-            why = "there is no further value to try"
+            why = Rejection(RejectReason.NO_OTHER_VALUE)
         if why is not None:
             left.append(NotTried(fix.name, why))
             continue
@@ -128,7 +129,7 @@ def find_candidates(
     names = {one.name for one in found}
     for one in [one for one in found if one.after is not None and one.after not in names]:
         found.remove(one)
-        left.append(NotTried(one.fix, f"nothing to do without {one.after}"))
+        left.append(NotTried(one.fix, Rejection(RejectReason.REQUIRES, one.after)))
     return by_expected_gain([*_together(found, scout, see), *found], base_s=1.0), left
 
 
@@ -246,17 +247,20 @@ def _proposed(scout: Document) -> dict[str, tuple[str | None, str]]:
     return found
 
 
-def _too_far(kind: str, allow: str) -> str | None:
+def _too_far(kind: str, allow: str) -> Rejection | None:
     if FIX_KINDS.index(kind) <= FIX_KINDS.index(allow):
         return None
-    does = "changes training" if kind == "semantic" else "changes rounding or random draws"
-    return f"{does}: --allow {kind}"
+    return Rejection(RejectReason.NOT_ALLOWED, kind)
 
 
-def _not_wanted(fix: Fix, objective: str, found: bool) -> str | None:
+def _no_use(words: str | None) -> Rejection | None:
+    return None if words is None else Rejection(RejectReason.NOTHING_TO_DO, words)
+
+
+def _not_wanted(fix: Fix, objective: str, found: bool) -> Rejection | None:
     """Why a fix is not for this objective, unless it is asked for."""
     if objective == "memory" and fix.name in _FOR_MEMORY:
         return None
     if fix.name in _IF_FOUND:
-        return None if found else "nothing was found that it would help"
-    return "saves memory, not time" if fix.name in _FOR_MEMORY else None
+        return None if found else Rejection(RejectReason.NOTHING_FOUND)
+    return Rejection(RejectReason.SAVES_MEMORY_ONLY) if fix.name in _FOR_MEMORY else None

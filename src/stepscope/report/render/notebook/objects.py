@@ -4,28 +4,27 @@ a notebook.
 
 import io
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import msgspec
 import numpy.typing as npt
 
+from stepscope.batch.document import Batch
 from stepscope.record.errors import UsageError
 from stepscope.report.render.html.page import render_page, result_page
 from stepscope.report.render.notebook.figures import Drawing, ResultTable
-from stepscope.report.render.terminal.batch import (
-    CURVE_COLUMNS,
-    curve_lines,
-    failure_text,
-    known_columns,
-    size_marks,
-)
+from stepscope.report.render.terminal.batch import print_batch
 from stepscope.report.render.terminal.bench import print_bench
 from stepscope.report.render.terminal.run import print_run
+from stepscope.report.render.terminal.story import print_story
 from stepscope.report.render.terminal.trace import print_trace
 from stepscope.report.render.terminal.tune import print_tune
+from stepscope.report.story.batch import batch_story, size_table, verdict_sentence
 from stepscope.report.story.blocks import (
     Block,
     Chart,
@@ -82,7 +81,13 @@ def _plain(block: Block) -> bool:
     return not isinstance(block, Chart | TimelineView)
 
 
-_PRINT = {"run": print_run, "trace": print_trace, "tune": print_tune, "bench": print_bench}
+_PRINT: dict[str, Callable[[Any, IO[str]], None]] = {
+    "run": print_run,
+    "trace": print_trace,
+    "tune": print_tune,
+    "bench": print_bench,
+    "batch": print_batch,
+}
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -207,26 +212,27 @@ def _check(found: dict[str, Any], name: str, what: str) -> None:
         raise UsageError(f"there is no {what} {name} here: {there}")
 
 
-_WIDEST = 80
-
-
 class BatchSizes:
-    """The answer of a search. `document` holds all of it."""
+    """The answer of a search."""
 
-    def __init__(self, document: dict[str, Any]) -> None:
-        self.document = document
+    def __init__(self, result: Batch) -> None:
+        self.result = result
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What `batch --json` prints."""
+        found: dict[str, Any] = msgspec.to_builtins(self.result)
+        return found
 
     @property
     def knee(self) -> int | None:
         """The smallest size near the best throughput that keeps the headroom; None: none does."""
-        at = self.document["knee"]
-        return at["batch"] if at else None
+        return None if self.result.knee is None else self.result.knee.batch
 
     @property
     def largest(self) -> int | None:
         """The largest size that ran; None: none did."""
-        found = self.document["largest"]
-        return found["batch"] if found else None
+        return None if self.result.largest is None else self.result.largest.batch
 
     @property
     def curve(self) -> list[dict[str, Any]]:
@@ -234,22 +240,10 @@ class BatchSizes:
         return list(self.document["curve"])
 
     def __repr__(self) -> str:
-        lines = [safe(self.document["verdict"]), ""]
-        lines += [line.plain for line in curve_lines(self.document, _WIDEST)]
-        stopped = self.document["stopped"]
-        return "\n".join(lines + ([f"stopped: {safe(stopped['words'])}"] if stopped else []))
+        stream = io.StringIO()
+        print_story(replace(batch_story(self.result), next=()), stream)
+        return _COLOURS.sub("", stream.getvalue()).strip("\n")
 
     def _repr_html_(self) -> str:
-        columns = known_columns(CURVE_COLUMNS, self.curve)
-        heads = "".join(f"<th>{escape(one.heading)}</th>" for one in columns)
-        rows = "".join(self._row(row, columns) for row in self.curve)
-        verdict = escape(safe(self.document["verdict"]))
-        return f"<p>{verdict}</p><table><tr>{heads}<th></th></tr>{rows}</table>"
-
-    def _row(self, row: dict[str, Any], columns: Any) -> str:
-        mark = escape(", ".join(size_marks(self.document, row["batch"])))
-        if row["status"] != "ok":
-            cells = f"<td>{row['batch']:,}</td><td colspan='{len(columns) - 1}'>"
-            return f"<tr>{cells}{escape(failure_text(row))}</td><td>{mark}</td></tr>"
-        cells = "".join(f"<td>{escape(one.cell(row) or '')}</td>" for one in columns)
-        return f"<tr>{cells}<td>{mark}</td></tr>"
+        table = ResultTable(size_table(self.result))._repr_html_()
+        return f"<p>{escape(safe(verdict_sentence(self.result)))}</p>{table}"
