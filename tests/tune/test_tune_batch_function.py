@@ -36,7 +36,7 @@ def test_the_knee_and_the_largest_are_found(forked):
 def test_it_shows_itself(forked):
     found = stepscope.find_batch_size(until_64, seconds=0.02)
     assert repr(found).startswith("Batch 64: ")
-    assert "128  out of memory" in repr(found)
+    assert "OOM" in repr(found)
     assert found._repr_html_().count("<tr>") == 6
 
 

@@ -21,10 +21,9 @@ from stepscope.report.render.notebook.figures import Drawing, ResultTable
 from stepscope.report.render.terminal.batch import print_batch
 from stepscope.report.render.terminal.bench import print_bench
 from stepscope.report.render.terminal.run import print_run
-from stepscope.report.render.terminal.story import print_story
 from stepscope.report.render.terminal.trace import print_trace
 from stepscope.report.render.terminal.tune import print_tune
-from stepscope.report.story.batch import batch_story, size_table, verdict_sentence
+from stepscope.report.story.batch import size_table, stop_text, verdict_sentence
 from stepscope.report.story.blocks import (
     Block,
     Chart,
@@ -240,9 +239,13 @@ class BatchSizes:
         return list(self.document["curve"])
 
     def __repr__(self) -> str:
-        stream = io.StringIO()
-        print_story(replace(batch_story(self.result), next=()), stream)
-        return _COLOURS.sub("", stream.getvalue()).strip("\n")
+        lines = [
+            safe(verdict_sentence(self.result)),
+            "",
+            repr(ResultTable(size_table(self.result))),
+        ]
+        stop = self.result.stopped
+        return "\n".join([*lines, *([f"Stopped: {safe(stop_text(stop))}."] if stop else [])])
 
     def _repr_html_(self) -> str:
         table = ResultTable(size_table(self.result))._repr_html_()
