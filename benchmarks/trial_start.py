@@ -48,19 +48,19 @@ def measured(program: str, device: str, pairs: int) -> list[dict[str, Any]]:
     """Trials both ways in turn; the first of each, which finds cold caches, is left out."""
     from stepscope.measure.trial import TrialRequest
 
-    ask = TrialRequest(steps=STEPS[device], proof=True)
+    request = TrialRequest(steps=STEPS[device], proof=True)
     made = []
     with trials_of(program, device) as runner:
         for _ in range(pairs + 1):
             for way in WAYS:
                 runner.forking = way == "forked"
-                made.append((way, runner(ask)))
+                made.append((way, runner(request)))
     return [_told(way, trial) for way, trial in made[len(WAYS) :]]
 
 
 def _told(way: str, trial: Any) -> dict[str, Any]:
     if not trial.ok:
-        raise SystemExit(f"a trial failed: {trial.why}")
+        raise SystemExit(f"a trial failed: {trial.failure}")
     steps_s = trial.steps * trial.mean_ms / 1e3
     return {
         "way": way,

@@ -197,11 +197,16 @@ def _told(trial: Any) -> dict[str, Any]:
     return {"ms": ms, "seconds": trial.seconds, "status": trial.status}
 
 
-def _asked(ask: Any) -> dict[str, Any]:
+def _asked(request: Any) -> dict[str, Any]:
     """What was special about a trial."""
-    told = {"window": ask.window, "perturb": ask.perturb, "seed": ask.seed, "held": ask.held}
-    told["patched"] = ask.patched is not None
-    return {"fixes": list(ask.fixes)} | {name: value for name, value in told.items() if value}
+    told = {
+        "window": request.window,
+        "perturb": request.perturb,
+        "seed": request.seed,
+        "held": request.draws_per_batch,
+        "patched": request.patched is not None,
+    }
+    return {"fixes": list(request.fixes)} | {name: value for name, value in told.items() if value}
 
 
 def _ahead(fixes: tuple[str, ...]) -> str:
@@ -237,6 +242,8 @@ def _tune(
     program: str, fixes: tuple[str, ...], device: str
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """What it found, and how long its trials were, with batches made ahead and without."""
+    import msgspec
+
     from stepscope.tune.request import TuneRequest
     from stepscope.tune.session import TrialEvent, open_tune
 
@@ -246,16 +253,16 @@ def _tune(
         request = TuneRequest(target, budget_s=3600.0, only=fixes, on=device)
         with open_tune(request, cwd / "tune", False, False, cwd) as tuning:
             events: list[TrialEvent] = []
-            found = tuning.run(events.append)
+            found = msgspec.to_builtins(tuning.run(events.append))
     made = [event.trial for event in events if event.trial is not None]
-    steps = dict.fromkeys(("plain", "ahead"), made[1].ask.steps)
+    steps = dict.fromkeys(("plain", "ahead"), made[1].request.steps)
     for trial in made:
-        if _ahead(trial.ask.fixes) == "ahead":
-            steps["ahead"] = max(steps["ahead"], trial.ask.steps)
+        if _ahead(trial.request.fixes) == "ahead":
+            steps["ahead"] = max(steps["ahead"], trial.request.steps)
     kept = ("trials", "seconds", "search", "final")
     more = {
         "ladder": [rung["label"] for rung in found["ladder"]],
-        "made": [{**_asked(trial.ask), **_told(trial)} for trial in made],
+        "made": [{**_asked(trial.request), **_told(trial)} for trial in made],
     }
     return {name: found[name] for name in kept} | more, steps
 
@@ -277,7 +284,8 @@ def nulls(device: str) -> dict[str, Any]:
                 lab.fresh(())
             found = hold_contest(lab, (), nothing)
             ratio = None if found.comparison is None else found.comparison.ratio
-            results.append({"accepted": found.won, "ratio": ratio, "why": found.why})
+            why = found.why and found.why.reason
+            results.append({"accepted": found.won, "ratio": ratio, "why": why})
     return {"fix": nothing[0], "contests": results}
 
 

@@ -124,6 +124,14 @@ def tuned(case: Case, options: argparse.Namespace) -> dict[str, Any]:
     if done.returncode:
         return {"goal": goal, "failed": f"exit code {done.returncode}", "wall_s": wall_s}
     found = json.loads(done.stdout)
+    from stepscope.report.story.tune.words import proof_text, rejection_text
+    from stepscope.tune.document import read_tune
+
+    told = read_tune(found)
+    for row, one in zip(found["rejected"], told.rejected, strict=True):
+        row["why"] = rejection_text(one)
+    if told.final is not None and told.final.proof is not None:
+        found["final"]["proof"]["words"] = proof_text(told.final.proof)
     found.pop("machine")  # the whole document has it
     found["run"].pop("folder")
     for side in (found["baseline"], *found["ladder"]):

@@ -76,7 +76,7 @@ class QuickProfile:
         """The run's story with a second section about batch sizes."""
         first, *rest = self.run.story.sections
         if self.batch is not None:
-            section = batch_section(self.batch.document)
+            section = batch_section(self.batch.result)
         else:
             missing = Missing("No batch size found.", self.problem or "")
             section = Section("batch", "Batch size", (missing,))
@@ -223,16 +223,16 @@ def _search(
     wanted = BatchRequest(largest=largest, seconds=seconds, budget_s=budget_s)
     with tempfile.TemporaryDirectory(prefix="stepscope-") as nothing:
         session = BatchSession(Program(_PROGRAM, arguments, module=True), folder, Path(nothing))
-        document, interrupted = session.run(wanted, lambda size, got: _print_trial(show, size, got))
+        result, interrupted = session.run(wanted, lambda size, got: _print_trial(show, size, got))
     if interrupted:
         raise KeyboardInterrupt
-    return BatchSizes(document)
+    return BatchSizes(result)
 
 
 def _print_trial(show: bool, size: int | None, got: Any) -> None:
     if got is None:
         return
-    told = got.status.replace("_", " ")
+    told = got.status.label
     if got.ok:
         told = f"{1e3 * len(got.sample_ms) / sum(got.sample_ms):,.0f} samples/s"
     _say(show, f"  batch {got.batch:,}: {told}")

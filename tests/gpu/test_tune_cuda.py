@@ -56,7 +56,7 @@ def runner(tmp_path_factory):
 
 def test_a_guarded_trial_on_the_gpu_tells_speed_memory_losses_and_norms(runner):
     trial = runner(TrialRequest(steps=60, proof=True))
-    assert trial.ok, trial.why
+    assert trial.ok, trial.failure
     assert len(trial.step_ms) >= 8
     assert trial.peak_memory_bytes > 1 << 20
     assert trial.gpu_busy is not None
@@ -73,7 +73,7 @@ def test_the_same_seed_repeats_every_loss_and_another_does_not(runner):
 
 def test_a_control_is_near_the_program_and_not_the_same(runner):
     base, control = (runner(TrialRequest(steps=30, perturb=dtype)) for dtype in (None, "bfloat16"))
-    assert control.ok, control.why
+    assert control.ok, control.failure
     assert control.losses != base.losses
     assert control.losses[0] == pytest.approx(base.losses[0], rel=0.02)
 

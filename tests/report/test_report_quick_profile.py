@@ -6,8 +6,8 @@ from story_reading import unpacked
 
 import stepscope
 from stepscope import quick
+from stepscope.batch.document import batch_result
 from stepscope.batch.program import BatchRequest, search_program
-from stepscope.batch.session import batch_document
 from stepscope.launch.child import Outcome
 from stepscope.launch.program import Program
 from stepscope.quick import QuickProfile
@@ -21,7 +21,7 @@ def searched():
     world, wanted = World(), BatchRequest()
     found = search_program(wanted, world.run, world.look, lambda size, got: None)
     program = Program("train.py", (), module=False)
-    return BatchSizes(batch_document(found, wanted, program, "2026-11-15T10:00:00+00:00"))
+    return BatchSizes(batch_result(found, wanted, program, "2026-11-15T10:00:00+00:00"))
 
 
 @pytest.fixture

@@ -32,12 +32,15 @@ def test_every_tune_gives_a_story_that_all_renderers_take(changes):
 
 
 def test_the_verdict_is_the_claim_with_its_interval_and_the_proof():
-    assert story().verdict == "2.90× faster (2.80–3.00, 95%); identical over 100 steps."
+    assert story().verdict == (
+        "2.90× faster (95% CI 2.80–3.00). Losses are identical over 100 steps."
+        " 23 trials, 6 min 10 s."
+    )
 
 
-def test_the_ladder_begins_with_the_program_as_it_is():
+def test_the_ladder_begins_with_the_baseline():
     rows = table(story(), "ladder").rows
-    assert [row[0] for row in rows] == ["as it is", "+ workers=8", "+ pin"]
+    assert [row[0] for row in rows] == ["baseline", "+ workers=8", "+ pin"]
     assert rows[2][4:6] == (1.5, 3.0)
 
 
@@ -57,7 +60,7 @@ def test_without_predictions_there_is_no_chart_of_them():
 def test_losses_of_the_proof_come_from_the_journal_with_the_control(tmp_path):
     told = story_of_tune(load(str(tune_folder(tmp_path / "tune-1")), tmp_path))
     base, control, variant = chart(told, "proof-losses").series
-    assert [base.name, variant.name] == ["as it is", "with the fixes"]
+    assert [base.name, variant.name] == ["baseline", "with the fixes"]
     assert control.name.startswith("control")
     assert list(base.y) == [1.0, 0.6, 0.4]
     assert variant.y[1] == pytest.approx(0.63)
@@ -79,7 +82,9 @@ def test_a_damaged_journal_is_no_reason_to_fail(tmp_path):
 def test_what_was_tried_and_what_was_not_are_told_apart():
     told = story()
     assert table(told, "rejected").rows[0][:3] == ("compile", "not faster", 0.97)
-    assert table(told, "left-out").rows == (("affinity", "needs a CUDA device"),)
+    tried = next(part for part in told.sections if part.id == "rejected").blocks[0]
+    assert tried.pairs == (("− compile", "slower: 0.97× (0.95–0.99)"),)
+    assert "Not tried, needs a CUDA device: affinity" in words(told)
 
 
 def test_the_command_and_the_patch_are_there_to_copy():
@@ -90,14 +95,14 @@ def test_the_command_and_the_patch_are_there_to_copy():
 
 def test_nothing_that_helped_gives_a_whole_story():
     told = story(tuned(ladder=[], final=None, command=None, patch=None))
-    assert told.verdict == "Nothing made it faster: the program stays as it is."
-    assert any("no ladder" in one.what for one in blocks(told, Missing))
+    assert told.verdict == ("No fix made it faster. Keep the baseline. 23 trials, 6 min 10 s.")
+    assert any("No fix" in one.what for one in blocks(told, Missing))
     assert "proof" not in [part.id for part in told.sections]
 
 
 def test_an_end_before_the_end_is_said():
     told = story(stopped="budget", untried=["sdpa"])
-    assert "The budget was spent before these were tried: sdpa." in words(told)
+    assert "Budget exhausted. Not tried: sdpa." in words(told)
 
 
 def test_resources_of_which_nothing_is_known_have_no_column():

@@ -1,22 +1,21 @@
-"""What the tune's screen says of the command and the patch it hands over."""
+"""The commands and the sentences that a tune ends with."""
 
+import msgspec
 import pytest
+from tune_documents import tuned
 
-from stepscope.report.story.tune.words import next_step_lines
+from stepscope.record.proof import Because, Proof, ProofReason, ProofState
+from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.report.story.tune.story import tune_story
+from stepscope.report.story.tune.words import proof_sentence, rejection_text
+from stepscope.tune.document import RejectedFix, read_tune
 
-EDIT = {"fix": "amp", "file": "train.py", "line": 4, "words": "call the model under autocast"}
 
-
-def said(final="faster", **patch):
-    patch = {"path": "tune/stepscope.patch", "edits": [EDIT], "by_hand": []} | patch
-    document = {
-        "command": "stepscope run --fix amp train.py",
-        "final": {"verdict": final, "speedup": 3.0},
-        "patch": patch,
-        "run": {"folder": "tune"},
-    }
-    run, kept, *_ = next_step_lines(document)
-    return run, kept
+def commands(final="faster", **patch):
+    document = tuned()
+    document["final"] |= {"verdict": final, "speedup": 3.0}
+    document["patch"] |= patch
+    return {one.label: one for one in tune_story(read_tune(document)).next}
 
 
 def measured(verdict, speedup):
@@ -24,46 +23,76 @@ def measured(verdict, speedup):
 
 
 def test_a_patch_that_is_faster_is_to_be_applied():
-    run, kept = said(**measured("faster", 2.0))
-    assert run == "Run it so:   stepscope run --fix amp train.py"
-    patch = "git apply tune/stepscope.patch"
-    assert kept == f"Keep it so:  {patch}    (1 edit in train.py, checked: 2.00×)"
+    found = commands(**measured("faster", 2.0))
+    assert found["Run"].text.startswith("stepscope run --fix workers=8 --fix pin train.py")
+    assert found["Apply"].text == "git apply .stepscope/tune-1/stepscope.patch"
+    assert found["Apply"].purpose == "1 edit, measured 2.00×"
 
 
 @pytest.mark.parametrize(
     ("verdict", "words"),
     [
-        ("unclear", "not shown to be faster"),
-        ("slower", "slower"),
-        ("same", "the same speed"),
+        ("unclear", "not shown to be faster by itself"),
+        ("slower", "slower by itself"),
+        ("same", "same speed by itself"),
     ],
 )
 def test_a_patch_that_is_not_faster_by_itself_says_so(verdict, words):
-    _, kept = said(**measured(verdict, 0.83))
-    assert kept == (
-        "As a patch:  tune/stepscope.patch    "
-        f"(1 edit in train.py, by itself {words}: 0.83×, 0.69–1.01)"
-    )
+    found = commands(**measured(verdict, 0.83))
+    assert found["Patch"].purpose == f"1 edit, {words}: 0.83× (0.69–1.01)"
 
 
 def test_two_processes_that_leave_it_unclear_are_believed_where_they_have_the_gain():
-    _, kept = said(**measured("unclear", 2.5))
-    assert kept.startswith("Keep it so:")
-    assert kept.endswith("checked: 2.50×)")
-    _, tried = said("unclear", **measured("unclear", 2.5))
-    assert tried.startswith("As a patch:")
+    assert commands(**measured("unclear", 2.5))["Apply"].purpose.endswith("measured 2.50×")
+    assert "Patch" in commands("unclear", **measured("unclear", 2.5))
 
 
 @pytest.mark.parametrize(
-    ("why", "label"),
-    [("not measured: the budget was spent", "Keep it so:"), ("it fails: NameError", "As a patch:")],
+    ("status", "label", "words"),
+    [
+        ("no_budget", "Apply", "not measured: budget exhausted"),
+        ("failed", "Patch", "the program fails with it: NameError"),
+    ],
 )
-def test_a_patch_without_a_measurement_tells_why(why, label):
-    _, kept = said(speedup=None, why=why)
-    assert kept.startswith(label)
-    assert kept.endswith(f"(1 edit in train.py, {why})")
+def test_a_patch_without_a_measurement_tells_why(status, label, words):
+    detail = "NameError" if status == "failed" else None
+    found = commands(speedup=None, status=status, detail=detail)
+    assert found[label].purpose == f"1 edit, {words}"
 
 
 def test_a_command_that_fresh_trials_do_not_confirm_is_one_to_try():
-    run, _ = said("unclear", **measured("unclear", 0.83))
-    assert run == "To try it:   stepscope run --fix amp train.py"
+    assert commands("unclear")["Run"].purpose == "not confirmed: try it"
+
+
+def test_a_search_that_ran_out_of_budget_can_be_resumed():
+    document = tuned(untried=["sdpa"], stopped="budget")
+    resume = next(one for one in tune_story(read_tune(document)).next if one.label == "Resume")
+    assert resume.text.startswith("stepscope tune --resume ")
+    assert resume.text.endswith("--budget 1200s train.py --data /home/ann/data")
+
+
+@pytest.mark.parametrize("reason", [*ProofReason])
+def test_every_reason_of_a_proof_is_a_sentence(reason):
+    proof = Proof(ProofState.UNCLEAR, Because(reason, step=3, value=0.5, detail="it"), steps=40)
+    assert proof_sentence(proof).endswith(".")
+
+
+@pytest.mark.parametrize("reason", [*RejectReason])
+def test_every_reason_to_reject_a_fix_is_a_sentence(reason):
+    one = RejectedFix(fix="pin", state="not_better", because=Rejection(reason, 0.5), speedup=1.01)
+    assert rejection_text(one)
+    assert "_" not in rejection_text(one)
+
+
+def test_a_document_that_kept_sentences_still_gives_a_story():
+    old = tuned(schema="stepscope.tune/1", notes=["2 of 4 trials: blocks vary by 9%"])
+    for one in (*old["ladder"], old["final"]):
+        one["proof"] = {**one["proof"], "words": "identical over 100 steps"}
+        del one["proof"]["because"]
+    for one in old["rejected"]:
+        del one["because"]
+        one["why"] = f"{one['fix']}: why it was"
+    found = read_tune(old)
+    assert rejection_text(found.rejected[0]) == "compile: why it was"
+    assert proof_sentence(found.final.proof) == "Losses: identical over 100 steps."
+    assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found

@@ -6,6 +6,7 @@ from stepscope.batch.program import ProgramFacts
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.record.fix import FixOutcome, FixState, NotApplied, Reason, Target
 from stepscope.record.fix_words import refusal_words
+from stepscope.record.trial import TrialReason, TrialStatus
 
 GIB = 2.0**30
 
@@ -58,22 +59,34 @@ class World:
         number = len(self.asks)
         for fix, why in self.fixes.items():
             if fix in ask.fixes:
-                return Trial(ask, number, "not_applicable", why, blame=fix)
+                return Trial(
+                    ask, number, TrialStatus.NOT_APPLICABLE, TrialReason.FIX_NOT_APPLIED, why, fix
+                )
         if batch != self.own and not self.applies:
-            return self._unfit(ask, NotApplied(Reason.NOTHING_FOUND, detail=_NO_BATCHES))
+            nothing = NotApplied(Reason.NOTHING_FOUND, detail=_NO_BATCHES)
+            return self._unfit(ask, TrialReason.FIX_NOT_APPLIED, nothing)
         if self.samples is not None and batch > self.samples:
             few = NotApplied(Reason.EPOCH_TOO_SMALL, Target.LOADER, value=self.samples)
-            return self._unfit(ask, few)
+            return self._unfit(ask, TrialReason.EPOCH_TOO_SMALL, few)
         if self.bytes(batch) > 0.97 * self.memory:
             why = f"a batch of {batch} does not fit into memory; try a smaller one"
-            return Trial(ask, number, "out_of_memory", why, "batch", seconds=self.startup_s)
+            return Trial(
+                ask,
+                number,
+                TrialStatus.OUT_OF_MEMORY,
+                TrialReason.ALLOCATION_FAILED,
+                why,
+                "batch",
+                seconds=self.startup_s,
+            )
         if self.breaks_at is not None and batch >= self.breaks_at:
-            return Trial(ask, number, "broke", "the program counts on batches of 64", "batch")
+            why = "the program counts on batches of 64"
+            return Trial(ask, number, TrialStatus.BROKE, TrialReason.FIX_BROKE, why, "batch")
         step_ms = batch * 1e3 / self.rate(batch) * self.noise[again % len(self.noise)]
         return Trial(
             ask,
             number,
-            "ok",
+            TrialStatus.OK,
             step_ms=(step_ms,) * (ask.steps // 2),
             samples_per_step=float(batch),
             steps=ask.steps,
@@ -83,12 +96,13 @@ class World:
             what=self.what,
         )
 
-    def _unfit(self, ask: TrialRequest, record: NotApplied) -> Trial:
+    def _unfit(self, ask: TrialRequest, reason: TrialReason, record: NotApplied) -> Trial:
         outcome = FixOutcome("batch", None, FixState.NOT_APPLICABLE, not_applied=(record,))
         return Trial(
             ask,
             len(self.asks),
-            "not_applicable",
+            TrialStatus.NOT_APPLICABLE,
+            reason,
             refusal_words(record),
             f"batch={self._batch(ask)}",
             seconds=self.startup_s,

@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.record.trial import TrialStatus
 
 SAMPLES, CLASSES = 500, 10
 CLIP = 0.5
@@ -215,7 +216,7 @@ def train(kind: str, seed: int, how: How, steps: int = 120) -> Trial:
     return Trial(
         TrialRequest(steps=steps, seed=seed, perturb=how.perturb, proof=True),
         number=1,
-        status="ok",
+        status=TrialStatus.OK,
         steps=steps,
         losses=tuple(losses),
         proof={

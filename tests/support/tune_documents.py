@@ -3,7 +3,7 @@
 import json
 
 PROOF = {
-    "state": "identical", "words": "identical over 100 steps", "steps": 100, "seeds": 1,
+    "state": "identical", "because": None, "steps": 100, "seeds": 1,
     "numbers": {}, "covered": ["epoch end"], "not_covered": ["scheduler step"], "trials": [],
 }  # fmt: skip
 MEASURED = {
@@ -41,7 +41,6 @@ def rung(label, speedup, total, predicted=None, **more):
         "step_ms": 20.0 / total,
         "samples_per_s": 400.0 * total,
         "losses": [1.0, 0.5, 0.25],
-        "adjust": None,
         **more,
     }  # fmt: skip
 
@@ -50,7 +49,7 @@ def tuned(*rungs, **more):
     """What `tune --json` prints; a ladder of two where no rungs are given."""
     ladder = list(rungs) or [rung("workers=8", 2.0, 2.0, 2.2), rung("pin", 1.5, 3.0)]
     return {
-        "schema": "stepscope.tune/1",
+        "schema": "stepscope.tune/2",
         "run": {
             "id": "tune-1", "folder": "/home/ann/project/.stepscope/tune-1",
             "program": "train.py", "argv": ["--data", "/home/ann/data"], "device": "cuda",
@@ -64,15 +63,15 @@ def tuned(*rungs, **more):
         "baseline": {**MEASURED, "losses": [1.0, 0.5, 0.25]},
         "ladder": ladder,
         "rejected": [
-            {"fix": "compile", "why": "slower (0.97×)", "state": "not_better", "speedup": 0.97,
-             "low": 0.95, "high": 0.99, "proof": None},
-            {"fix": "affinity", "why": "needs a CUDA device", "state": "left_out",
-             "speedup": None, "proof": None},
+            {"fix": "compile", "because": {"reason": "not_better"}, "state": "not_better",
+             "speedup": 0.97, "low": 0.95, "high": 0.99, "verdict": "slower", "proof": None},
+            {"fix": "affinity", "because": {"reason": "needs_device", "detail": "cuda"},
+             "state": "left_out", "speedup": None, "proof": None},
         ],
         "untried": [],
         "final": {
             "fixes": [one["label"] for one in ladder], "speedup": 2.9, "low": 2.8, "high": 3.0,
-            "verdict": "faster", "confirmed": True, "why": None, "processes": [3, 3],
+            "verdict": "faster", "confirmed": True, "failure": None, "processes": [3, 3],
             "proof": {**PROOF, "trials": [2, 3, 4, 5]},
             "measured": {"baseline": MEASURED, "ladder": {**MEASURED, "step_ms": 6.9}},
         },
@@ -81,7 +80,7 @@ def tuned(*rungs, **more):
             "path": ".stepscope/tune-1/stepscope.patch", "text": "--- a/train.py\n+++ b/train.py\n",
             "edits": [{"fix": "pin", "file": "train.py", "line": 28, "words": "pass pin_memory"}],
             "by_hand": [], "speedup": 2.8, "low": 2.7, "high": 2.9, "verdict": "faster",
-            "why": None,
+            "status": "measured",
         },
         "trials": 23,
         "seconds": 370.0,
@@ -102,7 +101,7 @@ def tune_folder(folder, document=None):
         (5, {"fixes": ["pin"], "perturb": None}, [1.0, 0.64, None]),
         (6, {"fixes": ["compile"], "perturb": None}, [9.0, 9.0, 9.0]),
     ]
-    lines = [{"schema": "stepscope.tune-journal/1"}]
+    lines = [{"schema": "stepscope.tune-journal/2"}]
     for number, ask, losses in asks:
         trial = {"number": number, "ask": ask, "losses": losses, "status": "ok", "step_ms": []}
         lines.append({"trial": trial})

@@ -7,6 +7,7 @@ import numpy as np
 from stepscope.measure.prediction import Prediction
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.measure.trial_pool import Budget, TrialPool
+from stepscope.record.trial import TrialReason, TrialStatus
 
 StepMs = Callable[[frozenset[str]], float]
 Noise = Callable[[np.random.Generator, int], np.ndarray]
@@ -59,17 +60,23 @@ class Machine:
             if fix in self._ends:
                 status, why = self._ends[fix]
                 return Trial(
-                    ask, len(self.asks), status, why=why, blame=fix, seconds=self._startup_s
+                    ask,
+                    len(self.asks),
+                    TrialStatus(status),
+                    TrialReason.PROGRAM_FAILED,
+                    why,
+                    fix,
+                    seconds=self._startup_s,
                 )
         fixes = frozenset(ask.fixes)
-        first = not any(frozenset(one.ask.fixes) == fixes for one in self.trials)
+        first = not any(frozenset(one.request.fixes) == fixes for one in self.trials)
         times = self.step_ms(fixes) * self._noise(self._draw, ask.steps)
         compiling = self._compile_s if any(one.startswith("compile") for one in fixes) else None
         more = {"compile_s": compiling, "samples_per_step": self._samples(fixes)}
         return Trial(
             ask,
             len(self.asks),
-            "ok",
+            TrialStatus.OK,
             step_ms=tuple(times.tolist()),
             steps=ask.steps,
             seconds=self.cost_s(fixes, ask.steps, first),

@@ -36,7 +36,7 @@ def test_the_knee_and_the_largest_are_found(forked):
 def test_it_shows_itself(forked):
     found = stepscope.find_batch_size(until_64, seconds=0.02)
     assert repr(found).startswith("Batch 64: ")
-    assert "128  out of memory" in repr(found)
+    assert "OOM" in repr(found)
     assert found._repr_html_().count("<tr>") == 6
 
 
@@ -57,7 +57,7 @@ def test_an_error_at_a_larger_size_is_an_answer(forked):
         time.sleep(0.002)
 
     found = stepscope.find_batch_size(fails, seconds=0.02)
-    assert found.curve[-1]["why"] == "ValueError: <b>16 & no more</b>"
+    assert found.curve[-1]["detail"] == "ValueError: <b>16 & no more</b>"
     assert "&lt;b&gt;16 &amp; no more" in found._repr_html_()
 
 

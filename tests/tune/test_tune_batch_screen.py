@@ -3,13 +3,19 @@
 import io
 import json
 
+import msgspec
 import pytest
 from batch_world import GIB, World
 
+from stepscope.batch.document import batch_result, read_batch
 from stepscope.batch.program import BatchRequest, search_program
-from stepscope.batch.session import batch_document, training_words, updates_per_epoch
 from stepscope.launch.program import Program
 from stepscope.report.render.terminal.batch import print_batch
+from stepscope.report.story.batch import (
+    training_sentences,
+    updates_per_epoch,
+    verdict_sentence,
+)
 
 PROGRAM = Program("train.py", ("--epochs", "3"), False)
 
@@ -17,7 +23,7 @@ PROGRAM = Program("train.py", ("--epochs", "3"), False)
 def made(world, program=PROGRAM, **wanted):
     asked = BatchRequest(**wanted)
     searched = search_program(asked, world.run, world.look, lambda batch, got: None)
-    return batch_document(searched, asked, program, "2026-01-01T00:00:00+00:00")
+    return batch_result(searched, asked, program, "2026-01-01T00:00:00+00:00")
 
 
 def screen(found):
@@ -29,11 +35,12 @@ def screen(found):
 def test_the_screen_answers_first_and_fits():
     text = screen(made(World()))
     lines = text.strip().split("\n")
-    assert lines[2].startswith("Batch 256: 2,4")
-    assert "1.11× the program's own 64" in lines[2]
+    answer = next(line for line in lines if line.startswith("  Batch 256: 2,4"))
+    assert "1.11× the program's own 64" in answer
+    assert lines.index(answer) <= 4
     assert len(lines) <= 30
     assert max(map(len, lines)) <= 80
-    assert lines[-1] == "Run it so:  stepscope run --fix batch=256 train.py --epochs 3"
+    assert lines[-1] == "Run:  stepscope run --fix batch=256 train.py --epochs 3"
 
 
 def test_own_knee_and_largest_are_marked():
@@ -47,27 +54,32 @@ def test_the_marks_of_a_program_that_is_at_its_knee_are_not_cut():
     found = made(World(own=256, falls_from=512))
     text = screen(found)
     assert "own, knee" in text
-    assert found["command"] is None
-    assert found["verdict"].startswith("Keep the program's own batch of 256")
-    assert "smaller ones were not tried: --min 64" in text
+    assert found.command is None
+    assert verdict_sentence(found).startswith("Keep the program's own batch of 256")
+    assert "Smaller sizes were not tried: --min 64" in text
 
 
 def test_what_did_not_fit_is_a_row():
     text = screen(made(World(own=2048)))
-    assert "2,048  out of memory" in text
+    row = next(line for line in text.split("\n") if line.lstrip().startswith("2,048"))
+    assert row.rstrip().endswith("OOM, own")
     assert "A smaller batch changes training" in text
 
 
 def test_strangers_text_cannot_reach_the_terminal():
     found = made(World(breaks_at=128), Program("a\x1b[31m.py", (), False))
-    found["curve"][-1]["why"] = "\x1b[2Jgone"
+    row = msgspec.structs.replace(found.curve[-1], detail="\x1b[2Jgone")
+    found = msgspec.structs.replace(found, curve=(*found.curve[:-1], row))
+    assert "gone" in screen(found)
     assert "\x1b" not in screen(found)
 
 
 def test_the_document_is_json_and_says_what_it_is():
     found = made(World(), fixes=("amp=bf16",))
-    again = json.loads(json.dumps(found, allow_nan=False))
-    assert again["schema"] == "stepscope.batch/1"
+    again = json.loads(msgspec.json.encode(found))
+    assert read_batch(again).curve == found.curve
+    assert read_batch(again).knee == found.knee
+    assert again["schema"] == "stepscope.batch/2"
     assert again["own"] == 64
     assert again["knee"]["batch"] == 256
     assert again["largest"]["batch"] == 1448
@@ -78,45 +90,41 @@ def test_the_document_is_json_and_says_what_it_is():
 def test_a_module_is_run_as_one_and_secrets_are_masked():
     program = Program("pkg.train", ("--api-key", "hunter2"), True)
     found = made(World(), program)
-    assert found["command"].startswith("stepscope run --fix batch=256 -m pkg.train")
-    assert "hunter2" not in json.dumps(found)
+    assert found.command.startswith("stepscope run --fix batch=256 -m pkg.train")
+    assert b"hunter2" not in msgspec.json.encode(found)
 
 
 def test_a_program_whose_sizes_all_lack_headroom_gets_no_knee():
     found = made(World(memory=8 * GIB, fixed=2 * GIB), headroom=0.2)
-    assert found["knee"] is None
-    assert found["command"] is None
-    assert found["verdict"] == "No batch size that runs leaves 20% of memory free."
-    assert "largest that fits: 64" in screen(found)
+    assert found.knee is None
+    assert found.command is None
+    assert verdict_sentence(found) == "No batch size that runs leaves 20% of memory free."
+    assert "Largest that fits: 64" in screen(found)
 
 
 def test_an_inference_program_is_not_told_about_training():
     found = made(World(what="inference"))
-    assert found["training"] == []
+    assert "changes training" not in screen(found)
 
 
 def test_a_larger_batch_needs_another_learning_rate():
-    words = training_words(64, 256, 50_000, False, [("SGD", 0.1), ("AdamW", 3e-4)])
-    assert words[0] == "196 updates an epoch instead of 782."
+    words = training_sentences(64, 256, 50_000, False, [("SGD", 0.1), ("AdamW", 3e-4)])
+    assert words[0] == "196 updates per epoch instead of 782."
     assert "×4 (0.1 → 0.4), after a warm-up" in words[1]
     assert "square root of the batch, ×2 (0.0003 → 0.0006)" in words[2]
-    assert "divide by 4" in words[3]
+    assert "divide them by 4" in words[3]
 
 
 def test_a_smaller_batch_is_the_other_way_round():
-    words = training_words(256, 64, None, False, [("SGD", None)])
+    words = training_sentences(256, 64, None, False, [("SGD", None)])
     assert words[0] == "4 times more updates for the same data."
     assert "×0.25." in words[1]
-    assert "multiply by 4" in words[2]
+    assert "multiply them by 4" in words[2]
 
 
 def test_samples_that_drop_last_leaves_out_are_counted():
-    words = training_words(10, 600, 1000, True, [])
-    assert "drop_last leaves out 400 of 1,000 samples an epoch" in words[0]
-
-
-def test_the_same_batch_changes_nothing():
-    assert training_words(64, 64, 1000, False, [("SGD", 0.1)]) == []
+    words = training_sentences(10, 600, 1000, True, [])
+    assert "drop_last leaves out 400 of 1,000 samples per epoch" in words[0]
 
 
 @pytest.mark.parametrize(("drop_last", "updates"), [(True, 3), (False, 4)])

@@ -1,19 +1,30 @@
 """Which batch sizes are tried and what is said of them, in a simulated world."""
 
+import msgspec
 import pytest
 from batch_world import GIB, World
 
+from stepscope.batch.document import search_result
 from stepscope.batch.program import BatchRequest, search_program
-from stepscope.batch.session import search_answer
+from stepscope.measure.trial import Trial
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.record.fix import Broke, FixOutcome, FixState, Reason
+from stepscope.record.trial import TrialReason, TrialStatus
 
 
 def find(world, **wanted):
     searched = search_program(
         BatchRequest(**wanted), world.run, world.look, lambda batch, got: None
     )
-    return search_answer(searched.search, searched.bounds, searched.seen.batch)
+    return answer(searched, searched.program.batch)
+
+
+def answer(searched, own):
+    return msgspec.to_builtins(search_result(searched.search, searched.bounds, own))
+
+
+def few_steady(trial, **changed):
+    failed = {"status": TrialStatus.FAILED, "reason": TrialReason.TOO_FEW_STEADY}
+    return msgspec.structs.replace(trial, **failed, **changed)
 
 
 def status(found):
@@ -57,7 +68,7 @@ def test_out_of_memory_is_survived_and_closed_in_on():
             trial = super().run(ask)
             if self._batch(ask) > 700:
                 self.asks[-1:] = [ask]
-                return type(trial)(ask, trial.number, "out_of_memory", "CUDA out of memory")
+                return Trial(ask, trial.number, TrialStatus.OUT_OF_MEMORY)
             return trial
 
     world = Surprising()
@@ -65,22 +76,6 @@ def test_out_of_memory_is_survived_and_closed_in_on():
     assert found["stopped"]["kind"] == "memory"
     assert found["largest"]["too_large"] - found["largest"]["batch"] <= 700 / 16 + 8
     assert 640 <= found["largest"]["batch"] <= 700
-
-
-def test_a_fix_that_says_the_batch_does_not_fit_counts_as_out_of_memory():
-    class Explained(World):
-        def run(self, ask):
-            trial = super().run(ask)
-            if trial.status == "out_of_memory":
-                broke = Broke(Reason.OUT_OF_MEMORY)
-                outcome = FixOutcome("batch", 1, FixState.BROKE, broke=broke)
-                return type(trial)(
-                    ask, trial.number, "broke", "any words", "batch=1", fixes=(outcome,)
-                )
-            return trial
-
-    found = find(Explained(memory=20 * GIB, fixed=10 * GIB, half=400.0))
-    assert set(status(found).values()) <= {"ok", "out_of_memory"}
 
 
 def test_sizes_without_headroom_are_not_the_knee():
@@ -96,7 +91,7 @@ def test_the_knee_and_what_it_is_compared_with_are_measured_twice():
     assert found["knee"]["processes"] == 2
     assert found["knee"]["low"] < found["knee"]["samples_per_s"] < found["knee"]["high"]
     assert world.tried.count(64) == world.tried.count(128) == 2
-    assert found["knee"]["speedup"]["verdict"] == "FASTER"
+    assert found["knee"]["speedup"]["verdict"] == "faster"
     assert found["knee"]["speedup"]["ratio"] == pytest.approx(2497 / 2244, rel=0.01)
 
 
@@ -106,7 +101,7 @@ def test_one_slow_process_does_not_end_the_way_up():
             trial = super().run(ask)
             if self.tried.count(128) == 1 and self._batch(ask) == 128:
                 slow = tuple(3 * ms for ms in trial.step_ms)
-                return type(trial)(**{**trial_fields(trial), "step_ms": slow})
+                return msgspec.structs.replace(trial, step_ms=slow)
             return trial
 
     found = find(Hiccup())
@@ -114,13 +109,9 @@ def test_one_slow_process_does_not_end_the_way_up():
     assert found["stopped"]["kind"] == "memory"
 
 
-def trial_fields(trial):
-    return {name: getattr(trial, name) for name in trial.__slots__}
-
-
 def test_throughput_that_falls_ends_the_way_up():
     found = find(World(own=256, falls_from=512))
-    assert found["stopped"] == {"kind": "falls", "words": "512 is slower than 256"}
+    assert found["stopped"] == {"kind": "falls", "batch": 512, "than": 256}
     assert found["knee"]["batch"] == 256
 
 
@@ -149,7 +140,7 @@ def test_a_first_doubling_that_might_not_fit_is_approached_in_a_smaller_step():
 def test_no_batch_is_larger_than_an_epoch():
     found = find(World(samples=1000))
     assert found["stopped"]["kind"] == "epoch"
-    assert "1,000 samples" in found["stopped"]["words"]
+    assert found["stopped"]["than"] == 1000
     assert max(status(found)) == 512
 
 
@@ -162,7 +153,7 @@ def test_an_epoch_of_unknown_length_is_told_by_the_fix():
 
     found = find(Unknown(samples=200))
     assert found["stopped"]["kind"] == "epoch"
-    assert found["stopped"]["words"].endswith("has only 200 samples")
+    assert found["stopped"]["detail"].endswith("has only 200 samples")
     assert found["knee"]["batch"] == 128
 
 
@@ -194,10 +185,9 @@ def test_a_program_that_runs_out_of_memory_as_it_is_gets_a_smaller_batch():
 
 def test_a_size_the_program_cannot_take_ends_the_way_up_with_its_reason():
     found = find(World(breaks_at=256))
-    assert found["stopped"] == {
-        "kind": "failure",
-        "words": "256: the program counts on batches of 64",
-    }
+    stop = found["stopped"]
+    assert (stop["kind"], stop["batch"], stop["status"]) == ("failure", 256, "broke")
+    assert stop["detail"] == "the program counts on batches of 64"
     assert found["knee"]["batch"] == 128
 
 
@@ -206,14 +196,14 @@ def test_the_budget_counts_the_seconds_of_trials():
     found = find(world, budget_s=30.0)
     assert found["seconds"] <= 30.0
     assert found["stopped"]["kind"] == "budget"
-    assert found["notes"] == ["no time was left for second processes"]
+    assert [one["kind"] for one in found["notes"]] == ["measured_once"]
 
 
 def test_a_largest_batch_that_would_take_long_is_said_but_not_tried():
     world = World(half=0.5, each=0.0005 * GIB, samples=None)
     found = find(world)
     assert max(world.tried) == 256
-    assert "should fit; not tried" in found["notes"][0]
+    assert found["notes"][0]["kind"] == "fits_slow"
 
 
 def test_an_interrupted_search_keeps_what_it_has():
@@ -226,7 +216,7 @@ def test_an_interrupted_search_keeps_what_it_has():
 
     searched = search_program(BatchRequest(), run, world.look, lambda batch, got: None)
     assert searched.interrupted
-    found = search_answer(searched.search, searched.bounds, 64)
+    found = answer(searched, 64)
     assert [row["batch"] for row in found["curve"]] == [64, 128, 256]
     assert found["stopped"]["kind"] == "interrupted"
 
@@ -250,9 +240,7 @@ def test_steps_that_workers_had_ready_are_asked_for_again():
         def run(self, ask):
             trial = super().run(ask)
             if ask.steps == 40:
-                why = "40 steps, 3 of them steady: too few to compare"
-                changed = {"status": "failed", "why": why, "step_ms": trial.step_ms[:3]}
-                return type(trial)(**{**trial_fields(trial), **changed})
+                return few_steady(trial, step_ms=trial.step_ms[:3])
             return trial
 
     world = Buffered()
@@ -265,14 +253,12 @@ def test_a_program_that_ends_by_itself_after_few_steps_is_told_so():
         def run(self, ask):
             trial = super().run(ask)
             if self._batch(ask) > 64:
-                why = "5 of 40 steps, 3 of them steady: too few to compare"
-                changed = {"status": "failed", "why": why, "step_ms": (1.0,) * 3, "steps": 5}
-                return type(trial)(**{**trial_fields(trial), **changed})
+                return few_steady(trial, step_ms=(1.0,) * 3, steps=5)
             return trial
 
     found = find(Short())
     assert found["stopped"]["kind"] == "short"
-    assert "ends after 5 steps" in found["stopped"]["words"]
+    assert found["stopped"]["steps"] == 5
 
 
 def test_a_batch_size_that_cannot_be_changed_is_an_error():
@@ -297,15 +283,16 @@ def test_max_below_the_program_s_own_is_an_error():
 
 
 def test_min_beyond_an_epoch_is_an_error():
-    with pytest.raises(UsageError, match="an epoch has 100 samples only"):
+    with pytest.raises(UsageError, match="an epoch has only 100 samples"):
         find(World(samples=100), smallest=128)
 
 
 def test_a_program_that_fails_as_it_is_is_told_so():
     class Broken(World):
         def run(self, ask):
-            return type(super().run(ask))(ask, 1, "failed", "ValueError: no data")
+            failed = TrialStatus.FAILED, TrialReason.PROGRAM_FAILED
+            return Trial(ask, 1, *failed, "ValueError: no data")
 
-    with pytest.raises(StepscopeError, match="as it is: ValueError: no data") as caught:
+    with pytest.raises(StepscopeError, match="baseline failed: ValueError: no data") as caught:
         find(Broken())
     assert caught.value.exit_code == 1

@@ -15,6 +15,7 @@ from stepscope.batch.sizes import (
     with_headroom,
 )
 from stepscope.record.errors import UsageError
+from stepscope.record.trial import TrialStatus
 
 
 def loader(batch_size, samples=1000, shuffle=False, **more):
@@ -44,7 +45,7 @@ def test_with_accumulated_gradients_the_shuffling_loader_feeds_the_steps():
     [
         ([], "no DataLoader of the program forms batches"),
         ([loader(None)], "no DataLoader of the program forms batches"),
-        ([loader(1)], "one by one"),
+        ([loader(1)], "single samples"),
     ],
 )
 def test_a_program_without_batches_is_refused(loaders, words):
@@ -77,7 +78,7 @@ def test_the_gpu_s_memory_is_that_of_a_program_on_it():
 
 
 def ran(batch, memory=None, rate=100.0):
-    return SizeResult(batch, "ok", None, 1, samples_per_s=rate, memory_bytes=memory)
+    return SizeResult(batch, TrialStatus.OK, None, None, 1, samples_per_s=rate, memory_bytes=memory)
 
 
 def test_memory_is_a_fixed_part_and_so_much_for_each_sample():
@@ -93,12 +94,15 @@ def test_memory_that_does_not_grow_predicts_no_end():
 
 
 def test_one_size_predicts_nothing():
-    assert predicted_bytes([ran(8, 1000.0), SizeResult(16, "failed", "", 1)], 32) is None
+    assert (
+        predicted_bytes([ran(8, 1000.0), SizeResult(16, TrialStatus.FAILED, None, "", 1)], 32)
+        is None
+    )
     assert largest_by_memory([], 2000.0) is None
 
 
 def test_a_size_that_keeps_no_headroom_is_not_roomy_and_one_of_unknown_memory_is():
-    points = [ran(8, 50.0), ran(16, 95.0), ran(32), SizeResult(64, "failed", "", 1)]
+    points = [ran(8, 50.0), ran(16, 95.0), ran(32), SizeResult(64, TrialStatus.FAILED, None, "", 1)]
     assert [one.batch for one in with_headroom(points, 100.0, 0.1)] == [8, 32]
     assert [one.batch for one in with_headroom(points, None, 0.1)] == [8, 16, 32]
 
@@ -133,7 +137,7 @@ def test_a_single_process_has_no_interval():
 
 
 def test_a_size_that_failed_once_has_failed():
-    failed = SizeMeasurement(8, "out_of_memory", "full", memory_bytes=9.0)
+    failed = SizeMeasurement(8, TrialStatus.OUT_OF_MEMORY, memory_bytes=9.0)
     found = combine_processes([measured(8, 10.0, memory_bytes=5.0), failed])
     assert (found.status, found.processes, found.memory_bytes) == ("out_of_memory", 2, 9.0)
 

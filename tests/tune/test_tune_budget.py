@@ -123,4 +123,4 @@ def test_an_interrupt_gives_what_is_known(after):
     assert found.trials == after
     assert len(found.baseline) >= min(after, 2)
     assert found.fixes == () if after < 4 else found.fixes[0] == "workers=12"
-    assert found.to_json()["stopped"] == "interrupted"
+    assert found.stopped == "interrupted"

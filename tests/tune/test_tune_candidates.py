@@ -1,14 +1,14 @@
 """What is tried on a program, in which order, and why the rest is not."""
 
-from dataclasses import asdict
-
 import pytest
 
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.data.workers import most_workers
 from stepscope.fixes.registry import FIX_NAMES, fix_named
 from stepscope.measure.prediction import Prediction, no_prediction, predicted_by_findings
-from stepscope.report.story.tune.not_tried import why_not_tried
+from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.report.story.tune.words import rejection_text
+from stepscope.tune.document import RejectedFix
 from stepscope.tune.search.candidates import (
     Candidate,
     by_expected_gain,
@@ -79,6 +79,10 @@ def left(program, **more):
     return {one.fix: one.why for one in find_candidates(program, **more)[1]}
 
 
+def told(one):
+    return rejection_text(RejectedFix(fix=one.fix, state=one.why.state, because=one.why))
+
+
 def first_values(name, program, proposed):
     return fix_named(name).first_values(program, proposed)
 
@@ -87,13 +91,13 @@ def test_every_fix_is_tried_or_left_out_with_a_reason():
     found, out = find_candidates(scout())
     names = [one.name for one in found if not one.along]
     assert sorted([*names, *(one.fix for one in out)]) == sorted(FIX_NAMES)
-    assert all(why_not_tried(asdict(one.why)) for one in out)
+    assert all(told(one) for one in out)
 
 
 def test_without_a_cuda_device_what_needs_one_is_left_out():
     out = left(scout("cpu"))
     for name in ("pin", "prefetch", "nosync", "lazyitem", "tf32", "cuda_graph", "affinity"):
-        assert out[name] == NoUse(WhyNot.NEEDS_DEVICE, "cuda")
+        assert out[name] == Rejection(RejectReason.NEEDS_DEVICE, "cuda")
     assert {"workers=12", "amp=bf16", "compile=default"} <= set(tried(scout("cpu")))
 
 
@@ -143,7 +147,9 @@ def test_fixes_go_as_far_as_is_allowed(allow, has, lacks):
     assert has <= found
     assert not lacks & found
     if allow == "numeric":
-        assert left(scout(), allow=allow)["batch"] == NoUse(WhyNot.NOT_ALLOWED, "semantic")
+        assert left(scout(), allow=allow)["batch"] == Rejection(
+            RejectReason.NOT_ALLOWED, "semantic"
+        )
 
 
 def test_a_finding_of_too_few_workers_names_the_fewest_and_more_are_begun_with_beside_a_gpu():
@@ -155,14 +161,16 @@ def test_a_finding_of_too_few_workers_names_the_fewest_and_more_are_begun_with_b
 def test_workers_that_change_random_draws_are_not_exact():
     document = scout(findings=[finding("workers", "14", 2.0, kind="numeric")])
     assert "workers=14" in tried(document)
-    assert left(document, allow="exact")["workers"] == NoUse(WhyNot.NOT_ALLOWED, "numeric")
+    assert left(document, allow="exact")["workers"] == Rejection(
+        RejectReason.NOT_ALLOWED, "numeric"
+    )
 
 
 def test_only_and_skip_choose_by_name_or_value():
     assert tried(scout(), only=("pin", "workers=3")) == ["pin", "workers=3"]
     assert set(tried(scout(), only=("workers=3", "workers=6"))) == {"workers=3", "workers=6"}
     assert "amp=bf16" not in tried(scout(), skip=("amp",))
-    assert left(scout(), skip=("amp",))["amp"].reason == WhyNot.SKIPPED
+    assert left(scout(), skip=("amp",))["amp"].reason == RejectReason.SKIPPED
     assert tried(scout("cpu"), only=("pin",)) == []
     assert tried(scout(), only=("batch",)) == []
 
@@ -181,7 +189,7 @@ def test_what_is_in_place_already_is_left_out():
         "cuda_graph", "amp", "fused_optimizer", "foreach", "nosync", "lazyitem",
     ):  # fmt: skip
         assert name in out, name
-    assert out["amp"] == NoUse(WhyNot.OWN_AUTOCAST, "bfloat16")
+    assert out["amp"] == Rejection(RejectReason.OWN_AUTOCAST, "bfloat16")
     assert set(tried(document)) == {"pin", "prefetch", "recycle", "sdpa"}
 
 
@@ -190,7 +198,7 @@ def test_without_loaders_nothing_is_tried_on_them():
     for name in (
         "workers", "persistent", "pin", "prefetch", "recycle", "cache", "batch", "drop_last",
     ):  # fmt: skip
-        assert out[name].reason == WhyNot.NO_LOADER
+        assert out[name].reason == RejectReason.NO_LOADER
 
 
 @pytest.mark.parametrize(
@@ -199,13 +207,13 @@ def test_without_loaders_nothing_is_tried_on_them():
 )
 def test_models_without_convolutions_have_no_use_for_what_is_done_to_them(dims, idle):
     said = left(scout(model={"convolved_dims": dims}))
-    without = (WhyNot.NO_CONVOLUTIONS, WhyNot.NO_IMAGE_CONVOLUTIONS)
+    without = (RejectReason.NO_CONVOLUTIONS, RejectReason.NO_IMAGE_CONVOLUTIONS)
     assert {name for name in said if said[name].reason in without} == set(idle)
 
 
 def test_models_without_attention_are_not_tried_with_another_unless_a_finding_knows_better():
     without = {"model": {"attends": False}}
-    assert left(scout(**without))["sdpa"].reason == WhyNot.NO_ATTENTION
+    assert left(scout(**without))["sdpa"].reason == RejectReason.NO_ATTENTION
     assert "sdpa" in tried(scout(model={"attends": True}))
     assert "sdpa" in tried(scout(**without, findings=[finding("sdpa", kind="numeric")]))
 
@@ -234,13 +242,13 @@ def test_what_is_of_workers_waits_for_workers(name):
     assert found[name].after == "workers"
     have = {one.name: one for one in find_candidates(scout(loaders=[loader(num_workers=2)]))[0]}
     assert have[name].after is None
-    assert left(scout(), skip=("workers",))[name] == NoUse(WhyNot.REQUIRES, "workers")
+    assert left(scout(), skip=("workers",))[name] == Rejection(RejectReason.REQUIRES, "workers")
 
 
 def test_memory_of_small_batches_is_not_recycled():
     steps = {"mean_ms": 50.0, "what": "training"}
     out = left(scout(steps=steps | {"batch_bytes": 98_304}))
-    assert out["recycle"] == NoUse(WhyNot.SMALL_BATCHES, 98_304)
+    assert out["recycle"] == Rejection(RejectReason.SMALL_BATCHES, 98_304)
     assert "recycle" in tried(scout(steps=steps | {"batch_bytes": 19_267_584}))
 
 
@@ -251,7 +259,7 @@ def test_some_fixes_are_tried_only_where_a_finding_names_them():
 
 
 def test_memory_is_saved_by_other_fixes_than_time():
-    assert left(scout())["checkpointing"].reason == WhyNot.SAVES_MEMORY_ONLY
+    assert left(scout())["checkpointing"].reason == RejectReason.SAVES_MEMORY_ONLY
     found = tried(scout(), objective="memory", allow="semantic")
     assert {"checkpointing", "expandable_segments", "accumulate=2"} <= set(found)
 

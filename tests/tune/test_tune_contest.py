@@ -6,6 +6,7 @@ from tune_machine import Machine, apart
 
 from stepscope.measure.contest import hold_contest
 from stepscope.measure.prediction import Prediction
+from stepscope.record.rejection import RejectReason
 from stepscope.stats.verdict import Verdict
 
 FIX = ("pin",)
@@ -142,7 +143,8 @@ def test_what_is_far_slower_is_held_against_a_fresh_process_of_the_base():
 def test_what_is_slower_costs_one_trial():
     found = held(apart(0.01), 0.9, 20)
     assert {used for _, used in found} == {1}
-    assert all("not faster" in one.why and one.failed is None for one, _ in found)
+    slower = (RejectReason.SLOWER_AT_ONCE, RejectReason.NOT_BETTER)
+    assert all(one.why.reason in slower and one.failed is None for one, _ in found)
 
 
 @pytest.mark.parametrize(("noise", "gain"), [(0.01, 1.024), (0.025, 1.03), (0.05, 1.04)])
@@ -150,7 +152,7 @@ def test_a_gain_that_five_processes_would_not_show_takes_few_trials(noise, gain)
     found = held(apart(noise), gain, 100, seconds=ENOUGH)
     assert sum(one.won for one, _ in found) <= 5
     assert np.mean([used for _, used in found]) <= 3.3
-    assert any("too little to tell from the noise of processes" in one.why for one, _ in found)
+    assert any(one.why and one.why.reason is RejectReason.WITHIN_NOISE for one, _ in found)
 
 
 @pytest.mark.parametrize(("seconds", "least", "most"), [(ENOUGH, 0.1, 0.4), (MUCH, 0.5, 0.8)])
@@ -227,7 +229,7 @@ def test_a_trial_that_does_not_end_well_is_a_result():
     lab.more(()), lab.more(())
     found = hold_contest(lab, (), FIX)
     assert not found.won
-    assert found.why == "no `view` at train.py:3"
+    assert found.why.detail == "no `view` at train.py:3"
     assert found.failed.status == "broke"
 
 

@@ -3,8 +3,9 @@
 import pytest
 
 from stepscope.launch.child import Outcome
-from stepscope.measure.trial import STATUSES, Trial, TrialRequest
-from stepscope.measure.trial_status import FIRST_S, TrialStatus, classify_trial, limit_s
+from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial_status import FIRST_S, TrialEnd, classify_trial, limit_s
+from stepscope.record.trial import TrialReason, TrialStatus
 
 ASK = TrialRequest(fixes=("workers=4", "amp=bf16"), steps=40)
 
@@ -32,81 +33,116 @@ BROKE = fix("amp", "broke", "one reason", "the last reason")
 UNFIT = fix("workers", "not applicable", "there is no DataLoader")
 
 
+OK, FAILED, MEMORY = TrialStatus.OK, TrialStatus.FAILED, TrialStatus.OUT_OF_MEMORY
+
+
 @pytest.mark.parametrize(
     ("how", "said", "expected"),
     [
-        (outcome(), document(), TrialStatus("ok")),
-        (outcome(), document(fix("workers")), TrialStatus("ok")),
+        (outcome(), document(), TrialEnd(OK)),
+        (outcome(), document(fix("workers")), TrialEnd(OK)),
         (
             outcome(124, timed_out=True),
             document(BROKE),
-            TrialStatus("timed_out", "it had not ended after 90 s"),
+            TrialEnd(TrialStatus.TIMED_OUT, TrialReason.HUNG),
         ),
         (
             outcome(1),
             document(error=CUDA_ERROR, out_of_memory={"device": "cuda"}),
-            TrialStatus("out_of_memory", "CUDA out of memory. Tried 2 GiB"),
+            TrialEnd(MEMORY, TrialReason.ALLOCATION_FAILED, "CUDA out of memory. Tried 2 GiB"),
         ),
         (
             outcome(137, signal=9),
             document(out_of_memory={"device": "cpu"}),
-            TrialStatus("out_of_memory", "the kernel ended it: the machine's memory was full"),
+            TrialEnd(MEMORY, TrialReason.HOST_MEMORY_FULL),
         ),
-        (outcome(1), document(BROKE), TrialStatus("broke", "the last reason", "amp=bf16")),
-        (outcome(1), document(error=VALUE_ERROR), TrialStatus("failed", "ValueError: bad")),
-        (outcome(1), document(UNFIT, error=VALUE_ERROR), TrialStatus("failed", "ValueError: bad")),
-        (outcome(139, signal=11), document(), TrialStatus("failed", "ended by signal 11")),
-        (outcome(3), document(), TrialStatus("failed", "exit code 3")),
+        (
+            outcome(1),
+            document(BROKE),
+            TrialEnd(TrialStatus.BROKE, TrialReason.FIX_BROKE, "the last reason", "amp=bf16"),
+        ),
+        (
+            outcome(1),
+            document(error=VALUE_ERROR),
+            TrialEnd(FAILED, TrialReason.PROGRAM_FAILED, "ValueError: bad", code=1),
+        ),
+        (
+            outcome(1),
+            document(UNFIT, error=VALUE_ERROR),
+            TrialEnd(FAILED, TrialReason.PROGRAM_FAILED, "ValueError: bad", code=1),
+        ),
+        (outcome(139, signal=11), document(), TrialEnd(FAILED, TrialReason.KILLED, code=11)),
+        (outcome(3), document(), TrialEnd(FAILED, TrialReason.PROGRAM_FAILED, code=3)),
         (
             outcome(),
             document(UNFIT),
-            TrialStatus("not_applicable", "there is no DataLoader", "workers=4"),
+            TrialEnd(
+                TrialStatus.NOT_APPLICABLE,
+                TrialReason.FIX_NOT_APPLIED,
+                "there is no DataLoader",
+                "workers=4",
+            ),
         ),
-        (outcome(), document(count=0, problems=["no steps"]), TrialStatus("failed", "no steps")),
+        (
+            outcome(),
+            document(count=0, problems=["no steps"]),
+            TrialEnd(FAILED, TrialReason.NO_STEPS, "no steps"),
+        ),
         (
             outcome(),
             document(
                 problems=["other", "recording stopped: disk"], stopped="recording stopped: disk"
             ),
-            TrialStatus("failed", "recording stopped: disk"),
+            TrialEnd(FAILED, TrialReason.OBSERVING_STOPPED, "recording stopped: disk"),
         ),
     ],
 )
-def test_every_end_has_a_status_and_a_line(how, said, expected):
+def test_every_end_has_a_status_and_a_reason(how, said, expected):
     found = classify_trial(ASK, how, said, 30, "")
     assert found == expected
-    assert found.status in STATUSES
+    trial = Trial(ASK, 1, **found._asdict())
+    assert trial.ok or trial.failure
 
 
-def test_the_last_line_said_tells_why():
-    assert classify_trial(ASK, outcome(1), document(), 0, "no such data").why == "no such data"
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("out_of_memory", MEMORY), ("needs_contiguous", TrialStatus.BROKE)],
+)
+def test_a_batch_too_large_for_memory_is_out_of_memory_though_the_fix_says_so(reason, expected):
+    broke = fix("amp", "broke", "words") | {"broke": {"reason": reason}}
+    assert classify_trial(ASK, outcome(1), document(broke), 0, "").status is expected
+
+
+def test_an_epoch_smaller_than_the_batch_is_told_from_other_refusals():
+    small = fix("workers", "not applicable", "words")
+    small |= {"not_applied": [{"reason": "epoch_too_small"}]}
+    found = classify_trial(ASK, outcome(), document(small), 0, "")
+    assert found.reason is TrialReason.EPOCH_TOO_SMALL
+
+
+def test_the_last_line_of_output_tells_why():
+    assert classify_trial(ASK, outcome(1), document(), 0, "no such data").detail == "no such data"
     for line in ("std::bad_alloc", "MemoryError", "torch.OutOfMemoryError: CUDA out of memory."):
-        assert classify_trial(ASK, outcome(1), document(), 0, line) == TrialStatus(
-            "out_of_memory", line
-        )
+        found = classify_trial(ASK, outcome(1), document(), 0, line)
+        assert found == TrialEnd(MEMORY, TrialReason.ALLOCATION_FAILED, line)
 
 
 def test_out_of_memory_that_the_program_survived_is_no_end():
     said = document(error=CUDA_ERROR, out_of_memory={"device": "cuda"})
-    assert classify_trial(ASK, outcome(0), said, 30, "").status == "ok"
+    assert classify_trial(ASK, outcome(0), said, 30, "").status is OK
 
 
 def test_too_few_steady_steps_are_no_speed_but_enough_to_look_at():
     few = classify_trial(ASK, outcome(), document(count=9), 4, "")
-    assert few == TrialStatus("failed", "9 of 40 steps, 4 of them steady: too few to compare")
-    full = classify_trial(ASK, outcome(), document(), 4, "")
-    assert full.why == "40 steps, 4 of them steady: too few to compare"
-    assert (
-        classify_trial(TrialRequest(window=True), outcome(), document(count=9), 4, "").status
-        == "ok"
-    )
-    assert (
-        classify_trial(TrialRequest(proof=True), outcome(), document(count=9), 4, "").status == "ok"
-    )
+    assert few == TrialEnd(FAILED, TrialReason.TOO_FEW_STEADY)
+    trial = Trial(ASK, 1, **few._asdict(), steps=9, steady=4)
+    assert trial.failure == "9 of 40 steps, 4 of them steady: too few to compare"
+    for request in (TrialRequest(window=True), TrialRequest(proof=True)):
+        assert classify_trial(request, outcome(), document(count=9), 4, "").status is OK
 
 
 def test_a_trial_may_take_a_multiple_of_the_baseline_and_compiling_its_own_time():
-    baseline = Trial(TrialRequest(), 1, "ok", steps=40, seconds=10)
+    baseline = Trial(TrialRequest(), 1, TrialStatus.OK, steps=40, seconds=10)
     assert limit_s(TrialRequest(), None) == FIRST_S
     assert limit_s(TrialRequest(steps=40), baseline) == 60 + 50
     assert limit_s(TrialRequest(steps=80), baseline) == 60 + 100

@@ -1,14 +1,12 @@
 """The last word rests on fresh trials, and says where it does not hold."""
 
-import json
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from tune_machine import Machine, apart, slow_program
 
 from stepscope.stats.verdict import Verdict
 from stepscope.tune.search.candidates import Candidate
-from stepscope.tune.search.confirm import confirm
+from stepscope.tune.search.confirm import ConfirmFailure, confirm
 from stepscope.tune.search.ladder import Ladder, compile_payback
 from stepscope.tune.search.strategy import run_search
 
@@ -32,13 +30,13 @@ def test_baseline_and_ladder_are_run_anew_in_turn():
     )
     assert final.confirmed
     assert final.comparison.low < 64.5 / 24.5 < final.comparison.high
-    assert json.loads(json.dumps(final.to_json()))["verdict"] == "faster"
+    assert final.comparison.verdict == "faster"
 
 
 def test_trials_made_in_turn_for_the_proof_serve_and_others_are_added():
     machine = Machine(slow_program)
     lab, found = searched(machine)
-    fresh = [lab.budget(replace(lab.ask, fixes=fixes, seed=1)) for fixes in ((), found.fixes)]
+    fresh = [lab.budget(replace(lab.request, fixes=fixes, seed=1)) for fixes in ((), found.fixes)]
     before = len(machine.asks)
     final = confirm(lab, found, fresh)
     assert ["f" if ask.fixes else "S" for ask in machine.asks[before:]] == list("fSSf")
@@ -76,7 +74,7 @@ def test_a_gain_that_fresh_trials_do_not_show_is_not_confirmed():
     assert found.rungs[-1].cumulative.ratio > 1.9
     assert not final.confirmed
     assert final.comparison.verdict is not Verdict.FASTER
-    assert final.why.startswith("fresh trials do not show it: 1.")
+    assert final.failure is ConfirmFailure.NOT_FASTER
 
 
 def test_a_ladder_that_fails_at_the_end_is_not_confirmed():
@@ -84,9 +82,9 @@ def test_a_ladder_that_fails_at_the_end_is_not_confirmed():
     lab.budget._run = Machine(slow_program, ends={"workers=12": ("failed", "exit code 1")})
     final = confirm(lab, found)
     assert not final.confirmed
-    assert final.why == "the ladder failed: exit code 1"
+    assert (final.failure, final.detail) == (ConfirmFailure.LADDER, "exit code 1")
     assert final.comparison is None
-    assert final.to_json()["speedup"] is None
+    assert final.comparison is None
 
 
 def test_an_interrupt_in_the_confirmation_is_said():
@@ -94,7 +92,7 @@ def test_an_interrupt_in_the_confirmation_is_said():
     lab, found = searched(machine)
     machine._stop_at = len(machine.asks) + 4
     final = confirm(lab, found)
-    assert final.why == "interrupted"
+    assert final.failure is ConfirmFailure.INTERRUPTED
     assert final.comparison is not None
 
 

@@ -14,10 +14,11 @@ from stepscope.measure.journal import (
 )
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.record.errors import UsageError
+from stepscope.record.trial import TrialStatus
 from stepscope.store.json_lines import RecordLog, read_record_lines
 
 IDENTITY = {
-    "schema": "stepscope.tune-journal/1",
+    "schema": "stepscope.tune-journal/2",
     "asked": {"program": "train.py", "argv": ["--lr", "0.1"], "allow": "numeric"},
     "made_with": {"torch": "2.13.0", "gpu": None},
     "sources": {"train.py": "aa", "model.py": "bb"},
@@ -34,7 +35,9 @@ class Machine:
     def __call__(self, ask):
         self.made.append(ask)
         number = len(self.made)
-        return Trial(ask, number, "ok", step_ms=(10.0 + number, 0.1), losses=(0.1 + 0.2, None))
+        return Trial(
+            ask, number, TrialStatus.OK, step_ms=(10.0 + number, 0.1), losses=(0.1 + 0.2, None)
+        )
 
 
 def search(run):
@@ -71,7 +74,7 @@ def test_a_search_goes_on_where_it_was(tmp_path):
 
 def test_what_is_answered_is_what_will_be_read_again(tmp_path):
     def run(ask):
-        return Trial(ask, 1, "ok", proof={"rates": (0.1, 0.2)}, losses=(1 / 3,))
+        return Trial(ask, 1, TrialStatus.OK, proof={"rates": (0.1, 0.2)}, losses=(1 / 3,))
 
     with open_journal(tmp_path, IDENTITY) as journal:
         fresh = run_journaled(run, journal)(BASE)
@@ -144,6 +147,22 @@ def test_records_of_another_version_are_refused(tmp_path):
         open_journal(tmp_path, IDENTITY)
 
 
+def test_an_earlier_journal_that_kept_sentences_is_read(tmp_path):
+    old = IDENTITY | {"schema": "stepscope.tune-journal/1"}
+    open_journal(tmp_path, old).__exit__()
+    ask = {"fixes": ["pin"], "steps": 40, "seed": 0, "perturb": None, "proof": False}
+    ask |= {"held": True, "window": False, "patched": None}
+    trial = {"ask": ask, "number": 1, "status": "failed", "why": "it broke", "blame": "pin"}
+    trial |= {"step_ms": [], "losses": [], "fixes": [], "notes": ["blocks vary by 9%"]}
+    with open(tmp_path / JOURNAL_FILE, "a") as file:
+        file.write(json.dumps({"trial": trial}) + "\n")
+    with open_journal(tmp_path, IDENTITY) as journal:
+        (found,) = journal.trials
+    assert (found.status, found.failure, found.fix) == ("failed", "it broke", "pin")
+    assert found.request.draws_per_batch
+    assert found.notes[0].detail == "blocks vary by 9%"
+
+
 def test_damage_is_told_with_its_line(tmp_path):
     open_journal(tmp_path, IDENTITY).__exit__()
     with open(tmp_path / JOURNAL_FILE, "a") as file:
@@ -153,7 +172,10 @@ def test_damage_is_told_with_its_line(tmp_path):
 
 
 def test_a_second_tune_in_the_same_folder_is_told_in_one_line(tmp_path):
-    with open_journal(tmp_path, IDENTITY), pytest.raises(UsageError, match="in use by a tune"):
+    with (
+        open_journal(tmp_path, IDENTITY),
+        pytest.raises(UsageError, match="in use by another tune"),
+    ):
         open_journal(tmp_path, IDENTITY)
     with open_journal(tmp_path, IDENTITY) as journal:
         assert journal.trials == []

@@ -1,11 +1,11 @@
 """The search on simulated machines: what it keeps, what it says of the rest, what it costs."""
 
 import itertools
-import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_fields
 from tune_machine import (
     Machine,
     apart,
@@ -15,8 +15,8 @@ from tune_machine import (
     untouched,
 )
 
-from stepscope.fixes.applicability import NoUse, WhyNot
 from stepscope.measure.prediction import Prediction
+from stepscope.measure.trial import Trial
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
     Applied,
@@ -27,7 +27,9 @@ from stepscope.record.fix import (
     Target,
     Variation,
 )
-from stepscope.report.story.tune.not_tried import why_not_tried
+from stepscope.record.proof import Because, Proof, ProofReason, ProofState
+from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.tune.search.candidates import (
     Candidate,
     NotTried,
@@ -64,13 +66,10 @@ def combinations(fixes):
     ]
 
 
-@dataclass(frozen=True)
-class Said:
-    state: str = "identical"
-    words: str = "identical over 40 steps"
-
-    def to_json(self):
-        return {"state": self.state, "words": self.words}
+DIFFERS = Rejection(RejectReason.DIFFERS)
+NEEDS_CUDA = Rejection(RejectReason.NEEDS_DEVICE, "cuda")
+IDENTICAL = Proof(ProofState.IDENTICAL, steps=40)
+OTHER_LOSS = Proof(ProofState.DIFFERS, Because(ProofReason.OTHER_LOSS, step=3))
 
 
 @pytest.mark.parametrize(("truth", "fixes"), GRIDS.values(), ids=GRIDS)
@@ -113,12 +112,9 @@ def test_rungs_tell_their_own_and_the_cumulative_gain_and_what_was_predicted():
         product *= rung.comparison.ratio
         assert rung.cumulative.ratio == pytest.approx(product, rel=0.05)
         assert rung.candidate.predicted.speedup == pytest.approx(rung.comparison.ratio, rel=0.05)
-    told = json.loads(json.dumps(found.to_json()))
-    assert [one["fix"] for one in told["ladder"]] == ["workers", "nosync", "amp", "pin"]
-    assert told["ladder"][0]["params"] == {"value": "12"}
-    assert told["ladder"][0]["verdict"] == "faster"
-    assert told["trials"] == len(machine.asks)
-    assert [one["fix"] for one in told["rejected"]] == ["tf32=on"]
+    assert found.rungs[0].comparison.verdict == "faster"
+    assert found.trials == len(machine.asks)
+    assert [one.fix for one in found.rejected] == ["tf32=on"]
 
 
 def test_what_only_helps_once_something_else_is_gone_is_tried_again():
@@ -156,7 +152,7 @@ def test_a_value_that_breaks_the_program_makes_room_for_another(status, kept):
     one = Candidate("compile=reduce-overhead", "numeric", instead=("compile=default",))
     found = run_search(Ladder(machine.lab()), [one])
     assert found.fixes == (("compile=default",) if kept else ())
-    assert found.rejected[0].why == "gradients are accumulated"
+    assert found.rejected[0].why.detail == "gradients are accumulated"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +162,7 @@ def test_a_fix_that_does_not_go_well_is_rejected_with_its_reason(status):
     machine = Machine(slow_program, ends={"amp=bf16": (status, "why it was")})
     found = run_search(Ladder(machine.lab()), some(GRIDS["slow program"][1]))
     rejected = next(one for one in found.rejected if one.fix == "amp=bf16")
-    assert (rejected.state, rejected.why) == (status, "why it was")
+    assert (rejected.state, rejected.why.detail) == (status, "why it was")
     assert "workers=12" in found.fixes
     assert sum("amp=bf16" in ask.fixes for ask in machine.asks) == 1
 
@@ -175,8 +171,8 @@ def test_a_fix_that_leaves_another_nothing_to_do_may_take_its_place():
     class Idle(Machine):
         def _made(self, ask):
             if {"nosync", "lazyitem"} <= set(ask.fixes):
-                return replace(
-                    super()._made(ask), status="not_applicable", why="none", blame="nosync"
+                return replace_fields(
+                    super()._made(ask), status=TrialStatus.NOT_APPLICABLE, fix="nosync"
                 )
             return super()._made(ask)
 
@@ -192,12 +188,12 @@ def test_a_proof_that_differs_rejects_however_fast():
         assert trials
         assert all(trial.ok for trial in trials)
         differs = "amp=bf16" in fixes
-        return Said("differs", "losses part at step 3") if differs else Said()
+        return OTHER_LOSS if differs else IDENTICAL
 
     machine = Machine(slow_program)
     found = run_search(Ladder(machine.lab(), prove=prove), some(GRIDS["slow program"][1]))
     rejected = next(one for one in found.rejected if one.fix == "amp=bf16")
-    assert (rejected.state, rejected.why) == ("differs", "losses part at step 3")
+    assert (rejected.state, rejected.proof) == ("differs", OTHER_LOSS)
     assert rejected.comparison.low > 1.02
     assert "tf32=on" in found.fixes
     assert all(rung.proof.state == "identical" for rung in found.rungs)
@@ -213,7 +209,8 @@ def test_what_turns_out_to_change_more_than_allowed_is_rejected():
     found = run_search(Ladder(machine.lab(), allow="exact"), some(("workers=12",), "exact"))
     assert found.rungs == []
     assert found.rejected[0].state == "not_allowed"
-    assert "--allow numeric: DataLoader (samples come in another order)" in found.rejected[0].why
+    why = found.rejected[0].why
+    assert (why.kind, why.detail) == ("numeric", "DataLoader (samples come in another order)")
 
 
 def test_a_rung_that_later_ones_make_useless_is_dropped():
@@ -227,7 +224,7 @@ def test_a_rung_that_later_ones_make_useless_is_dropped():
     found = run_search(Ladder(machine.lab()), [first, *some(("cuda_graph", "amp=bf16", "pin"))])
     assert set(found.fixes) == {"cuda_graph", "amp=bf16", "pin"}
     assert [(one.fix, one.state) for one in found.rejected] == [("fused_optimizer", "dropped")]
-    assert {trial.ask.fixes for trial in found.rungs[-1].trials} == {found.fixes}
+    assert {trial.request.fixes for trial in found.rungs[-1].trials} == {found.fixes}
     assert found.rungs[-1].cumulative.ratio == pytest.approx(10 / 2.6, rel=0.05)
 
 
@@ -243,7 +240,7 @@ def test_what_is_predicted_to_lose_is_not_tried():
         Ladder(machine.lab(), machine.outlook()), some(("amp=bf16", "checkpointing"))
     )
     assert found.fixes == ("amp=bf16",)
-    assert "predicted to gain nothing" in found.rejected[0].why
+    assert found.rejected[0].why.reason is RejectReason.PREDICTED_LOSS
     assert not any("checkpointing" in ask.fixes for ask in machine.asks)
 
 
@@ -281,24 +278,21 @@ def test_numbers_are_refined_in_the_direction_that_helps():
 
 
 def test_what_was_left_out_is_among_the_rejected():
-    why = NoUse(WhyNot.NEEDS_DEVICE, "cuda")
     machine = Machine(untouched)
-    found = run_search(Ladder(machine.lab()), [], [NotTried("pin", why)])
-    assert [(one.fix, one.not_tried, one.state) for one in found.rejected] == [
-        ("pin", why, "left_out")
+    found = run_search(Ladder(machine.lab()), [], [NotTried("pin", NEEDS_CUDA)])
+    assert [(one.fix, one.why, one.state) for one in found.rejected] == [
+        ("pin", NEEDS_CUDA, "left_out")
     ]
-    told = found.rejected[0].to_json()
-    assert (told["reason"], told["detail"], told["why"]) == ("needs_device", "cuda", None)
-    assert why_not_tried(told) == "needs a CUDA device"
     assert len(found.baseline) == found.trials == 2
 
 
 def test_a_program_that_fails_as_it_is_ends_in_one_line():
     class Broken(Machine):
         def _made(self, ask):
-            return replace(super()._made(ask), status="failed", why="exit code 1")
+            failed = TrialStatus.FAILED, TrialReason.PROGRAM_FAILED
+            return Trial(ask, 1, *failed, code=1)
 
-    with pytest.raises(UsageError, match="does not get through a trial: exit code 1"):
+    with pytest.raises(UsageError, match="baseline failed: exit code 1"):
         run_search(Ladder(Broken(untouched).lab()), [])
 
 
@@ -313,7 +307,7 @@ def test_the_same_records_lead_to_the_same_search():
         found = run_search(
             Ladder(machine.lab(), machine.outlook(0.1)), some(GRIDS["slow program"][1])
         )
-        return machine.asks, found.to_json()
+        return machine.asks, found
 
     first, second = once(), once()
     assert first == second
@@ -326,7 +320,7 @@ def test_a_withdrawn_rung_leaves_the_set_without_it():
     rung = next(one for one in found.rungs if one.candidate.name == "amp")
     from stepscope.tune.search.ladder import Rejected
 
-    standing.withdraw(rung.candidate, Rejected("amp=bf16", "differs", "differs"))
+    standing.withdraw(rung.candidate, Rejected("amp=bf16", DIFFERS))
     assert found.fixes == ("workers=12", "nosync", "pin")
     assert found.rejected[-1].fix == "amp=bf16"
     assert standing.lab.best == found.fixes
@@ -350,7 +344,7 @@ def test_fixes_that_help_only_together_are_found():
     found = run_search(Ladder(machine.lab(), machine.outlook()), TOGETHER)
     assert set(found.fixes) == {"amp=bf16", "channels_last"}
     assert [rung.candidate.whole for rung in found.rungs] == [("amp=bf16", "channels_last")]
-    assert found.rungs[0].to_json()["along"] == ["channels_last"]
+    assert found.rungs[0].candidate.along == ("channels_last",)
     assert (found.rejected, found.untried) == ([], [])
 
 
@@ -393,7 +387,11 @@ def test_a_part_that_has_nothing_to_do_is_tried_once_and_the_set_without_it():
         ("amp=bf16", "channels_last", "cuda_graph")
     ]
     (one,) = found.rejected
-    assert (one.fix, one.state, one.why) == ("cuda_graph", "not_applicable", "called in a thread")
+    assert (one.fix, one.state, one.why.detail) == (
+        "cuda_graph",
+        "not_applicable",
+        "called in a thread",
+    )
 
 
 def test_what_is_left_of_a_set_without_its_idle_part_has_its_chance():
@@ -421,7 +419,8 @@ def test_a_part_of_a_set_that_another_fix_replaces_is_told():
     assert found.fixes == ("amp=bf16", "channels_last", COMPILED, "pin")
     (one,) = found.rejected
     assert (one.fix, one.state) == ("cuda_graph", "replaced")
-    assert one.why.startswith(f"{COMPILED} is better in its place: 2.0")
+    assert one.why.fix == COMPILED
+    assert one.comparison.ratio == pytest.approx(2.0, rel=0.05)
 
 
 def test_a_part_of_a_set_that_does_nothing_is_taken_out():
@@ -429,7 +428,7 @@ def test_a_part_of_a_set_that_does_nothing_is_taken_out():
     found = run_search(Ladder(machine.lab(), machine.outlook(blind=("channels_last",))), TOGETHER)
     (rung,) = found.rungs
     assert (rung.candidate.whole, rung.fixes) == (("amp=bf16",), ("amp=bf16",))
-    assert {trial.ask.fixes for trial in rung.trials} == {("amp=bf16",)}
+    assert {trial.request.fixes for trial in rung.trials} == {("amp=bf16",)}
     assert [(one.fix, one.state) for one in found.rejected] == [("channels_last", "dropped")]
 
 
@@ -445,7 +444,7 @@ def test_a_part_stays_where_training_differs_without_it():
     machine = Machine(lambda fixes: 6.0 if "amp=bf16" in fixes else 10.0)
 
     def proven(fixes, kind, trials):
-        return Said() if "channels_last" in fixes else Said("differs", "off")
+        return IDENTICAL if "channels_last" in fixes else OTHER_LOSS
 
     found = run_search(Ladder(machine.lab(), prove=proven), TOGETHER[:1])
     assert found.fixes == ("amp=bf16", "channels_last")
@@ -497,7 +496,7 @@ def test_what_the_budget_ends_in_the_middle_is_told_with_its_gain():
     assert (found.fixes, found.stopped, found.untried) == ((), "budget", [])
     (one,) = found.rejected
     assert (one.fix, one.state) == ("pin", "unsettled")
-    assert one.why == f"{one.comparison.ratio:.2f}× in 3 trials: the budget ended there"
+    assert one.why == Rejection(RejectReason.UNSETTLED, trials=3)
 
 
 def test_where_one_of_two_does_not_go_well_the_other_has_its_own_chance():
@@ -512,9 +511,9 @@ def test_where_one_of_two_does_not_go_well_the_other_has_its_own_chance():
 
 def test_a_pair_of_which_the_proof_differs_goes_as_one():
     machine = Machine(only_both)
-    found = run_search(Ladder(machine.lab(), prove=lambda *_: Said("differs", "off")), TOGETHER)
+    found = run_search(Ladder(machine.lab(), prove=lambda *_: OTHER_LOSS), TOGETHER)
     assert found.fixes == ()
     standing = Ladder(Machine(only_both).lab())
     kept = run_search(standing, TOGETHER)
-    standing.withdraw(kept.rungs[0].candidate, Rejected("amp=bf16", "off", "differs"))
+    standing.withdraw(kept.rungs[0].candidate, Rejected("amp=bf16", DIFFERS))
     assert standing.fixes == ()

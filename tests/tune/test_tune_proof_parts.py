@@ -1,11 +1,11 @@
 """The parts of a proof on handmade records."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.record.errors import BrokenRun
@@ -19,6 +19,8 @@ from stepscope.record.fix import (
     Target,
     Variation,
 )
+from stepscope.record.proof import Because, ProofReason, ProofState
+from stepscope.record.trial import TrialStatus
 from stepscope.tune.proof.effects import (
     changes_draws,
     coarsest_rounding,
@@ -37,7 +39,11 @@ def trial(seed: int = 0, steps: int = 40, scale: float = 1.0, **known: Any) -> T
     losses = (1 + np.exp(-np.arange(steps) / 10) + noise) * scale
     proof = {"rates": [0.1] * steps, "grad_norms": [1.0, 1.0, 1.0]}
     made = Trial(
-        TrialRequest(steps=steps, seed=seed), 1, "ok", steps=steps, losses=tuple(losses.tolist())
+        TrialRequest(steps=steps, seed=seed),
+        1,
+        TrialStatus.OK,
+        steps=steps,
+        losses=tuple(losses.tolist()),
     )
     return replace(made, proof={**proof, **known})
 
@@ -56,18 +62,22 @@ def test_rounding_is_the_coarsest() -> None:
 
 def test_learning_rate_that_differs_is_rejected_whatever_the_losses() -> None:
     other = group(rates=[0.1] * 30 + [0.05] * 10)
-    assert judge_numeric(group(), group(), other, "bfloat16").words.endswith("at step 31")
-    assert "learning rate" in judge_exact(group()[:1] * 2, other[:1]).words
+    assert judge_numeric(group(), group(), other, "bfloat16").because == Because(
+        ProofReason.OTHER_RATE, step=31
+    )
+    assert judge_exact(group()[:1] * 2, other[:1]).because.reason is ProofReason.OTHER_RATE
 
 
 def test_learning_rate_kept_in_float32_is_the_same() -> None:
     other = group(rates=[float(np.float32(0.1))] * 40)
-    assert judge_exact(group(), other).words == "identical over 40 steps, 3 seeds"
+    proof = judge_exact(group(), other)
+    assert (proof.state, proof.steps, proof.seeds) == ("identical", 40, 3)
 
 
 def test_clipping_that_shows_only_in_gradients_is_rejected() -> None:
     proof = judge_numeric(group(), group(), group(grad_norms=[1.0, 4.0, 4.0]), "bfloat16")
-    assert "norm is off by 300.0% at step 2" in proof.words
+    assert proof.because == Because(ProofReason.NORM, step=2, value=proof.because.value)
+    assert round(proof.because.value, 3) == 3.0
 
 
 def test_gradients_of_unknown_size_are_passed_over() -> None:
@@ -78,22 +88,26 @@ def test_gradients_of_unknown_size_are_passed_over() -> None:
 
 
 def test_first_loss_beyond_the_tolerance_is_rejected() -> None:
-    assert "first step" in judge_numeric(group(), group(), group(1.02), "bfloat16").words
+    far = judge_numeric(group(), group(), group(1.02), "bfloat16")
+    assert far.because.reason is ProofReason.FIRST_LOSS
     assert judge_numeric(group(), group(), group(1.0005), "bfloat16").state != "differs"
-    assert "first step" in judge_numeric(group(), group(), group(1.0005), "float32").words
+    far = judge_numeric(group(), group(), group(1.0005), "float32")
+    assert far.because.reason is ProofReason.FIRST_LOSS
 
 
 def test_loss_that_is_no_number_is_rejected_and_one_not_seen_is_passed_over() -> None:
     bad, unseen = group(), group()
     bad[1] = replace(bad[1], losses=(*bad[1].losses[:20], float("nan"), *bad[1].losses[21:]))
     unseen[1] = replace(unseen[1], losses=(*unseen[1].losses[:20], None, *unseen[1].losses[21:]))
-    assert "no number at step 21" in judge_numeric(group(), group(), bad, "bfloat16").words
+    lost = judge_numeric(group(), group(), bad, "bfloat16")
+    assert lost.because == Because(ProofReason.NAN, step=21)
     assert judge_numeric(group(), group(), unseen, "bfloat16").state == "matches"
 
 
 def test_fewer_steps_are_a_difference() -> None:
     short = [replace(one, losses=one.losses[:30]) for one in group()]
-    assert "30 steps where the baseline makes 40" in judge_exact(group()[:1] * 2, short).words
+    proof = judge_exact(group()[:1] * 2, short)
+    assert proof.because == Because(ProofReason.OTHER_LENGTH, count=30, of=40)
     assert judge_numeric(group(), group(), short, "float32").state == "differs"
 
 
@@ -103,12 +117,13 @@ def test_one_seed_that_jumps_is_not_rejected_for_it() -> None:
     losses = [loss * (1 + 3e-4 * (at > 30)) for at, loss in enumerate(base.losses) if loss]
     jumps = replace(jumps, losses=tuple(losses))
     assert judge_numeric([base], [base], [jumps], "float32").state == "unclear"
-    assert not judge_numeric(group(), group(), [jumps, *group()[1:]], "float32").rejects
+    proof = judge_numeric(group(), group(), [jumps, *group()[1:]], "float32")
+    assert proof.state is not ProofState.DIFFERS
 
 
 def test_one_seed_is_never_a_match() -> None:
     proof = judge_numeric(group()[:1], group()[:1], group()[:1], "float32")
-    assert proof.words == "unclear over 40 steps, 1 seed: one seed only"
+    assert (proof.state, proof.because) == ("unclear", Because(ProofReason.ONE_SEED))
 
 
 def test_seeds_that_differ_leave_nothing_to_compare() -> None:
@@ -188,7 +203,8 @@ def test_outputs_are_held_to_the_dtype() -> None:
     values = np.linspace(-1, 1, 64, dtype=np.float32)
     base = {"values_0": values, "top1_0": np.arange(50)}
     rounded = {**base, "values_0": values * np.float32(1.003)}
-    assert judge_outputs(base, base, "float32").words == "identical over 1 step"
+    same = judge_outputs(base, base, "float32")
+    assert (same.state, same.steps) == ("identical", 1)
     assert judge_outputs(base, rounded, "bfloat16").state == "matches"
     assert judge_outputs(base, rounded, "float32").state == "differs"
     assert judge_outputs(base, rounded, "bfloat16", exact=True).state == "differs"
@@ -224,7 +240,9 @@ def test_proof_goes_past_the_first_epoch_where_that_is_affordable() -> None:
 
 def test_seeds_are_as_many_as_asked_for_or_as_the_budget_holds():
     """Six seconds of start and thirty steps of 100 ms: nine seconds a trial, three a seed."""
-    baseline = Trial(TrialRequest(), 1, "ok", step_ms=(100.0,) * 40, steps=40, seconds=10.0)
+    baseline = Trial(
+        TrialRequest(), 1, TrialStatus.OK, step_ms=(100.0,) * 40, steps=40, seconds=10.0
+    )
     assert proof_seeds(baseline, budget_s=1e9, seeds=5) == 5
     assert proof_seeds(baseline, budget_s=3 * 27.0, seeds=5) == 3
     assert proof_seeds(baseline, budget_s=3 * 27.0 - 1, seeds=5) == 2

@@ -1,12 +1,13 @@
 """Which trials a proof asks for."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import replace as replace_how
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from msgspec.structs import replace
 from tiny_training import How, train
 
 from stepscope.measure.trial import Trial, TrialRequest
@@ -17,8 +18,11 @@ from stepscope.record.fix import (
     FixOutcome,
     FixState,
     Target,
+    TrainingChange,
     Variation,
 )
+from stepscope.record.proof import Because, ProofReason
+from stepscope.record.trial import TrialStatus
 from stepscope.tune.proof.prove import prove
 
 STEPS = 40
@@ -53,8 +57,8 @@ class Machine:
     def __call__(self, ask: TrialRequest) -> Trial:
         assert ask.proof
         self.asks.append(ask)
-        trial = train("mlp", ask.seed, replace(HOWS[ask.fixes], perturb=ask.perturb), ask.steps)
-        trial = self._change(replace(trial, ask=ask, number=len(self.asks)))
+        trial = train("mlp", ask.seed, replace_how(HOWS[ask.fixes], perturb=ask.perturb), ask.steps)
+        trial = self._change(replace(trial, request=ask, number=len(self.asks)))
         self.trials.append(trial)
         return trial
 
@@ -65,13 +69,13 @@ class Machine:
 def with_fix(trial: Trial, *applied: Applied, kind: FixKind = FixKind.NUMERIC) -> Trial:
     """A trial whose fix did this."""
     outcome = FixOutcome("workers", None, FixState.APPLIED, kind, applied)
-    return replace(trial, fixes=(outcome,)) if trial.ask.fixes else trial
+    return replace(trial, fixes=(outcome,)) if trial.request.fixes else trial
 
 
 def test_bits_that_agree_take_two_trials() -> None:
     machine = Machine()
     proof = prove(machine, ("workers=4",), "exact", steps=STEPS)
-    assert (proof.state, proof.words) == ("identical", "identical over 40 steps")
+    assert (proof.state, proof.steps, proof.because) == ("identical", 40, None)
     assert machine.told() == [((), 0, None), (("workers=4",), 0, None)]
     assert proof.trials == (1, 2)
 
@@ -86,7 +90,7 @@ def test_exact_fix_with_other_bits_is_rejected_once_the_baseline_has_repeated_it
     machine = Machine()
     proof = prove(machine, ("compile",), "exact", steps=STEPS)
     assert proof.state == "differs"
-    assert "another loss at step" in proof.words
+    assert proof.because.reason is ProofReason.OTHER_LOSS
     assert machine.told() == [((), 0, None), (("compile",), 0, None), ((), 0, None)]
 
 
@@ -95,18 +99,18 @@ def test_baseline_that_does_not_repeat_itself_is_the_control_of_exact_fixes() ->
     count = iter(range(100))
 
     def shaken(trial: Trial) -> Trial:
-        how = replace(HOWS[trial.ask.fixes], perturb="float32", perturb_seed=next(count))
-        return replace(trial, losses=train("mlp", trial.ask.seed, how, STEPS).losses)
+        how = replace_how(HOWS[trial.request.fixes], perturb="float32", perturb_seed=next(count))
+        return replace(trial, losses=train("mlp", trial.request.seed, how, STEPS).losses)
 
     fine = prove(Machine(shaken), ("workers=4",), "exact", steps=STEPS)
-    assert fine.words == "matches over 40 steps, 3 seeds"
+    assert (fine.state, fine.steps, fine.seeds) == ("matches", 40, 3)
     assert prove(Machine(shaken), ("prefetch",), "exact", steps=STEPS).state == "differs"
 
 
 def test_numeric_fix_takes_baseline_variant_and_control_of_each_seed() -> None:
     machine = Machine()
     proof = prove(machine, ("amp=bf16",), "numeric", steps=STEPS)
-    assert proof.words == "matches over 40 steps, 3 seeds"
+    assert (proof.state, proof.steps, proof.seeds) == ("matches", 40, 3)
     assert machine.told() == [
         (fixes, seed, perturb)
         for seed in range(3)
@@ -116,7 +120,7 @@ def test_numeric_fix_takes_baseline_variant_and_control_of_each_seed() -> None:
 
 def test_rejection_stops_after_the_first_seed() -> None:
     machine = Machine()
-    assert prove(machine, ("prefetch",), "numeric", steps=STEPS).rejects
+    assert prove(machine, ("prefetch",), "numeric", steps=STEPS).state == "differs"
     assert len(machine.asks) == 3
 
 
@@ -139,23 +143,23 @@ def test_other_random_draws_are_held_and_take_more_seeds_and_no_control_where_ba
     proof = prove(machine, ("compile",), "exact", steps=STEPS)
     each = [(fixes, seed, None) for seed in range(5) for fixes in ((), ("compile",))]
     assert machine.told() == [*each[:2], *each]
-    assert [ask.held for ask in machine.asks] == [False] * 2 + [True] * 10
-    assert proof.words == "matches over 40 steps, 5 seeds, by their means (random draws differ)"
+    assert [ask.draws_per_batch for ask in machine.asks] == [False] * 2 + [True] * 10
+    assert (proof.state, proof.seeds, proof.by_means) == ("matches", 5, True)
 
 
 def same(trial: Trial) -> Trial:
     """One that draws the same where its draws are held to the batch."""
-    batches = [*range(trial.steps)] if trial.ask.held else None
+    batches = [*range(trial.steps)] if trial.request.draws_per_batch else None
     return draws(replace(trial, proof={**trial.proof, "batches": batches}))
 
 
 def test_with_draws_held_and_the_same_batches_steps_are_paired() -> None:
     machine = Machine(same)
     proof = prove(machine, ("compile",), "numeric", steps=STEPS)
-    assert [(ask.seed, ask.perturb) for ask in machine.asks if ask.held and not ask.fixes] == [
-        (seed, perturb) for seed in range(3) for perturb in (None, "float32")
-    ]
-    assert proof.words == "matches over 40 steps, 3 seeds (each batch's random draws held)"
+    assert [
+        (ask.seed, ask.perturb) for ask in machine.asks if ask.draws_per_batch and not ask.fixes
+    ] == [(seed, perturb) for seed in range(3) for perturb in (None, "float32")]
+    assert (proof.state, proof.seeds, proof.draws_per_batch) == ("matches", 3, True)
     assert "divergence" in proof.numbers
 
 
@@ -163,15 +167,15 @@ def test_bits_that_agree_with_draws_held_take_four_trials_and_two_if_draws_were_
     machine = Machine(lambda trial: same(_moved(trial)))
     proof = prove(machine, ("workers=4",), "numeric", steps=STEPS)
     assert (proof.state, len(machine.asks)) == ("identical", 4)
-    assert proof.words == "identical over 40 steps (each batch's random draws held)"
+    assert proof.draws_per_batch
     again = Machine(lambda trial: same(_moved(trial)))
     proof = prove(again, ("workers=4",), "numeric", steps=STEPS, known=machine.trials[:2])
-    assert (proof.state, [ask.held for ask in again.asks]) == ("identical", [True, True])
+    assert (proof.state, [ask.draws_per_batch for ask in again.asks]) == ("identical", [True, True])
 
 
 def _moved(trial: Trial) -> Trial:
     """Other losses with a fix, as by other draws, unless those are held."""
-    if trial.ask.held or not trial.ask.fixes:
+    if trial.request.draws_per_batch or not trial.request.fixes:
         return trial
     return replace(trial, losses=tuple(loss + 0.01 for loss in trial.losses if loss is not None))
 
@@ -179,7 +183,7 @@ def _moved(trial: Trial) -> Trial:
 def test_one_seed_of_other_draws_asks_for_nothing_more() -> None:
     machine = Machine(draws)
     assert prove(machine, ("compile",), "numeric", steps=STEPS, seeds=1).state == "unclear"
-    assert [ask.held for ask in machine.asks] == [False, False]
+    assert [ask.draws_per_batch for ask in machine.asks] == [False, False]
 
 
 def test_program_in_coarse_arithmetic_has_a_coarse_control() -> None:
@@ -192,37 +196,37 @@ def test_semantic_fix_is_not_run_but_says_what_to_adjust() -> None:
     machine = Machine()
     proof = prove(machine, ("batch=64", "amp=bf16"), "semantic", steps=STEPS)
     assert proof.state == "changes training"
-    assert "learning rate" in proof.words
+    assert proof.changes == (TrainingChange.BATCH_SIZE,)
     assert machine.asks == []
 
 
 def test_variant_that_fails_is_rejected_and_one_that_does_not_apply_is_not_proven() -> None:
-    def failing(status: str) -> Callable[[Trial], Trial]:
+    def failing(status: TrialStatus) -> Callable[[Trial], Trial]:
         return lambda trial: (
-            replace(trial, status=status, why="IndexError at train.py:7")
-            if trial.ask.fixes
+            replace(trial, status=status, detail="IndexError at train.py:7")
+            if trial.request.fixes
             else trial
         )
 
-    broke = prove(Machine(failing("failed")), ("nosync",), "exact", steps=STEPS)
+    broke = prove(Machine(failing(TrialStatus.FAILED)), ("nosync",), "exact", steps=STEPS)
     assert broke.state == "differs"
-    assert "IndexError at train.py:7" in broke.words
-    unfit = prove(Machine(failing("not_applicable")), ("nosync",), "exact", steps=STEPS)
+    assert broke.because.detail == "IndexError at train.py:7"
+    unfit = prove(Machine(failing(TrialStatus.NOT_APPLICABLE)), ("nosync",), "exact", steps=STEPS)
     assert unfit.state == "not proven"
 
 
 def test_baseline_that_fails_proves_nothing() -> None:
-    machine = Machine(lambda trial: replace(trial, status="timed_out", why="no step for 60 s"))
+    machine = Machine(lambda trial: replace(trial, status=TrialStatus.TIMED_OUT, detail="hung"))
     proof = prove(machine, ("nosync",), "numeric", steps=STEPS)
     assert proof.state == "not proven"
-    assert "no step for 60 s" in proof.words
+    assert proof.because == Because(ProofReason.BASELINE_FAILED, detail="hung")
 
 
 def test_program_without_losses_is_not_proven() -> None:
     machine = Machine(lambda trial: replace(trial, losses=(None,) * STEPS))
     for kind in ("exact", "numeric"):
         proof = prove(machine, ("nosync",), kind, steps=STEPS)
-        assert proof.words == "not proven: the program's losses were not seen"
+        assert (proof.state, proof.because.reason) == ("not proven", ProofReason.NO_LOSSES)
 
 
 def test_inference_is_proven_by_its_outputs() -> None:
@@ -230,7 +234,7 @@ def test_inference_is_proven_by_its_outputs() -> None:
     machine = Machine(lambda trial: replace(trial, what="inference", losses=(), proof=kept))
 
     def outputs(trial: Trial) -> dict[str, Any]:
-        error = 0.001 if trial.ask.fixes or trial.ask.perturb else 0
+        error = 0.001 if trial.request.fixes or trial.request.perturb else 0
         return {"values_0": np.arange(1.0, 9.0) * (1 + error)}
 
     proof = prove(machine, ("amp=bf16",), "numeric", steps=STEPS, outputs=outputs)
@@ -260,7 +264,8 @@ def test_fix_that_may_draw_otherwise_is_unclear_by_its_means_and_still_rejected_
     assert prove(machine, ("compile",), "numeric", steps=60).state == "unclear"
     assert len(machine.asks) == 2 * 5 + 1
     assert prove(Machine(), ("nosync",), "numeric", steps=60).state == "differs"
-    assert "pace" in prove(Machine(), ("sdpa",), "numeric", steps=60).words
+    slow = prove(Machine(), ("sdpa",), "numeric", steps=60)
+    assert slow.because.reason is ProofReason.PACE
 
 
 def test_the_first_steps_of_longer_trials_are_used_and_shorter_ones_are_not() -> None:

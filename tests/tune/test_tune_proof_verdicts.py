@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from functools import cache
 
+import msgspec
 import pytest
 import torch
 from tiny_training import How, train
 
 from stepscope.measure.trial import Trial
+from stepscope.record.proof import Proof, ProofReason
 from stepscope.tune.proof.judge import judge_numeric
-from stepscope.tune.proof.result import Proof
 
 SEEDS, STEPS = 3, 50
 SABOTAGES = (
@@ -71,7 +72,7 @@ def test_a_smaller_rate_is_rejected_by_its_pace_alone(kind: str) -> None:
     variant = trials(kind, How(sabotage="hidden rate"))
     proof = judge_numeric(trials(kind, How()), (), variant, "float32", draws=True)
     assert proof.state == "differs"
-    assert "pace" in proof.words
+    assert proof.because.reason in (ProofReason.PACE, ProofReason.UNCERTAIN_TREND)
 
 
 def test_changes_of_rounding_are_accepted() -> None:
@@ -85,10 +86,10 @@ def test_changes_of_rounding_are_accepted() -> None:
     ]
     cases += [("cnn", How(autocast=True), "bfloat16"), ("cnn", How(rounded="float16"), "float16")]
     proofs = {case: judged(*case) for case in cases}
-    refused = {case: proof.words for case, proof in proofs.items() if proof.state != "matches"}
+    refused = {case: proof.because for case, proof in proofs.items() if proof.state != "matches"}
     assert len(cases) >= 20
     assert len(refused) <= len(cases) // 20, refused
-    assert all(proof.words == "matches over 50 steps, 3 seeds" for proof in proofs.values())
+    assert all((proof.steps, proof.seeds) == (50, 3) for proof in proofs.values())
 
 
 def test_losses_that_hardly_fall_are_unclear_under_coarse_rounding() -> None:
@@ -123,4 +124,4 @@ def test_a_proof_tells_what_it_rests_on() -> None:
     assert proof.numbers["first_loss"] <= proof.numbers["first_loss_limit"]
     assert proof.numbers["divergence"] < proof.numbers["divergence_limit"]
     assert proof.numbers["pace_low"] < 0.001 < proof.numbers["pace_margin"]
-    assert Proof.from_json(proof.to_json()) == proof
+    assert msgspec.json.decode(msgspec.json.encode(proof), type=Proof) == proof

@@ -65,7 +65,7 @@ def test_with_too_little_for_that_the_confirmation_has_its_sixty_seconds_apart(p
     """The trials of the search are used again."""
     proof, trials, fresh = proven(89.0)
     assert (proof.state, proof.seeds, trials, fresh) == ("unclear", 1, 0, 0)
-    assert proof.words.endswith("(the budget held no more)")
+    assert proof.budget_exhausted
 
 
 def test_what_stays_unclear_gets_more_seeds_where_the_budget_has_room(proven):

@@ -12,9 +12,15 @@ from pathlib import Path
 import pytest
 
 from stepscope.launch.program import Program
-from stepscope.measure.journal import JOURNAL_FILE, journal_identity, open_journal, run_journaled
+from stepscope.measure.journal import (
+    JOURNAL_FILE,
+    journal_identity,
+    open_journal,
+    read_recorded_trial,
+    run_journaled,
+)
 from stepscope.measure.runner import TrialRunner
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial import TrialRequest
 from stepscope.measure.trial_host import host_named
 from stepscope.record.errors import UsageError
 
@@ -76,7 +82,7 @@ def training(make_runner):
 
 def test_a_trial_tells_the_speed_and_the_losses(training):
     _, _, trial = training
-    assert trial.ok, trial.why
+    assert trial.ok, trial.failure
     assert (trial.number, trial.steps, trial.what) == (1, 40, "training")
     assert len(trial.step_ms) >= 8
     assert trial.samples_per_step == 4
@@ -84,7 +90,7 @@ def test_a_trial_tells_the_speed_and_the_losses(training):
     assert None not in trial.losses
     assert 0 < sum(trial.step_ms) / 1e3 < trial.seconds
     assert trial.peak_memory_bytes > 0
-    assert Trial.from_json(json.loads(json.dumps(trial.to_json()))) == trial
+    assert read_recorded_trial(json.loads(json.dumps(trial.to_json()))) == trial
 
 
 def test_a_trial_leaves_nothing_but_its_folder(training):
@@ -108,7 +114,7 @@ def test_a_program_that_crashes_under_one_fix_only_is_a_result(training):
     runner, _, first = training
     trial = runner(TrialRequest(steps=40, fixes=("workers=3",)))
     assert (trial.status, trial.ok) == ("failed", False)
-    assert trial.why == "RuntimeError: boom with workers"
+    assert trial.failure == "RuntimeError: boom with workers"
     assert trial.fixes[0].state == "applied"
     assert first.ok
 
@@ -116,8 +122,8 @@ def test_a_program_that_crashes_under_one_fix_only_is_a_result(training):
 def test_a_proof_knows_what_happened_between_steps_and_an_unfit_fix_is_named(training):
     runner, _, first = training
     trial = runner(TrialRequest(steps=48, fixes=("pin",), proof=True))
-    assert (trial.status, trial.blame) == ("not_applicable", "pin")
-    assert trial.why
+    assert (trial.status, trial.fix) == ("not_applicable", "pin")
+    assert trial.failure
     assert trial.proof["epochs"] == [16, 32]
     assert trial.losses[:40] == first.losses
 
@@ -125,7 +131,7 @@ def test_a_proof_knows_what_happened_between_steps_and_an_unfit_fix_is_named(tra
 def test_a_program_that_ends_by_itself_is_ok_with_enough_steps(make_runner):
     runner, _ = make_runner(TRAINING, "1")
     trial = runner(TrialRequest(steps=40))
-    assert trial.ok, trial.why
+    assert trial.ok, trial.failure
     assert trial.steps == 16
     assert (runner.folder_of(1) / "output.txt").read_text() == "the last words\n"
 
@@ -135,7 +141,7 @@ def test_a_program_that_ends_by_itself_is_ok_with_enough_steps(make_runner):
     [
         ("raise SystemExit(3)", "failed", "exit code 3"),
         ("print('no model here'); raise SystemExit(1)", "failed", "no model here"),
-        ("import os; os.kill(os.getpid(), 11)", "failed", "ended by signal 11"),
+        ("import os; os.kill(os.getpid(), 11)", "failed", "killed by signal 11"),
         ("raise MemoryError('Unable to allocate 9 GiB')", "out_of_memory", "9 GiB"),
         ("pass", "failed", "did not import torch"),
     ],
@@ -144,8 +150,8 @@ def test_whatever_becomes_of_a_program_is_a_result(make_runner, source, status, 
     runner, _ = make_runner(source)
     trial = runner(TrialRequest())
     assert trial.status == status
-    assert why in trial.why
-    assert "\n" not in trial.why
+    assert why in trial.failure
+    assert "\n" not in trial.failure
     assert trial.step_ms == ()
     assert trial.seconds > 0
 
@@ -156,7 +162,7 @@ def test_a_hang_ends(make_runner, monkeypatch):
     began = time.monotonic()
     trial = runner(TrialRequest())
     assert trial.status == "timed_out"
-    assert "1 s" in trial.why
+    assert "1 s" in trial.failure
     assert time.monotonic() - began < 10
 
 
@@ -228,7 +234,6 @@ def test_being_told_to_end_is_no_trial(make_runner):
 
 DRIVER = """
 import sys
-from dataclasses import replace
 from pathlib import Path
 from stepscope.launch.program import Program
 from stepscope.measure.journal import journal_identity, open_journal, run_journaled

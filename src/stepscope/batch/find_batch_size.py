@@ -11,17 +11,18 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
 from math import ceil
 from typing import Any, Final
 
+import msgspec
+
+from stepscope.batch.document import Batch, search_result
 from stepscope.batch.program import free_host_bytes
 from stepscope.batch.search import BatchSearch, SearchBounds
-from stepscope.batch.session import SCHEMA, search_answer, verdict_words
-from stepscope.batch.sizes import OUT_OF_MEMORY, SizeMeasurement
-from stepscope.measure.trial import OK
+from stepscope.batch.sizes import SizeMeasurement
 from stepscope.record.errors import UsageError
 from stepscope.record.out_of_memory import is_out_of_memory
+from stepscope.record.trial import TrialReason, TrialStatus
 
 _Step = Callable[[int], Any]
 
@@ -43,13 +44,14 @@ def _call_with(
     gpu = _Gpu(torch, device)
     reset_host_peak()
     times: list[float] = []
-    calls, status, why = 0, OK, None
+    calls, status, reason, detail = 0, TrialStatus.OK, None, None
     try:
         times, calls = _timed(fn, batch, seconds, gpu)
     except Exception as error:
         if not is_out_of_memory(type(error).__name__, str(error)):
             raise
-        status, why = OUT_OF_MEMORY, _first_line(error)
+        status, reason = TrialStatus.OUT_OF_MEMORY, TrialReason.ALLOCATION_FAILED
+        detail = str(error).strip().split("\n")[0] or None
     used, memory = device or ("cuda" if gpu.grew() else "cpu"), host_peak()
     if used.startswith("cuda"):
         memory = gpu.peak()
@@ -57,7 +59,7 @@ def _call_with(
     gpu.free()
     spent = time.perf_counter() - begun
     got = SizeMeasurement(
-        batch, status, why, tuple(times), float(batch), memory, None, calls, spent
+        batch, status, reason, detail, tuple(times), float(batch), memory, None, calls, spent
     )
     return got, used
 
@@ -107,10 +109,6 @@ def _timed(fn: _Step, batch: int, seconds: float, gpu: _Gpu) -> tuple[list[float
     second = block(1)
     each = min(_MOST_CALLS, max(1, ceil(seconds * 1e3 / _BLOCKS / max(second, 1e-3))))
     return [block(each) for _ in range(_BLOCKS)], 2 + _BLOCKS * each
-
-
-def _first_line(error: BaseException) -> str | None:
-    return str(error).strip().split("\n")[0] or None
 
 
 def reset_host_peak() -> None:
@@ -177,7 +175,7 @@ def _canary() -> bool:
 
 
 def in_fork(work: Work, timeout_s: float | None = None) -> Any:
-    """What `work` returns in a forked child, sent as JSON. Raises Died or TimeoutError."""
+    """What `work` returns in a forked child, sent as JSON. Raises ChildDied or TimeoutError."""
     sys.stdout.flush()
     sys.stderr.flush()
     reading, writing = os.pipe()
@@ -238,8 +236,8 @@ def search_function(
     within: float,
     device: str | None,
     seconds: float,
-) -> dict[str, Any]:
-    """What `answer` gives, with `device`, `forked` and `verdict`. Raises UsageError."""
+) -> Batch:
+    """The result for a function. Raises UsageError."""
     _check(fn, start, largest, headroom, within)
     calls = _Calls(fn, seconds, device, _can_fork())
     first = calls.measure(start, None)
@@ -257,9 +255,7 @@ def search_function(
     )
     search = BatchSearch(calls.measure, bounds, first)
     search.run()
-    found = search_answer(search, bounds, None)
-    where = {"device": on, "forked": calls.forked}
-    return {"schema": SCHEMA, **where, **found, "verdict": verdict_words(found)}
+    return Batch(device=on, forked=calls.forked, **search_result(search, bounds, None))
 
 
 class _Calls:
@@ -284,7 +280,9 @@ class _Calls:
         except Exception as error:
             if not self._ran:
                 raise
-            return SizeMeasurement(batch, "failed", _line(error))
+            return SizeMeasurement(
+                batch, TrialStatus.FAILED, TrialReason.PROGRAM_FAILED, _line(error)
+            )
         return got
 
     def _in_fork(self, batch: int) -> SizeMeasurement:
@@ -292,26 +290,30 @@ class _Calls:
             try:
                 got, device = _call_with(self._fn, batch, self._seconds, self._asked)
             except Exception as error:
-                return {"why": _line(error)}
-            return {"got": asdict(got), "device": device}
+                return {"error": _line(error)}
+            return {"got": msgspec.to_builtins(got), "device": device}
 
         try:
             told = in_fork(work)
         except ChildDied as problem:
             if problem.number == _KILLED:  # as the kernel does when memory ends
-                return SizeMeasurement(batch, OUT_OF_MEMORY, "its process was killed")
-            told = {"why": f"its process {problem}"}
-        if "why" in told:
+                return SizeMeasurement(
+                    batch, TrialStatus.OUT_OF_MEMORY, TrialReason.HOST_MEMORY_FULL
+                )
+            told = {"error": f"its process {problem}"}
+        if "error" in told:
             if not self._ran:
-                raise UsageError(f"the function failed at batch {batch}: {told['why']}")
-            return SizeMeasurement(batch, "failed", told["why"])
+                raise UsageError(f"the function failed at batch {batch}: {told['error']}")
+            return SizeMeasurement(
+                batch, TrialStatus.FAILED, TrialReason.PROGRAM_FAILED, told["error"]
+            )
         self.device = told["device"]
-        return SizeMeasurement(**{**told["got"], "step_ms": tuple(told["got"]["step_ms"])})
+        return msgspec.convert(told["got"], SizeMeasurement)
 
 
 def _check(fn: _Step, start: int, largest: int | None, headroom: float, within: float) -> None:
     if not callable(fn):
-        raise UsageError("find_batch_size wants a function that takes a batch size")
+        raise UsageError("find_batch_size needs a function that takes a batch size")
     if start < 1 or (largest is not None and largest < start):
         raise UsageError(f"start={start}, max={largest}: use 1 ≤ start ≤ max")
     for name, share in (("headroom", headroom), ("within", within)):
@@ -328,12 +330,12 @@ def _host_memory(first: SizeMeasurement) -> float | None:
 def _gpu_memory(calls: _Calls, device: str) -> float:
     """Bytes of the GPU; asked in a child where this process is to stay without CUDA."""
 
-    def ask() -> float:
+    def read() -> float:
         import torch
 
         return float(torch.cuda.get_device_properties(device).total_memory)
 
-    return float(in_fork(ask)) if calls.forked else ask()
+    return float(in_fork(read)) if calls.forked else read()
 
 
 def _line(error: BaseException) -> str:

@@ -6,26 +6,20 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
-from stepscope.batch.search import BatchSearch, SearchBounds, SearchStop
-from stepscope.batch.sizes import (
-    LEAST_STEPS,
-    NOT_APPLICABLE,
-    OUT_OF_MEMORY,
-    TOO_SHORT,
-    SizeMeasurement,
-)
+from stepscope.batch.search import BatchSearch, SearchBounds, SearchStop, StopKind
+from stepscope.batch.sizes import LEAST_STEPS, SizeMeasurement
 from stepscope.measure.speed import FEWEST_STEADY, buffered_steps
-from stepscope.measure.trial import OK, RunTrial, Trial, TrialRequest
+from stepscope.measure.trial import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.record.fix import Reason
+from stepscope.record.trial import TrialReason, TrialStatus
 
 Document = Mapping[str, Any]
-_NO_LOADER = "no DataLoader of the program forms batches: their size cannot be changed from outside"
+_NO_LOADER = "no DataLoader of the program forms batches, so their size cannot be changed"
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramFacts:
-    """The program as it is. None: not known."""
+    """The baseline. None: not known."""
 
     device: str
     """cuda or cpu."""
@@ -79,7 +73,7 @@ def feeding_loader(loaders: Sequence[Document], samples_per_step: float | None) 
     if not forming:
         one_by_one = any(one.get("batch_size") == 1 for one in loaders)
         raise UsageError(
-            "the program's DataLoader gives samples one by one: give it a batch size first"
+            "the DataLoader yields single samples: give it a batch size first"
             if one_by_one
             else _NO_LOADER
         )
@@ -101,8 +95,8 @@ def free_host_bytes() -> float | None:
 
 ReadFacts = Callable[[Trial], ProgramFacts]
 BatchListener = Callable[[int | None, SizeMeasurement | None], None]
-"""Hears of each trial as it starts (None) and ends; its batch size is None as long as the
-program's own is not known."""
+"""Called as each trial starts (None) and ends; the batch size is None until the program's own is
+known."""
 
 _FIRST_STEPS: Final = 40
 _AGAIN_STEPS: Final = 120
@@ -129,95 +123,92 @@ class BatchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FinishedSearch:
-    """A search that has ended, and the program it was about."""
+    """A search that has ended, and its program."""
 
     search: BatchSearch
     bounds: SearchBounds
-    seen: ProgramFacts
+    program: ProgramFacts
     what: str
     """training, inference or batches: what the program's steps are."""
     interrupted: bool = False
 
 
 def search_program(
-    wanted: BatchRequest, run: RunTrial, look: ReadFacts, hear: BatchListener
+    request: BatchRequest, run: RunTrial, read_facts: ReadFacts, listener: BatchListener
 ) -> FinishedSearch:
     """Find out about batch sizes. Raises UsageError where the program's cannot be changed."""
-    hear(None, None)
-    trial = run(TrialRequest(fixes=wanted.fixes, steps=wanted.steps or _FIRST_STEPS))
+    listener(None, None)
+    trial = run(TrialRequest(fixes=request.fixes, steps=request.steps or _FIRST_STEPS))
     if not _cut_short(trial):
         _check(trial)
-    seen = look(trial)
-    if _cut_short(trial) and wanted.steps is None:  # workers had most of its steps ready
-        trial = run(TrialRequest(fixes=wanted.fixes, steps=_AGAIN_STEPS + 2 * seen.buffer))
-    own = as_measurement(trial, seen.batch)
-    if not own.ok and own.status != OUT_OF_MEMORY:
-        raise UsageError(f"the program as it is: {own.why}")
-    hear(seen.batch, own)
-    bounds = _bounds(wanted, seen)
-    sizes = _Trials(wanted, run, hear, seen)
+    program = read_facts(trial)
+    if _cut_short(trial) and request.steps is None:  # workers had most of its steps ready
+        trial = run(TrialRequest(fixes=request.fixes, steps=_AGAIN_STEPS + 2 * program.buffer))
+    own = as_measurement(trial, program.batch)
+    if not own.ok and own.status is not TrialStatus.OUT_OF_MEMORY:
+        raise UsageError(f"baseline failed: {trial.failure}")
+    listener(program.batch, own)
+    bounds = _bounds(request, program)
+    sizes = _Trials(request, run, listener, program)
     search = BatchSearch(sizes.measure, bounds, own)
     try:
         search.run()
     except KeyboardInterrupt:
-        search.stop = SearchStop("interrupted", "it was interrupted")
-        return FinishedSearch(search, bounds, seen, trial.what, interrupted=True)
-    return FinishedSearch(search, bounds, seen, trial.what)
+        search.stop = SearchStop(StopKind.INTERRUPTED)
+        return FinishedSearch(search, bounds, program, trial.what, interrupted=True)
+    return FinishedSearch(search, bounds, program, trial.what)
 
 
 class _Trials:
     """Measures a size by a trial of its own."""
 
     def __init__(
-        self, wanted: BatchRequest, run: RunTrial, hear: BatchListener, seen: ProgramFacts
+        self, request: BatchRequest, run: RunTrial, listener: BatchListener, program: ProgramFacts
     ) -> None:
-        self._wanted = wanted
+        self._request = request
         self._run = run
-        self._hear = hear
-        self._seen = seen
+        self._listener = listener
+        self._program = program
         self._applied = False
 
     def measure(self, batch: int, step_ms: float | None) -> SizeMeasurement:
         """With the fix, except at the program's own size, where it has nothing to do."""
-        self._hear(batch, None)
-        own = batch == self._seen.batch
-        fixes = self._wanted.fixes if own else (f"batch={batch}", *self._wanted.fixes)
+        self._listener(batch, None)
+        own = batch == self._program.batch
+        fixes = self._request.fixes if own else (f"batch={batch}", *self._request.fixes)
         trial = self._run(TrialRequest(fixes=fixes, steps=self._steps(step_ms)))
-        if _cut_short(trial) and self._wanted.steps is None:
-            trial = self._run(TrialRequest(fixes=fixes, steps=_AGAIN_STEPS + 2 * self._seen.buffer))
+        if _cut_short(trial) and self._request.steps is None:
+            trial = self._run(
+                TrialRequest(fixes=fixes, steps=_AGAIN_STEPS + 2 * self._program.buffer)
+            )
         got = as_measurement(trial, batch)
-        if (
-            got.status == NOT_APPLICABLE
-            and not self._applied
-            and _refusal(trial) != Reason.EPOCH_TOO_SMALL
-        ):
-            raise UsageError(f"the batch size cannot be changed: {got.why or _NO_LOADER}")
+        refused = got.status is TrialStatus.NOT_APPLICABLE and not self._applied
+        if refused and got.reason is not TrialReason.EPOCH_TOO_SMALL:
+            raise UsageError(f"the batch size cannot be changed: {got.detail or _NO_LOADER}")
         self._applied |= not own and got.ok
-        self._hear(batch, got)
+        self._listener(batch, got)
         return got
 
     def _steps(self, step_ms: float | None) -> int:
         """Enough for `seconds` of steady steps behind what workers had ready."""
-        if self._wanted.steps is not None:
-            return self._wanted.steps
-        steady = ceil(self._wanted.seconds * 1e3 / step_ms) + _SETTLING if step_ms else 0
-        return 2 * self._seen.buffer + min(_MOST_STEPS, max(LEAST_STEPS, steady))
+        if self._request.steps is not None:
+            return self._request.steps
+        steady = ceil(self._request.seconds * 1e3 / step_ms) + _SETTLING if step_ms else 0
+        return 2 * self._program.buffer + min(_MOST_STEPS, max(LEAST_STEPS, steady))
 
 
 def as_measurement(trial: Trial, batch: int) -> SizeMeasurement:
     """A trial as a measurement of a batch size."""
-    status, why = trial.status, trial.why
-    if status == "broke" and _refusal(trial) == Reason.OUT_OF_MEMORY:
-        status = OUT_OF_MEMORY
-    if _few(trial) and trial.steps < trial.ask.steps:
-        count = f"{trial.steps} step{'' if trial.steps == 1 else 's'}"
-        status, why = TOO_SHORT, f"the program ends after {count}, before its speed shows"
-    elif status == OK and not trial.samples_per_step:
-        status, why = "failed", "its steps do not show how many samples they take"
+    status, reason = trial.status, trial.reason
+    if _few(trial) and trial.steps < trial.request.steps:
+        status, reason = TrialStatus.TOO_SHORT, TrialReason.TOO_FEW_STEADY
+    elif trial.ok and not trial.samples_per_step:
+        status, reason = TrialStatus.FAILED, TrialReason.NO_SAMPLE_COUNT
     return SizeMeasurement(
         batch,
         status,
-        why,
+        reason,
+        trial.detail,
         trial.step_ms,
         trial.samples_per_step or 0.0,
         trial.peak_memory_bytes,
@@ -227,51 +218,48 @@ def as_measurement(trial: Trial, batch: int) -> SizeMeasurement:
     )
 
 
-def _refusal(trial: Trial) -> Reason | None:
-    """Why the fix to blame for a trial did not apply, or broke the program."""
-    blamed = (trial.blame or "").partition("=")[0]
-    return next((one.reason for one in trial.fixes if one.name == blamed), None)
-
-
 def _few(trial: Trial) -> bool:
-    """Whether a trial has nothing to tell but that too few of its steps were steady."""
-    ended_well = trial.status in (OK, "failed") and trial.steps > 0 and "steady" in str(trial.why)
-    return len(trial.step_ms) < FEWEST_STEADY and (trial.ok or ended_well)
+    """Whether all that is wrong with a trial is that too few of its steps were steady."""
+    few = trial.ok or (trial.reason is TrialReason.TOO_FEW_STEADY and trial.steps > 0)
+    return len(trial.step_ms) < FEWEST_STEADY and few
 
 
 def _cut_short(trial: Trial) -> bool:
     """Whether more steps would help it, because the program had not ended by itself."""
-    return _few(trial) and trial.steps >= trial.ask.steps
+    return _few(trial) and trial.steps >= trial.request.steps
 
 
 def _check(trial: Trial) -> None:
-    """Raise for a program that does not run as it is."""
-    if trial.status == NOT_APPLICABLE:
-        raise UsageError(f"--fix {trial.blame or ''} does not apply: {trial.why}")
-    if trial.status == "broke":
-        raise UsageError(f"the program does not run with --fix {trial.blame or ''}: {trial.why}")
-    if trial.status not in (OK, OUT_OF_MEMORY):
-        problem = StepscopeError(f"the program as it is: {trial.why}")
+    """Raise for a program that does not run by itself."""
+    fix = f"--fix {trial.fix or ''}"
+    if trial.status is TrialStatus.NOT_APPLICABLE:
+        raise UsageError(f"{fix} does not apply: {trial.failure}")
+    if trial.status is TrialStatus.BROKE:
+        raise UsageError(f"the program fails with {fix}: {trial.failure}")
+    if trial.status not in (TrialStatus.OK, TrialStatus.OUT_OF_MEMORY):
+        problem = StepscopeError(f"baseline failed: {trial.failure}")
         problem.exit_code = 1
         raise problem
 
 
-def _bounds(wanted: BatchRequest, seen: ProgramFacts) -> SearchBounds:
+def _bounds(request: BatchRequest, program: ProgramFacts) -> SearchBounds:
     """Raises UsageError for limits that leave nothing to try."""
-    if wanted.largest is not None and wanted.largest < seen.batch:
-        raise UsageError(f"--max {wanted.largest} is below the program's own batch of {seen.batch}")
-    start = max(seen.batch, wanted.smallest or 0)
-    if seen.samples is not None and start > seen.samples:
-        raise UsageError(f"--min {start}: an epoch has {seen.samples} samples only")
+    if request.largest is not None and request.largest < program.batch:
+        raise UsageError(
+            f"--max {request.largest} is below the program's own batch of {program.batch}"
+        )
+    start = max(program.batch, request.smallest or 0)
+    if program.samples is not None and start > program.samples:
+        raise UsageError(f"--min {start}: an epoch has only {program.samples} samples")
     return SearchBounds(
         start=start,
-        smallest=wanted.smallest,
-        largest=wanted.largest,
-        samples=seen.samples,
-        memory_bytes=seen.memory_bytes,
-        fills=seen.device == "cuda",
-        headroom=wanted.headroom,
-        within=wanted.within,
-        budget_s=wanted.budget_s,
+        smallest=request.smallest,
+        largest=request.largest,
+        samples=program.samples,
+        memory_bytes=program.memory_bytes,
+        fills=program.device == "cuda",
+        headroom=request.headroom,
+        within=request.within,
+        budget_s=request.budget_s,
         longest_s=_LONGEST_S,
     )

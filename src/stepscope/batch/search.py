@@ -4,12 +4,12 @@ stops.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from stepscope.batch.sizes import (
-    NOT_APPLICABLE,
-    OUT_OF_MEMORY,
-    TOO_SHORT,
     MeasuredSizes,
     SizeMeasurement,
     SizeResult,
@@ -18,6 +18,7 @@ from stepscope.batch.sizes import (
     predicted_bytes,
     with_headroom,
 )
+from stepscope.record.trial import TrialReason, TrialStatus
 
 _LARGEST_FIX_VALUE: Final = 999_999
 """The largest number `--fix batch=N` takes."""
@@ -46,15 +47,66 @@ class SearchBounds:
     """Seconds of one process that only looks for the largest batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchStop:
-    """What ended the way up: `kind` for programs, `words` for people.
+class StopKind(StrEnum):
+    """What ended the way up."""
 
-    Kinds: memory, room (memory would be passed), failure, flat, falls, limit, epoch, short, budget.
-    """
+    MEMORY = "memory"
+    """`batch` is out of memory, or memory should end before it."""
+    ROOM = "room"
+    """`batch` would take `share` of the free memory."""
+    FAILURE = "failure"
+    FLAT = "flat"
+    """Throughput hardly grows beyond `batch`."""
+    FALLS = "falls"
+    """`batch` is slower than `than`."""
+    LIMIT = "limit"
+    EPOCH = "epoch"
+    """`batch` is more than the `than` samples of an epoch."""
+    SHORT = "short"
+    BUDGET = "budget"
+    INTERRUPTED = "interrupted"
 
-    kind: str
-    words: str
+
+class SearchStop(Struct, frozen=True, omit_defaults=True):
+    """What ended the way up, and the sizes that belong to it."""
+
+    kind: StopKind
+    batch: int | None = None
+    than: int | None = None
+    share: float | None = None
+    tried: bool = False
+    """Whether `batch` was tried."""
+    status: TrialStatus | None = None
+    """Of the size that failed, with `reason` and `detail`."""
+    reason: TrialReason | None = None
+    detail: str | None = None
+    steps: int | None = None
+
+
+class BatchNoteKind(StrEnum):
+    """What a search left open."""
+
+    NO_TIME = "no_time"
+    """No time was left for `batch`."""
+    FITS_SLOW = "fits_slow"
+    """About `batch` should fit; it would take too long to try."""
+    FITS_NO_TIME = "fits_no_time"
+    """About `batch` should fit; no time was left to try."""
+    MEASURED_ONCE = "measured_once"
+    """No time was left for second processes."""
+    NOISY = "noisy"
+    """Processes of one size differ by `share`."""
+    RECORDED = "recorded"
+    """Read from an older document, which kept a sentence: `detail` is that."""
+
+
+class BatchNote(Struct, frozen=True, omit_defaults=True):
+    """One thing that a search left open."""
+
+    kind: BatchNoteKind
+    batch: int | None = None
+    share: float | None = None
+    detail: str | None = None
 
 
 FULL: Final = 0.95
@@ -103,10 +155,10 @@ class BatchSearch:
     def __init__(
         self, measure: MeasureSize, bounds: SearchBounds, known: SizeMeasurement | None = None
     ) -> None:
-        """`known`: a measurement made before, as of the program as it is."""
+        """`known`: a measurement made before, as of the baseline."""
         self.sizes = MeasuredSizes()
         self.stop: SearchStop | None = None
-        self.notes: list[str] = []
+        self.notes: list[BatchNote] = []
         self._bounds = bounds
         self._measure = measure
         self._compared = [bounds.start]
@@ -123,7 +175,7 @@ class BatchSearch:
             self._grow(start)
         else:
             self.stop = _ended(self.sizes.of(start)[-1])
-            if self.stop.kind != "memory":
+            if self.stop.kind is not StopKind.MEMORY:
                 return
         self._shrink(start)
         self._fill()
@@ -146,12 +198,12 @@ class BatchSearch:
                     self.stop = _ended(self.sizes.of(size)[-1])
                     return
             if self._falls(level, after):
-                self.stop = SearchStop("falls", f"{after:,} is slower than {level:,}")
+                self.stop = SearchStop(StopKind.FALLS, after, level)
                 return
             gain = self.sizes.rate(after) / self.sizes.rate(level) - 1
             flat = flat + 1 if gain < GROWTH else 0
             if flat == 2:
-                self.stop = SearchStop("flat", f"beyond {level:,} throughput hardly grows")
+                self.stop = SearchStop(StopKind.FLAT, level)
                 return
             batch, level = after, level if gain < GROWTH else after
 
@@ -165,33 +217,31 @@ class BatchSearch:
         bounds, most = self._bounds, self._bounds.largest or _LARGEST_FIX_VALUE
         after = min(2 * batch, most)
         if batch >= most:
-            self.stop = SearchStop("limit", f"{most:,} is the largest that was to be tried")
+            self.stop = SearchStop(StopKind.LIMIT, most)
         elif bounds.samples is not None and after > bounds.samples:
-            words = f"{after:,} are more than the {bounds.samples:,} samples of an epoch"
-            self.stop = SearchStop("epoch", words)
+            self.stop = SearchStop(StopKind.EPOCH, after, bounds.samples)
         elif not self._affordable(after):
-            self.stop = SearchStop("budget", f"no time was left for {after:,}")
+            self.stop = SearchStop(StopKind.BUDGET, after)
         else:
-            return self._held(batch, after)
+            return self._fitting(batch, after)
         return None
 
-    def _held(self, batch: int, after: int) -> int | None:
+    def _fitting(self, batch: int, after: int) -> int | None:
         """`after` if memory should hold it; a smaller one where nothing tells yet."""
         bounds, most = self._bounds, self._bounds.memory_bytes
-        held = max((one.memory_bytes or 0.0 for one in self.sizes.of(batch)), default=0.0)
-        if most is None or not held:
+        used = max((one.memory_bytes or 0.0 for one in self.sizes.of(batch)), default=0.0)
+        if most is None or not used:
             return after
         limit = most if bounds.fills else (1 - bounds.headroom) * most
         expected = predicted_bytes(self.sizes.points, after)
-        if expected is None and not bounds.fills and held * after / batch > limit:
+        if expected is None and not bounds.fills and used * after / batch > limit:
             return min(after, batch + max(1, batch // 4))
         if expected is None or expected <= limit:
             return after
         if bounds.fills:
-            self.stop = SearchStop("memory", f"memory should end before {after:,}")
+            self.stop = SearchStop(StopKind.MEMORY, after)
         else:
-            words = f"{after:,} should take {expected / most:.0%} of the free memory: not tried"
-            self.stop = SearchStop("room", words)
+            self.stop = SearchStop(StopKind.ROOM, after, share=expected / most)
         return None
 
     def _shrink(self, batch: int) -> None:
@@ -200,9 +250,9 @@ class BatchSearch:
         while batch // 2 >= smallest and (not self.sizes.fits(batch) or self._near_best(batch)):
             batch //= 2
             if not self._affordable(batch):
-                self.notes.append(f"no time was left for {batch:,}")
+                self.notes.append(BatchNote(BatchNoteKind.NO_TIME, batch))
                 return
-            if self._try(batch).status not in ("ok", OUT_OF_MEMORY):
+            if self._try(batch).status not in (TrialStatus.OK, TrialStatus.OUT_OF_MEMORY):
                 return
 
     def _near_best(self, batch: int) -> bool:
@@ -211,7 +261,11 @@ class BatchSearch:
 
     def _fill(self) -> None:
         """Close in on the largest batch that fits."""
-        ended = self.stop is not None and self.stop.kind in ("memory", "flat", "falls")
+        ended = self.stop is not None and self.stop.kind in (
+            StopKind.MEMORY,
+            StopKind.FLAT,
+            StopKind.FALLS,
+        )
         if not (self._bounds.fills and ended):
             return
         for _ in range(_FILLS):
@@ -220,12 +274,12 @@ class BatchSearch:
                 return
             longest = self._bounds.longest_s
             if longest is not None and self.sizes.cost_s(batch) > longest:
-                self.notes.append(f"about {batch:,} should fit; not tried, as it would take long")
+                self.notes.append(BatchNote(BatchNoteKind.FITS_SLOW, batch))
                 return
             if not self._affordable(batch):
-                self.notes.append(f"about {batch:,} should fit; no time was left to try")
+                self.notes.append(BatchNote(BatchNoteKind.FITS_NO_TIME, batch))
                 return
-            if self._try(batch).status not in ("ok", OUT_OF_MEMORY):
+            if self._try(batch).status not in (TrialStatus.OK, TrialStatus.OUT_OF_MEMORY):
                 return
 
     def _confirm(self) -> None:
@@ -243,7 +297,7 @@ class BatchSearch:
                 if len(self.sizes.of(batch)) != 1 or not self.sizes.fits(batch):
                     continue
                 if not self._affordable(batch):
-                    self.notes.append("no time was left for second processes")
+                    self.notes.append(BatchNote(BatchNoteKind.MEASURED_ONCE))
                     return
                 self._try(batch)
 
@@ -259,7 +313,17 @@ class BatchSearch:
 
 def _ended(got: SizeMeasurement) -> SearchStop:
     """Why no larger one is tried after this."""
-    if got.status == OUT_OF_MEMORY:
-        return SearchStop("memory", f"{got.batch:,} is out of memory")
-    kind = {TOO_SHORT: "short", NOT_APPLICABLE: "epoch"}.get(got.status, "failure")
-    return SearchStop(kind, f"{got.batch:,}: {got.why or got.status.replace('_', ' ')}")
+    kind = {
+        TrialStatus.OUT_OF_MEMORY: StopKind.MEMORY,
+        TrialStatus.TOO_SHORT: StopKind.SHORT,
+        TrialStatus.NOT_APPLICABLE: StopKind.EPOCH,
+    }.get(got.status, StopKind.FAILURE)
+    return SearchStop(
+        kind,
+        got.batch,
+        tried=True,
+        status=got.status,
+        reason=got.reason,
+        detail=got.detail,
+        steps=got.steps,
+    )

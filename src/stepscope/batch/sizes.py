@@ -7,23 +7,21 @@ from dataclasses import dataclass
 from math import exp, sqrt
 from typing import Final
 
-from stepscope.measure.trial import OK
+from msgspec import Struct
+
+from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.stats.intervals import log_means, student_t, within_process_margin
 
-OUT_OF_MEMORY = "out_of_memory"
-TOO_SHORT = "too_short"
-NOT_APPLICABLE = "not_applicable"
 
-
-@dataclass(frozen=True, slots=True)
-class SizeMeasurement:
+class SizeMeasurement(Struct, frozen=True):
     """One batch size in one process. None: not known."""
 
     batch: int
-    status: str = OK
-    """One of a trial's, or too_short: the program ended before its speed showed."""
-    why: str | None = None
-    """One line for every status but ok."""
+    status: TrialStatus = TrialStatus.OK
+    reason: TrialReason | None = None
+    """None where it is ok."""
+    detail: str | None = None
+    """The program's or the fix's own words about the reason."""
     step_ms: tuple[float, ...] = ()
     """Steady steps only."""
     samples_per_step: float = 0.0
@@ -37,7 +35,7 @@ class SizeMeasurement:
 
     @property
     def ok(self) -> bool:
-        return self.status == OK
+        return self.status is TrialStatus.OK
 
     @property
     def sample_ms(self) -> tuple[float, ...]:
@@ -45,13 +43,13 @@ class SizeMeasurement:
         return tuple(ms / self.samples_per_step for ms in self.step_ms)
 
 
-@dataclass(frozen=True, slots=True)
-class SizeResult:
+class SizeResult(Struct, frozen=True):
     """One batch size in all its processes; the first that failed speaks for all."""
 
     batch: int
-    status: str
-    why: str | None
+    status: TrialStatus
+    reason: TrialReason | None
+    detail: str | None
     processes: int
     samples_per_s: float | None = None
     low: float | None = None
@@ -63,7 +61,7 @@ class SizeResult:
 
     @property
     def ok(self) -> bool:
-        return self.status == OK
+        return self.status is TrialStatus.OK
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +94,9 @@ def combine_processes(
     memory = max((one.memory_bytes for one in measured if one.memory_bytes), default=None)
     for one in measured:
         if not one.ok:
-            return SizeResult(first.batch, one.status, one.why, count, memory_bytes=memory)
+            return SizeResult(
+                first.batch, one.status, one.reason, one.detail, count, memory_bytes=memory
+            )
     processes = [one.sample_ms for one in measured]
     sample_ms = exp(float(log_means(processes).mean()))
     reach = None
@@ -110,7 +110,8 @@ def combine_processes(
     ]
     return SizeResult(
         first.batch,
-        OK,
+        TrialStatus.OK,
+        None,
         None,
         count,
         samples_per_s=1e3 / sample_ms,
@@ -222,7 +223,7 @@ class MeasuredSizes:
     @property
     def too_large(self) -> int | None:
         """The smallest that ran out of memory; None if none did."""
-        failed = (one.batch for one in self.points if one.status == OUT_OF_MEMORY)
+        failed = (one.batch for one in self.points if one.status is TrialStatus.OUT_OF_MEMORY)
         return min(failed, default=None)
 
     def fits(self, batch: int) -> bool:

@@ -1,52 +1,32 @@
-"""`stepscope batch`: the best batch size of an unmodified program, with its progress display."""
+"""`stepscope batch`: the best batch size of an unmodified program."""
 
-import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from stepscope.batch.program import BatchListener
-from stepscope.batch.sizes import SizeMeasurement
+from stepscope.cli.progress import Progress, progress
 from stepscope.record.errors import UsageError
-from stepscope.report.text import format_duration, format_number, safe
+from stepscope.record.units import format_duration, format_number
+
+if TYPE_CHECKING:
+    from stepscope.batch.sizes import SizeMeasurement
 
 
-@contextmanager
-def _progress(quiet: bool) -> Iterator[BatchListener]:
-    """What hears of each trial; on stderr."""
-    if quiet:
-        yield lambda batch, got: None
-    elif not sys.stderr.isatty():
-        yield _plain
-    else:
-        from rich.console import Console
-
-        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-        with console.status("the program as it is") as status:
-
-            def hear(batch: int | None, got: SizeMeasurement | None) -> None:
-                if got is not None:
-                    console.print(_trial_line(got))
-                elif batch is not None:
-                    status.update(f"batch {batch:,}")
-
-            yield hear
-
-
-def _plain(batch: int | None, got: SizeMeasurement | None) -> None:
+def _show(display: Progress, batch: int | None, got: "SizeMeasurement | None") -> None:
+    """A size that is being measured, or was."""
     if got is not None:
-        print(_trial_line(got), file=sys.stderr, flush=True)
+        display.line(_line(got))
+    elif batch is not None:
+        display.update(f"batch {batch:,}")
 
 
-def _trial_line(got: SizeMeasurement) -> str:
+def _line(got: "SizeMeasurement") -> str:
     took = f"({format_duration(got.seconds)})"
     if not got.ok:
-        words = got.status.replace("_", " ")
-        why = f": {got.why}" if got.why and got.status != "out_of_memory" else ""
-        return f"batch {got.batch:,}: {safe(words + why)} {took}"
+        why = f": {got.detail}" if got.detail and got.status != "out_of_memory" else ""
+        return f"batch {got.batch:,}: {got.status.label}{why} {took}"
     rate = 1e3 * len(got.sample_ms) / sum(got.sample_ms)
     return f"batch {got.batch:,}: {format_number(rate)} samples/s {took}"
 
@@ -78,24 +58,29 @@ class Share(click.ParamType[float]):
 )
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
 @click.option("--max", "largest", type=click.IntRange(2, 999_999), help="Largest size to try.")
-@click.option("--min", "smallest", type=click.IntRange(1, 999_999), help="Smallest [its own].")
+@click.option(
+    "--min",
+    "smallest",
+    type=click.IntRange(1, 999_999),
+    help="Smallest size [its own].",
+)
 @click.option("--headroom", type=Share(), default="10%", help="Memory to keep free [10%].")
-@click.option("--within", type=Share(), default="5%", help="Of the best throughput [5%].")
+@click.option("--within", type=Share(), default="5%", help="How near to the best throughput [5%].")
 @click.option(
     "--fix", "fixes", multiple=True, metavar="NAME[=VALUE]", help="Applied at every size."
 )
-@click.option("--steps", type=click.IntRange(16), help="Steps of a trial [by the pace].")
+@click.option("--steps", type=click.IntRange(16), help="Steps per trial [by the program's speed].")
 @click.option(
     "--seconds",
     type=click.FloatRange(0, min_open=True),
     default=2.0,
-    help="Of steady steps in a trial [2].",
+    help="Seconds of steady steps per trial [2].",
 )
 @click.option("--budget", default="10m", metavar="TIME", help="For all trials: 90s, 10m [10m].")
 @click.option("--allow-writes", is_flag=True, help="Let the program write outside its folder.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder [.stepscope/batch-<id>].")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--quiet", is_flag=True, help="Say nothing on the way.")
+@click.option("--quiet", is_flag=True, help="No progress.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def batch(
@@ -117,9 +102,11 @@ def batch(
 ) -> int:
     """Find the best batch size of PROGRAM with its ARGUMENTS.
 
-    Sizes are doubled, each in a process of its own that works in a copy of the working directory;
-    running out of memory is an answer.
+    Doubles the size, each in a process of its own in a copy of the working directory, until
+    throughput stops growing or memory runs out.
     """
+    import msgspec
+
     from stepscope.batch.program import BatchRequest
     from stepscope.batch.session import BatchSession
     from stepscope.launch.program import Program, check_program
@@ -132,29 +119,28 @@ def batch(
     budget_s = parse_budget(budget)
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())
-    wanted = BatchRequest(fixes, smallest, largest, headroom, within, steps, seconds, budget_s)
-    batching = BatchSession(target, out, Path.cwd(), allow_writes)
+    request = BatchRequest(fixes, smallest, largest, headroom, within, steps, seconds, budget_s)
+    session = BatchSession(target, out, Path.cwd(), allow_writes)
     try:
-        with _progress(quiet) as hear:
-            document, interrupted = batching.run(wanted, hear)
+        with progress(quiet, "baseline") as display:
+            result, interrupted = session.run(request, lambda size, got: _show(display, size, got))
     except KeyboardInterrupt:
-        print("stepscope: stopped before anything was measured", file=sys.stderr)
+        print("stepscope: interrupted before anything was measured", file=sys.stderr)
         return _INTERRUPTED
     if as_json:
-        json.dump(document, sys.stdout, indent=1, allow_nan=False)
-        print()
+        print(msgspec.json.format(msgspec.json.encode(result), indent=1).decode())
     else:
-        print_batch(document, sys.stdout)
+        print_batch(result, sys.stdout)
     if interrupted:
         return _INTERRUPTED
-    return 0 if document["knee"] else 1
+    return 0 if result.knee else 1
 
 
 def _check_fixes(fixes: tuple[str, ...]) -> None:
-    """Raise UsageError for what is no fix, or decides the batch size itself."""
+    """Raise UsageError for what is not a fix, or sets the batch size itself."""
     from stepscope.fixes.registry import parse_fixes
 
     parse_fixes(fixes)
     for fix in fixes:
         if fix.partition("=")[0] == "batch":
-            raise UsageError(f"--fix {fix}: the batch size is what is looked for; use --min, --max")
+            raise UsageError(f"--fix {fix}: batch searches for the size itself; use --min, --max")

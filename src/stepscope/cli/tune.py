@@ -1,70 +1,53 @@
 """`stepscope tune`: try fixes, keep what is faster, prove that training does the same."""
 
-import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.report.text import format_duration, format_number, safe
+from stepscope.cli.progress import Progress, progress
+from stepscope.record.units import format_duration, format_number
+
+if TYPE_CHECKING:
+    from stepscope.measure.trial import TrialRequest
+    from stepscope.tune.session import TrialEvent
 
 _LONGEST = 48
 
 
-@contextmanager
-def _progress(tuning: Any, quiet: bool) -> Iterator[Callable[[Any], None]]:
-    """What hears of each trial as it starts and ends."""
-    if quiet:
-        yield lambda event: None
-        return
-    if not sys.stderr.isatty():
-        yield _plain
-        return
-    from rich.console import Console
-    from rich.status import Status
-
-    with Status("starting", console=Console(stderr=True)) as status:
-
-        def hear(event: Any) -> None:
-            if event.trial is None:
-                left = f"{format_duration(event.spent_s)} of {format_duration(event.budget_s)}"
-                status.update(f"{trial_name(event.ask)}   {left}")
-            else:
-                status.console.print(_line(event), markup=False, highlight=False)
-
-        yield hear
-
-
-def trial_name(ask: Any) -> str:
-    """`workers=4 + pin`, `as it is, seed 2`, `control, seed 1`."""
-    words = " + ".join(ask.fixes) or ("patched" if ask.patched else "as it is")
-    words = words if len(words) <= _LONGEST else "…" + words[1 - _LONGEST :]
-    if ask.window:
-        words = "a first look"
-    if ask.perturb is not None:
-        words = f"control, rounded to {ask.perturb}"
-    words += ", draws held" * ask.held
-    return safe(words + (f", seed {ask.seed}" if ask.seed else ""))
-
-
-def _plain(event: Any) -> None:
+def _show(display: Progress, event: "TrialEvent") -> None:
+    """A trial that starts or has ended."""
     if event.trial is not None:
-        print(_line(event), file=sys.stderr, flush=True)
+        display.line(_line(event))
+        return
+    left = f"{format_duration(event.spent_s)} of {format_duration(event.budget_s)}"
+    display.update(trial_name(event.request), left=left)
 
 
-def _line(event: Any) -> str:
+def trial_name(request: "TrialRequest") -> str:
+    """`workers=4 + pin`, `baseline, seed 2`, `control, seed 1`."""
+    words = " + ".join(request.fixes) or ("patched" if request.patched else "baseline")
+    words = words if len(words) <= _LONGEST else "…" + words[1 - _LONGEST :]
+    if request.window:
+        words = "scout run"
+    if request.perturb is not None:
+        words = f"control, rounded to {request.perturb}"
+    words += ", draws per batch" if request.draws_per_batch else ""
+    return words + (f", seed {request.seed}" if request.seed else "")
+
+
+def _line(event: "TrialEvent") -> str:
     trial = event.trial
+    assert trial is not None
     again = " (known)" if event.repeated else ""
-    head = f"{trial.number:>3}  {trial_name(event.ask):<{_LONGEST}}"
+    head = f"{trial.number:>3}  {trial_name(event.request):<{_LONGEST}}"
+    took = f"({format_duration(trial.seconds)}){again}"
     if not trial.ok:
-        why = f": {safe(trial.why)}" if trial.why else ""
-        return f"{head}  {trial.status.replace('_', ' ')}{why}{again}"
+        return f"{head}  {trial.status.label}: {trial.failure}{again}"
     if not trial.step_ms:
-        return f"{head}  {trial.steps} steps  ({format_duration(trial.seconds)}){again}"
-    return f"{head} {format_number(trial.mean_ms):>8} ms  ({format_duration(trial.seconds)}){again}"
+        return f"{head}  {trial.steps} steps  {took}"
+    return f"{head} {format_number(trial.mean_ms):>8} ms  {took}"
 
 
 ALLOW = ("exact", "numeric", "semantic")
@@ -83,24 +66,24 @@ OBJECTIVES = ("throughput", "memory", "energy")
     default="numeric",
     help="What fixes may change: nothing, rounding, training [numeric].",
 )
-@click.option("--only", multiple=True, metavar="F,…", help="Try these fixes alone.")
-@click.option("--skip", multiple=True, metavar="F,…", help="Leave these fixes out.")
+@click.option("--only", multiple=True, metavar="F,…", help="Try only these fixes.")
+@click.option("--skip", multiple=True, metavar="F,…", help="Skip these fixes.")
 @click.option(
     "--objective",
     type=click.Choice(OBJECTIVES),
     default="throughput",
-    help="What is to become better [throughput].",
+    help="What to improve [throughput].",
 )
-@click.option("--steps", type=click.IntRange(16), help="Steps of a trial [by the program's pace].")
+@click.option("--steps", type=click.IntRange(16), help="Steps per trial [by the program's speed].")
 @click.option("--seeds", type=click.IntRange(2, 20), default=3, help="Seeds of the proof [3].")
 @click.option("--on", metavar="DEVICE", help="Where trials run: cpu, cuda:1 [the program's own].")
 @click.option("--allow-writes", is_flag=True, help="Let the program write outside its folder.")
-@click.option("--price-per-hour", type=click.FloatRange(0), help="Of the machine, any currency.")
+@click.option("--price-per-hour", type=click.FloatRange(0), help="Of the machine, in any currency.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder [.stepscope/tune-<id>].")
 @click.option("--force", is_flag=True, help="Replace what is in --out.")
-@click.option("--resume", type=click.Path(path_type=Path), help="Go on in this tune's folder.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Continue the tune in this folder.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
-@click.option("--quiet", is_flag=True, help="Say nothing on the way.")
+@click.option("--quiet", is_flag=True, help="No progress.")
 @click.argument("program")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def tune(
@@ -117,11 +100,13 @@ def tune(
     arguments: tuple[str, ...],
     **options: Any,
 ) -> int:
-    """Try fixes on PROGRAM with its ARGUMENTS, which nobody edits.
+    """Try fixes on PROGRAM with its ARGUMENTS, without editing it.
 
-    Trials run in copies of the working directory and write nowhere else. What is faster is kept
-    if losses still match; the rest is said with its reason.
+    Trials run in copies of the working directory and write nowhere else. A fix is kept if it is
+    faster and the losses still match; every other one is listed with the reason.
     """
+    import msgspec
+
     from stepscope.compare.open_sides import remember_noise_of
     from stepscope.launch.program import Program, check_program
     from stepscope.measure.trial_pool import parse_budget
@@ -140,13 +125,12 @@ def tune(
     )
     with (
         open_tune(request, out or resume, resume is not None, force, Path.cwd()) as tuning,
-        _progress(tuning, quiet) as hear,
+        progress(quiet) as display,
     ):
-        document = tuning.run(hear)
+        result = tuning.run(lambda event: _show(display, event))
     remember_noise_of(tuning.folder)
     if as_json:
-        json.dump(document, sys.stdout, indent=1, allow_nan=False)
-        print()
+        print(msgspec.json.format(msgspec.json.encode(result), indent=1).decode())
     else:
-        print_tune(document, sys.stdout)
+        print_tune(result, sys.stdout)
     return 0

@@ -12,6 +12,7 @@ from stepscope.analyze.replay.known import (
     ProgramConfig,
     Switches,
 )
+from stepscope.record.rejection import Rejection, RejectReason
 
 _DESCRIBED_MODELS: Final = 4  # at most: there may be more
 _LITTLE_WAIT: Final = 0.01  # of a step: making batches sooner could not take more from it
@@ -33,50 +34,6 @@ class ProgramPart(StrEnum):
 
     LOADER = "loader"
     OPTIMIZER = "optimizer"
-
-
-class TrainingChange(StrEnum):
-    """How a semantic fix changes training."""
-
-    BATCH_SIZE = "batch_size"
-    FEWER_UPDATES = "fewer_updates"
-    SAMPLES_LEFT_OUT = "samples_left_out"
-
-
-class WhyNot(StrEnum):
-    """Why a fix is not tried. What `NotTried.detail` holds is said behind each."""
-
-    NEEDS_DEVICE = "needs_device"  # the device
-    NO_LOADER = "no_loader"
-    NO_OPTIMIZER = "no_optimizer"
-    NOT_TRAINING = "not_training"
-    ALREADY_ON = "already_on"
-    LITTLE_WAIT = "little_wait"  # the share of a step that waits for data
-    SMALL_BATCHES = "small_batches"  # bytes
-    HAS_WORKERS = "has_workers"
-    NO_SYNCHRONIZE = "no_synchronize"
-    NO_ITEM = "no_item"
-    NO_CONVOLUTIONS = "no_convolutions"
-    NO_IMAGE_CONVOLUTIONS = "no_image_convolutions"
-    NO_ATTENTION = "no_attention"
-    DETERMINISTIC = "deterministic"
-    OWN_AUTOCAST = "own_autocast"  # its dtype
-    HALF_PRECISION = "half_precision"
-    PROGRAM_COMPILES = "program_compiles"
-    SKIPPED = "skipped"
-    NOT_ALLOWED = "not_allowed"  # the kind of fix
-    NOTHING_FOUND = "nothing_found"
-    SAVES_MEMORY_ONLY = "saves_memory_only"
-    NO_OTHER_VALUE = "no_other_value"
-    REQUIRES = "requires"  # the fix it has nothing to do without
-
-
-@dataclass(frozen=True, slots=True)
-class NoUse:
-    """A fix is of no use for a program."""
-
-    reason: WhyNot
-    detail: float | str | None = None
 
 
 class FixProposal(TypedDict):
@@ -211,9 +168,9 @@ class ObservedProgram:
         return any(one["what"] == what for one in self.document.get("syncs") or ())
 
 
-def waits_little(program: ObservedProgram) -> NoUse | None:
+def waits_little(program: ObservedProgram) -> Rejection | None:
     """Batches made in the program's own process that it hardly waits for; None where it may."""
     share = program.data_wait_share
     if program.has_workers or share is None or share >= _LITTLE_WAIT:
         return None
-    return NoUse(WhyNot.LITTLE_WAIT, share)
+    return Rejection(RejectReason.LITTLE_WAIT, share)

@@ -5,13 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import (
-    PRIOR_GAINS,
-    NoUse,
-    ObservedProgram,
-    ProgramPart,
-    TrainingChange,
-)
+from stepscope.fixes.applicability import PRIOR_GAINS, ObservedProgram, ProgramPart
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
     Applied,
@@ -22,8 +16,10 @@ from stepscope.record.fix import (
     SourceEdit,
     SourceLine,
     Target,
+    TrainingChange,
     fact_state,
 )
+from stepscope.record.rejection import Rejection
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
@@ -152,7 +148,7 @@ class Fix:
         """The speedup to expect where nothing is predicted."""
         return PRIOR_GAINS.get(self.group, 1.0)
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         """Why it cannot help a program that has what it needs; None where it may."""
         return None
 

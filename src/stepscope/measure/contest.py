@@ -8,6 +8,7 @@ from typing import Final
 from stepscope.measure.prediction import Prediction
 from stepscope.measure.trial import Trial
 from stepscope.measure.trial_pool import Fixes, TrialPool, speed_left, trial_costs
+from stepscope.record.rejection import Rejection, RejectReason
 from stepscope.stats.intervals import student_t
 from stepscope.stats.verdict import MIN_DIFFERENCE, Comparison, Verdict
 
@@ -53,10 +54,11 @@ _BEYOND: Final = 2.5  # and how many times the noise of processes that must be
 
 @dataclass(frozen=True, slots=True)
 class ContestResult:
-    """How it ended. `why`: in one line, None where it was won."""
+    """How it ended."""
 
     won: bool
-    why: str | None
+    why: Rejection | None = None
+    """None where it was won or is put off."""
     comparison: Comparison | None = None
     failed: Trial | None = None
     """The trial that did not end well, where that decided it."""
@@ -65,7 +67,7 @@ class ContestResult:
 
 
 def hold_contest(
-    lab: TrialPool,
+    pool: TrialPool,
     base: Fixes,
     other: Fixes,
     predicted: Prediction | None = None,
@@ -83,76 +85,77 @@ def hold_contest(
     `small_later`: leave it open after one process where that shows a small gain.
     """
     hoped = 0.0 if predicted is None else predicted.low
-    started, since = len(lab.trials(base)), 0
-    first = _one(lab, other)
+    started, since = len(pool.trials(base)), 0
+    first = _one(pool, other)
     if first is not None:
         return first
-    found = lab.compare(base, other)
+    found = pool.compare(base, other)
     if found is None:
-        return ContestResult(False, f"trials do not tell about {lab.objective}")
-    if _doubtful(found, hoped, lab):
-        ended = _one(lab, base)  # the machine may have become slower since
+        return ContestResult(False, Rejection(RejectReason.NO_DATA))
+    if _doubtful(found, hoped, pool):
+        ended = _one(pool, base)  # the machine may have become slower since
         if ended is not None:
             return ended
-        since, found = started, lab.compare(base, other, started) or found
-    if not _promising(found, hoped, lab.floor()):
-        return ContestResult(False, f"not {_better(lab)} in one trial: {found.ratio:.2f}×", found)
-    if hoped < _HOPED and not _winnable(lab, base, other, found, since):
-        words = f"too little to tell from the noise of processes: {found.ratio:.2f}×"
-        return ContestResult(False, words, found)
-    small = 1 + MIN_DIFFERENCE <= found.ratio < CHECKPOINTS[0].least and lab.objective != "memory"
+        since, found = started, pool.compare(base, other, started) or found
+    if not _promising(found, hoped, pool.floor()):
+        return ContestResult(False, Rejection(RejectReason.SLOWER_AT_ONCE), found)
+    if hoped < _HOPED and not _winnable(pool, base, other, found, since):
+        return ContestResult(False, Rejection(RejectReason.WITHIN_NOISE), found)
+    small = 1 + MIN_DIFFERENCE <= found.ratio < CHECKPOINTS[0].least and pool.objective != "memory"
     if small_later and small and found.ratio < _SMALL:
         return ContestResult(False, None, found, put_off=True)
-    unforeseen = lab.objective != "memory" and found.ratio > (predicted.high if predicted else 1)
+    unforeseen = pool.objective != "memory" and found.ratio > (predicted.high if predicted else 1)
     if (small or unforeseen) and since < started:
-        ended = _refuted(lab, base, other, since, started)
+        ended = _refuted(pool, base, other, since, started)
         if ended is not None:
             return ended
-    for look in _MEMORY if lab.objective == "memory" else (*CHECKPOINTS, _PATIENT):
-        if look is _PATIENT and not _worth_patience(lab, base, other, found):
+    for checkpoint in _MEMORY if pool.objective == "memory" else (*CHECKPOINTS, _PATIENT):
+        if checkpoint is _PATIENT and not _worth_patience(pool, base, other, found):
             break
-        of_base = max(since + look.processes, started + look.fresh)
-        ended = _fill(lab, base, other, of_base, look.processes)
+        of_base = max(since + checkpoint.processes, started + checkpoint.fresh)
+        ended = _fill(pool, base, other, of_base, checkpoint.processes)
         if ended is not None:
             return ended
-        found = lab.compare(base, other, since)
+        found = pool.compare(base, other, since)
         assert found is not None
         if hoped >= _HOPED:
-            look = replace(look, wider=1.0)
-        if found.ratio >= look.least and _clears(lab, base, other, found, look, since):
-            return _judged(lab, base, other, found)
-        if found.ratio < 1 + MIN_DIFFERENCE or not _winnable(lab, base, other, found, since, hoped):
+            checkpoint = replace(checkpoint, wider=1.0)
+        if found.ratio >= checkpoint.least and _clears(pool, base, other, found, checkpoint, since):
+            return _judged(pool, base, other, found)
+        if found.ratio < 1 + MIN_DIFFERENCE or not _winnable(
+            pool, base, other, found, since, hoped
+        ):
             break
-    return ContestResult(False, _not_better(found, lab), found)
+    return ContestResult(False, _not_better(found), found)
 
 
-def _worth_patience(lab: TrialPool, base: Fixes, other: Fixes, found: Comparison) -> bool:
+def _worth_patience(pool: TrialPool, base: Fixes, other: Fixes, found: Comparison) -> bool:
     """Whether it looks like enough, and what it still takes is little beside the budget."""
-    lack = {side: max(0, _PATIENT.processes - len(lab.trials(side))) for side in (base, other)}
-    seconds = sum(lab.cost_s(side, count) for side, count in lack.items())
-    return found.ratio >= _PATIENT.least and lab.spares(seconds)
+    lack = {side: max(0, _PATIENT.processes - len(pool.trials(side))) for side in (base, other)}
+    seconds = sum(pool.cost_s(side, count) for side, count in lack.items())
+    return found.ratio >= _PATIENT.least and pool.spares(seconds)
 
 
-def _doubtful(found: Comparison, hoped: float, lab: TrialPool) -> bool:
+def _doubtful(found: Comparison, hoped: float, pool: TrialPool) -> bool:
     """Whether one process that shows no gain may be the machine's doing."""
-    if lab.objective == "memory" or _promising(found, hoped, lab.floor()):
+    if pool.objective == "memory" or _promising(found, hoped, pool.floor()):
         return False
     return hoped >= _HOPED or found.ratio < _SURPRISING
 
 
 def _refuted(
-    lab: TrialPool, base: Fixes, other: Fixes, since: int, started: int
+    pool: TrialPool, base: Fixes, other: Fixes, since: int, started: int
 ) -> ContestResult | None:
     """One more process of the base, beside a gain that may be the machine's: the end, where it is
     none against all of the base's or against this one."""
-    ended = _one(lab, base)
+    ended = _one(pool, base)
     if ended is not None:
         return ended
     for earlier in (since, started):
-        found = lab.compare(base, other, earlier)
+        found = pool.compare(base, other, earlier)
         assert found is not None
-        if found.ratio < 1 or not _winnable(lab, base, other, found, earlier):
-            return ContestResult(False, _not_better(found, lab), found)
+        if found.ratio < 1 or not _winnable(pool, base, other, found, earlier):
+            return ContestResult(False, _not_better(found), found)
     return None
 
 
@@ -164,19 +167,24 @@ def _promising(found: Comparison, hoped: float, floor: float | None) -> bool:
 
 
 def _clears(
-    lab: TrialPool, base: Fixes, other: Fixes, found: Comparison, look: Checkpoint, since: int
+    pool: TrialPool,
+    base: Fixes,
+    other: Fixes,
+    found: Comparison,
+    checkpoint: Checkpoint,
+    since: int,
 ) -> bool:
     """FASTER, and so were the interval wider; or every process is better than every one of the
     other side: far better, one of them fresh, or one of many, as chance does once in 252 times."""
     if found.verdict is not Verdict.FASTER:
         return False
-    if _low(found, look.wider) > 1 + MIN_DIFFERENCE:
+    if _low(found, checkpoint.wider) > 1 + MIN_DIFFERENCE:
         return True
-    ours, theirs = trial_costs(lab.trials(base)[since:], lab.trials(other), lab.objective)
+    ours, theirs = trial_costs(pool.trials(base)[since:], pool.trials(other), pool.objective)
     apart = min(map(fmean, ours)) / max(map(fmean, theirs))
-    if look.fresh and apart >= max(_FAR, exp(_BEYOND * (lab.spread() or 0.0))):
+    if checkpoint.fresh and apart >= max(_FAR, exp(_BEYOND * (pool.spread() or 0.0))):
         return True
-    return look.processes >= _MANY and apart > 1 and _low(found, _APART) > 1 + MIN_DIFFERENCE
+    return checkpoint.processes >= _MANY and apart > 1 and _low(found, _APART) > 1 + MIN_DIFFERENCE
 
 
 def _low(found: Comparison, wider: float) -> float:
@@ -184,19 +192,19 @@ def _low(found: Comparison, wider: float) -> float:
 
 
 def _winnable(
-    lab: TrialPool, base: Fixes, other: Fixes, found: Comparison, since: int, hoped: float = 0.0
+    pool: TrialPool, base: Fixes, other: Fixes, found: Comparison, since: int, hoped: float = 0.0
 ) -> bool:
-    """Whether the last look could still show the gain, were it larger than seen by as much as
+    """Whether the last checkpoint could still show the gain, were it larger than seen by as much as
     chance takes away or adds."""
-    spread = lab.spread()
+    spread = pool.spread()
     if spread is None:
         return True
-    sides = len(lab.trials(base)) - since, len(lab.trials(other))
+    sides = len(pool.trials(base)) - since, len(pool.trials(other))
     likely = found.ratio * exp(spread * sqrt(sum(1 / side for side in sides)))
     wider = 1.0 if hoped >= _HOPED else _APART
     if likely * exp(-wider * _reach(_MANY, spread)) > 1 + MIN_DIFFERENCE:
         return True
-    if not _worth_patience(lab, base, other, found):
+    if not _worth_patience(pool, base, other, found):
         return False
     return likely * exp(-wider * _reach(_PATIENT.processes, spread)) > 1 + MIN_DIFFERENCE
 
@@ -207,47 +215,41 @@ def _reach(processes: int, spread: float) -> float:
 
 
 def _fill(
-    lab: TrialPool, base: Fixes, other: Fixes, of_base: int, of_other: int
+    pool: TrialPool, base: Fixes, other: Fixes, of_base: int, of_other: int
 ) -> ContestResult | None:
     """Trials in turn until there are so many of both; the end, where one did not go well."""
     last = other
     while True:
         lacks = {
-            base: of_base - len(lab.trials(base)),
-            other: of_other - len(lab.trials(other)),
+            base: of_base - len(pool.trials(base)),
+            other: of_other - len(pool.trials(other)),
         }
         if max(lacks.values()) <= 0:
             return None
         turn = base if last is other else other
         if lacks[turn] <= 0:
             turn = base if turn is other else other
-        if ended := _one(lab, turn):
+        if ended := _one(pool, turn):
             return ended
         last = turn
 
 
-def _one(lab: TrialPool, fixes: Fixes) -> ContestResult | None:
-    trial = lab.more(fixes)
-    if trial.ok and trial.step_ms:
+def _one(pool: TrialPool, fixes: Fixes) -> ContestResult | None:
+    trial = pool.more(fixes)
+    if trial.timed:
         return None
-    return ContestResult(False, trial.why or "too few steps to tell", failed=trial)
+    why = Rejection(RejectReason.TRIAL_FAILED, trial.failure, fix=trial.fix, status=trial.status)
+    return ContestResult(False, why, failed=trial)
 
 
-def _judged(lab: TrialPool, base: Fixes, other: Fixes, found: Comparison) -> ContestResult:
-    if lab.objective == "memory":
-        left = speed_left(lab.trials(base), lab.trials(other))
+def _judged(pool: TrialPool, base: Fixes, other: Fixes, found: Comparison) -> ContestResult:
+    if pool.objective == "memory":
+        left = speed_left(pool.trials(base), pool.trials(other))
         if left is not None:
-            return ContestResult(False, f"less memory, but {1 - left:.0%} slower", found)
+            return ContestResult(False, Rejection(RejectReason.TOO_SLOW, 1 - left), found)
     return ContestResult(True, None, found)
 
 
-def _not_better(found: Comparison, lab: TrialPool) -> str:
-    what = _better(lab)
-    span = f"{found.ratio:.2f}× ({found.low:.2f}–{found.high:.2f})"
-    if found.verdict is Verdict.FASTER or found.ratio >= 1 + MIN_DIFFERENCE:
-        return f"not clearly {what}: {span}"
-    return f"not {what}: {span}"
-
-
-def _better(lab: TrialPool) -> str:
-    return {"memory": "less memory", "energy": "less energy"}.get(lab.objective, "faster")
+def _not_better(found: Comparison) -> Rejection:
+    clear = found.verdict is not Verdict.FASTER and found.ratio < 1 + MIN_DIFFERENCE
+    return Rejection(RejectReason.NOT_BETTER if clear else RejectReason.NOT_CLEAR)

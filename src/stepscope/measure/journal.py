@@ -15,14 +15,18 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
+
 from stepscope.measure.trial import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import UsageError
+from stepscope.record.trial import NoteKind, TrialReason
 from stepscope.record.version import __version__
 from stepscope.store import folder as folders
 from stepscope.store.folder import request_difference
 from stepscope.store.json_lines import RecordLog, read_record_lines
 
-SCHEMA = "stepscope.tune-journal/1"
+SCHEMA = "stepscope.tune-journal/2"
+_READABLE = (SCHEMA, "stepscope.tune-journal/1")
 _PASSED_OVER = ("__pycache__", "node_modules", "site-packages", "dist-packages")
 _MOST = 5000  # files
 
@@ -95,7 +99,7 @@ def _gpu(environ: Mapping[str, str]) -> str | None:
 
 
 JOURNAL_FILE = "journal.jsonl"
-_ADVICE = "tune without --resume begins anew"
+_ADVICE = "run tune without --resume to start over"
 
 
 class Journal:
@@ -120,7 +124,7 @@ class Journal:
             self._lines.append({"trial": trial.to_json()})
         except OSError as problem:
             raise UsageError(
-                f"cannot write {self._path}: {problem.strerror}; what was tried so far is kept"
+                f"cannot write {self._path}: {problem.strerror}; finished trials are kept"
             ) from None
         self.trials.append(trial)
 
@@ -146,17 +150,18 @@ def open_journal(folder: Path, identity: Mapping[str, Any]) -> Journal:
 
 
 def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
-    """Answers asks from the journal while it has answers, then by `run`, which it keeps."""
-    known: defaultdict[str, deque[Trial]] = defaultdict(deque)
+    """Answers requests from the journal while it can, then by `run`, and keeps those trials."""
+    known: defaultdict[bytes, deque[Trial]] = defaultdict(deque)
     for trial in journal.trials:
-        known[trial.ask.key()].append(trial)
+        known[trial.request.key()].append(trial)
 
-    def answer(ask: TrialRequest) -> Trial:
-        recorded = known[ask.key()]
+    def answer(request: TrialRequest) -> Trial:
+        recorded = known[request.key()]
         if recorded:
             return recorded.popleft()
         # As it will be read again: the search must not see a difference.
-        trial = Trial.from_json(json.loads(json.dumps(run(ask).to_json())))
+        recorded_form = json.loads(json.dumps(run(request).to_json()))
+        trial = read_recorded_trial(recorded_form)
         journal.append(trial)
         return trial
 
@@ -165,27 +170,42 @@ def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
 
 def _locked(folder: Path) -> int:
     if folders.in_use(folder):
-        raise UsageError(f"{folder} is in use by a tune under way: wait for it, or name another")
+        raise UsageError(f"{folder} is in use by another tune: wait, or choose another folder")
     return folders.lock_folder(folder)
 
 
 def _trial(folder: Path, record: Mapping[str, Any]) -> Trial:
     try:
-        return Trial.from_json(record["trial"])
-    except (KeyError, TypeError):
-        raise UsageError(f"{folder / JOURNAL_FILE} is of another version: {_ADVICE}") from None
+        return read_recorded_trial(record["trial"])
+    except (KeyError, msgspec.ValidationError):
+        raise UsageError(
+            f"{folder / JOURNAL_FILE} was written by another version: {_ADVICE}"
+        ) from None
+
+
+def read_recorded_trial(data: Mapping[str, Any]) -> Trial:
+    """A trial of any journal version: the first one kept sentences, which become `detail`."""
+    if "why" in data:
+        data = {
+            **data,
+            "detail": data["why"],
+            "reason": None if data["why"] is None else TrialReason.RECORDED,
+            "notes": [{"kind": NoteKind.RECORDED, "detail": text} for text in data["notes"]],
+            "steady": len(data["step_ms"]),
+        }
+    return Trial.from_json(data)
 
 
 def _check(folder: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise UsageError unless the journal is of this very tune."""
     differs = _difference(then, now)
     if differs:
-        raise UsageError(f"{folder} is the tune of something else ({differs}): {_ADVICE}")
+        raise UsageError(f"{folder} holds a different tune ({differs}): {_ADVICE}")
 
 
 def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    if then.get("schema") != now["schema"]:
-        return "of another version"
+    if then.get("schema") not in _READABLE:
+        return "written by another version"
     for part in ("asked", "made_with"):
         if differs := request_difference(then.get(part, {}), now[part]):
             return differs

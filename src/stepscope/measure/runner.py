@@ -33,6 +33,7 @@ from stepscope.probe.guard import native
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import EnvironFact, ProcessFact
 from stepscope.record.probe_options import ProbeOptions
+from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.store.json_lines import read_facts
 
 TRIALS, SCRATCH = "trials", "scratch"
@@ -55,7 +56,7 @@ class TrialRunner:
         program: Program,
         folder: Path,
         cwd: Path,
-        place: TrialHost,
+        host: TrialHost,
         allow_writes: bool = False,
         done: int = 0,
     ) -> None:
@@ -65,7 +66,7 @@ class TrialRunner:
         self._program = program
         self._folder = folder.absolute()
         self._cwd = cwd.resolve()
-        self._place = place
+        self._host = host
         self._allow_writes = allow_writes
         self._number = done
         self._kept: Scratch | None = None
@@ -79,17 +80,17 @@ class TrialRunner:
     def __exit__(self, *_: object) -> None:
         self.clear()
 
-    def __call__(self, ask: TrialRequest) -> Trial:
+    def __call__(self, request: TrialRequest) -> Trial:
         """Run a trial. Raises UsageError for what ends the whole tune, KeyboardInterrupt when
         this process is told to end."""
         self._number += 1
         folder = self.folder_of(self._number)
         try:
-            alone = not self.forking or ask.window or self._compiles()
+            alone = not self.forking or request.window or self._compiles()
             warm = not alone and self._may_be_warm()
-            trial = self._trial(ask, folder, warm)
+            trial = self._trial(request, folder, warm)
             if warm and self._warm is None and not trial.ok:
-                trial = self._trial(ask, folder, warm=False)
+                trial = self._trial(request, folder, warm=False)
                 self._warm = False if trial.ok else None
             elif warm:
                 self._warm = True
@@ -113,19 +114,25 @@ class TrialRunner:
         harmless = all(name.startswith(_HARMLESS) for name in changed)
         return self._number > 1 and bool(facts.all(ProcessFact)) and script and harmless
 
-    def _trial(self, ask: TrialRequest, folder: Path, warm: bool) -> Trial:
+    def _trial(self, request: TrialRequest, folder: Path, warm: bool) -> Trial:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         scratch = self._scratch()
-        if ask.patched is not None:
+        if request.patched is not None:
             try:
-                apply_diff(scratch.folder, ask.patched)
+                apply_diff(scratch.folder, request.patched)
             except UsageError as problem:
-                return Trial(ask, self._number, "failed", str(problem))
+                return Trial(
+                    request,
+                    self._number,
+                    TrialStatus.FAILED,
+                    TrialReason.PATCH_REFUSED,
+                    str(problem),
+                )
         self._tmp = self._tmp or make_temporary()
         refuse = not self._allow_writes
         with isolated(self._folder, folder, self._tmp, scratch, refuse) as around:
-            outcome = self._run(ask, folder, scratch, around, warm)
+            outcome = self._run(request, folder, scratch, around, warm)
         if outcome.told is not None:
             raise KeyboardInterrupt
         if refuse:
@@ -136,9 +143,16 @@ class TrialRunner:
                 check_denied(last_output_line(folder), scratch.folder)
         tidy_folder(folder, scratch.folder, scratch.original)
         try:
-            return read_trial(ask, self._number, folder, outcome)
+            return read_trial(request, self._number, folder, outcome)
         except BrokenRun as problem:
-            return Trial(ask, self._number, "failed", str(problem), seconds=wall_seconds(outcome))
+            return Trial(
+                request,
+                self._number,
+                TrialStatus.FAILED,
+                TrialReason.UNREADABLE,
+                str(problem),
+                seconds=wall_seconds(outcome),
+            )
 
     def folder_of(self, number: int) -> Path:
         """The run folder of a trial."""
@@ -147,7 +161,7 @@ class TrialRunner:
     def clear(self) -> None:
         """Take away what only further trials would need: compiled code, the copy, who starts
         them."""
-        self._place.close()
+        self._host.close()
         if self._tmp is not None:
             shutil.rmtree(self._tmp, ignore_errors=True)
             self._tmp = None
@@ -168,7 +182,7 @@ class TrialRunner:
         return self._kept
 
     def _run(
-        self, ask: TrialRequest, folder: Path, scratch: Scratch, around: Isolation, warm: bool
+        self, request: TrialRequest, folder: Path, scratch: Scratch, around: Isolation, warm: bool
     ) -> Outcome:
         given = self._program
         program = replace(
@@ -176,13 +190,13 @@ class TrialRunner:
             target=given.target if given.module else path_in_scratch(given.target, scratch),
             arguments=tuple(path_in_scratch(argument, scratch) for argument in given.arguments),
         )
-        request = RunRequest(
+        run = RunRequest(
             program,
-            timeout_s=limit_s(ask, self.baseline),
+            timeout_s=limit_s(request, self.baseline),
             variables={
                 **around.variables,
-                **self._place.variables,
-                **fix_variables(parse_fixes(ask.fixes)),
+                **self._host.variables,
+                **fix_variables(parse_fixes(request.fixes)),
             },
             cwd=scratch.folder,
             output=folder / OUTPUT_FILE,
@@ -191,14 +205,14 @@ class TrialRunner:
         options = ProbeOptions(
             folder=str(folder),
             launched_ns=0,
-            steps=ask.steps,
-            window=_WINDOW if ask.window else 0,
-            stacks=_STACKS if ask.window else 0,
-            fixes=ask.fixes,
-            seed=ask.seed,
-            perturb=ask.perturb,
-            proof=ask.proof,
-            held=ask.held,
+            steps=request.steps,
+            window=_WINDOW if request.window else 0,
+            stacks=_STACKS if request.window else 0,
+            fixes=request.fixes,
+            seed=request.seed,
+            perturb=request.perturb,
+            proof=request.proof,
+            held=request.draws_per_batch,
             guard=around.guard,
         )
-        return self._place.observe(request, options)
+        return self._host.observe(run, options)

@@ -1,16 +1,18 @@
-"""One trial: what is asked of it, and the record of what became of it."""
+"""One trial: what is requested of it, and the record of how it ended."""
 
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any, Self
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from stepscope.record.fix import FixOutcome
 from stepscope.record.fix_words import outcome_json
+from stepscope.record.trial import TrialNote, TrialReason, TrialStatus
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRequest:
+class TrialRequest(Struct, frozen=True, rename={"draws_per_batch": "held"}):
     """One trial: the program once, in a process of its own, for so many steps."""
 
     fixes: tuple[str, ...] = ()
@@ -19,55 +21,47 @@ class TrialRequest:
     seed: int = 0
     """0: the program's own seeds (0 imposed where it sets none); k: others, the same for all."""
     perturb: str | None = None
-    """The weights rounded once to this dtype before the first step: a control. See `ROUNDINGS`."""
+    """The weights rounded once to this dtype before the first step: a control. One of
+    `ROUNDING_DTYPES`."""
     proof: bool = False
     """Besides losses: gradient norms, learning rates, and outputs of an inference program."""
-    held: bool = False
+    draws_per_batch: bool = False
     """What is drawn at random for a batch follows from the batch alone, also in workers."""
     window: bool = False
     """With kernel-level recording, for findings; such a trial's speed is not compared."""
     patched: str | None = None
     """A unified diff applied to the scratch copy before the program starts."""
 
-    def key(self) -> str:
-        """The same for asks that are the same."""
-        return json.dumps(self.to_json(), sort_keys=True)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        return cls(**{**data, "fixes": tuple(data["fixes"])})
+    def key(self) -> bytes:
+        """The same for equal requests."""
+        return msgspec.json.encode(self)
 
 
 ROUNDING_DTYPES = ("float32", "tfloat32", "float16", "bfloat16")
 """Coarser and coarser. float32 moves each weight by half a unit in its last place, at random."""
 
 
-OK = "ok"
-STATUSES = (OK, "not_applicable", "broke", "out_of_memory", "failed", "timed_out", "wrote_outside")
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
     """The record of one trial, as the journal keeps it. None: not known."""
 
-    ask: TrialRequest
+    request: TrialRequest
     number: int
     """Trials count from 1; its run folder is `trials/<number:04d>`."""
-    status: str
-    """One of STATUSES: not_applicable where a fix of the ask took hold of nothing (all others may
-    have), broke where a fix stopped the program, wrote_outside where the program would have
-    written outside its scratch copy."""
-    why: str | None = None
-    """One line for every status but ok."""
-    blame: str | None = None
+    status: TrialStatus
+    reason: TrialReason | None = None
+    """None where it is ok."""
+    detail: str | None = None
+    """The program's or the fix's own words about the reason."""
+    fix: str | None = None
     """The fix that did not apply or broke; None where no single one did."""
+    code: int | None = None
+    """The signal or the exit code that ended it."""
     step_ms: tuple[float, ...] = ()
     """Steady step times, wall clock, epoch starts included; warm-up, the first rounds of loader
     workers, compilation, evaluation and checkpoints left out. Their mean is the speed. Empty
     where there were too few of them, of a trial that is ok all the same for its losses."""
+    steady: int = 0
+    """How many steps were steady, also where they were too few for `step_ms`."""
     samples_per_step: float | None = None
     steps: int = 0
     """All steps made, warm-up included."""
@@ -83,44 +77,71 @@ class Trial:
     losses: tuple[float | None, ...] = ()
     """One a step from the first; bit for bit as the program computed them."""
     proof: dict[str, Any] = field(default_factory=dict)
-    """For asks with `proof`: grad_norms (first steps), rates (learning rate a step), epochs,
+    """For requests with `proof`: grad_norms (first steps), rates (learning rate a step), epochs,
     evaluations, saves (steps after which each occurred), short_batches (steps whose batch was
     smaller), outputs (file name of kept outputs, inference only)."""
     what: str = "training"
     """training, inference or batches: what its steps are."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[TrialNote, ...] = ()
     """Throttling, other processes on the GPU, an unstable series."""
 
     @property
     def ok(self) -> bool:
-        return self.status == OK
+        return self.status is TrialStatus.OK
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is ok and its speed is known."""
+        return self.ok and bool(self.step_ms)
 
     @property
     def mean_ms(self) -> float:
-        """Wall time over steps. Only of a trial that is ok."""
+        """Wall time over steps. Only of a trial that is `timed`."""
         return sum(self.step_ms) / len(self.step_ms)
 
     @property
-    def samples_per_s(self) -> float | None:
-        per_step = self.samples_per_step
-        return None if per_step is None else per_step * 1e3 / self.mean_ms
+    def failure(self) -> str:
+        """Why it is not ok, or not timed, in one line: for progress, errors and the story."""
+        return trial_failure(self)
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "fixes": [outcome_json(one) for one in self.fixes]}
+        """As journals keep it."""
+        kept: dict[str, Any] = msgspec.to_builtins(replace(self, fixes=()))
+        return kept | {"fixes": [outcome_json(one) for one in self.fixes]}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        several = ("step_ms", "losses", "notes")
-        return cls(
-            **{
-                **data,
-                "ask": TrialRequest.from_json(data["ask"]),
-                "fixes": tuple(map(FixOutcome.from_json, data["fixes"])),
-                **{name: tuple(data[name]) for name in several},
-            }
-        )
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Raises msgspec.ValidationError or KeyError where it is no trial of this version."""
+        kept = msgspec.convert({**data, "fixes": ()}, cls)
+        return replace(kept, fixes=tuple(map(FixOutcome.from_json, data["fixes"])))
 
 
 RunTrial = Callable[[TrialRequest], Trial]
 """Runs a trial and keeps its record. Raises StepscopeError only for what ends the whole tune: a
 write outside the scratch copy, a full disk; KeyboardInterrupt when told to end."""
+
+
+def trial_failure(trial: Trial) -> str:
+    """One line, from the reason."""
+    detail = trial.detail or ""
+    match trial.reason:
+        case TrialReason.HUNG:
+            return f"no end after {trial.seconds:.0f} s"
+        case TrialReason.HOST_MEMORY_FULL:
+            return "killed by the kernel: the machine ran out of memory"
+        case TrialReason.KILLED:
+            return f"killed by signal {trial.code}: {detail}".removesuffix(": ")
+        case TrialReason.PROGRAM_FAILED:
+            return detail or f"exit code {trial.code}"
+        case TrialReason.NO_STEPS:
+            return detail or "no steps seen"
+        case TrialReason.TOO_FEW_STEADY:
+            wanted = trial.request.steps
+            made = f"{trial.steps} of {wanted}" if trial.steps < wanted else f"{trial.steps}"
+            return f"{made} steps, {trial.steady} of them steady: too few to compare"
+        case TrialReason.NO_SAMPLE_COUNT:
+            return "the steps do not show how many samples they take"
+        case None if trial.ok:
+            return "too few steps"
+        case _:
+            return detail or trial.status.label

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from stepscope.measure.trial_status import classify_trial, wall_seconds
 from stepscope.record.facts import Facts, ProofFact
 from stepscope.record.fix import FixOutcome
 from stepscope.record.row_log import RowKind
+from stepscope.record.trial import NoteKind, TrialNote
 from stepscope.stats.stability import why_unstable
 from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
@@ -40,7 +42,7 @@ _TRACES = "*.pt.trace.json.gz"
 
 
 def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
-    """Name files as the user knows them, not as they were in the scratch copy; cut the output."""
+    """Rename paths in the scratch copy to the user's own; trim the output."""
     for name in _TEXTS:
         path = folder / name
         if path.is_file():
@@ -55,13 +57,13 @@ def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
 
 
 def last_output_line(folder: Path) -> str:
-    """The last thing the program said."""
+    """The last line of the program's output."""
     try:
         content = (folder / OUTPUT_FILE).read_bytes()[-8192:]
     except OSError:
         return ""
-    spoken = [line.strip() for line in content.decode(errors="replace").split("\n") if line.strip()]
-    return spoken[-1][:_LONGEST] if spoken else ""
+    lines = [line.strip() for line in content.decode(errors="replace").split("\n") if line.strip()]
+    return lines[-1][:_LONGEST] if lines else ""
 
 
 def _renamed(content: bytes, scratch: Path, original: Path) -> bytes:
@@ -77,7 +79,7 @@ def _as_json(path: Path) -> str:
 
 
 def _cut(path: Path) -> None:
-    """Keep the end of what the program said."""
+    """Keep the end of the program's output."""
     try:
         if path.stat().st_size > _TAIL:
             with open(path, "rb") as file:
@@ -123,22 +125,20 @@ def _short(steps: Steps) -> list[int]:
 OUTPUTS_FILE = "outputs.npz"
 
 
-def read_trial(ask: TrialRequest, number: int, folder: Path, outcome: Outcome) -> Trial:
+def read_trial(request: TrialRequest, number: int, folder: Path, outcome: Outcome) -> Trial:
     """The record of a trial that has ended. Raises BrokenRun where its folder cannot be read."""
     document = summarize(RunRecords(folder))
     steps, rows, facts = read_steps(folder, outcome.started_ns)
     measured = steady_speed(steps, read_loader_timing(rows, facts, len(steps)))
-    status, why, blame = classify_trial(
-        ask, outcome, document, len(measured.step_ms), last_output_line(folder)
-    )
+    steady = len(measured.step_ms)
+    end = classify_trial(request, outcome, document, steady, last_output_line(folder))
     gpu = document["gpu"] or {}
     return Trial(
-        ask=ask,
+        request=request,
         number=number,
-        status=status,
-        why=why,
-        blame=blame,
-        step_ms=measured.step_ms if len(measured.step_ms) >= FEWEST_STEADY or ask.window else (),
+        **end._asdict(),
+        step_ms=measured.step_ms if steady >= FEWEST_STEADY or request.window else (),
+        steady=steady,
         samples_per_step=measured.samples_per_step,
         steps=len(steps),
         seconds=wall_seconds(outcome),
@@ -148,7 +148,7 @@ def read_trial(ask: TrialRequest, number: int, folder: Path, outcome: Outcome) -
         energy_j_per_step=gpu.get("energy_j_per_step"),
         fixes=tuple(map(FixOutcome.from_json, document["fixes"])),
         losses=tuple(document["losses"]),
-        proof=_proof(rows, steps, facts, folder) if ask.proof else {},
+        proof=_proof(rows, steps, facts, folder) if request.proof else {},
         what=steps.what,
         notes=_notes(gpu, measured),
     )
@@ -161,7 +161,7 @@ def read_steps(folder: Path, started_ns: float) -> tuple[Steps, Rows, Facts]:
 
 
 def read_speed(folder: Path, started_ns: float) -> tuple[Speed, LoaderTiming]:
-    """What `steps_needed` wants to know of a first look at the program."""
+    """What `trial_steps` needs from the scout run."""
     steps, rows, facts = read_steps(folder, started_ns)
     feed = read_loader_timing(rows, facts, len(steps))
     start_ms = float(steps.epoch_start.max(initial=0.0)) / 1e6
@@ -175,11 +175,12 @@ def _proof(rows: Rows, steps: Steps, facts: Facts, folder: Path) -> dict[str, An
     return {**kept, **training_events(rows, steps), **outputs}
 
 
-def _notes(gpu: Mapping[str, Any], measured: Speed) -> tuple[str, ...]:
-    """What makes the trial less to be relied on."""
-    notes = [f"clocks held down by {reason}" for reason in gpu.get("throttled_by") or ()]
+def _notes(gpu: Mapping[str, Any], measured: Speed) -> tuple[TrialNote, ...]:
+    """What makes the trial less reliable."""
+    notes = [TrialNote(NoteKind.THROTTLED, reason) for reason in gpu.get("throttled_by") or ()]
     if gpu.get("other_processes"):
-        notes.append("other processes on the GPU")
-    if why := why_unstable(measured.step_ms):
-        notes.append(why)
+        notes.append(TrialNote(NoteKind.SHARED_GPU))
+    if how := why_unstable(measured.step_ms):
+        spread = pstdev(measured.step_ms) / fmean(measured.step_ms)
+        notes.append(TrialNote(NoteKind.UNSTABLE, how, spread))
     return tuple(notes)

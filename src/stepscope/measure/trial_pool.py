@@ -4,8 +4,9 @@ are made within the budget.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from stepscope.measure.trial import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import UsageError
@@ -104,9 +105,6 @@ def _extremes(ours: Processes, theirs: Processes) -> Comparison:
 
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d+)?)([smh])")
-STOPPED_BY_BUDGET: Final = "budget"
-STOPPED_BY_USER: Final = "interrupted"
-"""Why a search ended before it was done."""
 
 
 class BudgetSpent(Exception):  # noqa: N818
@@ -136,8 +134,8 @@ class Budget:
         self.asked = 0
         """Trials so far, those of proofs that pass through it included."""
 
-    def __call__(self, ask: TrialRequest) -> Trial:
-        trial = self._run(ask)
+    def __call__(self, request: TrialRequest) -> Trial:
+        trial = self._run(request)
         self.asked += 1
         self.spent += trial.seconds
         return trial
@@ -168,12 +166,12 @@ FEWEST_CONFIRM_PAIRS: Final = 2
 
 
 class TrialPool:
-    """The bench a search works at. `extra_s` says how much longer a trial takes with a fix."""
+    """All trials of a search. `extra_s` says how much longer a trial takes with a fix."""
 
     def __init__(
         self,
         budget: Budget,
-        ask: TrialRequest,
+        request: TrialRequest,
         objective: str = "throughput",
         reserve_s: float = 0.0,
         extra_s: Callable[[str], float] = lambda fix: 0.0,
@@ -183,9 +181,9 @@ class TrialPool:
         self.objective = objective
         self.best: Fixes = ()
         """What is kept back holds for a confirmation of these."""
-        self.ask = ask
-        """Every trial is one, with fixes, and has as many steps or more."""
-        self.steps_of = steps_of or (lambda fixes: ask.steps)
+        self.request = request
+        """What every trial requests, besides its fixes; it has as many steps or more."""
+        self.steps_of = steps_of or (lambda fixes: request.steps)
         """How many a trial of these has."""
         self.begun_s = 0.0
         """What was spent when there was nothing to find yet: on a look, and on the baseline."""
@@ -204,8 +202,8 @@ class TrialPool:
 
     def fresh(self, fixes: Fixes) -> Trial:
         """The same, from what was kept back."""
-        trial = self.budget(replace(self.ask, fixes=fixes, steps=self.steps_of(fixes)))
-        if trial.ok and trial.step_ms:
+        trial = self.budget(replace(self.request, fixes=fixes, steps=self.steps_of(fixes)))
+        if trial.timed:
             self._made.setdefault(frozenset(fixes), []).append(trial)
         return trial
 
@@ -227,22 +225,22 @@ class TrialPool:
             for fixes_made, made in self._made.items()
             if fixes_made <= set(fixes) and not any(self._extra_s(one) > 0 for one in fixes_made)
         ]
-        return _longest_seconds(max(tried, key=lambda made: len(made[0].ask.fixes), default=[]))
+        return _longest_seconds(max(tried, key=lambda made: len(made[0].request.fixes), default=[]))
 
     def _first_s(self, long: set[str], plain: float) -> float:
         """As others with the same fixes that take long; else as without, and what is thought to
         come on top, by how long others took here."""
         alike = [trial for made in self._made.values() for trial in made]
-        alike = [trial for trial in alike if long and long <= set(trial.ask.fixes)]
+        alike = [trial for trial in alike if long and long <= set(trial.request.fixes)]
         return _longest_seconds(alike) or plain + self._pace() * sum(map(self._extra_s, long))
 
     def _pace(self) -> float:
         """How many times as long as thought compiling has taken here at the most, in the first of
         a kind; 1 where nothing was compiled yet."""
         taken = [
-            (made[0].seconds - self._plain_s(made[0].ask.fixes)) / thought
+            (made[0].seconds - self._plain_s(made[0].request.fixes)) / thought
             for made in self._made.values()
-            if (thought := sum(map(self._extra_s, made[0].ask.fixes)))
+            if (thought := sum(map(self._extra_s, made[0].request.fixes)))
         ]
         return max(_LEAST_PACE, *taken) if taken else 1.0
 

@@ -1,6 +1,4 @@
-"""How a trial ended: its status and the reason; and how long it may run before it counts as
-hanging.
-"""
+"""How a trial ended: its status and reason; and how long it may run before it counts as hanging."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -8,75 +6,94 @@ from typing import Any, NamedTuple
 from stepscope.fixes.registry import fix_named
 from stepscope.launch.child import Outcome
 from stepscope.measure.speed import FEWEST_STEADY
-from stepscope.measure.trial import OK, Trial, TrialRequest
-from stepscope.record.fix import FixState
+from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.record.fix import FixOutcome, FixState, Reason
+from stepscope.record.fix_words import reason_words
 from stepscope.record.out_of_memory import says_out_of_memory
+from stepscope.record.trial import TrialReason, TrialStatus
 
 Document = Mapping[str, Any]
 
 
-class TrialStatus(NamedTuple):
+class TrialEnd(NamedTuple):
     """As in `Trial`."""
 
-    status: str
-    why: str | None = None
-    blame: str | None = None
+    status: TrialStatus
+    reason: TrialReason | None = None
+    detail: str | None = None
+    fix: str | None = None
+    code: int | None = None
 
 
 def classify_trial(
-    ask: TrialRequest, outcome: Outcome, document: Document, steady: int, last_line: str
-) -> TrialStatus:
+    request: TrialRequest, outcome: Outcome, document: Document, steady: int, last_line: str
+) -> TrialEnd:
     """`document` is the run's summary, `steady` the number of its steady steps."""
     if outcome.timed_out:
-        return TrialStatus("timed_out", f"it had not ended after {wall_seconds(outcome):.0f} s")
-    memory = document["run"]["out_of_memory"]
+        return TrialEnd(TrialStatus.TIMED_OUT, TrialReason.HUNG)
+    memory, error = document["run"]["out_of_memory"], document["run"]["error"]
     failed = outcome.exit_code != 0
     if failed and (memory is not None or says_out_of_memory(last_line)):
-        where = (memory or {}).get("device")
-        return TrialStatus(
-            "out_of_memory", _out_of_memory(where, document["run"]["error"], last_line)
-        )
-    for fix in document["fixes"]:
-        if failed and fix["state"] == FixState.BROKE:
-            return TrialStatus("broke", fix["reasons"][-1], _as_asked(ask, fix["name"]))
+        return _out_of_memory(memory, error, last_line)
+    fixes = [*map(FixOutcome.from_json, document["fixes"])]
+    for fix in fixes:
+        if failed and fix.state is FixState.BROKE:
+            return _fix_ended(request, fix, TrialStatus.BROKE)
     if failed:
-        return TrialStatus("failed", _failure(outcome, document["run"]["error"], last_line))
+        return _failed(outcome, error, last_line)
     for fix in document["fixes"]:
-        if fix["state"] == FixState.NOT_APPLICABLE:
-            return TrialStatus("not_applicable", fix["reasons"][0], _as_asked(ask, fix["name"]))
-    return _enough(ask, document, steady)
+        if fix.state is FixState.NOT_APPLICABLE:
+            return _fix_ended(request, fix, TrialStatus.NOT_APPLICABLE)
+    return _steps_enough(request, document, steady)
 
 
-def _enough(ask: TrialRequest, document: Document, steady: int) -> TrialStatus:
-    """Whether a program that ended well can be told the speed of, unless losses are wanted."""
-    made = document["steps"]["count"]
-    stopped = document["run"].get("recording_stopped")
-    if not made or stopped:
-        return TrialStatus("failed", stopped or (document["problems"] or ["no steps seen"])[0])
-    if steady < FEWEST_STEADY and not (ask.window or ask.proof):
-        short = f" of {ask.steps}" if made < ask.steps else ""
-        return TrialStatus(
-            "failed", f"{made}{short} steps, {steady} of them steady: too few to compare"
-        )
-    return TrialStatus(OK)
+def _fix_ended(request: TrialRequest, fix: FixOutcome, status: TrialStatus) -> TrialEnd:
+    """A fix that broke the program or found nothing to change; memory that ran out is told so."""
+    broke = status is TrialStatus.BROKE
+    reason = TrialReason.FIX_BROKE if broke else TrialReason.FIX_NOT_APPLIED
+    if fix.reason is Reason.EPOCH_TOO_SMALL:
+        reason = TrialReason.EPOCH_TOO_SMALL
+    if broke and fix.reason is Reason.OUT_OF_MEMORY:
+        status, reason = TrialStatus.OUT_OF_MEMORY, TrialReason.ALLOCATION_FAILED
+    asked = next((one for one in request.fixes if one.split("=")[0] == fix.name), fix.name)
+    return TrialEnd(status, reason, reason_words(fix)[-1 if broke else 0], asked)
 
 
-def _failure(outcome: Outcome, error: Mapping[str, Any] | None, last_line: str) -> str:
+def _steps_enough(request: TrialRequest, document: Document, steady: int) -> TrialEnd:
+    """Whether a program that ended well made enough steps, unless only losses are wanted."""
+    if stopped := document["run"].get("recording_stopped"):
+        return TrialEnd(TrialStatus.FAILED, TrialReason.OBSERVING_STOPPED, stopped)
+    if not document["steps"]["count"]:
+        detail = next(iter(document["problems"]), None)
+        return TrialEnd(TrialStatus.FAILED, TrialReason.NO_STEPS, detail)
+    if steady < FEWEST_STEADY and not (request.window or request.proof):
+        return TrialEnd(TrialStatus.FAILED, TrialReason.TOO_FEW_STEADY)
+    return TrialEnd(TrialStatus.OK)
+
+
+def _failed(outcome: Outcome, error: Mapping[str, Any] | None, last_line: str) -> TrialEnd:
     if outcome.signal is not None:
-        return f"ended by signal {outcome.signal}: {last_line}".removesuffix(": ")
-    if error is not None and error["text"]:
-        return f"{error['type']}: {error['text'].strip().splitlines()[0]}"
-    return last_line or f"exit code {outcome.exit_code}"
+        return TrialEnd(
+            TrialStatus.FAILED, TrialReason.KILLED, last_line or None, code=outcome.signal
+        )
+    said = _first_line(error)
+    detail = f"{error['type']}: {said}" if error is not None and said else last_line or None
+    return TrialEnd(TrialStatus.FAILED, TrialReason.PROGRAM_FAILED, detail, code=outcome.exit_code)
 
 
-def _out_of_memory(where: Any, error: Mapping[str, Any] | None, last_line: str) -> str:
-    if error is not None and error["text"]:
-        return str(error["text"].strip().splitlines()[0])
-    return last_line if where is None else "the kernel ended it: the machine's memory was full"
+def _out_of_memory(
+    memory: Mapping[str, Any] | None, error: Mapping[str, Any] | None, last_line: str
+) -> TrialEnd:
+    said = _first_line(error)
+    if said is None and (memory or {}).get("device") is not None:
+        return TrialEnd(TrialStatus.OUT_OF_MEMORY, TrialReason.HOST_MEMORY_FULL)
+    return TrialEnd(
+        TrialStatus.OUT_OF_MEMORY, TrialReason.ALLOCATION_FAILED, said or last_line or None
+    )
 
 
-def _as_asked(ask: TrialRequest, name: str) -> str:
-    return next((fix for fix in ask.fixes if fix.split("=")[0] == name), name)
+def _first_line(error: Mapping[str, Any] | None) -> str | None:
+    return error["text"].strip().splitlines()[0] if error is not None and error["text"] else None
 
 
 def wall_seconds(outcome: Outcome) -> float:
@@ -91,12 +108,12 @@ _TIMES, _LARGER_TIMES = 5.0, 40.0
 _COMPILE_S = 900.0
 
 
-def limit_s(ask: TrialRequest, baseline: Trial | None) -> float:
+def limit_s(request: TrialRequest, baseline: Trial | None) -> float:
     """A generous multiple of what the program took unfixed, and time to compile where it may."""
     if baseline is None:
         return FIRST_S
-    fixes = [fix_named(text.partition("=")[0]) for text in ask.fixes]
+    fixes = [fix_named(text.partition("=")[0]) for text in request.fixes]
     times = _LARGER_TIMES if any(fix.step_grows for fix in fixes) else _TIMES
-    longer = max(1.0, ask.steps / max(1, baseline.steps))
+    longer = max(1.0, request.steps / max(1, baseline.steps))
     compiling = _COMPILE_S if any(fix.slow_start for fix in fixes) else 0.0
     return _SLACK_S + times * longer * baseline.seconds + compiling

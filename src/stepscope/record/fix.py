@@ -20,6 +20,14 @@ class FixKind(StrEnum):
     SEMANTIC = "semantic"
 
 
+class TrainingChange(StrEnum):
+    """What a semantic fix changes in training."""
+
+    BATCH_SIZE = "batch_size"
+    FEWER_UPDATES = "fewer_updates"
+    SAMPLES_LEFT_OUT = "samples_left_out"
+
+
 class FixState(StrEnum):
     """What became of a fix that was asked for."""
 

@@ -140,7 +140,7 @@ def _own_words(document: ResultDocument) -> ResultDocument:
     if isinstance(run, dict) and isinstance(run.get("error"), dict):
         changed["run"] = {**run, "error": {**run["error"], "text": ""}}
     if isinstance(patch, dict):
-        changed["patch"] = {**patch, "text": "", "why": "the patch is left out as source"}
+        changed["patch"] = {**patch, "text": "", "status": "redacted"}
     return {**document, **changed}
 
 

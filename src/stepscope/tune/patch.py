@@ -3,7 +3,8 @@ copy like any other trial.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
@@ -126,6 +127,19 @@ _PROCESSES: Final = 2
 _ENOUGH: Final = 0.5  # of what measuring should take must be left of the budget
 
 
+class PatchStatus(StrEnum):
+    """What is known of a patch's speed."""
+
+    MEASURED = "measured"
+    NO_EDIT = "no_edit"
+    """No edit could be located."""
+    NOT_MEASURED = "not_measured"
+    NO_BUDGET = "no_budget"
+    FAILED = "failed"
+    REDACTED = "redacted"
+    """The source was taken out of the document."""
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredPatch:
     """What can be written into the source, and what that is worth."""
@@ -135,22 +149,9 @@ class MeasuredPatch:
     """Where it was written; None where no edit could be located."""
     comparison: Comparison | None = None
     """Against the program as it is; None where it was not measured."""
-    why: str | None = None
-    """Why not; None where it was."""
-
-    def to_json(self) -> dict[str, Any]:
-        found = self.comparison
-        return {
-            "path": self.path,
-            "text": self.patch.text,
-            "edits": [asdict(edit) for edit in self.patch.edits],
-            "by_hand": [{"fix": fix, "words": words} for fix, words in self.patch.by_hand],
-            "speedup": None if found is None else found.ratio,
-            "low": None if found is None else found.low,
-            "high": None if found is None else found.high,
-            "verdict": None if found is None else str(found.verdict),
-            "why": self.why,
-        }
+    status: PatchStatus = PatchStatus.MEASURED
+    detail: str | None = None
+    """How a trial with it failed."""
 
 
 def write_and_measure(
@@ -165,23 +166,23 @@ def write_and_measure(
     last = search.rungs[-1].trials[-1]
     patch = write_patch(cwd, search.fixes, last.fixes, seen)
     if patch.text is None:
-        return MeasuredPatch(patch, None, why="no edit could be located")
+        return MeasuredPatch(patch, None, status=PatchStatus.NO_EDIT)
     path = folder / PATCH_FILE
     path.write_text(patch.text)
     shown = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
     if final is None or not final.baseline:
-        return MeasuredPatch(patch, shown, why="not measured")
+        return MeasuredPatch(patch, shown, status=PatchStatus.NOT_MEASURED)
     if lab.budget.left < _ENOUGH * lab.patching_s(search.fixes, _PROCESSES):
-        return MeasuredPatch(patch, shown, why="not measured: the budget was spent")
+        return MeasuredPatch(patch, shown, status=PatchStatus.NO_BUDGET)
     made: list[Trial] = []
     steps = lab.steps_of(search.fixes)
     for _ in range(_PROCESSES):
         try:
             trial = lab.budget(TrialRequest(steps=steps, proof=True, patched=patch.text))
         except StepscopeError as problem:
-            return MeasuredPatch(patch, shown, why=f"not measured: {problem}")
-        if not (trial.ok and trial.step_ms):
-            return MeasuredPatch(patch, shown, why=f"it fails: {trial.why}")
+            return MeasuredPatch(patch, shown, status=PatchStatus.NOT_MEASURED, detail=str(problem))
+        if not trial.timed:
+            return MeasuredPatch(patch, shown, status=PatchStatus.FAILED, detail=trial.failure)
         made.append(trial)
     floor = trial_noise_floor([final.baseline, made], lab.objective)
     return MeasuredPatch(patch, shown, compare_trials(final.baseline, made, lab.objective, floor))

@@ -37,7 +37,7 @@ class TuneRequest:
     price_per_hour: float | None = None
 
     def identity(self) -> dict[str, Any]:
-        """What a journal must have in common to be gone on with; the budget may grow."""
+        """What a journal must share to be resumed; the budget may grow."""
         found = asdict(self)
         for free in ("budget_s", "price_per_hour", "program"):
             del found[free]
@@ -55,7 +55,7 @@ def check_fix_names(words: Sequence[str], option: str) -> tuple[str, ...]:
     found: list[str] = []
     for word in (part.strip() for text in words for part in text.split(",")):
         if not word:
-            raise UsageError(f"--{option} wants names of fixes: stepscope fixes lists them")
+            raise UsageError(f"--{option} needs names of fixes: see stepscope fixes")
         name, equals, value = word.partition("=")
         one = fix_named(name)
         if equals:
@@ -69,15 +69,15 @@ PREFIX = "tune-"
 
 
 def open_tune_folder(out: Path | None, resume: bool, force: bool, cwd: Path) -> Path:
-    """Raises UsageError where there is none to go on in, or another is in the way."""
+    """Raises UsageError where there is none to resume, or another is in the way."""
     if resume and out is not None:
         return _found(out, cwd)
     if out is not None and (out / JOURNAL_FILE).is_file():
         if folders.in_use(out):
-            raise UsageError(f"{out} is in use by a tune under way: name another with --out")
+            raise UsageError(f"{out} is in use by another tune: choose another folder with --out")
         if not force:
             raise UsageError(
-                f"{out} holds a tune: --resume {out} goes on with it, --force replaces it"
+                f"{out} holds a tune: --resume {out} continues it, --force replaces it"
             )
         shutil.rmtree(out)
     return folders.create_folder(out, force, cwd, PREFIX)
@@ -88,4 +88,4 @@ def _found(name: Path, cwd: Path) -> Path:
     for folder in (name, cwd / folders.RUNS_FOLDER / name):
         if (folder / JOURNAL_FILE).is_file():
             return folder
-    raise UsageError(f"no tune to go on with in {name}: give the folder that tune named")
+    raise UsageError(f"{name} holds no tune to resume: pass the folder that `tune` printed")

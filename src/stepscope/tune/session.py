@@ -1,4 +1,4 @@
-"""A whole tune: look, search, prove, confirm, write the patch."""
+"""A whole tune: scout, search, prove, confirm, write the patch."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,7 +19,9 @@ from stepscope.measure.trial_folder import read_speed
 from stepscope.measure.trial_host import host_named
 from stepscope.measure.trial_pool import Budget, TrialPool
 from stepscope.record.errors import UsageError
-from stepscope.tune.document import TuneOutcome, tune_document
+from stepscope.record.proof import Proof
+from stepscope.record.trial import StopReason
+from stepscope.tune.document import Tune, TuneOutcome, tune_result
 from stepscope.tune.patch import MeasuredPatch, write_and_measure
 from stepscope.tune.proof.prover import Prover, program_rounding, prove_ladder
 from stepscope.tune.request import TuneRequest, open_tune_folder
@@ -34,7 +36,7 @@ from stepscope.tune.search.ladder import Ladder, SearchResult
 from stepscope.tune.search.strategy import run_search
 
 SCOUT_STEPS: Final = 48
-"""Steps of the first look, those recorded at kernel level among them."""
+"""Steps of the scout run, those recorded at kernel level included."""
 _PREFETCH: Final = 2  # batches ahead of each worker, as loaders have it
 _FOR_PROOF: Final = 0.25  # of the budget, kept back for the proof
 _OF_OUTPUTS: Final = 3  # trials that the proof of an inference program takes
@@ -42,14 +44,14 @@ _OF_OUTPUTS: Final = 3  # trials that the proof of an inference program takes
 
 @dataclass(frozen=True, slots=True)
 class TrialEvent:
-    """What a listener hears: a trial about to run, or one that ended."""
+    """A trial about to run, or one that ended."""
 
-    ask: TrialRequest
+    request: TrialRequest
     trial: Trial | None
     spent_s: float
     budget_s: float
     repeated: bool = False
-    """It stood in the journal already."""
+    """It was in the journal already."""
 
 
 TrialListener = Callable[[TrialEvent], None]
@@ -73,63 +75,69 @@ class TuneSession:
         self._known = len(journal.trials)
         self._run = run_journaled(self._runner, journal)
 
-    def run(self, hear: TrialListener) -> dict[str, Any]:
-        """The document, also kept in the folder. Raises UsageError where nothing can be tuned."""
+    def run(self, listener: TrialListener) -> Tune:
+        """The result, also kept in the folder. Raises UsageError where nothing can be tuned."""
         with self._runner:
-            return self._tuned(hear)
+            return self._tuned(listener)
 
-    def _tuned(self, hear: TrialListener) -> dict[str, Any]:
+    def _tuned(self, listener: TrialListener) -> Tune:
         request = self._request
-        budget = Budget(self._heard(hear), request.budget_s)
+        budget = Budget(self._announced(listener), request.budget_s)
         scout = budget(TrialRequest(steps=SCOUT_STEPS, window=True))
-        seen = self._scouted(scout)
+        document = self._scouted(scout)
         self._runner.baseline = scout
-        speed, feed = self._pace(scout, seen)
-        lab = self._lab(budget, scout, seen, speed, feed)
-        own = program_rounding(seen)
-        prover = Prover(budget, lab, request, self._runner.folder_of, own, feed.epoch or None)
-        see = window_predictor(seen, self._runner.folder_of(scout.number))
-        standing = Ladder(lab, see, prover.rung, request.allow)
+        program = ObservedProgram(document)
+        speed, loader = self._pace(scout, document)
+        pool = self._pool(budget, scout, program, speed, loader)
+        own = program_rounding(document)
+        prover = Prover(budget, pool, request, self._runner.folder_of, own, loader.epoch or None)
+        predict = window_predictor(document, self._runner.folder_of(scout.number))
+        ladder = Ladder(pool, predict, prover.rung, request.allow)
         found, left_out = find_candidates(
-            ObservedProgram(seen),
+            program,
             allow=request.allow,
             only=request.only,
             skip=request.skip,
             objective=request.objective,
-            see=see,
+            see=predict,
         )
         result = run_search(
-            standing,
+            ladder,
             found,
             left_out,
-            lambda name, value: self._others(name, value, seen),
-            lambda fix: setup_seconds(fix, ObservedProgram(seen).device),
+            lambda name, value: self._others(name, value, program),
+            lambda fix: setup_seconds(fix, program.device),
         )
-        final, proof = self._settled(standing, prover)
-        patching = self._patched(result, final, lab, seen)
-        told = TuneOutcome(
-            request, self.folder, seen, scout, result, final, proof, patching, lab, budget
+        final, proof = self._settled(ladder, prover)
+        patch = self._patched(result, final, pool, document)
+        return tune_result(
+            TuneOutcome(
+                request, self.folder, document, scout, result, final, proof, patch, pool, budget
+            )
         )
-        return tune_document(told)
 
-    def _others(self, name: str, value: str, seen: dict[str, Any]) -> list[str]:
+    def _others(self, name: str, value: str, program: ObservedProgram) -> list[str]:
         """Values to refine to; none where the user named the value."""
         given = any(one.startswith(f"{name}=") for one in self._request.only)
-        return [] if given else other_values(name, value, ObservedProgram(seen))
+        return [] if given else other_values(name, value, program)
 
-    def _pace(self, scout: Trial, seen: dict[str, Any]) -> tuple[Speed, LoaderTiming]:
-        started_ns = float(seen["run"].get("started_ns") or 0)
+    def _pace(self, scout: Trial, document: dict[str, Any]) -> tuple[Speed, LoaderTiming]:
+        started_ns = float(document["run"].get("started_ns") or 0)
         return read_speed(self._runner.folder_of(scout.number), started_ns)
 
-    def _lab(
-        self, budget: Budget, scout: Trial, seen: dict[str, Any], speed: Speed, feed: LoaderTiming
+    def _pool(
+        self,
+        budget: Budget,
+        scout: Trial,
+        program: ObservedProgram,
+        speed: Speed,
+        loader: LoaderTiming,
     ) -> TrialPool:
         made = scout.steps if scout.steps < SCOUT_STEPS else None
-        program = ObservedProgram(seen)
         buffer = _PREFETCH * most_workers(program)
         given = self._request.steps
-        steps = given or trial_steps(speed, feed, made)
-        buffered = given or trial_steps(speed, feed, made, buffer, program.data_wait_share or 0.0)
+        steps = given or trial_steps(speed, loader, made)
+        buffered = given or trial_steps(speed, loader, made, buffer, program.data_wait_share or 0.0)
         return TrialPool(
             budget,
             TrialRequest(steps=steps, proof=True),
@@ -149,44 +157,47 @@ class TuneSession:
         folder = self._runner.folder_of(scout.number)
         if not scout.ok:
             raise UsageError(
-                f"the program as it is does not get through {SCOUT_STEPS} steps: {scout.why}"
-                f" (what it said: {folder / 'output.txt'})"
+                f"baseline failed: {scout.failure} (its output: {folder / 'output.txt'})"
             )
         if scout.what == "batches":
-            raise UsageError("only a data loader is used here: stepscope bench loader measures it")
+            raise UsageError("this program only runs a data loader: use stepscope bench loader")
         records = RunRecords(folder)
         return with_findings(summarize(records), records)
 
-    def _settled(self, standing: Ladder, prover: Prover) -> tuple[Confirmation | None, Any]:
+    def _settled(self, ladder: Ladder, prover: Prover) -> tuple[Confirmation | None, Proof | None]:
         """The ladder that is proven, and what it is worth on fresh trials."""
         try:
-            proof = prove_ladder(standing, prover)
+            proof = prove_ladder(ladder, prover)
         except KeyboardInterrupt:
-            standing.search.stopped, proof = "interrupted", None
-        fresh = prover.fresh(standing.fixes)
-        return confirm(standing.lab, standing.search, fresh), proof
+            ladder.search.stopped, proof = StopReason.INTERRUPTED, None
+        fresh = prover.fresh(ladder.fixes)
+        return confirm(ladder.lab, ladder.search, fresh), proof
 
     def _patched(
-        self, result: SearchResult, final: Confirmation | None, lab: TrialPool, seen: dict[str, Any]
+        self,
+        result: SearchResult,
+        final: Confirmation | None,
+        pool: TrialPool,
+        document: dict[str, Any],
     ) -> MeasuredPatch | None:
         if not result.fixes:
             return None
         try:
-            return write_and_measure(result, final, lab, seen, self._cwd, self.folder)
+            return write_and_measure(result, final, pool, document, self._cwd, self.folder)
         except KeyboardInterrupt:
             return None
 
-    def _heard(self, hear: TrialListener) -> Callable[[TrialRequest], Trial]:
+    def _announced(self, listener: TrialListener) -> Callable[[TrialRequest], Trial]:
         spent, asked = 0.0, 0
 
-        def run(ask: TrialRequest) -> Trial:
+        def run(request: TrialRequest) -> Trial:
             nonlocal spent, asked
             asked += 1
             repeated = asked <= self._known
-            hear(TrialEvent(ask, None, spent, self._request.budget_s, repeated))
-            trial = self._run(ask)
+            listener(TrialEvent(request, None, spent, self._request.budget_s, repeated))
+            trial = self._run(request)
             spent += trial.seconds
-            hear(TrialEvent(ask, trial, spent, self._request.budget_s, repeated))
+            listener(TrialEvent(request, trial, spent, self._request.budget_s, repeated))
             return trial
 
         return run
@@ -202,10 +213,10 @@ def _for_proof(scout: Trial, budget_s: float) -> float:
 def open_tune(
     request: TuneRequest, out: Path | None, resume: bool, force: bool, cwd: Path
 ) -> Iterator[TuneSession]:
-    """A fresh tune, or one gone on with. Raises UsageError."""
-    place = host_named(request.on)
+    """A fresh tune, or one resumed. Raises UsageError."""
+    host = host_named(request.on)
     folder = open_tune_folder(out, resume, force, cwd)
     script = None if request.program.module else request.program.target
-    who = journal_identity(request.identity(), cwd, {**os.environ, **place.variables}, script)
+    who = journal_identity(request.identity(), cwd, {**os.environ, **host.variables}, script)
     with open_journal(folder, who) as journal:
         yield TuneSession(request, folder, cwd, journal)

@@ -23,12 +23,13 @@ from stepscope.analyze.replay.known import (
     time_at_bound,
     trained_parameters,
 )
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.arithmetic.loss_scaler import LossScaler
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import calling_frame
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
@@ -94,12 +95,12 @@ class Amp(Fix):
     def parse(self, text: str | None) -> Any:
         return super().parse(text if text is not None else "bf16")
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         if own := program.config.get("autocast"):
-            return NoUse(WhyNot.OWN_AUTOCAST, str(own))
+            return Rejection(RejectReason.OWN_AUTOCAST, str(own))
         dtypes = {dtype for model in program.models for dtype in model["dtypes"]}
         half = dtypes and dtypes <= {*_DTYPES.values()}
-        return NoUse(WhyNot.HALF_PRECISION) if half else None
+        return Rejection(RejectReason.HALF_PRECISION) if half else None
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
         return [proposed or ("fp16" if program.lacks_bf16 else "bf16")]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
@@ -119,12 +120,12 @@ class ChannelsLast(Fix):
     missing = "no model was called"
     _layout: "_Layout | None" = None
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         if program.convolved_dims.isdisjoint((2, 3)):
-            return NoUse(WhyNot.NO_IMAGE_CONVOLUTIONS)
+            return Rejection(RejectReason.NO_IMAGE_CONVOLUTIONS)
         models = program.models
         on = models and all(model["memory_format"] == "channels_last" for model in models)
-        return NoUse(WhyNot.ALREADY_ON) if on else None
+        return Rejection(RejectReason.ALREADY_ON) if on else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Layout changes around convolutions go away, and normalising between them takes less time.

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, program_config
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
@@ -28,14 +29,14 @@ class CudnnBenchmark(Fix):
     missing = "no model ran on a CUDA device"
     slow_start = True
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         switches = program.switches
         if not program.convolved_dims:
-            return NoUse(WhyNot.NO_CONVOLUTIONS)
+            return Rejection(RejectReason.NO_CONVOLUTIONS)
         if switches.get("cudnn_benchmark"):
-            return NoUse(WhyNot.ALREADY_ON)
+            return Rejection(RejectReason.ALREADY_ON)
         fixed = switches.get("deterministic") or switches.get("cudnn_deterministic")
-        return NoUse(WhyNot.DETERMINISTIC) if fixed else None
+        return Rejection(RejectReason.DETERMINISTIC) if fixed else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Convolutions by the fastest algorithm; None without any, or where that is on already."""

@@ -22,7 +22,7 @@ from stepscope.analyze.replay.known import (
     scale_operators,
     score_rows,
 )
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.fixes.inspect.user_code import (
@@ -34,6 +34,7 @@ from stepscope.fixes.inspect.user_code import (
 )
 from stepscope.probe.sites import is_user_code
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 
 def _keep_fused_on(hands: FixContext) -> None:
@@ -253,10 +254,12 @@ class Sdpa(Fix):
     effort = "one argument"
     missing = "no attention was found that torch or transformers could fuse"
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         """A finding may know of attention outside of layers that are called so."""
         attends = any(model.get("attends", True) for model in program.every_model)
-        return None if attends or program.proposed(self.name) else NoUse(WhyNot.NO_ATTENTION)
+        return (
+            None if attends or program.proposed(self.name) else Rejection(RejectReason.NO_ATTENTION)
+        )
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Passes over the scores go away and the products run as one fused kernel."""

@@ -14,9 +14,10 @@ from stepscope.analyze.replay.known import (
     scale_operators,
     time_at_bound,
 )
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
@@ -42,10 +43,10 @@ class Tf32(Fix):
     def parse(self, text: str | None) -> Any:
         return super().parse(text if text is not None else "on")
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         products = program.switches.get("tf32_matmul") in ("high", "medium")
         on = products and program.switches.get("tf32_cudnn")
-        return NoUse(WhyNot.ALREADY_ON) if on else None
+        return Rejection(RejectReason.ALREADY_ON) if on else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Products that are now done in fp32 at the rate of TF32; None where there are none."""

@@ -3,11 +3,11 @@
 import re
 from typing import Any
 
-from stepscope.fixes.applicability import ObservedProgram, ProgramPart, TrainingChange
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.errors import UsageError
-from stepscope.record.fix import Applied, Broke, Reason, Target
+from stepscope.record.fix import Applied, Broke, Reason, Target, TrainingChange
 
 _MOST = 1 << 20  # samples of a batch
 _SHAPES = re.compile(

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot, waits_little
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart, waits_little
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords
 from stepscope.hardware.processor import cgroup_limits
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target, Variation
+from stepscope.record.rejection import Rejection, RejectReason
 
 _UNITS: Final = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OVERHEAD: Final = 64
@@ -170,9 +171,9 @@ class Cache(Fix):
             raise UsageError(f"--fix cache={text}: use a size such as 4G, 500M or 500 (MiB)")
         return text
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         if all(one.get("num_workers") for one in program.loaders):
-            return NoUse(WhyNot.HAS_WORKERS)
+            return Rejection(RejectReason.HAS_WORKERS)
         return waits_little(program)
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:

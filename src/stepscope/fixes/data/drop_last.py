@@ -2,16 +2,11 @@
 
 from typing import Any
 
-from stepscope.fixes.applicability import (
-    NoUse,
-    ObservedProgram,
-    ProgramPart,
-    TrainingChange,
-    WhyNot,
-)
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
-from stepscope.record.fix import Applied, Reason, Target
+from stepscope.record.fix import Applied, Reason, Target, TrainingChange
+from stepscope.record.rejection import Rejection, RejectReason
 
 
 class DropLast(Fix):
@@ -28,9 +23,9 @@ class DropLast(Fix):
     only_if_found = True
     training_change = TrainingChange.SAMPLES_LEFT_OUT
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         on = all(one.get("drop_last") for one in program.loaders)
-        return NoUse(WhyNot.ALREADY_ON) if on else None
+        return Rejection(RejectReason.ALREADY_ON) if on else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         def made(arguments: dict[str, Any]) -> None:

@@ -4,12 +4,13 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 _SHORT_EPOCH = 130  # steps: a trial can have three such epochs
 
@@ -32,9 +33,9 @@ class Persistent(Fix):
     acts_in_step = False
     fills_buffers = True
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         kept = all(one.get("persistent_workers") for one in program.loaders)
-        return NoUse(WhyNot.ALREADY_ON) if kept else None
+        return Rejection(RejectReason.ALREADY_ON) if kept else None
 
     def needed_beside(self, program: ObservedProgram) -> bool:
         """Where epochs are short, starting workers anew takes much of what they gain."""

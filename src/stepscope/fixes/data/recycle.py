@@ -18,10 +18,11 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.loaders import LoaderRecords
 from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 _FOOTER_BYTES: Final = 64  # bytes behind a batch
 _LEAST: Final = 1 << 18  # bytes of a batch, below which it is not worth it
@@ -208,9 +209,11 @@ class Recycle(Fix):
     requires = "workers"
     fills_buffers = True
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         size = program.batch_bytes
-        return None if size is None or size >= _LEAST else NoUse(WhyNot.SMALL_BATCHES, size)
+        return (
+            None if size is None or size >= _LEAST else Rejection(RejectReason.SMALL_BATCHES, size)
+        )
 
     def needed_beside(self, program: ObservedProgram) -> bool:
         """Where batches are large, fresh memory for each takes much of what workers gain."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, waits_little
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart, waits_little
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cpus
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
@@ -35,6 +35,7 @@ from stepscope.record.fix import (
     TraitKind,
     Variation,
 )
+from stepscope.record.rejection import Rejection
 
 
 class _DeferredStart:
@@ -104,7 +105,7 @@ class Workers(Fix):
     works_on = ProgramPart.LOADER
     fills_buffers = True
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         return waits_little(program)
 
     def in_use(self, program: ObservedProgram) -> bool:

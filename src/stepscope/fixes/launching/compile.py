@@ -15,9 +15,10 @@ from stepscope.analyze.replay.known import (
     host_operator_rows,
     is_pointwise,
 )
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
@@ -183,8 +184,8 @@ class Compile(Fix):
     def parse(self, text: str | None) -> Any:
         return super().parse("default" if text is None else text)
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
-        return NoUse(WhyNot.PROGRAM_COMPILES) if program.compiles else None
+    def applies(self, program: ObservedProgram) -> Rejection | None:
+        return Rejection(RejectReason.PROGRAM_COMPILES) if program.compiles else None
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
         if proposed is not None:

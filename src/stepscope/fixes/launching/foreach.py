@@ -3,11 +3,12 @@
 from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, program_config
-from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import NotApplied, Reason
+from stepscope.record.rejection import Rejection, RejectReason
 
 _CLASSES = (
     *("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax"),
@@ -29,13 +30,13 @@ class Foreach(Fix):
     missing = "no optimizer stepped"
     works_on = ProgramPart.OPTIMIZER
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         for one in program.optimizers:
             given = one.get("foreach")
             chosen = program.device == "cuda" and given is None
             if not one.get("fused") and not given and not chosen:
                 return None
-        return NoUse(WhyNot.ALREADY_ON)
+        return Rejection(RejectReason.ALREADY_ON)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Few operations over lists of parameters; None where that is on, as on CUDA."""

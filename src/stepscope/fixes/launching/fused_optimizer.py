@@ -11,11 +11,12 @@ from stepscope.analyze.replay.known import (
     optimizer_ms,
     trained_parameters,
 )
-from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import Broke, NotApplied, Reason
+from stepscope.record.rejection import Rejection, RejectReason
 
 _CLASSES = ("AdamW", "Adam", "SGD", "Adagrad")
 _CACHE_BYTES = 64_000_000  # what caches hold, memory's rate does not bound
@@ -38,9 +39,9 @@ class FusedOptimizer(Fix):
     missing = "no optimizer stepped"
     works_on = ProgramPart.OPTIMIZER
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         fused = all(one.get("fused") for one in program.optimizers)
-        return NoUse(WhyNot.ALREADY_ON) if fused else None
+        return Rejection(RejectReason.ALREADY_ON) if fused else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """One kernel that reads and writes a parameter's state once.

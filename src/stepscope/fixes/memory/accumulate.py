@@ -4,10 +4,10 @@ from typing import Any
 from weakref import WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import ProgramPart, TrainingChange
+from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.record.errors import UsageError
-from stepscope.record.fix import Applied, NotApplied, Reason, Target
+from stepscope.record.fix import Applied, NotApplied, Reason, Target, TrainingChange
 
 _ADDING_SHARE = 0.15  # of an optimizer's step: adding a batch's gradients to those there are
 

@@ -8,10 +8,11 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import call_under_way, reason_needed_now, user_calling_frame
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
@@ -130,8 +131,8 @@ class LazyItem(Fix):
     devices: tuple[str, ...] = ("cuda",)
     """Where scalars are answered late: on a CPU there is nothing to wait for."""
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
-        return None if program.waits_for("item") else NoUse(WhyNot.NO_ITEM)
+    def applies(self, program: ObservedProgram) -> Rejection | None:
+        return None if program.waits_for("item") else Rejection(RejectReason.NO_ITEM)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Reading numbers in the loop no longer waits."""

@@ -10,10 +10,11 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
@@ -110,8 +111,8 @@ class NoSync(Fix):
     needs = "cuda"
     missing = "the program's own loop never calls torch.cuda.synchronize"
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
-        return None if program.waits_for("synchronize") else NoUse(WhyNot.NO_SYNCHRONIZE)
+    def applies(self, program: ObservedProgram) -> Rejection | None:
+        return None if program.waits_for("synchronize") else Rejection(RejectReason.NO_SYNCHRONIZE)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Explicit synchronisations go away."""

@@ -1,82 +1,324 @@
-"""A search for a batch size, as a section of a report."""
+"""The story of a search for a batch size."""
 
-from typing import Any
+from collections.abc import Sequence
+from math import ceil, sqrt
 
-from stepscope.report.render.terminal.batch import failure_text, size_marks
+from stepscope.batch.document import Batch, SizeRow, read_batch
+from stepscope.batch.search import BatchNote, BatchNoteKind, SearchStop, StopKind
+from stepscope.record.trial import TrialReason, TrialStatus
+from stepscope.record.units import format_duration, format_interval, format_share, plural
 from stepscope.report.story.blocks import (
     Axis,
     Block,
     Cell,
     Chart,
-    Code,
     Column,
+    Command,
     Paragraph,
     Section,
     Series,
+    Story,
     Table,
+    Tone,
+    Weight,
+    table_without_empty_columns,
 )
+from stepscope.report.story.phrases import display_path
+from stepscope.results.load import LoadedResult
+from stepscope.stats.verdict import Verdict
 
-Document = dict[str, Any]
 _MIB = 2.0**-20
+_NOTHING_KNOWN = 10  # an interval so many times as high as low says nothing
+_LAYERWISE = ("lamb", "lars")
+_LINEAR = ("sgd", "muon", "lion", "asgd")
 
 
-def batch_section(document: Document) -> Section:
-    """The answer, the curve, and what another size does to training."""
-    blocks: list[Block] = [Paragraph(document["verdict"], strong=True)]
-    ran = [row for row in document["curve"] if row["status"] == "ok" and row["samples_per_s"]]
-    if len(ran) > 1:
-        blocks.append(_throughput(ran))
-        if any(row["memory_bytes"] for row in ran):
-            blocks.append(_memory(ran))
-    blocks.append(_table(document))
-    if document["stopped"] is not None:
-        blocks.append(Paragraph(f"Sizes end there: {document['stopped']['words']}."))
-    told = (*document["notes"], *document.get("training", ()))
-    blocks += [Paragraph(f"{words[:1].upper()}{words[1:].rstrip('.')}.") for words in told if words]
-    if document.get("command"):
-        blocks.append(Code(document["command"], "sh"))
+def story_of_batch(subject: LoadedResult) -> Story:
+    """Everything a search for a batch size came to."""
+    return batch_story(read_batch(subject.document))
+
+
+def batch_story(batch: Batch) -> Story:
+    """The same of a result."""
+    torch = str(batch.versions.get("torch") or "").partition("+")[0]
+    processes = plural(batch.processes, "process", "processes")
+    parts = (
+        str(batch.device_name or batch.device.upper()),
+        f"torch {torch}" if torch else "",
+        f"{processes}, {format_duration(batch.seconds)}",
+    )
+    sections = (curve_section(batch), _charts_section(batch), training_section(batch))
+    return Story(
+        title=f"batch size of {display_path(batch.program)}" if batch.program else "batch size",
+        verdict=verdict_sentence(batch),
+        subtitle=" · ".join(part for part in parts if part),
+        sections=tuple(part for part in sections if part.blocks),
+        kind="batch",
+        next=_next(batch),
+    )
+
+
+def batch_section(batch: Batch) -> Section:
+    """All of it as one section of another story."""
+    blocks: list[Block] = [Paragraph(verdict_sentence(batch), strong=True)]
+    for part in (_charts_section(batch), curve_section(batch), training_section(batch)):
+        blocks += part.blocks
     return Section("batch", "Batch size", tuple(blocks))
 
 
-def _throughput(rows: list[Document]) -> Chart:
-    known = all(row["low"] is not None and row["high"] is not None for row in rows)
-    series = Series(
-        "samples per second",
-        [f"{row['batch']:,}" for row in rows],
-        [row["samples_per_s"] for row in rows],
-        low=[row["low"] for row in rows] if known else (),
-        high=[row["high"] for row in rows] if known else (),
-    )
-    title = "Throughput by batch size"
-    axes = Axis("batch size"), Axis("samples per second")
-    return Chart("batch-throughput", "line", title, (series,), *axes)
+# The answer
 
 
-def _memory(rows: list[Document]) -> Chart:
-    there = [row for row in rows if row["memory_bytes"]]
-    amounts = [row["memory_bytes"] * _MIB for row in there]
-    series = Series("peak memory", [f"{row['batch']:,}" for row in there], amounts)
-    axes = Axis("batch size"), Axis("MiB")
-    return Chart("batch-memory", "line", "Peak memory by batch size", (series,), *axes)
+def verdict_sentence(batch: Batch) -> str:
+    """What to do."""
+    knee = batch.knee
+    if knee is None:
+        if batch.largest is None:
+            return "No batch size that was tried runs."
+        return f"No batch size that runs leaves {batch.headroom:.0%} of memory free."
+    if knee.batch == batch.own:
+        text = f"Keep the program's own batch of {knee.batch:,}: {_none_better(batch)}"
+    else:
+        text = f"Batch {knee.batch:,}: {knee.samples_per_s or 0.0:,.0f} samples/s{_against(batch)}"
+    if knee.growing:
+        text += "; throughput still grows there"
+    return f"{text}{' (measured once: not confirmed)' if knee.processes < 2 else ''}."
 
 
-def _table(document: Document) -> Table:
+def _none_better(batch: Batch) -> str:
+    if len(batch.curve) == 1:
+        why = stop_text(batch.stopped) if batch.stopped is not None else "nothing else runs"
+        return f"no other size could be tried ({why})"
+    return f"no other size gives over {batch.within:.0%} more samples/s"
+
+
+def _against(batch: Batch) -> str:
+    gain = batch.knee.speedup if batch.knee is not None else None
+    if gain is None:
+        return ""
+    words = f", {gain.ratio:.2f}× the program's own {batch.own:,}"
+    interval = format_interval(gain.low, gain.high)
+    if gain.verdict is not Verdict.UNCLEAR:
+        return f"{words} ({interval})"
+    if gain.high > _NOTHING_KNOWN * gain.low:
+        return f"{words} (unclear: too noisy)"
+    return f"{words} ({interval}, unclear)"
+
+
+def failure_text(row: SizeRow) -> str:
+    """Why a size has no numbers."""
+    if row.status is TrialStatus.OUT_OF_MEMORY:
+        return "OOM"
+    if row.status is TrialStatus.TOO_SHORT and row.reason is TrialReason.TOO_FEW_STEADY:
+        return "the program ends before its speed shows"
+    words = row.detail or row.status.label
+    broke = row.status in (TrialStatus.BROKE, TrialStatus.TIMED_OUT) and row.detail
+    return f"{row.status.label}: {words}" if broke else words
+
+
+def stop_text(stop: SearchStop) -> str:
+    """Why no larger size was tried."""
+    size = f"{stop.batch:,}" if stop.batch is not None else ""
+    if stop.reason is TrialReason.RECORDED:
+        return stop.detail or stop.kind
+    if stop.tried:
+        if stop.status is TrialStatus.OUT_OF_MEMORY:
+            return f"{size} is out of memory"
+        if stop.status is TrialStatus.TOO_SHORT:
+            return f"{size}: the program ends after {plural(stop.steps or 0, 'step')}"
+        return f"{size}: {stop.detail or (stop.status or TrialStatus.FAILED).label}"
+    than = f"{stop.than:,}" if stop.than is not None else ""
+    return {
+        StopKind.MEMORY: f"{size} should not fit into memory",
+        StopKind.ROOM: f"{size} should take {format_share(stop.share or 0.0)} of the free memory",
+        StopKind.FLAT: f"throughput hardly grows beyond {size}",
+        StopKind.FALLS: f"{size} is slower than {than}",
+        StopKind.LIMIT: f"{size} is the largest allowed",
+        StopKind.EPOCH: f"{size} is more than the {than} samples of an epoch",
+        StopKind.BUDGET: f"no time left for {size}",
+        StopKind.INTERRUPTED: "interrupted",
+    }.get(stop.kind, stop.kind.value)
+
+
+def note_text(note: BatchNote) -> str:
+    """What a search left open."""
+    size = f"{note.batch:,}" if note.batch is not None else ""
+    share = min(note.share or 0.0, 1.0)
+    return {
+        BatchNoteKind.NO_TIME: f"no time left for {size}",
+        BatchNoteKind.FITS_SLOW: f"about {size} should fit; not tried, as it would take long",
+        BatchNoteKind.FITS_NO_TIME: f"about {size} should fit; no time left to try",
+        BatchNoteKind.MEASURED_ONCE: "no time left for second processes",
+        BatchNoteKind.NOISY: f"run-to-run noise is ±{share:.0%}: closer sizes cannot be ranked. Use"
+        " a quieter machine or a longer --seconds",
+        BatchNoteKind.RECORDED: note.detail or "",
+    }[note.kind]
+
+
+# The curve
+
+
+def curve_section(batch: Batch) -> Section:
+    """The table of sizes, and what it means."""
+    blocks: list[Block] = [size_table(batch)]
+    knee, largest = batch.knee, batch.largest
+    if knee is not None:
+        rule = f"Knee: the smallest within {batch.within:.0%} of the best that leaves"
+        blocks.append(Paragraph(f"{rule} {batch.headroom:.0%} of memory free.", tone=Tone.QUIET))
+    if largest is not None and largest.bounded:
+        share = largest.memory_share
+        words = f", {share:.0%} of memory" if share is not None else ""
+        words += f"; {largest.too_large:,} does not" if largest.too_large is not None else ""
+        blocks.append(Paragraph(f"Largest that fits: {largest.batch:,}{words}."))
+    if batch.stopped is not None:
+        blocks.append(Paragraph(f"Stopped: {stop_text(batch.stopped)}."))
+    if knee is not None and knee.batch == batch.own == batch.curve[0].batch:
+        least = max(1, knee.batch // 4)
+        blocks.append(Paragraph(f"Smaller sizes were not tried: --min {least}.", tone=Tone.QUIET))
+    blocks += [Paragraph(f"Note: {note_text(one)}.", tone=Tone.WARN) for one in batch.notes]
+    return Section("batch", "", tuple(blocks), Weight.LEAD)
+
+
+def size_table(batch: Batch) -> Table:
+    """A row for each size; which is the program's own, the knee and the largest."""
     columns = (
         Column("batch", number=True, digits=9),
-        Column("throughput", "samples/s", number=True, digits=4),
-        Column("of the best", number=True, percent=True),
-        Column("step", "ms", number=True),
-        Column("peak memory", "MiB", number=True, digits=4),
-        Column("processes", number=True),
+        Column("samples/s", number=True, digits=4),
+        Column("±", number=True, digits=2, percent=True, priority=3),
+        Column("of best", number=True, percent=True, digits=2, priority=2),
+        Column("step ms", number=True, priority=1),
+        Column("memory MiB", number=True, digits=4),
+        Column("J/sample", number=True, priority=5),
+        Column("processes", number=True, priority=6),
         Column("what"),
     )
-    return Table("batch-sizes", columns, tuple(_row(document, row) for row in document["curve"]))
+    rows = tuple(_row(batch, row) for row in batch.curve)
+    tones = tuple(_tone(batch, row) for row in batch.curve)
+    table = table_without_empty_columns("batch-sizes", columns, rows, "")
+    return Table(table.id, table.columns, table.rows, shown=40, tones=tones)
 
 
-def _row(document: Document, row: Document) -> tuple[Cell, ...]:
-    memory = row["memory_bytes"] * _MIB if row["memory_bytes"] else None
-    told = size_marks(document, row["batch"])
-    if row["status"] != "ok":
-        told = [failure_text(row), *told]
-    figures = (row["samples_per_s"], row["of_best"], row["step_ms"], memory, row["processes"])
-    return (row["batch"], *figures, ", ".join(told))
+def _row(batch: Batch, row: SizeRow) -> tuple[Cell, ...]:
+    marks = size_marks(batch, row.batch)
+    what = ", ".join(marks if row.ok else [failure_text(row), *marks])
+    spread = None
+    if row.low is not None and row.high is not None and row.samples_per_s:
+        spread = min(1.0, (row.high - row.low) / 2 / row.samples_per_s)
+    memory = row.memory_bytes * _MIB if row.memory_bytes else None
+    return (
+        row.batch, row.samples_per_s, spread, row.of_best, row.step_ms, memory,
+        row.energy_j_per_sample, row.processes, what,
+    )  # fmt: skip
+
+
+def _tone(batch: Batch, row: SizeRow) -> Tone:
+    if batch.knee is not None and row.batch == batch.knee.batch:
+        return Tone.GOOD
+    return Tone.PLAIN if row.ok else Tone.WARN
+
+
+def size_marks(batch: Batch, size: int) -> list[str]:
+    """What a size is: the program's own, the knee, the largest that fits."""
+    largest = batch.largest
+    named = {
+        "own": batch.own,
+        "knee": None if batch.knee is None else batch.knee.batch,
+        "largest": largest.batch if largest is not None and largest.bounded else None,
+    }
+    return [name for name, value in named.items() if value == size]
+
+
+def _charts_section(batch: Batch) -> Section:
+    rows = [row for row in batch.curve if row.ok and row.samples_per_s]
+    blocks: list[Block] = []
+    if len(rows) > 1:
+        known = all(row.low is not None and row.high is not None for row in rows)
+        throughput = Series(
+            "samples per second",
+            [f"{row.batch:,}" for row in rows],
+            [row.samples_per_s or 0.0 for row in rows],
+            low=[row.low or 0.0 for row in rows] if known else (),
+            high=[row.high or 0.0 for row in rows] if known else (),
+        )
+        title, axes = "Throughput by batch size", (Axis("batch size"), Axis("samples per second"))
+        blocks.append(Chart("batch-throughput", "line", title, (throughput,), *axes))
+    there = [row for row in rows if row.memory_bytes]
+    if len(rows) > 1 and there:
+        amounts = [(row.memory_bytes or 0.0) * _MIB for row in there]
+        memory = Series("peak memory", [f"{row.batch:,}" for row in there], amounts)
+        title, axes = "Peak memory by batch size", (Axis("batch size"), Axis("MiB"))
+        blocks.append(Chart("batch-memory", "line", title, (memory,), *axes))
+    return Section("batch-charts", "Throughput and memory", tuple(blocks))
+
+
+# Training
+
+
+def training_section(batch: Batch) -> Section:
+    """What another batch size changes in training; empty where it stays."""
+    knee, own = batch.knee, batch.own
+    if knee is None or own is None or knee.batch == own or batch.what != "training":
+        return Section("batch-training", "", ())
+    lines = training_sentences(own, knee.batch, batch.samples, batch.drop_last, batch.optimizers)
+    size = "larger" if knee.batch > own else "smaller"
+    title = f"A {size} batch changes training"
+    return Section("batch-training", title, tuple(map(Paragraph, lines)), Weight.LEAD)
+
+
+def training_sentences(
+    before: int,
+    after: int,
+    samples: int | None,
+    drop_last: bool,
+    optimizers: Sequence[tuple[str, float | None]],
+) -> list[str]:
+    """Updates, learning rate, schedule, losses. `samples` of an epoch, None if not known."""
+    factor = after / before
+    way = f"divide them by {factor:.3g}" if factor > 1 else f"multiply them by {1 / factor:.3g}"
+    return [
+        _updates(before, after, samples, drop_last),
+        *(_rate(name, lr, factor) for name, lr in optimizers[:2]),
+        f"Counts of steps in the program (schedules, limits) do not change: {way}.",
+        "Losses cannot be compared step by step: compare at equal numbers of samples, and judge"
+        " by the final validation score.",
+    ]
+
+
+def updates_per_epoch(samples: int, batch: int, drop_last: bool) -> int:
+    """How many batches an epoch makes."""
+    return samples // batch if drop_last else ceil(samples / batch)
+
+
+def _updates(before: int, after: int, samples: int | None, drop_last: bool) -> str:
+    if samples is None:
+        more = "fewer" if after > before else "more"
+        factor = max(before, after) / min(before, after)
+        return f"{factor:.3g} times {more} updates for the same data."
+    was, now = (updates_per_epoch(samples, batch, drop_last) for batch in (before, after))
+    words = f"{now:,} updates per epoch instead of {was:,}."
+    lost = samples % after if drop_last else 0
+    if lost > samples % before and lost > samples / 20:
+        words += f" drop_last leaves out {lost:,} of {samples:,} samples per epoch."
+    return words
+
+
+def _rate(name: str, lr: float | None, factor: float) -> str:
+    kind = name.lower()
+    if any(word in kind for word in _LAYERWISE):
+        return f"{name} is made for large batches: its usual rule is the square root."
+    linear = kind in _LINEAR
+    scaled = factor if linear else sqrt(factor)
+    rule = "linearly with the batch" if linear else "with the square root of the batch"
+    start = f"{name}: scale the learning rate {rule}, ×{scaled:.3g}"
+    if lr:
+        start += f" ({lr:.4g} → {lr * scaled:.3g})"
+    return start + (", after a warm-up." if factor > 1 else ".")
+
+
+def _next(batch: Batch) -> tuple[Command, ...]:
+    if batch.command:
+        return (Command(batch.command, "", "Run"),)
+    if batch.program is None:
+        return ()
+    words = " ".join((batch.program, *batch.argv))
+    return (Command(f"stepscope tune {words}", "what else makes it faster?"),)

@@ -117,6 +117,8 @@ def story_of(subject: LoadedResult) -> Story:
             from stepscope.report.story.trace.story import story_of_ranks as build
         case "tune":
             from stepscope.report.story.tune.story import story_of_tune as build
+        case "batch":
+            from stepscope.report.story.batch import story_of_batch as build
         case _:
             from stepscope.report.story.bench.story import story_of_bench as build
     return build(subject)

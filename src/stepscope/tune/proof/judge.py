@@ -11,6 +11,7 @@ import numpy as np
 
 from stepscope.measure.trial import Trial
 from stepscope.record.errors import BrokenRun
+from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.tune.proof.effects import RoundingLimits, early_limits, rounding_limits
 from stepscope.tune.proof.first_steps import (
     check_first_loss,
@@ -31,45 +32,37 @@ from stepscope.tune.proof.loss_statistics import (
     tail_difference,
     worst_divergence,
 )
-from stepscope.tune.proof.result import (
-    DIFFERS,
-    IDENTICAL,
-    MATCHES,
-    UNCLEAR,
-    Proof,
-    coverage,
-    not_proven,
-    over_steps,
-)
+from stepscope.tune.proof.result import coverage, not_proven
 
 
 def _judge_means(
     side: PairedLosses, limit: RoundingLimits, update: float | None, numbers: dict[str, Any]
-) -> tuple[str, str | None]:
+) -> tuple[ProofState, Because | None]:
     """The state, and for all but `matches` the reason. What it rests on goes into `numbers`.
 
-    `update`: see `proof_progress.too_small`.
+    `update`: see `below_one_update`.
     """
     end = tail_difference(side.base, side.control, side.variant, limit)
     pace = learning_paces(side.base, side.control, side.variant)
     best = min(pace, key=lambda one: one.high - one.low, default=None)
     numbers |= _told(end, best)
     if len(side.seeds) < 2:
-        return UNCLEAR, "one seed only"
+        return ProofState.UNCLEAR, Because(ProofReason.ONE_SEED)
     for one in pace:
         if one.beyond:
-            return DIFFERS, f"the loss falls at {1 + one.value:.0%} of the pace"
+            return ProofState.DIFFERS, Because(ProofReason.PACE, value=1 + one.value)
     if end.beyond:
-        return DIFFERS, f"losses end {end.value:+.3g} apart"
+        return ProofState.DIFFERS, Because(ProofReason.TAIL, value=end.value)
     if not any(one.within for one in pace) and not below_one_update(
         side.base, side.variant, update
     ):
         if best is None:
-            return UNCLEAR, "the loss does not fall clearly, so another pace would not show"
-        return UNCLEAR, f"its pace is known to ±{max(-best.low, best.high):.0%} only"
+            return ProofState.UNCLEAR, Because(ProofReason.NO_TREND)
+        known_to = _finite(max(-best.low, best.high))
+        return ProofState.UNCLEAR, Because(ProofReason.UNCERTAIN_TREND, value=known_to)
     if not end.within:
-        return UNCLEAR, "the spread of losses at the end is too wide to call them alike"
-    return MATCHES, None
+        return ProofState.UNCLEAR, Because(ProofReason.WIDE_TAIL)
+    return ProofState.MATCHES, None
 
 
 def _told(end: TailDifference, pace: LearningPace | None) -> dict[str, Any]:
@@ -103,8 +96,8 @@ def judge_numeric(
     each other, so the means over steps and seeds are, and there is no control. `more` seeds are
     to come: only what is far out is called different yet."""
     side = pair_losses(base, () if draws else control, variant)
-    if why := _nothing(side):
-        return not_proven(why)
+    if missing_data := _nothing(side):
+        return Proof(ProofState.NOT_PROVEN, missing_data)
     ours, theirs = first_per_seed(base, side.seeds), first_per_seed(variant, side.seeds)
     checks = [] if side.control is None else first_per_seed(control, side.seeds)
     limit = early_limits(dtype) if more or len(side.seeds) == 1 else rounding_limits(dtype)
@@ -112,61 +105,70 @@ def judge_numeric(
     reason = _unlike_runs(ours, theirs) or _lost(side)
     if reason is None and draws:
         if size := norm_shift(ours, theirs):
-            reason = f"gradients are of another size ({size:+.0%})"
+            reason = Because(ProofReason.NORM_SHIFT, value=size)
     elif reason is None:
         reason = _unlike_losses(side, limit, numbers)
         reason = reason or _unlike_norms(ours, checks, theirs, limit, numbers)
-    state = DIFFERS
+    state = ProofState.DIFFERS
     if reason is None:
         state, reason = _judge_means(side, limit, update_size(ours), numbers)
-    words = f"{state} {over_steps(side.made, len(side.seeds))}"
-    words += f": {reason}" if reason else ", by their means (random draws differ)" * draws
     covered, missing = coverage([*ours, *theirs])
     used = tuple(sorted({trial.number for trial in (*ours, *theirs, *checks)}))
-    return Proof(state, words, side.made, len(side.seeds), numbers, covered, missing, used)
+    return Proof(
+        state, reason, side.made, len(side.seeds), numbers, covered, missing, used, by_means=draws
+    )
 
 
-def _nothing(side: PairedLosses) -> str | None:
+def _nothing(side: PairedLosses) -> Because | None:
     """Why there is nothing to compare."""
     if not side.seeds:
-        return "no seed was run both with it and without"
+        return Because(ProofReason.NO_SEED)
     if not side.steps:
-        return "the program's losses were not seen"
+        return Because(ProofReason.NO_LOSSES)
     if len(side.steps) < _KNOWN * side.made:
-        return f"only {len(side.steps):,} of {side.made:,} steps have a loss"
-    return f"only {side.made} steps" if side.made < FEWEST_STEPS else None
+        return Because(ProofReason.FEW_LOSSES, count=len(side.steps), of=side.made)
+    few = side.made < FEWEST_STEPS
+    return Because(ProofReason.TOO_FEW_STEPS, count=side.made) if few else None
 
 
-def _unlike_runs(base: Sequence[Trial], variant: Sequence[Trial]) -> str | None:
+def _unlike_runs(base: Sequence[Trial], variant: Sequence[Trial]) -> Because | None:
     for ours, theirs in zip(base, variant, strict=True):
         if step := first_other_rate(ours, theirs):
-            return f"another learning rate at step {step}"
-        if ours.ask.steps == theirs.ask.steps and len(ours.losses) != len(theirs.losses):
-            return f"{len(theirs.losses):,} steps where the baseline makes {len(ours.losses):,}"
+            return Because(ProofReason.OTHER_RATE, step=step)
+        if found := _other_length(ours, theirs):
+            return found
     return None
 
 
-def _lost(side: PairedLosses) -> str | None:
+def _other_length(base: Trial, variant: Trial) -> Because | None:
+    ours, theirs = len(base.losses), len(variant.losses)
+    if base.request.steps != variant.request.steps or ours == theirs:
+        return None
+    return Because(ProofReason.OTHER_LENGTH, count=theirs, of=ours)
+
+
+def _lost(side: PairedLosses) -> Because | None:
     gone = ~np.isfinite(side.variant).all(axis=0)
-    return f"the loss is no number at step {side.steps[gone.argmax()]}" if gone.any() else None
+    step = int(side.steps[gone.argmax()])
+    return Because(ProofReason.NAN, step=step) if gone.any() else None
 
 
 def _unlike_losses(
     side: PairedLosses, limit: RoundingLimits, numbers: dict[str, Any]
-) -> str | None:
+) -> Because | None:
     if side.steps[0] == 1:
         first = check_first_loss(side.base, side.control, side.variant, limit)
         numbers |= {"first_loss": first.value, "first_loss_limit": first.limit}
         if first.failed:
-            return f"the first step's loss is off by {first.value:.1%}"
+            return Because(ProofReason.FIRST_LOSS, value=first.value)
     if side.control is None:
         return None
     gone = worst_divergence(side.base, side.control, side.variant, limit)
     numbers |= {"divergence": gone.ratio, "divergence_limit": limit.growth}
     if gone.ratio <= limit.growth:
         return None
-    step = side.steps[gone.column]
-    return f"by step {step} losses are {gone.ratio:,.0f} times as far apart as rounding takes them"
+    step = int(side.steps[gone.column])
+    return Because(ProofReason.DIVERGED, step=step, value=gone.ratio)
 
 
 def _unlike_norms(
@@ -175,13 +177,13 @@ def _unlike_norms(
     variant: Sequence[Trial],
     limit: RoundingLimits,
     numbers: dict[str, Any],
-) -> str | None:
+) -> Because | None:
     found = check_norms(base, control, variant, limit)
     if found:
         numbers |= {"first_norm": found[0].value, "first_norm_limit": found[0].limit}
     for step, check in enumerate(found, start=1):
         if check.failed:
-            return f"the gradient's norm is off by {check.value:.1%} at step {step}"
+            return Because(ProofReason.NORM, step=step, value=check.value)
     return None
 
 
@@ -202,38 +204,32 @@ def judge_exact(
     ours, theirs = _by_seed(base), _by_seed(variant)
     seeds = [seed for seed in ours if seed in theirs]
     if not seeds:
-        return not_proven("no seed was run both with it and without")
+        return not_proven(ProofReason.NO_SEED)
     if not any(loss is not None for trial in base for loss in trial.losses):
-        return not_proven("the program's losses were not seen")
+        return not_proven(ProofReason.NO_LOSSES)
     used = [trial for seed in seeds for trial in (*ours[seed], *theirs[seed])]
     pairs = [(ours[seed][0], trial) for seed in seeds for trial in theirs[seed]]
     steps = min(min(len(a.losses), len(b.losses)) for a, b in pairs)
     found = next((why for a, b in pairs if (why := first_difference(a, b))), None)
     if found is None:
-        words = f"identical {over_steps(steps, len(seeds) if len(seeds) > 1 else None)}"
-        return _exact_proof(IDENTICAL, words, steps, seeds, used)
+        return _exact_proof(ProofState.IDENTICAL, None, steps, seeds, used)
     repeats = [(ours[seed][0], again) for seed in seeds for again in ours[seed][1:]]
     if not repeats:
-        words = (
-            f"unclear {over_steps(steps)}: {found}, and whether the baseline repeats is not known"
-        )
-        return _exact_proof(UNCLEAR, words, steps, seeds, used)
+        return _exact_proof(ProofState.UNCLEAR, found, steps, seeds, used, baseline_repeats=False)
     if all(first_difference(a, b) is None for a, b in repeats):
-        return _exact_proof(DIFFERS, f"differs {over_steps(steps)}: {found}", steps, seeds, used)
+        return _exact_proof(ProofState.DIFFERS, found, steps, seeds, used)
     first = [a for a, _ in repeats]
     return judge_numeric(first, [b for _, b in repeats], variant, dtype, more=more)
 
 
-def first_difference(base: Trial, variant: Trial) -> str | None:
+def first_difference(base: Trial, variant: Trial) -> Because | None:
     """How two trials with one seed differ first, however little; None: in nothing."""
     if step := first_other_rate(base, variant):
-        return f"another learning rate at step {step}"
+        return Because(ProofReason.OTHER_RATE, step=step)
     for step, (ours, theirs) in enumerate(zip(base.losses, variant.losses, strict=False), start=1):
         if not _same(ours, theirs):
-            return f"another loss at step {step}"
-    if base.ask.steps == variant.ask.steps and len(base.losses) != len(variant.losses):
-        return f"{len(variant.losses):,} steps where the baseline makes {len(base.losses):,}"
-    return None
+            return Because(ProofReason.OTHER_LOSS, step=step)
+    return _other_length(base, variant)
 
 
 def _same(ours: float | None, theirs: float | None) -> bool:
@@ -246,16 +242,24 @@ def _by_seed(trials: Sequence[Trial]) -> dict[int, list[Trial]]:
     found: dict[int, list[Trial]] = {}
     for trial in trials:
         if trial.ok:
-            found.setdefault(trial.ask.seed, []).append(trial)
+            found.setdefault(trial.request.seed, []).append(trial)
     return found
 
 
 def _exact_proof(
-    state: str, words: str, steps: int, seeds: Sequence[int], used: Sequence[Trial]
+    state: ProofState,
+    because: Because | None,
+    steps: int,
+    seeds: Sequence[int],
+    used: Sequence[Trial],
+    baseline_repeats: bool = True,
 ) -> Proof:
     covered, missing = coverage(used)
     numbers = tuple(sorted({trial.number for trial in used}))
-    return Proof(state, words, steps, len(seeds), {}, covered, missing, numbers)
+    return Proof(
+        state, because, steps, len(seeds), {}, covered, missing, numbers,
+        baseline_repeats=baseline_repeats,
+    )  # fmt: skip
 
 
 Outputs = Mapping[str, Any]
@@ -293,11 +297,11 @@ def judge_outputs(
     """
     calls = [name for name in base if name.startswith("values_") and name in variant]
     if not calls:
-        return not_proven("no outputs were kept")
+        return not_proven(ProofReason.NO_OUTPUTS)
     if any(variant[name].shape != base[name].shape for name in base if name in variant):
-        return _outputs_proof(DIFFERS, "outputs have another shape", len(calls), {})
+        return _outputs_proof(ProofState.DIFFERS, Because(ProofReason.OUTPUT_SHAPE), len(calls), {})
     if all(np.array_equal(base[name], variant[name], equal_nan=True) for name in calls):
-        return _outputs_proof(IDENTICAL, None, len(calls), {})
+        return _outputs_proof(ProofState.IDENTICAL, None, len(calls), {})
     error = max(_error(base[name], variant[name]) for name in calls)
     tops = [name for name in base if name.startswith("top1_") and name in variant]
     same = [np.asarray(base[name] == variant[name]).ravel() for name in tops]
@@ -305,14 +309,15 @@ def judge_outputs(
     shown = [_error(base[name], control[name]) for name in calls if control and name in control]
     limit = max([rounding_limits(dtype).first_norm, *(_TIMES * one for one in shown if one < 1)])
     numbers = {"output_error": error, "output_limit": limit, "top1": agreement, "dtype": dtype}
+    off = Because(ProofReason.OUTPUT_ERROR, value=error)
     if exact or not error <= _FAR * limit:
-        return _outputs_proof(DIFFERS, f"outputs are off by {error:.2g}", len(calls), numbers)
+        return _outputs_proof(ProofState.DIFFERS, off, len(calls), numbers)
     if error > limit:
-        return _outputs_proof(UNCLEAR, f"outputs are off by {error:.2g}", len(calls), numbers)
+        return _outputs_proof(ProofState.UNCLEAR, off, len(calls), numbers)
     if agreement is not None and agreement < _AGREE:
-        why = f"top-1 agrees in {agreement:.1%} only"
-        return _outputs_proof(UNCLEAR, why, len(calls), numbers)
-    return _outputs_proof(MATCHES, None, len(calls), numbers)
+        other = Because(ProofReason.TOP1, value=agreement)
+        return _outputs_proof(ProofState.UNCLEAR, other, len(calls), numbers)
+    return _outputs_proof(ProofState.MATCHES, None, len(calls), numbers)
 
 
 def _error(base: Any, variant: Any) -> float:
@@ -326,6 +331,7 @@ def _error(base: Any, variant: Any) -> float:
     return gone / size if size else (0.0 if gone == 0 else float("inf"))
 
 
-def _outputs_proof(state: str, why: str | None, calls: int, numbers: dict[str, Any]) -> Proof:
-    words = f"{state} {over_steps(calls)}" + (f": {why}" if why else "")
-    return Proof(state, words, calls, 1, numbers)
+def _outputs_proof(
+    state: ProofState, because: Because | None, calls: int, numbers: dict[str, Any]
+) -> Proof:
+    return Proof(state, because, calls, 1, numbers, of_outputs=True)

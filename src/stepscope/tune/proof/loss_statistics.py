@@ -80,7 +80,7 @@ def _first(trials: Sequence[Trial]) -> dict[int, Trial]:
     found: dict[int, Trial] = {}
     for trial in trials:
         if trial.ok:
-            found.setdefault(trial.ask.seed, trial)
+            found.setdefault(trial.request.seed, trial)
     return found
 
 

@@ -6,8 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec.structs import replace as replace_fields
+
 from stepscope.fixes.base import FixKind
 from stepscope.measure.trial import RunTrial, Trial, TrialRequest
+from stepscope.record.proof import Because, Proof, ProofReason, ProofState
+from stepscope.record.trial import TrialStatus
 from stepscope.tune.proof.effects import (
     changes_draws,
     coarsest_rounding,
@@ -16,99 +20,91 @@ from stepscope.tune.proof.effects import (
     same_batches,
 )
 from stepscope.tune.proof.judge import Outputs, judge_exact, judge_numeric, judge_outputs
-from stepscope.tune.proof.result import (
-    DIFFERS,
-    IDENTICAL,
-    MATCHES,
-    UNCLEAR,
-    Proof,
-    changes_training,
-    not_proven,
-    over_steps,
-)
+from stepscope.tune.proof.result import changes_training, not_proven
 
 
 class _ProofEnded(Exception):  # noqa: N818
     """A trial that leaves nothing to compare: what is to be said of it."""
 
     def __init__(self, proof: Proof, trial: Trial) -> None:
-        super().__init__(proof.words)
-        self.proof = replace(proof, trials=(trial.number,))
+        super().__init__()
+        self.proof = replace_fields(proof, trials=(trial.number,))
 
 
 class _ReusedTrials:
-    """A `Run` that uses known trials in place of equal asks, and the first steps of longer ones."""
+    """Answers equal requests by known trials, and shorter ones by their first steps."""
 
     def __init__(self, run: RunTrial, known: Sequence[Trial]) -> None:
         self._run = run
-        self._known: dict[str, list[Trial]] = {}
+        self._known: dict[bytes, list[Trial]] = {}
         for trial in known:
-            self._known.setdefault(_whatever_steps(trial.ask), []).append(trial)
+            self._known.setdefault(_whatever_steps(trial.request), []).append(trial)
 
-    def __call__(self, ask: TrialRequest) -> Trial:
-        kept = self._known.get(_whatever_steps(ask), [])
+    def __call__(self, request: TrialRequest) -> Trial:
+        kept = self._known.get(_whatever_steps(request), [])
         for trial in kept:
-            if trial.ask.steps >= ask.steps:
+            if trial.request.steps >= request.steps:
                 kept.remove(trial)
-                return _cut(trial, ask)
-        return self._run(ask)
+                return _cut(trial, request)
+        return self._run(request)
 
 
-def _whatever_steps(ask: TrialRequest) -> str:
-    return replace(ask, steps=0).key()
+def _whatever_steps(request: TrialRequest) -> bytes:
+    return replace_fields(request, steps=0).key()
 
 
-def _cut(trial: Trial, ask: TrialRequest) -> Trial:
-    """As far as the ask goes."""
-    steps = min(trial.steps, ask.steps)
+def _cut(trial: Trial, request: TrialRequest) -> Trial:
+    """Its first steps, as many as requested."""
+    steps = min(trial.steps, request.steps)
     proof = dict(trial.proof)
     if proof.get("rates"):
         proof["rates"] = proof["rates"][:steps]
     if proof.get("short_batches"):
         proof["short_batches"] = [step for step in proof["short_batches"] if step <= steps]
-    return replace(trial, ask=ask, steps=steps, losses=trial.losses[:steps], proof=proof)
+    return replace_fields(
+        trial, request=request, steps=steps, losses=trial.losses[:steps], proof=proof
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """What is proven against what. Its trials raise Ended where they fail."""
+    """What is proven against what. Its trials raise _ProofEnded where they fail."""
 
     trials: _ReusedTrials
-    ask: TrialRequest
+    request: TrialRequest
     """The baseline's, with seed 0."""
     fixes: tuple[str, ...]
 
-    def held(self) -> "_Case":
+    def with_draws_per_batch(self) -> "_Case":
         """The same with random draws that follow from each batch."""
-        return replace(self, ask=replace(self.ask, held=True))
+        return replace(self, request=replace_fields(self.request, draws_per_batch=True))
 
     def base(self, seed: int = 0, perturb: str | None = None) -> Trial:
-        trial = self.trials(replace(self.ask, seed=seed, perturb=perturb))
+        trial = self.trials(replace_fields(self.request, seed=seed, perturb=perturb))
         if not trial.ok:
-            why = f"the baseline ended with {trial.why or trial.status}"
-            raise _ProofEnded(not_proven(why), trial)
+            proof = not_proven(ProofReason.BASELINE_FAILED, detail=trial.failure)
+            raise _ProofEnded(proof, trial)
         return trial
 
     def variant(self, seed: int = 0) -> Trial:
-        trial = self.trials(replace(self.ask, fixes=self.fixes, seed=seed))
-        why = trial.why or trial.status
-        if trial.status == "not_applicable":
-            raise _ProofEnded(not_proven(why), trial)
+        trial = self.trials(replace_fields(self.request, fixes=self.fixes, seed=seed))
+        if trial.status is TrialStatus.NOT_APPLICABLE:
+            proof = not_proven(ProofReason.NOT_APPLICABLE, detail=trial.failure)
+            raise _ProofEnded(proof, trial)
         if not trial.ok:
-            words = f"differs: the program does not end well with it: {why}"
-            raise _ProofEnded(Proof(DIFFERS, words), trial)
+            because = Because(ProofReason.VARIANT_FAILED, detail=trial.failure)
+            raise _ProofEnded(Proof(ProofState.DIFFERS, because), trial)
         return trial
 
 
 _MORE: Final = 2  # seeds where there is no control, and only seeds tell the spread
-_HELD: Final = "(each batch's random draws held)"
 
 
 def _prove_exact(case: _Case, first: Trial, other: Trial, seeds: int, own: str) -> Proof:
     """Two trials where bits agree; a third where not, which shows whether the baseline repeats."""
     ours, theirs = [first], [other]
     proof = judge_exact(ours, theirs, own)
-    if proof.state != UNCLEAR:
+    if proof.state is not ProofState.UNCLEAR:
         return proof
     for seed in range(seeds):
         if seed:
@@ -116,7 +112,7 @@ def _prove_exact(case: _Case, first: Trial, other: Trial, seeds: int, own: str) 
             theirs.append(case.variant(seed))
         ours.append(case.base(seed))
         proof = judge_exact(ours, theirs, own, more=seed + 1 < seeds)
-        if proof.state == DIFFERS:
+        if proof.state is ProofState.DIFFERS:
             break
     return proof
 
@@ -128,15 +124,15 @@ def _prove_numeric(case: _Case, first: Trial, other: Trial, seeds: int, dtype: s
     be paired; where its batches differ even so, means must do.
     """
     proof = judge_exact([first], [other])
-    if proof.state != IDENTICAL and changes_draws(other):
-        if seeds > 1 and not case.ask.held:
-            case = case.held()
+    if proof.state is not ProofState.IDENTICAL and changes_draws(other):
+        if seeds > 1 and not case.request.draws_per_batch:
+            case = case.with_draws_per_batch()
             return _prove_numeric(case, case.base(), case.variant(), seeds, dtype)
         if seeds == 1 or not same_batches(first, other):
             return _by_means(case, [first], [other], seeds, dtype)
-    if proof.state != IDENTICAL:
+    if proof.state is not ProofState.IDENTICAL:
         proof = _paired(case, first, other, seeds, dtype)
-    return replace(proof, words=f"{proof.words} {_HELD}") if case.ask.held else proof
+    return replace_fields(proof, draws_per_batch=case.request.draws_per_batch)
 
 
 def _paired(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> Proof:
@@ -147,15 +143,16 @@ def _paired(case: _Case, first: Trial, other: Trial, seeds: int, dtype: str) -> 
             theirs.append(case.variant(seed))
         checks.append(case.base(seed, perturb=dtype))
         proof = judge_numeric(ours, checks, theirs, dtype, more=seed + 1 < seeds)
-        if proof.state == DIFFERS:
+        if proof.state is ProofState.DIFFERS:
             break
-    if proof.state != DIFFERS or not may_change_draws(case.fixes):
+    if proof.state is not ProofState.DIFFERS or not may_change_draws(case.fixes):
         return proof
     means = _by_means(case, ours, theirs, seeds, dtype)
     # Nobody said that the program draws random numbers: agreement is not enough then.
-    why = "steps part as with other random draws, their means do not"
-    words = f"unclear {over_steps(means.steps, means.seeds)}: {why}"
-    return replace(means, state=UNCLEAR, words=words) if means.state == MATCHES else means
+    if means.state is not ProofState.MATCHES:
+        return means
+    because = Because(ProofReason.OTHER_DRAWS)
+    return replace_fields(means, state=ProofState.UNCLEAR, because=because)
 
 
 def _by_means(case: _Case, ours: list[Trial], theirs: list[Trial], seeds: int, dtype: str) -> Proof:
@@ -168,7 +165,7 @@ def _by_means(case: _Case, ours: list[Trial], theirs: list[Trial], seeds: int, d
         ours.append(case.base(seed))
         theirs.append(case.variant(seed))
         proof = judge_numeric(ours, (), theirs, dtype, draws=True)
-        if seed + 1 >= seeds and proof.state == DIFFERS:
+        if seed + 1 >= seeds and proof.state is ProofState.DIFFERS:
             break
     return proof
 
@@ -185,12 +182,12 @@ def _prove_outputs(
     """Two trials; a control where outputs are further apart than the dtype alone explains."""
     ours, theirs, used = outputs(first), outputs(other), [first.number, other.number]
     proof = judge_outputs(ours, theirs, dtype, exact=exact)
-    if not exact and proof.state in (UNCLEAR, DIFFERS):
+    if not exact and proof.state in (ProofState.UNCLEAR, ProofState.DIFFERS):
         check = case.base(perturb=dtype)
         used.append(check.number)
         if check.proof.get("outputs"):
             proof = judge_outputs(ours, theirs, dtype, control=outputs(check))
-    return replace(proof, trials=tuple(used))
+    return replace_fields(proof, trials=tuple(used))
 
 
 SEEDS: Final = 3
@@ -211,15 +208,17 @@ def prove(
     """Whether the program with `fixes` does what it does with `base_fixes` alone.
 
     `kind` is the least exact of the fixes; what the trials say of themselves counts if it is less
-    so. `known` are trials made before, used in place of equal asks. `own` is the coarsest
+    so. `known` are trials made before, used in place of equal requests. `own` is the coarsest
     arithmetic of the program itself. `outputs` reads what an inference trial kept.
     """
     if kind == FixKind.SEMANTIC:
         return changes_training(fixes)
-    ask = TrialRequest(tuple(base_fixes), steps=steps, proof=True)
-    case = _Case(_ReusedTrials(run, known), ask, tuple(fixes))
-    if seeds > 1 and any(map(changes_draws, (one for one in known if one.ask.fixes == case.fixes))):
-        case = case.held()
+    request = TrialRequest(tuple(base_fixes), steps=steps, proof=True)
+    case = _Case(_ReusedTrials(run, known), request, tuple(fixes))
+    if seeds > 1 and any(
+        map(changes_draws, (one for one in known if one.request.fixes == case.fixes))
+    ):
+        case = case.with_draws_per_batch()
     dtype = coarsest_rounding((*fixes, *base_fixes), own)
     try:
         first, other = case.base(), case.variant()
@@ -229,7 +228,7 @@ def prove(
         exact = kind == FixKind.EXACT
         if first.what == "inference":
             if outputs is None or not all(one.proof.get("outputs") for one in (first, other)):
-                return not_proven("outputs were not kept")
+                return not_proven(ProofReason.NO_OUTPUTS)
             return _prove_outputs(case, first, other, outputs, dtype, exact=exact)
         if exact:
             return _prove_exact(case, first, other, seeds, own)

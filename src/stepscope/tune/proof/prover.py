@@ -3,16 +3,18 @@ steps and seeds as the budget allows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from stepscope.measure.trial import Trial
+from msgspec.structs import replace
+
+from stepscope.measure.trial import ROUNDING_DTYPES, Trial, TrialRequest
 from stepscope.measure.trial_pool import CONFIRM_PAIRS, Budget, Fixes, TrialPool
+from stepscope.record.proof import Proof, ProofState
+from stepscope.record.rejection import Rejection, RejectReason
 from stepscope.tune.proof.effects import changes_draws, coarsest_rounding
 from stepscope.tune.proof.judge import Outputs, read_outputs
 from stepscope.tune.proof.prove import prove
-from stepscope.tune.proof.result import DIFFERS, UNCLEAR, Proof
 from stepscope.tune.request import TuneRequest
 from stepscope.tune.search.ladder import Ladder, Rejected
 
@@ -49,7 +51,6 @@ def _costs(baseline: Trial) -> tuple[float, float]:
     return max(step_s, 1e-6), max(0.0, baseline.seconds - steps * step_s)
 
 
-_ROUNDINGS: Final = ("float32", "tfloat32", "float16", "bfloat16")
 _MORE: Final = 2  # seeds, where those asked for leave it unclear
 
 
@@ -79,7 +80,7 @@ class Prover:
 
     def rung(self, fixes: Fixes, kind: str, trials: Sequence[Trial]) -> Proof:
         """One seed, by trials that were made for speed where they serve: it may reject."""
-        return self._prove(fixes, kind, self._lab.ask.steps, 1, trials)
+        return self._prove(fixes, kind, self._lab.request.steps, 1, trials)
 
     def ladder(self, fixes: Fixes, kind: str) -> Proof:
         """All seeds, and steps past the first epoch's end, as far as the budget allows; some more
@@ -93,10 +94,14 @@ class Prover:
             steps, seeds = self._extent(later_s + lab.confirming_s(fixes))
         if seeds == 1:
             proof = self.rung(fixes, kind, lab.trials(fixes))
-            words = f"{proof.words} (the budget held no more)"
-            return replace(proof, words=words) if proof.state == UNCLEAR else proof
+            unclear = proof.state is ProofState.UNCLEAR
+            return replace(proof, budget_exhausted=unclear)
         proof = self._prove(fixes, kind, steps, seeds, lab.trials(fixes))
-        while proof.state == UNCLEAR and seeds < wanted + _MORE and self._holds_another(fixes):
+        while (
+            proof.state is ProofState.UNCLEAR
+            and seeds < wanted + _MORE
+            and self._holds_another(fixes)
+        ):
             seeds += 1
             proof = self._prove(fixes, kind, steps, seeds, lab.trials(fixes))
         return proof
@@ -108,8 +113,8 @@ class Prover:
             one
             for one in self._made[self._before :]
             if one.step_ms
-            and one.ask.fixes in ((), fixes)
-            and not (one.ask.perturb or one.ask.held)
+            and one.request.fixes in ((), fixes)
+            and not (one.request.perturb or one.request.draws_per_batch)
             and one.steps >= self._lab.steps_of(fixes)
         ]
 
@@ -127,8 +132,8 @@ class Prover:
 
     def _holds_another(self, fixes: Fixes) -> bool:
         """Whether the budget has room for one more seed, as the last one was."""
-        seed = max((one.ask.seed for one in self._made), default=0)
-        last = [one.seconds for one in self._made if one.ask.seed == seed]
+        seed = max((one.request.seed for one in self._made), default=0)
+        last = [one.seconds for one in self._made if one.request.seed == seed]
         pairs = len(self.fresh(fixes)) // 2
         later_s = 0.0 if pairs >= CONFIRM_PAIRS else self._lab.confirming_s(fixes)
         return sum(last) <= self._budget.left - later_s
@@ -138,7 +143,7 @@ class Prover:
     ) -> Proof:
         known = [*self._lab.trials(()), *trials, *self._made]
         return prove(
-            self._asked,
+            self._run,
             fixes,
             kind,
             steps=steps,
@@ -148,8 +153,8 @@ class Prover:
             outputs=self._outputs,
         )
 
-    def _asked(self, ask: Any) -> Trial:
-        trial = self._budget(ask)
+    def _run(self, request: TrialRequest) -> Trial:
+        trial = self._budget(request)
         if trial.ok:
             self._made.append(trial)
         return trial
@@ -166,18 +171,18 @@ def prove_ladder(standing: Ladder, prover: Prover) -> Proof | None:
     while standing.fixes:
         kind = standing.kinds()
         proof = prover.ladder(standing.fixes, kind)
-        if proof.state != DIFFERS:
+        if proof.state is not ProofState.DIFFERS:
             return proof
         rung = max(
             standing.search.rungs,
             key=lambda one: (
                 one.candidate.kind != "exact",
-                _ROUNDINGS.index(coarsest_rounding((one.candidate.fix,))),
+                ROUNDING_DTYPES.index(coarsest_rounding((one.candidate.fix,))),
             ),
         )
         standing.withdraw(
             rung.candidate,
-            Rejected(rung.candidate.fix, proof.words, "differs", rung.comparison, proof),
+            Rejected(rung.candidate.fix, Rejection(RejectReason.DIFFERS), rung.comparison, proof),
         )
     return None
 
@@ -185,10 +190,10 @@ def prove_ladder(standing: Ladder, prover: Prover) -> Proof | None:
 def program_rounding(seen: Mapping[str, Any]) -> str:
     """The coarsest arithmetic of the program itself."""
     config = seen.get("config") or {}
-    if config.get("autocast") in _ROUNDINGS:
+    if config.get("autocast") in ROUNDING_DTYPES:
         return str(config["autocast"])
     dtypes = {name for model in config.get("models") or () for name in model["dtypes"]}
-    coarse = [name for name in reversed(_ROUNDINGS) if name in dtypes]
+    coarse = [name for name in reversed(ROUNDING_DTYPES) if name in dtypes]
     if coarse and coarse[0] != "float32":
         return coarse[0]
     switches = config.get("switches") or {}

@@ -4,11 +4,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stepscope.fixes.applicability import NoUse, ObservedProgram, ProgramPart, WhyNot
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixKind
 from stepscope.fixes.registry import all_fixes, fix_named
 from stepscope.measure.prediction import Fixes, Prediction, Predictor, no_prediction
 from stepscope.measure.trial_pool import RECOMPILE_SHARE
+from stepscope.record.rejection import Rejection, RejectReason
 
 FIX_KINDS: Final = tuple(map(str, FixKind))
 """From the one that changes nothing to the one that changes training."""
@@ -56,7 +57,7 @@ class NotTried:
     """A fix that is not tried, and why."""
 
     fix: str
-    why: NoUse
+    why: Rejection
 
 
 def find_candidates(
@@ -83,14 +84,14 @@ def find_candidates(
         value, found_kind = proposed.get(fix.name, (None, "exact"))
         kind = max(str(fix.kind), found_kind, key=FIX_KINDS.index)
         why = (
-            (NoUse(WhyNot.SKIPPED) if fix.name in skip else None)
+            (Rejection(RejectReason.SKIPPED) if fix.name in skip else None)
             or _too_far(kind, allow)
             or reason_not_to_try(fix, program)
             or (None if chosen else _not_wanted(fix, objective, fix.name in proposed))
         )
         texts = [text for text in _texts(fix, program, chosen, value) if text not in skip]
         if why is None and not texts:
-            why = NoUse(WhyNot.NO_OTHER_VALUE)
+            why = Rejection(RejectReason.NO_OTHER_VALUE)
         if why is not None:
             left.append(NotTried(fix.name, why))
             continue
@@ -99,18 +100,18 @@ def find_candidates(
     names = {one.name for one in found}
     for one in [one for one in found if one.after is not None and one.after not in names]:
         found.remove(one)
-        left.append(NotTried(one.fix, NoUse(WhyNot.REQUIRES, one.after)))
+        left.append(NotTried(one.fix, Rejection(RejectReason.REQUIRES, one.after)))
     return by_expected_gain([*_together(found, program, see), *found], base_s=1.0), left
 
 
-def reason_not_to_try(fix: Fix, program: ObservedProgram) -> NoUse | None:
+def reason_not_to_try(fix: Fix, program: ObservedProgram) -> Rejection | None:
     """Why a fix cannot help this program; None where it may."""
     if fix.needs is not None and fix.needs != program.device:
-        return NoUse(WhyNot.NEEDS_DEVICE, fix.needs)
+        return Rejection(RejectReason.NEEDS_DEVICE, fix.needs)
     if fix.works_on is ProgramPart.LOADER and not program.loaders:
-        return NoUse(WhyNot.NO_LOADER)
+        return Rejection(RejectReason.NO_LOADER)
     if fix.works_on is ProgramPart.OPTIMIZER and not program.optimizers:
-        return NoUse(WhyNot.NO_OPTIMIZER)
+        return Rejection(RejectReason.NO_OPTIMIZER)
     return fix.applies(program)
 
 
@@ -232,15 +233,15 @@ def _proposed(program: ObservedProgram) -> dict[str, tuple[str | None, str]]:
     return found
 
 
-def _too_far(kind: str, allow: str) -> NoUse | None:
+def _too_far(kind: str, allow: str) -> Rejection | None:
     allowed = FIX_KINDS.index(kind) <= FIX_KINDS.index(allow)
-    return None if allowed else NoUse(WhyNot.NOT_ALLOWED, kind)
+    return None if allowed else Rejection(RejectReason.NOT_ALLOWED, kind)
 
 
-def _not_wanted(fix: Fix, objective: str, found: bool) -> NoUse | None:
+def _not_wanted(fix: Fix, objective: str, found: bool) -> Rejection | None:
     """Why a fix is not for this objective, unless it is asked for."""
     if objective == "memory" and fix.saves_memory:
         return None
     if fix.only_if_found:
-        return None if found else NoUse(WhyNot.NOTHING_FOUND)
-    return NoUse(WhyNot.SAVES_MEMORY_ONLY) if fix.saves_memory else None
+        return None if found else Rejection(RejectReason.NOTHING_FOUND)
+    return Rejection(RejectReason.SAVES_MEMORY_ONLY) if fix.saves_memory else None

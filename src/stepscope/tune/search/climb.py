@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from stepscope.fixes.applicability import NoUse, WhyNot
 from stepscope.measure.contest import ContestResult, hold_contest
-from stepscope.measure.trial_pool import STOPPED_BY_BUDGET, BudgetSpent, Fixes
+from stepscope.measure.trial_pool import BudgetSpent, Fixes
 from stepscope.record.fix_words import applied_words
+from stepscope.record.proof import ProofState
+from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import StopReason, TrialStatus
 from stepscope.stats.verdict import MIN_DIFFERENCE
 from stepscope.tune.search.candidates import (
     FIX_KINDS,
@@ -18,7 +20,7 @@ from stepscope.tune.search.candidates import (
     fix_name,
     with_candidate,
 )
-from stepscope.tune.search.ladder import UNSETTLED, Ladder, Rejected
+from stepscope.tune.search.ladder import Ladder, Rejected
 
 
 def try_candidate(
@@ -37,8 +39,8 @@ def try_candidate(
     except BudgetSpent:
         _left_open(standing, one, fixes)
         raise
-    if found.failed is not None and found.failed.status == "not_applicable":
-        idle = _left_idle(found.failed.blame, one, present, fixes)
+    if found.failed is not None and found.failed.status is TrialStatus.NOT_APPLICABLE:
+        idle = _left_idle(found.failed.fix, one, present, fixes)
         if idle is not None:
             without = tuple(other for other in fixes if other != idle)
             return try_candidate(standing, one, without, small_later)
@@ -59,8 +61,9 @@ def try_candidate(
     proof = None
     if standing.prove is not None:
         proof = standing.prove(fixes, standing.kind(fixes, one), standing.lab.trials(fixes))
-        if proof.state == "differs":
-            standing.reject(Rejected(one.fix, proof.words, "differs", found.comparison, proof))
+        if proof.state is ProofState.DIFFERS:
+            why = Rejection(RejectReason.DIFFERS)
+            standing.reject(Rejected(one.fix, why, found.comparison, proof))
             return False
     standing.keep(one, fixes, found.comparison, proof)
     return True
@@ -70,8 +73,9 @@ def _lost_together(standing: Ladder, one: Candidate, found: ContestResult) -> No
     failed = found.failed
     if failed is None:
         standing.beaten[one.label] = (one, standing.speed)
-    elif failed.status == "not_applicable" and failed.blame in one.whole:
-        standing.reject(Rejected(failed.blame, str(found.why), failed.status))
+    elif failed.status is TrialStatus.NOT_APPLICABLE and failed.fix in one.whole:
+        assert found.why is not None
+        standing.reject(Rejected(str(failed.fix), found.why))
 
 
 def _left_open(standing: Ladder, one: Candidate, fixes: Fixes) -> None:
@@ -79,8 +83,8 @@ def _left_open(standing: Ladder, one: Candidate, fixes: Fixes) -> None:
     made = len(standing.lab.trials(fixes))
     found = standing.lab.compare(standing.fixes, fixes) if made else None
     if found is not None and found.ratio >= 1 + MIN_DIFFERENCE:
-        words = f"{found.ratio:.2f}× in {made} trial{'s' * (made > 1)}: the budget ended there"
-        standing.reject(Rejected(one.label, words, UNSETTLED, found))
+        why = Rejection(RejectReason.UNSETTLED, trials=made)
+        standing.reject(Rejected(one.label, why, found))
 
 
 def _left_idle(blame: str | None, one: Candidate, present: Fixes, fixes: Fixes) -> str | None:
@@ -101,7 +105,7 @@ def _too_far(standing: Ladder, one: Candidate, fixes: Fixes) -> Rejected | None:
                 continue
             if FIX_KINDS.index(kind) > FIX_KINDS.index(standing.allow):
                 where = "; ".join(map(applied_words, did.applied))
-                return Rejected(one.fix, f"needs --allow {kind}: {where}", "not_allowed")
+                return Rejected(one.fix, Rejection(RejectReason.OBSERVED_KIND, where, kind=kind))
     return None
 
 
@@ -116,8 +120,7 @@ def climb(standing: Ladder, found: Sequence[Candidate]) -> None:
     more those that were no better, where the ladder has grown since."""
     small = _each(standing, found, small_later=True)
     for one in _each(standing, small, small_later=False):
-        why = NoUse(WhyNot.REQUIRES, one.after)
-        standing.reject(Rejected(one.fix, None, "left_out", not_tried=why))
+        standing.reject(Rejected(one.fix, Rejection(RejectReason.REQUIRES, one.after)))
     _again(standing)
 
 
@@ -126,7 +129,7 @@ def _each(standing: Ladder, found: Sequence[Candidate], small_later: bool) -> li
     left = list(found)
     later: list[Candidate] = []
     search = standing.search
-    too_long = search.untried if search.stopped == STOPPED_BY_BUDGET else []
+    too_long = search.untried if search.stopped == StopReason.BUDGET else []
     while left:
         left = without_settled(left, standing.fixes, _unfit(standing))
         one = _next(standing, left)
@@ -138,7 +141,7 @@ def _each(standing: Ladder, found: Sequence[Candidate], small_later: bool) -> li
         fixes = with_candidate(standing.fixes, one)
         if not standing.lab.affords(fixes, _FEWEST):
             too_long = [*too_long, *([] if one.along else [one.fix])]
-            search.stopped = STOPPED_BY_BUDGET
+            search.stopped = StopReason.BUDGET
         elif one.predicted is not None and one.predicted.high < 1:
             _leave(standing, one)
         elif try_candidate(standing, one, fixes, small_later and bool(left or later)) is None:
@@ -152,16 +155,16 @@ def _each(standing: Ladder, found: Sequence[Candidate], small_later: bool) -> li
 def _rest(standing: Ladder, one: Candidate) -> list[Candidate]:
     """What was not tried of it: its other values where the program broke, the set without the part
     that has nothing to do."""
-    if one.fix in _ended_as(standing, "broke"):
+    if one.fix in _ended_as(standing, TrialStatus.BROKE):
         return [replace(one, fix=text, instead=()) for text in one.instead]
     return [one] if one.along and _unfit(standing) & {*one.whole} else []
 
 
 def _unfit(standing: Ladder) -> set[str]:
-    return _ended_as(standing, "not_applicable")
+    return _ended_as(standing, TrialStatus.NOT_APPLICABLE)
 
 
-def _ended_as(standing: Ladder, state: str) -> set[str]:
+def _ended_as(standing: Ladder, state: TrialStatus) -> set[str]:
     return {one.fix for one in standing.search.rejected if one.state == state}
 
 
@@ -216,6 +219,6 @@ def _leave(standing: Ladder, one: Candidate) -> None:
     assert one.predicted is not None
     if one.along:
         return  # its parts speak for themselves
-    words = f"predicted to gain nothing ({one.predicted.speedup:.2f}×)"
     standing.beaten[one.label] = (one, standing.speed)
-    standing.reject(Rejected(one.fix, words, "left_out"))
+    why = Rejection(RejectReason.PREDICTED_LOSS, one.predicted.speedup)
+    standing.reject(Rejected(one.fix, why))

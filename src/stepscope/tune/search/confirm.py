@@ -1,8 +1,9 @@
-"""The last word: the program as it is against the whole ladder, on fresh trials alone."""
+"""The confirmation: the baseline against the whole ladder, on fresh trials alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from enum import StrEnum
+from typing import Final
 
 from stepscope.measure.trial import Trial
 from stepscope.measure.trial_pool import (
@@ -20,6 +21,15 @@ _MANY: Final = 5
 _CLEAR: Final = 1.15  # what the search saw at least: few processes will do
 
 
+class ConfirmFailure(StrEnum):
+    """Why fresh trials do not confirm a ladder."""
+
+    BASELINE = "baseline_failed"
+    LADDER = "ladder_failed"
+    INTERRUPTED = "interrupted"
+    NOT_FASTER = "not_faster"
+
+
 @dataclass(frozen=True, slots=True)
 class Confirmation:
     """What the ladder is worth."""
@@ -29,31 +39,17 @@ class Confirmation:
     ladder: tuple[Trial, ...]
     comparison: Comparison | None
     """None where trials did not go well, or too few were made before it was broken off."""
-    why: str | None = None
-    """Why it is not confirmed, in one line; None where it is."""
+    failure: ConfirmFailure | None = None
+    """Why it is not confirmed; None where it is."""
+    detail: str | None = None
+    """How the trial failed."""
     compile_s: float | None = None
     """None where nothing is compiled that was not before."""
     pays_after_steps: int | None = None
 
     @property
     def confirmed(self) -> bool:
-        return self.why is None
-
-    def to_json(self) -> dict[str, Any]:
-        found = self.comparison
-        return {
-            "fixes": list(self.fixes),
-            "speedup": None if found is None else found.ratio,
-            "low": None if found is None else found.low,
-            "high": None if found is None else found.high,
-            "verdict": None if found is None else str(found.verdict),
-            "confirmed": self.confirmed,
-            "why": self.why,
-            "processes": [len(self.baseline), len(self.ladder)],
-            "compile_s": self.compile_s,
-            "pays_after_steps": self.pays_after_steps,
-            "trials": [trial.number for trial in (*self.baseline, *self.ladder)],
-        }
+        return self.failure is None
 
 
 def confirm(
@@ -68,20 +64,20 @@ def confirm(
     fixes = search.fixes
     if not fixes:
         return None
-    known = {turn: [one for one in fresh if one.ask.fixes == turn] for turn in ((), fixes)}
+    known = {turn: [one for one in fresh if one.request.fixes == turn] for turn in ((), fixes)}
     pairs = min(map(len, known.values()))
     count = _count(lab, search, pairs)
     made = {turn: trials[: min(count, pairs)] for turn, trials in known.items()}
     try:
         for turn in _turns(count, fixes)[2 * pairs :]:
             trial = lab.fresh(turn)
-            if not (trial.ok and trial.step_ms):
-                whose = "the ladder" if turn else "the program as it is"
-                return _ended(lab, fixes, made, f"{whose} failed: {trial.why or 'too few steps'}")
+            if not trial.timed:
+                failed = ConfirmFailure.LADDER if turn else ConfirmFailure.BASELINE
+                return _ended(lab, fixes, made, failed, trial.failure)
             made[turn].append(trial)
     except KeyboardInterrupt:
-        return _ended(lab, fixes, made, "interrupted")
-    return _ended(lab, fixes, made, None)
+        return _ended(lab, fixes, made, ConfirmFailure.INTERRUPTED)
+    return _ended(lab, fixes, made)
 
 
 def _count(lab: TrialPool, search: SearchResult, known: int) -> int:
@@ -99,16 +95,18 @@ def _turns(count: int, fixes: Fixes) -> list[Fixes]:
 
 
 def _ended(
-    lab: TrialPool, fixes: Fixes, made: dict[Fixes, list[Trial]], failed: str | None
+    lab: TrialPool,
+    fixes: Fixes,
+    made: dict[Fixes, list[Trial]],
+    failure: ConfirmFailure | None = None,
+    detail: str | None = None,
 ) -> Confirmation:
     base, ladder = made[()], made[fixes]
     found = _compared(lab, base, ladder)
-    why = failed
-    if why is None and (found is None or found.verdict is not Verdict.FASTER):
-        span = "" if found is None else f": {found.ratio:.2f}× ({found.low:.2f}–{found.high:.2f})"
-        why = f"fresh trials do not show it{span}"
+    if failure is None and (found is None or found.verdict is not Verdict.FASTER):
+        failure = ConfirmFailure.NOT_FASTER
     compile_s, pays = compile_payback(base, ladder)
-    return Confirmation(fixes, tuple(base), tuple(ladder), found, why, compile_s, pays)
+    return Confirmation(fixes, tuple(base), tuple(ladder), found, failure, detail, compile_s, pays)
 
 
 def _compared(lab: TrialPool, base: Sequence[Trial], ladder: Sequence[Trial]) -> Comparison | None:

@@ -3,16 +3,17 @@ compiling pays for itself.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 from statistics import median
-from typing import Any, Protocol
 
-from stepscope.fixes.applicability import NoUse
 from stepscope.measure.contest import ContestResult
 from stepscope.measure.prediction import Predictor, no_prediction
 from stepscope.measure.trial import Trial
 from stepscope.measure.trial_pool import Fixes, TrialPool
+from stepscope.record.proof import Proof
+from stepscope.record.rejection import Rejection, RejectReason, RejectState
+from stepscope.record.trial import StopReason, TrialStatus
 from stepscope.stats.verdict import Comparison
 from stepscope.tune.search.candidates import FIX_KINDS, Candidate, fix_name
 
@@ -43,22 +44,6 @@ def _compiling(trials: Sequence[Trial]) -> float:
 
 
 RungFixes = tuple[str, ...]
-UNSETTLED = "unsettled"
-
-
-class _ProofResult(Protocol):
-    """Whether training does the same: `tune.proof.Proof` is one."""
-
-    @property
-    def state(self) -> str:
-        """identical, matches, unclear, differs, changes training or not proven."""
-
-    @property
-    def words(self) -> str:
-        """One line."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As `tune --json` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +60,7 @@ class Rung:
     """Against the set below; against the one with `replaces`, where that is not the last."""
     cumulative: Comparison
     """Against the program as it is."""
-    proof: _ProofResult | None = None
+    proof: Proof | None = None
     """None where proofs were not asked for."""
     replaces: str | None = None
     """The fix that was in its place before."""
@@ -84,55 +69,20 @@ class Rung:
     pays_after_steps: int | None = None
     """Steps after which that is made up for; None where nothing is compiled."""
 
-    def to_json(self) -> dict[str, Any]:
-        name, _, value = self.candidate.fix.partition("=")
-        predicted = self.candidate.predicted
-        return {
-            "fix": name,
-            "params": {"value": value} if value else {},
-            "along": list(self.candidate.along),
-            "kind": self.candidate.kind,
-            "fixes": list(self.fixes),
-            "speedup": self.comparison.ratio,
-            **_interval(self.comparison),
-            "cumulative": {"speedup": self.cumulative.ratio, **_interval(self.cumulative)},
-            "predicted_speedup": None if predicted is None else predicted.speedup,
-            "predicted": None if predicted is None else asdict(predicted),
-            "proof": None if self.proof is None else self.proof.to_json(),
-            "replaces": self.replaces,
-            "compile_s": self.compile_s,
-            "pays_after_steps": self.pays_after_steps,
-            "trials": [trial.number for trial in self.trials],
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
     """A fix that was not kept."""
 
     fix: str
-    why: str | None
-    """One line; None: `not_tried` tells."""
-    state: str
-    """left_out (never tried), not_better, unsettled (the budget ended before it was clear),
-    differs (its proof failed), replaced, dropped (no longer of use), not_allowed, or the status of
-    the trial that decided."""
+    why: Rejection
     comparison: Comparison | None = None
-    proof: _ProofResult | None = None
-    not_tried: NoUse | None = None
-    """Why it was left out; None where it was tried."""
+    proof: Proof | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        found = self.comparison
-        return {
-            "fix": self.fix,
-            "why": self.why,
-            "state": self.state,
-            **({} if self.not_tried is None else asdict(self.not_tried)),
-            "speedup": None if found is None else found.ratio,
-            **({} if found is None else _interval(found)),
-            "proof": None if self.proof is None else self.proof.to_json(),
-        }
+    @property
+    def state(self) -> RejectState | TrialStatus:
+        """The coarse outcome."""
+        return self.why.state
 
 
 @dataclass(slots=True)
@@ -142,10 +92,10 @@ class SearchResult:
     baseline: tuple[Trial, ...] = ()
     rungs: list[Rung] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
-    stopped: str | None = None
-    """budget or interrupted; None: nothing was left to try."""
+    stopped: StopReason | None = None
+    """None: nothing was left to try."""
     untried: list[str] = field(default_factory=list)
-    """Candidates it did not come to."""
+    """Candidates there was no time for."""
     trials: int = 0
     """All that were asked for."""
     seconds: float = 0.0
@@ -156,23 +106,8 @@ class SearchResult:
         """The set the search ended with; empty where nothing helped."""
         return self.rungs[-1].fixes if self.rungs else ()
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "baseline": [trial.number for trial in self.baseline],
-            "ladder": [rung.to_json() for rung in self.rungs],
-            "rejected": [one.to_json() for one in self.rejected],
-            "stopped": self.stopped,
-            "untried": list(self.untried),
-            "trials": self.trials,
-            "seconds": self.seconds,
-        }
 
-
-def _interval(found: Comparison) -> dict[str, Any]:
-    return {"low": found.low, "high": found.high, "verdict": str(found.verdict)}
-
-
-Prove = Callable[[Fixes, str, Sequence[Trial]], _ProofResult]
+Prove = Callable[[Fixes, str, Sequence[Trial]], Proof]
 """Whether training does the same with these fixes, the coarsest of which is of this kind; their
 trials so far are given. May ask for more."""
 
@@ -217,7 +152,7 @@ class Ladder:
         return self.kind(self.fixes)
 
     def keep(
-        self, one: Candidate, fixes: Fixes, found: Comparison, proof: _ProofResult | None = None
+        self, one: Candidate, fixes: Fixes, found: Comparison, proof: Proof | None = None
     ) -> None:
         """A candidate's set takes the place of the present one. What stood with a fix that goes
         now stands with the one in its place."""
@@ -234,8 +169,7 @@ class Ladder:
             left = [fix for fix in rung.candidate.along if fix in fixes and fix not in one.whole]
             one = replace(one, along=(*one.along, *left))
         for each in out:
-            words = f"{one.fix} is better in its place: {found.ratio:.2f}×"
-            self.reject(Rejected(each.fix, words, "replaced", found))
+            self.reject(Rejected(each.fix, Rejection(RejectReason.REPLACED, fix=one.fix), found))
         if gone and gone[-1].fixes == below:
             below = self.fixes
             found = lab.compare(below, fixes) or found
@@ -258,12 +192,11 @@ class Ladder:
         search.rejected = [other for other in search.rejected if other.fix not in one.whole]
         lab.best = fixes
 
-    def drop(self, one: Candidate, found: Comparison, proof: _ProofResult | None) -> None:
+    def drop(self, one: Candidate, found: Comparison, proof: Proof | None) -> None:
         """A rung, or a part of one, that is of no use any more."""
-        words = f"no longer of use beside the others: {found.ratio:.2f}× without it"
-        self.withdraw(one, Rejected(one.fix, words, "dropped", found), proof)
+        self.withdraw(one, Rejected(one.fix, Rejection(RejectReason.DROPPED), found), proof)
 
-    def withdraw(self, one: Candidate, why: Rejected, proof: _ProofResult | None = None) -> None:
+    def withdraw(self, one: Candidate, why: Rejected, proof: Proof | None = None) -> None:
         """What is kept goes; the last rung then stands for the set without it, of which there may
         be no trials yet."""
         search, lab = self.search, self.lab
@@ -291,12 +224,10 @@ class Ladder:
 
     def lost(self, one: Candidate, found: ContestResult) -> None:
         """A candidate that did not win its contest."""
-        failed, why = found.failed, str(found.why)
-        state = "not_better"
-        if failed is not None:
-            state = "failed" if failed.ok else failed.status
-            if failed.blame is not None and fix_name(failed.blame) != one.name:
-                why = f"{failed.blame}: {why}"
-        else:
+        assert found.why is not None
+        why = found.why
+        if found.failed is None:
             self.beaten[one.label] = (one, self.speed)
-        self.reject(Rejected(one.fix, why, state, found.comparison))
+        elif why.fix is not None and fix_name(why.fix) == one.name:
+            why = replace(why, fix=None)
+        self.reject(Rejected(one.fix, why, found.comparison))

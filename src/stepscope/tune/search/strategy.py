@@ -7,18 +7,15 @@ from dataclasses import replace
 from typing import Final
 
 from stepscope.fixes.registry import fix_named
-from stepscope.measure.trial_pool import (
-    STOPPED_BY_BUDGET,
-    STOPPED_BY_USER,
-    BudgetSpent,
-    Fixes,
-    TrialPool,
-)
+from stepscope.measure.trial_pool import BudgetSpent, Fixes, TrialPool
 from stepscope.record.errors import UsageError
+from stepscope.record.proof import ProofState
+from stepscope.record.rejection import RejectReason
+from stepscope.record.trial import StopReason
 from stepscope.stats.verdict import Comparison
 from stepscope.tune.search.candidates import Candidate, NotTried, fix_name
 from stepscope.tune.search.climb import climb, try_candidate
-from stepscope.tune.search.ladder import UNSETTLED, Ladder, Rejected, Rung, SearchResult
+from stepscope.tune.search.ladder import Ladder, Rejected, Rung, SearchResult
 
 _PROCESSES: Final = 3
 _LARGE: Final = 1.5
@@ -51,7 +48,7 @@ def _take_out(standing: Ladder, one: Candidate) -> None:
     if standing.prove is not None:
         trials = standing.lab.trials(without)
         proof = standing.prove(without, standing.kind(without), trials)
-        if proof.state == "differs":
+        if proof.state is ProofState.DIFFERS:
             return
     standing.drop(one, found, proof)
 
@@ -95,7 +92,7 @@ def _not_missed(lab: TrialPool, present: Fixes, without: Fixes) -> Comparison | 
         if turn is without and len(known) >= _PROCESSES:
             turn = present
         trial = lab.more(turn)
-        if not (trial.ok and trial.step_ms):
+        if not trial.timed:
             return None
 
 
@@ -151,10 +148,10 @@ def run_search(
     others: _OtherValues = lambda name, value: (),
     extra_s: Callable[[str], float] = lambda fix: 0.0,
 ) -> SearchResult:
-    """Raises UsageError where the program as it is does not get through a trial."""
+    """Raises UsageError where the baseline fails."""
     result = standing.search
     for one in left_out:
-        standing.reject(Rejected(one.fix, None, "left_out", not_tried=one.why))
+        standing.reject(Rejected(one.fix, one.why))
     result.untried = [*dict.fromkeys(one.fix for one in found)]
     try:
         _baseline(standing.lab)
@@ -163,11 +160,11 @@ def run_search(
         _prune(standing)
         refine(standing, others, extra_s)
     except BudgetSpent:
-        result.stopped = STOPPED_BY_BUDGET
-        open_ = {one.fix for one in result.rejected if one.state == UNSETTLED}
+        result.stopped = StopReason.BUDGET
+        open_ = {one.fix for one in result.rejected if one.why.reason is RejectReason.UNSETTLED}
         result.untried = [fix for fix in result.untried if fix not in open_]
     except KeyboardInterrupt:
-        result.stopped = STOPPED_BY_USER
+        result.stopped = StopReason.INTERRUPTED
     result.baseline = tuple(standing.lab.trials(()))
     result.trials = standing.lab.budget.asked
     result.seconds = standing.lab.budget.spent
@@ -177,10 +174,7 @@ def run_search(
 def _baseline(lab: TrialPool) -> None:
     while len(lab.trials(())) < BASELINE_TRIALS:
         trial = lab.fresh(())
-        if not (trial.ok and trial.step_ms):
-            why = trial.why or "it makes too few steps"
-            raise UsageError(f"the program as it is does not get through a trial: {why}")
+        if not trial.timed:
+            raise UsageError(f"baseline failed: {trial.failure}")
     if lab.compare((), ()) is None:
-        raise UsageError(
-            f"--objective {lab.objective}: trials do not tell of it here; use throughput"
-        )
+        raise UsageError(f"--objective {lab.objective}: not measured here; use throughput")

@@ -7,11 +7,12 @@ from importlib import import_module
 from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import NoUse, ObservedProgram, WhyNot
+from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.launching.cuda_graph.model import GraphMisuseError, GraphRecorder
 from stepscope.fixes.launching.cuda_graph.root_model import GraphedRoot
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
+from stepscope.record.rejection import Rejection, RejectReason
 
 _STEADY = 3  # calls with the same key before it is recorded
 _MOST = 5  # recordings: after that the values change too often
@@ -139,10 +140,10 @@ class CudaGraph(Fix):
     missing = "no model was trained for long enough with inputs of one shape"
     slow_start = True
 
-    def applies(self, program: ObservedProgram) -> NoUse | None:
+    def applies(self, program: ObservedProgram) -> Rejection | None:
         if not program.trains:
-            return NoUse(WhyNot.NOT_TRAINING)
-        return NoUse(WhyNot.PROGRAM_COMPILES) if program.compiles else None
+            return Rejection(RejectReason.NOT_TRAINING)
+        return Rejection(RejectReason.PROGRAM_COMPILES) if program.compiles else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """The host's part of forward, backward and optimizer becomes one launch."""

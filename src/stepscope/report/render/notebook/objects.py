@@ -10,21 +10,16 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy.typing as npt
 
+from stepscope.batch.document import Batch
 from stepscope.record.errors import UsageError
 from stepscope.report.render.html.page import render_page, result_page
 from stepscope.report.render.notebook.figures import Drawing, ResultTable
-from stepscope.report.render.terminal.batch import (
-    CURVE_COLUMNS,
-    curve_lines,
-    failure_text,
-    known_columns,
-    size_marks,
-)
 from stepscope.report.render.terminal.bench import print_bench
 from stepscope.report.render.terminal.story import print_story
-from stepscope.report.render.terminal.tune import print_tune
+from stepscope.report.story.batch import size_table, stop_text, verdict_sentence
 from stepscope.report.story.blocks import (
     Block,
     Chart,
@@ -78,16 +73,14 @@ def _plain(block: Block) -> bool:
     return not isinstance(block, Chart | TimelineView)
 
 
-_PRINT = {"tune": print_tune, "bench": print_bench}
-
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def _screen_text(subject: LoadedResult) -> str:
     """What the command that made it prints; without colours, which notebooks ask for."""
     stream = io.StringIO()
-    if subject.kind in _PRINT:
-        _PRINT[subject.kind](subject.document, stream)
+    if subject.kind == "bench":
+        print_bench(subject.document, stream)
     else:
         print_story(screen_of(subject), stream)
     return _COLOURS.sub("", stream.getvalue()).strip("\n")
@@ -97,7 +90,7 @@ _HEIGHT = 720
 
 
 class Result:
-    """A run, trace, tune or bench. Shows itself: a screen in a console, a report in a notebook."""
+    """Any result. Shows itself: a screen in a console, a report in a notebook."""
 
     def __init__(self, subject: LoadedResult) -> None:
         self.subject = subject
@@ -105,7 +98,7 @@ class Result:
 
     @property
     def kind(self) -> str:
-        """run, trace, tune or bench."""
+        """run, trace, tune, bench or batch."""
         return self.subject.kind
 
     @property
@@ -206,26 +199,27 @@ def _check(found: dict[str, Any], name: str, what: str) -> None:
         raise UsageError(f"there is no {what} {name} here: {there}")
 
 
-_WIDEST = 80
-
-
 class BatchSizes:
-    """The answer of a search. `document` holds all of it."""
+    """The answer of a search."""
 
-    def __init__(self, document: dict[str, Any]) -> None:
-        self.document = document
+    def __init__(self, result: Batch) -> None:
+        self.result = result
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What `batch --json` prints."""
+        found: dict[str, Any] = msgspec.to_builtins(self.result)
+        return found
 
     @property
     def knee(self) -> int | None:
         """The smallest size near the best throughput that keeps the headroom; None: none does."""
-        at = self.document["knee"]
-        return at["batch"] if at else None
+        return None if self.result.knee is None else self.result.knee.batch
 
     @property
     def largest(self) -> int | None:
         """The largest size that ran; None: none did."""
-        found = self.document["largest"]
-        return found["batch"] if found else None
+        return None if self.result.largest is None else self.result.largest.batch
 
     @property
     def curve(self) -> list[dict[str, Any]]:
@@ -233,22 +227,14 @@ class BatchSizes:
         return list(self.document["curve"])
 
     def __repr__(self) -> str:
-        lines = [safe(self.document["verdict"]), ""]
-        lines += [line.plain for line in curve_lines(self.document, _WIDEST)]
-        stopped = self.document["stopped"]
-        return "\n".join(lines + ([f"stopped: {safe(stopped['words'])}"] if stopped else []))
+        lines = [
+            safe(verdict_sentence(self.result)),
+            "",
+            repr(ResultTable(size_table(self.result))),
+        ]
+        stop = self.result.stopped
+        return "\n".join([*lines, *([f"Stopped: {safe(stop_text(stop))}."] if stop else [])])
 
     def _repr_html_(self) -> str:
-        columns = known_columns(CURVE_COLUMNS, self.curve)
-        heads = "".join(f"<th>{escape(one.heading)}</th>" for one in columns)
-        rows = "".join(self._row(row, columns) for row in self.curve)
-        verdict = escape(safe(self.document["verdict"]))
-        return f"<p>{verdict}</p><table><tr>{heads}<th></th></tr>{rows}</table>"
-
-    def _row(self, row: dict[str, Any], columns: Any) -> str:
-        mark = escape(", ".join(size_marks(self.document, row["batch"])))
-        if row["status"] != "ok":
-            cells = f"<td>{row['batch']:,}</td><td colspan='{len(columns) - 1}'>"
-            return f"<tr>{cells}{escape(failure_text(row))}</td><td>{mark}</td></tr>"
-        cells = "".join(f"<td>{escape(one.cell(row) or '')}</td>" for one in columns)
-        return f"<tr>{cells}<td>{mark}</td></tr>"
+        table = ResultTable(size_table(self.result))._repr_html_()
+        return f"<p>{escape(safe(verdict_sentence(self.result)))}</p>{table}"

@@ -1,13 +1,14 @@
 """The proof of a tune: that training does the same, with the losses and the control."""
 
-import json
-from collections.abc import Iterator
 from math import nan
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from stepscope.measure.journal import JOURNAL_FILE
+from stepscope.record.errors import StepscopeError
+from stepscope.record.proof import Proof, ProofState
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -21,87 +22,71 @@ from stepscope.report.story.blocks import (
     Table,
 )
 from stepscope.report.story.series import downsample_note, downsampled_indices
-from stepscope.report.story.tune.words import coverage_sentences
+from stepscope.report.story.tune.words import proof_sentence, proof_text
+from stepscope.store.json_lines import read_record_lines
+from stepscope.tune.document import Tune
 
-Document = dict[str, Any]
 Curves = dict[str, list[list[float]]]
-_BASELINE: Final = "base"
-_CONTROL: Final = "control"
-_VARIANT: Final = "variant"
-_JOURNAL: Final = "journal.jsonl"
-_LARGEST: Final = 256 << 20  # bytes
+_BASELINE: Final = "baseline"
+_CONTROL: Final = "control: weights rounded once"
+_VARIANT: Final = "with the fixes"
 
 
-def _proof_curves(document: Document, proof: Document | None, folder: Path | None) -> Curves:
-    """Losses a step, by role, a list per seed; from the document alone where there is no journal.
-
-    Of the control there is then nothing.
-    """
-    wanted = set((proof or {}).get("trials") or ())
+def _proof_curves(tune: Tune, proof: Proof | None, folder: Path | None) -> Curves:
+    """Losses per step, by line of the chart, a list per seed; from the result alone, without the
+    control, where there is no journal."""
+    wanted = set(proof.trials if proof is not None else ())
     found: Curves = {}
     for trial in _trials(folder) if wanted and folder is not None else ():
         if trial.get("number") in wanted and trial.get("losses"):
-            found.setdefault(_role(trial["ask"]), []).append(_with_nan(trial["losses"]))
+            found.setdefault(_line(trial["ask"]), []).append(_with_nan(trial["losses"]))
     if _BASELINE in found and _VARIANT in found:
         return found
     whole = {
-        _BASELINE: document["baseline"].get("losses"),
-        _VARIANT: document["ladder"][-1].get("losses") if document["ladder"] else None,
+        _BASELINE: tune.baseline.losses,
+        _VARIANT: tune.ladder[-1].losses if tune.ladder else (),
     }
-    return {role: [_with_nan(losses)] for role, losses in whole.items() if losses}
+    return {name: [_with_nan(losses)] for name, losses in whole.items() if losses}
 
 
-def _trials(folder: Path) -> Iterator[Document]:
-    """Records of the journal; none of what cannot be read."""
-    path = folder / _JOURNAL
+def _trials(folder: Path) -> list[dict[str, Any]]:
+    """Records of the journal; none where it cannot be read."""
     try:
-        if path.stat().st_size > _LARGEST:
-            return
-        with path.open(encoding="utf-8") as lines:
-            for line in lines:
-                record = json.loads(line)
-                if isinstance(record, dict) and isinstance(record.get("trial"), dict):
-                    yield record["trial"]
-    except (OSError, ValueError):
-        return
+        records = read_record_lines(folder / JOURNAL_FILE, "")
+        return [one["trial"] for one in records if "trial" in one]
+    except (OSError, StepscopeError):
+        return []
 
 
-def _role(ask: Document) -> str:
-    if ask.get("perturb"):
+def _line(request: dict[str, Any]) -> str:
+    if request.get("perturb"):
         return _CONTROL
-    return _VARIANT if ask.get("fixes") or ask.get("patched") else _BASELINE
+    return _VARIANT if request.get("fixes") or request.get("patched") else _BASELINE
 
 
-def _with_nan(losses: list[float | None]) -> list[float]:
+def _with_nan(losses: Any) -> list[float]:
     return [nan if loss is None else float(loss) for loss in losses]
 
 
-_LINES = {
-    _BASELINE: "as it is",
-    _CONTROL: "control: weights rounded once",
-    _VARIANT: "with the fixes",
-}
-
-
-def proof_section(document: Document, folder: Path | None) -> Section:
+def proof_section(tune: Tune, folder: Path | None) -> Section:
     """Nothing where no ladder was to be proven."""
-    if not document["ladder"]:
-        return Section("proof", "The proof", ())
-    proof = (document["final"] or {}).get("proof") or document["ladder"][-1]["proof"]
+    if not tune.ladder:
+        return Section("proof", "Proof", ())
+    proof = tune.final.proof if tune.final is not None else None
+    proof = proof or tune.ladder[-1].proof
     blocks: list[Block] = []
     if proof is None:
-        what = "Losses were not compared."
-        blocks.append(Missing(what, "A tune with more --budget proves what it keeps."))
+        how = "A larger --budget leaves time to prove what is kept."
+        blocks.append(Missing("Losses were not compared.", how))
     else:
-        blocks.append(Paragraph(f"Losses: {proof['words']}.", strong=True))
-        if numbers := _numbers(proof["numbers"]):
+        blocks.append(Paragraph(proof_sentence(proof), strong=True))
+        if numbers := _numbers(proof.numbers):
             blocks.append(Facts(numbers))
-    blocks += [Paragraph(words) for words in coverage_sentences(document)]
-    chart = _chart(_proof_curves(document, proof, folder))
-    return Section("proof", "The proof", (*blocks, *([chart] if chart else []), *_each(document)))
+    chart = _chart(_proof_curves(tune, proof, folder))
+    return Section("proof", "Proof", (*blocks, *([chart] if chart else []), _each(tune)))
 
 
-def _numbers(numbers: Document) -> tuple[tuple[str, str], ...]:
+def _numbers(numbers: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(
         (name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
         for name, value in numbers.items()
@@ -109,11 +94,11 @@ def _numbers(numbers: Document) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _chart(curves: dict[str, list[list[float]]]) -> Chart | None:
+def _chart(curves: Curves) -> Chart | None:
     """The mean over seeds of each, with the span from the lowest to the highest seed."""
     series, most, seeds = [], 0, 0
-    for name, label in _LINES.items():
-        found = curves.get(name) or []
+    for label in (_BASELINE, _CONTROL, _VARIANT):
+        found = curves.get(label) or []
         steps = min(map(len, found), default=0)
         if not steps:
             continue
@@ -142,16 +127,16 @@ def _chart(curves: dict[str, list[list[float]]]) -> Chart | None:
     )  # fmt: skip
 
 
-def _each(document: Document) -> list[Block]:
+def _each(tune: Tune) -> Table:
     """What was proven of each rung."""
-    rows = tuple(
-        (rung["label"], rung["kind"], (rung["proof"] or {}).get("state") or "not proven",
-         (rung["proof"] or {}).get("words"), (rung["proof"] or {}).get("steps"),
-         (rung["proof"] or {}).get("seeds"))
-        for rung in document["ladder"]
-    )  # fmt: skip
+    rows = []
+    for rung in tune.ladder:
+        proof = rung.proof or Proof(ProofState.NOT_PROVEN)
+        rows.append(
+            (rung.label, rung.kind, proof.state, proof_text(rung.proof), proof.steps, proof.seeds)
+        )
     columns = (
-        Column("rung"), Column("kind"), Column("losses"), Column("in words"),
+        Column("rung"), Column("kind"), Column("losses"), Column("details"),
         Column("steps", number=True), Column("seeds", number=True),
     )  # fmt: skip
-    return [Table("proofs", columns, rows, "Rung by rung")]
+    return Table("proofs", columns, tuple(rows), "Rung by rung")

@@ -1,8 +1,13 @@
 """The story of a tune: the ladder, what was rejected, the patch, and what each rung costs."""
 
+import os
+import shlex
+from collections.abc import Callable
 from math import nan
+from pathlib import Path
 from typing import Any
 
+from stepscope.record.units import format_duration, format_interval, format_number, plural
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -10,6 +15,7 @@ from stepscope.report.story.blocks import (
     Chart,
     Code,
     Column,
+    Command,
     Facts,
     Missing,
     Paragraph,
@@ -17,109 +23,134 @@ from stepscope.report.story.blocks import (
     Series,
     Story,
     Table,
+    Tone,
+    Weight,
+    table_without_empty_columns,
 )
 from stepscope.report.story.phrases import display_path
 from stepscope.report.story.summary import machine_facts
-from stepscope.report.story.tune.not_tried import why_not_tried
 from stepscope.report.story.tune.proof import proof_section
-from stepscope.report.story.tune.words import claim, stop_reason
-from stepscope.report.text import format_duration, format_number, plural
+from stepscope.report.story.tune.words import (
+    claim,
+    coverage_sentences,
+    is_tried,
+    is_worth_applying,
+    not_tried_groups,
+    note_sentence,
+    patch_status_text,
+    patch_text,
+    rejection_text,
+    stop_sentence,
+)
 from stepscope.results.load import LoadedResult
+from stepscope.stats.verdict import Verdict
+from stepscope.tune.document import Measured, RejectedFix, Tune, TunedPatch, TunedRung, read_tune
 
-Document = dict[str, Any]
-BASELINE_LABEL = "as it is"
+BASELINE_LABEL = "baseline"
 
 
-def _ladder_section(document: Document) -> Section:
-    """The table with the program as it is in its first row, and the charts beside it."""
-    rungs = document["ladder"]
-    if not rungs:
-        what = "No fix made the program faster, so there is no ladder."
+def _ladder_section(tune: Tune) -> Section:
+    """The table with the baseline in its first row, and the charts beside it."""
+    blocks: list[Block] = [_table(tune)]
+    if not tune.ladder:
         how = "stepscope tune --budget 30m --allow semantic tries more."
-        return Section("ladder", "The ladder", (_table(document), Missing(what, how)))
-    blocks: list[Block] = [_table(document), _so_far(document)]
-    if any(rung["predicted_speedup"] is not None for rung in rungs):
-        blocks.append(_predicted(rungs))
-    return Section("ladder", "The ladder", tuple(blocks))
+        blocks.append(Missing("No fix made the program faster.", how))
+    return Section("ladder", "Ladder", tuple(blocks), Weight.LEAD)
 
 
-def _table(document: Document) -> Table:
+def _charts_section(tune: Tune) -> Section:
+    if not tune.ladder:
+        return Section("gains", "Gains", ())
+    blocks: list[Block] = [_so_far(tune)]
+    if any(rung.predicted_speedup is not None for rung in tune.ladder):
+        blocks.append(_predicted(tune.ladder))
+    return Section("gains", "Gains", tuple(blocks))
+
+
+def _table(tune: Tune) -> Table:
     """As it is read: intervals in words."""
     columns = (
-        Column("rung"), Column("kind"), Column("step", "ms", number=True),
-        Column("samples/s", number=True, digits=4), Column("speedup", "×", number=True),
-        Column("so far", "×", number=True), Column("95%"),
-        Column("predicted", "×", number=True), Column("range"), Column("losses"),
+        Column("rung"), Column("kind", priority=6), Column("step ms", number=True),
+        Column("samples/s", number=True, digits=4, priority=2), Column("speedup", number=True),
+        Column("total", number=True), Column("95%", priority=4),
+        Column("predicted", number=True, priority=3), Column("range", priority=5), Column("losses"),
     )  # fmt: skip
-    base = document["baseline"]
+    base = tune.baseline
     first: tuple[Cell, ...] = (
-        BASELINE_LABEL, "", base.get("step_ms"), base.get("samples_per_s"), 1.0, 1.0, "", None, "",
-        "baseline",
+        BASELINE_LABEL, "", base.step_ms, base.samples_per_s, 1.0, 1.0, "", None, "", "",
     )  # fmt: skip
-    return Table("ladder", columns, (first, *(_row(rung) for rung in document["ladder"])))
+    return table_without_empty_columns("ladder", columns, (first, *map(_row, tune.ladder)), "")
 
 
-def _row(rung: Document) -> tuple[Cell, ...]:
-    total, told, proof = rung["cumulative"], rung["predicted"] or {}, rung["proof"]
+def _row(rung: TunedRung) -> tuple[Cell, ...]:
+    total, predicted = rung.cumulative, rung.predicted
     return (
-        f"+ {rung['label']}", rung["kind"], rung.get("step_ms"), rung.get("samples_per_s"),
-        rung["speedup"], total["speedup"], _interval(total),
-        told.get("speedup"), _interval(told), proof["words"] if proof else "not proven",
+        f"+ {rung.label}", rung.kind, rung.step_ms, rung.samples_per_s,
+        rung.speedup, total.speedup, _interval(total.low, total.high),
+        None if predicted is None else predicted.speedup,
+        "" if predicted is None else _interval(predicted.low, predicted.high),
+        "not proven" if rung.proof is None else rung.proof.state,
     )  # fmt: skip
 
 
-def _interval(found: Document) -> str:
-    return f"{found['low']:.2f}–{found['high']:.2f}" if found.get("low") is not None else ""
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else format_interval(low, high)
 
 
-def _so_far(document: Document) -> Chart:
-    totals = [rung["cumulative"] for rung in document["ladder"]]
-    labels = [BASELINE_LABEL, *(f"+ {rung['label']}" for rung in document["ladder"])]
+def _so_far(tune: Tune) -> Chart:
+    totals = [rung.cumulative for rung in tune.ladder]
+    labels = [BASELINE_LABEL, *(f"+ {rung.label}" for rung in tune.ladder)]
     values, low, high = (
-        [1.0, *(total[key] for total in totals)] for key in ("speedup", "low", "high")
+        [1.0, *(getattr(total, key) for total in totals)] for key in ("speedup", "low", "high")
     )
     series = Series("", labels, values, low=low, high=high)
-    title = "Speedup so far, with its 95% interval"
-    return Chart("ladder-chart", "bars", title, (series,), y=Axis("times as fast"), across=True)
+    title = "Total speedup, with its 95% interval"
+    return Chart("ladder-chart", "bars", title, (series,), y=Axis("speedup"), across=True)
 
 
-def _predicted(rungs: list[Document]) -> Chart:
+def _predicted(rungs: tuple[TunedRung, ...]) -> Chart:
     """Side by side, so that the eye compares them."""
-    labels = [rung["label"] for rung in rungs]
-    told = [rung["predicted"] or {} for rung in rungs]
+    labels = [rung.label for rung in rungs]
     made = tuple(
         Series(
             name,
             labels,
-            [one.get("speedup") or nan for one in rows],
-            low=[one.get("low") or nan for one in rows],
-            high=[one.get("high") or nan for one in rows],
+            [getattr(one, "speedup", None) or nan for one in rows],
+            low=[getattr(one, "low", None) or nan for one in rows],
+            high=[getattr(one, "high", None) or nan for one in rows],
         )
-        for name, rows in (("predicted", told), ("measured", rungs))
+        for name, rows in (("predicted", [rung.predicted for rung in rungs]), ("measured", rungs))
     )
     title = "Each fix: predicted and measured"
-    return Chart("predicted", "bars", title, made, y=Axis("times as fast"), across=True)
+    return Chart("predicted", "bars", title, made, y=Axis("speedup"), across=True)
 
 
-def _resources_section(document: Document) -> Section:
+def _resources_section(tune: Tune) -> Section:
     """What each rung takes of the machine; columns that nothing is known of are left out."""
-    rows = [(BASELINE_LABEL, document["baseline"])]
-    rows += [(f"+ {rung['label']}", rung) for rung in document["ladder"]]
-    kept = [(key, column, by) for key, column, by in _TAKEN if any(row.get(key) for _, row in rows)]
+    rows: list[tuple[str, Measured]] = [(BASELINE_LABEL, tune.baseline)]
+    rows += [(f"+ {rung.label}", rung) for rung in tune.ladder]
+    kept = [
+        (key, column, by)
+        for key, column, by in _RESOURCES
+        if any(getattr(row, key, None) for _, row in rows)
+    ]
     if not kept:
-        return Section("resources", "What it takes", ())
-    cells = tuple((name, *(_scaled(row.get(key), by) for key, _, by in kept)) for name, row in rows)
+        return Section("resources", "Resources", ())
+    cells = tuple(
+        (name, *(_scaled(getattr(row, key, None), by) for key, _, by in kept)) for name, row in rows
+    )
     columns = (Column("rung"), *(column for _, column, _ in kept))
-    return Section("resources", "What it takes", (Table("resources", columns, cells),))
+    table = Table("resources", columns, cells)
+    return Section("resources", "Resources", (table,), Weight.LEAD)
 
 
-_TAKEN = (
+_RESOURCES = (
     ("gpu_busy", Column("GPU busy", number=True, percent=True), 1.0),
     ("peak_memory_bytes", Column("peak memory", "MiB", number=True, digits=4), 2.0**-20),
     ("energy_j_per_sample", Column("energy", "J/sample", number=True), 1.0),
     ("cost_per_million", Column("cost", "per million samples", number=True), 1.0),
-    ("compile_s", Column("compiling", "s", number=True), 1.0),
-    ("pays_after_steps", Column("pays after", "steps", number=True), 1),
+    ("compile_s", Column("compiling", "s", number=True, priority=1), 1.0),
+    ("pays_after_steps", Column("pays off after", "steps", number=True, priority=1), 1),
 )
 
 
@@ -127,162 +158,200 @@ def _scaled(value: float | None, by: float) -> float | None:
     return None if value is None else value * by
 
 
-_STATES = {
-    "not_better": "not faster",
-    "not_allowed": "not allowed",
-    "unsettled": "not settled",
-    "left_out": "not tried",
-    "not_applicable": "not applicable",
-    "out_of_memory": "out of memory",
-    "timed_out": "timed out",
-    "wrote_outside": "wrote outside its folder",
-}
-
-
-def _rejected_section(document: Document) -> Section:
-    """Fixes that were tried first, then those that were never worth a trial."""
-    tried = [one for one in document["rejected"] if one["state"] != "left_out"]
-    others = [one for one in document["rejected"] if one["state"] == "left_out"]
+def _rejected_section(tune: Tune) -> Section:
+    """Fixes that were tried and not kept, with the reason of each."""
+    objective = str(tune.request.get("objective") or "throughput")
+    tried = [one for one in tune.rejected if is_tried(one)]
     blocks: list[Block] = []
     if tried:
-        columns = (
-            Column("fix"), Column("outcome"), Column("speedup", "×", number=True),
-            Column("low", "×", number=True), Column("high", "×", number=True), Column("why"),
-        )  # fmt: skip
-        rows = tuple(
-            (
-                one["fix"], _STATES.get(one["state"], one["state"]), one["speedup"],
-                one.get("low"), one.get("high"), one["why"],
-            )
-            for one in tried
-        )  # fmt: skip
-        blocks.append(Table("rejected", columns, rows, "Tried and not kept"))
-    if others:
-        cells = tuple((one["fix"], why_not_tried(one)) for one in others)
-        blocks.append(Table("left-out", (Column("fix"), Column("why")), cells, "Not tried"))
-    if document["untried"]:
-        names = ", ".join(document["untried"])
-        how = "stepscope tune --resume FOLDER --budget 30m goes on."
-        blocks.append(Missing(f"It did not come to {names}.", how))
-    return Section("rejected", "What was not kept", tuple(blocks))
+        pairs = tuple((f"− {one.fix}", rejection_text(one, objective)) for one in tried)
+        blocks.append(Facts(pairs))
+    for why, names in not_tried_groups(tune):
+        blocks.append(Paragraph(f"Not tried, {why}: {', '.join(names)}", tone=Tone.QUIET))
+    return Section("rejected", "Not kept", tuple(blocks), Weight.LEAD)
+
+
+def _measured_rejections(tune: Tune) -> Section:
+    rows = tuple(
+        (one.fix, _label(one), one.speedup, one.low, one.high)
+        for one in tune.rejected
+        if one.speedup is not None
+    )
+    columns = (
+        Column("fix"), Column("outcome"), Column("speedup", "×", number=True),
+        Column("low", "×", number=True), Column("high", "×", number=True),
+    )  # fmt: skip
+    blocks = (Table("rejected", columns, rows),) if rows else ()
+    return Section("rejected-measured", "Measured and not kept", blocks, Weight.DETAIL)
+
+
+def _label(one: RejectedFix) -> str:
+    return "not faster" if one.state == "not_better" else one.state.replace("_", " ")
 
 
 def story_of_tune(subject: LoadedResult) -> Story:
     """Everything a tune came to."""
-    document = subject.document
+    return tune_story(read_tune(subject.document), subject.folder)
+
+
+def tune_story(tune: Tune, folder: Path | None = None) -> Story:
+    """The same of a result; `folder` is where its journal lies."""
     sections = (
-        _summary(document),
-        _ladder_section(document),
-        proof_section(document, subject.folder),
-        _resources_section(document),
-        _rejected_section(document),
-        _apply(document),
-        _environment(document),
+        _summary(tune),
+        _ladder_section(tune),
+        _rejected_section(tune),
+        _resources_section(tune),
+        _remarks(tune),
+        _charts_section(tune),
+        proof_section(tune, folder),
+        _measured_rejections(tune),
+        _apply(tune),
+        _environment(tune),
     )
     return Story(
-        title=f"tune of {display_path(document['run']['program'])}",
-        verdict=claim(document)[0],
-        subtitle=_subtitle(document),
+        title=f"tune of {display_path(tune.run.program)}",
+        verdict=claim(tune)[0],
+        subtitle=_subtitle(tune),
         sections=tuple(part for part in sections if part.blocks),
         kind="tune",
+        next=_next(tune),
     )
 
 
-def _subtitle(document: Document) -> str:
-    run = document["run"]
-    torch = str(run["torch"]).partition("+")[0]
+def _subtitle(tune: Tune) -> str:
+    run = tune.run
+    torch = str(run.torch).partition("+")[0] if run.torch else ""
     parts = [
-        display_path(run["program"]),
-        run["device_name"],
-        f"torch {torch}",
-        f"{plural(document['trials'], 'trial')} in {format_duration(document['seconds'])}",
-        str(run.get("finished") or "")[:16].replace("T", " "),
-        run["id"],
+        run.device_name,
+        f"torch {torch}" if torch else "",
+        str(run.finished or "")[:16].replace("T", " "),
+        run.id,
     ]
-    return " · ".join(str(part) for part in parts if part)
+    return " · ".join(part for part in parts if part)
 
 
-def _summary(document: Document) -> Section:
-    before, after = _sides(document)
+def _summary(tune: Tune) -> Section:
+    before, after = _sides(tune)
     pairs = []
     for name, key, shown in _FIGURES:
-        values = [side.get(key) for side in (before, after)]
+        values = [getattr(side, key) for side in (before, after)]
         if values[0] is not None:
-            words = " → ".join(shown(value) for value in values if value is not None)
-            pairs.append((name, words))
-    pairs.append(("trials", f"{document['trials']:,} in {format_duration(document['seconds'])}"))
-    blocks: list[Block] = [Facts(tuple(pairs))]
-    if text := stop_reason(document):
-        blocks.append(Paragraph(f"{text[:1].upper()}{text[1:]}."))
-    return Section("summary", "At a glance", tuple(blocks))
+            pairs.append((name, " → ".join(shown(value) for value in values if value is not None)))
+    pairs.append(("trials", f"{tune.trials:,} in {format_duration(tune.seconds)}"))
+    return Section("summary", "At a glance", (Facts(tuple(pairs)),))
 
 
-_FIGURES = (
+_FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("step", "step_ms", lambda value: f"{format_number(value)} ms"),
     ("samples per second", "samples_per_s", format_number),
     ("GPU busy", "gpu_busy", lambda value: f"{value:.0%}"),
-    ("energy of a sample", "energy_j_per_sample", lambda value: f"{value:.3g} J"),
-    ("cost of a million samples", "cost_per_million", lambda value: f"{value:.3g}"),
+    ("energy per sample", "energy_j_per_sample", lambda value: f"{value:.3g} J"),
+    ("cost per million samples", "cost_per_million", lambda value: f"{value:.3g}"),
 )
 
 
-def _sides(document: Document) -> tuple[Document, Document]:
+def _sides(tune: Tune) -> tuple[Measured, Measured]:
     """Before and after: as fresh trials measured them where there were any."""
-    final = (document["final"] or {}).get("measured")
-    if final:
-        return final["baseline"], final["ladder"]
-    last = document["ladder"][-1] if document["ladder"] else {}
-    return document["baseline"], last
+    if tune.final is not None and tune.final.measured is not None:
+        return tune.final.measured.baseline, tune.final.measured.ladder
+    return tune.baseline, tune.ladder[-1] if tune.ladder else Measured()
 
 
-def _apply(document: Document) -> Section:
-    """How to run it so today, and the edits that keep it."""
+def _remarks(tune: Tune) -> Section:
+    """What to know about the result, on the default screen."""
+    blocks: list[Block] = [Paragraph(words) for words in coverage_sentences(tune)]
+    blocks += [Paragraph(f"Note: {note_sentence(one)}.", tone=Tone.WARN) for one in tune.notes]
+    if words := stop_sentence(tune):
+        blocks.append(Paragraph(words, tone=Tone.WARN))
+    by_hand = tune.patch.by_hand if tune.patch is not None else ()
+    blocks += [Paragraph(f"By hand, {one.fix}: {one.words}") for one in by_hand]
+    blocks.append(Paragraph(f"Trials: {_near(tune.run.folder)}", tone=Tone.QUIET))
+    return Section("remarks", "Remarks", tuple(blocks), Weight.LEAD)
+
+
+def _next(tune: Tune) -> tuple[Command, ...]:
+    """How to run it with the fixes today, and how to put them into the source."""
+    found = []
+    if tune.command:
+        faster = tune.final is not None and tune.final.verdict is Verdict.FASTER
+        purpose = "" if faster else "not confirmed: try it"
+        found.append(Command(tune.command, purpose, "Run"))
+    if tune.untried:
+        found.append(Command(_resume_command(tune), "", "Resume"))
+    patch = tune.patch
+    if patch is not None and patch.path:
+        worth = is_worth_applying(patch, tune.final)
+        apply = f"git apply {shlex.quote(patch.path)}"
+        found.append(Command(apply, patch_text(patch, worth), "Apply" if worth else "Patch"))
+    return tuple(found)
+
+
+def _resume_command(tune: Tune) -> str:
+    """The same tune with twice the budget: a journal takes the same options only."""
+    asked = tune.request
+    words = ["stepscope", "tune", "--resume", _near(tune.run.folder)]
+    words += ["--budget", f"{2 * float(asked.get('budget_s') or 600):.0f}s"]
+    for name in ("allow", "objective", "steps", "seeds", "on"):
+        if asked.get(name) not in (None, _DEFAULTS.get(name)):
+            words += [f"--{name}", str(asked[name])]
+    for name in ("only", "skip"):
+        words += [f"--{name}", ",".join(asked[name])] if asked.get(name) else []
+    words += ["--allow-writes"] if asked.get("allow_writes") else []
+    module = tune.run.program.startswith("-m ")
+    program = ["-m", tune.run.program[3:]] if module else [tune.run.program]
+    return shlex.join([*words, *program, *tune.run.argv])
+
+
+_DEFAULTS = {"allow": "numeric", "objective": "throughput", "seeds": 3}
+
+
+def _near(folder: str) -> str:
+    """From here, where it lies below."""
+    near = os.path.relpath(folder)
+    return folder if near.startswith("..") else near
+
+
+def _apply(tune: Tune) -> Section:
+    """The command that applies the fixes at run time, and the edits that keep them."""
     blocks: list[Block] = []
-    if document["command"]:
-        blocks += [Paragraph("Run it so, with nothing edited:"), Code(document["command"], "sh")]
-    patch = document["patch"]
-    if patch is not None and patch.get("text"):
-        blocks.append(Paragraph(_checked(patch)))
-        blocks.append(Code(patch["text"], "diff"))
-    for one in (patch or {}).get("by_hand", ()):
-        blocks.append(Paragraph(f"By hand, {one['fix']}: {one['words']}"))
-    if document["command"] and not (patch or {}).get("text"):
-        why = (patch or {}).get("why") or "no edit of the source is known for these fixes"
-        blocks.append(Missing("There is no patch.", f"{why[:1].upper()}{why[1:]}."))
-    return Section("keep", "Keep it", tuple(blocks))
+    if tune.command:
+        blocks += [Paragraph("Run with the fixes, without editing:"), Code(tune.command, "sh")]
+    patch = tune.patch
+    if patch is not None and patch.text:
+        blocks += [Paragraph(_patch_sentence(patch)), Code(patch.text, "diff")]
+    if tune.command and not (patch is not None and patch.text):
+        why = "none is known for these fixes" if patch is None else patch_status_text(patch)
+        blocks.append(Missing("No patch.", f"Source edits: {why}."))
+    return Section("keep", "Apply", tuple(blocks))
 
 
-def _checked(patch: Document) -> str:
-    edits = plural(len(patch["edits"]), "edit")
-    if patch.get("speedup") is None:
-        return f"The same as {edits} of the source ({patch.get('why') or 'not measured'}):"
-    interval = f"{patch['low']:.2f}–{patch['high']:.2f}"
-    found = f"{patch['speedup']:.2f}× ({interval}, {patch['verdict']})"
-    return f"The same as {edits} of the source, applied and measured: {found}."
+def _patch_sentence(patch: TunedPatch) -> str:
+    edits = f"The same in {plural(len(patch.edits), 'source edit')}"
+    if patch.speedup is None:
+        return f"{edits} ({patch_status_text(patch)}):"
+    interval = _interval(patch.low, patch.high)
+    return f"{edits}, measured: {patch.speedup:.2f}× ({interval}, {patch.verdict})."
 
 
-def _environment(document: Document) -> Section:
-    run, asked = document["run"], document["request"]
+def _environment(tune: Tune) -> Section:
+    run, asked = tune.run, tune.request
     shown = (
-        ("program", " ".join(map(str, (run["program"], *run["argv"])))),
-        ("finished", run.get("finished")),
-        ("git", run.get("git")),
-        ("Python", run.get("python")),
-        ("torch", run.get("torch")),
-        ("stepscope", run.get("stepscope")),
-        ("tune", run.get("id")),
-    )
-    limits = (
+        ("program", " ".join((run.program, *run.argv))),
+        ("finished", run.finished),
+        ("git", run.git),
+        ("Python", run.python),
+        ("torch", run.torch),
+        ("stepscope", run.stepscope),
+        ("tune", run.id),
         ("fixes may change", asked.get("allow")),
         ("objective", asked.get("objective")),
         ("only", ", ".join(asked.get("only") or ()) or None),
-        ("left out", ", ".join(asked.get("skip") or ()) or None),
-        ("seeds of the proof", asked.get("seeds")),
+        ("skipped", ", ".join(asked.get("skip") or ()) or None),
+        ("proof seeds", asked.get("seeds")),
         ("budget", format_duration(asked["budget_s"]) if asked.get("budget_s") else None),
     )
-    pairs = [(name, str(value)) for name, value in (*shown, *limits) if value is not None]
+    pairs = [(name, str(value)) for name, value in shown if value is not None]
     blocks: list[Block] = [Facts(tuple(pairs))]
-    if machine := machine_facts(document["machine"] or {}):
+    if machine := machine_facts(tune.machine or {}):
         blocks.append(Facts(tuple(machine)))
-    blocks += [Paragraph(f"Note: {note}.") for note in document["notes"]]
-    return Section("environment", "Environment", tuple(blocks))
+    return Section("environment", "Environment", tuple(blocks), Weight.DETAIL)

@@ -1,204 +1,312 @@
-"""What a tune says in sentences, and the columns of its ladder."""
+"""The sentences of a tune, made from its typed reasons."""
 
-import os
-import shlex
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
 
-from stepscope.report.story.tune.not_tried import why_not_tried
-from stepscope.report.text import format_bytes, format_duration, format_number, plural, safe
-
-Document = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class LadderColumn:
-    """A heading, its width (0: the last one, as long as it needs), and what stands below it."""
-
-    heading: str
-    width: int
-    cell: Callable[[Document], str | None]
-    """None where it is not known."""
-
-
-def _times(name: str) -> Callable[[Document], str | None]:
-    return lambda row: _format_speedup(row[name]) if row.get(name) is not None else None
-
-
-def _format_speedup(ratio: float) -> str:
-    """`4.9×`; `1.04×` where one digit would say nothing."""
-    return f"{ratio:.2f}×" if ratio < 9.995 else f"{ratio:.1f}×"
-
-
-def _so_far(row: Document) -> str | None:
-    return _format_speedup(row["cumulative"]["speedup"]) if row.get("cumulative") else None
-
-
-def _number(name: str) -> Callable[[Document], str | None]:
-    return lambda row: format_number(row[name]) if row.get(name) is not None else None
-
-
-def _share(row: Document) -> str | None:
-    return None if row.get("gpu_busy") is None else f"{row['gpu_busy']:.0%}"
-
-
-def _memory(row: Document) -> str | None:
-    return None if row.get("peak_memory_bytes") is None else format_bytes(row["peak_memory_bytes"])
-
-
-def _energy(row: Document) -> str | None:
-    joules = row.get("energy_j_per_sample")
-    return None if joules is None else f"{joules:.3g}"
-
-
-def _proof(row: Document) -> str | None:
-    if row["fix"] is None:
-        return "baseline"
-    return str(row["proof"]["state"]) if row.get("proof") else "not proven"
-
-
-SPEED_COLUMNS = (
-    LadderColumn("step ms", 8, _number("step_ms")),
-    LadderColumn("samples/s", 11, _number("samples_per_s")),
-    LadderColumn("speedup", 9, _times("speedup")),
-    LadderColumn("so far", 8, _so_far),
-    LadderColumn("predicted", 11, _times("predicted_speedup")),
-    LadderColumn("losses", 0, _proof),
+from stepscope.record.fix import TrainingChange
+from stepscope.record.proof import Because, Proof, ProofReason, ProofState
+from stepscope.record.rejection import RejectReason
+from stepscope.record.trial import NoteKind, StopReason, TrialStatus
+from stepscope.record.units import (
+    format_bytes,
+    format_duration,
+    format_interval,
+    format_speedup,
+    plural,
 )
-RESOURCE_COLUMNS = (
-    LadderColumn("GPU busy", 10, _share),
-    LadderColumn("peak memory", 13, _memory),
-    LadderColumn("J/sample", 10, _energy),
-    LadderColumn("cost/1M", 10, _number("cost_per_million")),
+from stepscope.report.story.blocks import Tone
+from stepscope.stats.verdict import Verdict
+from stepscope.tune.document import (
+    Confirmed,
+    NoteSummary,
+    RejectedFix,
+    Speedup,
+    Tune,
+    TunedPatch,
 )
+from stepscope.tune.patch import PatchStatus
+
+_STATES = {
+    ProofState.IDENTICAL: "are identical",
+    ProofState.MATCHES: "match",
+    ProofState.UNCLEAR: "are unclear",
+    ProofState.DIFFERS: "differ",
+}
+_REASONS = {
+    ProofReason.NO_SEED: "no seed was run both with and without the fixes",
+    ProofReason.NO_LOSSES: "no losses were recorded",
+    ProofReason.FEW_LOSSES: "only {count} of {of} steps have a loss",
+    ProofReason.TOO_FEW_STEPS: "only {count} steps",
+    ProofReason.NO_OUTPUTS: "no outputs were kept",
+    ProofReason.BASELINE_FAILED: "the baseline failed: {detail}",
+    ProofReason.VARIANT_FAILED: "the program failed: {detail}",
+    ProofReason.NOT_APPLICABLE: "not applied: {detail}",
+    ProofReason.OTHER_RATE: "the learning rate differs at step {step}",
+    ProofReason.OTHER_LOSS: "the loss differs at step {step}",
+    ProofReason.OTHER_LENGTH: "{count} steps, {of} in the baseline",
+    ProofReason.NAN: "the loss is not a number at step {step}",
+    ProofReason.FIRST_LOSS: "the first loss is off by {value:.1%}",
+    ProofReason.DIVERGED: "losses diverge by step {step}: {value:,.0f}× the rounding control",
+    ProofReason.NORM: "the gradient norm is off by {value:.1%} at step {step}",
+    ProofReason.NORM_SHIFT: "gradient norms are shifted by {value:+.0%}",
+    ProofReason.PACE: "the loss falls at {value:.0%} of the baseline's rate",
+    ProofReason.TAIL: "final losses are {value:+.3g} apart",
+    ProofReason.ONE_SEED: "one seed only",
+    ProofReason.NO_TREND: "no loss trend to compare",
+    ProofReason.UNCERTAIN_TREND: "loss trend uncertain (±{value:.0%})",
+    ProofReason.WIDE_TAIL: "final losses vary too much between seeds",
+    ProofReason.OTHER_DRAWS: "steps differ as with other random draws, their means do not",
+    ProofReason.OUTPUT_SHAPE: "outputs have another shape",
+    ProofReason.OUTPUT_ERROR: "outputs are off by {value:.2g}",
+    ProofReason.TOP1: "top-1 agrees for only {value:.1%}",
+}
+_CHANGES = {
+    TrainingChange.BATCH_SIZE: "another batch size: adapt the learning rate, its schedule and the"
+    " number of steps",
+    TrainingChange.FEWER_UPDATES: "fewer updates of larger batches: adapt the learning rate and"
+    " its schedule",
+    TrainingChange.SAMPLES_LEFT_OUT: "the last samples of each epoch are left out",
+}
 
 
-def known_columns(columns: Sequence[LadderColumn], rows: Sequence[Document]) -> list[LadderColumn]:
-    """Those that have anything to show."""
-    return [column for column in columns if any(column.cell(row) is not None for row in rows)]
-
-
-def row_cells(columns: Sequence[LadderColumn], row: Document) -> Iterator[tuple[LadderColumn, str]]:
-    """Each column with its text; a dash where a rung could have one and it is not known."""
-    for column in columns:
-        yield column, column.cell(row) or ("" if row["fix"] is None else "–")
-
-
-_NAME = 20
-_LEFT_OUT = "left_out"
-_NOT_MEASURED = "not measured"
-
-
-def rejected_lines(found: list[Document]) -> list[str]:
-    """One line for each fix that was tried and not kept."""
-    tried = [one for one in found if one["state"] != _LEFT_OUT]
-    return [f"{safe(one['fix']):<{_NAME}} {safe(one['why'])}" for one in tried]
-
-
-def not_tried_lines(found: list[Document]) -> list[str]:
-    """The others, by their reason."""
-    reasons: dict[str, list[str]] = {}
-    for one in found:
-        if one["state"] == _LEFT_OUT:
-            reasons.setdefault(why_not_tried(one), []).append(one["fix"])
-    return [f"not tried, {safe(why)}: {safe(', '.join(names))}" for why, names in reasons.items()]
-
-
-def claim(document: Document) -> tuple[str, str]:
-    """The one sentence that counts, and its style."""
-    final = document["final"]
-    if final is None:
-        return ("Nothing made it faster: the program stays as it is.", "bold")
-    interval = f"({final['low']:.2f}–{final['high']:.2f}, 95%)"
-    proof = (final.get("proof") or {}).get("words") or "losses were not compared"
-    if final["verdict"] == "faster":
-        return (
-            f"{_format_speedup(final['speedup'])} faster {interval}; {safe(proof)}.",
-            "bold green",
-        )
-    words = {
-        "same": "The same speed on fresh trials",
-        "slower": "Slower on fresh trials",
-        "unclear": "Not confirmed on fresh trials",
-    }[final["verdict"]]
-    return (
-        f"{words}: {_format_speedup(final['speedup'])} {interval}; {safe(proof)}.",
-        "bold yellow",
+def _reason(because: Because) -> str:
+    value = float("inf") if because.value is None else because.value
+    count, of = (f"{number or 0:,}" for number in (because.count, because.of))
+    words = _REASONS[because.reason]
+    return words.format(
+        step=because.step, value=value, count=count, of=of, detail=because.detail or "no reason"
     )
 
 
-def coverage_sentences(document: Document) -> list[str]:
-    """What the proof went through, when compiling pays, and what semantic fixes ask for."""
+def changes_text(changes: Iterable[TrainingChange]) -> str:
+    """What to adapt in training, where a fix changes it."""
+    return "; ".join(_CHANGES[change] for change in changes)
+
+
+def proof_text(proof: Proof | None) -> str:
+    """`match over 120 steps, 3 seeds`: the verb of a sentence about losses or outputs."""
+    if proof is None:
+        return "were not compared"
+    because = proof.because
+    if because is not None and because.reason is ProofReason.RECORDED:
+        return f"{because.detail}"
+    if proof.state is ProofState.CHANGES:
+        told = changes_text(proof.changes)
+        return f"change with training: {told}" if told else "change with training"
+    if proof.state is ProofState.NOT_PROVEN or not proof.steps:
+        verb = "differ" if proof.state is ProofState.DIFFERS else "were not compared"
+        return verb if because is None else f"{verb}: {_reason(because)}"
+    words = f"{_STATES[proof.state]} over {plural(proof.steps, 'step')}"
+    words += f", {plural(proof.seeds, 'seed')}" if proof.seeds > 1 else ""
+    if because is not None:
+        words += f": {_reason(because)}"
+        words += "" if proof.baseline_repeats else "; the baseline was not run twice"
+    elif proof.by_means:
+        words += ", compared by their means"
+    remarks = [
+        "random draws fixed per batch" if proof.draws_per_batch else "",
+        "budget exhausted" if proof.budget_exhausted else "",
+        "the whole ladder" if proof.whole_ladder else "",
+    ]
+    told = ", ".join(filter(None, remarks))
+    return f"{words} ({told})" if told else words
+
+
+def proof_sentence(proof: Proof | None) -> str:
+    """`Losses match over 120 steps, 3 seeds.`"""
+    because = None if proof is None else proof.because
+    if because is not None and because.reason is ProofReason.RECORDED:
+        return f"Losses: {because.detail}."
+    subject = "Outputs" if proof is not None and proof.of_outputs else "Losses"
+    return f"{subject} {proof_text(proof)}."
+
+
+_BETTER = {"memory": "less memory", "energy": "less energy"}
+_NOT_TRIED = {
+    RejectReason.SKIPPED: "--skip",
+    RejectReason.NO_LOADER: "no DataLoader",
+    RejectReason.NO_OPTIMIZER: "no optimizer",
+    RejectReason.NOT_TRAINING: "no training",
+    RejectReason.ALREADY_ON: "already on",
+    RejectReason.HAS_WORKERS: "loader workers do not share samples",
+    RejectReason.NO_SYNCHRONIZE: "no explicit synchronization",
+    RejectReason.NO_ITEM: "no .item() calls",
+    RejectReason.NO_CONVOLUTIONS: "no convolutions",
+    RejectReason.NO_IMAGE_CONVOLUTIONS: "no 2d or 3d convolutions",
+    RejectReason.NO_ATTENTION: "no attention layers",
+    RejectReason.DETERMINISTIC: "the program asks for deterministic algorithms",
+    RejectReason.HALF_PRECISION: "the model is in half precision",
+    RejectReason.PROGRAM_COMPILES: "the program compiles the model itself",
+    RejectReason.NOTHING_FOUND: "no finding suggests it",
+    RejectReason.SAVES_MEMORY_ONLY: "saves memory, not time",
+    RejectReason.NO_OTHER_VALUE: "no other value to try",
+}
+
+
+def _times(found: Speedup) -> str:
+    """`0.97× (0.95–0.99)`."""
+    if found.speedup is None:
+        return ""
+    if found.low is None or found.high is None:
+        return format_speedup(found.speedup)
+    return f"{format_speedup(found.speedup)} ({format_interval(found.low, found.high)})"
+
+
+def rejection_text(one: RejectedFix, objective: str = "throughput") -> str:
+    """Why a fix was not tried or not kept."""
+    because, ratio = one.because, format_speedup(one.speedup or 1.0)
+    better, detail = _BETTER.get(objective, "faster"), because.detail
+    slower = one.verdict is Verdict.SLOWER and objective == "throughput"
+    match because.reason:
+        case RejectReason.RECORDED | RejectReason.NOTHING_TO_DO:
+            return str(detail)
+        case RejectReason.NOT_ALLOWED:
+            changes = "training" if detail == "semantic" else "rounding or random draws"
+            return f"changes {changes}: needs --allow {detail}"
+        case RejectReason.NEEDS_DEVICE:
+            return f"needs {'a CUDA device' if detail == 'cuda' else detail}"
+        case RejectReason.LITTLE_WAIT if isinstance(detail, float):
+            return f"steps hardly wait for data ({detail:.1%})"
+        case RejectReason.SMALL_BATCHES if isinstance(detail, float | int):
+            return f"batches are small ({format_bytes(detail)})"
+        case RejectReason.OWN_AUTOCAST:
+            return f"the program uses autocast ({detail})"
+        case RejectReason.REQUIRES:
+            return f"does nothing without {detail}"
+        case RejectReason.PREDICTED_LOSS if isinstance(detail, float):
+            return f"no gain predicted ({format_speedup(detail)})"
+        case RejectReason.NO_DATA:
+            return f"{objective} was not measured"
+        case RejectReason.SLOWER_AT_ONCE:
+            return f"not {better} in one trial: {ratio}"
+        case RejectReason.WITHIN_NOISE:
+            return f"within run-to-run noise: {ratio}"
+        case RejectReason.NOT_CLEAR:
+            return f"not clearly {better}: {_times(one)}"
+        case RejectReason.NOT_BETTER:
+            return f"{'slower' if slower else f'not {better}'}: {_times(one)}"
+        case RejectReason.TOO_SLOW if isinstance(detail, float):
+            return f"less memory, but {detail:.0%} slower"
+        case RejectReason.TRIAL_FAILED:
+            status = because.status or TrialStatus.FAILED
+            label = "failed" if status is TrialStatus.OK else status.label
+            return f"{f'{because.fix} ' if because.fix else ''}{label}: {detail}"
+        case RejectReason.OBSERVED_KIND:
+            return f"needs --allow {because.kind}: {detail}"
+        case RejectReason.UNSETTLED:
+            return f"{ratio} after {plural(because.trials or 0, 'trial')}, then the budget ended"
+        case RejectReason.DIFFERS:
+            return proof_sentence(one.proof).rstrip(".")
+        case RejectReason.REPLACED:
+            return f"replaced by {because.fix}: {ratio}"
+        case RejectReason.DROPPED:
+            return f"dropped: {ratio} without it"
+        case reason:
+            return _NOT_TRIED.get(reason, reason.value.replace("_", " "))
+
+
+def is_tried(one: RejectedFix) -> bool:
+    """Whether trials were made with a fix that was not kept."""
+    return one.state != "left_out"
+
+
+def not_tried_groups(tune: Tune) -> list[tuple[str, list[str]]]:
+    """Fixes that were never tried, by their reason."""
+    reasons: dict[str, list[str]] = {}
+    for one in tune.rejected:
+        if not is_tried(one):
+            reasons.setdefault(rejection_text(one), []).append(one.fix)
+    return list(reasons.items())
+
+
+def claim(tune: Tune) -> tuple[str, Tone]:
+    """The one sentence that counts, and how it is meant."""
+    final, spent = tune.final, f"{plural(tune.trials, 'trial')}, {format_duration(tune.seconds)}."
+    if final is None:
+        return f"No fix made it faster. Keep the baseline. {spent}", Tone.PLAIN
+    proof = proof_sentence(final.proof)
+    if final.speedup is None:
+        why = f": {final.detail}" if final.detail else ""
+        return f"Not confirmed on fresh trials{why}. {proof} {spent}", Tone.WARN
+    interval = f"95% CI {format_interval(final.low or 0.0, final.high or 0.0)}"
+    if final.verdict is Verdict.FASTER:
+        return f"{format_speedup(final.speedup)} faster ({interval}). {proof} {spent}", Tone.GOOD
+    words = {
+        Verdict.SAME: "Same speed on fresh trials",
+        Verdict.SLOWER: "Slower on fresh trials",
+    }.get(final.verdict or Verdict.UNCLEAR, "Not confirmed on fresh trials")
+    told = f"{words}: {format_speedup(final.speedup)} ({interval})."
+    return f"{told} {proof} {spent}", Tone.WARN
+
+
+def coverage_sentences(tune: Tune) -> list[str]:
+    """What the proof covers, when compiling pays off, and what semantic fixes change."""
     lines: list[str] = []
-    proof = (document["final"] or {}).get("proof") or {}
-    if proof.get("covered"):
-        lines.append(f"The proof covers {', '.join(proof['covered'])}.")
-    if proof.get("not_covered"):
-        lines.append(f"It did not come to: {', '.join(proof['not_covered'])}.")
-    for rung in document["ladder"]:
-        if rung.get("pays_after_steps"):
-            pays = plural(rung["pays_after_steps"], "step")
-            lines.append(
-                f"{safe(rung['label'])} takes {format_duration(rung['compile_s'])} to compile: "
-                f"it pays after {pays}."
-            )
-        if rung.get("adjust"):
-            lines.append(f"{safe(rung['fix'])} changes training: {safe(rung['adjust'])}.")
+    proof = tune.final.proof if tune.final is not None else None
+    if proof is not None and proof.covered:
+        lines.append(f"The proof covers: {', '.join(proof.covered)}.")
+    if proof is not None and proof.not_covered:
+        lines.append(f"Not covered: {', '.join(proof.not_covered)}.")
+    for rung in tune.ladder:
+        if rung.pays_after_steps and rung.compile_s is not None:
+            pays, took = plural(rung.pays_after_steps, "step"), format_duration(rung.compile_s)
+            lines.append(f"{rung.label} compiles for {took}; that pays off after {pays}.")
+        if rung.changes:
+            lines.append(f"{rung.fix} changes training: {changes_text(rung.changes)}.")
     return lines
 
 
-def stop_reason(document: Document) -> str | None:
-    """Why the search ended before its end."""
-    reasons = {
-        "budget": "the budget was spent",
-        "interrupted": "stopped before the end; this is the best so far",
-    }
-    reason = reasons.get(document.get("stopped") or "")
-    if reason is None or not document["untried"]:
-        return reason
-    return f"{reason} before these were tried: {safe(', '.join(document['untried']))}"
+def stop_sentence(tune: Tune) -> str | None:
+    """Why the search ended early; None where it did not."""
+    if tune.stopped is None:
+        return None
+    budget = tune.stopped is StopReason.BUDGET
+    words = "Budget exhausted" if budget else "Interrupted; this is the best so far"
+    return f"{words}. Not tried: {', '.join(tune.untried)}." if tune.untried else f"{words}."
 
 
-def next_step_lines(document: Document) -> list[str]:
-    """How to run it so today, and how to keep it."""
-    lines = []
-    if document["command"]:
-        faster = (document["final"] or {}).get("verdict") == "faster"
-        label = "Run it so:  " if faster else "To try it:  "
-        lines.append(f"{label} {safe(document['command'])}")
-    patch = document["patch"]
-    if patch is not None and patch.get("path"):
-        path = shlex.quote(safe(patch["path"]))
-        worth = _worth_keeping(patch, document["final"] or {})
-        label = "Keep it so:  git apply" if worth else "As a patch: "
-        lines.append(f"{label} {path}    {_patch(patch, worth)}")
-    for one in (patch or {}).get("by_hand", []):
-        lines.append(f"By hand:     {safe(one['fix'])}: {safe(one['words'])}")
-    folder = document["run"]["folder"]
-    near = os.path.relpath(folder)
-    lines.append(f"Every trial: {safe(folder if near.startswith('..') else near)}")
-    return lines
+def note_sentence(note: NoteSummary) -> str:
+    """What makes trials less reliable."""
+    if note.kind is NoteKind.RECORDED:
+        return note.detail
+    what = {
+        NoteKind.THROTTLED: f"clocks throttled by {note.detail}",
+        NoteKind.SHARED_GPU: "other processes on the GPU",
+        NoteKind.UNSTABLE: note.detail,
+    }[note.kind]
+    return f"{note.trials} of {note.of} trials: {what}"
 
 
-def _worth_keeping(patch: Document, final: Document) -> bool:
-    """Whether a patch was measured to be faster, or nobody had the time. Two processes alone often
-    leave it unclear: then it is one that has half of the gain that was confirmed."""
-    if patch.get("speedup") is None:
-        return (patch.get("why") or "").startswith(_NOT_MEASURED)
-    confirmed = final["speedup"] - 1 if final.get("verdict") == "faster" else float("inf")
-    unclear = patch["verdict"] == "unclear"
-    return bool(patch["verdict"] == "faster" or (unclear and patch["speedup"] - 1 > confirmed / 2))
+def is_worth_applying(patch: TunedPatch, final: Confirmed | None) -> bool:
+    """Whether a patch was measured to be faster, or there was no time. Two processes alone often
+    leave it unclear: then it is one that has half of the confirmed gain."""
+    if patch.speedup is None:
+        return patch.status in (PatchStatus.NOT_MEASURED, PatchStatus.NO_BUDGET)
+    faster = final is not None and final.verdict is Verdict.FASTER
+    confirmed = final.speedup - 1 if faster and final and final.speedup else float("inf")
+    unclear = patch.verdict is Verdict.UNCLEAR and patch.speedup - 1 > confirmed / 2
+    return patch.verdict is Verdict.FASTER or unclear
 
 
-def _patch(patch: Document, worth: bool) -> str:
-    edits = plural(len(patch["edits"]), "edit")
-    files = sorted({edit["file"] for edit in patch["edits"]})
-    shown = ", ".join(map(safe, files[:2])) + (" …" if len(files) > 2 else "")
-    if patch.get("speedup") is None:
-        return f"({edits} in {shown}, {safe(patch.get('why') or _NOT_MEASURED)})"
+def patch_status_text(patch: TunedPatch) -> str:
+    """What is known of a patch that has no speedup."""
+    detail = f": {patch.detail}" if patch.detail else ""
+    return {
+        PatchStatus.MEASURED: "measured",
+        PatchStatus.NO_EDIT: "no edit could be located",
+        PatchStatus.NOT_MEASURED: f"not measured{detail}",
+        PatchStatus.NO_BUDGET: "not measured: budget exhausted",
+        PatchStatus.FAILED: f"the program fails with it{detail}",
+        PatchStatus.REDACTED: "left out of this report, as it shows source",
+    }[patch.status]
+
+
+def patch_text(patch: TunedPatch, worth: bool) -> str:
+    """`5 edits, measured 4.80×`."""
+    head = plural(len(patch.edits), "edit")
+    if patch.speedup is None:
+        return f"{head}, {patch_status_text(patch)}"
     if worth:
-        return f"({edits} in {shown}, checked: {_format_speedup(patch['speedup'])})"
-    words = {"same": "the same speed", "slower": "slower", "unclear": "not shown to be faster"}
-    interval = f"{_format_speedup(patch['speedup'])}, {patch['low']:.2f}–{patch['high']:.2f}"
-    return f"({edits} in {shown}, by itself {words[patch['verdict']]}: {interval})"
+        return f"{head}, measured {format_speedup(patch.speedup)}"
+    words = {Verdict.SAME: "same speed by itself", Verdict.SLOWER: "slower by itself"}
+    told = words.get(patch.verdict or Verdict.UNCLEAR, "not shown to be faster by itself")
+    return f"{head}, {told}: {_times(patch)}"

@@ -1,0 +1,243 @@
+"""The result of a search for a batch size: what `batch --json` prints and its folder keeps."""
+
+import platform
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+
+from stepscope.batch.program import BatchRequest, FinishedSearch
+from stepscope.batch.search import BatchNote, BatchNoteKind, BatchSearch, SearchBounds, SearchStop
+from stepscope.batch.sizes import SizeResult, knee_size, still_growing
+from stepscope.launch.program import Program
+from stepscope.record.errors import UsageError
+from stepscope.record.privacy import masked_arguments
+from stepscope.record.trial import TrialReason, TrialStatus
+from stepscope.record.version import __version__
+from stepscope.stats.verdict import Verdict, compare_processes, noise_floor
+
+SCHEMA = "stepscope.batch/2"
+_EARLIER = "stepscope.batch/1"
+_NOISY = 0.05
+
+
+class SizeRow(SizeResult, frozen=True, kw_only=True):
+    """One size, beside the others. None: not known."""
+
+    memory_share: float | None = None
+    of_best: float | None = None
+    keeps_headroom: bool = False
+
+
+class BatchSpeedup(Struct, frozen=True, kw_only=True):
+    """Of samples per second, against the program's own size."""
+
+    ratio: float
+    low: float
+    high: float
+    verdict: Verdict
+
+
+class Knee(SizeRow, frozen=True, kw_only=True):
+    """The smallest size near the best throughput that keeps the headroom."""
+
+    growing: bool = False
+    """Throughput still grows there."""
+    speedup: BatchSpeedup | None = None
+    """None where it is the program's own size, or that did not run."""
+
+
+class LargestSize(SizeRow, frozen=True, kw_only=True):
+    """The largest size that ran."""
+
+    bounded: bool = False
+    """A larger one did not fit, or memory was nearly full."""
+    too_large: int | None = None
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """The result of a search for a batch size, in a program or of a function."""
+
+    schema: str = SCHEMA
+    program: str | None = None
+    """None of a function, with all that describes a program."""
+    argv: tuple[str, ...] = ()
+    fixes: tuple[str, ...] = ()
+    started: str | None = None
+    device: str
+    device_name: str | None = None
+    forked: bool | None = None
+    """Of a function: whether it was called in forked processes."""
+    machine: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str | None] = field(default_factory=dict)
+    what: str | None = None
+    """training, inference or batches: what the program's steps are."""
+    samples: int | None = None
+    """In an epoch."""
+    drop_last: bool = False
+    optimizers: tuple[tuple[str, float | None], ...] = ()
+    """Name and learning rate."""
+    own: int | None = None
+    """The program's batch size."""
+    knee: Knee | None = None
+    largest: LargestSize | None = None
+    stopped: SearchStop | None = None
+    curve: tuple[SizeRow, ...] = ()
+    memory_bytes: float | None = None
+    headroom: float
+    within: float
+    processes: int = 0
+    seconds: float = 0.0
+    notes: tuple[BatchNote, ...] = ()
+    command: str | None = None
+    folder: str | None = None
+
+
+def read_batch(document: Mapping[str, Any] | Batch) -> Batch:
+    """The result in a JSON document of this version or the one before. Raises UsageError."""
+    if isinstance(document, Batch):
+        return document
+    try:
+        if document.get("schema") == _EARLIER:
+            document = _upgraded(document)
+        return msgspec.convert(document, Batch)
+    except (msgspec.ValidationError, KeyError, TypeError) as problem:
+        raise UsageError(f"not a batch result that this version reads: {problem}") from None
+
+
+def _upgraded(document: Mapping[str, Any]) -> dict[str, Any]:
+    """batch/1 kept sentences: each becomes a detail."""
+    knee, largest, stop = (document[name] for name in ("knee", "largest", "stopped"))
+    if knee is not None and knee["speedup"] is not None:
+        speedup = {**knee["speedup"], "verdict": knee["speedup"]["verdict"].lower()}
+        knee = {**knee, "speedup": speedup}
+    return {
+        **document,
+        "knee": None if knee is None else _upgraded_row(knee),
+        "largest": None if largest is None else _upgraded_row(largest),
+        "curve": [_upgraded_row(row) for row in document["curve"]],
+        "stopped": None
+        if stop is None
+        else {"kind": stop["kind"], "reason": TrialReason.RECORDED, "detail": stop["words"]},
+        "notes": [{"kind": BatchNoteKind.RECORDED, "detail": text} for text in document["notes"]],
+    }
+
+
+def _upgraded_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    failed = row["status"] != TrialStatus.OK
+    return {**row, "reason": TrialReason.RECORDED if failed else None, "detail": row["why"]}
+
+
+def search_result(search: BatchSearch, bounds: SearchBounds, own: int | None) -> dict[str, Any]:
+    """Fields of `Batch`: curve, knee and largest. `own` is the program's size, if it has one."""
+    points, fit = search.sizes.points, search.roomy()
+    found = knee_size(fit, bounds.within)
+    best = max((one.samples_per_s or 0.0 for one in fit), default=0.0)
+    rows = {one.batch: _row(one, bounds.memory_bytes, best, one in fit) for one in points}
+    knee = None
+    if found is not None:
+        own_fits = own is not None and search.sizes.fits(own)
+        knee = Knee(
+            **rows[found.batch],
+            growing=found.batch == fit[-1].batch and still_growing(fit, bounds.within),
+            speedup=_speedup(search, own, found.batch) if own_fits and own is not None else None,
+        )
+    return {
+        "own": own,
+        "knee": knee,
+        "largest": _largest(search, rows),
+        "stopped": search.stop,
+        "curve": tuple(SizeRow(**row) for row in rows.values()),
+        "memory_bytes": bounds.memory_bytes,
+        "headroom": bounds.headroom,
+        "within": bounds.within,
+        "processes": search.sizes.processes,
+        "seconds": search.sizes.seconds,
+        "notes": (*dict.fromkeys(search.notes), *_noise(found, bounds)),
+    }
+
+
+def _noise(found: SizeResult | None, bounds: SearchBounds) -> list[BatchNote]:
+    """Where processes of one size differ by more than sizes are told apart by."""
+    if found is None or not found.samples_per_s or found.low is None or found.high is None:
+        return []
+    share = (found.high - found.low) / 2 / found.samples_per_s
+    if share <= max(bounds.within, _NOISY):
+        return []
+    return [BatchNote(BatchNoteKind.NOISY, share=share)]
+
+
+def _row(one: SizeResult, memory_bytes: float | None, best: float, fit: bool) -> dict[str, Any]:
+    share = one.memory_bytes / memory_bytes if one.memory_bytes and memory_bytes else None
+    of_best = one.samples_per_s / best if one.samples_per_s and best else None
+    return msgspec.structs.asdict(one) | {
+        "memory_share": share, "of_best": of_best, "keeps_headroom": fit,
+    }  # fmt: skip
+
+
+def _speedup(search: BatchSearch, own: int, batch: int) -> BatchSpeedup | None:
+    """None where the program's own size is the one."""
+    if own == batch:
+        return None
+    processes = {
+        one.batch: [got.sample_ms for got in search.sizes.of(one.batch)]
+        for one in search.sizes.points
+        if one.ok
+    }
+    found = compare_processes(processes[own], processes[batch], noise_floor([*processes.values()]))
+    return BatchSpeedup(ratio=found.ratio, low=found.low, high=found.high, verdict=found.verdict)
+
+
+def _largest(search: BatchSearch, rows: Mapping[int, dict[str, Any]]) -> LargestSize | None:
+    batch, too_large = search.sizes.largest, search.sizes.too_large
+    if batch is None:
+        return None
+    full = (rows[batch]["memory_share"] or 0.0) >= 0.9
+    return LargestSize(**rows[batch], bounded=too_large is not None or full, too_large=too_large)
+
+
+def batch_result(
+    searched: FinishedSearch,
+    request: BatchRequest,
+    program: Program,
+    started: str,
+    folder: str | None = None,
+) -> Batch:
+    """All of a search in a program."""
+    from stepscope.hardware.machine import describe_machine
+
+    facts, machine = searched.program, describe_machine()
+    found = search_result(searched.search, searched.bounds, facts.batch)
+    return Batch(
+        program=program.name,
+        argv=tuple(masked_arguments(program.arguments)),
+        fixes=request.fixes,
+        started=started,
+        device=facts.device,
+        device_name=facts.device_name,
+        machine=machine,
+        versions={
+            "python": platform.python_version(),
+            "torch": (machine["torch"] or {}).get("version"),
+            "stepscope": __version__,
+        },
+        what=searched.what,
+        samples=facts.samples,
+        drop_last=facts.drop_last,
+        optimizers=facts.optimizers,
+        command=_command(program, request.fixes, facts.batch, found["knee"]),
+        folder=folder,
+        **found,
+    )
+
+
+def _command(program: Program, fixes: Sequence[str], own: int, knee: Knee | None) -> str | None:
+    """What runs the program with the knee; None where there is none or it is the program's own."""
+    if knee is None or knee.batch == own:
+        return None
+    words = [word for fix in (f"batch={knee.batch}", *fixes) for word in ("--fix", fix)]
+    module = ["-m"] if program.module else []
+    rest = [program.target, *masked_arguments(program.arguments)]
+    return shlex.join(["stepscope", "run", *words, *module, *rest])

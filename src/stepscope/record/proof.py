@@ -1,0 +1,111 @@
+"""What a proof says about a variant of a program: its state, reason and numbers."""
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct, field
+
+from stepscope.record.fix import TrainingChange
+
+
+class ProofState(StrEnum):
+    """Whether training does the same."""
+
+    IDENTICAL = "identical"
+    MATCHES = "matches"
+    UNCLEAR = "unclear"
+    DIFFERS = "differs"
+    CHANGES = "changes training"
+    """Of semantic fixes, which are not held to the baseline."""
+    NOT_PROVEN = "not proven"
+    """There was nothing to compare."""
+
+
+class ProofReason(StrEnum):
+    """Why a proof is not simply identical or a match."""
+
+    NO_SEED = "no_seed"
+    """No seed was run both with the fixes and without."""
+    NO_LOSSES = "no_losses"
+    FEW_LOSSES = "few_losses"
+    """Only `count` of `of` steps have a loss."""
+    TOO_FEW_STEPS = "too_few_steps"
+    NO_OUTPUTS = "no_outputs"
+    BASELINE_FAILED = "baseline_failed"
+    VARIANT_FAILED = "variant_failed"
+    NOT_APPLICABLE = "not_applicable"
+    OTHER_RATE = "other_rate"
+    """Another learning rate at `step`."""
+    OTHER_LOSS = "other_loss"
+    OTHER_LENGTH = "other_length"
+    """`count` steps, `of` in the baseline."""
+    NAN = "nan"
+    FIRST_LOSS = "first_loss"
+    DIVERGED = "diverged"
+    """By `step`, losses are `value` times as far apart as the control's."""
+    NORM = "norm"
+    NORM_SHIFT = "norm_shift"
+    PACE = "pace"
+    """The loss falls at a pace that differs by `value`."""
+    TAIL = "tail"
+    """Losses end `value` apart."""
+    ONE_SEED = "one_seed"
+    NO_TREND = "no_trend"
+    UNCERTAIN_TREND = "uncertain_trend"
+    """The loss trend is known to ±`value`."""
+    WIDE_TAIL = "wide_tail"
+    OTHER_DRAWS = "other_draws"
+    """Steps differ as they do with other random draws; their means do not."""
+    OUTPUT_SHAPE = "output_shape"
+    OUTPUT_ERROR = "output_error"
+    TOP1 = "top1"
+    RECORDED = "recorded"
+    """Read from an older document, which kept a sentence: `detail` is that."""
+
+
+class Because(Struct, frozen=True, omit_defaults=True):
+    """A reason with what belongs to it; other fields are None."""
+
+    reason: ProofReason
+    step: int | None = None
+    """Steps count from 1."""
+    value: float | None = None
+    count: int | None = None
+    of: int | None = None
+    detail: str | None = None
+    """Words of the program, as of a trial that failed."""
+
+
+class Proof(Struct, frozen=True):
+    """One variant against the baseline."""
+
+    state: ProofState
+    because: Because | None = None
+    """None where it is identical, matches, or changes training."""
+    steps: int = 0
+    """Compared, in each seed."""
+    seeds: int = 0
+    numbers: dict[str, Any] = field(default_factory=dict)
+    """What it rests on. Shares: first_loss, first_norm (differences of the first step, each with
+    the `…_limit` it is held to), pace (with low and high). divergence is in multiples of the
+    control's; tail (with low, high and margin) in units of the loss. Outputs of an inference
+    program: output_error (with output_limit) and top1 agreement. None: not known."""
+    covered: tuple[str, ...] = ()
+    """What happened during these steps, in both: see `tune.proof.result.EVENTS`."""
+    not_covered: tuple[str, ...] = ()
+    trials: tuple[int, ...] = ()
+    """The numbers of the trials it rests on."""
+    of_outputs: bool = False
+    """Outputs of an inference program were compared, not losses."""
+    baseline_repeats: bool = True
+    """False where nothing shows whether the baseline itself repeats bit for bit."""
+    by_means: bool = False
+    """Random draws differ, so means over steps and seeds were compared."""
+    draws_per_batch: bool = False
+    """Random draws were made to follow from each batch."""
+    budget_exhausted: bool = False
+    """More seeds would have told more."""
+    whole_ladder: bool = False
+    """Of a rung: the proof of the whole ladder speaks for it."""
+    changes: tuple[TrainingChange, ...] = ()
+    """What semantic fixes change."""
