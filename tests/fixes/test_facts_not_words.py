@@ -13,7 +13,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from stepscope.batch.program import as_measurement
 from stepscope.fixes.registry import all_fixes
+from stepscope.launch.child import Outcome
 from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial_status import classify_trial
 from stepscope.record import fix_words
 from stepscope.record.fix import (
     Applied,
@@ -31,6 +33,7 @@ from stepscope.record.fix import (
     Variation,
     fix_outcomes,
 )
+from stepscope.record.trial import TrialStatus
 from stepscope.tune.proof.effects import changes_draws, observed_kind
 
 PROGRAM = """
@@ -108,14 +111,15 @@ def test_a_patch_is_the_same(tmp_path, words):
 
 
 def trial(*outcomes, status="ok"):
-    return Trial(TrialRequest(), 1, status, why="order", blame="batch=8", fixes=outcomes)
+    status = TrialStatus(status)
+    return Trial(TrialRequest(), 1, status, detail="order", fix="batch=8", fixes=outcomes)
 
 
 def kept(one: Trial, words) -> Trial:
     """As it comes back from a journal, its sentences replaced there as well."""
     document = json.loads(json.dumps(one.to_json()))
     if words is not None:
-        document = words.inside(document, ("where", "reasons", "why"))
+        document = words.inside(document, ("where", "reasons", "detail"))
     return Trial.from_json(document)
 
 
@@ -146,7 +150,14 @@ def test_the_choice_of_the_proof_is_the_same(words, data, other):
 )
 def test_the_batch_search_takes_a_failure_for_the_same(words, reason, status):
     outcome = FixOutcome("batch", 8, FixState.BROKE, broke=Broke(reason, value=8))
-    assert as_measurement(kept(trial(outcome, status="broke"), words), 8).status == status
+    shown = fix_words.outcome_json(outcome)
+    if words is not None:
+        shown = words.inside(shown, ("where", "reasons"))
+    document = {"run": {"out_of_memory": None, "error": None}, "fixes": [shown]}
+    ended = Outcome(1, None, False, 0, 1, 1)
+    found = classify_trial(TrialRequest(fixes=("batch=8",)), ended, document, 0, "")
+    assert found.status == status
+    assert as_measurement(kept(trial(outcome, status=found.status), words), 8).status == status
 
 
 def test_every_record_comes_back_from_json_as_it_was():

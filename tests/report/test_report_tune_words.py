@@ -5,7 +5,7 @@ import pytest
 from tune_documents import tuned
 
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 from stepscope.report.story.tune.story import tune_story
 from stepscope.report.story.tune.words import proof_sentence, rejection_text
 from stepscope.tune.document import RejectedFix, read_tune

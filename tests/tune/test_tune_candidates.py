@@ -6,7 +6,7 @@ from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.data.workers import most_workers
 from stepscope.fixes.registry import FIX_NAMES, fix_named
 from stepscope.measure.prediction import Prediction, no_prediction, predicted_by_findings
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 from stepscope.report.story.tune.words import rejection_text
 from stepscope.tune.document import RejectedFix
 from stepscope.tune.search.candidates import (

@@ -6,7 +6,7 @@ from tune_machine import Machine, apart
 
 from stepscope.measure.contest import hold_contest
 from stepscope.measure.prediction import Prediction
-from stepscope.record.rejection import RejectReason
+from stepscope.record.trial import RejectReason
 from stepscope.stats.verdict import Verdict
 
 FIX = ("pin",)

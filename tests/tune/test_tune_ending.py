@@ -5,6 +5,8 @@ import pytest
 from stepscope.launch.child import Outcome
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.measure.trial_status import FIRST_S, TrialEnd, classify_trial, limit_s
+from stepscope.record.fix import Broke, FixOutcome, FixState, NotApplied, Reason, Target
+from stepscope.record.fix_words import outcome_json
 from stepscope.record.trial import TrialReason, TrialStatus
 
 ASK = TrialRequest(fixes=("workers=4", "amp=bf16"), steps=40)
@@ -106,17 +108,18 @@ def test_every_end_has_a_status_and_a_reason(how, said, expected):
 
 @pytest.mark.parametrize(
     ("reason", "expected"),
-    [("out_of_memory", MEMORY), ("needs_contiguous", TrialStatus.BROKE)],
+    [(Reason.OUT_OF_MEMORY, MEMORY), (Reason.NEEDS_CONTIGUOUS, TrialStatus.BROKE)],
 )
 def test_a_batch_too_large_for_memory_is_out_of_memory_though_the_fix_says_so(reason, expected):
-    broke = fix("amp", "broke", "words") | {"broke": {"reason": reason}}
+    stopped = FixOutcome("amp", "bf16", FixState.BROKE, broke=Broke(reason))
+    broke = outcome_json(stopped)
     assert classify_trial(ASK, outcome(1), document(broke), 0, "").status is expected
 
 
 def test_an_epoch_smaller_than_the_batch_is_told_from_other_refusals():
-    small = fix("workers", "not applicable", "words")
-    small |= {"not_applied": [{"reason": "epoch_too_small"}]}
-    found = classify_trial(ASK, outcome(), document(small), 0, "")
+    small = NotApplied(Reason.EPOCH_TOO_SMALL, Target.LOADER, value=20)
+    refused = FixOutcome("workers", 4, FixState.NOT_APPLICABLE, not_applied=(small,))
+    found = classify_trial(ASK, outcome(), document(outcome_json(refused)), 0, "")
     assert found.reason is TrialReason.EPOCH_TOO_SMALL
 
 

@@ -28,8 +28,7 @@ from stepscope.record.fix import (
     Variation,
 )
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
-from stepscope.record.rejection import Rejection, RejectReason
-from stepscope.record.trial import TrialReason, TrialStatus
+from stepscope.record.trial import Rejection, RejectReason, TrialReason, TrialStatus
 from stepscope.tune.search.candidates import (
     Candidate,
     NotTried,

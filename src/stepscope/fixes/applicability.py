@@ -12,7 +12,7 @@ from stepscope.analyze.replay.known import (
     ProgramConfig,
     Switches,
 )
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 _DESCRIBED_MODELS: Final = 4  # at most: there may be more
 _LITTLE_WAIT: Final = 0.01  # of a step: making batches sooner could not take more from it

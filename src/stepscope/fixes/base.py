@@ -19,7 +19,7 @@ from stepscope.record.fix import (
     TrainingChange,
     fact_state,
 )
-from stepscope.record.rejection import Rejection
+from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles

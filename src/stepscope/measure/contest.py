@@ -8,7 +8,7 @@ from typing import Final
 from stepscope.measure.prediction import Prediction
 from stepscope.measure.trial import Trial
 from stepscope.measure.trial_pool import Fixes, TrialPool, speed_left, trial_costs
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 from stepscope.stats.intervals import student_t
 from stepscope.stats.verdict import MIN_DIFFERENCE, Comparison, Verdict
 

@@ -41,7 +41,7 @@ def classify_trial(
             return _fix_ended(request, fix, TrialStatus.BROKE)
     if failed:
         return _failed(outcome, error, last_line)
-    for fix in document["fixes"]:
+    for fix in fixes:
         if fix.state is FixState.NOT_APPLICABLE:
             return _fix_ended(request, fix, TrialStatus.NOT_APPLICABLE)
     return _steps_enough(request, document, steady)

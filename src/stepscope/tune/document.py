@@ -19,8 +19,7 @@ from stepscope.record.errors import UsageError
 from stepscope.record.fix import TrainingChange
 from stepscope.record.privacy import masked_arguments
 from stepscope.record.proof import Proof, ProofReason, ProofState
-from stepscope.record.rejection import Rejection, RejectReason
-from stepscope.record.trial import NoteKind, StopReason, TrialNote
+from stepscope.record.trial import NoteKind, Rejection, RejectReason, StopReason, TrialNote
 from stepscope.record.version import __version__
 from stepscope.stats.intervals import estimate
 from stepscope.stats.verdict import Comparison, Verdict

@@ -29,7 +29,7 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import calling_frame
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles

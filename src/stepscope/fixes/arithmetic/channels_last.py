@@ -15,7 +15,7 @@ from stepscope.fixes.inspect.models import convolution_weights
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles

@@ -34,7 +34,7 @@ from stepscope.fixes.inspect.user_code import (
 )
 from stepscope.probe.sites import is_user_code
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 
 def _keep_fused_on(hands: FixContext) -> None:

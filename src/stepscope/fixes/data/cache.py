@@ -14,7 +14,7 @@ from stepscope.fixes.inspect.loaders import LoaderRecords
 from stepscope.hardware.processor import cgroup_limits
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target, Variation
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 _UNITS: Final = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OVERHEAD: Final = 64

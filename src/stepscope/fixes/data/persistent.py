@@ -10,7 +10,7 @@ from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_tra
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 _SHORT_EPOCH = 130  # steps: a trial can have three such epochs
 

@@ -22,7 +22,7 @@ from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.loaders import LoaderRecords
 from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 _FOOTER_BYTES: Final = 64  # bytes behind a batch
 _LEAST: Final = 1 << 18  # bytes of a batch, below which it is not worth it

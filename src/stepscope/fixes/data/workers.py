@@ -35,7 +35,7 @@ from stepscope.record.fix import (
     TraitKind,
     Variation,
 )
-from stepscope.record.rejection import Rejection
+from stepscope.record.trial import Rejection
 
 
 class _DeferredStart:

@@ -8,7 +8,7 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import NotApplied, Reason
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 _CLASSES = (
     *("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax"),

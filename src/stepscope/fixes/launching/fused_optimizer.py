@@ -16,7 +16,7 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import Broke, NotApplied, Reason
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 _CLASSES = ("AdamW", "Adam", "SGD", "Adagrad")
 _CACHE_BYTES = 64_000_000  # what caches hold, memory's rate does not bound

@@ -12,7 +12,7 @@ from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import call_under_way, reason_needed_now, user_calling_frame
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from stepscope.measure.trial import ROUNDING_DTYPES, Trial, TrialRequest
 from stepscope.measure.trial_pool import CONFIRM_PAIRS, Budget, Fixes, TrialPool
 from stepscope.record.proof import Proof, ProofState
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 from stepscope.tune.proof.effects import changes_draws, coarsest_rounding
 from stepscope.tune.proof.judge import Outputs, read_outputs
 from stepscope.tune.proof.prove import prove

@@ -10,8 +10,7 @@ from stepscope.measure.contest import ContestResult, hold_contest
 from stepscope.measure.trial_pool import BudgetSpent, Fixes
 from stepscope.record.fix_words import applied_words
 from stepscope.record.proof import ProofState
-from stepscope.record.rejection import Rejection, RejectReason
-from stepscope.record.trial import StopReason, TrialStatus
+from stepscope.record.trial import Rejection, RejectReason, StopReason, TrialStatus
 from stepscope.stats.verdict import MIN_DIFFERENCE
 from stepscope.tune.search.candidates import (
     FIX_KINDS,

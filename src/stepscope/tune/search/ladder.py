@@ -12,8 +12,7 @@ from stepscope.measure.prediction import Predictor, no_prediction
 from stepscope.measure.trial import Trial
 from stepscope.measure.trial_pool import Fixes, TrialPool
 from stepscope.record.proof import Proof
-from stepscope.record.rejection import Rejection, RejectReason, RejectState
-from stepscope.record.trial import StopReason, TrialStatus
+from stepscope.record.trial import Rejection, RejectReason, RejectState, StopReason, TrialStatus
 from stepscope.stats.verdict import Comparison
 from stepscope.tune.search.candidates import FIX_KINDS, Candidate, fix_name
 

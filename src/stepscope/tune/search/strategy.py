@@ -10,8 +10,7 @@ from stepscope.fixes.registry import fix_named
 from stepscope.measure.trial_pool import BudgetSpent, Fixes, TrialPool
 from stepscope.record.errors import UsageError
 from stepscope.record.proof import ProofState
-from stepscope.record.rejection import RejectReason
-from stepscope.record.trial import StopReason
+from stepscope.record.trial import RejectReason, StopReason
 from stepscope.stats.verdict import Comparison
 from stepscope.tune.search.candidates import Candidate, NotTried, fix_name
 from stepscope.tune.search.climb import climb, try_candidate

@@ -12,7 +12,7 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.launching.cuda_graph.model import GraphMisuseError, GraphRecorder
 from stepscope.fixes.launching.cuda_graph.root_model import GraphedRoot
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
-from stepscope.record.rejection import Rejection, RejectReason
+from stepscope.record.trial import Rejection, RejectReason
 
 _STEADY = 3  # calls with the same key before it is recorded
 _MOST = 5  # recordings: after that the values change too often

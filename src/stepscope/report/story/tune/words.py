@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from stepscope.record.fix import TrainingChange
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
-from stepscope.record.rejection import RejectReason
-from stepscope.record.trial import NoteKind, StopReason, TrialStatus
+from stepscope.record.trial import NoteKind, RejectReason, StopReason, TrialStatus
 from stepscope.record.units import (
     format_bytes,
     format_duration,
