@@ -1,11 +1,9 @@
-"""A benchmark and a comparison as Markdown pages of their own, and a benchmark as CSV."""
+"""A benchmark as a Markdown page and as CSV."""
 
 import csv as csv_format
 import io
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
-from stepscope.compare.why import signed
 from stepscope.report.render.markdown import code_span, escape_markdown, table_row
 from stepscope.report.render.terminal.bench import FAILED, device_names
 from stepscope.report.render.terminal.bench_answer import (
@@ -20,10 +18,7 @@ from stepscope.report.render.terminal.bench_answer import (
     noise_floor_sentence,
     training_columns,
 )
-from stepscope.report.story import compare as words
 from stepscope.report.story.bench.groups import Group, ablation_rows, group_points, sweep_words
-from stepscope.report.story.phrases import PHASE_NAMES
-from stepscope.report.text import format_number
 
 Document = dict[str, Any]
 
@@ -164,111 +159,3 @@ def _joined(lines: list[str]) -> str:
     """One text, with never more than one empty line in a row."""
     kept = [line for n, line in enumerate(lines) if line or (n and lines[n - 1])]
     return "\n".join(kept).rstrip() + "\n"
-
-
-_MOST_KERNELS: Final = 15
-_MARKS: Final = {"FASTER": "🟢", "SLOWER": "🔴", "SAME": "⚪", "UNCLEAR": "🟡"}
-
-
-def comparison_markdown(document: Document) -> str:
-    """The whole page; ends with a line feed."""
-    base, other = (code_span(words.side_name(document[side])) for side in ("base", "other"))
-    mark = _MARKS[document["verdict"]]
-    parts = [
-        f"## {mark} {document['verdict']} {escape_markdown(words.headline(document))}",
-        f"{other} against {base} — {words.exit_code_reason(document)}",
-        _bullets(document),
-        _items(document),
-        _phases(document["phases"]),
-        _kernels(document["kernels"]),
-        _settings("Configuration", document["configuration"]),
-        _settings("Environment", document["environment"]),
-        _notes(document),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _bullets(document: Document) -> str:
-    told = [escape_markdown(one) for one in document["why"]]
-    told += [escape_markdown(one) for one in words.short_facts(document)]
-    return "\n".join(f"- {one}" for one in told)
-
-
-def _items(document: Document) -> str:
-    rows = [
-        (
-            escape_markdown(item["label"] or "step"),
-            format_number(item["base_ms"]),
-            format_number(item["other_ms"]),
-            words.change_percent(item),
-            words.interval_percent(item),
-            item["verdict"],
-        )
-        for item in document["items"]
-    ]
-    heads = ("", "base ms", "other ms", "change", "95%", "verdict")
-    return _table(heads, rows, numbers=(1, 2, 3))
-
-
-def _phases(rows: Sequence[Document]) -> str:
-    cells = [
-        (
-            PHASE_NAMES.get(one["name"], escape_markdown(one["name"])),
-            format_number(one["base_ms"]),
-            format_number(one["other_ms"]),
-            signed(one["delta_ms"]),
-            f"{one['base_share']:.0%} → {one['other_share']:.0%}",
-        )
-        for one in rows
-    ]
-    return _table(("phase", "base ms", "other ms", "change ms", "share"), cells, (1, 2, 3))
-
-
-def _kernels(kernels: Document | None) -> str:
-    """Those that changed most; the last line sums up all others."""
-    changed = [one for one in (kernels or {}).get("rows", ()) if one["change"] != "same"]
-    if kernels is None or not changed:
-        return ""
-    shown = changed[:_MOST_KERNELS]
-    cells = [
-        (
-            code_span(one["name"][:80]),
-            "" if one["operator"] == one["name"] else escape_markdown(one["operator"] or ""),
-            PHASE_NAMES.get(one["phase"], one["phase"]),
-            one["change"],
-            f"{one['base_count']} → {one['other_count']}",
-            signed(one["delta_ms"]),
-        )
-        for one in shown
-    ]
-    rest = kernels["delta_ms"] - sum(one["delta_ms"] for one in shown)
-    counts = f"{kernels['base_count']} → {kernels['other_count']}"
-    cells.append(("all others", "", "", "", "", signed(rest)))
-    cells.append(("**together**", "", "", "", counts, signed(kernels["delta_ms"])))
-    noun = kernels["unit"].removesuffix("s")
-    return _table((noun, "operator", "phase", "", "count", "change ms"), cells, (4, 5))
-
-
-def _settings(title: str, rows: Sequence[Document]) -> str:
-    cells = [
-        (
-            escape_markdown(one["what"]),
-            escape_markdown(words.setting_text(one["base"])),
-            escape_markdown(words.setting_text(one["other"])),
-        )
-        for one in rows
-    ]
-    return _table((title, "base", "other"), cells, ())
-
-
-def _notes(document: Document) -> str:
-    told = [*document["notes"], *filter(None, [words.how_to_settle(document)])]
-    return "\n".join(f"> {escape_markdown(note)}  " for note in told)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int]) -> str:
-    lines = [table_row(cells) for cells in rows]
-    if not lines:
-        return ""
-    rule = table_row("---:" if place in numbers else "---" for place in range(len(heads)))
-    return "\n".join([table_row(heads), rule, *lines])

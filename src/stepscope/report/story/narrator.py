@@ -23,6 +23,7 @@ from stepscope.report.story.compare import comparison_story
 from stepscope.report.story.findings import distinct_answers
 from stepscope.report.story.phrases import display_path
 from stepscope.report.text import format_cell, format_number, safe
+from stepscope.results.comparison import Comparison, KernelComparison
 from stepscope.results.load import LoadedResult
 
 Document = dict[str, Any]
@@ -95,15 +96,15 @@ _WIDTH = 88
 _KERNELS = 20
 
 
-def deliverables(subjects: Sequence[LoadedResult], compared: Document | None) -> str:
+def deliverables(subjects: Sequence[LoadedResult], compared: Comparison | None) -> str:
     """All of it as plain text: `baseline_analysis.txt`. `compared`: of two, None of others."""
     parts = [baseline_analysis(one) for one in subjects if "baseline" in one.document]
     parts = [part for part in parts if part]
     table = versions_table(subjects)
     if len(table.rows) > 1 or not parts:
         parts.append("\n".join(["Versions", "========", "", *plain_table(table)]))
-    if compared is not None and compared["kernels"]:
-        parts.append("\n".join(_kernels(compared["kernels"])))
+    if compared is not None and compared.kernels:
+        parts.append("\n".join(_kernels(compared.kernels)))
     return "\n\n\n".join(parts) + "\n"
 
 
@@ -175,23 +176,21 @@ def plain_table(table: Table) -> Iterator[str]:
         ).rstrip()
 
 
-def _kernels(kernels: Document) -> list[str]:
+def _kernels(kernels: KernelComparison) -> list[str]:
     """Before and after, what changed most first."""
-    title = f"{kernels['unit'].capitalize()} before and after, ms a step"
+    title = f"{kernels.unit.capitalize()} before and after, ms a step"
     columns = (
         Column("before", number=True), Column("after", number=True),
         Column("difference", number=True), Column("count"), Column("name"),
     )  # fmt: skip
     rows = tuple(
         (
-            one["base_ms"], one["other_ms"], one["delta_ms"],
-            f"{one['base_count']} → {one['other_count']}", one["name"][:100],
+            one.base_ms, one.other_ms, one.delta_ms,
+            f"{one.base_count} → {one.other_count}", one.name[:100],
         )
-        for one in kernels["rows"][:_KERNELS]
+        for one in kernels.rows[:_KERNELS]
     )  # fmt: skip
-    whole = (
-        f"Together {format_number(kernels['base_ms'])} → {format_number(kernels['other_ms'])} ms."
-    )
+    whole = f"Together {format_number(kernels.base_ms)} → {format_number(kernels.other_ms)} ms."
     return [title, "=" * len(title), "", *plain_table(Table("k", columns, rows)), "", whole]
 
 
@@ -202,7 +201,7 @@ def story_of(subject: LoadedResult) -> Story:
     return build(subject)
 
 
-def story_of_several(subjects: Sequence[LoadedResult], compared: Document | str | None) -> Story:
+def story_of_several(subjects: Sequence[LoadedResult], compared: Comparison | str | None) -> Story:
     """`compared`: the comparison of two, why there is none, or None of more than two."""
     stories = [story_of(subject) for subject in subjects]
     head = [Section("versions", "Version by version", (versions_table(subjects),))]
