@@ -135,9 +135,7 @@ def _note(asked: ProgramArguments, meter: Meter, measured: MeasuredRecord) -> No
     if asked.measure is not None and not meter.settled:
         measured.notes.append("the warm-up did not settle")
     if meter.pauses:
-        measured.notes.append(
-            "scoring went on in between: times leave it out, energy and GPU use do not"
-        )
+        measured.say(scored_between=True)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ from dataclasses import replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy.typing as npt
 
+from stepscope.bench.results import read_bench
 from stepscope.record.errors import UsageError
 from stepscope.report.render.html.page import render_page, result_page
 from stepscope.report.render.notebook.figures import Drawing, ResultTable
@@ -22,10 +23,11 @@ from stepscope.report.render.terminal.batch import (
     known_columns,
     size_marks,
 )
-from stepscope.report.render.terminal.bench import print_bench
 from stepscope.report.render.terminal.run import print_run
+from stepscope.report.render.terminal.story import print_story
 from stepscope.report.render.terminal.trace import print_trace
 from stepscope.report.render.terminal.tune import print_tune
+from stepscope.report.story.bench.story import bench_story
 from stepscope.report.story.blocks import (
     Block,
     Chart,
@@ -82,7 +84,11 @@ def _plain(block: Block) -> bool:
     return not isinstance(block, Chart | TimelineView)
 
 
-_PRINT = {"run": print_run, "trace": print_trace, "tune": print_tune, "bench": print_bench}
+def _print_bench(document: dict[str, Any], stream: IO[str]) -> None:
+    print_story(bench_story(read_bench(document)), stream)
+
+
+_PRINT = {"run": print_run, "trace": print_trace, "tune": print_tune, "bench": _print_bench}
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
