@@ -69,7 +69,7 @@ def test_an_unknown_ending_is_answered_with_those_there_are(tune, capsys):
         (("tune-1", "-o", "a.csv", "--part", "x"), "there is no table x: ladder"),
         (("tune-1", "-o", "a.png", "--part", "x"), "there is no chart x: ladder-chart"),
         (("tune-1", "-o", "a.md", "--format", "csv"), "--format goes with -o -"),
-        (("tune-1", "tune-1", "-o", "a.ipynb"), "a notebook is of one result"),
+        (("tune-1", "tune-1", "-o", "a.ipynb"), "a notebook takes one result"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(tune, capsys, words, said):

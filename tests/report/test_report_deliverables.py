@@ -7,8 +7,9 @@ from subjects import subject
 from tune_documents import tuned
 
 from stepscope.report.render.files import prepare_report
+from stepscope.report.render.plain import plain_report
 from stepscope.report.story.blocks import Missing
-from stepscope.report.story.narrator import deliverables, versions_table
+from stepscope.report.story.narrator import versions_table
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +21,7 @@ def runs(tmp_path_factory):
 
 def test_the_baseline_analysis_answers_the_questions_and_names_the_findings(runs):
     run = run_subject(runs[0])
-    text = " ".join(deliverables([run], None).split())
+    text = " ".join(plain_report([run], None).split())
     for one in run.document["baseline"]:
         assert one["question"] in text
         assert " ".join(one["answer"].split()) in text
@@ -29,7 +30,7 @@ def test_the_baseline_analysis_answers_the_questions_and_names_the_findings(runs
 
 
 def test_lines_are_not_longer_than_a_page_is_wide(runs):
-    text = deliverables([run_subject(runs[0])], None)
+    text = plain_report([run_subject(runs[0])], None)
     assert max(map(len, text.splitlines())) <= 88
 
 
@@ -58,8 +59,8 @@ def test_versions_without_steps_have_no_speedup():
 
 def test_two_runs_are_compared_kernel_by_kernel(runs, tmp_path):
     made = prepare_report([str(runs[0]), str(runs[0])], False, tmp_path)
-    text = deliverables(made.subjects, made.compared)
-    assert "Kernels before and after, ms a step" in text
+    text = plain_report(made.subjects, made.compared)
+    assert "Kernels before and after, ms per step" in text
     assert "Versions" in text
     assert whole(made.story)
     assert {part.id for part in made.story.sections} >= {
@@ -87,5 +88,5 @@ def test_three_make_a_report_without_a_comparison(runs, tmp_path):
 
 
 def test_control_characters_do_not_reach_the_text():
-    text = deliverables([subject("bench", document(point(model="a\x1b[31m")))], None)
+    text = plain_report([subject("bench", document(point(model="a\x1b[31m")))], None)
     assert "\x1b" not in text

@@ -63,7 +63,7 @@ def test_a_window_that_was_switched_off_is_said_to_be(folder):
     subject = run_subject(without_window(folder))
     run = subject.document["run"] | {"window": None}
     story = story_of_run(replace(subject, document=subject.document | {"run": run}))
-    assert "recording was switched off" in words(story)
+    assert "recording was off" in words(story)
 
 
 def test_a_crashed_run_is_told_with_what_it_raised(folder):
@@ -82,20 +82,20 @@ def test_out_of_memory_names_the_largest_owners(folder):
     memory = {"device": "cuda", "requested_bytes": 2 << 30}
     run = subject.document["run"] | {"exit_code": 1, "out_of_memory": memory}
     story = story_of_run(replace(subject, document=subject.document | {"run": run}))
-    assert story.verdict.startswith("Out of GPU memory: 2.0 GiB more were asked for.")
+    assert story.verdict.startswith("Out of GPU memory allocating 2.0 GiB.")
     assert "Largest owners: parameters" in words(story)
 
 
 def test_a_killed_observer_leaves_a_story_of_what_is_known(folder):
     story = story_of_run(run_subject(with_ending(folder, exit_code=None)))
     assert whole(story)
-    assert "what follows is what is known so far" in story.verdict
+    assert "Results so far:" in story.verdict
 
 
 def test_an_empty_run_says_what_a_step_is(folder):
     story = story_of_run(run_subject(empty(folder)))
     assert whole(story)
-    assert story.verdict == "No steps were seen."
+    assert story.verdict == "No steps seen."
     for part in ("summary", "step", "findings", "timeline", "kernels"):
         assert "stepscope.step()" in hints(story, part)[-1]
     assert not blocks(story, Card)
@@ -107,7 +107,7 @@ def test_inference_says_that_there_is_no_loss(folder):
     steps = subject.document["steps"] | {"what": "inference"}
     document = subject.document | {"steps": steps, "losses": [None] * 80}
     story = story_of_run(replace(subject, document=document))
-    assert "the program infers" in words(story)
+    assert "this is inference" in words(story)
     assert "80 model calls" in story.subtitle
 
 

@@ -19,7 +19,6 @@ from story_reading import (
 
 from stepscope.record.errors import UsageError
 from stepscope.report.story.blocks import Card, Chart, Missing, Table, TimelineView
-from stepscope.report.story.summary import bottleneck
 from stepscope.report.story.trace.story import story_of_trace
 from stepscope.results.load import load_result
 
@@ -141,13 +140,6 @@ def test_what_was_not_recorded_is_said_with_how_to_record_it():
 def test_a_folder_of_traces_is_refused_in_one_line():
     with pytest.raises(UsageError, match="holds traces: report takes one of them"):
         load_result(str(TRACES), TRACES)
-
-
-def test_headroom_that_rests_on_other_findings_is_a_sentence_of_its_own():
-    document = trace_subject("gpt_b4x1024_bf16_h200").document
-    headroom = document["headroom"] | {"by": []}
-    told = bottleneck(document | {"headroom": headroom})
-    assert told.startswith(f"{document['findings'][0]['title']}. This step could take")
 
 
 def hostile_events():

@@ -6,7 +6,8 @@ import pytest
 from plain import TRACES, read_plain
 
 from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
-from stepscope.report.render.terminal.trace import print_ranks, print_trace
+from stepscope.report.render.terminal.story import print_story
+from stepscope.report.story.trace.story import ranks_story, trace_screen
 
 
 def shown(name, change=None):
@@ -14,16 +15,16 @@ def shown(name, change=None):
     if change is not None:
         change(document)
     stream = io.StringIO()
-    print_trace(document, stream)
+    print_story(trace_screen(document), stream)
     return stream.getvalue()
 
 
 def test_the_answer_comes_first_and_the_next_command_last():
     lines = shown("resnet18_b32_h200.json.gz").strip().splitlines()
     assert lines[0].startswith("stepscope")
-    assert "8 steps" in lines[1]
+    assert "8 steps" in lines[0]
     assert "17.1 ms per step   GPU busy 9%" in lines[3]
-    assert lines[-2].startswith("Next:  stepscope analyze")
+    assert any(line.startswith("Next:  stepscope report") for line in lines[-5:])
 
 
 def test_idle_time_is_explained_with_its_place():
@@ -46,12 +47,12 @@ def test_every_line_fits_the_screen(name):
 
 
 def test_a_recording_without_a_device_says_so():
-    assert "no device in this recording" in shown("cpu_only_rank34.pt.trace.json.gz")
+    assert "No device in this recording" in shown("cpu_only_rank34.pt.trace.json.gz")
 
 
 def test_kernels_are_shown_where_no_operator_accounts_for_them():
     screen = shown("vllm_decode_cuda_graphs.json.gz")
-    assert "came out of CUDA" in screen
+    assert "ran in CUDA graphs" in screen
     assert "kernel_unified_attention_3d" in screen
 
 
@@ -78,8 +79,8 @@ def test_what_was_left_out_is_said():
 def test_ranks_have_a_row_each():
     timeline = read_plain(TRACES / "a100_nccl_rank0.json.gz")
     stream = io.StringIO()
-    print_ranks(analyze_ranks([timeline, timeline]), stream)
+    print_story(ranks_story(analyze_ranks([timeline, timeline])), stream)
     screen = stream.getvalue()
     assert "2 ranks of 2" in screen
-    assert screen.count("24%") >= 2
+    assert screen.count("23.6%") >= 2
     assert max(map(len, screen.splitlines())) <= 80

@@ -29,13 +29,14 @@ def analyze(
 ) -> None:
     """Read TRACES and account for every microsecond.
 
-    A trace is a Kineto/Chrome .json or .json.gz, an Nsight Systems .sqlite or .nsys-rep, or a
-    folder of ranks.
+    A trace is a Kineto/Chrome .json or .json.gz, an Nsight Systems .sqlite, .nsys-rep or .qdrep,
+    or a folder of ranks.
     """
     from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
     from stepscope.diagnose.findings import with_trace_findings
     from stepscope.hardware.ceiling_cache import known_ceilings
-    from stepscope.report.render.terminal.trace import print_ranks, print_trace
+    from stepscope.report.render.terminal.story import print_story
+    from stepscope.report.story.trace.story import ranks_story, trace_screen, trace_story
     from stepscope.trace.export import check_export_path, export_timelines
     from stepscope.trace.load import open_ranks
 
@@ -43,7 +44,7 @@ def analyze(
         check_export_path(target, force)
     timelines = open_ranks(list(traces))
     if ncu is not None and len(timelines) > 1:
-        raise UsageError("--ncu goes with one trace: counters do not say which rank they are of")
+        raise UsageError("--ncu takes one trace: counters do not name their rank")
     if target is not None:
         export_timelines(timelines, target, force)
     if len(timelines) > 1:
@@ -56,9 +57,11 @@ def analyze(
         json.dump(document, sys.stdout, indent=1, allow_nan=False)
         print()
     elif len(timelines) > 1:
-        print_ranks(document, sys.stdout)
+        print_story(ranks_story(document), sys.stdout)
+    elif everything:
+        print_story(trace_story(document, timelines[0]), sys.stdout, detail=True)
     else:
-        print_trace(document, sys.stdout, everything)
+        print_story(trace_screen(document), sys.stdout)
 
 
 def _counters(path: Path, timeline: Any) -> Any:

@@ -1,10 +1,12 @@
 """`stepscope doctor`: what this machine is, what can be measured on it, and its ceilings."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import json
+import sys
 from typing import Any
 
 import click
+
+from stepscope.cli.progress import Progress, progress
 
 
 @click.command()
@@ -12,16 +14,17 @@ import click
 @click.option("--refresh", is_flag=True, help="Measure the ceilings again.")
 @click.option("--no-measure", is_flag=True, help="Show only what was measured before.")
 def doctor(as_json: bool, refresh: bool, no_measure: bool) -> None:
-    """Say what this machine is, what can be measured on it, and how fast it can be."""
+    """Show what this machine is, what can be measured on it, and how fast it can be."""
     if refresh and no_measure:
         raise click.UsageError("--refresh and --no-measure exclude each other.")
     document = _document(refresh, no_measure)
     if as_json:
-        import json
-
         click.echo(json.dumps(document, indent=2))
     else:
-        _print(document)
+        from stepscope.report.render.terminal.story import print_story
+        from stepscope.report.story.machine import machine_story
+
+        print_story(machine_story(document), sys.stdout)
 
 
 def _document(refresh: bool, no_measure: bool) -> dict[str, Any]:
@@ -60,64 +63,40 @@ def _measure(device: str, key: str) -> tuple[dict[str, Any] | None, str | None]:
     from stepscope.record.errors import StepscopeError
 
     try:
-        with _progress() as listener:
-            document = measure_ceilings(device, key, listener)
+        with progress(label="starting torch") as shown:
+            shown.line("Measuring this machine's ceilings; this takes some seconds.")
+            document = measure_ceilings(device, key, _Heard(shown))
     except StepscopeError as error:
         return None, str(error)
     try:
         save_ceilings(document)
     except OSError as error:
-        return document, f"not kept for next time: {error}"
+        return document, f"not cached: {error}"
     return document, None
 
 
-def _print(document: dict[str, Any]) -> None:
-    from rich.console import Console
+class _Heard:
+    """Turns the lines of a measurement into progress."""
 
-    from stepscope.report.render.terminal.doctor import doctor_screen
+    def __init__(self, shown: Progress) -> None:
+        self._shown = shown
+        self._ahead: list[str] = []
+        self._total = 0
 
-    console = Console(highlight=False, emoji=False)
-    ascii_only = not console.encoding.lower().startswith("utf")
-    console.print(doctor_screen(document, ascii_only))
+    def __call__(self, line: dict[str, Any]) -> None:
+        from stepscope.hardware.ceiling_cache import CEILING_NAMES, format_quantity
 
-
-@contextmanager
-def _progress() -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Hears the lines of a measurement: a bar on a terminal, plain lines elsewhere, on stderr."""
-    import sys
-
-    if not sys.stderr.isatty():
-        click.echo("Measuring what this machine can do; this takes some seconds.", err=True)
-        yield _say
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from stepscope.hardware.ceiling_cache import CEILING_NAMES
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("measuring: starting torch", total=None)
-        ahead: list[str] = []
-
-        def hear(line: dict[str, Any]) -> None:
-            if "plan" in line:
-                ahead.extend(line["plan"])
-                bar.update(task, total=len(ahead))
-            else:
-                ahead.pop(0)
-                bar.advance(task)
-            if ahead:
-                bar.update(task, description=f"measuring {CEILING_NAMES[ahead[0]].words:<21}")
-
-        yield hear
-
-
-def _say(line: dict[str, Any]) -> None:
-    from stepscope.hardware.ceiling_cache import CEILING_NAMES, format_quantity
-
-    if "measured" in line:
-        name = line["measured"]
-        number, unit = format_quantity(line["result"]["value"], CEILING_NAMES[name].unit)
-        click.echo(f"  {CEILING_NAMES[name].words}: {number} {unit}", err=True)
-    elif "failed" in line:
-        click.echo(f"  {CEILING_NAMES[line['failed']].words}: {line['why']}", err=True)
+        if "plan" in line:
+            self._ahead = list(line["plan"])
+            self._total = len(self._ahead)
+        elif "measured" in line:
+            name = CEILING_NAMES[line["measured"]]
+            number, unit = format_quantity(line["result"]["value"], name.unit)
+            self._shown.line(f"  {name.words}: {number} {unit}")
+        elif "failed" in line:
+            self._shown.line(f"  {CEILING_NAMES[line['failed']].words}: {line['why']}")
+        if "plan" not in line and self._ahead:
+            self._ahead.pop(0)
+        if self._ahead:
+            label = f"measuring {CEILING_NAMES[self._ahead[0]].words}"
+            self._shown.update(label, self._total - len(self._ahead), self._total)

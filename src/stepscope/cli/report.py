@@ -8,13 +8,22 @@ import click
 
 from stepscope.record.errors import UsageError
 
-_PIPED = ("md", "json", "csv", "txt")
+
+class _Command(click.Command):
+    """Its help names the formats, those of other packages too."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from stepscope.report.render.formats import all_renderers
+
+        super().format_help_text(ctx, formatter)
+        with formatter.section("Formats"):
+            formatter.write_dl([(", ".join(one.endings), one.purpose) for one in all_renderers()])
 
 
-@click.command()
+@click.command(cls=_Command)
 @click.argument("whats", nargs=-1, metavar="[WHAT]...")
-@click.option("-o", "--out", metavar="FILE", help="Its ending tells the format; - prints.")
-@click.option("--format", "form", type=click.Choice(_PIPED), help="What -o - prints [md].")
+@click.option("-o", "--out", metavar="FILE", help="Its ending sets the format; - prints.")
+@click.option("--format", "form", metavar="NAME", help="What -o - prints: md, txt, json, csv [md].")
 @click.option("--part", metavar="NAME", help="The one table (.csv) or chart (.png, .svg).")
 @click.option("--tensorboard", type=click.Path(path_type=Path), help="Write a log folder there.")
 @click.option("--open", "opened", is_flag=True, help="Show it in the browser.")
@@ -32,13 +41,6 @@ def report(
 ) -> int:
     """Write a report of WHAT: a run folder or id, a trace, the result of a tune or bench.
 
-    \b
-    .html   one page with charts and the timeline, for any browser
-    .md     for a pull request          .txt   baseline analysis, versions
-    .tex    LaTeX, a document and a part to \\input; .pdf compiled
-    .ipynb  an executed notebook        .json  the whole document
-    .csv    a table, .zip all tables    .png, .svg  the charts
-
     Without WHAT the last run here; several make one report of all, two are compared.
     """
     from stepscope.report.render.files import (
@@ -52,7 +54,7 @@ def report(
     )
 
     if form is not None and out != "-":
-        raise UsageError("--format goes with -o -; a file's ending tells its format")
+        raise UsageError("--format goes with -o -; a file's ending sets its format")
     path = None if out == "-" else output_path(out)
     check_output(path, force)
     check_log_folder(tensorboard, force)
@@ -72,16 +74,17 @@ def report(
 
 
 def _print(made: Any, form: str, part: str | None) -> int:
-    from stepscope.report.render.files import report_text
+    from stepscope.report.render.formats import piped_renderer
 
-    sys.stdout.write(report_text(made, f".{form}", part))
+    sys.stdout.write(piped_renderer(form).text(made, part))
     return 0
 
 
 def _tell(made: Any, written: list[Path]) -> None:
     """Where it is and what is in it, on stderr as all our words."""
+    from stepscope.record.units import format_bytes
     from stepscope.report.render.files import describe_contents
-    from stepscope.report.text import format_bytes, safe
+    from stepscope.report.text import safe
 
     for path in written:
         much = f"  {format_bytes(path.stat().st_size)}" if path.is_file() else ""

@@ -126,15 +126,14 @@ def _tell(folder: Path, number: int, repeat: int) -> None:
     """The summary on stderr. Whatever goes wrong here, the program's exit code stands."""
     from stepscope.analyze.run.summary import summarize
     from stepscope.diagnose.findings import with_findings
-    from stepscope.report.render.terminal.run import print_run
+    from stepscope.report.render.terminal.story import print_story
+    from stepscope.report.story.run.story import run_screen
 
     try:
         if repeat > 1:
             print(f"\nrun {number} of {repeat}", file=sys.stderr)
-        print_run(with_findings(summarize(folder), folder), sys.stderr)
+        print_story(run_screen(with_findings(summarize(folder), folder)), sys.stderr)
     except StepscopeError as problem:
         print(f"stepscope: {problem}", file=sys.stderr)
     except Exception as problem:
-        print(
-            f"stepscope: the run is in {folder}, but cannot be shown: {problem!r}", file=sys.stderr
-        )
+        print(f"stepscope: cannot show the run in {folder}: {problem!r}", file=sys.stderr)

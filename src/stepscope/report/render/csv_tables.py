@@ -108,20 +108,25 @@ def _rung(one: dict[str, Any]) -> tuple[Cell, ...]:
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 """A spreadsheet takes text that begins so for a formula."""
 _NOT_IN_FILES = re.compile(r"[^A-Za-z0-9_.-]+")
-MAIN_TABLE = {"run": "steps", "trace": "kernels", "tune": "ladder", "bench": "points-1"}
-"""The table of each kind that a single CSV file holds."""
+_MAIN = {"run": "steps", "trace": "kernels", "tune": "ladder", "bench": "points-1"}
+
+
+def main_table(subjects: Sequence[LoadedResult], found: dict[str, Table]) -> str:
+    """The table that a single CSV file holds; the first where the usual one is not there."""
+    main = _MAIN[subjects[0].kind] if len(subjects) == 1 else "versions"
+    return main if main in found else next(iter(found))
 
 
 def csv_text(table: Table) -> str:
     """All rows of a table, with every digit; what is not known is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([formula_safe(heading(column)) for column in table.columns])
+    writer.writerow([formula_safe(_heading(column)) for column in table.columns])
     writer.writerows([_cell(value) for value in line] for line in table.rows)
     return out.getvalue()
 
 
-def heading(column: Column) -> str:
+def _heading(column: Column) -> str:
     """`time [ms]`."""
     return f"{column.name} [{column.unit}]" if column.unit else column.name
 

@@ -67,6 +67,8 @@ class Column:
     """A screen too narrow for all columns drops the highest first; 0 is dropped last."""
     clip: bool = False
     """A narrow screen cuts the end off rather than wrap, as of kernel names."""
+    bar: bool = False
+    """A terminal draws the share as a bar."""
 
     @property
     def heading(self) -> str:

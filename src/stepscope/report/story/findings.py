@@ -19,7 +19,7 @@ from stepscope.report.story.blocks import (
     Section,
     Table,
 )
-from stepscope.report.story.phrases import display_path, rerun_command
+from stepscope.report.story.phrases import display_path, places_text, rerun_command
 from stepscope.report.text import format_bytes, format_number
 from stepscope.store.source import SourceLines
 
@@ -211,6 +211,7 @@ def _card(
         command=_command(one, document),
         at_ns=at_ns,
         search=search,
+        where=places_text(one["where"], program),
     )
 
 

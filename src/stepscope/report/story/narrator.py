@@ -2,11 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib import import_module
-from textwrap import wrap
 from typing import Any
 
-from stepscope.report.render.csv_tables import heading
 from stepscope.report.story.blocks import (
     Block,
     Card,
@@ -20,10 +17,8 @@ from stepscope.report.story.blocks import (
     TimelineView,
 )
 from stepscope.report.story.compare import comparison_story
-from stepscope.report.story.findings import distinct_answers
 from stepscope.report.story.phrases import display_path
-from stepscope.report.text import format_cell, format_number, safe
-from stepscope.results.comparison import Comparison, KernelComparison
+from stepscope.results.comparison import Comparison
 from stepscope.results.load import LoadedResult
 
 Document = dict[str, Any]
@@ -92,54 +87,6 @@ def _bench_version(one: Document) -> _Version:
     return _Version(name, step, *(one.get(key) for key in keys))
 
 
-_WIDTH = 88
-_KERNELS = 20
-
-
-def deliverables(subjects: Sequence[LoadedResult], compared: Comparison | None) -> str:
-    """All of it as plain text: `baseline_analysis.txt`. `compared`: of two, None of others."""
-    parts = [baseline_analysis(one) for one in subjects if "baseline" in one.document]
-    parts = [part for part in parts if part]
-    table = versions_table(subjects)
-    if len(table.rows) > 1 or not parts:
-        parts.append("\n".join(["Versions", "========", "", *plain_table(table)]))
-    if compared is not None and compared.kernels:
-        parts.append("\n".join(_kernels(compared.kernels)))
-    return "\n\n\n".join(parts) + "\n"
-
-
-def baseline_analysis(subject: LoadedResult) -> str:
-    """The usual questions answered, then the findings; empty of a tune or bench."""
-    document = subject.document
-    if not isinstance(document["baseline"], list):
-        return ""
-    title = f"Baseline analysis: {safe(subject.name)}"
-    lines = [title, "=" * len(title), ""]
-    for number, one in enumerate(distinct_answers(document["baseline"]), start=1):
-        lines += _wrapped(f"{number}. {one['question']}", "   ")
-        lines += _wrapped(f"   {one['answer']}", "   ")
-        lines.append("")
-    lines += ["Findings, largest gain first", "----------------------------", ""]
-    for number, one in enumerate(document["findings"], start=1):
-        lines += _wrapped(f"{number}. {one['title']}{_gain(one)}", "   ")
-        lines += _wrapped(f"   {one['why']}", "   ") if one["why"] else []
-        lines += _wrapped(f"   To do: {one['advice']}", "   ") if one["advice"] else []
-        lines.append("")
-    if not document["findings"]:
-        lines.append("No change is known that would save 2% of a step.")
-    return "\n".join(lines).rstrip()
-
-
-def _gain(one: Document) -> str:
-    told = one["predicted"]
-    return f" (predicted {told['speedup']:.2f}×)" if told else ""
-
-
-def _wrapped(text: str, later: str) -> list[str]:
-    lead = text[: len(text) - len(text.lstrip())]
-    return wrap(safe(text.lstrip()), _WIDTH, initial_indent=lead, subsequent_indent=later) or [""]
-
-
 def versions_table(subjects: Sequence[LoadedResult]) -> Table:
     """Version × GPU use × throughput × speedup: of each run, or of a tune's or bench's variants."""
     found = [version for subject in subjects for version in _versions_of(subject)]
@@ -158,47 +105,32 @@ def _row(one: _Version, first: _Version) -> tuple[Cell, ...]:
     return (one.name, one.gpu_use, one.samples_per_s, one.step_ms, one.speedup_to(first), memory)
 
 
-def plain_table(table: Table) -> Iterator[str]:
-    """Lines of a table as plain text."""
-    rows = [[heading(column) for column in table.columns]]
-    rows += [
-        [
-            safe(format_cell(value, column))
-            for value, column in zip(values, table.columns, strict=True)
-        ]
-        for values in table.rows
-    ]
-    widths = [max(len(line[at]) for line in rows) for at in range(len(table.columns))]
-    for line in rows:
-        cells = zip(line, widths, table.columns, strict=True)
-        yield "  ".join(
-            cell.rjust(wide) if column.number else cell.ljust(wide) for cell, wide, column in cells
-        ).rstrip()
-
-
-def _kernels(kernels: KernelComparison) -> list[str]:
-    """Before and after, what changed most first."""
-    title = f"{kernels.unit.capitalize()} before and after, ms a step"
-    columns = (
-        Column("before", number=True), Column("after", number=True),
-        Column("difference", number=True), Column("count"), Column("name"),
-    )  # fmt: skip
-    rows = tuple(
-        (
-            one.base_ms, one.other_ms, one.delta_ms,
-            f"{one.base_count} → {one.other_count}", one.name[:100],
-        )
-        for one in kernels.rows[:_KERNELS]
-    )  # fmt: skip
-    whole = f"Together {format_number(kernels.base_ms)} → {format_number(kernels.other_ms)} ms."
-    return [title, "=" * len(title), "", *plain_table(Table("k", columns, rows)), "", whole]
-
-
 def story_of(subject: LoadedResult) -> Story:
-    """By its kind: `story_of_<kind>` in `story/<kind>/story.py`."""
-    module = import_module(f"stepscope.report.story.{subject.kind}.story")
-    build: Callable[[LoadedResult], Story] = getattr(module, f"story_of_{subject.kind}")
+    """Everything there is to say of a result."""
+    build: Callable[[LoadedResult], Story]
+    match subject.kind:
+        case "run":
+            from stepscope.report.story.run.story import story_of_run as build
+        case "trace":
+            from stepscope.report.story.trace.story import story_of_trace as build
+        case "tune":
+            from stepscope.report.story.tune.story import story_of_tune as build
+        case _:
+            from stepscope.report.story.bench.story import story_of_bench as build
     return build(subject)
+
+
+def screen_of(subject: LoadedResult) -> Story:
+    """The default screen of a result; of a run or a trace from its document alone."""
+    if subject.kind == "run":
+        from stepscope.report.story.run.story import run_screen
+
+        return run_screen(subject.document)
+    if subject.kind == "trace":
+        from stepscope.report.story.trace.story import trace_screen
+
+        return trace_screen(subject.document)
+    return story_of(subject).short()
 
 
 def story_of_several(subjects: Sequence[LoadedResult], compared: Comparison | str | None) -> Story:

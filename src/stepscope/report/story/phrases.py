@@ -7,7 +7,9 @@ import shlex
 from typing import Any
 
 from stepscope.record.privacy import MASK
-from stepscope.report.text import format_bytes, format_number, keep_end, plural, safe
+from stepscope.record.units import format_bytes, format_number, plural
+from stepscope.report.story.blocks import Paragraph, Role, Tone
+from stepscope.report.text import keep_end
 
 PHASE_NAMES = {
     "data_wait": "data wait",
@@ -16,6 +18,16 @@ PHASE_NAMES = {
     "backward": "backward",
     "optimizer": "optimizer",
     "other": "other",
+}
+PHASE_ROLES = {
+    "data_wait": Role.DATA,
+    "h2d": Role.COPY,
+    "forward": Role.FORWARD,
+    "backward": Role.BACKWARD,
+    "optimizer": Role.OPTIMIZER,
+    "other": Role.OTHER,
+    "wait": Role.IDLE,
+    "idle": Role.IDLE,
 }
 RUN_PART_NAMES = {
     "startup": "Python start",
@@ -26,11 +38,17 @@ RUN_PART_NAMES = {
 }
 """What is not here is called by its key."""
 DEVICE_WORK_NAMES = {
-    "compute": "computing",
-    "exposed_communication": "communicating",
-    "exposed_copy": "copying",
+    "compute": "compute",
+    "exposed_communication": "communication",
+    "exposed_copy": "copies",
 }
 """What a device does, beside being idle."""
+DEVICE_WORK_ROLES = {
+    "compute": Role.COMPUTE,
+    "exposed_communication": Role.COMMUNICATION,
+    "exposed_copy": Role.COPY,
+    "idle": Role.IDLE,
+}
 STEP_SOURCES = {
     "ProfilerStep": "marked by the profiler",
     "annotation": "from annotations",
@@ -43,11 +61,11 @@ STEP_SOURCES = {
 IDLE_CAUSES = {
     "loader": "waiting for the data loader",
     "host": "the host launches too slowly",
-    "synchronisation": "synchronisations",
+    "synchronisation": "synchronization",
     "copy": "waiting for copies",
     "other_ranks": "waiting for other ranks",
     "between_kernels": "between kernels",
-    "unknown": "not explained",
+    "unknown": "unexplained",
 }
 _AUTOGRAD = "autograd::engine::evaluate_function: "
 
@@ -60,12 +78,12 @@ def without_autograd_prefix(where: str) -> str:
 def costliest_place(places: list[dict[str, Any]]) -> str:
     """The costliest place on the host, short; empty where none is known."""
     where = places[0]["where"] if places else None
-    return keep_end(without_autograd_prefix(safe(where)), 25) if where else ""
+    return keep_end(without_autograd_prefix(where), 25) if where else ""
 
 
 NO_STEPS = (
-    "Steps are seen where an optimizer steps, a model is called or a DataLoader delivers;"
-    " a loop that hides them can call stepscope.step() once an iteration."
+    "A step is an optimizer step, a model call or a DataLoader batch;"
+    " a loop without these can call stepscope.step() once per iteration."
 )
 _PACKAGES = ("site-packages", "dist-packages")
 
@@ -114,18 +132,18 @@ def outcome_sentences(document: Document) -> list[str]:
     """How a run that did not end well ended, or that it still runs; nothing where all is well."""
     run = document["run"]
     if run["exit_code"] is None:
-        word = "still running" if run["under_way"] else "not finished: its observer was killed"
-        return [f"{word}; what follows is what is known so far"]
+        word = "Still running" if run["under_way"] else "Incomplete: stepscope was killed"
+        return [f"{word}. Results so far:"]
     if run["out_of_memory"] is not None:
         return _out_of_memory(document, run["out_of_memory"])
     if run.get("timed_out"):
-        return ["ended at its --timeout (exit code 124)"]
+        return ["Stopped at its --timeout (exit code 124)."]
     if run.get("signal"):
-        return [f"ended by signal {run['signal']} (exit code {run['exit_code']})"]
+        return [f"Killed by signal {run['signal']} (exit code {run['exit_code']})."]
     if run["error"] is not None and run["exit_code"]:
         first = str(run["error"]["text"]).strip().split("\n")[0][:120]
-        return [f"raised {run['error']['type']}: {first}"]
-    return [f"exit code {run['exit_code']}"] if run["exit_code"] else []
+        return [f"Raised {run['error']['type']}: {first}."]
+    return [f"Exit code {run['exit_code']}."] if run["exit_code"] else []
 
 
 def _out_of_memory(document: Document, memory: Document) -> list[str]:
@@ -134,38 +152,41 @@ def _out_of_memory(document: Document, memory: Document) -> list[str]:
     largest = ", ".join(f"{name.replace('_', ' ')} {format_bytes(value)}" for value, name in named)
     place = "GPU memory" if memory["device"] == "cuda" else "memory"
     asked = memory.get("requested_bytes")
-    text = f"out of {place}" + (f": {format_bytes(asked)} more were asked for" if asked else "")
-    return [text, f"largest owners: {largest}"] if largest else [text]
+    text = f"Out of {place}" + (f" allocating {format_bytes(asked)}." if asked else ".")
+    return [text, f"Largest owners: {largest}."] if largest else [text]
 
 
-def fix_outcome(fix: Document) -> str:
+def fix_outcome(fix: Document) -> Paragraph:
     """What became of a fix that was asked for."""
     value = f"={fix['value']}" if fix["value"] is not None else ""
-    good = fix["state"] == "applied"
-    words = fix["where"] if good else fix["reasons"]
+    state = fix["state"]
+    words = fix["where"] if state == "applied" else fix["reasons"]
     more = f" and {len(words) - 1} more" if len(words) > 1 else ""
-    text = f"{words[0]}{more}" + (f" · {fix['kind']}" if good else "")
-    word = {"applied": "with", "broke": "broke with"}.get(fix["state"], "without")
-    return f"{word} {fix['name']}{value}: {text}"
+    said, tone = _FIX_STATES.get(state, ("not applied", Tone.WARN))
+    kind = f" · {fix['kind']}" if state == "applied" else ""
+    return Paragraph(f"{fix['name']}{value} {said}: {words[0]}{more}{kind}", tone=tone)
+
+
+_FIX_STATES = {"applied": ("applied", Tone.GOOD), "broke": ("failed", Tone.BAD)}
 
 
 def run_remarks(document: Document) -> list[str]:
-    """Spikes, drift, throttling, company on the GPU."""
+    """Spikes, drift, throttling, other processes on the GPU: a sentence each."""
     steps, gpu = document["steps"], document["gpu"]
     found = []
     spikes = steps["spikes"]
     if spikes:
         found.append(
             f"{plural(steps['spike_count'], 'spike')}: step {spikes[0]['step']:,} took"
-            f" {format_number(spikes[0]['ms'])} ms"
+            f" {format_number(spikes[0]['ms'])} ms."
         )
     if steps["drift"] and abs(steps["drift"]) > 0.05:
         word = "slower" if steps["drift"] > 0 else "faster"
-        found.append(f"steps got {abs(steps['drift']):.0%} {word} over the run")
+        found.append(f"Steps got {abs(steps['drift']):.0%} {word} over the run.")
     if gpu and gpu["throttled_by"]:
-        found.append(f"the GPU was throttled: {', '.join(gpu['throttled_by'])}")
+        found.append(f"The GPU was throttled: {', '.join(gpu['throttled_by'])}.")
     if gpu and gpu["other_processes"]:
-        found.append("another process used the GPU")
+        found.append("Another process used the GPU.")
     return found
 
 
@@ -179,3 +200,30 @@ def counted_steps(document: Document) -> str:
     steps, word = document["steps"], step_noun(document)
     count = plural(steps["count"], word, {"batch": "batches"}.get(word))
     return count + (" (inferred)" if steps["inferred"] and word == "step" else "")
+
+
+def path_from_here(folder: str) -> str:
+    """A path relative to here when it lies below."""
+    relative = os.path.relpath(folder)
+    return os.path.abspath(folder) if relative.startswith("..") else relative
+
+
+def run_reference(run: Document) -> str:
+    """What names the run to `show` and `report`: its id where that finds it, else its folder."""
+    path = path_from_here(run["folder"])
+    return str(run["id"]) if path.startswith(".stepscope/") else shlex.quote(path)
+
+
+def places_text(places: list[Document], program: str | None = None) -> str:
+    """`train.py:58, :60`: three places at most, a file's name once in a row."""
+    found = dict.fromkeys(
+        (display_path(at["file"], program), at["line"])
+        for at in places
+        if at["file"] and at["line"]
+    )
+    shown: list[str] = []
+    before = ""
+    for file, line in list(found)[:3]:
+        shown.append(f":{line}" if file == before else f"{file}:{line}")
+        before = file
+    return ", ".join(shown)

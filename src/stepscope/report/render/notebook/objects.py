@@ -8,11 +8,10 @@ from dataclasses import replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy.typing as npt
 
-from stepscope.bench.results import read_bench
 from stepscope.record.errors import UsageError
 from stepscope.report.render.html.page import render_page, result_page
 from stepscope.report.render.notebook.figures import Drawing, ResultTable
@@ -23,11 +22,8 @@ from stepscope.report.render.terminal.batch import (
     known_columns,
     size_marks,
 )
-from stepscope.report.render.terminal.run import print_run
 from stepscope.report.render.terminal.story import print_story
-from stepscope.report.render.terminal.trace import print_trace
 from stepscope.report.render.terminal.tune import print_tune
-from stepscope.report.story.bench.story import bench_story
 from stepscope.report.story.blocks import (
     Block,
     Chart,
@@ -37,7 +33,7 @@ from stepscope.report.story.blocks import (
     Table,
     TimelineView,
 )
-from stepscope.report.story.narrator import story_of
+from stepscope.report.story.narrator import screen_of, story_of
 from stepscope.report.text import safe
 from stepscope.results.load import LoadedResult, ResultDocument
 
@@ -84,11 +80,7 @@ def _plain(block: Block) -> bool:
     return not isinstance(block, Chart | TimelineView)
 
 
-def _print_bench(document: dict[str, Any], stream: IO[str]) -> None:
-    print_story(bench_story(read_bench(document)), stream)
-
-
-_PRINT = {"run": print_run, "trace": print_trace, "tune": print_tune, "bench": _print_bench}
+_PRINT = {"tune": print_tune}
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -96,7 +88,10 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 def _screen_text(subject: LoadedResult) -> str:
     """What the command that made it prints; without colours, which notebooks ask for."""
     stream = io.StringIO()
-    _PRINT[subject.kind](subject.document, stream)
+    if subject.kind in _PRINT:
+        _PRINT[subject.kind](subject.document, stream)
+    else:
+        print_story(screen_of(subject), stream)
     return _COLOURS.sub("", stream.getvalue()).strip("\n")
 
 

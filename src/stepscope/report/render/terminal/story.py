@@ -13,7 +13,17 @@ from rich.text import Text
 
 from stepscope.report.render.terminal.console import console_for, fold, is_ascii, to_ascii
 from stepscope.report.story import blocks as story
-from stepscope.report.story.blocks import Card, Column, Command, Role, Section, Story, Tone, Weight
+from stepscope.report.story.blocks import (
+    Card,
+    Cell,
+    Column,
+    Command,
+    Role,
+    Section,
+    Story,
+    Tone,
+    Weight,
+)
 from stepscope.report.text import format_cell, format_number, plural, safe
 
 _TONES = {
@@ -39,10 +49,12 @@ _KINDS = {"exact": "green", "numeric": "yellow", "semantic": "magenta"}
 _MARGIN = "  "
 _CARD = "    "
 _GAP = 2  # between the columns of a table
-_GAIN = 21  # columns that a card's gain and kind take
+_GAIN = 9  # columns that a card's gain takes at least
+_KIND = 10  # and its kind
 _TOP_CARDS = 5
 _CARD_LINES = 2  # of a sentence on the default screen; more where few cards leave room
 _MOST_BARS = 16
+_BAR = 24  # columns of a bar inside a table
 _SHRINKS_TO = 12  # columns of a text column that has to make room
 
 
@@ -114,7 +126,8 @@ class _Screen:
         blocks = [one for one in section.blocks if _is_drawn(one)]
         if not blocks:
             return
-        if section.title and (self._detail or not first):
+        bare = first and not self._detail and isinstance(blocks[0], story.Facts)
+        if section.title and not bare:
             self._line(Text())
             self._text(section.title, "bold", "")
         cards = [one for one in blocks if isinstance(one, Card)]
@@ -182,23 +195,22 @@ class _Screen:
         if table.title:
             self._text(table.title, "bold")
         rows = [
-            [
-                safe(format_cell(value, column))
-                for value, column in zip(row, table.columns, strict=True)
-            ]
+            [_cell(value, column) for value, column in zip(row, table.columns, strict=True)]
             for row in table.rows[: table.shown]
         ]
         heads = [safe(column.heading) for column in table.columns]
         kept = self._kept_columns(table.columns, heads, rows)
         grid = Grid(box=None, show_edge=False, pad_edge=False, padding=(0, _GAP, 0, 0))
+        widths = {at: _widest(heads, rows, at) for at in kept}
+        self._shrink(widths, table.columns)
         for at in kept:
             column = table.columns[at]
             grid.add_column(
                 Text(heads[at], "bold"),
                 justify="right" if column.number else "left",
-                no_wrap=column.number or column.clip,
+                no_wrap=column.clip,
                 overflow="ellipsis" if column.clip else "fold",
-                min_width=min(_SHRINKS_TO, _widest(heads, rows, at)) if not column.number else None,
+                width=widths[at],
             )
         tones = table.tones or (Tone.PLAIN,) * len(rows)
         for row, tone in zip(rows, tones, strict=False):
@@ -222,6 +234,19 @@ class _Screen:
             kept.remove(max(kept[1:], key=lambda at: (columns[at].priority, at)))
         return kept
 
+    def _shrink(self, widths: dict[int, int], columns: Sequence[Column]) -> None:
+        """Take what is too much from the widest text, from the first column last."""
+        room = self._width - len(_MARGIN) - _GAP * (len(widths) - 1)
+        first, *later = widths
+        texts = [at for at in later if not columns[at].number]
+        while sum(widths.values()) > room:
+            widest = max(texts, key=widths.__getitem__, default=first)
+            if widths[widest] <= _SHRINKS_TO < widths[first]:
+                widest = first
+            if widths[widest] <= 1:
+                break
+            widths[widest] -= 1
+
     def _grid(self, grid: Grid) -> None:
         """A table, indented; rich lays it out, every line goes through the same door."""
         options = self._console.options.update(width=self._width - len(_MARGIN), no_wrap=False)
@@ -244,13 +269,11 @@ class _Screen:
         room = max(8, self._width - len(_MARGIN) - widest - digits - (10 if stacked else 4))
         for (label, value, colour), number in zip(rows, numbers, strict=True):
             share = value / whole if whole else 0.0
-            filled = round(min(max(share, 0.0), 1.0) * room * 8)
-            bar = "█" * (filled // 8) + ("▏▎▍▌▋▊▉"[filled % 8 - 1] if filled % 8 else "")
             name = label if cell_len(label) <= widest else f"{label[: widest - 1]}…"
             self._line(
                 Text.assemble(
                     f"{_MARGIN}{name:<{widest}} {number:>{digits}} ▕",
-                    (bar.ljust(room), colour),
+                    (_bar(share, room).ljust(room), colour),
                     f"▏ {share:>4.0%}" if stacked else "▏",
                 )
             )
@@ -259,20 +282,21 @@ class _Screen:
 
     def _cards(self, cards: Sequence[Card]) -> None:
         shown = cards if self._detail else cards[:_TOP_CARDS]
-        room = self._width - len(_CARD) - _GAIN
-        room = min(max((cell_len(safe(card.title)) for card in shown), default=0) + 2, room)
+        gain = max(_GAIN, *(cell_len(safe(card.gain)) for card in shown))
+        room = self._width - len(_CARD) - gain - _KIND
+        room = min(max(cell_len(safe(card.title)) for card in shown) + 2, room)
         most = 0 if self._detail else max(_CARD_LINES, _TOP_CARDS - len(shown) + 1)
         self._line(Text())
         for number, card in enumerate(shown, start=1):
             if self._detail and number > 1:
                 self._line(Text())
-            self._card(number, card, room, most)
+            self._card(number, card, room, gain, most)
         left = len(cards) - len(shown)
         if self._more and not self._detail:
             rest = plural(left, "more finding") if left else "details"
             self._text(f"{rest}: {self._more}", "dim", _CARD)
 
-    def _card(self, number: int, card: Card, room: int, most: int) -> None:
+    def _card(self, number: int, card: Card, room: int, gain: int, most: int) -> None:
         title = safe(card.title)
         title = title if cell_len(title) <= room else f"{title[: room - 1]}…"
         kind = "" if card.kind == "none" else safe(card.kind)
@@ -280,11 +304,11 @@ class _Screen:
             Text.assemble(
                 f"{number:>2}  ",
                 (f"{title:<{room}}", "bold"),
-                f"{safe(card.gain):>11}  ",
+                f"{safe(card.gain):>{gain}}  ",
                 (kind, _KINDS.get(kind, "")),
             )
         )
-        self._text(f"{card.where}: {card.why}" if card.where else card.why, "", _CARD, most)
+        self._text(f"{card.where}  {card.why}" if card.where else card.why, "", _CARD, most)
         self._text(f"fix: {self._remedy(card)}", "cyan", _CARD, most)
         if self._detail:
             self._details(card)
@@ -343,6 +367,18 @@ def _is_drawn(block: story.Block) -> bool:
     return not isinstance(block, story.Table) or bool(block.rows)
 
 
+def _cell(value: Cell, column: Column) -> str:
+    if column.bar:
+        return _bar(float(value), _BAR) if value else ""
+    return safe(format_cell(value, column))
+
+
+def _bar(share: float, room: int) -> str:
+    """That much of the room, to an eighth of a column."""
+    filled = round(min(max(share, 0.0), 1.0) * room * 8)
+    return "█" * (filled // 8) + ("▏▎▍▌▋▊▉"[filled % 8 - 1] if filled % 8 else "")
+
+
 def _widest(heads: Sequence[str], rows: Iterable[Sequence[str]], at: int) -> int:
     return max(cell_len(heads[at]), *(cell_len(row[at]) for row in rows), 0)
 
@@ -380,7 +416,8 @@ def folded_command(text: str, width: int) -> Iterator[str]:
         yield text
         return
     row = ""
-    for word in _words(text):
+    for whole in _words(text):
+        word = whole if cell_len(whole) <= width - 6 else "…"
         if row and cell_len(row) + cell_len(word) + 3 > width:
             yield f"{row} \\"
             row = f"    {word}"
@@ -399,7 +436,7 @@ def _words(text: str) -> list[str]:
         parts = text.split(" ")
     found: list[str] = []
     for part in parts:
-        if found and found[-1].startswith("--") and " " not in found[-1] and part[:1] != "-":
+        if found and found[-1].startswith("-") and " " not in found[-1] and part[:1] != "-":
             found[-1] += f" {part}"
         else:
             found.append(part)

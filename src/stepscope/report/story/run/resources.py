@@ -48,12 +48,12 @@ def pipeline_section(document: Document) -> Section:
 def _missing(document: Document) -> Missing:
     if document["loaders"]:
         return Missing(
-            "No fetch of a dataset was timed: no batch was taken while the program was observed.",
+            "No dataset was timed: no batch was fetched while the program was observed.",
             rerun_command(document, ""),
         )
     return Missing(
-        "No DataLoader was seen: the program makes its batches itself.",
-        f"Where its Python time goes instead: {rerun_command(document, '--python')}",
+        "No DataLoader: the program makes its own batches.",
+        f"Sample its Python code: {rerun_command(document, '--python')}",
     )
 
 
@@ -142,14 +142,15 @@ def host_sections(document: Document) -> list[Section]:
     blocks = function_blocks(stacks.get("host", {}).get("lines") or [], stacks.get("steps") or 1)
     code = document["host_code"]
     if code and code["lines"]:
-        blocks.append(_python_lines(code, document["run"]["program"]))
+        blocks.append(python_lines(code, document["run"]["program"]))
     else:
-        what = "Python code was not sampled over the whole run."
+        what = "Python code was not sampled."
         blocks.append(Missing(what, rerun_command(document, "--python")))
     return [Section("host", "Python on the host", tuple(blocks))]
 
 
-def _python_lines(code: Document, program: str) -> Block:
+def python_lines(code: Document, program: str) -> Table:
+    """Lines by the time they were sampled in."""
     columns = (
         Column("where"),
         Column("function"),
@@ -174,17 +175,15 @@ def memory_section(document: Document, tables: RunTables | None) -> Section:
     whose = "the GPU's" if memory["device"] == "cuda" else "the host's"
     blocks: list[Block] = []
     if memory["peak_bytes"]:
-        blocks.append(
-            Paragraph(f"The peak is {format_bytes(memory['peak_bytes'])} of {whose} memory.")
-        )
+        blocks.append(Paragraph(f"Peak {format_bytes(memory['peak_bytes'])} of {whose} memory."))
     blocks += _sampled(document, tables)
     blocks += _owners(memory)
     analysed = document["timeline"]
     blocks += window_memory(analysed) if analysed is not None else []
     lines = memory["lines"]
-    blocks += _memory_lines(lines, document["run"]["program"]) if lines else []
+    blocks += memory_lines(lines, document["run"]["program"]) if lines else []
     if not lines:
-        what = "Which lines own the memory was not recorded."
+        what = "Memory was not traced to lines."
         blocks.append(Missing(what, rerun_command(document, "--memory")))
     return Section("memory", "Memory", tuple(blocks))
 
@@ -193,7 +192,9 @@ def _sampled(document: Document, tables: RunTables | None) -> list[Block]:
     columns = {"rss_bytes": "host (RSS)", "gpu_memory_bytes": "GPU, as the driver sees it"}
     samples = tables.samples if tables is not None else None
     if samples is None or not samples.size:
-        return [Missing("Memory was not sampled: it ended too soon.", rerun_command(document, ""))]
+        return [
+            Missing("No memory samples: the program ended too soon.", rerun_command(document, ""))
+        ]
     unit, name = memory_unit(float(np.fmax.reduce(samples[c], initial=0.0)) for c in columns)
     seconds = seconds_since_start(document, samples)
     chart = over_time_chart(
@@ -215,9 +216,10 @@ def _owners(memory: Document) -> list[Block]:
     return [Chart("memory-owners", "bars", title, (series,), y=Axis(name), across=True)]
 
 
-def _memory_lines(lines: Document, program: str) -> list[Block]:
+def memory_lines(lines: Document, program: str) -> list[Table]:
+    """Lines that own the peak, and whose memory grew."""
     columns = (Column("where"), Column("function"), Column("memory", "MiB", number=True))
-    tables: list[Block] = []
+    tables: list[Table] = []
     titles = {"at_peak": "Lines that own the peak", "growth": "Lines whose memory grew"}
     for key, title in titles.items():
         rows = tuple(
@@ -247,15 +249,15 @@ def machine_section(document: Document, tables: RunTables | None) -> Section:
     samples = tables.samples if tables is not None else None
     blocks: list[Block] = []
     if samples is None or not samples.size:
-        what = "The machine was not sampled: the program ended too soon."
+        what = "No samples: the program ended too soon."
         return Section("machine", "The machine", (Missing(what, rerun_command(document, "")),))
     seconds = seconds_since_start(document, samples)
     for name, title, column, unit in _CHARTS:
         chart = over_time_chart(name, title, samples, seconds, {column: title}, unit)
         blocks += [chart] if chart is not None else []
     if document["gpu"] is None:
-        what = "No GPU was used: there is no utilisation, power or clock of one."
-        blocks.append(Missing(what, "stepscope doctor tells what this machine has."))
+        what = "No GPU was used."
+        blocks.append(Missing(what, "stepscope doctor shows what this machine has."))
     blocks.append(Facts(tuple(_facts(document))))
     return Section("machine", "The machine", tuple(blocks))
 

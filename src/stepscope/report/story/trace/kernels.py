@@ -10,6 +10,7 @@ import numpy as np
 
 from stepscope.analyze.timeline.attribution import attribute
 from stepscope.record.timeline import NOTHING, Timeline
+from stepscope.record.units import capitalized, format_bytes, format_number
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -26,7 +27,6 @@ from stepscope.report.story.blocks import (
 from stepscope.report.story.series import MAX_POINTS
 from stepscope.report.story.trace.recording import host_blocks
 from stepscope.report.story.trace.roofline import roofline_blocks
-from stepscope.report.text import format_bytes, format_number
 
 Document = dict[str, Any]
 _WORTH_SAYING = 1 << 16  # bytes copied a step
@@ -49,16 +49,16 @@ def _launches(document: Document) -> list[str]:
         return []
     latency = launch["latency"]["p50_ns"] or 0
     return [
-        f"launches: {launch['shorter_than_launch']:.0%} of kernels shorter than their launch,"
-        f" half start in {latency / 1e3:,.0f} µs"
+        f"launches: {launch['shorter_than_launch']:.0%} of kernels are shorter than their launch;"
+        f" median launch latency {latency / 1e3:,.0f} µs"
     ]
 
 
 def _copies(document: Document) -> list[str]:
     steps = document["steps"]["count"]
     return [
-        f"copies {copy['direction']} ({copy['memory']}): {format_bytes(copy['bytes'] / steps)}"
-        f" a step at {copy['bytes_per_s'] / 1e9:.1f} GB/s, {copy['overlapped']:.0%} hidden"
+        f"{copy['direction']} copies ({copy['memory']}): {format_bytes(copy['bytes'] / steps)}"
+        f" per step at {copy['bytes_per_s'] / 1e9:.1f} GB/s, {copy['overlapped']:.0%} overlapped"
         for copy in document["copies"]
         if copy["direction"] in ("HtoD", "DtoH")
         and copy["bytes_per_s"]
@@ -68,7 +68,7 @@ def _copies(document: Document) -> list[str]:
 
 def _tensor_cores(document: Document) -> list[str]:
     cores = document["tensor_cores"]["matrix_share"]
-    return [] if cores is None else [f"tensor cores: {cores:.0%} of the time of matrix work"]
+    return [] if cores is None else [f"tensor cores do {cores:.0%} of the matrix work, by time"]
 
 
 def _communication(document: Document) -> list[str]:
@@ -76,8 +76,8 @@ def _communication(document: Document) -> list[str]:
     if not talk or not talk["device_ns"]:
         return []
     return [
-        f"communication: {format_number(talk['device_ns'] / steps / 1e6)} ms a step,"
-        f" {talk['overlap_share'] or 0:.0%} hidden behind computing"
+        f"communication: {format_number(talk['device_ns'] / steps / 1e6)} ms per step,"
+        f" {talk['overlap_share'] or 0:.0%} overlapped with compute"
     ]
 
 
@@ -291,6 +291,35 @@ def _operator_blocks(analysed: Document) -> list[Block]:
     return [chart, Table("operators", columns, rows, "The heaviest operators")]
 
 
+_MOSTLY = 0.5
+_HEAVIEST = 6
+
+
+def heaviest_table(analysed: Document) -> list[Block]:
+    """What takes most time on the device, for a screen; on the host where there is no device."""
+    steps = analysed["steps"]["count"]
+    host = analysed["host"]
+    if not analysed["kernels"]:
+        if host is None or not host["operators"]:
+            return []
+        what, title = "operator", "What the host does"
+        found = [(one["name"], one["self_ns"], None) for one in host["operators"]]
+    elif sum(one["share"] for one in analysed["operators"]) < _MOSTLY:
+        # Replayed from graphs, or recorded without operators.
+        what, title = "kernel", "What the GPU does"
+        found = [(one["name"], one["total_ns"], one["share"]) for one in analysed["kernels"]]
+    else:
+        what, title = "operator", "What the GPU does"
+        found = [(one["name"], one["device_ns"], one["share"]) for one in analysed["operators"]]
+    columns = (
+        Column(what, clip=True),
+        Column("time", "ms per step", number=True),
+        Column("share", number=True, percent=True),
+    )
+    rows = tuple((name, ns / steps / 1e6, share) for name, ns, share in found[:_HEAVIEST])
+    return [table_without_empty_columns("heaviest", columns, rows, title)]
+
+
 def kernels_section(
     analysed: Document | None, timeline: Timeline | None, missing: Missing | None, how: str
 ) -> Section:
@@ -299,8 +328,8 @@ def kernels_section(
         return Section("kernels", "Kernels", (missing,) if missing else ())
     if not analysed["kernels"]:
         nothing = Missing(
-            "No kernels: the program computed on the CPU, or only the CPU was recorded.",
-            "What the host did is below; stepscope doctor tells what this machine can record.",
+            "No kernels: the program ran on the CPU, or only the CPU was recorded.",
+            "stepscope doctor shows what this machine can record.",
         )
         return Section("kernels", "Operators", (nothing, *host_blocks(analysed)))
     blocks: list[Block] = [
@@ -309,7 +338,7 @@ def kernels_section(
         _kernel_table(analysed, timeline),
         *_operator_blocks(analysed),
         *roofline_blocks(analysed, how),
-        *(Paragraph(f"{remark[:1].upper()}{remark[1:]}.") for remark in trace_remarks(analysed)),
+        *(Paragraph(f"{capitalized(remark)}.") for remark in trace_remarks(analysed)),
         *host_blocks(analysed),
     ]
     return Section("kernels", "Kernels", tuple(blocks))

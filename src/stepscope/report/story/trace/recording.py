@@ -14,7 +14,7 @@ from stepscope.report.story.blocks import (
     Table,
     table_without_empty_columns,
 )
-from stepscope.report.story.phrases import IDLE_CAUSES, without_autograd_prefix
+from stepscope.report.story.phrases import IDLE_CAUSES, costliest_place, without_autograd_prefix
 from stepscope.report.story.series import downsample_note
 from stepscope.report.text import format_bytes, format_number
 
@@ -43,9 +43,29 @@ def idle_blocks(analysed: Document) -> list[Block]:
     return [chart, *_places(analysed, [cause for _, cause in causes], wall)]
 
 
+def idle_causes_table(analysed: Document) -> list[Block]:
+    """Causes of idle time above 1% of a step, each with the costliest place on the host."""
+    idle, wall = analysed["idle_ns"], analysed["breakdown_ns"]["wall"]
+    known = [(ns, cause) for cause, ns in idle.items() if ns and ns > 0.01 * wall]
+    if not known:
+        return []
+    steps, causes = analysed["steps"]["count"], busiest_device(analysed)["idle"]
+    rows = tuple(
+        (IDLE_CAUSES[cause], ns / steps / 1e6, ns / wall, costliest_place(causes[cause]["places"]))
+        for ns, cause in sorted(known, reverse=True)
+    )
+    columns = (
+        Column("cause"),
+        Column("idle", "ms per step", number=True),
+        Column("share", number=True, percent=True),
+        Column("the host was in", clip=True, priority=1),
+    )
+    return [Table("idle-causes", columns, rows, "Why the GPU is idle")]
+
+
 def _places(analysed: Document, causes: list[str], wall: int) -> list[Block]:
     steps = analysed["steps"]["count"]
-    device = _busiest(analysed)
+    device = busiest_device(analysed)
     rows = tuple(
         (
             IDLE_CAUSES.get(cause, cause),
@@ -67,7 +87,8 @@ def _places(analysed: Document, causes: list[str], wall: int) -> list[Block]:
     return [Table("idle", columns, rows, "What the host did meanwhile")] if rows else []
 
 
-def _busiest(analysed: Document) -> Document:
+def busiest_device(analysed: Document) -> Document:
+    """The device that works most."""
     devices: list[Document] = analysed["devices"]
     return max(devices, key=lambda one: one["breakdown_ns"]["wall"] - one["breakdown_ns"]["idle"])
 
@@ -84,12 +105,12 @@ def communication_sections(analysed: Document) -> list[Section]:
     if talk["device_ns"]:
         exposed = format_number(talk["exposed_ns"] / steps / 1e6)
         each = format_number(talk["device_ns"] / steps / 1e6)
-        text = f"{who}Communication takes {each} ms of a step; {exposed} ms of it nothing hides."
+        text = f"{who}Communication takes {each} ms of a step, {exposed} ms of it exposed."
         blocks.append(Paragraph(text))
     elif who:
         blocks.append(Paragraph(who.strip()))
     blocks += _kinds(talk["kinds"], steps)
-    folder = "A folder of all ranks' traces: stepscope analyze FOLDER tells who waits for whom."
+    folder = "To compare ranks, put their traces in a folder: stepscope analyze FOLDER."
     blocks.append(Paragraph(folder))
     return [Section("communication", "Communication", tuple(blocks))]
 

@@ -1,38 +1,61 @@
 """The story of a trace: its steps, the timeline, and how far to trust it."""
 
+import shlex
+from dataclasses import replace
 from typing import Any
 
+from stepscope.record.timeline import Timeline
+from stepscope.record.units import (
+    capitalized,
+    format_bytes,
+    format_number,
+    plural,
+)
 from stepscope.report.story.blocks import (
     Axis,
     Block,
     Chart,
+    Column,
+    Command,
     Facts,
     Missing,
     Paragraph,
     Section,
     Series,
     Story,
+    Table,
     TimelineView,
+    Tone,
+    Weight,
+    number_column,
+    share_column,
 )
 from stepscope.report.story.findings import answers_sections, findings_section
 from stepscope.report.story.phrases import (
     DEVICE_WORK_NAMES,
+    DEVICE_WORK_ROLES,
     NO_STEPS,
     STEP_SOURCES,
     display_path,
+    path_from_here,
     rerun_command,
     step_noun,
 )
 from stepscope.report.story.series import MAX_POINTS
-from stepscope.report.story.summary import bottleneck
-from stepscope.report.story.trace.kernels import kernels_section
+from stepscope.report.story.summary import NO_BOTTLENECK, bottleneck, findings_lead
+from stepscope.report.story.trace.kernels import (
+    heaviest_table,
+    kernels_section,
+    trace_remarks,
+)
 from stepscope.report.story.trace.recording import (
+    busiest_device,
     communication_sections,
     function_blocks,
     idle_blocks,
+    idle_causes_table,
     window_memory,
 )
-from stepscope.report.text import format_bytes, format_number, plural
 from stepscope.results.load import LoadedResult, ResultDocument
 
 _NOTICEABLE = 0.005  # of the device's or the recording's time
@@ -49,19 +72,19 @@ def quality_notes(document: dict[str, Any]) -> list[str]:
     if quality["graph_opaque_ns"] > _NOTICEABLE * wall:
         share = quality["graph_opaque_ns"] / sum(k["total_ns"] for k in document["kernels"])
         notes.append(
-            f"{quality['graph_kernels']:,} kernels ({share:.0%} of device time) came out of CUDA"
-            " graphs: no operator accounts for them"
+            f"{quality['graph_kernels']:,} kernels ({share:.0%} of device time) ran in CUDA graphs"
+            " and have no operator"
         )
     if quality["skewed_launches"]:
         notes.append(
-            f"{quality['skewed_launches']:,} launches seem to come after their work: the clocks of"
-            " host and device differ a little"
+            f"{quality['skewed_launches']:,} launches appear after their kernels: the clocks of"
+            " host and device are skewed"
         )
     if (quality["profiler_share"] or 0) > _NOTICEABLE:
-        notes.append(f"the profiler's own work took {quality['profiler_share']:.1%} of the time")
+        notes.append(f"the profiler itself took {quality['profiler_share']:.1%} of the time")
     if document["steps"]["outside_ns"] > _NOTICEABLE * wall:
         outside = document["steps"]["outside_ns"] / 1e6
-        notes.append(f"{outside:,.1f} ms of device work lie outside the steps, in no step's time")
+        notes.append(f"{outside:,.1f} ms of device work lie outside the steps and are not counted")
     return notes
 
 
@@ -71,21 +94,21 @@ Document = dict[str, Any]
 def quality_section(analysed: Document | None, problems: list[str]) -> Section:
     """Notes and problems, a sentence each. `analysed`: the recording; None where there is none."""
     notes = [*problems, *(quality_notes(analysed) if analysed is not None else ())]
-    blocks: list[Block] = [Paragraph(_sentence(note)) for note in notes]
+    blocks: list[Block] = [Paragraph(_sentence(note), tone=Tone.WARN) for note in notes]
     if not notes:
-        blocks.append(Paragraph("Nothing stands against these figures."))
+        blocks.append(Paragraph("No data-quality issues."))
     if analysed is not None:
         quality = analysed["quality"]
         pairs = (
             ("events in the recording", f"{quality['read']:,}"),
-            ("of them shown", f"{quality['kept']:,}"),
+            ("used", f"{quality['kept']:,}"),
         )
         blocks.append(Facts(pairs))
-    return Section("quality", "How far to trust this", tuple(blocks))
+    return Section("quality", "Data quality", tuple(blocks))
 
 
 def _sentence(note: str) -> str:
-    text = note[:1].upper() + note[1:]
+    text = capitalized(note)
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
@@ -96,12 +119,12 @@ def missing_window(document: Document, what: str) -> Missing:
     """Why a run has no window, and the command that records one."""
     run, count = document["run"], document["steps"]["count"]
     if not count:
-        return Missing(f"{what}: no steps were seen.", NO_STEPS)
+        return Missing(f"{what}: no steps seen.", NO_STEPS)
     if not run.get("window"):
-        return Missing(f"{what}: recording was switched off.", rerun_command(document, ""))
+        return Missing(f"{what}: recording was off.", rerun_command(document, ""))
     if run["under_way"]:
         how = f"stepscope report {run['id']}"
-        return Missing(f"{what}: the window is still to come.", how)
+        return Missing(f"{what}: the window has not been recorded yet.", how)
     if document["windows"]:
         return Missing(
             f"{what}: the recording cannot be read.", rerun_command(document, WINDOW_AT_START)
@@ -117,9 +140,9 @@ def window_section(analysed: Document, trace: str | None, stretched: bool) -> Se
     words = "The whole recording" if whole else f"{steps['count']:,} recorded steps"
     blocks: list[Block] = []
     if stretched:
-        blocks.append(Paragraph(f"{words}; recording stretches the host's times."))
+        blocks.append(Paragraph(f"{words}; recording slows the host down."))
     elif whole:
-        blocks.append(Paragraph("No steps were found in the recording: it is shown as one."))
+        blocks.append(Paragraph("No steps found: the recording is shown as one."))
     blocks.append(TimelineView(events, trace))
     return Section("timeline", "Timeline", tuple(blocks))
 
@@ -133,27 +156,24 @@ def trace_step(document: Document) -> Section:
     parts, count = document["breakdown_ns"], document["steps"]["count"]
     blocks: list[Block] = []
     if parts["idle"] is None:
-        what = "No device is in this recording: what follows is the host's."
+        what = "No device in this recording: times are the host's."
         blocks += [Missing(what, f"{_HOW}, or use stepscope run."), _lengths(document)]
         return Section("step", "The step", tuple(blocks))
+    blocks.append(_breakdown(document))
+    if count > 1:
+        blocks.append(_each(document))
+    return Section("step", "The step", (*blocks, *idle_blocks(document)), Weight.LEAD)
+
+
+def _breakdown(document: Document) -> Chart:
+    parts, count = document["breakdown_ns"], document["steps"]["count"]
     series = tuple(
-        Series(label, ["step"], [parts[key] / count / 1e6])
+        Series(label, ["step"], [parts[key] / count / 1e6], role=DEVICE_WORK_ROLES[key])
         for key, label in _PARTS.items()
         if parts[key]
     )
-    blocks.append(
-        Chart(
-            "breakdown",
-            "stacked",
-            "What the GPU does in a step",
-            series,
-            y=Axis("ms"),
-            across=True,
-        )
-    )
-    if count > 1:
-        blocks.append(_each(document))
-    return Section("step", "The step", (*blocks, *idle_blocks(document)))
+    title = "What the GPU does in a step"
+    return Chart("breakdown", "stacked", title, series, y=Axis("ms"), across=True)
 
 
 def _names(document: Document) -> list[str]:
@@ -165,11 +185,7 @@ def _names(document: Document) -> list[str]:
 
 
 def _each(document: Document) -> Chart:
-    device = max(
-        document["devices"],
-        key=lambda one: one["breakdown_ns"]["wall"] - one["breakdown_ns"]["idle"],
-    )
-    steps = device["steps"][:MAX_POINTS]
+    steps = busiest_device(document)["steps"][:MAX_POINTS]
     series = tuple(
         Series(label, _names(document)[: len(steps)], [step[key] / 1e6 for step in steps])
         for key, label in _PARTS.items()
@@ -197,12 +213,16 @@ _MEMORY = "Record with torch.profiler.profile(profile_memory=True), or use steps
 
 def story_of_trace(subject: LoadedResult) -> Story:
     """Everything a trace tells: of the run around it, it knows nothing."""
-    document, timeline = subject.document, subject.timeline()
     trace = subject.trace.name if subject.trace is not None else None
+    return replace(trace_story(subject.document, subject.timeline(), trace), title=subject.name)
+
+
+def trace_story(document: Document, timeline: Timeline | None, trace: str | None = None) -> Story:
+    """The whole story. `trace`: the file's name beside the report."""
     sections = [
         _summary(document),
         trace_step(document),
-        findings_section(document, timeline, {}, None),
+        findings_lead(document, findings_section(document, timeline, {}, None)),
         window_section(document, trace, stretched=False),
         kernels_section(document, timeline, None, _SHAPES),
         *communication_sections(document),
@@ -213,12 +233,115 @@ def story_of_trace(subject: LoadedResult) -> Story:
         quality_section(document, document.get("problems", [])),
     ]
     return Story(
-        title=subject.name,
+        title=display_path(str(document["source"]["file"])),
         verdict=bottleneck(document),
         subtitle=_subtitle(document),
         sections=tuple(sections),
         kind="trace",
+        next=_next_commands(document),
     )
+
+
+def trace_screen(document: Document) -> Story:
+    """The short form, from the document alone: what `analyze` prints."""
+    found = document.get("findings")
+    summary = _summary(document).blocks[:1]
+    if document["breakdown_ns"]["idle"] is None:
+        words = "No device in this recording: times are the host's."
+        step: list[Block] = [Paragraph(words, tone=Tone.QUIET)]
+    else:
+        step = [_breakdown(document)]
+    sections = [Section("summary", "", summary), Section("step", "", tuple(step))]
+    if found:
+        cards = findings_section(document, None, {}, None)
+        sections.append(findings_lead(document, cards, short=True))
+    rest: list[Block] = [*idle_causes_table(document)]
+    if found == []:
+        rest = [Paragraph(NO_BOTTLENECK, tone=Tone.GOOD), *rest]
+    if not found:
+        rest += heaviest_table(document)
+        rest += [Paragraph(f"{capitalized(text)}.") for text in trace_remarks(document)]
+    notes = [*quality_notes(document), *document.get("problems", ())]
+    rest += [Paragraph(f"note: {note}", tone=Tone.WARN) for note in notes]
+    sections.append(Section("rest", "", tuple(rest)))
+    return Story(
+        title=display_path(str(document["source"]["file"])),
+        verdict="",
+        subtitle=_subtitle(document),
+        sections=tuple(replace(part, weight=Weight.LEAD) for part in sections),
+        kind="trace",
+        next=_next_commands(document),
+        more="add --all",
+    )
+
+
+def _next_commands(document: Document) -> tuple[Command, ...]:
+    file = shlex.quote(path_from_here(str(document["source"]["file"])))
+    return (
+        Command(f"stepscope report {file} --open", "full report with timeline"),
+        Command(f"stepscope analyze {file} --export events.parquet", "every event"),
+    )
+
+
+def ranks_story(document: Document) -> Story:
+    """Several ranks side by side: who computes, who communicates, who is late."""
+    ranks, comparison = document["ranks"], document["comparison"]
+    of = f" of {comparison['world_size']}" if comparison["world_size"] else ""
+    device = next((one["source"]["device"] for one in ranks if one["source"]["device"]), None)
+    notes = [str(note) for note in comparison["notes"]]
+    for one in ranks:
+        name = display_path(str(one["source"]["file"]))
+        notes += [f"{name}: {note}" for note in quality_notes(one)]
+    blocks: list[Block] = [_ranks_table(comparison["rows"]), *_late_ranks(comparison)]
+    blocks += [Paragraph(f"note: {note}", tone=Tone.WARN) for note in notes]
+    return Story(
+        title=plural(len(ranks), "rank") + of,
+        verdict="",
+        subtitle=str(device) if device else "",
+        sections=(Section("ranks", "Ranks", tuple(blocks), Weight.LEAD),),
+        kind="ranks",
+        next=(Command("stepscope analyze FILE", "one of them, in full"),),
+    )
+
+
+def _ranks_table(rows: list[Document]) -> Table:
+    columns = (
+        number_column("rank"),
+        number_column("steps", digits=6),
+        number_column("step", "ms"),
+        share_column("busy"),
+        share_column("compute"),
+        share_column("comm"),
+        share_column("exposed"),
+        share_column("idle"),
+    )
+    shares = (
+        "busy_share", "compute_share", "communication_share", "exposed_communication_share",
+        "idle_share",
+    )  # fmt: skip
+    return Table(
+        "ranks",
+        columns,
+        tuple(
+            (row["rank"], row["steps"], row["step_mean_ns"] / 1e6, *(row[key] for key in shares))
+            for row in rows
+        ),
+    )
+
+
+def _late_ranks(comparison: Document) -> list[Block]:
+    """Who reaches collectives last, and what that costs the others."""
+    rows = tuple(
+        (one["rank"], f"{one['last']:,} of {comparison['matched']:,}", one["caused_ns"] / 1e6)
+        for one in comparison["lateness"]
+        if one["caused_ns"]
+    )
+    columns = (
+        number_column("rank"),
+        Column("last to arrive"),
+        number_column("others waited", "ms"),
+    )
+    return [Table("late", columns, rows[:4], "Late to collectives")] if rows else []
 
 
 def _count(document: ResultDocument) -> str:
@@ -238,26 +361,30 @@ def _subtitle(document: ResultDocument) -> str:
 
 
 def _summary(document: ResultDocument) -> Section:
-    steps, parts, could = document["steps"], document["breakdown_ns"], document["headroom"]
+    steps, parts, could = document["steps"], document["breakdown_ns"], document.get("headroom")
     unit = "step" if steps["how"] != "whole" else "recording"
     pairs = [("steps", _count(document))]
     pairs.append((f"time per {unit}, recorded", f"{format_number(steps['mean_ms'])} ms"))
+    brief = [f"{format_number(steps['mean_ms'])} ms per {unit}"]
     if could:
         words = f"{format_number(could['step_ms'])} ms ({could['speedup']:.2f}×)"
-        pairs.append(("could take", words))
+        pairs.append(("in reach", words))
     if parts["idle"] is not None and parts["wall"]:
-        pairs.append(("GPU busy", f"{1 - parts['idle'] / parts['wall']:.0%}"))
-        kernels = document["launch"]["kernels"] / steps["count"]
-        pairs.append((f"kernels per {unit}", f"{kernels:,.0f}"))
+        busy = f"{1 - parts['idle'] / parts['wall']:.0%}"
+        kernels = round(document["launch"]["kernels"] / steps["count"])
+        pairs += [("GPU busy", busy), (f"kernels per {unit}", f"{kernels:,}")]
+        brief += [f"GPU busy {busy}", plural(kernels, "kernel")]
     roofline = document["roofline"]
     if roofline and roofline["step"]["mfu"] is not None:
         pairs.append(("MFU", f"{roofline['step']['mfu']:.1%}"))
+        brief.append(f"MFU {roofline['step']['mfu']:.0%}")
     for use in document["memory"] or ():
         if use["device"] is not None:
             pairs.append(("peak GPU memory", format_bytes(use["peak_bytes"])))
+            brief.append(f"peak {format_bytes(use['peak_bytes'])}")
             break
-    note = Paragraph("Times are as recorded: a profiler slows the host down.")
-    return Section("summary", "At a glance", (Facts(tuple(pairs)), note))
+    note = Paragraph("Times as recorded: the profiler slows the host down.")
+    return Section("summary", "At a glance", (Facts(tuple(pairs), tuple(brief)), note), Weight.LEAD)
 
 
 def _host(document: ResultDocument) -> list[Section]:
@@ -284,7 +411,7 @@ def _source(document: ResultDocument) -> Section:
         ("ranks", source["world_size"]),
         ("communication by", source["backend"]),
         ("length", f"{source['span_ns'] / 1e6:,.1f} ms"),
-        ("holds", has or "nothing that is known"),
+        ("holds", has or "nothing known"),
     )
     pairs = tuple((name, str(value)) for name, value in shown if value is not None)
-    return Section("environment", "Environment", (Facts(pairs),))
+    return Section("environment", "Environment", (Facts(pairs),), Weight.DETAIL)

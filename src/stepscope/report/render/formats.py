@@ -1,0 +1,272 @@
+"""What a report is written as: one class per format, all in one list, which other packages extend
+by the entry point `stepscope.renderers`.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import ClassVar
+
+from stepscope.record.errors import UsageError
+from stepscope.report.story.blocks import Story
+from stepscope.results.comparison import Comparison
+from stepscope.results.load import LoadedResult
+
+ENTRY_POINTS = "stepscope.renderers"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """`compared`: the comparison of two; None of others, or where it cannot be."""
+
+    whats: tuple[str, ...]
+    """How the user named the results."""
+    subjects: tuple[LoadedResult, ...]
+    story: Story
+    compared: Comparison | None
+    redact: bool
+    folders: tuple[Path | None, ...]
+    """Where each lies; None for a trace. Subjects that are redacted do not say."""
+
+
+class Renderer:
+    """A format. One that is text defines `text`; others define `write`."""
+
+    name: ClassVar[str]
+    """What `--format` takes."""
+    endings: ClassVar[tuple[str, ...]]
+    """Endings of the files it writes, with the dot; the first is the usual one."""
+    purpose: ClassVar[str]
+    """For the command's help: what comes out."""
+    piped: ClassVar[bool] = False
+    """Whether `-o -` can print it."""
+
+    def text(self, report: Report, part: str | None) -> str:
+        """The whole file's text; of several parts only the one named, where one is."""
+        raise UsageError(f"{self.endings[0]} cannot be printed: name a file with -o")
+
+    def write(self, report: Report, path: Path, part: str | None) -> list[Path]:
+        """Write to a path, and give what was written."""
+        path.write_text(self.text(report, part), encoding="utf-8", newline="")
+        return [path]
+
+    def beside(self, path: Path) -> list[Path]:
+        """What else is written with it, as far as that is known beforehand."""
+        return []
+
+
+class Html(Renderer):
+    """One page for any browser."""
+
+    name = "html"
+    endings = (".html",)
+    purpose = "one page with charts and the timeline"
+
+    def text(self, report: Report, part: str | None) -> str:
+        from stepscope.report.render.html.page import result_page
+
+        return result_page(report.subjects, report.story)
+
+
+class Markdown(Renderer):
+    """For a pull request."""
+
+    name = "md"
+    endings = (".md",)
+    purpose = "Markdown for a pull request"
+    piped = True
+
+    def text(self, report: Report, part: str | None) -> str:
+        from stepscope.report.render.markdown import markdown
+
+        return markdown(report.story)
+
+
+class Plain(Renderer):
+    """The usual questions answered, findings, versions."""
+
+    name = "txt"
+    endings = (".txt",)
+    purpose = "plain text: key questions, findings, versions"
+    piped = True
+
+    def text(self, report: Report, part: str | None) -> str:
+        from stepscope.report.render.plain import plain_report
+
+        return plain_report(report.subjects, report.compared)
+
+
+class Latex(Renderer):
+    """A document, and a part to input into another."""
+
+    name = "tex"
+    endings = (".tex",)
+    purpose = "LaTeX: a document, and a part to \\input"
+
+    def write(self, report: Report, path: Path, part: str | None) -> list[Path]:
+        from stepscope.report.render.latex import write_tex
+
+        return write_tex(report.story, path)
+
+    def beside(self, path: Path) -> list[Path]:
+        from stepscope.report.render.latex import tex_files
+
+        return list(tex_files(path))
+
+
+class Pdf(Renderer):
+    """The LaTeX document, compiled."""
+
+    name = "pdf"
+    endings = (".pdf",)
+    purpose = "the LaTeX document, compiled"
+
+    def write(self, report: Report, path: Path, part: str | None) -> list[Path]:
+        from stepscope.report.render.latex import write_pdf
+
+        return [write_pdf(report.story, path)]
+
+
+class Notebook(Renderer):
+    """An executed notebook."""
+
+    name = "ipynb"
+    endings = (".ipynb",)
+    purpose = "an executed notebook"
+
+    def write(self, report: Report, path: Path, part: str | None) -> list[Path]:
+        from stepscope.report.render.notebook.ipynb import notebook_json
+
+        if len(report.subjects) > 1:
+            raise UsageError("a notebook takes one result: name one")
+        where = path.absolute().parent
+        text = notebook_json(report.subjects[0], report.whats[0], where, report.redact)
+        path.write_text(text, encoding="utf-8")
+        return [path]
+
+
+class Json(Renderer):
+    """The document, or a list of several."""
+
+    name = "json"
+    endings = (".json",)
+    purpose = "the whole document"
+    piped = True
+
+    def text(self, report: Report, part: str | None) -> str:
+        documents = [subject.document for subject in report.subjects]
+        whole = documents[0] if len(documents) == 1 else documents
+        return json.dumps(whole, indent=1, allow_nan=False) + "\n"
+
+
+class Csv(Renderer):
+    """One table."""
+
+    name = "csv"
+    endings = (".csv",)
+    purpose = "one table; --part names another"
+    piped = True
+
+    def text(self, report: Report, part: str | None) -> str:
+        from stepscope.report.render.csv_tables import csv_text, main_table, report_tables
+
+        found = report_tables(report.subjects, report.story)
+        if not found:
+            raise UsageError("this report has no tables")
+        name = part or main_table(report.subjects, found)
+        if name not in found:
+            raise UsageError(f"there is no table {name}: {', '.join(found)}")
+        return csv_text(found[name])
+
+
+class Zip(Renderer):
+    """Every table as CSV."""
+
+    name = "zip"
+    endings = (".zip",)
+    purpose = "all tables as CSV"
+
+    def write(self, report: Report, path: Path, part: str | None) -> list[Path]:
+        import zipfile
+
+        from stepscope.report.render.csv_tables import csv_text, file_name, report_tables
+
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+            for table in report_tables(report.subjects, report.story).values():
+                entry = zipfile.ZipInfo(file_name(table))  # dated the same each time
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                packed.writestr(entry, csv_text(table))
+        return [path]
+
+
+class Images(Renderer):
+    """The charts, a file each."""
+
+    name = "images"
+    endings = (".png", ".svg")
+    purpose = "every chart; --part names one"
+
+    def write(self, report: Report, path: Path, part: str | None) -> list[Path]:
+        from stepscope.report.render.images import drawable_charts, file_stem, write_image
+
+        found = drawable_charts(report.story)
+        if part is not None:
+            named = [chart for chart in found if chart.id == part]
+            if not named:
+                there = ", ".join(chart.id for chart in found) or "none"
+                raise UsageError(f"there is no chart {part}: {there}")
+            write_image(named[0], path, titled=True)
+            return [path]
+        made = []
+        for chart in found:
+            made.append(path.with_name(f"{path.stem}-{file_stem(chart)}{path.suffix}"))
+            write_image(chart, made[-1], titled=True)
+        return made
+
+    def beside(self, path: Path) -> list[Path]:
+        stem = "".join(f"[{one}]" if one in "*?[" else one for one in path.stem)
+        return sorted(path.absolute().parent.glob(f"{stem}-*{path.suffix}"))
+
+
+RENDERERS: tuple[Renderer, ...] = (
+    Html(), Markdown(), Plain(), Latex(), Pdf(), Notebook(), Json(), Csv(), Zip(), Images(),
+)  # fmt: skip
+
+
+@cache
+def all_renderers() -> tuple[Renderer, ...]:
+    """Ours, then those of other packages. Raises UsageError for one that cannot be loaded."""
+    return (*RENDERERS, *_foreign())
+
+
+def _foreign() -> Iterator[Renderer]:
+    from importlib.metadata import entry_points
+
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name):
+        try:
+            made = point.load()()
+        except Exception as problem:
+            raise UsageError(f"renderer {point.name} ({point.value}): {problem!r}") from None
+        if not isinstance(made, Renderer):
+            raise UsageError(f"renderer {point.name} ({point.value}) is not a Renderer")
+        yield made
+
+
+def renderer_for(path: Path) -> Renderer:
+    """By the file's ending. Raises UsageError with those there are."""
+    ending = path.suffix.lower()
+    for one in all_renderers():
+        if ending in one.endings:
+            return one
+    there = ", ".join(ending for one in all_renderers() for ending in one.endings)
+    raise UsageError(f"{path}: a report is written as {there}")
+
+
+def piped_renderer(name: str) -> Renderer:
+    """By its name, of those that print. Raises UsageError with those there are."""
+    piped = {one.name: one for one in all_renderers() if one.piped}
+    if name not in piped:
+        raise UsageError(f"--format {name}: choose {', '.join(piped)}")
+    return piped[name]

@@ -1,0 +1,98 @@
+"""Results as plain text: key questions answered, findings, versions side by side."""
+
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import Any
+
+from stepscope.record.units import capitalized, format_number
+from stepscope.report.story.blocks import Column, Table
+from stepscope.report.story.findings import distinct_answers
+from stepscope.report.story.narrator import versions_table
+from stepscope.report.story.summary import NO_BOTTLENECK
+from stepscope.report.text import format_cell, safe
+from stepscope.results.comparison import Comparison, KernelComparison
+from stepscope.results.load import LoadedResult
+
+Document = dict[str, Any]
+_WIDTH = 88
+_KERNELS = 20
+
+
+def plain_report(subjects: Sequence[LoadedResult], compared: Comparison | None) -> str:
+    """All of it as plain text: `baseline_analysis.txt`. `compared`: of two, None of others."""
+    parts = [_baseline_analysis(one) for one in subjects if "baseline" in one.document]
+    parts = [part for part in parts if part]
+    table = versions_table(subjects)
+    if len(table.rows) > 1 or not parts:
+        parts.append("\n".join(["Versions", "========", "", *_plain_table(table)]))
+    if compared is not None and compared.kernels:
+        parts.append("\n".join(_kernels(compared.kernels)))
+    return "\n\n\n".join(parts) + "\n"
+
+
+def _baseline_analysis(subject: LoadedResult) -> str:
+    """The usual questions answered, then the findings; empty of a tune or bench."""
+    document = subject.document
+    if not isinstance(document["baseline"], list):
+        return ""
+    title = f"Baseline analysis: {safe(subject.name)}"
+    lines = [title, "=" * len(title), ""]
+    for number, one in enumerate(distinct_answers(document["baseline"]), start=1):
+        lines += _wrapped(f"{number}. {one['question']}", "   ")
+        lines += _wrapped(f"   {one['answer']}", "   ")
+        lines.append("")
+    lines += ["Findings, largest gain first", "----------------------------", ""]
+    for number, one in enumerate(document["findings"], start=1):
+        lines += _wrapped(f"{number}. {one['title']}{_gain(one)}", "   ")
+        lines += _wrapped(f"   {one['why']}", "   ") if one["why"] else []
+        lines += _wrapped(f"   To do: {one['advice']}", "   ") if one["advice"] else []
+        lines.append("")
+    if not document["findings"]:
+        lines.append(NO_BOTTLENECK)
+    return "\n".join(lines).rstrip()
+
+
+def _gain(one: Document) -> str:
+    told = one["predicted"]
+    return f" (predicted {told['speedup']:.2f}×)" if told else ""
+
+
+def _wrapped(text: str, later: str) -> list[str]:
+    lead = text[: len(text) - len(text.lstrip())]
+    return wrap(safe(text.lstrip()), _WIDTH, initial_indent=lead, subsequent_indent=later) or [""]
+
+
+def _plain_table(table: Table) -> Iterator[str]:
+    """Lines of a table as plain text."""
+    rows = [[column.heading for column in table.columns]]
+    rows += [
+        [
+            safe(format_cell(value, column))
+            for value, column in zip(values, table.columns, strict=True)
+        ]
+        for values in table.rows
+    ]
+    widths = [max(len(line[at]) for line in rows) for at in range(len(table.columns))]
+    for line in rows:
+        cells = zip(line, widths, table.columns, strict=True)
+        yield "  ".join(
+            cell.rjust(wide) if column.number else cell.ljust(wide) for cell, wide, column in cells
+        ).rstrip()
+
+
+def _kernels(kernels: KernelComparison) -> list[str]:
+    """Before and after, what changed most first."""
+    title = f"{capitalized(kernels.unit)} before and after, ms per step"
+    columns = (
+        Column("before", number=True), Column("after", number=True),
+        Column("difference", number=True), Column("count"), Column("name"),
+    )  # fmt: skip
+    rows = tuple(
+        (
+            one.base_ms, one.other_ms, one.delta_ms,
+            f"{one.base_count} → {one.other_count}", one.name[:100],
+        )
+        for one in kernels.rows[:_KERNELS]
+    )  # fmt: skip
+    whole = f"Together {format_number(kernels.base_ms)} → {format_number(kernels.other_ms)} ms."
+    return [title, "=" * len(title), "", *_plain_table(Table("k", columns, rows)), "", whole]

@@ -1,0 +1,1 @@
+"""A package that extends stepscope, as any other package could."""
