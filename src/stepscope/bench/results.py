@@ -101,6 +101,13 @@ class PointSummary(Struct, frozen=True, kw_only=True):
         return self.tokens_per_s if self.mode == "generate" else self.samples_per_s
 
     @property
+    def half_interval(self) -> float | None:
+        """Half of the mean's 95% interval, as a share of it."""
+        if not self.mean_ms or self.mean_low_ms is None or self.mean_high_ms is None:
+            return None
+        return (self.mean_high_ms - self.mean_low_ms) / 2 / self.mean_ms
+
+    @property
     def throughput_unit(self) -> str:
         """What `throughput` counts."""
         return "tokens/s" if self.mode == "generate" else "samples/s"

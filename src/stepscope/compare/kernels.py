@@ -19,6 +19,7 @@ from stepscope.analyze.timeline.attribution import (
     is_operator,
     nearest,
 )
+from stepscope.analyze.timeline.kernels import operator_self_times
 from stepscope.analyze.timeline.names import is_user_frame, names_match
 from stepscope.analyze.timeline.steps import find_steps
 from stepscope.record.row_log import STEP_PHASES
@@ -44,10 +45,6 @@ def _host_events(timeline: Timeline) -> _WorkEvents:
     """Operators in order of their starts, without the time of those they call."""
     host = timeline.host
     operators = is_operator(timeline)
-    inner = nearest(host.parent, operators)
-    own = host.duration.astype(np.int64).copy()
-    called = np.flatnonzero(operators & (inner[host.parent] != NOTHING))
-    np.subtract.at(own, inner[host.parent[called]], host.duration[called])
     frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
     lines = np.append(host.name, np.int32(NOTHING))[nearest(host.parent, frames)]
     chosen = np.flatnonzero(operators)
@@ -55,7 +52,7 @@ def _host_events(timeline: Timeline) -> _WorkEvents:
     # Backward and optimizers run where the loop calls them, which says nothing of whose they are.
     return _WorkEvents(
         begun=host.start[chosen],
-        duration=np.maximum(own[chosen], 0),
+        duration=operator_self_times(timeline)[chosen],
         name=host.name[chosen],
         operator=host.name[chosen],
         phase=phases,

@@ -79,8 +79,8 @@ def grid_sections(bench: BenchResult) -> list[Section]:
     for number, group in enumerate(groups, start=1):
         label = f"points-{number}"
         made.append(Section(label, group.name, tuple(_group(group, label, fixes)), Weight.LEAD))
-        if sweeps := _sweep_charts(group, label):
-            made.append(Section(f"{label}-charts", f"{group.name}: charts", tuple(sweeps)))
+        details: list[Block] = [*_sweep_charts(group, label), _full_table(group, label)]
+        made.append(Section(f"{label}-details", f"{group.name}: details", tuple(details)))
     return made
 
 
@@ -108,20 +108,13 @@ def _figures(point: PointSummary) -> Iterator[str]:
     noun = {"train": "step", "infer": "call"}.get(point.mode, "token")
     value = point.token_ms if point.mode == "generate" else point.mean_ms
     if value is not None:
-        share = half_interval(point)
+        share = point.half_interval
         around = "" if share is None else f" ±{share:.1%}" if share < 1 else " ±>100%"
         yield f"{format_number(value)} ms per {noun}{around}"
     if point.peak_memory_bytes is not None:
         yield f"peak {format_bytes(point.peak_memory_bytes)}"
     if point.mfu is not None:
         yield f"MFU {point.mfu:.0%}"
-
-
-def half_interval(point: PointSummary) -> float | None:
-    """Half of the mean's 95% interval, as a share of it."""
-    if not point.mean_ms or point.mean_low_ms is None or point.mean_high_ms is None:
-        return None
-    return (point.mean_high_ms - point.mean_low_ms) / 2 / point.mean_ms
 
 
 def _answers(groups: list[Group]) -> Iterator[str]:
@@ -213,7 +206,7 @@ def _modes(groups: list[Group]) -> list[str]:
 def _group(group: Group, label: str, fixes: list[str]) -> Iterator[Block]:
     for batch in group.batches if fixes else ():
         yield from _ablation_blocks(group.at(batch), fixes, batch, f"{label}-{batch}")
-    yield _points_table(group, label)
+    yield from _short_tables(group, label)
 
 
 def _ablation_blocks(points: Points, fixes: list[str], batch: int, label: str) -> Iterator[Block]:
@@ -233,19 +226,21 @@ def _ablation_blocks(points: Points, fixes: list[str], batch: int, label: str) -
     )  # fmt: skip
     title = f"Ablation at batch {batch:,}"
     yield Chart(f"{label}-ablation", "bars", title, series, y=Axis("times as fast"), across=True)
-    columns = [Column("fix")]
-    for way in _WAYS:
-        columns += [
-            Column(_WAY_NAMES[way], "×", number=True),
-            Column(f"{way}: verdict", priority=2),
-        ]
-    cells: list[tuple[Cell, ...]] = []
-    for at, fix in enumerate(fixes):
-        chosen = [gains[way][at] for way in _WAYS]
-        told = (part for gain in chosen for part in (_part(gain, "ratio"), _part(gain, "verdict")))
-        cells.append((fix, *told))
-    yield Table(f"{label}-ablation", tuple(columns), tuple(cells), title)
-    yield Paragraph("added: with those above it; without it: all the others.", tone=Tone.QUIET)
+    columns = (Column("fix"), *(Column(_WAY_NAMES[way]) for way in _WAYS))
+    cells = tuple(
+        (fix, *(_ablation_cell(gains[way][at]) for way in _WAYS)) for at, fix in enumerate(fixes)
+    )
+    yield Table(f"{label}-ablation", columns, cells, title)
+    words = "added: with those above it; without it: all the others; ~: within noise."
+    yield Paragraph(words, tone=Tone.QUIET)
+
+
+def _ablation_cell(gain: Speedup | None) -> Cell:
+    """`1.25×`; `1.02× ~` where it is not beyond noise."""
+    if gain is None:
+        return None
+    noise = "" if gain.verdict in ("FASTER", "SLOWER") else " ~"
+    return f"{format_speedup(gain.ratio)}{noise}"
 
 
 def _gain(point: PointSummary | None) -> Speedup | None:
@@ -325,58 +320,92 @@ def _share(name: str, priority: int) -> Column:
     return Column(name, number=True, percent=True, priority=priority)
 
 
-_COLUMNS: tuple[tuple[str, Column, float], ...] = (
+_Columns = tuple[tuple[str, Column, float], ...]
+"""Field of a point, its column, the factor to the column's unit."""
+_SPEED: _Columns = (
     ("samples_per_s", _number("samples/s", priority=0, digits=4), 1.0),
     ("tokens_per_s", _number("tokens/s", priority=0, digits=4), 1.0),
     ("mean_ms", _number("mean", "ms", 0), 1.0),
-    ("mean_low_ms", _number("low", "ms", 6), 1.0),
-    ("mean_high_ms", _number("high", "ms", 6), 1.0),
-    ("p50_ms", _number("p50", "ms", 5), 1.0),
-    ("p95_ms", _number("p95", "ms", 2), 1.0),
-    ("p99_ms", _number("p99", "ms", 5), 1.0),
-    ("std_ms", _number("std", "ms", 7), 1.0),
+    ("half_interval", _share("±", 2), 1.0),
+    ("p95_ms", _number("p95", "ms", 3), 1.0),
+    ("p99_ms", _number("p99", "ms", 4), 1.0),
     ("first_token_ms", _number("first token", "ms", 1), 1.0),
     ("token_ms", _number("token", "ms", 1), 1.0),
-    ("peak_memory_bytes", _number("memory", "MiB", 1, 4), _MIB),
-    ("gpu_busy", _share("GPU busy", 3), 1.0),
-    ("mfu", _share("MFU", 2), 1.0),
-    ("tflops_per_s", _number("TFLOP/s", priority=4), 1.0),
-    ("loss", _number("loss", priority=4, digits=4), 1.0),
-    ("score", _number("score", priority=3, digits=4), 1.0),
-    ("steps", _number("steps", priority=7), 1),
-    ("epoch_s", _number("epoch", "s", 5), 1.0),
-    ("time_to_score_s", _number("to score", "s", 3), 1.0),
-    ("energy_j_per_sample", _number("energy", "J/sample", 4), 1.0),
-    ("carbon_g_per_million", _number("CO2", "g/M samples", 4), 1.0),
-    ("cost_per_million", _number("cost", "per M samples", 4), 1.0),
-    ("first_calls_s", _number("first calls", "s", 6), 1.0),
+    ("peak_memory_bytes", _number("memory", "MiB", 2, 4), _MIB),
 )
-_SPEEDUP = (("ratio", "speedup", 0), ("low", "speedup low", 5), ("high", "speedup high", 5))
+_TRAINING: _Columns = (
+    ("steps", _number("steps"), 1.0),
+    ("loss", _number("loss", digits=4), 1.0),
+    ("score", _number("score", digits=4), 1.0),
+    ("epoch_s", _number("epoch", "s"), 1.0),
+    ("time_to_score_s", _number("to score", "s"), 1.0),
+)
+_COST: _Columns = (
+    ("gpu_busy", _share("GPU busy", 1), 1.0),
+    ("tflops_per_s", _number("TFLOP/s"), 1.0),
+    ("mfu", _share("MFU", 1), 1.0),
+    ("energy_j_per_sample", _number("energy", "J/sample"), 1.0),
+    ("carbon_g_per_million", _number("CO2", "g/M samples"), 1.0),
+    ("cost_per_million", _number("cost", "per M samples"), 1.0),
+    ("first_calls_s", _number("first calls", "s"), 1.0),
+)
+_DETAIL: _Columns = (
+    ("mean_low_ms", _number("low", "ms"), 1.0),
+    ("mean_high_ms", _number("high", "ms"), 1.0),
+    ("p50_ms", _number("p50", "ms"), 1.0),
+    ("std_ms", _number("std", "ms"), 1.0),
+)
+_SPEEDUP = ("ratio", "low", "high", "verdict")
 
 
-def _points_table(group: Group, label: str) -> Table:
-    """A row for each; columns that no point has a value for are left out."""
+def _short_tables(group: Group, label: str) -> Iterator[Table]:
+    """Speed, what training came to, what it cost: each narrow enough for a screen."""
     points = group.points
-    kept = [one for one in _COLUMNS if any(getattr(point, one[0]) is not None for point in points)]
-    compared = any(point.speedup for point in points)
+    gains = any(point.speedup for point in points)
     failed = any(point.status is not PointStatus.OK for point in points)
-    columns = [Column("batch", number=True), Column("variant"), *(column for _, column, _ in kept)]
-    if compared:
-        columns += [
-            *(Column(name, "×", number=True, priority=at) for _, name, at in _SPEEDUP),
-            Column("verdict", priority=1),
-        ]
-    if failed:
-        columns.append(Column("outcome"))
+    speed = _with_values(_SPEED, points)
+    columns = [Column("batch", number=True), Column("variant"), *(column for _, column, _ in speed)]
+    columns += [Column("speedup", "×", number=True), Column("verdict", priority=1)] if gains else []
+    columns += [Column("outcome")] if failed else []
     rows = []
     for point in points:
-        cells: list[Cell] = [point.batch, point.variant]
-        cells += [_scaled(getattr(point, key), by) for key, _, by in kept]
-        if compared:
-            cells += [_part(point.speedup, key) for key in ("ratio", "low", "high", "verdict")]
+        cells = _cells(point, speed)
+        cells += [_part(point.speedup, "ratio"), _part(point.speedup, "verdict")] if gains else []
         rows.append((*cells, *([outcome(point)] if failed else [])))
     tones = tuple(_tone(point) for point in points)
-    return Table(label, tuple(columns), tuple(rows), shown=40, tones=tones)
+    yield Table(f"{label}-speed", tuple(columns), tuple(rows), shown=40, tones=tones)
+    for name, chosen in (("training", _TRAINING), ("cost", _COST)):
+        if kept := _with_values(chosen, points):
+            columns = [Column("batch", number=True), Column("variant")]
+            columns += [column for _, column, _ in kept]
+            rows = [tuple(_cells(point, kept)) for point in measured(points)]
+            yield Table(f"{label}-{name}", tuple(columns), tuple(rows), shown=40)
+
+
+def _full_table(group: Group, label: str) -> Table:
+    """Everything of every point."""
+    points = group.points
+    kept = _with_values((*_SPEED, *_DETAIL, *_TRAINING, *_COST), points)
+    columns = [Column("batch", number=True), Column("variant"), *(column for _, column, _ in kept)]
+    columns += [Column(f"speedup {name}") for name in _SPEEDUP]
+    columns.append(Column("outcome"))
+    rows = tuple(
+        (*_cells(point, kept), *(_part(point.speedup, key) for key in _SPEEDUP), outcome(point))
+        for point in points
+    )
+    return Table(label, tuple(columns), rows, "All that was measured", shown=40)
+
+
+def _with_values(columns: _Columns, points: Points) -> _Columns:
+    """Those that a point has a value for."""
+    return tuple(
+        one for one in columns if any(getattr(point, one[0]) is not None for point in points)
+    )
+
+
+def _cells(point: PointSummary, columns: _Columns) -> list[Cell]:
+    values = ((getattr(point, key), by) for key, _, by in columns)
+    return [point.batch, point.variant, *(_scaled(value, by) for value, by in values)]
 
 
 def _tone(point: PointSummary) -> Tone:
