@@ -77,8 +77,8 @@ def test_the_names_are_those_of_the_files() -> None:
 def test_listing_fixes_does_not_import_torch() -> None:
     script = (
         "import sys\n"
-        "from stepscope.fixes.registry import every, environment\n"
-        "for one in every():\n"
+        "from stepscope.fixes.registry import all_fixes\n"
+        "for one in all_fixes():\n"
         "    value = one.parse(one.suggested[0]) if one.suggested else one.parse(None)\n"
         "    one.edit(value, 'x = DataLoader(data)'), one.environment(value)\n"
         "    one.explain(ValueError('x'), 'x')\n"

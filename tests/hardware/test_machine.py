@@ -24,7 +24,9 @@ def test_description_is_ready_for_json():
 
 
 def test_describing_does_not_import_torch():
-    code = "import sys; from stepscope.hardware.machine import describe; describe(); "
+    code = (
+        "import sys; from stepscope.hardware.machine import describe_machine; describe_machine(); "
+    )
     code += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"

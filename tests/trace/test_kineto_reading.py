@@ -196,6 +196,6 @@ def test_a_small_trace_starts_no_process(monkeypatch: pytest.MonkeyPatch) -> Non
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError
 
-    monkeypatch.setattr("stepscope.trace.kineto.read.gather", refuse)
+    monkeypatch.setattr("stepscope.trace.kineto.read.run_jobs", refuse)
     assert differences(read_kineto(TRACES / SMALL[1]), SMALL[1]) == []
     assert os.path.getsize(TRACES / SMALL[1]) < 1 << 20

@@ -213,7 +213,7 @@ def test_a_full_disk_ends_the_tune_in_one_line(make_runner, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device", "place")
 
-    monkeypatch.setattr("stepscope.measure.runner.make", full)
+    monkeypatch.setattr("stepscope.measure.runner.make_scratch", full)
     with pytest.raises(UsageError, match="No space left on device place"):
         runner(TrialRequest())
 
@@ -231,18 +231,17 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from stepscope.launch.program import Program
-from stepscope.measure.trial import Ask
-from stepscope.measure.journal import identity
-from stepscope.measure.journal import journaled, open_journal
-from stepscope.measure.trial_host import place_named
-from stepscope.measure.runner import Runner
+from stepscope.measure.journal import journal_identity, open_journal, run_journaled
+from stepscope.measure.runner import TrialRunner
+from stepscope.measure.trial import TrialRequest
+from stepscope.measure.trial_host import host_named
 
 cwd, folder = Path(sys.argv[1]), Path(sys.argv[2])
-with open_journal(folder, identity({}, cwd, {}, "train.py")) as journal:
-    runner = Runner(Program("train.py", (), False), folder, cwd, place_named(None))
-    run = journaled(runner, journal)
+with open_journal(folder, journal_identity({}, cwd, {}, "train.py")) as journal:
+    runner = TrialRunner(Program("train.py", (), False), folder, cwd, host_named(None))
+    run = run_journaled(runner, journal)
     for seed in range(3):
-        run(Ask(seed=seed))
+        run(TrialRequest(seed=seed))
 """
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(1.0)"
 

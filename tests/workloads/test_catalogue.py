@@ -165,7 +165,8 @@ def test_a_transformers_folder_is_read_and_nothing_is_downloaded(tmp_path):
 
 def test_nothing_heavy_is_imported():
     code = (
-        "import sys; from stepscope.workloads.catalogue import find; find('gpt'); "
+        "import sys; from stepscope.workloads.catalogue import find_workload; "
+        "find_workload('gpt'); "
         "print({'torch', 'numpy', 'transformers'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
