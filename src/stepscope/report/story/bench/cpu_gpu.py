@@ -24,6 +24,7 @@ from stepscope.report.story.blocks import (
     Section,
     Series,
     Table,
+    Tone,
     Weight,
     number_column,
 )
@@ -85,11 +86,14 @@ def cpu_gpu_sections(study: CpuGpuStudy) -> list[Section]:
     if curves := _curves(study):
         made.append(Section("learning", "What both learn", tuple(curves), Weight.LEAD))
     if study.operators:
-        blocks: list[Block] = [_operator_chart(study), _operators(study)]
+        blocks: list[Block] = [_operators(study)]
         if words := _waiting(study):
             blocks.append(Paragraph(words))
+        told = [f"{one.kind}: {one.why}." for one in study.operators if one.why]
+        blocks += [Paragraph(text, tone=Tone.QUIET) for text in told]
         title = "Where the speedup comes from"
         made.append(Section("operators", title, tuple(blocks), Weight.LEAD))
+        made.append(Section("operator-chart", "Speedup by operator", (_operator_chart(study),)))
     return made
 
 
@@ -202,12 +206,11 @@ def _operators(study: CpuGpuStudy) -> Table:
         Column("CPU share", number=True, percent=True, priority=1), number_column("GPU", "ms"),
         Column("GPU share", number=True, percent=True, priority=1),
         number_column("speedup", "×"), Column("possible", "×", number=True, priority=2),
-        Column("why"),
     )  # fmt: skip
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
             one.kind, one.cpu_ms, one.cpu_share, one.gpu_ms, one.gpu_share, one.speedup,
-            one.possible, one.why,
+            one.possible,
         )
         for one in study.operators or ()
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """A grid of points: models against each other, then each with its sweeps, ablations and table."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import nan
 
 from stepscope.bench.results import BenchResult, PointStatus, PointSummary, Speedup
@@ -375,7 +376,7 @@ def _short_tables(group: Group, label: str) -> Iterator[Table]:
     tones = tuple(_tone(point) for point in points)
     yield Table(f"{label}-speed", tuple(columns), tuple(rows), shown=40, tones=tones)
     for name, chosen in (("training", _TRAINING), ("cost", _COST)):
-        if kept := _with_values(chosen, points):
+        if kept := _with_values(_named_score(chosen, points), points):
             columns = [Column("batch", number=True), Column("variant")]
             columns += [column for _, column, _ in kept]
             rows = [tuple(_cells(point, kept)) for point in measured(points)]
@@ -385,7 +386,8 @@ def _short_tables(group: Group, label: str) -> Iterator[Table]:
 def _full_table(group: Group, label: str) -> Table:
     """Everything of every point."""
     points = group.points
-    kept = _with_values((*_SPEED, *_DETAIL, *_TRAINING, *_COST), points)
+    every = (*_SPEED, *_DETAIL, *_TRAINING, *_COST)
+    kept = _with_values(_named_score(every, points), points)
     columns = [Column("batch", number=True), Column("variant"), *(column for _, column, _ in kept)]
     columns += [Column(f"speedup {name}") for name in _SPEEDUP]
     columns.append(Column("outcome"))
@@ -394,6 +396,16 @@ def _full_table(group: Group, label: str) -> Table:
         for point in points
     )
     return Table(label, tuple(columns), rows, "All that was measured", shown=40)
+
+
+def _named_score(columns: _Columns, points: Points) -> _Columns:
+    """The score under its own name where all points have the same."""
+    names = {point.score_name for point in points if point.score_name}
+    name = names.pop().replace("_", " ") if len(names) == 1 else "score"
+    return tuple(
+        (key, replace(column, name=name) if key == "score" else column, by)
+        for key, column, by in columns
+    )
 
 
 def _with_values(columns: _Columns, points: Points) -> _Columns:
