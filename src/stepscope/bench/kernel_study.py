@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import to_builtins
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute, is_operator, nearest
 from stepscope.analyze.timeline.host_threads import self_time
@@ -159,7 +160,7 @@ def study_kernels(found: _CeilingComparison, steps: int, top: int) -> Document:
         "on": "device" if has_device else "host",
         "steps": steps,
         "work_ms": sum(row.time_ms for row in rows),
-        "ceilings": asdict(limits) if limits else None,
+        "ceilings": to_builtins(limits) if limits else None,
         "known_share": sum(row.share for row in rows if row.flops is not None),
         "operators": tuple(rows[:top]),
         "operators_in_all": len(rows),
@@ -168,7 +169,7 @@ def study_kernels(found: _CeilingComparison, steps: int, top: int) -> Document:
         "launched": int(np.count_nonzero(timeline.device.kind == DeviceKind.KERNEL)) / steps,
         "counted": len(found.joined.counters) / steps,
         "join": join,
-        "step": asdict(found.counted.step),
+        "step": to_builtins(found.counted.step),
     }
 
 
@@ -244,7 +245,7 @@ def _without_model(found: _CeilingComparison) -> Mapping[str, int]:
 
 
 def _shape(row: OperatorRate, steps: int) -> Document:
-    return {**asdict(row), "calls": row.calls / steps, "time_ms": row.time_ns / steps / 1e6}
+    return {**to_builtins(row), "calls": row.calls / steps, "time_ms": row.time_ns / steps / 1e6}
 
 
 def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[KernelUse]:
