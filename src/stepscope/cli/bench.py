@@ -133,7 +133,7 @@ class Bench(click.Command):
     default=1800.0,
     help="Seconds each [1800].",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Folder; goes on with what it lacks.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder; resumes what is there.")
 @click.option("--force", is_flag=True, help="Replace the results in --out.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="A row per point.")
@@ -161,7 +161,7 @@ def bench(
     """Measure MODELs: built-in ones, file.py:factory, torchvision:NAME, timm:NAME, hf:NAME.
 
     Lists separated by commas make a grid. Each point is measured in processes of its own, and a
-    grid that was interrupted goes on where it stopped.
+    grid that was interrupted resumes where it stopped.
     """
     from stepscope.bench.build_request import build_request
     from stepscope.cli.bench_session import check_writable, hand_out

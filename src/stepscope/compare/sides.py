@@ -27,6 +27,7 @@ _Series = tuple[float, ...]
 """Step times of one process, ms."""
 
 BASELINE_ITEM, FIXED_ITEM = "as it is", "with fixes"
+_LABELS = {BASELINE_ITEM: "baseline", FIXED_ITEM: "with fixes"}
 _WHAT = {"train": "training", "infer": "inference", "generate": "inference"}
 _KNOWN = ("training", "inference", "batches")
 _LOADER = (
@@ -348,15 +349,16 @@ def _for_speed(trial: Document) -> bool:
     return not any(trial["ask"].get(name) for name in others)
 
 
-def _tuned(label: str, trials: Records, measured: Document) -> Item | None:
+def _tuned(key: str, trials: Records, measured: Document) -> Item | None:
     if trials:
         first = trials[0]
         series = tuple(tuple(map(float, one["step_ms"])) for one in trials)
-        return Item(label, label, series, first["samples_per_step"], first["what"])
+        return Item(key, _LABELS[key], series, first["samples_per_step"], first["what"])
     if not measured.get("step_ms"):
         return None
     rate, step_ms = measured.get("samples_per_s"), float(measured["step_ms"])
-    return Item(label, label, ((step_ms,),), rate * step_ms / 1e3 if rate else None, None)
+    samples = rate * step_ms / 1e3 if rate else None
+    return Item(key, _LABELS[key], ((step_ms,),), samples, None)
 
 
 def _label(point: Document) -> str:

@@ -62,7 +62,7 @@ def accumulation_of(fixes: Iterable[str]) -> int:
 
 
 def all_together(applied: Sequence[Technique]) -> Technique | None:
-    """All that took hold, at once, less those that do not go with one before; None for fewer
+    """All that applied, at once, less those that conflict with an earlier one; None for fewer
     than two."""
     from stepscope.bench.grid import ordered_fixes
     from stepscope.fixes.registry import parse_fixes
@@ -287,7 +287,7 @@ def _rate(record: Record) -> float | None:
 
 
 def _refused(record: Record, fixes: Sequence[str]) -> str | None:
-    """Why none of the fixes took hold; None if one did, if there are none, or if it failed."""
+    """Why none of the fixes applied; None if one did, if there are none, or if it failed."""
     states = record["fixes"]
     if not fixes or record["status"] != PointStatus.OK or not states:
         return None
