@@ -123,11 +123,13 @@ def promises(folder: Path, fixes: list[str]) -> dict[str, dict[str, Any] | None]
 
     A finding that proposes the very fix speaks for it; else the fix's own change is replayed.
     """
+    from stepscope.analyze.run.records import RunRecords
     from stepscope.analyze.run.summary import summarize
     from stepscope.diagnose.case import case_of_run
     from stepscope.diagnose.findings import diagnose
 
-    case = case_of_run(summarize(folder), folder)
+    records = RunRecords(folder)
+    case = case_of_run(summarize(records), records)
     if case is None:
         return dict.fromkeys(fixes)
     diagnosis = diagnose(case)

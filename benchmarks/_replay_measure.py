@@ -14,16 +14,17 @@ _BLOCKS = 10  # of bare steps; every other one calibrates, the others test
 def measured(folder: Path) -> dict[str, Any]:
     """The replay of a run folder's window, and of lesser models, beside its bare step."""
     from stepscope.analyze.replay import changes
-    from stepscope.analyze.replay.calibration import read_calibration
+    from stepscope.analyze.replay.calibration import calibration_of_run
     from stepscope.analyze.replay.model import build_model, model_of_run
+    from stepscope.analyze.run.records import RunRecords
     from stepscope.analyze.timeline.steps import find_steps
-    from stepscope.store.folder import read_run
-    from stepscope.trace.kineto.read import read_kineto
 
-    timeline = read_kineto(folder / "window.pt.trace.json.gz", processes=1)
-    clocks = read_calibration(folder, read_run(folder))
+    records = RunRecords(folder)
+    timeline, clocks = records.timeline, calibration_of_run(records)
+    if timeline is None:
+        raise RuntimeError("no window")
     begun = time.perf_counter()
-    model = model_of_run(folder, timeline)
+    model = model_of_run(records)
     built = time.perf_counter() - begun
     steps = find_steps(timeline).steps
     plain = build_model(timeline, steps)
@@ -43,7 +44,7 @@ def measured(folder: Path) -> dict[str, Any]:
         "replay_ms": found.step_ms,
         "off": found.step_ms / bare - 1,
         "stated_error": model.error,
-        "held_out": held_out(folder, timeline),
+        "held_out": held_out(records),
         "uncalibrated_off": plain.step_ms / bare - 1,
         "without_edges_off": no_edges.step_ms / bare - 1,
         "limited_by": found.limited_by,
@@ -57,22 +58,20 @@ def measured(folder: Path) -> dict[str, Any]:
     }
 
 
-def held_out(folder: Path, timeline: Any) -> dict[str, float]:
+def held_out(records: Any) -> dict[str, float]:
     """Calibrated by every other block of bare steps, tested on the blocks between.
 
     `between` is how far those two halves lie apart by themselves.
     """
-    from stepscope.analyze.replay.calibration import read_calibration
+    from stepscope.analyze.replay.calibration import calibration_of_run
     from stepscope.analyze.replay.model import model_of_run
-    from stepscope.store.folder import read_run
 
-    run = read_run(folder)
-    halves = [read_calibration(folder, run, partial(_half, n)) for n in (0, 1)]
+    halves = [calibration_of_run(records, partial(_half, n)) for n in (0, 1)]
     offs, between = [], []
     for own, other in (halves, halves[::-1]):
         if own is None or other is None:
             continue
-        model = model_of_run(folder, timeline, own)
+        model = model_of_run(records, own)
         if model is not None:
             offs.append(model.step_ms / other.step_ms - 1)
             between.append(own.step_ms / other.step_ms - 1)

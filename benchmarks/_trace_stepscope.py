@@ -5,7 +5,6 @@ from typing import Any
 
 from stepscope.analyze.timeline.attribution import attribute
 from stepscope.analyze.timeline.idle import explain_idle
-from stepscope.analyze.timeline.intervals import device_work
 from stepscope.analyze.timeline.kernels import kernel_table
 from stepscope.analyze.timeline.steps import break_down, find_steps
 from stepscope.record.timeline import Timeline
@@ -23,10 +22,9 @@ class Stepscope:
 
     def analyse(self, timeline: Timeline) -> dict[str, Any]:
         """Breakdown, idle time by cause, and the kernel table."""
-        work = device_work(timeline)
-        steps = find_steps(timeline, work)
-        whole = [device.whole for device in break_down(timeline, steps, work)]
-        explain_idle(timeline, steps, work)
+        steps = find_steps(timeline)
+        whole = [device.whole for device in break_down(timeline, steps)]
+        explain_idle(timeline, steps)
         kernels = kernel_table(timeline, attribute(timeline))
         return {
             "device_events": len(timeline.device),

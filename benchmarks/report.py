@@ -60,12 +60,12 @@ def written(size: int, file: Path) -> dict[str, Any]:
     from stepscope.report.render.html.page import render_page
     from stepscope.report.render.html.timeline import encode_timeline, unpacked
     from stepscope.report.story.narrator import story_of
-    from stepscope.results.load import LoadedResult
+    from stepscope.results.load import of_document
 
     timeline = made_up(size)
     document = with_trace_findings(analyze_timeline(timeline), timeline)
     name = timeline.source
-    subject = LoadedResult("trace", name, document, None, None, lambda: timeline, lambda: None)
+    subject = of_document("trace", name, document, timeline=timeline)
     story = story_of(subject)
     began = time.perf_counter()
     payload = encode_timeline(timeline)

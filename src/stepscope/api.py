@@ -22,29 +22,32 @@ def step() -> None:
 
 
 class Observed:
-    """A run made by `observe`: `document` is what `stepscope show --json` prints."""
+    """A run made by `observe`; it shows itself once its block has ended."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.document: dict[str, Any] | None = None
+        self.ended = False
+
+    @property
+    def document(self) -> dict[str, Any] | None:
+        """What `stepscope show --json` prints; None while the run is under way."""
+        return self.result.document if self.ended else None
 
     @cached_property
     def result(self) -> "Result":
         """The run as `load` gives it. Raises UsageError while it is under way."""
         from stepscope.record.errors import UsageError
 
-        if self.document is None:
-            raise UsageError("the run is under way: ask after the with block")
+        if not self.ended:
+            raise UsageError("the run is still under way: ask after the with block")
         return load(self.folder)
 
     def __repr__(self) -> str:
-        if self.document is None:
-            return f"<stepscope run {self.folder.name}, under way>"
-        return repr(self.result)
+        return repr(self.result) if self.ended else f"<stepscope run {self.folder.name}, under way>"
 
     def _repr_html_(self) -> str | None:
         """None while it is under way: then the text is shown."""
-        return None if self.document is None else self.result._repr_html_()
+        return self.result._repr_html_() if self.ended else None
 
 
 @contextmanager
@@ -64,8 +67,6 @@ def observe(
     """
     import torch  # noqa: F401
 
-    from stepscope.analyze.run.summary import summarize
-    from stepscope.diagnose.findings import with_findings
     from stepscope.launch.observed_run import InProcessRun, refuse_nested
     from stepscope.probe.core import StopProgram
     from stepscope.record.probe_options import ProbeOptions
@@ -89,7 +90,7 @@ def observe(
         raise
     finally:
         here.end(error)
-        observed.document = with_findings(summarize(folder), folder)
+        observed.ended = True
 
 
 def load(what: str | Path | None = None, *, redact: bool = False) -> "Result":
@@ -98,11 +99,10 @@ def load(what: str | Path | None = None, *, redact: bool = False) -> "Result":
     None: the last run here. `redact` replaces names, paths, arguments and source lines.
     """
     from stepscope.report.render.notebook.objects import Result
-    from stepscope.results.load import load_result
-    from stepscope.store.folder import find_run
+    from stepscope.results.load import REPORTED
+    from stepscope.results.load import load as load_result
 
-    cwd = Path.cwd()
-    subject = load_result(str(find_run(None, cwd) if what is None else what), cwd)
+    subject = load_result(what, kinds=REPORTED)
     if redact:
         from stepscope.results.redact import redact_result
 

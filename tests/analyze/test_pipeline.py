@@ -5,7 +5,7 @@ import pytest
 
 from stepscope.analyze.run.data_pipeline import pipelines, read_pipeline
 from stepscope.record.row_log import CLOCK_COLUMNS
-from stepscope.store.json_lines import FactLog
+from stepscope.store.json_lines import FactLog, read_facts
 from stepscope.store.table import Table
 
 ABOUT = {"loader": "Photos", "loader_file": "data.py", "loader_line": 30, "worker": 0}
@@ -140,12 +140,12 @@ def test_nothing_fetched_and_missing_tables_give_no_source():
 
 
 def test_run_folder_is_read_while_the_worker_still_writes(tmp_path):
-    assert read_pipeline(tmp_path) == []
+    assert read_pipeline(tmp_path, read_facts(tmp_path / "facts.jsonl")) == []
     facts = FactLog(tmp_path / "facts.jsonl")
     for slot, what in enumerate(("fetch", "samples", "rest")):
         facts.write("clock", pid=7, slot=slot, what=what, transforms=[], **ABOUT)
     table = Table(tmp_path / "clock-7.npy", CLOCK_COLUMNS, chunk_rows=16)
     for cell, value in enumerate((2, 6 * MS, 4, 0, 0, 6 * MS)):
         table.cells[cell] = value
-    (source,) = read_pipeline(tmp_path)
+    (source,) = read_pipeline(tmp_path, read_facts(tmp_path / "facts.jsonl"))
     assert (source.batches, source.ms_per_batch, source.ms_per_sample) == (2, 3.0, 1.5)

@@ -8,8 +8,7 @@ import pytest
 from recorded import ARCHIVES, LARGEST, unpack
 from table import GOAL, LEAST, judged, programs
 
-from stepscope.analyze.run.summary import summarize
-from stepscope.diagnose.findings import with_findings
+from stepscope.results.load import load
 
 RECORDED = sorted(path.stem for path in ARCHIVES.glob("*.zip"))
 PROGRAMS = {one.name: one for one in programs()}
@@ -25,7 +24,7 @@ def document_of(tmp_path_factory):
     @functools.cache
     def made(name):
         folder = unpack(ARCHIVES / f"{name}.zip", base / name)
-        return with_findings(summarize(folder), folder)
+        return load(folder).document
 
     with pytest.MonkeyPatch.context() as patch:
         # What was measured on this machine is not what was measured on the recording one.
@@ -72,7 +71,7 @@ def test_nothing_much_is_found_in_a_healthy_program(document_of, name):
 def test_the_same_run_gives_the_same_findings(document_of, tmp_path):
     name = "loader_transform"
     folder = unpack(ARCHIVES / f"{name}.zip", tmp_path)
-    again = with_findings(summarize(folder), folder)
+    again = load(folder).document
     assert again["findings"] == document_of(name)["findings"]
     assert [one["id"] for one in again["healthy"]] == [
         one["id"] for one in document_of(name)["healthy"]

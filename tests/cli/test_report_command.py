@@ -138,7 +138,7 @@ def test_two_runs_make_one_page_that_compares_them(tmp_path, monkeypatch):
     runs = [unpacked(name, tmp_path) for name in ("unfused_optimizer", "launch_bound")]
     assert report(*runs, "-o", "two.md") == 0
     page = (tmp_path / "two.md").read_text()
-    assert "## Version by version" in page
+    assert "## Versions" in page
     assert "Kernel by kernel" in page
 
 

@@ -3,6 +3,7 @@
 import pytest
 from diagnosing import Parts, case
 
+from stepscope.analyze.run.records import RunRecords
 from stepscope.diagnose.case import case_of_run, speedup_range
 
 
@@ -63,7 +64,7 @@ def document(**more):
 
 
 def test_a_run_is_a_case(tmp_path):
-    found = case_of_run(document(), tmp_path)
+    found = case_of_run(document(), RunRecords(tmp_path))
     assert (found.step_ms, found.device, found.cores) == (12.5, "cpu", 3.0)
     assert found.phases == {"forward": 12.5}
     assert found.model is None
@@ -72,16 +73,16 @@ def test_a_run_is_a_case(tmp_path):
 
 
 def test_a_run_of_an_older_machine_description_has_unknown_cores(tmp_path):
-    assert case_of_run(document(config={}), tmp_path).cores == 0
+    assert case_of_run(document(config={}), RunRecords(tmp_path)).cores == 0
 
 
 def test_a_run_without_steps_is_none(tmp_path):
-    assert case_of_run(document(steps={"mean_ms": None}), tmp_path) is None
+    assert case_of_run(document(steps={"mean_ms": None}), RunRecords(tmp_path)) is None
 
 
 def test_source_lines_come_from_the_snapshot(tmp_path):
     (tmp_path / "sources.json").write_text('{"files": {"train.py": {"7": "x = 1"}}}')
-    found = case_of_run(document(), tmp_path)
+    found = case_of_run(document(), RunRecords(tmp_path))
     assert found.source("train.py", 7) == "x = 1"
     assert found.source("train.py", 8) is None
     assert found.source("/etc/hostname", 1) is None, "no path is opened"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from diagnosing import Parts, case, finding
 
+from stepscope.analyze.run.records import RunRecords
 from stepscope.diagnose import rules
 from stepscope.diagnose.case import Rule
 from stepscope.diagnose.findings import Diagnosis, diagnose, with_findings
@@ -81,7 +82,7 @@ def test_the_same_input_gives_the_same_output():
 
 
 def test_a_run_without_steps_has_empty_findings(tmp_path):
-    document = with_findings({"steps": {"mean_ms": None}, "problems": ["x"]}, tmp_path)
+    document = with_findings({"steps": {"mean_ms": None}, "problems": ["x"]}, RunRecords(tmp_path))
     assert document["findings"] == document["minor"] == document["baseline"] == []
     assert document["headroom"] is None
     assert document["problems"] == ["x"]

@@ -159,7 +159,7 @@ def test_fixes_lists_all_of_them_by_group() -> None:
         assert len(named) == 1, one.name
         assert str(one.kind) in named[0]
     assert all(len(line) <= 80 for line in lines)
-    assert lines[-1].startswith("Next:")
+    assert any(line.startswith("Next:") for line in lines[-3:])
 
 
 @each

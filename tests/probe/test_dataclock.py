@@ -18,6 +18,7 @@ from torch.utils.data._utils import fetch, worker
 from stepscope.analyze.run.data_pipeline import PipelinePart, PipelineSource, read_pipeline
 from stepscope.probe.dataclock.clock import DataClock
 from stepscope.probe.dataclock.dataset import construction_lines
+from stepscope.store.json_lines import read_facts
 
 HERE = str(Path(__file__))
 
@@ -113,7 +114,7 @@ def clock(tmp_path):
 
 
 def only(folder: Path) -> PipelineSource:
-    (source,) = read_pipeline(folder)
+    (source,) = read_pipeline(folder, read_facts(folder / "facts.jsonl"))
     return source
 
 
@@ -173,7 +174,8 @@ class Spinning(Dataset):
 def test_waiting_is_told_from_working(clock, tmp_path, workers):
     drain(Spinning(), batch_size=2, num_workers=workers)
     drain(Reading(), batch_size=2, num_workers=workers)
-    found = {source.dataset: source for source in read_pipeline(tmp_path)}
+    sources = read_pipeline(tmp_path, read_facts(tmp_path / "facts.jsonl"))
+    found = {source.dataset: source for source in sources}
     assert found["Reading"].processor_share < 0.3
     spinning = found["Spinning"]
     assert spinning.processor_share * spinning.ms_per_batch >= 6
@@ -247,7 +249,7 @@ def test_error_of_the_dataset_arrives_unchanged(tmp_path, workers, monkeypatch):
     assert failure() == bare
     assert clock.alive
     clock.uninstall()
-    assert read_pipeline(tmp_path) == []
+    assert read_pipeline(tmp_path, read_facts(tmp_path / "facts.jsonl")) == []
     gc.collect()
 
 

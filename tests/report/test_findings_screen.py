@@ -14,7 +14,8 @@ from stepscope.diagnose.headroom import headroom
 from stepscope.diagnose.key_questions import answer_questions
 from stepscope.record.finding import Evidence, FixRef, Place
 from stepscope.report.render.terminal.story import print_story
-from stepscope.report.story.run.story import run_screen, run_story
+from stepscope.report.story.run.story import run_screen, story_of_run
+from stepscope.results.load import of_document
 
 LOADER = finding(
     "data.loader_bound", 17.0, now=63.1,
@@ -52,7 +53,8 @@ def document(*findings, minor=(), healthy=(), base=CPU, now=63.1, **more):
 
 def shown(document, everything=False):
     stream = io.StringIO()
-    story = run_story(document, None, None, {}) if everything else run_screen(document)
+    result = of_document("run", "run", document)
+    story = story_of_run(result) if everything else run_screen(result)
     print_story(story, stream, detail=everything)
     return stream.getvalue()
 
@@ -200,13 +202,14 @@ def test_a_trace_has_its_findings_too(everything):
     from recordings import recorded
 
     from stepscope.analyze.timeline.document import analyze_timeline
-    from stepscope.report.story.trace.story import trace_screen, trace_story
+    from stepscope.report.story.trace.story import story_of_trace, trace_screen
 
     given = analyze_timeline(recorded("resnet18_b32_h200"))
     one = finding("launch.x", 9.0, now=given["steps"]["mean_ms"], title="Short kernels")
     given |= Diagnosis((one,)).to_json() | {"problems": ["a rule failed"]}
     stream = io.StringIO()
-    story = trace_story(given, None) if everything else trace_screen(given)
+    result = of_document("trace", "trace", given)
+    story = story_of_trace(result) if everything else trace_screen(result)
     print_story(story, stream, detail=everything)
     text = stream.getvalue()
     assert re.search(r"1  Short kernels +−8\.1\d ms", text)

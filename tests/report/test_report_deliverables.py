@@ -36,7 +36,7 @@ def test_lines_are_not_longer_than_a_page_is_wide(runs):
 
 def test_each_rung_of_a_tune_is_a_version():
     rows = versions_table([subject("tune", tuned())]).rows
-    assert [row[0] for row in rows] == ["as it is", "+ workers=8", "+ pin"]
+    assert [row[0] for row in rows] == ["baseline", "+ workers=8", "+ pin"]
     assert rows[2][1:5] == (0.14, 1200.0, pytest.approx(20 / 3), 3.0)
 
 
@@ -77,7 +77,7 @@ def test_two_that_cannot_be_compared_still_make_a_report(runs, tmp_path):
     assert made.compared is None or made.compared.verdict
     assert whole(made.story)
     notes = [one for part in made.story.sections for one in part.blocks if isinstance(one, Missing)]
-    assert any("timeline is left out" in one.what for one in notes)
+    assert any("No timeline" in one.what for one in notes)
 
 
 def test_three_make_a_report_without_a_comparison(runs, tmp_path):

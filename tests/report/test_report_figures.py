@@ -12,7 +12,7 @@ from stepscope.report.render.html.charts import (
     series_colour,
     treemap_trace,
 )
-from stepscope.report.story.blocks import Axis, Chart, Series
+from stepscope.report.story.blocks import Axis, Chart, Role, Series
 
 STEP, LINE, SPREAD, ROOF, BATCHES, LOSSES, TREE = charts()
 
@@ -35,8 +35,8 @@ def test_one_thing_with_several_bars_is_named_and_one_bar_of_parts_is_not() -> N
 
 
 def test_a_phase_has_the_same_colour_wherever_it_stands() -> None:
-    assert series_colour("backward", 0) == series_colour("Backward", 5)
-    assert series_colour("kernel", 0) != series_colour("kernel", 1)
+    assert series_colour(Role.BACKWARD, 0) == series_colour(Role.BACKWARD, 5)
+    assert series_colour(None, 0) != series_colour(None, 1)
 
 
 def test_nan_becomes_a_gap() -> None:

@@ -5,7 +5,7 @@ from story_reading import unpacked
 
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.report.render.notebook.ipynb import execute, notebook_json
-from stepscope.results.load import load_result
+from stepscope.results.load import load
 from stepscope.results.redact import redact_result
 
 nbformat = pytest.importorskip("nbformat")
@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def subject(folder):
-    return load_result(str(folder), folder.parent)
+    return load(str(folder), folder.parent)
 
 
 @pytest.fixture(scope="module")

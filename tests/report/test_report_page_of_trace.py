@@ -12,15 +12,15 @@ from stories import HOSTILE
 from stepscope.report.render.html.page import render_page
 from stepscope.report.render.html.timeline import encode_timeline
 from stepscope.report.story.narrator import story_of
-from stepscope.results.load import load_result
+from stepscope.results.load import load
 
 RECORDED = TRACES / "resnet18_b32_h200.json.gz"
 HOSTILE_NAME = HOSTILE.encode("utf-8", "replace").decode()
 
 
 def page_of(trace: Path, file: Path) -> Path:
-    subject = load_result(str(trace), trace.parent)
-    timeline = subject.timeline()
+    subject = load(str(trace), trace.parent)
+    timeline = subject.timeline
     assert timeline is not None
     file.write_text(render_page(story_of(subject), encode_timeline(timeline)), encoding="utf-8")
     return file

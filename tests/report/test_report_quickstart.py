@@ -44,7 +44,7 @@ def test_it_runs_from_top_to_bottom(notebook, tmp_path, monkeypatch):
         for output in cell.outputs
         if output.output_type == "stream"
     )
-    assert "Why it is slow" in said or "No bottleneck" in said
+    assert "Why it's slow" in said or "No bottleneck" in said
     assert "trials" in said
     assert "optimal batch" in said
     assert (folder / "report.html").stat().st_size > 100_000

@@ -45,7 +45,7 @@ def test_the_trace_is_not_handed_on_and_the_timeline_names_no_files(run):
     shown = redact_result(run)
     assert shown.trace is None
     assert shown.folder is None
-    names = " ".join(shown.timeline().names)
+    names = " ".join(shown.timeline.names)
     assert "unfused_optimizer_cuda.py" not in names
     assert "aten::" in names
 

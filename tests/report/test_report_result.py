@@ -48,7 +48,7 @@ def test_the_last_run_is_loaded_where_none_is_named(tmp_path, monkeypatch):
 def test_what_is_no_result_gets_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("notes.txt").write_text("nothing")
-    with pytest.raises(UsageError, match="no run folder, trace"):
+    with pytest.raises(UsageError, match="not a run folder, a trace"):
         stepscope.load("notes.txt")
 
 

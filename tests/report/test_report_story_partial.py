@@ -1,7 +1,6 @@
 """What a report says of runs that tell little: crashed, empty, without a window, still running."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from story_reading import blocks, run_subject, section, unpacked, whole, words
@@ -45,7 +44,7 @@ def empty(folder):
 
 
 def hints(story, part):
-    return [one.how for one in blocks(story, Missing, part)]
+    return [one.command or one.how for one in blocks(story, Missing, part)]
 
 
 def test_without_a_window_the_command_that_records_one_is_given(folder):
@@ -62,7 +61,7 @@ def test_without_a_window_the_command_that_records_one_is_given(folder):
 def test_a_window_that_was_switched_off_is_said_to_be(folder):
     subject = run_subject(without_window(folder))
     run = subject.document["run"] | {"window": None}
-    story = story_of_run(replace(subject, document=subject.document | {"run": run}))
+    story = story_of_run(subject.replaced(document=subject.document | {"run": run}))
     assert "recording was off" in words(story)
 
 
@@ -81,7 +80,7 @@ def test_out_of_memory_names_the_largest_owners(folder):
     subject = run_subject(folder)
     memory = {"device": "cuda", "requested_bytes": 2 << 30}
     run = subject.document["run"] | {"exit_code": 1, "out_of_memory": memory}
-    story = story_of_run(replace(subject, document=subject.document | {"run": run}))
+    story = story_of_run(subject.replaced(document=subject.document | {"run": run}))
     assert story.verdict.startswith("Out of GPU memory allocating 2.0 GiB.")
     assert "Largest owners: parameters" in words(story)
 
@@ -106,7 +105,7 @@ def test_inference_says_that_there_is_no_loss(folder):
     subject = run_subject(folder)
     steps = subject.document["steps"] | {"what": "inference"}
     document = subject.document | {"steps": steps, "losses": [None] * 80}
-    story = story_of_run(replace(subject, document=document))
+    story = story_of_run(subject.replaced(document=document))
     assert "this is inference" in words(story)
     assert "80 model calls" in story.subtitle
 
@@ -121,5 +120,5 @@ def test_a_healthy_run_says_that_nothing_was_found(tmp_path):
 def test_problems_are_told_last(folder):
     subject = run_subject(folder)
     document = subject.document | {"problems": ["the rule x failed: KeyError('y')"]}
-    story = story_of_run(replace(subject, document=document))
+    story = story_of_run(subject.replaced(document=document))
     assert section(story, "quality").blocks[0].text == "The rule x failed: KeyError('y')."

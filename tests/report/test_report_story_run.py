@@ -39,7 +39,7 @@ def story(subject):
 def on_gpu(subject):
     """The same run as if it had been on a GPU, with the window of another."""
     window = trace_subject("resnet18_b32_h200")
-    tables = subject.tables()
+    tables = subject.tables
     samples = tables.samples.copy()
     for column_, value in {"gpu_percent": 60.0, "gpu_power_w": 300.0, "gpu_sm_mhz": 1900.0}.items():
         samples[column_] = value
@@ -58,11 +58,10 @@ def on_gpu(subject):
             "owners": {"parameters": 1 << 30, "activations": 7 << 30, "rest": 1 << 30},
         },
     }  # fmt: skip
-    return replace(
-        subject,
+    return subject.replaced(
         document=document,
-        timeline=window.timeline,
-        tables=lambda: replace(tables, samples=samples),
+        timeline=lambda _: window.timeline,
+        tables=replace(tables, samples=samples),
     )
 
 
@@ -114,7 +113,7 @@ def test_the_account_adds_up_to_the_run(story, subject):
 def test_cards_stand_in_the_order_of_show(on_gpu):
     both = trace_subject("resnet18_b32_h200").document["findings"]
     document = on_gpu.document | {"findings": [*both, *on_gpu.document["findings"]]}
-    told = story_of_run(replace(on_gpu, document=document))
+    told = story_of_run(on_gpu.replaced(document=document))
     assert [card.id for card in blocks(told, Card)] == [one["id"] for one in document["findings"]]
 
 
@@ -133,7 +132,7 @@ def test_a_card_shows_the_line_as_it_was_and_as_it_would_be(story, subject):
 
 
 def test_a_card_leads_to_the_longest_wait_in_the_timeline(story, subject):
-    card, timeline = blocks(story, Card)[0], subject.timeline()
+    card, timeline = blocks(story, Card)[0], subject.timeline
     assert card.search.startswith("enumerate(DataLoader)")
     host = timeline.host
     named = host.name == timeline.names.index(card.search)
@@ -177,7 +176,7 @@ def test_long_runs_are_drawn_with_all_their_extremes(subject):
     losses = np.linspace(5.0, 1.0, 10_000)
     losses[7777] = 40.0
     document = subject.document | {"losses": [None, *losses[1:].tolist()]}
-    found = chart(story_of_run(replace(subject, document=document)), "losses")
+    found = chart(story_of_run(subject.replaced(document=document)), "losses")
     assert len(found.series[0].x) <= 2000
     assert max(found.series[0].y[1:]) == 40.0
     assert "of every" in found.note
@@ -189,13 +188,13 @@ def test_a_fix_that_was_asked_for_is_told_of(subject):
         {"name": "pin", "value": None, "state": "not applicable", "kind": "exact", "where": [],
          "reasons": ["there is no GPU"]},
     ]  # fmt: skip
-    told = story_of_run(replace(subject, document=subject.document | {"fixes": fixes}))
+    told = story_of_run(subject.replaced(document=subject.document | {"fixes": fixes}))
     assert "pin not applied: there is no GPU" in words(told)
 
 
 def test_masked_arguments_are_in_no_command(subject):
     run = subject.document["run"] | {"argv": ["--token", "***"]}
-    told = story_of_run(replace(subject, document=subject.document | {"run": run}))
+    told = story_of_run(subject.replaced(document=subject.document | {"run": run}))
     assert blocks(told, Card)[0].command.endswith(" …")
 
 
@@ -204,5 +203,5 @@ def test_paths_of_strangers_are_never_opened(subject, tmp_path):
     secret.write_text("password = 1\n")
     one = copy.deepcopy(subject.document["findings"][0])
     one["where"] = [{"file": str(secret), "line": 1, "operator": None, "kernel": None}]
-    told = story_of_run(replace(subject, document=subject.document | {"findings": [one]}))
+    told = story_of_run(subject.replaced(document=subject.document | {"findings": [one]}))
     assert blocks(told, Card)[0].excerpt is None

@@ -20,7 +20,7 @@ from story_reading import (
 from stepscope.record.errors import UsageError
 from stepscope.report.story.blocks import Card, Chart, Missing, Table, TimelineView
 from stepscope.report.story.trace.story import story_of_trace
-from stepscope.results.load import load_result
+from stepscope.results.load import REPORTED, load
 
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in TRACES.glob("*.json.gz"))
 MARKUP = "</script><script>alert(1)</script>"
@@ -138,8 +138,8 @@ def test_what_was_not_recorded_is_said_with_how_to_record_it():
 
 
 def test_a_folder_of_traces_is_refused_in_one_line():
-    with pytest.raises(UsageError, match="holds traces: report takes one of them"):
-        load_result(str(TRACES), TRACES)
+    with pytest.raises(UsageError, match="holds traces of several ranks: name one"):
+        load(TRACES, TRACES, REPORTED)
 
 
 def hostile_events():

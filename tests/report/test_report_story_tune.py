@@ -9,7 +9,7 @@ from tune_documents import rung, tune_folder, tuned
 
 from stepscope.report.story.blocks import Chart, Code, Missing
 from stepscope.report.story.tune.story import story_of_tune
-from stepscope.results.load import load_result
+from stepscope.results.load import load
 
 
 def story(document=None, **more):
@@ -55,7 +55,7 @@ def test_without_predictions_there_is_no_chart_of_them():
 
 
 def test_losses_of_the_proof_come_from_the_journal_with_the_control(tmp_path):
-    told = story_of_tune(load_result(str(tune_folder(tmp_path / "tune-1")), tmp_path))
+    told = story_of_tune(load(str(tune_folder(tmp_path / "tune-1")), tmp_path))
     base, control, variant = chart(told, "proof-losses").series
     assert [base.name, variant.name] == ["as it is", "with the fixes"]
     assert control.name.startswith("control")
@@ -72,7 +72,7 @@ def test_losses_come_from_the_document_where_there_is_no_journal():
 def test_a_damaged_journal_is_no_reason_to_fail(tmp_path):
     folder = tune_folder(tmp_path / "tune-1")
     (folder / "journal.jsonl").write_text('{"trial": {"number": 2')
-    told = story_of_tune(load_result(str(folder), tmp_path))
+    told = story_of_tune(load(str(folder), tmp_path))
     assert len(chart(told, "proof-losses").series) == 2
 
 

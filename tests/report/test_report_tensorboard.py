@@ -32,7 +32,7 @@ def test_steps_losses_and_phases_of_a_run_are_curves(tmp_path):
     run = run_subject(unpacked("unfused_optimizer_cuda", tmp_path))
     path = write_log(run, story_of(run), tmp_path / "tb")
     found, texts = read(path)
-    steps = run.tables().steps
+    steps = run.tables.steps
     assert found["step/time_ms", 3] == pytest.approx(steps.done()[2] / 1e6, rel=1e-6)
     assert found["loss", 3] == pytest.approx(steps.loss[2], rel=1e-6)
     assert {"phase/backward_ms", "gpu/power_w"} <= {tag for tag, _ in found}

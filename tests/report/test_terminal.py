@@ -9,6 +9,7 @@ import pytest
 
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.run.story import run_screen
+from stepscope.results.load import of_document
 
 GIB = 1 << 30
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -86,7 +87,7 @@ class Terminal(io.StringIO):
 
 def shown(document, stream=None):
     stream = stream or io.StringIO()
-    print_story(run_screen(document), stream)
+    print_story(run_screen(of_document("run", "run", document)), stream)
     return stream.getvalue()
 
 
@@ -416,7 +417,7 @@ def test_a_terminal_gets_colours(on_gpu, monkeypatch):
 def test_an_ascii_stream_is_no_reason_to_fail(on_gpu):
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii", errors="strict", write_through=True)
-    print_story(run_screen(on_gpu), stream)
+    print_story(run_screen(of_document("run", "run", on_gpu)), stream)
     assert b"63.1 ms per step" in raw.getvalue()
 
 

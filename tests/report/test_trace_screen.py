@@ -7,7 +7,8 @@ from plain import TRACES, read_plain
 
 from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
 from stepscope.report.render.terminal.story import print_story
-from stepscope.report.story.trace.story import ranks_story, trace_screen
+from stepscope.report.story.trace.story import story_of_ranks, trace_screen
+from stepscope.results.load import of_document
 
 
 def shown(name, change=None):
@@ -15,7 +16,7 @@ def shown(name, change=None):
     if change is not None:
         change(document)
     stream = io.StringIO()
-    print_story(trace_screen(document), stream)
+    print_story(trace_screen(of_document("trace", name, document)), stream)
     return stream.getvalue()
 
 
@@ -79,7 +80,8 @@ def test_what_was_left_out_is_said():
 def test_ranks_have_a_row_each():
     timeline = read_plain(TRACES / "a100_nccl_rank0.json.gz")
     stream = io.StringIO()
-    print_story(ranks_story(analyze_ranks([timeline, timeline])), stream)
+    found = analyze_ranks([timeline, timeline])
+    print_story(story_of_ranks(of_document("ranks", "ranks", found)), stream)
     screen = stream.getvalue()
     assert "2 ranks of 2" in screen
     assert screen.count("23.6%") >= 2

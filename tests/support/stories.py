@@ -19,6 +19,7 @@ from stepscope.report.story.blocks import (
     Story,
     Table,
     TimelineView,
+    Weight,
 )
 
 PHASES = (
@@ -206,7 +207,7 @@ def whole() -> Story:
             ),
             Section("findings", "Findings", (LOADER, PRECISION, BATCH)),
             Section("timeline", "Timeline", (TimelineView(18_214, "window.pt.trace.json.gz"),)),
-            Section("kernels", "Kernels", (kernels(), roof, tree)),
+            Section("kernels", "Kernels", (kernels(), roof, tree), Weight.DETAIL),
             Section("bench", "Batches", (batches, losses)),
             Section(
                 "memory",

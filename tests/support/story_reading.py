@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from stepscope.report.story.blocks import Card, Chart, Missing, Paragraph, Table, TimelineView
-from stepscope.results.load import load_result
+from stepscope.results.load import load
 
 CAUSES = Path(__file__).parent.parent / "causes"
 TRACES = Path(__file__).parent.parent / "data" / "traces"
@@ -25,13 +25,13 @@ def unpacked(name, folder):
 
 
 def run_subject(folder):
-    return load_result(str(folder), folder.parent)
+    return load(str(folder), folder.parent)
 
 
 @functools.cache
 def trace_subject(name):
     """A trace among the tests' own, by its file's name without .json.gz."""
-    return load_result(str(TRACES / f"{name}.json.gz"), TRACES)
+    return load(str(TRACES / f"{name}.json.gz"), TRACES)
 
 
 def written_trace(path, events):
@@ -39,7 +39,7 @@ def written_trace(path, events):
     document = {"schemaVersion": 1, "traceEvents": events}
     with gzip.open(path, "wb") as file:
         file.write(json.dumps(document).encode())
-    return load_result(str(path), path.parent)
+    return load(str(path), path.parent)
 
 
 def section(story, name):
@@ -69,7 +69,7 @@ def column(found, name):
 def words(story):
     """Everything that is said in sentences."""
     said = [block.text for block in blocks(story, Paragraph)]
-    said += [f"{block.what} {block.how}" for block in blocks(story, Missing)]
+    said += [f"{block.what} {block.how} {block.command}" for block in blocks(story, Missing)]
     return " ".join([story.verdict, story.subtitle, *said])
 
 

@@ -1,8 +1,8 @@
 """Subjects of reports without files."""
 
-from stepscope.results.load import LoadedResult
+from stepscope.results.load import of_document
 
 
 def subject(kind, document, name="x", folder=None):
     """One that has nothing but its document."""
-    return LoadedResult(kind, name, document, folder, None, lambda: None, lambda: None)
+    return of_document(kind, name, document, folder)

@@ -9,7 +9,6 @@ from recordings import recorded
 
 from stepscope.analyze.timeline.attribution import (
     CATEGORIES,
-    attribute,
     categorise,
     event_categories,
 )
@@ -84,7 +83,7 @@ def test_category(name: str, operator: str, category: str) -> None:
 @pytest.mark.parametrize("path", sorted(TRACES.glob("*.json.gz")), ids=lambda p: p.name[:20])
 def test_hardly_any_time_is_of_no_category(path: Path) -> None:
     timeline = recorded(path.name.removesuffix(".json.gz"))
-    categories = event_categories(timeline, attribute(timeline))
+    categories = event_categories(timeline)
     duration = timeline.device.duration
     other = duration[categories == CATEGORIES.index("other")].sum()
     assert other <= 0.03 * duration.sum()

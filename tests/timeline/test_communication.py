@@ -1,9 +1,10 @@
 """Communication: bytes, bandwidths and what is exposed, by hand and from the raw recordings."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import pytest
 from handmade import Handmade
+from msgspec import to_builtins
 from plain import TRACES, load
 from recordings import recorded
 
@@ -164,7 +165,7 @@ def test_bytes_and_times_are_those_in_the_raw_recording(name):
     assert kind.count == len(reduces)
     assert kind.bytes == sum(a["In msg nelems"] * size[a["dtype"]] for a, _ in reduces)
     assert kind.time_ns == sum(round(dur * 1000) for _, dur in reduces)
-    assert asdict(found)["kinds"]
+    assert to_builtins(found)["kinds"]
 
 
 @pytest.mark.parametrize(

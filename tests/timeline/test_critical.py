@@ -1,13 +1,14 @@
 """The critical path: known to the nanosecond by hand, tiling its window on real recordings."""
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from handmade import Handmade
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import to_builtins
 from plain import TRACES
 from recordings import recorded
 
@@ -297,7 +298,7 @@ def test_shares_say_which_side_and_category_the_time_went_to():
     }
     assert sum(share.share for share in found.by_category) == pytest.approx(1)
     assert found.top[0].ns >= found.top[1].ns
-    assert asdict(found)["segments"] == found.segments
+    assert to_builtins(found)["segments"] == found.segments
 
 
 def test_steps_and_addresses_do_not_split_one_name_into_many():

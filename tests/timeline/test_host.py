@@ -1,9 +1,8 @@
 """What the host did: self times, threads, overhead and serial stretches."""
 
-from dataclasses import asdict
-
 import pytest
 from handmade import Handmade
+from msgspec import to_builtins
 from recordings import recorded
 
 from stepscope.analyze.timeline.host import host_use, serial_stretches
@@ -141,4 +140,4 @@ def test_serial_time_lies_where_the_device_is_idle(name):
     for stretch in found.largest:
         begin, until = stretch.start_ns, stretch.start_ns + stretch.duration_ns
         assert not ((device.start < until) & (device.end > begin)).any()
-    assert asdict(host_use(timeline))["serial"]["total_ns"] == found.total_ns
+    assert to_builtins(host_use(timeline))["serial"]["total_ns"] == found.total_ns

@@ -1,10 +1,11 @@
 """Ranks side by side: who is late, told by durations, and what is said of ranks not there."""
 
 import pickle
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
 from recordings import recorded
 
 from stepscope.analyze.timeline.names import communication_kernels
@@ -62,7 +63,7 @@ def test_the_table_has_a_row_for_each_rank_and_its_shares_add_up(first):
         assert 0 < row.compute_share < row.busy_share
     before, after = found.rows
     assert after.communication_share < before.communication_share
-    assert asdict(found)["rows"][0]["step_mean_ns"] == before.step_mean_ns
+    assert to_builtins(found)["rows"][0]["step_mean_ns"] == before.step_mean_ns
 
 
 def test_ranks_that_are_not_there_are_said_to_be_missing(first):
@@ -71,7 +72,7 @@ def test_ranks_that_are_not_there_are_said_to_be_missing(first):
     assert found.unmatched == 15
     assert found.lateness == []
     assert found.skew_mean_ns is None
-    assert "1 of 2 ranks are present" in found.notes[0]
+    assert "1 of 2 ranks recorded" in found.notes[0]
 
 
 def test_collectives_of_other_sizes_do_not_match(first):
@@ -105,7 +106,7 @@ def test_recordings_without_ranks_are_numbered_as_given(first):
     nameless = replace(first, rank=None, world_size=None)
     found = compare_ranks([rank_facts(nameless), rank_facts(nameless)])
     assert (found.present, found.missing, found.world_size) == ([0, 1], None, None)
-    assert "numbered as given" in found.notes[0]
+    assert "in the order given" in found.notes[0]
 
 
 def test_a_rank_without_a_device_has_no_shares():

@@ -1,6 +1,5 @@
 """The roofline on real recordings: known models' FLOPs, ceilings, bounds and counters."""
 
-import dataclasses
 import json
 import math
 from dataclasses import dataclass, replace
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
 from recordings import recorded
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute
@@ -310,4 +310,4 @@ def test_a_recording_without_device_and_products_claims_nothing() -> None:
 
 def test_the_roofline_is_json() -> None:
     for name in (RESNET50, "vllm_decode_cuda_graphs", "large_integers_rank70.pt.trace"):
-        assert json.loads(json.dumps(dataclasses.asdict(found(name)), allow_nan=False))
+        assert json.loads(json.dumps(to_builtins(found(name)), allow_nan=False))

@@ -1,10 +1,11 @@
 """Memory over time: the peak, its owners and growth, by hand and against a plain replay."""
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from handmade import Handmade
+from msgspec import to_builtins
 from recordings import recorded
 
 from stepscope.analyze.timeline.memory import memory_use
@@ -143,7 +144,7 @@ def test_real_peaks_agree_with_a_plain_replay(name):
     assert use.before_bytes == most - at_peak
     assert sum(owner.bytes for owner in use.owners) + use.other_bytes == at_peak
     assert all(owner.operator and owner.phase for owner in use.owners)
-    assert asdict(use)["device"] == use.device
+    assert to_builtins(use)["device"] == use.device
 
 
 @pytest.mark.parametrize("name", RECORDED)

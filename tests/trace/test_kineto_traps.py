@@ -303,7 +303,7 @@ def test_clocks_that_differ_are_said_and_left(read: Any) -> None:
     timeline = read(LAUNCH, {**KERNEL, "ts": 4})
     assert timeline.device.launch.tolist() == [0]
     assert timeline.device.start.tolist() == [0]
-    assert any("1 device events start before" in note for note in timeline.quality.notes)
+    assert any("1 device events start up to" in note for note in timeline.quality.notes)
 
 
 def test_objects_inside_arguments_are_not_taken_for_events(tmp_path: Path) -> None:

@@ -79,11 +79,11 @@ def test_a_folder_with_one_recording_is_that_recording(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_none_or_many_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no recording"):
+    with pytest.raises(UsageError, match="no traces"):
         open_trace(tmp_path)
     write(tmp_path / "a.json")
     write(tmp_path / "b.json")
-    with pytest.raises(UsageError, match="2 recordings"):
+    with pytest.raises(UsageError, match="2 traces"):
         open_trace(tmp_path)
 
 
@@ -128,15 +128,15 @@ def test_a_rank_that_fails_leaves_a_note(tmp_path: Path) -> None:
 
 def test_two_files_of_one_rank_are_said(tmp_path: Path) -> None:
     found = open_ranks([write(tmp_path / "a.json", 3), write(tmp_path / "b.json", 3)])
-    assert "more than one recording says it is rank 3" in found[0].quality.notes
+    assert "several traces claim rank 3" in found[0].quality.notes
 
 
 def test_if_none_can_be_read_it_is_an_error(tmp_path: Path) -> None:
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text("{}")
-    with pytest.raises(StepscopeError, match="none of 2 recordings"):
+    with pytest.raises(StepscopeError, match="none of 2 traces"):
         open_ranks(tmp_path)
-    with pytest.raises(UsageError, match="no recording"):
+    with pytest.raises(UsageError, match="no trace named"):
         open_ranks([])
 
 
@@ -157,7 +157,7 @@ def test_a_process_that_fails_is_told_from_one_that_dies() -> None:
     found = workers.run_jobs(_raises, [("ours",), ("dies",), ("fine",)], list, 3)
     assert [str(f) for f in found[:2]] == [
         "ours",
-        "a reading process was stopped, perhaps for lack of memory",
+        "a reader process was killed (out of memory?)",
     ]
     assert found[2] == ["fine"]
     with pytest.raises(ZeroDivisionError):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from stepscope.analyze.replay.calibration import bare_times, calibrate
-from stepscope.analyze.replay.host_chain import Clocks
+from stepscope.analyze.replay.host_chain import WindowClocks
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE
+from stepscope.analyze.run.steps import assemble_steps
 from stepscope.record.row_log import FLAG_PROFILED, FLAG_STACKS, ROW_COLUMNS, STEP_PHASES, RowKind
 
 MS = 1e6
@@ -55,8 +56,12 @@ def run(bare=BARE, slowed=SLOWED, window=4, after=40, between=(), **about):
     )
 
 
+def calibrated(rows, **about):
+    return calibrate(rows, assemble_steps(rows, START), **about)
+
+
 def test_factors_are_bare_over_recorded_time_phase_by_phase():
-    found = calibrate(run(), START, first=2)
+    found = calibrated(run(), first=2)
     assert found.factors == pytest.approx(
         {"data_wait": 1, "h2d": 1, "forward": 0.75, "backward": 0.5, "optimizer": 0.5, "other": 0.8}
     )
@@ -69,18 +74,18 @@ def test_factors_are_bare_over_recorded_time_phase_by_phase():
 
 def test_steady_steps_leave_no_doubt_and_unsteady_ones_do():
     rows = run(after=80)
-    assert calibrate(rows, START, first=2).error() == pytest.approx(0)
+    assert calibrated(rows, first=2).error() == pytest.approx(0)
     shaken = rows.copy()
     grown = np.random.default_rng(0).normal(0, 0.4, len(rows)) * MS
     grown[0] = 0
     shaken["forward_ns"] += grown
     shaken["end_ns"] += np.cumsum(grown)
-    assert 0.002 < calibrate(shaken, START, first=2).error() < 0.1
+    assert 0.002 < calibrated(shaken, first=2).error() < 0.1
 
 
 def test_waits_for_the_device_are_in_no_factor():
     waits = {**BARE, "wait": 5.0}
-    found = calibrate(run(bare=waits, slowed={**SLOWED, "wait": 1.0}), START, first=2)
+    found = calibrated(run(bare=waits, slowed={**SLOWED, "wait": 1.0}), first=2)
     assert found.factors["forward"] == pytest.approx(0.75)
     assert "wait" not in found.factors
     assert found.step_ms == pytest.approx(15)
@@ -89,7 +94,7 @@ def test_waits_for_the_device_are_in_no_factor():
 
 def test_beside_a_device_copies_go_by_the_other_phases_and_nothing_is_slower_bare():
     bare = {**BARE, "h2d": 9.0, "other": 2.0}  # a pageable copy waits for what comes before
-    found = calibrate(run(bare, {**SLOWED, "h2d": 1.0}, device=3.0), START, first=2)
+    found = calibrated(run(bare, {**SLOWED, "h2d": 1.0}, device=3.0), first=2)
     assert found.factors["h2d"] == pytest.approx(8 / 14)
     assert found.factors["other"] == 1.0
 
@@ -97,7 +102,7 @@ def test_beside_a_device_copies_go_by_the_other_phases_and_nothing_is_slower_bar
 def test_what_belongs_to_no_step_is_not_scaled_into_one():
     """A new epoch in the window: the recording has it, the steps have not."""
     between = (row(RowKind.EPOCH, {"epoch_start": 30.0}, FLAG_PROFILED),)
-    found = calibrate(run(between=between), START, first=2)
+    found = calibrated(run(between=between), first=2)
     assert found.outside > 0.3
     recorded = np.array([SLOWED.get(phase, 0.0) for phase in STEP_PHASES])
     recorded[STEP_PHASES.index("other")] += 30 / 4
@@ -107,7 +112,7 @@ def test_what_belongs_to_no_step_is_not_scaled_into_one():
 
 
 def test_the_time_of_a_phase_that_the_recording_does_not_show_is_not_lost():
-    found = calibrate(run(), START, first=2)
+    found = calibrated(run(), first=2)
     recorded = np.array([SLOWED.get(phase, 0.0) for phase in STEP_PHASES])
     unseen = STEP_PHASES.index("data_wait")
     recorded[unseen] = 0.0
@@ -115,7 +120,7 @@ def test_the_time_of_a_phase_that_the_recording_does_not_show_is_not_lost():
 
 
 def test_a_part_of_the_bare_steps_can_be_kept_for_testing():
-    found = calibrate(run(), START, first=2, use=lambda count: np.arange(count) % 2 == 0)
+    found = calibrated(run(), first=2, use=lambda count: np.arange(count) % 2 == 0)
     assert found.steps == 25
     assert found.factors["forward"] == pytest.approx(0.75)
 
@@ -124,18 +129,18 @@ def test_without_a_window_or_without_bare_steps_there_is_no_calibration():
     rows = run()
     plain = rows[rows["flags"] == 0]
     plain = plain[plain["kind"] != RowKind.WINDOW]
-    assert calibrate(plain, START) is None
+    assert calibrated(plain) is None
     inside = rows[rows["flags"] > 0]
     first = rows[rows["kind"] == RowKind.WINDOW][:1]
-    assert calibrate(np.concatenate((first, inside)), START) is None
-    assert calibrate(rows[:0], START) is None
+    assert calibrated(np.concatenate((first, inside))) is None
+    assert calibrated(rows[:0]) is None
 
 
 def test_clocks_of_another_number_of_steps_are_averaged():
-    clocks = Clocks(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
-    assert clocks.of(2) is clocks
-    assert clocks.of(3).forward.tolist() == [2.0, 2.0, 2.0]
-    assert Clocks(np.zeros(0), np.zeros(0)).of(3) is None
+    clocks = WindowClocks(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
+    assert clocks.for_steps(2) is clocks
+    assert clocks.for_steps(3).forward.tolist() == [2.0, 2.0, 2.0]
+    assert WindowClocks(np.zeros(0), np.zeros(0)).for_steps(3) is None
 
 
 def held_up(free=5, after=40):
@@ -150,8 +155,8 @@ def held_up(free=5, after=40):
 
 
 def test_a_host_that_a_full_queue_holds_up_is_known_by_the_steps_after_the_window():
-    found = calibrate(held_up(), START, first=20)
-    held = found.beside(found.step_ms)
+    found = calibrated(held_up(), first=20)
+    held = found.with_device_busy(found.step_ms)
     assert held.held
     assert held.bare_ms["forward"] == pytest.approx(3)
     assert held.bare_ms["backward"] == pytest.approx(4)
@@ -163,8 +168,8 @@ def test_a_host_that_a_full_queue_holds_up_is_known_by_the_steps_after_the_windo
 
 
 def test_a_host_beside_an_idle_device_is_taken_as_its_clocks_say():
-    found = calibrate(held_up(), START, first=20)
-    assert found.beside(0.9 * found.step_ms) is found
+    found = calibrated(held_up(), first=20)
+    assert found.with_device_busy(0.9 * found.step_ms) is found
     assert found.bare_ms["forward"] == pytest.approx(6, rel=0.1)
 
 
@@ -172,19 +177,19 @@ def test_some_steps_that_took_far_longer_do_not_hide_a_device_that_sets_the_pace
     rows = held_up()
     rows["end_ns"][-1] += 60 * MS
     rows["wait_ns"][-1] += 60 * MS
-    found = calibrate(rows, START, first=20)
+    found = calibrated(rows, first=20)
     assert found.step_ms > found.usual_ms / 0.95
-    assert found.beside(found.usual_ms).held
+    assert found.with_device_busy(found.usual_ms).held
 
 
 def test_a_held_up_host_that_is_never_free_is_scaled_by_a_prior():
-    found = calibrate(held_up(free=1), START, first=20)
-    held = found.beside(found.step_ms)
+    found = calibrated(held_up(free=1), first=20)
+    held = found.with_device_busy(found.step_ms)
     assert not held.held
     assert held.factors["forward"] == BARE_HOST_SHARE
     assert held.factors["other"] == found.factors["other"]
-    assert calibrate(run(device=2.0, after=1), START, first=2).free_ms == {}
-    assert calibrate(run(), START, first=2).free_ms == {}
+    assert calibrated(run(device=2.0, after=1), first=2).free_ms == {}
+    assert calibrated(run(), first=2).free_ms == {}
 
 
 def test_what_recording_does_not_stretch_stays_and_the_phase_as_a_whole_follows_the_clocks():

@@ -181,12 +181,10 @@ def test_changes_of_the_loader():
     )
     assert step_us(tasks, changes.scale_phase("data_wait", 0.5)) == pytest.approx(5000)
     assert step_us(tasks, changes._remove_phase("data_wait")) == pytest.approx(1000)
-    assert changes._set_prefetch(7)(tasks).loader.prefetch == 7
+    assert changes.set_workers(2, prefetch=7)(tasks).loader.prefetch == 7
 
 
-@pytest.mark.parametrize(
-    "change", [changes.set_workers(4), changes._set_prefetch(4), changes.scale_batch_time(2)]
-)
+@pytest.mark.parametrize("change", [changes.set_workers(4), changes.scale_batch_time(2)])
 def test_without_a_loader_its_changes_change_nothing(change):
     tasks = make(host(100))
     assert change(tasks) is tasks

@@ -5,6 +5,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from msgspec import structs
 from recordings import recorded
 
 from stepscope.analyze.replay import changes
@@ -168,7 +169,10 @@ def slowed(timeline, steps, by):
             host=replace(host, start=begun, duration=warp(host.end) - begun),
             device=replace(device, start=warp(device.start)),
         ),
-        [replace(s, start_ns=int(warp(s.start_ns)), end_ns=int(warp(s.end_ns))) for s in steps],
+        [
+            structs.replace(s, start_ns=int(warp(s.start_ns)), end_ns=int(warp(s.end_ns)))
+            for s in steps
+        ],
     )
 
 

@@ -11,11 +11,11 @@ from zipfile import ZipFile
 import pytest
 
 from stepscope.analyze.replay import changes
-from stepscope.analyze.replay.calibration import Calibration, read_calibration
+from stepscope.analyze.replay.calibration import Calibration, calibration_of_run
 from stepscope.analyze.replay.model import build_model, model_of_run, run_loader
+from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.timeline.steps import find_steps
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.store.folder import read_run
 from stepscope.trace.kineto.read import read_kineto
 
 RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.zip"))
@@ -34,8 +34,8 @@ def test_there_are_recorded_runs():
 
 
 def test_the_calibrated_replay_meets_the_bare_step(folder):
-    model = model_of_run(folder)
-    clocks = read_calibration(folder, read_run(folder))
+    model = model_of_run(RunRecords(folder))
+    clocks = calibration_of_run(RunRecords(folder))
     assert model.calibrated
     assert model.step_ms == pytest.approx(clocks.step_ms, rel=0.03)
     assert abs(model.step_ms / clocks.step_ms - 1) <= model.error
@@ -43,27 +43,27 @@ def test_the_calibrated_replay_meets_the_bare_step(folder):
 
 def test_without_calibration_the_replay_misses_the_bare_step(folder):
     timeline = read_kineto(folder / "window.pt.trace.json.gz", processes=1)
-    clocks = read_calibration(folder, read_run(folder))
+    clocks = calibration_of_run(RunRecords(folder))
     plain = build_model(timeline, find_steps(timeline).steps)
     assert abs(plain.step_ms / clocks.step_ms - 1) > 0.05
     assert not plain.calibrated
 
 
 def test_without_its_batches_the_replay_misses_the_bare_step(folder):
-    model = model_of_run(folder)
-    clocks = read_calibration(folder, read_run(folder))
+    model = model_of_run(RunRecords(folder))
+    clocks = calibration_of_run(RunRecords(folder))
     assert len(model.tasks.fetches) == model.tasks.steps
     lost = model.replay(changes._remove_phase("data_wait")).step_ms
     assert lost < 0.97 * clocks.step_ms
 
 
 def test_the_same_folder_gives_the_same_model(folder):
-    assert model_of_run(folder).unchanged == model_of_run(folder).unchanged
+    assert model_of_run(RunRecords(folder)).unchanged == model_of_run(RunRecords(folder)).unchanged
 
 
 def test_phases_add_up_to_what_the_clocks_measured(folder):
-    model = model_of_run(folder)
-    clocks = read_calibration(folder, read_run(folder))
+    model = model_of_run(RunRecords(folder))
+    clocks = calibration_of_run(RunRecords(folder))
     for number, phase in enumerate(STEP_PHASES):
         if phase != "data_wait":
             spent = model.tasks.host.duration[model.tasks.host.phase == number].sum()
@@ -73,7 +73,7 @@ def test_phases_add_up_to_what_the_clocks_measured(folder):
 
 def test_a_folder_without_a_window_has_no_model(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"schema": "stepscope.run/1", "run": {}}))
-    assert model_of_run(tmp_path) is None
+    assert model_of_run(RunRecords(tmp_path)) is None
 
 
 RUN = {"machine": {"cpu": {"usable_cores": 16}}}

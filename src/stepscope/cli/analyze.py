@@ -32,36 +32,26 @@ def analyze(
     A trace is a Kineto/Chrome .json or .json.gz, an Nsight Systems .sqlite, .nsys-rep or .qdrep,
     or a folder of ranks.
     """
-    from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
-    from stepscope.diagnose.findings import with_trace_findings
-    from stepscope.hardware.ceiling_cache import known_ceilings
     from stepscope.report.render.terminal.story import print_story
-    from stepscope.report.story.trace.story import ranks_story, trace_screen, trace_story
+    from stepscope.report.story.narrator import screen_of, story_of
+    from stepscope.results.load import Ranks, Trace, load_traces
     from stepscope.trace.export import check_export_path, export_timelines
-    from stepscope.trace.load import open_ranks
 
     if target is not None:
         check_export_path(target, force)
-    timelines = open_ranks(list(traces))
-    if ncu is not None and len(timelines) > 1:
+    loaded = load_traces(traces)
+    if ncu is not None and isinstance(loaded, Ranks):
         raise UsageError("--ncu takes one trace: counters do not name their rank")
     if target is not None:
-        export_timelines(timelines, target, force)
-    if len(timelines) > 1:
-        document = analyze_ranks(timelines, known_ceilings())
-    else:
-        counters = _counters(ncu, timelines[0]) if ncu is not None else None
-        document = analyze_timeline(timelines[0], known_ceilings(), counters)
-        document = with_trace_findings(document, timelines[0])
+        export_timelines(loaded.timelines, target, force)
+    if ncu is not None and isinstance(loaded, Trace):
+        loaded.counters = _counters(ncu, loaded.recording)
     if as_json:
-        json.dump(document, sys.stdout, indent=1, allow_nan=False)
+        json.dump(loaded.document, sys.stdout, indent=1, allow_nan=False)
         print()
-    elif len(timelines) > 1:
-        print_story(ranks_story(document), sys.stdout)
-    elif everything:
-        print_story(trace_story(document, timelines[0]), sys.stdout, detail=True)
     else:
-        print_story(trace_screen(document), sys.stdout)
+        story = story_of(loaded) if everything else screen_of(loaded)
+        print_story(story, sys.stdout, detail=everything)
 
 
 def _counters(path: Path, timeline: Any) -> Any:

@@ -2,9 +2,13 @@
 
 import json
 import sys
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from stepscope.report.story.fixes import FixDescription
 
 
 @click.command()
@@ -17,26 +21,28 @@ def fixes(name: str | None, as_json: bool) -> None:
     from stepscope.report.story.fixes import fix_story, fixes_story
 
     chosen = [fix_named(name)] if name else all_fixes()
-    documents = [_described(one) for one in chosen]
+    described = [_described(one) for one in chosen]
     if as_json:
+        documents = [asdict(one) for one in described]
         json.dump(documents[0] if name else documents, sys.stdout, indent=1)
         print()
     else:
-        print_story(fix_story(documents[0]) if name else fixes_story(documents), sys.stdout)
+        print_story(fix_story(described[0]) if name else fixes_story(described), sys.stdout)
 
 
-def _described(fix: Any) -> dict[str, Any]:
+def _described(fix: Any) -> "FixDescription":
+    from stepscope.report.story.fixes import FixDescription
+
     value = fix.parse(fix.suggested[0]) if fix.suggested else None
-    edit = fix.edit(value, "")
-    return {
-        "name": fix.name,
-        "group": fix.group,
-        "title": fix.title,
-        "kind": str(fix.kind),
-        "effort": fix.effort,
-        "needs": fix.needs,
-        "values": list(fix.values),
-        "suggested": list(fix.suggested),
-        "bad_with": list(fix.bad_with),
-        "edit": edit.words,
-    }
+    return FixDescription(
+        name=fix.name,
+        group=fix.group,
+        title=fix.title,
+        kind=str(fix.kind),
+        effort=fix.effort,
+        needs=fix.needs,
+        values=tuple(fix.values),
+        suggested=tuple(fix.suggested),
+        bad_with=tuple(fix.bad_with),
+        edit=fix.edit(value, "").words,
+    )

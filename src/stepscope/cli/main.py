@@ -45,15 +45,15 @@ def _read(path: Path) -> dict[str, Any]:
 COMMANDS = {
     "run": "Observe a program: where does each step's time go?",
     "show": "Print a run again.",
-    "analyze": "The same for a trace recorded anywhere.",
-    "tune": "Try fixes, keep what is faster, prove that training does the same.",
-    "fixes": "What can be changed in a program while it runs.",
-    "batch": "The batch size worth having: throughput, memory, the knee.",
-    "bench": "How fast models are here: training, inference, generation.",
+    "analyze": "The same for a trace from any profiler.",
+    "tune": "Find the fixes that help, and prove that losses still match.",
+    "fixes": "List the fixes that can be applied at run time.",
+    "batch": "Find the best batch size: throughput, memory, the knee.",
+    "bench": "Benchmark models here: training, inference, generation.",
     "compare": "Is one result faster than another, by how much, and why?",
-    "report": "A result as a page, a document, a notebook, tables or pictures.",
-    "doctor": "What this machine is and what can be measured on it.",
-    "demo": "The whole loop on a bundled slow program.",
+    "report": "Write a result as a page, document, notebook, tables or images.",
+    "doctor": "Show this machine and what can be measured on it.",
+    "demo": "Run the whole loop on a bundled slow program.",
 }
 
 

@@ -124,15 +124,14 @@ def _folders(out: Path | None, force: bool, repeat: int) -> list[Path]:
 
 def _tell(folder: Path, number: int, repeat: int) -> None:
     """The summary on stderr. Whatever goes wrong here, the program's exit code stands."""
-    from stepscope.analyze.run.summary import summarize
-    from stepscope.diagnose.findings import with_findings
     from stepscope.report.render.terminal.story import print_story
-    from stepscope.report.story.run.story import run_screen
+    from stepscope.report.story.narrator import screen_of
+    from stepscope.results.load import load
 
     try:
         if repeat > 1:
             print(f"\nrun {number} of {repeat}", file=sys.stderr)
-        print_story(run_screen(with_findings(summarize(folder), folder)), sys.stderr)
+        print_story(screen_of(load(folder)), sys.stderr)
     except StepscopeError as problem:
         print(f"stepscope: {problem}", file=sys.stderr)
     except Exception as problem:

@@ -1,7 +1,6 @@
 """Sides of a comparison from what the user points at."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,10 @@ from stepscope.compare.sides import (
 )
 from stepscope.compare.verdicts import remember_noise
 from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.record.timeline import Timeline
 from stepscope.results.comparison import ResultKind
-from stepscope.results.load import LoadedResult, load_result
+from stepscope.results.load import REPORTED, LoadedResult, Run, load, of_document
 from stepscope.store.folder import RUN_FILE, read_run
 from stepscope.store.json_lines import read_record_lines
-
-_STACKS = "stacks.pt.trace.json.gz"
 
 
 def open_sides(base: list[str], other: list[str], cwd: Path) -> tuple[list[Side], list[Side]]:
@@ -55,15 +51,15 @@ def _opened(what: str, cwd: Path) -> list[LoadedResult]:
         numbered = [path for path in folder.iterdir() if path.name.isdigit()]
         runs = sorted((path for path in numbered if (path / RUN_FILE).is_file()), key=_number)
     if not runs:
-        return [_named(load_result(what, cwd), folder)]
-    return [_named(load_result(str(path), cwd), path) for path in runs]
+        return [_named(load(what, cwd, REPORTED), folder)]
+    return [_named(load(path, cwd, REPORTED), path) for path in runs]
 
 
 def _named(subject: LoadedResult, path: Path) -> LoadedResult:
     """A run of a folder as its last two parts tell: ids of repeated runs are mere numbers."""
     if subject.kind != "run" or not path.is_dir():
         return subject
-    return replace(subject, name="/".join(path.parts[-2:]))
+    return subject.replaced(name="/".join(path.parts[-2:]))
 
 
 def _number(path: Path) -> int:
@@ -74,15 +70,15 @@ def side_of(subject: LoadedResult) -> Side:
     """One result as a side. Raises UsageError where nothing in it was measured."""
     make, items = _KINDS[ResultKind(subject.kind)]
     return make(
-        subject.name, subject.document, items(subject), subject.timeline,
-        lambda: _stacks(subject.folder),
+        subject.name, subject.document, items(subject), lambda: subject.timeline,
+        lambda: subject.stacks if isinstance(subject, Run) else None,
     )  # fmt: skip
 
 
 def remember_noise_of(folder: Path) -> None:
     """Keep what a bench or tune tells of this machine's noise for comparisons to come."""
     try:
-        remember_noise((side_of(load_result(str(folder), folder)),))
+        remember_noise((side_of(load(folder, folder, REPORTED)),))
     except StepscopeError:  # nothing was measured that could be kept
         pass
 
@@ -130,18 +126,6 @@ def _as_trace(subject: LoadedResult) -> LoadedResult:
     window = subject.document["timeline"]
     if window is None:
         raise UsageError(f"run {subject.name} has no recorded window to compare with a trace")
-    return LoadedResult(
-        "trace", subject.name, window, subject.folder, subject.trace, subject.timeline,
-        lambda: None,
-    )  # fmt: skip
-
-
-def _stacks(folder: Path | None) -> Timeline | None:
-    from stepscope.trace.kineto.read import read_kineto
-
-    if folder is None or not (folder / _STACKS).is_file():
-        return None
-    try:
-        return read_kineto(folder / _STACKS, processes=1)
-    except StepscopeError:
-        return None
+    return of_document(
+        "trace", subject.name, window, subject.folder, subject.trace, subject.timeline
+    )

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Protocol
 
+from stepscope.analyze.run.records import RunRecords
 from stepscope.record.finding import Finding, Place, Predicted
 from stepscope.record.timeline import Timeline
 
@@ -131,21 +131,18 @@ def in_times(speedup: float) -> str:
     return f"{speedup:.1f}" if speedup >= 1.095 else f"{speedup:.2f}"
 
 
-def case_of_run(document: AnalysisDocument, folder: Path) -> Case | None:
-    """A run as `summarize` tells of it, and its folder; None where it had no steps."""
+def case_of_run(document: AnalysisDocument, records: RunRecords) -> Case | None:
+    """A run as `summarize` tells of it, and its records; None where it had no steps."""
     from stepscope.analyze.replay.model import model_of_run
-    from stepscope.store.json_lines import read_facts
-    from stepscope.store.source import read_sources
 
     step_ms = document["steps"]["mean_ms"]
     if not step_ms:
         return None
-    lines = read_sources(folder)
-    facts = read_facts(folder / "facts.jsonl")
+    lines, facts = records.sources, records.facts
     cpu = (document["config"].get("machine") or {}).get("cpu") or {}
     cores = float(cpu.get("usable_cores") or 0)
     window = document["timeline"]
-    model, problem = _model_or_problem(lambda: None if window is None else model_of_run(folder))
+    model, problem = _model_or_problem(lambda: None if window is None else model_of_run(records))
     return Case(
         step_ms=step_ms,
         device="cuda" if document["gpu"] or document["run"]["device"] == "cuda" else "cpu",

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from stepscope.analyze.run.records import RunRecords
 from stepscope.diagnose.case import Case, Rule, case_of_run, case_of_trace
 from stepscope.diagnose.headroom import Headroom, headroom
 from stepscope.diagnose.key_questions import Answer, answer_questions
@@ -72,9 +72,9 @@ def diagnose(case: Case, rules: Sequence[Rule] = RULES) -> Diagnosis:
     )
 
 
-def with_findings(document: Document, folder: Path) -> Document:
+def with_findings(document: Document, records: RunRecords) -> Document:
     """A run's document with its findings."""
-    return _document_with(document, case_of_run(document, folder))
+    return _document_with(document, case_of_run(document, records))
 
 
 def with_trace_findings(document: Document, timeline: Timeline) -> Document:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.analyze.replay.gains import NOT_IN_A_STEP, change_for
+from stepscope.analyze.run.records import RunRecords
 from stepscope.diagnose.case import Case, Replayable, case_of_run, speedup_range
 
 Fixes = tuple[str, ...]
@@ -34,7 +35,7 @@ def window_predictor(document: Mapping[str, Any], folder: Path) -> Predictor:
 
     Of several fixes tried as one, those that find nothing to change in the window change nothing.
     """
-    case = case_of_run(document, folder)
+    case = case_of_run(document, RunRecords(folder))
     told = predicted_by_findings(document)
     memory: dict[Fixes, float | None] = {}
 

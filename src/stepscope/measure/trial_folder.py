@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.steps import Rows, Steps, assemble_steps
 from stepscope.analyze.run.summary import summarize
 from stepscope.launch.child import Outcome
@@ -123,7 +124,7 @@ Facts = Mapping[str, Sequence[Mapping[str, Any]]]
 
 def read_trial(ask: TrialRequest, number: int, folder: Path, outcome: Outcome) -> Trial:
     """The record of a trial that has ended. Raises BrokenRun where its folder cannot be read."""
-    document = summarize(folder)
+    document = summarize(RunRecords(folder))
     steps, rows, facts = read_steps(folder, outcome.started_ns)
     measured = steady_speed(steps, read_loader_timing(rows, facts, len(steps)))
     status, why, blame = classify_trial(

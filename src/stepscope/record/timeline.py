@@ -4,8 +4,10 @@ Times are int64 nanoseconds since `Timeline.origin_ns`. Names, shapes and the li
 a column holds an index into a list of the Timeline, and -1 where there is nothing.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import wraps
 from typing import Any, TypeVar
 
 import numpy as np
@@ -219,13 +221,33 @@ class Timeline:
     world_size: int | None
     backend: str | None  # of communication: nccl, gloo
     quality: Quality
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What analyses worked out from it, by function: see `once_per_timeline`."""
 
     def name_of(self, index: int) -> str:
         return self.names[index] if index >= 0 else ""
 
+    def host_names(self, events: Column) -> Column:
+        """The names of host events, as indices into `names`; NOTHING where an event is NOTHING."""
+        return np.append(self.host.name, np.int32(NOTHING))[events]
+
     def named(self, *prefixes: str) -> Column:
         """For each of `names`, whether it starts with one of the prefixes: to index by a column."""
         return np.fromiter((n.startswith(prefixes) for n in self.names), bool, len(self.names))
+
+
+def once_per_timeline(compute: Callable[[Timeline], T]) -> Callable[[Timeline], T]:
+    """Keep a function's result with its timeline: several analyses need it."""
+    key = f"{compute.__module__}.{compute.__qualname__}"
+
+    @wraps(compute)
+    def known(timeline: Timeline) -> T:
+        if key not in timeline.derived:
+            timeline.derived[key] = compute(timeline)
+        found: T = timeline.derived[key]
+        return found
+
+    return known
 
 
 _DTYPES: dict[type, dict[str, Any]] = {
@@ -292,3 +314,30 @@ def make_events(table: type[T], **columns: Any) -> T:
             for name, dtype in _DTYPES[table].items()
         }
     )
+
+
+_LARGEST_CODE = 2**61  # combined codes of rows fit in 64 bits below it
+
+
+def distinct_rows(columns: Sequence[Column]) -> tuple[list[tuple[int, ...]], Column]:
+    """The distinct rows of integer columns, and for each row which one it is."""
+    if not len(columns[0]):
+        return [], np.empty(0, np.int32)
+    code, size = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        low, span = int(column.min()), int(column.max()) - int(column.min()) + 1
+        if size * span >= _LARGEST_CODE:  # only then are the codes themselves too large to combine
+            column = np.unique(column, return_inverse=True)[1]
+            code = np.unique(code, return_inverse=True)[1]
+            low, span, size = 0, int(column.max()) + 1, int(code.max()) + 1
+        code = code * span + (column - low)
+        size *= span
+    _, where, inverse = np.unique(code, return_index=True, return_inverse=True)
+    rows = zip(*(column[where].tolist() for column in columns), strict=True)
+    return list(rows), inverse.astype(np.int32)
+
+
+def map_rows(columns: Sequence[Column], value: Callable[..., int], dtype: Any = np.int32) -> Column:
+    """A column computed by calling `value` once for each distinct row."""
+    rows, which = distinct_rows(columns)
+    return np.array([value(*row) for row in rows], dtype)[which]

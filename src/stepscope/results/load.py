@@ -1,21 +1,76 @@
-"""What a report is about, read from wherever the user points."""
+"""`load`: the one door to results on disk.
 
+CLI, API, reports, comparisons and notebooks start here. What it returns reads its heavy parts
+(rows, timelines, samples) when first asked for, and once.
+"""
+
+import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
-import numpy.typing as npt
-
-from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.errors import UsageError
 from stepscope.record.timeline import Timeline
+from stepscope.store.folder import RUN_FILE, RUNS_FOLDER, find_run
+from stepscope.store.source import SourceLines
+from stepscope.trace.load import TRACE_SUFFIXES, open_ranks, open_trace, trace_files
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from stepscope.analyze.run.records import RunRecords
+    from stepscope.analyze.timeline.roofline.rates import WorkCounters
 
 ResultDocument = dict[str, Any]
-KINDS = ("run", "trace", "tune", "bench")
-_RESULT_FILES = {"tune": "tune.json", "bench": "bench.json"}
-_ENDINGS = (".json", ".json.gz", ".sqlite", ".nsys-rep")
+_LARGEST_DOCUMENT = 64 << 20  # bytes; a larger .json file is a trace
+
+
+class LoadedResult:
+    """What all kinds of results share."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, name: str, folder: Path | None = None, trace: Path | None = None) -> None:
+        self.name = name
+        """How the user would name it: an id, a file's name."""
+        self.folder = folder
+        """None for a trace alone."""
+        self.trace = trace
+        """The recorded window, or the trace itself; None where there is none."""
+        self._alter_timeline: Callable[[Timeline], Timeline] | None = None
+
+    @cached_property
+    def document(self) -> ResultDocument:
+        """What the kind's `--json` prints."""
+        raise NotImplementedError
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """The recorded window, or the trace; None where there is none."""
+        found, alter = self._read_timeline(), self._alter_timeline
+        return found if found is None or alter is None else alter(found)
+
+    @cached_property
+    def tables(self) -> "RunTables | None":
+        """A run's step and sample tables; None for other kinds."""
+        return None
+
+    def _read_timeline(self) -> Timeline | None:
+        return None
+
+    def replaced(
+        self, *, timeline: Callable[[Timeline], Timeline] | None = None, **fields: Any
+    ) -> Self:
+        """The same result with other attributes; `timeline` changes it when it is read."""
+        made = copy.copy(self)
+        made.__dict__.update(fields)
+        if timeline is not None:
+            made.__dict__.pop("timeline", None)
+            made._alter_timeline = timeline
+        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,132 +78,267 @@ class RunTables:
     """A run's own tables, as recorded; empty arrays where there are none."""
 
     steps: Any
-    """analyze.steps.Steps; None where no step was seen."""
-    samples: npt.NDArray[Any]
-    """Columns of record.rows.SAMPLE_COLUMNS."""
+    """analyze.run.steps.Steps; None where no step was seen."""
+    samples: "npt.NDArray[Any]"
+    """Columns of record.row_log.SAMPLE_COLUMNS."""
     warmup: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedResult:
-    """`document` is what the kind's `--json` prints."""
+class Run(LoadedResult):
+    """An observed run: its records, and what they tell."""
 
-    kind: str
-    """One of KINDS."""
-    name: str
-    """How the user would name it: an id, a file's name."""
-    document: ResultDocument
-    folder: Path | None
-    """None for a trace alone."""
-    trace: Path | None
-    """The recorded window, or the trace itself; None where there is none."""
-    timeline: Callable[[], Timeline | None]
-    """Reads it, when asked for."""
-    tables: Callable[[], RunTables | None]
-    """None for what is no run."""
+    kind = "run"
+
+    def __init__(self, folder: Path) -> None:
+        from stepscope.analyze.run.records import WINDOW_TRACE, RunRecords
+
+        self.records: RunRecords = RunRecords(folder)
+        trace = folder / WINDOW_TRACE
+        name = str(self.records.run["run"].get("id") or folder.name)
+        super().__init__(name, folder, trace if trace.is_file() else None)
+
+    @cached_property
+    def document(self) -> ResultDocument:
+        """What `show --json` prints. Keeps the windows' analysis for the next reader."""
+        from stepscope.analyze.run.summary import summarize
+        from stepscope.diagnose.findings import with_findings
+
+        found = with_findings(summarize(self.records), self.records)
+        _keep_windows(self.records)
+        return found
+
+    @cached_property
+    def tables(self) -> RunTables | None:
+        """Its steps and the machine's samples."""
+        records = self.records
+        warmup = int(self.document["steps"]["warmup_steps"] or 0)
+        return RunTables(records.steps if len(records.steps) else None, records.samples, warmup)
+
+    @cached_property
+    def stacks(self) -> Timeline | None:
+        """The window recorded with Python stacks."""
+        return None if self.folder is None else self.records.stacks
+
+    @cached_property
+    def sources(self) -> SourceLines:
+        """Source lines as they were at run time, by file and number; none once redacted."""
+        return {} if self.folder is None else self.records.sources
+
+    def _read_timeline(self) -> Timeline | None:
+        return self.records.timeline
 
 
-def load_result(what: str, cwd: Path) -> LoadedResult:
-    """A run folder or id, a trace file, the folder or JSON of a tune or bench.
+def _keep_windows(records: "RunRecords") -> None:
+    """Write the windows' analysis beside their traces: reading one takes a while."""
+    from stepscope.analyze.run.records import WINDOW_CACHE
 
-    Raises UsageError with what it may be.
+    if records.windows_are_kept:
+        return
+    try:
+        (records.folder / WINDOW_CACHE).write_text(json.dumps(records.windows))
+    except OSError:
+        pass  # a folder of someone else's is read all the same
+
+
+class Trace(LoadedResult):
+    """A recording made by any tool."""
+
+    kind = "trace"
+
+    def __init__(self, path: Path, timeline: Timeline | None = None) -> None:
+        super().__init__(path.name, None, path)
+        self._path = path
+        self._recorded = timeline
+        self.counters: Mapping[int, WorkCounters] | None = None
+        """What Nsight Compute counted, by device event; given before the document is asked for."""
+
+    @cached_property
+    def recording(self) -> Timeline:
+        """As it was recorded. Raises StepscopeError."""
+        return open_trace(self._path) if self._recorded is None else self._recorded
+
+    @cached_property
+    def document(self) -> ResultDocument:
+        """What `analyze --json` prints."""
+        from stepscope.analyze.timeline.document import analyze_timeline
+        from stepscope.diagnose.findings import with_trace_findings
+        from stepscope.hardware.ceiling_cache import known_ceilings
+
+        analysis = analyze_timeline(self.recording, known_ceilings(), self.counters)
+        return with_trace_findings(analysis, self.recording)
+
+    @property
+    def timelines(self) -> list[Timeline]:
+        """Itself, as of one rank."""
+        return [self.recording]
+
+    def _read_timeline(self) -> Timeline | None:
+        return self.recording
+
+
+class Ranks(LoadedResult):
+    """Recordings of several ranks of one program."""
+
+    kind = "ranks"
+
+    def __init__(self, folder: Path, timelines: list[Timeline] | None = None) -> None:
+        super().__init__(folder.name)
+        self._folder = folder
+        self._recorded = timelines
+
+    @cached_property
+    def timelines(self) -> list[Timeline]:
+        """In order of rank. Raises StepscopeError where none can be read."""
+        return open_ranks(self._folder) if self._recorded is None else self._recorded
+
+    @cached_property
+    def document(self) -> ResultDocument:
+        """What `analyze --json` prints."""
+        from stepscope.analyze.timeline.document import analyze_ranks
+        from stepscope.hardware.ceiling_cache import known_ceilings
+
+        return analyze_ranks(self.timelines, known_ceilings())
+
+
+class StoredResult(LoadedResult):
+    """A result that its command wrote as one JSON document."""
+
+    schema: ClassVar[str]
+    """What the document's schema begins with."""
+    file: ClassVar[str | None] = None
+    """Its name in the result's folder; None where it is only written where the user says."""
+
+    def __init__(self, path: Path) -> None:
+        folder = path.parent.resolve()
+        super().__init__(folder.name, folder)
+        self._path = path
+
+    @cached_property
+    def document(self) -> ResultDocument:
+        """As it was written. Raises UsageError."""
+        try:
+            found = json.loads(self._path.read_bytes())
+        except (OSError, ValueError) as problem:
+            raise UsageError(f"{self._path} cannot be read: {problem}") from None
+        if not isinstance(found, dict):
+            raise UsageError(f"{self._path} is not the result of stepscope {self.kind}")
+        return found
+
+
+class Tune(StoredResult):
+    """The result of `stepscope tune`."""
+
+    kind, schema, file = "tune", "stepscope.tune/", "tune.json"
+
+
+class Bench(StoredResult):
+    """The result of `stepscope bench`."""
+
+    kind, schema, file = "bench", "stepscope.bench/", "bench.json"
+
+
+class Batch(StoredResult):
+    """The result of `stepscope batch`."""
+
+    kind, schema, file = "batch", "stepscope.batch/", "batch.json"
+
+
+class Comparison(StoredResult):
+    """The result of `stepscope compare`."""
+
+    kind, schema = "comparison", "stepscope.compare/"
+
+
+STORED: tuple[type[StoredResult], ...] = (Tune, Bench, Batch, Comparison)
+"""The kinds that are decoded from a document, told apart by its schema."""
+_KINDS: tuple[type[LoadedResult], ...] = (Run, Trace, Ranks, *STORED)
+KINDS = {kind.kind: kind for kind in _KINDS}
+REPORTED = ("run", "trace", "tune", "bench")
+"""The kinds that reports and comparisons are made of."""
+
+
+def load(
+    what: str | Path | None = None, cwd: Path | None = None, kinds: Iterable[str] | None = None
+) -> LoadedResult:
+    """A run folder or id, a trace, a folder of ranks' traces, or a result's folder or JSON.
+
+    None: the last run in `cwd`, which is the current folder. Raises UsageError for anything else,
+    and for results of other `kinds`.
     """
+    cwd = Path.cwd() if cwd is None else cwd
+    found = _find(what, cwd)
+    if kinds is not None and found.kind not in (allowed := tuple(kinds)):
+        if found.kind == "ranks":
+            raise UsageError(
+                f"{what} holds traces of several ranks: name one, or run stepscope analyze {what}"
+            )
+        raise UsageError(f"{what} is a {found.kind} result: name a {_either(allowed)}")
+    _ = found.document  # what cannot be read says so here
+    return found
+
+
+def of_document(
+    kind: str,
+    name: str,
+    document: ResultDocument,
+    folder: Path | None = None,
+    trace: Path | None = None,
+    timeline: Timeline | None = None,
+) -> LoadedResult:
+    """A result that is at hand already."""
+    made = KINDS[kind].__new__(KINDS[kind])
+    LoadedResult.__init__(made, name, folder, trace)
+    made.__dict__ |= {"document": document, "timeline": timeline, "tables": None}
+    return made
+
+
+def load_traces(paths: Sequence[Path]) -> Trace | Ranks:
+    """Recordings: one, or one per rank. Raises StepscopeError."""
+    timelines = open_ranks(paths)
+    if len(timelines) == 1:
+        return Trace(Path(timelines[0].source), timelines[0])
+    return Ranks(paths[0], timelines)
+
+
+def _find(what: str | Path | None, cwd: Path) -> LoadedResult:
+    if what is None:
+        return Run(find_run(None, cwd))
     path = Path(what)
-    for kind, name in _RESULT_FILES.items():
-        for file in (path / name, cwd / ".stepscope" / what / name):
-            if file.is_file():
-                return _result(kind, file)
+    for kind in STORED:
+        if kind.file is not None:
+            for file in (path / kind.file, cwd / RUNS_FOLDER / what / kind.file):
+                if file.is_file():
+                    return kind(file)
     if path.is_file():
         return _file(path)
-    if path.is_dir() and not (path / "run.json").exists() and _holds_traces(path):
-        raise UsageError(
-            f"{path} holds traces: report takes one of them; stepscope analyze compares ranks"
-        )
-    return _run(what, cwd)
+    if path.is_dir() and not (path / RUN_FILE).exists() and _holds_traces(path):
+        files = trace_files(path)
+        return Trace(files[0]) if len(files) == 1 else Ranks(path)
+    return Run(find_run(str(what), cwd))
 
 
 def _holds_traces(folder: Path) -> bool:
-    return any(file.name.endswith(_ENDINGS) for file in folder.iterdir())
+    return any(file.name.endswith(TRACE_SUFFIXES) for file in folder.iterdir())
 
 
 def _file(path: Path) -> LoadedResult:
     """A result's JSON, or a trace."""
-    if path.suffix == ".json" and path.stat().st_size < 64 << 20:
+    if path.suffix == ".json" and path.stat().st_size < _LARGEST_DOCUMENT:
         try:
             document = json.loads(path.read_bytes())
         except ValueError:
             document = None
         schema = document.get("schema") if isinstance(document, dict) else None
-        for kind in _RESULT_FILES:
-            if isinstance(schema, str) and schema.startswith(f"stepscope.{kind}/"):
-                return _result(kind, path)
-    if path.name.endswith(_ENDINGS):
-        return _trace(path)
+        for kind in STORED:
+            if isinstance(schema, str) and schema.startswith(kind.schema):
+                return kind(path)
+    if path.name.endswith(TRACE_SUFFIXES):
+        return Trace(path)
     raise UsageError(
-        f"{path} is no run folder, trace ({', '.join(_ENDINGS)}), or JSON of a tune or bench"
+        f"{path} is not a run folder, a trace ({', '.join(TRACE_SUFFIXES)}) or the JSON of a "
+        f"{_either([kind.kind for kind in STORED])}"
     )
 
 
-def _run(what: str, cwd: Path) -> LoadedResult:
-    from stepscope.analyze.run.summary import summarize
-    from stepscope.diagnose.findings import with_findings
-    from stepscope.store.folder import find_run
-
-    folder = find_run(what, cwd)
-    document = with_findings(summarize(folder), folder)
-    trace = folder / "window.pt.trace.json.gz"
-    return LoadedResult(
-        "run",
-        document["run"]["id"],
-        document,
-        folder,
-        trace if trace.is_file() else None,
-        lambda: _timeline(trace),
-        lambda: _tables(folder, document),
-    )
-
-
-def _trace(path: Path) -> LoadedResult:
-    from stepscope.analyze.timeline.document import analyze_timeline
-    from stepscope.diagnose.findings import with_trace_findings
-    from stepscope.hardware.ceiling_cache import known_ceilings
-    from stepscope.trace.load import open_trace
-
-    timeline = open_trace(path)
-    document = with_trace_findings(analyze_timeline(timeline, known_ceilings()), timeline)
-    return LoadedResult("trace", path.name, document, None, path, lambda: timeline, lambda: None)
-
-
-def _result(kind: str, file: Path) -> LoadedResult:
-    try:
-        document = json.loads(file.read_bytes())
-    except (OSError, ValueError) as problem:
-        raise UsageError(f"{file} cannot be read: {problem}") from None
-    if not isinstance(document, dict):
-        raise UsageError(f"{file} is not the result of stepscope {kind}")
-    folder = file.parent.resolve()
-    return LoadedResult(kind, folder.name, document, folder, None, lambda: None, lambda: None)
-
-
-def _timeline(trace: Path) -> Timeline | None:
-    from stepscope.trace.kineto.read import read_kineto
-
-    if not trace.is_file():
-        return None
-    try:
-        return read_kineto(trace, processes=1)
-    except StepscopeError:
-        return None
-
-
-def _tables(folder: Path, document: ResultDocument) -> RunTables:
-    from stepscope.analyze.run.steps import assemble_steps
-    from stepscope.store.table import read_table
-
-    rows = read_table(folder / "rows.npy")
-    start = float(document["run"].get("started_ns") or 0)
-    steps = assemble_steps(rows, start)
-    samples = np.asarray(read_table(folder / "samples.npy"))
-    return RunTables(
-        steps if len(steps) else None, samples, int(document["steps"]["warmup_steps"] or 0)
-    )
+def _either(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -93,13 +93,12 @@ def redact_result(subject: LoadedResult) -> LoadedResult:
     names.learn(json.dumps(subject.document, default=str))
     document = _walked(subject.document, names, "")
     document = _own_words(_command(document, names))
-    return replace(
-        subject,
+    return subject.replaced(
         name=_name(subject, names),
         document=document,
         folder=None,
         trace=None,
-        timeline=_hidden(subject.timeline, names),
+        timeline=lambda timeline: _renamed(timeline, names),
     )
 
 
@@ -159,15 +158,7 @@ def _command(document: ResultDocument, names: NameReplacements) -> ResultDocumen
     return {**document, "command": names.text(" ".join([*kept, end]))}
 
 
-def _hidden(
-    read: Callable[[], Timeline | None], names: NameReplacements
-) -> Callable[[], Timeline | None]:
-    def timeline() -> Timeline | None:
-        found = read()
-        if found is None:
-            return None
-        threads = [replace(one, name=names.text(one.name)) for one in found.threads]
-        shown = [names.text(name) for name in found.names]
-        return replace(found, source=names.file(found.source), names=shown, threads=threads)
-
-    return timeline
+def _renamed(timeline: Timeline, names: NameReplacements) -> Timeline:
+    threads = [replace(one, name=names.text(one.name)) for one in timeline.threads]
+    shown = [names.text(name) for name in timeline.names]
+    return replace(timeline, source=names.file(timeline.source), names=shown, threads=threads)

@@ -90,9 +90,9 @@ def check_export_path(path: Path, force: bool) -> None:
     if find_spec("pyarrow") is None:
         raise MissingExtra("pyarrow", "export", "--export")
     if path.suffix not in (".parquet", ".arrow", ".feather"):
-        raise UsageError(f"{path}: export to a name that ends in .parquet, .arrow or .feather")
+        raise UsageError(f"{path}: the name must end in .parquet, .arrow or .feather")
     if path.exists() and not force:
-        raise UsageError(f"{path} exists: use --force to replace it")
+        raise UsageError(f"{path} exists: --force replaces it")
 
 
 def _writer(pa: Any, path: Path, suffix: str, schema: Any) -> Any:

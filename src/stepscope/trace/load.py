@@ -41,25 +41,25 @@ def open_trace(path: Path | str, *, processes: int | None = None) -> Timeline:
         return _from_export(path)
     for start, what in _ARCHIVES.items():
         if head.startswith(start):
-            raise StepscopeError(f"{path}: is {what}: unpack it first")
+            raise StepscopeError(f"{path} is {what}: unpack it first")
     return read_kineto(path, processes=processes)
 
 
-def _traces_in(folder: Path) -> list[Path]:
+def trace_files(folder: Path) -> list[Path]:
     """The recordings of a folder, going by their names."""
     try:
         found = [p for p in folder.iterdir() if p.name.endswith(TRACE_SUFFIXES) and p.is_file()]
     except OSError as error:
         raise StepscopeError(f"{folder}: {error.strerror or error}") from error
     if not found:
-        raise UsageError(f"{folder}: no recording in this folder ({', '.join(TRACE_SUFFIXES)})")
+        raise UsageError(f"{folder}: no traces in this folder ({', '.join(TRACE_SUFFIXES)})")
     return sorted(found)
 
 
 def _only_one(folder: Path) -> Path:
-    found = _traces_in(folder)
+    found = trace_files(folder)
     if len(found) > 1:
-        raise UsageError(f"{folder}: holds {len(found)} recordings; name the one to open")
+        raise UsageError(f"{folder} holds {len(found)} traces: name one")
     return found[0]
 
 
@@ -72,7 +72,7 @@ def _head(path: Path) -> bytes:
     except OSError as error:
         raise StepscopeError(f"{path}: {error.strerror or error}") from error
     if text.startswith(SQLITE) and text != plain:
-        raise StepscopeError(f"{path}: is a compressed SQLite file: unpack it first (gunzip)")
+        raise StepscopeError(f"{path} is a compressed SQLite file: gunzip it first")
     return plain
 
 
@@ -99,16 +99,14 @@ def open_ranks(paths: Path | str | Sequence[Path | str]) -> list[Timeline]:
     """
     files = _files([paths] if isinstance(paths, Path | str) else paths)
     if not files:
-        raise UsageError("no recording was named")
+        raise UsageError("no trace named")
     if len(files) == 1:
         return [open_trace(files[0])]
     results = _read_all(files)
     timelines = [result for result in results if isinstance(result, Timeline)]
     failures = [result for result in results if isinstance(result, StepscopeError)]
     if not timelines:
-        raise StepscopeError(
-            f"none of {len(files)} recordings could be read; the first: {failures[0]}"
-        )
+        raise StepscopeError(f"none of {len(files)} traces could be read; the first: {failures[0]}")
     timelines.sort(key=_rank_order)
     timelines[0].quality.notes += [f"left out: {failure}" for failure in failures]
     timelines[0].quality.notes += _duplicate_ranks(timelines)
@@ -118,7 +116,7 @@ def open_ranks(paths: Path | str | Sequence[Path | str]) -> list[Timeline]:
 def _files(paths: Sequence[Path | str]) -> list[Path]:
     files: list[Path] = []
     for path in map(Path, paths):
-        files += _traces_in(path) if path.is_dir() else [path]
+        files += trace_files(path) if path.is_dir() else [path]
     return list(dict.fromkeys(files))
 
 
@@ -166,4 +164,4 @@ def _rank_order(timeline: Timeline) -> tuple[bool, int, list[int | str], str]:
 def _duplicate_ranks(timelines: list[Timeline]) -> list[str]:
     ranks = [timeline.rank for timeline in timelines if timeline.rank is not None]
     doubled = sorted({rank for rank in ranks if ranks.count(rank) > 1})
-    return [f"more than one recording says it is rank {rank}" for rank in doubled]
+    return [f"several traces claim rank {rank}" for rank in doubled]

@@ -74,7 +74,7 @@ def _answers(pipe: IO[bytes]) -> Iterator[Any]:
             yield value
             kind, value = pickle.load(pipe)
     except (EOFError, pickle.UnpicklingError):
-        value = StepscopeError("a reading process was stopped, perhaps for lack of memory")
+        value = StepscopeError("a reader process was killed (out of memory?)")
     if value is not None:
         raise value
 

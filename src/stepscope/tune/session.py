@@ -139,6 +139,7 @@ class TuneSession:
         )
 
     def _scouted(self, scout: Trial) -> dict[str, Any]:
+        from stepscope.analyze.run.records import RunRecords
         from stepscope.analyze.run.summary import summarize
         from stepscope.diagnose.findings import with_findings
 
@@ -150,7 +151,8 @@ class TuneSession:
             )
         if scout.what == "batches":
             raise UsageError("only a data loader is used here: stepscope bench loader measures it")
-        return with_findings(summarize(folder), folder)
+        records = RunRecords(folder)
+        return with_findings(summarize(records), records)
 
     def _settled(self, standing: Ladder, prover: Prover) -> tuple[Confirmation | None, Any]:
         """The ladder that is proven, and what it is worth on fresh trials."""

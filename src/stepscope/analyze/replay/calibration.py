@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any
+from typing import Self
 
 import numpy as np
 
-from stepscope.analyze.replay.host_chain import Clocks
+from stepscope.analyze.replay.host_chain import WindowClocks
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE
-from stepscope.analyze.run.steps import Rows, Steps, assemble_steps
+from stepscope.analyze.run.records import RunRecords
+from stepscope.analyze.run.steps import Rows, Steps
 from stepscope.record.row_log import STEP_PHASES, RowKind
 from stepscope.record.timeline import Column
 from stepscope.stats.series import Bools, Floats, warmup_length
@@ -59,7 +59,7 @@ class Calibration:
     window_ms: Mapping[str, float]
     """The same of a step in the window."""
     step_ms: float
-    """The bare step itself; the replay does not use it, only its error is told by it."""
+    """The bare step itself; the replay is only checked against it."""
     usual_ms: float
     """The same without the few that took longest or shortest."""
     steps: int
@@ -68,7 +68,7 @@ class Calibration:
     """Whole steps in the window."""
     outside: float = 0.0
     """The share of the window's time that the clocks book to no step."""
-    clocks: Clocks = field(default_factory=lambda: Clocks(np.zeros(0), np.zeros(0)))
+    clocks: WindowClocks = field(default_factory=lambda: WindowClocks(np.zeros(0), np.zeros(0)))
     """What they measured in each step of the window."""
     free_ms: Mapping[str, float] = field(default_factory=dict)
     """Host time of the phases that compute in the steps right after the windows, when the device's
@@ -78,7 +78,7 @@ class Calibration:
     data_wait_low_ms: float = 0.0
     """What a batch costs the host where it lies ready: the low end of bare data waits."""
 
-    def beside(self, busy_ms: float) -> "Calibration":
+    def with_device_busy(self, busy_ms: float) -> Self:
         """The same, knowing how long the device works for a step.
 
         One that works for all of the bare step holds the host up, in the clocks too: then the
@@ -129,14 +129,13 @@ class Calibration:
 
 
 def calibrate(
-    rows: Rows, start_ns: float, first: int | None = None, use: Callable[[int], Bools] | None = None
+    rows: Rows, steps: Steps, first: int | None = None, use: Callable[[int], Bools] | None = None
 ) -> Calibration | None:
-    """From a run's rows; None where no window was recorded, or no step outside it.
+    """From a run's rows and steps; None where no window was recorded, or no step outside it.
 
-    `first` is the number of steps that are warm-up; None: found here. `use` picks, of so many bare
-    steps, those to calibrate by, so that the others can test it; None: all.
+    `first` is the number of warm-up steps; None: detected. `use` picks, of so many bare steps,
+    those to calibrate by, so that the others can test it; None: all.
     """
-    steps = assemble_steps(rows, start_ns)
     window = window_steps(rows, steps)
     if not window.any():
         return None
@@ -162,19 +161,11 @@ def window_steps(rows: Rows, steps: Steps) -> Bools:
     return inside
 
 
-def read_calibration(
-    folder: Path, run: Mapping[str, Any], use: Callable[[int], Bools] | None = None
+def calibration_of_run(
+    records: RunRecords, use: Callable[[int], Bools] | None = None
 ) -> Calibration | None:
-    """That of a run folder; `run` is its run.json."""
-    from stepscope.store.table import read_table
-
-    asked = run.get("options", {}).get("warmup")
-    return calibrate(
-        read_table(folder / "rows.npy"),
-        float(run["run"].get("started_ns") or 0),
-        None if asked is None else int(asked),
-        use,
-    )
+    """That of a run folder."""
+    return calibrate(records.rows, records.steps, records.warmup, use)
 
 
 def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Calibration:
@@ -200,7 +191,7 @@ def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Cal
         window=int(window.sum()),
         outside=outside,
         free_ms=free,
-        clocks=Clocks(steps.host["forward"][window], steps.host["backward"][window]),
+        clocks=WindowClocks(steps.host["forward"][window], steps.host["backward"][window]),
         data_wait_low_ms=float(np.percentile(steps.host["data_wait"][bare], 10)) / 1e6,
     )
 
@@ -213,8 +204,8 @@ def _usual(times: Floats) -> float:
 
 
 def _free(steps: Steps) -> dict[str, float]:
-    """What phases take right after the last window, in ms; a step at odds with two others is
-    left out. Empty where fewer follow."""
+    """What phases take right after the last window, in ms; the median of
+    three. Empty where fewer follow."""
     recorded = np.flatnonzero(steps.in_window)
     after = np.arange(len(steps))[int(recorded[-1]) + 1 :][:_FREE]
     if len(after) < _FREE:
@@ -226,7 +217,7 @@ def _beside_a_device(
     factors: dict[str, float], means: dict[str, float], slowed: dict[str, float]
 ) -> None:
     """Host time next to a device: copies to it contain waiting, and so do launches into a full
-    queue, so copies go by the other phases, and no phase is held to be slower bare."""
+    queue, so copies go by the other phases, and no phase counts as slower when bare."""
     usual, recorded = (sum(table[p] for p in _COMPUTED) for table in (means, slowed))
     factors["h2d"] = usual / recorded if recorded > 0 else 1.0
     for phase in factors:

@@ -7,14 +7,16 @@ batch) is a prior, given as an argument with its default in `tasks`.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 
 import numpy as np
 
 from stepscope.analyze.replay.tasks import (
     FUSED_STEP_NS,
     GRAPH_LAUNCH_NS,
+    LoaderQueue,
     StretchKind,
     Tasks,
     TaskSelector,
@@ -23,15 +25,17 @@ from stepscope.analyze.replay.tasks import (
     select_host,
     select_kernels,
 )
+from stepscope.analyze.timeline.names import CopyDirection
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import NOTHING, Column, DeviceKind
 
+Change = Callable[[Tasks], Tasks]
 Factor = float | Callable[[Tasks], Column]
 """One for all, or a factor for each of `tasks.work` (`work.event` says which event it was)."""
 _POINTWISE = ("pointwise", "random", "softmax", "normalisation", "layout change", "loss")
 
 
-def scale_kernels(select: TaskSelector, factor: Factor) -> Callable[[Tasks], Tasks]:
+def scale_kernels(select: TaskSelector, factor: Factor) -> Change:
     """The selected kernels take `factor` times as long: other precision, other algorithm.
 
     Communication is never scaled: its kernels wait for other ranks inside.
@@ -47,7 +51,7 @@ def scale_kernels(select: TaskSelector, factor: Factor) -> Callable[[Tasks], Tas
     return change
 
 
-def scale_copies(direction: str | None, factor: float) -> Callable[[Tasks], Tasks]:
+def scale_copies(direction: str | None, factor: float) -> Change:
     """Copies of one direction ("HtoD", "DtoH"; None: all) take `factor` times as long."""
     chosen = select_copies(direction)
 
@@ -59,7 +63,7 @@ def scale_copies(direction: str | None, factor: float) -> Callable[[Tasks], Task
     return change
 
 
-def overlap_copies(direction: str = "HtoD") -> Callable[[Tasks], Tasks]:
+def overlap_copies(direction: str = CopyDirection.HTOD) -> Change:
     """Copies run on a stream of their own, a batch ahead: beside compute, as a prefetcher does.
 
     They need pinned memory for that: combine with `unblock_copies`.
@@ -78,7 +82,7 @@ def overlap_copies(direction: str = "HtoD") -> Callable[[Tasks], Tasks]:
     return change
 
 
-def merge_kernels(select: TaskSelector, keep: Factor | None = None) -> Callable[[Tasks], Tasks]:
+def merge_kernels(select: TaskSelector, keep: Factor | None = None) -> Change:
     """Neighbours on a stream that are selected become one kernel, and their launches one.
 
     It takes as long as the longest of them (each read and wrote all of it once; together once),
@@ -112,7 +116,7 @@ def merge_kernels(select: TaskSelector, keep: Factor | None = None) -> Callable[
     return change
 
 
-def fuse_pointwise(*categories: str) -> Callable[[Tasks], Tasks]:
+def fuse_pointwise(*categories: str) -> Change:
     """Chains of pointwise kernels (and the like) become one each, as a compiler makes them."""
     return merge_kernels(select_kernels(*(categories or _POINTWISE)))
 
@@ -158,31 +162,25 @@ def wait_kind_of(word: str) -> WaitKind | None:
     return None
 
 
-def drop_waits(
-    *kinds: str | WaitKind, places: Iterable[str] | None = None, phase: str | None = None
-) -> Callable[[Tasks], Tasks]:
+def drop_waits(*kinds: str | WaitKind, phase: str | None = None) -> Change:
     """Synchronisations go away: those of these kinds (`show["syncs"]`'s words; none: all).
 
-    `places` keeps it to lines ("file.py(12)", as text inside a frame's name) where the recording
-    knows lines, which only one with stacks does. What the host did around the wait stays.
+    What the host did around the wait stays.
     """
     asked = {k if isinstance(k, WaitKind) else wait_kind_of(k) for k in kinds}
     wanted = [int(kind) for kind in asked if kind is not None]
-    lines = None if places is None else tuple(places)
 
     def change(tasks: Tasks) -> Tasks:
         waits = tasks.waits
         drop = np.isin(waits.what, wanted) if kinds else np.ones(len(waits), bool)
         if phase is not None:
             drop &= waits.phase == STEP_PHASES.index(phase)
-        if lines is not None:
-            drop &= (waits.place == NOTHING) | _at_lines(tasks, waits.place, lines)
         return replace(tasks, waits=replace(waits, gone=waits.gone | drop))
 
     return change
 
 
-def unblock_copies(faster: float = 1.0) -> Callable[[Tasks], Tasks]:
+def unblock_copies(faster: float = 1.0) -> Change:
     """Copies to the device come from pinned memory and do not block the host (`non_blocking`).
 
     `faster`: how many times faster they then run (measured pinned over pageable rate).
@@ -191,7 +189,7 @@ def unblock_copies(faster: float = 1.0) -> Callable[[Tasks], Tasks]:
     def change(tasks: Tasks) -> Tasks:
         waits, work = tasks.waits, tasks.work
         gone = waits.gone | (waits.what == WaitKind.TO_DEVICE)
-        ours = select_copies("(?i)HtoD|Host ?-> ?Device")(tasks)
+        ours = select_copies(CopyDirection.HTOD)(tasks)
         duration = np.where(ours, work.duration / faster, work.duration)
         return replace(
             tasks, waits=replace(waits, gone=gone), work=replace(work, duration=duration)
@@ -200,12 +198,12 @@ def unblock_copies(faster: float = 1.0) -> Callable[[Tasks], Tasks]:
     return change
 
 
-def remove_host(select: TaskSelector, share: float = 1.0) -> Callable[[Tasks], Tasks]:
+def remove_host(select: TaskSelector, share: float = 1.0) -> Change:
     """So much of the selected host time goes away (1: all of it); what it launches stays."""
     return scale_host(select, 1.0 - share)
 
 
-def scale_host(select: TaskSelector, factor: float) -> Callable[[Tasks], Tasks]:
+def scale_host(select: TaskSelector, factor: float) -> Change:
     """The selected host time takes `factor` times as long."""
 
     def change(tasks: Tasks) -> Tasks:
@@ -216,9 +214,7 @@ def scale_host(select: TaskSelector, factor: float) -> Callable[[Tasks], Tasks]:
     return change
 
 
-def drop_host(
-    name: str | None = None, *did: StretchKind, phase: str | None = None
-) -> Callable[[Tasks], Tasks]:
+def drop_host(name: str | None = None, *did: StretchKind, phase: str | None = None) -> Change:
     """Host time goes away by name (a regular expression, also of the operator around) or kind."""
 
     def chosen(tasks: Tasks) -> Column:
@@ -234,9 +230,7 @@ def drop_host(
     return remove_host(chosen)
 
 
-def drop_launch_cost(
-    *phases: str, launch_ns: float = GRAPH_LAUNCH_NS, keep: float = 0.0
-) -> Callable[[Tasks], Tasks]:
+def drop_launch_cost(*phases: str, launch_ns: float = GRAPH_LAUNCH_NS, keep: float = 0.0) -> Change:
     """The host's part of these phases (forward, backward, optimizer) becomes one launch a step.
 
     As a CUDA graph makes it; `keep` is the share of host time that stays (compiled code still
@@ -262,74 +256,44 @@ def drop_launch_cost(
     return change
 
 
-def _at_lines(tasks: Tasks, places: Column, lines: tuple[str, ...]) -> Column:
-    passes = np.zeros(len(tasks.names) + 1, bool)
-    for index in np.unique(places[places >= 0]).tolist():
-        passes[index] = any(line in tasks.names[index] for line in lines)
-    return passes[places]
+def _change_loader(change: Callable[[LoaderQueue], LoaderQueue]) -> Change:
+    """The loader changed; nothing where none is known."""
 
-
-def set_workers(count: int, *, prefetch: int | None = None) -> Callable[[Tasks], Tasks]:
-    """So many worker processes make the batches; 0: the host does it itself.
-
-    No change where no loader is known.
-    """
-
-    def change(tasks: Tasks) -> Tasks:
+    @wraps(change)
+    def changed(tasks: Tasks) -> Tasks:
         loader = tasks.loader
-        if loader is None:
-            return tasks
-        ahead = loader.prefetch if prefetch is None else prefetch
-        return replace(tasks, loader=replace(loader, workers=count, prefetch=ahead))
+        return tasks if loader is None else replace(tasks, loader=change(loader))
 
-    return change
+    return changed
 
 
-def _set_prefetch(count: int) -> Callable[[Tasks], Tasks]:
-    """Each worker keeps so many batches ready."""
+def set_workers(count: int, *, prefetch: int | None = None) -> Change:
+    """So many worker processes make the batches; 0: the host does it itself."""
+    return _change_loader(
+        lambda loader: replace(
+            loader, workers=count, prefetch=loader.prefetch if prefetch is None else prefetch
+        )
+    )
 
-    def change(tasks: Tasks) -> Tasks:
-        loader = tasks.loader
-        return tasks if loader is None else replace(tasks, loader=replace(loader, prefetch=count))
 
-    return change
-
-
-def scale_batch_time(factor: float) -> Callable[[Tasks], Tasks]:
+def scale_batch_time(factor: float) -> Change:
     """A batch takes `factor` times as long to make: cached samples, cheaper transforms."""
-
-    def change(tasks: Tasks) -> Tasks:
-        loader = tasks.loader
-        if loader is None:
-            return tasks
-        return replace(tasks, loader=replace(loader, batch_ms=loader.batch_ms * factor))
-
-    return change
+    return _change_loader(lambda loader: replace(loader, batch_ms=loader.batch_ms * factor))
 
 
-def recycle_batch_memory() -> Callable[[Tasks], Tasks]:
+def recycle_batch_memory() -> Change:
     """Workers hand batches over in memory that was used before."""
-
-    def change(tasks: Tasks) -> Tasks:
-        loader = tasks.loader
-        return tasks if loader is None else replace(tasks, loader=replace(loader, recycled=True))
-
-    return change
+    return _change_loader(lambda loader: replace(loader, recycled=True))
 
 
-def pin_batches() -> Callable[[Tasks], Tasks]:
+def pin_batches() -> Change:
     """A thread takes batches over from workers and pins them."""
-
-    def change(tasks: Tasks) -> Tasks:
-        loader = tasks.loader
-        return tasks if loader is None else replace(tasks, loader=replace(loader, pinned=True))
-
-    return change
+    return _change_loader(lambda loader: replace(loader, pinned=True))
 
 
 def scale_phase(
     phase: str, factor: float, *, on_host: bool = True, on_device: bool = True
-) -> Callable[[Tasks], Tasks]:
+) -> Change:
     """All of a phase takes `factor` times as long, on the host, the device or both.
 
     For "data_wait" that is making and taking batches.
@@ -357,7 +321,7 @@ def scale_phase(
     return change
 
 
-def _remove_phase(phase: str) -> Callable[[Tasks], Tasks]:
+def _remove_phase(phase: str) -> Change:
     """A phase goes away: its host time, its work and its waits."""
     number = STEP_PHASES.index(phase)
     scaled = scale_phase(phase, 0.0)
@@ -374,9 +338,7 @@ def _remove_phase(phase: str) -> Callable[[Tasks], Tasks]:
     return change
 
 
-def fuse_optimizer(
-    device_factor: float = 1.0, host_ns: float | None = None
-) -> Callable[[Tasks], Tasks]:
+def fuse_optimizer(device_factor: float = 1.0, host_ns: float | None = None) -> Change:
     """The optimizer becomes one kernel, and its host time that of a few launches.
 
     `device_factor`: its time over that of the present kernels together (by bytes: the roofline).
@@ -406,6 +368,3 @@ def fuse_optimizer(
         )
 
     return change
-
-
-Change = Callable[[Tasks], Tasks]

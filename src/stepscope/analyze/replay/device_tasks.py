@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from stepscope.analyze.replay.host_chain import Chain, StretchLabels
+from stepscope.analyze.replay.host_chain import HostChain, StretchLabels
 from stepscope.analyze.replay.tasks import RELEASE_NS, DeviceTasks, WaitKind, WaitTasks
 from stepscope.analyze.timeline.attribution import attribute, event_categories, nearest
 from stepscope.analyze.timeline.dependencies import device_order
@@ -16,21 +16,21 @@ from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Tim
 
 
 def device_tasks(
-    timeline: Timeline, chain: Chain, labels: StretchLabels, step: Column
+    timeline: Timeline, chain: HostChain, labels: StretchLabels, step: Column
 ) -> DeviceTasks:
     """The work launched within the chain, in that order.
 
     Work launched before it is left out: replayed again and again, the window leads into itself.
     Work whose launch was not recorded goes with the work before it on its stream.
     """
-    device, host = timeline.device, timeline.host
+    device = timeline.device
     index, at = _launched(timeline, chain)
     order = np.lexsort((index, at))  # device events are ordered by start
     index, at = index[order], at[order]
     attribution = attribute(timeline)
     known = device.launch[index] >= 0
     own = np.where(known, labels.call[at], NOTHING) if len(index) else at
-    operator = np.append(host.name, np.int32(NOTHING))[attribution.operator[index]]
+    operator = timeline.host_names(attribution.operator[index])
     stream = device.stream[index].astype(np.int64)
     return DeviceTasks(
         duration=device.duration[index].astype(np.float64),
@@ -40,7 +40,7 @@ def device_tasks(
         after=_awaited(timeline, chain, index, at, stream),
         kind=device.kind[index],
         name=device.name[index],
-        category=event_categories(timeline, attribution)[index],
+        category=event_categories(timeline)[index],
         phase=labels.phase[at] if len(index) else attribution.phase[index],
         operator=operator,
         call=own,
@@ -52,7 +52,7 @@ def device_tasks(
     )
 
 
-def _launched(timeline: Timeline, chain: Chain) -> tuple[Column, Column]:
+def _launched(timeline: Timeline, chain: HostChain) -> tuple[Column, Column]:
     """Indices of the device events launched in the chain, and the stretches that did."""
     device, host = timeline.device, timeline.host
     known = np.flatnonzero(device.launch >= 0)
@@ -78,7 +78,7 @@ def _launched(timeline: Timeline, chain: Chain) -> tuple[Column, Column]:
     return whole[place >= 0], place[place >= 0]
 
 
-def _last_owned(chain: Chain, size: int) -> Column:
+def _last_owned(chain: HostChain, size: int) -> Column:
     """For each host event the last stretch it owns, NOTHING for those without one."""
     last = np.full(size, NOTHING, np.int64)
     owned = np.flatnonzero(chain.owner >= 0)
@@ -98,7 +98,9 @@ def _overlaps(timeline: Timeline, index: Column, stream: Column) -> Column:
     return found
 
 
-def _awaited(timeline: Timeline, chain: Chain, index: Column, at: Column, stream: Column) -> Column:
+def _awaited(
+    timeline: Timeline, chain: HostChain, index: Column, at: Column, stream: Column
+) -> Column:
     """For work that another stream's work had to precede, that work; else NOTHING.
 
     Told by the profiler's own record of waits where there is one, else as the critical path has
@@ -120,7 +122,9 @@ def _awaited(timeline: Timeline, chain: Chain, index: Column, at: Column, stream
     return after
 
 
-def _told(timeline: Timeline, chain: Chain, at: Column, stream: Column, after: Column) -> Column:
+def _told(
+    timeline: Timeline, chain: HostChain, at: Column, stream: Column, after: Column
+) -> Column:
     """The first work of a stream after the call that made it wait, and what was waited for."""
     host, syncs = timeline.host, timeline.syncs
     calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & (host.correlation >= 0))
@@ -160,7 +164,7 @@ _CALLS_OF_ONE = 4.0  # times the usual launch: beyond, it stood at a full queue
 
 
 def host_waits(
-    timeline: Timeline, chain: Chain, labels: StretchLabels, work: DeviceTasks, step: Column
+    timeline: Timeline, chain: HostChain, labels: StretchLabels, work: DeviceTasks, step: Column
 ) -> WaitTasks:
     """Blocking calls of the chain. Without a stream's number the whole device is waited for."""
     host = timeline.host
@@ -174,21 +178,20 @@ def host_waits(
     order = np.argsort(at, kind="stable")
     calls, uploads, at = calls[order], uploads[order], at[order]
     frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
-    names = np.append(host.name, np.int32(NOTHING))
     return WaitTasks(
         at=at,
         what=_kinds(timeline, calls, uploads),
         work=_own_copy(timeline, work, calls),
         stream=_streams(timeline, calls),
         phase=labels.phase[at],
-        place=names[nearest(host.parent, frames)[calls]],
-        operator=names[labels.operator[at]],
+        place=timeline.host_names(nearest(host.parent, frames)[calls]),
+        operator=timeline.host_names(labels.operator[at]),
         step=step[at],
         gone=np.zeros(len(calls), bool),
     )
 
 
-def cost_without_waits(timeline: Timeline, chain: Chain, waits: WaitTasks) -> Column:
+def cost_without_waits(timeline: Timeline, chain: HostChain, waits: WaitTasks) -> Column:
     """Each stretch without what it waited: blocking calls, and launches into a full queue."""
     host, owner = timeline.host, chain.owner
     duration: Column = chain.duration.astype(np.float64)
@@ -202,7 +205,7 @@ def cost_without_waits(timeline: Timeline, chain: Chain, waits: WaitTasks) -> Co
     return duration
 
 
-def is_driver_memory_call(timeline: Timeline, chain: Chain) -> Column:
+def is_driver_memory_call(timeline: Timeline, chain: HostChain) -> Column:
     """Which stretches are the driver's own long work, getting or giving back memory: recording
     adds microseconds to such a call, not a share of it."""
     host, owner = timeline.host, chain.owner
@@ -211,7 +214,7 @@ def is_driver_memory_call(timeline: Timeline, chain: Chain) -> Column:
     return mask
 
 
-def queued_shares(chain: Chain, labels: StretchLabels, waits: WaitTasks, own: Column) -> Column:
+def queued_shares(chain: HostChain, labels: StretchLabels, waits: WaitTasks, own: Column) -> Column:
     """Of each phase's recorded host time, the share that launches stood at a full queue."""
     whole = np.bincount(labels.phase, chain.duration, len(STEP_PHASES))
     lost = chain.duration - own

@@ -3,7 +3,8 @@ each stretch as the always-on clocks divide a step.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -25,12 +26,12 @@ from stepscope.analyze.timeline.host_threads import (
     stretches_within,
 )
 from stepscope.analyze.timeline.intervals import Spans
-from stepscope.analyze.timeline.names import names_match, read_copy_name
-from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
+from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class HostChain:
     """Stretches in order; each begins where the one before it ends."""
 
     start: Column
@@ -51,18 +52,18 @@ class Chain:
         found: Column = np.searchsorted(self.start, times, "right") - 1
         return np.clip(found, 0, max(len(self) - 1, 0))
 
-    def cut(self, times: Column) -> "Chain":
+    def cut(self, times: Column) -> Self:
         """The same chain with stretches that begin at these times too."""
         times = np.unique(times[(times > self.start[0]) & (times < self.end[-1])])
         start = np.union1d(self.start, times)
         row = self.at(start)
         end = np.append(start[1:], self.end[-1])
-        return Chain(start, end, self.owner[row], self.thread[row], self.main)
+        return replace(self, start=start, end=end, owner=self.owner[row], thread=self.thread[row])
 
 
-def host_chain(timeline: Timeline, start_ns: int, end_ns: int) -> Chain | None:
-    """What drove the program between two times: the main thread, and while it stood still the
-    thread that worked for it (autograd's). None where no host event was recorded.
+def host_chain(timeline: Timeline, start_ns: int, end_ns: int) -> HostChain | None:
+    """What drove the program between two times: the main thread, and while it waits the
+    thread that works for it (autograd's). None where no host event was recorded.
     """
     waits = find_thread_waits(timeline, device_order(timeline, start_ns, end_ns))
     if waits.main == NOTHING:
@@ -76,7 +77,7 @@ def host_chain(timeline: Timeline, start_ns: int, end_ns: int) -> Chain | None:
         parts.append((begin, end, owner, np.full(len(begin), thread)))
     starts, ends, owners, threads = (np.concatenate(part) for part in zip(*parts, strict=True))
     order = np.argsort(starts, kind="stable")
-    return Chain(starts[order], ends[order], owners[order], threads[order], waits.main)
+    return HostChain(starts[order], ends[order], owners[order], threads[order], waits.main)
 
 
 def _turns(
@@ -108,23 +109,29 @@ _UNKNOWN_PHASE = 255
 
 
 @dataclass(frozen=True, slots=True)
-class Clocks:
+class WindowClocks:
     """What the always-on clocks measured in each step of the window, in ns."""
 
     forward: Column
     backward: Column
 
-    def of(self, steps: int) -> "Clocks | None":
+    def for_steps(self, steps: int) -> Self | None:
         """For so many steps: these, or their mean where their number differs; None without any."""
         if not len(self.forward):
             return None
         if len(self.forward) == steps:
             return self
-        return Clocks(np.full(steps, self.forward.mean()), np.full(steps, self.backward.mean()))
+        means = (np.full(steps, times.mean()) for times in (self.forward, self.backward))
+        return type(self)(*means)
 
 
 def _mark_forward(
-    phase: Column, call: Column, chain: Chain, step: Column, clocks: Clocks | None, cuts: list[int]
+    phase: Column,
+    call: Column,
+    chain: HostChain,
+    step: Column,
+    clocks: WindowClocks | None,
+    cuts: list[int],
 ) -> None:
     """The stretch before each backward (before the end of a step without one).
 
@@ -144,7 +151,7 @@ def _mark_forward(
 
 
 def _take(
-    phase: Column, own: Column, chain: Chain, budget: float, kind: int, cuts: list[int]
+    phase: Column, own: Column, chain: HostChain, budget: float, kind: int, cuts: list[int]
 ) -> None:
     """Mark so much of the unknown time just before the backwards of a step, shared by length."""
     runs = _runs(phase, own)
@@ -195,9 +202,9 @@ class StretchLabels:
 
 def label_stretches(
     timeline: Timeline,
-    chain: Chain,
+    chain: HostChain,
     step: Column,
-    clocks: Clocks | None,
+    clocks: WindowClocks | None,
     cuts: list[int] | None = None,
 ) -> StretchLabels:
     """`step` is that of each stretch; `clocks` are the always-on ones, of each step in ns.
@@ -222,7 +229,7 @@ def label_stretches(
     return StretchLabels(phase, innermost[owner], _with_gaps(call, phase, step))
 
 
-def _known(timeline: Timeline, chain: Chain, call: Column, nodes: Column) -> Column:
+def _known(timeline: Timeline, chain: HostChain, call: Column, nodes: Column) -> Column:
     """What marks and operators tell by themselves."""
     host, owner = timeline.host, chain.owner
     phase = np.full(len(chain), _UNKNOWN_PHASE, np.uint8)
@@ -232,16 +239,15 @@ def _known(timeline: Timeline, chain: Chain, call: Column, nodes: Column) -> Col
     phase[(call != NOTHING) & np.isin(call, uploads)] = H2D
     phase[nearest(host.parent, optimizes)[owner] != NOTHING] = OPTIMIZER
     phase[nearest(host.parent, loads)[owner] != NOTHING] = DATA_WAIT
-    servant = backward_threads(timeline)[chain.thread] & (chain.thread != chain.main)
-    phase[(nearest(host.parent, nodes)[owner] != NOTHING) | servant] = BACKWARD
+    helper = backward_threads(timeline)[chain.thread] & (chain.thread != chain.main)
+    phase[(nearest(host.parent, nodes)[owner] != NOTHING) | helper] = BACKWARD
     return phase
 
 
 def _upload_calls(timeline: Timeline) -> Column:
     device = timeline.device
-    copies = np.flatnonzero((device.kind == DeviceKind.COPY) & (device.launch >= 0))
-    named = names_match(timeline, device.name[copies], lambda n: read_copy_name(n)[0] == "HtoD")
-    return device.launch[copies[named]]
+    copies = copies_towards(timeline, CopyDirection.HTOD) & (device.launch >= 0)
+    return device.launch[copies]
 
 
 def _end_optimizers(phase: Column, call: Column, step: Column) -> None:
@@ -256,12 +262,12 @@ def _end_optimizers(phase: Column, call: Column, step: Column) -> None:
 def _fill_backward(phase: Column, call: Column) -> None:
     """Gaps between two nodes of autograd are backward; what follows it up to the optimizer's step
     and computes (clipping gradients) is the optimizer's."""
-    spoken = np.flatnonzero((phase != _UNKNOWN_PHASE) | (call != NOTHING))
-    if not len(spoken):
+    labelled = np.flatnonzero((phase != _UNKNOWN_PHASE) | (call != NOTHING))
+    if not len(labelled):
         return
-    before = np.searchsorted(spoken, np.arange(len(phase)), "right") - 1
-    last = phase[spoken[np.maximum(before, 0)]]
-    following = phase[spoken[np.minimum(before + 1, len(spoken) - 1)]]
+    before = np.searchsorted(labelled, np.arange(len(phase)), "right") - 1
+    last = phase[labelled[np.maximum(before, 0)]]
+    following = phase[labelled[np.minimum(before + 1, len(labelled) - 1)]]
     gap = (phase == _UNKNOWN_PHASE) & (call == NOTHING)
     phase[gap & (last == BACKWARD) & (following == BACKWARD)] = BACKWARD
     known = np.flatnonzero(phase != _UNKNOWN_PHASE)
@@ -274,7 +280,7 @@ def _fill_backward(phase: Column, call: Column) -> None:
     phase[clips & (last == BACKWARD) & (following == OPTIMIZER)] = OPTIMIZER
 
 
-def _open_closures(timeline: Timeline, chain: Chain, phase: Column) -> None:
+def _open_closures(timeline: Timeline, chain: HostChain, phase: Column) -> None:
     """Where an optimizer calls a closure, forward lies inside its step, before the backward."""
     host = timeline.host
     steps = names_match(timeline, host.name, lambda n: n.startswith("Optimizer.step#"))

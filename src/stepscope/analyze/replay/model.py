@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from stepscope.analyze.replay.calibration import Calibration, bare_times, read_calibration
+from stepscope.analyze.replay.calibration import Calibration, bare_times, calibration_of_run
 from stepscope.analyze.replay.device_tasks import (
     cost_without_waits,
     device_tasks,
@@ -15,7 +14,12 @@ from stepscope.analyze.replay.device_tasks import (
     is_driver_memory_call,
     queued_shares,
 )
-from stepscope.analyze.replay.host_chain import Chain, StretchLabels, host_chain, label_stretches
+from stepscope.analyze.replay.host_chain import (
+    HostChain,
+    StretchLabels,
+    host_chain,
+    label_stretches,
+)
 from stepscope.analyze.replay.simulator import ReplayedStep, replay_tasks
 from stepscope.analyze.replay.tasks import (
     MOST_HAND_OVER_MS,
@@ -24,15 +28,12 @@ from stepscope.analyze.replay.tasks import (
     StretchKind,
     Tasks,
 )
-from stepscope.analyze.run.data_pipeline import PipelineSource, read_pipeline
+from stepscope.analyze.run.data_pipeline import PipelineSource
+from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.timeline.names import names_match
-from stepscope.analyze.timeline.steps import RecordedStep, find_steps
-from stepscope.record.errors import StepscopeError
+from stepscope.analyze.timeline.steps import RecordedStep, StepMark, find_steps
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
-from stepscope.store.folder import read_run
-from stepscope.store.json_lines import read_facts
-from stepscope.trace.kineto.read import read_kineto
 
 _DATA_WAIT = STEP_PHASES.index("data_wait")
 _MODEL_ERROR = 0.02  # of a step whose every cost is known: what the replay itself leaves out
@@ -40,7 +41,7 @@ _UNCALIBRATED = 0.25  # of a bare trace: how far recording may have slowed the h
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
+class ReplayModel:
     """A window that can be replayed."""
 
     tasks: Tasks
@@ -62,9 +63,9 @@ class _Model:
             tasks = change(tasks)
         return tasks
 
-    def fed_by(self, loader: LoaderQueue) -> "_Model":
+    def with_loader(self, loader: LoaderQueue) -> Self:
         """The same window with batches from a loader that became known later."""
-        tasks = with_loader(self.tasks, loader)
+        tasks = tasks_with_loader(self.tasks, loader)
         return replace(self, tasks=tasks, unchanged=replay_tasks(tasks))
 
     def replay(self, *changes: Callable[[Tasks], Tasks]) -> ReplayedStep:
@@ -77,7 +78,7 @@ def build_model(
     steps: list[RecordedStep],
     calibration: Calibration | None = None,
     loader: LoaderQueue | None = None,
-) -> _Model | None:
+) -> ReplayModel | None:
     """The model of some steps of a recording; None where the host was not recorded in them.
 
     Without a calibration times are as recorded; without a loader data_wait is plain host time.
@@ -87,15 +88,17 @@ def build_model(
     chain = host_chain(timeline, steps[0].start_ns, _host_end(timeline, steps))
     if chain is None or not len(chain):
         return None
-    tasks = with_loader(_tasks(timeline, steps, chain, calibration), loader)
+    tasks = tasks_with_loader(_tasks(timeline, steps, chain, calibration), loader)
     unchanged = replay_tasks(tasks)
     if unchanged.step_ms <= 0:
         return None
     doubt = _UNCALIBRATED if calibration is None else calibration.error()
-    return _Model(tasks, unchanged, float(np.hypot(_MODEL_ERROR, doubt)), calibration is not None)
+    return ReplayModel(
+        tasks, unchanged, float(np.hypot(_MODEL_ERROR, doubt)), calibration is not None
+    )
 
 
-def with_loader(tasks: Tasks, loader: LoaderQueue | None) -> Tasks:
+def tasks_with_loader(tasks: Tasks, loader: LoaderQueue | None) -> Tasks:
     """Tasks whose batches come from a loader; as they are where none are taken or none is known."""
     if loader is None or not len(tasks.fetches):
         return tasks
@@ -108,10 +111,10 @@ def with_loader(tasks: Tasks, loader: LoaderQueue | None) -> Tasks:
 
 
 def _tasks(
-    timeline: Timeline, steps: list[RecordedStep], chain: Chain, calibration: Calibration | None
+    timeline: Timeline, steps: list[RecordedStep], chain: HostChain, calibration: Calibration | None
 ) -> Tasks:
     starts = np.array([step.start_ns for step in steps], np.int64)
-    clocks = None if calibration is None else calibration.clocks.of(len(steps))
+    clocks = None if calibration is None else calibration.clocks.for_steps(len(steps))
     for _ in range(2 if clocks is not None else 0):  # forward ends where backward is cut to begin
         cuts: list[int] = []
         label_stretches(timeline, chain, _steps_of(chain, starts), clocks, cuts)
@@ -125,7 +128,9 @@ def _tasks(
         recorded = np.bincount(labels.phase, duration, len(STEP_PHASES)) / len(steps) / 1e6
         queued = queued_shares(chain, labels, waits, duration)
         if len(waits) < len(steps):  # nothing else keeps the host from running ahead
-            calibration = calibration.beside(float(work.duration.sum()) / len(steps) / 1e6)
+            calibration = calibration.with_device_busy(
+                float(work.duration.sum()) / len(steps) / 1e6
+            )
         scale = calibration.scale(recorded, queued)
         duration = bare_times(duration, labels.phase, scale, is_driver_memory_call(timeline, chain))
     return Tasks(
@@ -138,16 +143,15 @@ def _tasks(
     )
 
 
-def _steps_of(chain: Chain, starts: Column) -> Column:
+def _steps_of(chain: HostChain, starts: Column) -> Column:
     step: Column = np.searchsorted(starts, chain.start, "right") - 1
     return step
 
 
 def _host(
-    timeline: Timeline, chain: Chain, labels: StretchLabels, duration: Column, step: Column
+    timeline: Timeline, chain: HostChain, labels: StretchLabels, duration: Column, step: Column
 ) -> HostTasks:
     host = timeline.host
-    names = np.append(host.name, np.int32(NOTHING))
     kinds = np.append(host.kind, np.uint8(StretchKind.GAP))
     marks = names_match(timeline, host.name, lambda name: name.startswith("ProfilerStep"))
     inside = ~np.append(marks, True)[chain.owner]
@@ -155,14 +159,14 @@ def _host(
         duration=duration,
         did=np.where(inside, kinds[chain.owner], np.uint8(StretchKind.GAP)),
         phase=labels.phase,
-        name=np.where(inside, names[chain.owner], NOTHING),
-        operator=names[labels.operator],
+        name=np.where(inside, timeline.host_names(chain.owner), NOTHING),
+        operator=timeline.host_names(labels.operator),
         call=labels.call,
         step=step,
     )
 
 
-def _fetches(timeline: Timeline, chain: Chain, labels: StretchLabels) -> Column:
+def _fetches(timeline: Timeline, chain: HostChain, labels: StretchLabels) -> Column:
     """The last stretch of each range in which a loader was asked for a batch."""
     host = timeline.host
     loads = names_match(timeline, host.name, lambda n: n.startswith("enumerate(DataLoader)"))
@@ -174,11 +178,12 @@ def _fetches(timeline: Timeline, chain: Chain, labels: StretchLabels) -> Column:
 
 
 def _host_end(timeline: Timeline, steps: list[RecordedStep]) -> int:
-    """Where the host had ended the last step: one told by its optimizer may go on on the device."""
+    """When the host ended the last step; one that ends with its optimizer may last longer on the
+    device."""
     host, end = timeline.host, steps[-1].end_ns
     marks = names_match(timeline, host.name, lambda name: name.startswith("Optimizer.step#"))
     inside = np.flatnonzero(marks & (host.start < end))
-    if steps[-1].name.startswith("step ") and len(inside):
+    if find_steps(timeline).how is StepMark.OPTIMIZER and len(inside):
         last = int((host.start[inside] + host.duration[inside]).max())
         return min(end, max(last, steps[-1].start_ns + 1))
     return end
@@ -189,32 +194,24 @@ _CPU_BOUND_SHARE = (
 )
 
 
-def model_of_run(
-    folder: Path, timeline: Timeline | None = None, calibrated: Calibration | None = None
-) -> _Model | None:
+def model_of_run(records: RunRecords, calibrated: Calibration | None = None) -> ReplayModel | None:
     """None where no window was recorded, or it cannot be read.
 
-    `timeline` is the window's, where it is at hand already; `calibrated` the run's own calibration
-    unless given.
+    `calibrated` replaces the run's own calibration.
     """
+    timeline = records.timeline
     if timeline is None:
-        try:
-            timeline = read_kineto(folder / "window.pt.trace.json.gz", processes=1)
-        except StepscopeError:
-            return None
-    run = read_run(folder)
-    calibrated = calibrated or read_calibration(folder, run)
-    facts = read_facts(folder / "facts.jsonl")
-    steps = find_steps(timeline).steps
-    model = build_model(timeline, steps, calibrated)
+        return None
+    calibrated = calibrated or calibration_of_run(records)
+    model = build_model(timeline, find_steps(timeline).steps, calibrated)
     if model is None or calibrated is None or not len(model.tasks.fetches):
         return model
     batches = len(model.tasks.fetches) / model.tasks.steps
-    loader = run_loader(facts, read_pipeline(folder), run, calibrated, batches)
-    return model if loader is None else model.fed_by(loader)
+    loader = run_loader(records.facts, records.pipeline, records.run, calibrated, batches)
+    return model if loader is None else model.with_loader(loader)
 
 
-def model_of_trace(timeline: Timeline) -> _Model | None:
+def model_of_trace(timeline: Timeline) -> ReplayModel | None:
     """The model of a recording alone: of the recorded step, not of the bare one."""
     return build_model(timeline, find_steps(timeline).steps)
 

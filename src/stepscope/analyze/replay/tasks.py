@@ -17,13 +17,12 @@ from enum import IntEnum
 import numpy as np
 
 from stepscope.analyze.timeline.attribution import CATEGORIES
+from stepscope.analyze.timeline.names import read_copy_name
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import Column, DeviceKind
 
 GRAPH_LAUNCH_NS = 12_000.0
 """The host's part of launching a CUDA graph."""
-LAUNCH_NS = 6_000.0
-"""The host's part of one launch from compiled code."""
 FUSED_STEP_NS = 250_000.0
 """The host's part of a fused optimizer's step: gathering its tensors and a few launches."""
 LATENCY_NS = 1_500.0
@@ -207,12 +206,16 @@ def select_kernels(
 
 
 def select_copies(direction: str | None = None) -> TaskSelector:
-    """Copies: "HtoD", "DtoH", "DtoD", or all."""
+    """Copies of a `CopyDirection`, or all."""
 
     def chosen(tasks: Tasks) -> Column:
         work = tasks.work
         mask: Column = (work.kind == DeviceKind.COPY) & ~work.gone
-        return mask if direction is None else mask & _named(tasks, work.name, direction)
+        if direction is not None:
+            mask &= passing_names(
+                tasks, work.name, lambda name: read_copy_name(name).direction == direction
+            )
+        return mask
 
     return chosen
 
@@ -242,16 +245,15 @@ def _narrowed(
     if phase is not None:
         mask = mask & (phases == STEP_PHASES.index(phase))
     if name is not None:
-        mask = mask & _named(tasks, names, name)
+        mask = mask & passing_names(tasks, names, re.compile(name).search)
     if operator is not None:
-        mask = mask & _named(tasks, operators, operator)
+        mask = mask & passing_names(tasks, operators, re.compile(operator).search)
     return mask
 
 
-def _named(tasks: Tasks, column: Column, pattern: str) -> Column:
-    """Whether each entry's name has a match; nameless ones have not."""
-    search = re.compile(pattern).search
+def passing_names(tasks: Tasks, column: Column, test: Callable[[str], object]) -> Column:
+    """Whether each entry's name passes; nameless ones do not."""
     passes = np.zeros(len(tasks.names) + 1, bool)
     for index in np.unique(column[column >= 0]).tolist():
-        passes[index] = search(tasks.names[index]) is not None
+        passes[index] = bool(test(tasks.names[index]))
     return passes[column]

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
 
 if TYPE_CHECKING:
@@ -61,10 +60,10 @@ class _Counter:
     total_ns: float = 0.0
 
 
-def read_pipeline(folder: Path) -> list[PipelineSource]:
-    """The pipelines of a run folder, those that took most time first."""
+def read_pipeline(folder: Path, facts: Mapping[str, list[dict[str, Any]]]) -> list[PipelineSource]:
+    """The pipelines of a run folder and its facts, those that took most time first."""
     tables = {path.stem[6:]: read_table(path) for path in folder.glob("clock-*.npy")}
-    return pipelines(read_facts(folder / "facts.jsonl"), tables)
+    return pipelines(facts, tables)
 
 
 def pipelines(facts: Mapping[str, list[dict[str, Any]]], tables: "Tables") -> list[PipelineSource]:

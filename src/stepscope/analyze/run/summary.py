@@ -1,36 +1,29 @@
 """A run folder as one document: what `show` prints and `show --json` hands out, with its windows'
 analysis and what became of its fixes.
-
-The analysis of the windows is kept beside the traces as `window.json`, since reading one takes a
-while.
 """
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from stepscope.analyze.run import data_pipeline, sites, totals
+import numpy as np
+
+from stepscope.analyze.run import sites, totals
 from stepscope.analyze.run.host_code import host_code
+from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.steps import (
     Steps,
-    assemble_steps,
     charge_waits,
     mean_device_phases,
     mean_host_phases,
     phases_by_device,
 )
 from stepscope.analyze.run.totals import memory_owners
-from stepscope.analyze.timeline.document import ANALYZE_SCHEMA, analyze_timeline
-from stepscope.hardware.ceiling_cache import known_ceilings
-from stepscope.record.errors import BrokenRun, StepscopeError
+from stepscope.record.errors import BrokenRun
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.stats.series import drift, find_spikes, warmup_length
-from stepscope.store.folder import in_use, read_run
-from stepscope.store.json_lines import read_facts
-from stepscope.store.table import read_table
-from stepscope.trace.kineto.read import read_kineto
+from stepscope.store.folder import in_use
 
 
 def applied_fixes(
@@ -87,33 +80,7 @@ def _never_applied(text: str) -> dict[str, Any]:
     }
 
 
-WINDOW_CACHE = "window.json"
 Document = dict[str, Any]
-
-
-def read_windows(folder: Path) -> Document:
-    """`timeline`: the light window's analysis; `stacks`: modules and lines from the other one.
-
-    Each is None where it was not recorded or cannot be read.
-    """
-    cache = folder / WINDOW_CACHE
-    try:
-        known = json.loads(cache.read_text())
-        if isinstance(known, dict) and known.get("schema") == ANALYZE_SCHEMA:
-            return known
-    except (OSError, ValueError):
-        pass
-    found = {
-        "schema": ANALYZE_SCHEMA,
-        "timeline": _analysed(folder / "window.pt.trace.json.gz"),
-        "stacks": _stack_lines(_analysed(folder / "stacks.pt.trace.json.gz")),
-    }
-    if found["timeline"] is not None:
-        try:
-            cache.write_text(json.dumps(found))
-        except OSError:
-            pass
-    return found
 
 
 def device_use(timeline: Document | None) -> Document | None:
@@ -132,51 +99,23 @@ def device_use(timeline: Document | None) -> Document | None:
     }
 
 
-def _analysed(trace: Path) -> Document | None:
-    if not trace.is_file():
-        return None
-    try:
-        return analyze_timeline(read_kineto(trace, processes=1), known_ceilings())
-    except StepscopeError:
-        return None
-
-
-def _stack_lines(document: Document | None) -> Document | None:
-    """What only a recording with stacks tells; its times are slowed by recording them."""
-    if document is None:
-        return None
-    idle = document["devices"][0]["idle"] if document["devices"] else {}
-    return {
-        "steps": document["steps"]["count"],
-        "by": {key: document["by"][key] for key in ("module", "line")},
-        "host": {"lines": (document["host"] or {}).get("lines") or []},
-        "idle_places": {cause: one["places"] for cause, one in idle.items() if one["places"]},
-    }
-
-
 SHOW_SCHEMA = "stepscope.show/1"
 _DEVICE_DECIDES = 0.9  # busy that much, the device sets the pace
 _DISTURBED = 3  # steps after a recording
 
 
-def summarize(folder: Path) -> Document:
+def summarize(records: RunRecords) -> Document:
     """Everything a run folder tells. Raises BrokenRun."""
     try:
-        return _summarize(folder)
+        return _summarize(records)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as problem:
-        raise BrokenRun(f"{folder} is damaged and cannot be shown: {problem!r}") from problem
+        raise BrokenRun(f"{records.folder}: damaged run folder: {problem!r}") from problem
 
 
-def _summarize(folder: Path) -> Document:
-    import numpy as np
-
-    run = read_run(folder)
-    facts = read_facts(folder / "facts.jsonl")
-    rows = read_table(folder / "rows.npy")
-    samples = read_table(folder / "samples.npy")
-    start = float(run["run"].get("started_ns") or 0) or _first_start(facts)
-    steps = assemble_steps(rows, start)
-    first = _warmup(facts, steps, run)
+def _summarize(records: RunRecords) -> Document:
+    folder, run, facts = records.folder, records.run, records.facts
+    rows, samples, steps = records.rows, records.samples, records.steps
+    first = _warmup(records)
     use = np.arange(len(steps)) >= first
     use &= ~steps.in_window
     if not use.any():
@@ -189,14 +128,14 @@ def _summarize(folder: Path) -> Document:
         "account_s": totals.wall_time_by_category(run["run"], facts, steps, first, rows),
         "losses": [float(x) if np.isfinite(x) else None for x in steps.loss],
     }
-    windows = read_windows(folder)
+    windows = records.windows
     used = device_use(windows["timeline"])
     document["gpu"] = totals.gpu_totals(run, facts, samples, steps, use, used)
     document |= _phases(steps, use, document["gpu"])
     document["host"] = totals.host_totals(samples)
     document["memory"] = totals.memory_totals(facts, samples)
     document["loaders"] = sites.loader_sites(facts, where)
-    document["pipeline"] = [asdict(source) for source in data_pipeline.read_pipeline(folder)]
+    document["pipeline"] = [asdict(source) for source in records.pipeline]
     document["syncs"] = sites.sync_sites(where)
     document["sites"] = sites.hot_sites(where)
     document["account_places"] = totals.category_places(document["sites"], facts)
@@ -215,14 +154,10 @@ def _summarize(folder: Path) -> Document:
     return document
 
 
-def _first_start(facts: dict[str, list[dict[str, Any]]]) -> float:
-    return float(facts["process"][0]["booted_ns"]) if facts["process"] else 0.0
-
-
-def _warmup(facts: Any, steps: Steps, run: Any) -> int:
-    asked = run.get("options", {}).get("warmup")
+def _warmup(records: RunRecords) -> int:
+    steps, asked = records.steps, records.warmup
     return (
-        min(int(asked), len(steps))
+        min(asked, len(steps))
         if asked is not None
         else warmup_length(steps.done()[~steps.in_window])
     )
@@ -260,8 +195,6 @@ def _out_of_memory(run: dict[str, Any], facts: Any, error: Any) -> Document | No
 
 
 def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
-    import numpy as np
-
     times = steps.done()[use] / 1e6
     names = {fact["id"]: fact["name"] for fact in facts["optimizer"]}
     samples = float(steps.samples[use].sum())
@@ -293,8 +226,6 @@ def _steps(steps: Steps, use: Any, first: int, facts: Any) -> Document:
 def outlier_steps(steps: Steps, use: Any) -> list[Document]:
     """Steps that took far longer than their neighbours, the longest first; one that follows a
     recording is that one's doing."""
-    import numpy as np
-
     at = np.flatnonzero(use)
     return [
         {"step": step + 1, "ms": jump.value}

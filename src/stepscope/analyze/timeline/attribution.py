@@ -8,9 +8,23 @@ from typing import Final
 
 import numpy as np
 
-from stepscope.analyze.timeline.names import communication_kernels, is_user_frame, names_match
+from stepscope.analyze.timeline.names import (
+    CopyDirection,
+    communication_kernels,
+    copies_towards,
+    is_user_frame,
+    names_match,
+)
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
+from stepscope.record.timeline import (
+    NOTHING,
+    Column,
+    DeviceKind,
+    HostKind,
+    Timeline,
+    map_rows,
+    once_per_timeline,
+)
 
 DATA_WAIT, H2D, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(len(STEP_PHASES))
 
@@ -58,6 +72,7 @@ def nearest(parent: Column, marked: Column) -> Column:
         above = higher
 
 
+@once_per_timeline
 def is_operator(timeline: Timeline) -> Column:
     """For each host event whether it is an operator proper, not something that wraps others."""
     host = timeline.host
@@ -66,6 +81,7 @@ def is_operator(timeline: Timeline) -> Column:
     return proper
 
 
+@once_per_timeline
 def attribute(timeline: Timeline) -> Attribution:
     """Follow each device event's launch up to what caused it."""
     host = timeline.host
@@ -87,7 +103,7 @@ def attribute(timeline: Timeline) -> Attribution:
         top=top,
         phase=_phases(timeline, origin, node, operator, module),
         module=module,
-        line=np.append(host.name, np.int32(NOTHING))[frame],
+        line=timeline.host_names(frame),
         forward=forward,
         recomputed=np.append(again, False)[top],
         modules=modules,
@@ -163,7 +179,7 @@ def _module_paths(
     chains = [innermost]
     while (chains[-1] != NOTHING).any() and len(chains) < _DEEPEST_MODULE:
         chains.append(above[parent[chains[-1]]])
-    levels = np.append(host.name, np.int32(NOTHING))[np.stack(chains)]
+    levels = timeline.host_names(np.stack(chains))
     distinct, path = np.unique(levels, axis=1, return_inverse=True)
     texts = [
         ".".join(timeline.names[n].removeprefix(_MODULE) for n in chain[::-1] if n != NOTHING)
@@ -190,13 +206,12 @@ def _whole_paths(paths: list[str]) -> dict[str, str]:
 def _phases(
     timeline: Timeline, origin: Column, node: Column, operator: Column, module: Column
 ) -> Column:
-    host, device = timeline.host, timeline.device
+    host = timeline.host
     optimizes = nearest(host.parent, names_match(timeline, host.name, _OPTIMIZES.match))
     loads = names_match(timeline, host.name, lambda n: n.startswith("enumerate(DataLoader)"))
     waits = nearest(host.parent, loads)[origin] != NOTHING
-    copies = device.kind == DeviceKind.COPY
-    from_host = copies & names_match(timeline, device.name, lambda n: "htod" in n.lower())
-    to_host = copies & names_match(timeline, device.name, lambda n: "dtoh" in n.lower())
+    from_host = copies_towards(timeline, CopyDirection.HTOD)
+    to_host = copies_towards(timeline, CopyDirection.DTOH)
     on_autograd = _autograd_events(timeline)[origin]
     return np.select(
         [from_host, optimizes[origin] != NOTHING, (node != NOTHING) | on_autograd, waits, to_host,
@@ -340,18 +355,15 @@ def _first(rules: _Rules, text: str) -> str | None:
     return next((category for category, pattern in rules if pattern.search(text)), None)
 
 
-def event_categories(timeline: Timeline, attribution: Attribution) -> Column:
+@once_per_timeline
+def event_categories(timeline: Timeline) -> Column:
     """uint8 into CATEGORIES for each device event; worked out once per name and operator."""
-    device, host, names = timeline.device, timeline.host, timeline.names
-    operator = np.append(host.name, np.int32(-1))[attribution.operator].astype(np.int64)
-    pairs = device.name.astype(np.int64) * (len(names) + 1) + operator + 1
-    distinct, which = np.unique(pairs, return_inverse=True)
-    found = np.empty(len(distinct), np.uint8)
-    for n, pair in enumerate(distinct.tolist()):
-        kernel, launcher = divmod(pair, len(names) + 1)
-        category = categorise(timeline.name_of(kernel), timeline.name_of(launcher - 1))
-        found[n] = CATEGORIES.index(category)
-    categories: Column = found[which.ravel()]
+    device, name_of = timeline.device, timeline.name_of
+    categories = map_rows(
+        [device.name, timeline.host_names(attribute(timeline).operator)],
+        lambda kernel, operator: CATEGORIES.index(categorise(name_of(kernel), name_of(operator))),
+        np.uint8,
+    )
     categories[communication_kernels(timeline)] = CATEGORIES.index("communication")
     categories[device.kind != DeviceKind.KERNEL] = CATEGORIES.index("copy")
     return categories

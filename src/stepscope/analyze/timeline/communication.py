@@ -2,10 +2,10 @@
 
 import json
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from stepscope.analyze.timeline.attribution import nearest
 from stepscope.analyze.timeline.host_threads import is_gloo
@@ -19,7 +19,7 @@ from stepscope.analyze.timeline.intervals import (
 )
 from stepscope.analyze.timeline.names import communication_kernels
 from stepscope.analyze.timeline.steps import RecordedStep
-from stepscope.record.timeline import NOTHING, Collective, Column, Shapes, Timeline
+from stepscope.record.timeline import NOTHING, Collective, Column, Shapes, Timeline, distinct_rows
 
 _KINDS: Final = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
@@ -130,8 +130,7 @@ def bus_factor(kind: str, ranks: int | None) -> float | None:
 _LARGEST = 10
 
 
-@dataclass(frozen=True, slots=True)
-class CollectiveKind:
+class CollectiveKind(Struct, frozen=True):
     """All collectives of one kind; None where their parameters were not recorded."""
 
     kind: str
@@ -147,8 +146,7 @@ class CollectiveKind:
     exposed_ns: int | None  # the rest of it
 
 
-@dataclass(frozen=True, slots=True)
-class ExposedCollective:
+class ExposedCollective(Struct, frozen=True):
     """One collective that the device spent time in without computing."""
 
     kind: str
@@ -159,8 +157,7 @@ class ExposedCollective:
     step: str | None  # that launched it; None outside the steps
 
 
-@dataclass(frozen=True, slots=True)
-class Communication:
+class Communication(Struct, frozen=True):
     """Device and host communication; overlaps of several are counted once in the totals."""
 
     device_ns: int
@@ -171,11 +168,9 @@ class Communication:
     largest_exposed: list[ExposedCollective]
 
 
-def study_communication(
-    timeline: Timeline, steps: list[RecordedStep], work: list[DeviceWork] | None = None
-) -> Communication | None:
+def study_communication(timeline: Timeline, steps: list[RecordedStep]) -> Communication | None:
     """What was communicated; None where nothing was."""
-    work = device_work(timeline) if work is None else work
+    work = device_work(timeline)
     events = np.flatnonzero(communication_kernels(timeline))
     on_host = np.flatnonzero(is_gloo(timeline))
     if not len(events) and not len(on_host):
@@ -221,15 +216,16 @@ def collective_parameters(
         nearest(host.parent, host.collective != NOTHING)[device.launch[events]]
     ]
     own = device.collective[events]
-    number = np.where(own != NOTHING, own, called).astype(np.int64)
-    size = len(timeline.names) + 1
-    keys = (number + 1) * size + device.name[events] + 1
-    distinct, codes = np.unique(keys, return_inverse=True)
-    table = []
-    for key in distinct.tolist():
-        given, name = key // size - 1, key % size - 1
-        collective = timeline.collectives[given] if given >= 0 else None
-        table.append(size_collective(collective, timeline.name_of(name), timeline.world_size))
+    number = np.where(own != NOTHING, own, called)
+    rows, codes = distinct_rows([number, device.name[events]])
+    table = [
+        size_collective(
+            timeline.collectives[given] if given >= 0 else None,
+            timeline.name_of(name),
+            timeline.world_size,
+        )
+        for given, name in rows
+    ]
     return codes, table
 
 
@@ -245,15 +241,15 @@ def launched_at(timeline: Timeline, events: Column) -> Column:
 def _annotated(timeline: Timeline, rows: Column) -> tuple[Column, list[_SizedCollective]]:
     """The same for the annotations of gloo."""
     host = timeline.host
-    keys = host.name[rows].astype(np.int64) * (len(timeline.shapes) + 1) + host.shapes[rows] + 1
-    distinct, codes = np.unique(keys, return_inverse=True)
-    table = []
-    for key in distinct.tolist():
-        name, shapes = divmod(key, len(timeline.shapes) + 1)
-        size = shape_bytes(timeline.shapes[shapes - 1]) if shapes else None
-        table.append(
-            _SizedCollective(collective_kind(timeline.name_of(name)), size, timeline.world_size)
+    distinct, codes = distinct_rows([host.name[rows], host.shapes[rows]])
+    table = [
+        _SizedCollective(
+            collective_kind(timeline.name_of(name)),
+            shape_bytes(timeline.shapes[shapes]) if shapes >= 0 else None,
+            timeline.world_size,
         )
+        for name, shapes in distinct
+    ]
     return codes, table
 
 

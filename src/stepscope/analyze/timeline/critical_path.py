@@ -11,8 +11,9 @@ from enum import IntEnum
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
-from stepscope.analyze.timeline.attribution import CATEGORIES, attribute, event_categories
+from stepscope.analyze.timeline.attribution import CATEGORIES, event_categories
 from stepscope.analyze.timeline.dependencies import (
     DeviceOrder,
     ThreadWaits,
@@ -53,7 +54,7 @@ class _PathWalk:
         self.timeline, self.order, self.waits, self.start = timeline, order, waits, start_ns
         self.runs = _PathRuns()
 
-    def back_from(self, end_ns: int) -> _PathRuns:
+    def walk_back_from(self, end_ns: int) -> _PathRuns:
         """The whole path that ends at a time."""
         now, work, thread = end_ns, self.order.running_at(end_ns), self.waits.main
         while now > self.start:
@@ -104,10 +105,10 @@ class _PathWalk:
         if thread != main:
             return self._began(now, thread), main
         best = (self.start, main)
-        for servant, spans in self.waits.handovers.items():
+        for helper, spans in self.waits.handovers.items():
             found = int(spans.start.searchsorted(now, "left")) - 1
             if found >= 0 and min(spans.end[found], now) > best[0]:
-                best = min(int(spans.end[found]), now), servant
+                best = min(int(spans.end[found]), now), helper
         return best
 
     def _began(self, now: int, thread: int) -> int:
@@ -152,7 +153,7 @@ def path_segments(timeline: Timeline, start_ns: int, end_ns: int) -> _Segments:
     """The critical path through a window, walked back from its end."""
     order = device_order(timeline, start_ns, end_ns)
     waits = find_thread_waits(timeline, order)
-    runs = _PathWalk(timeline, order, waits, start_ns).back_from(end_ns)
+    runs = _PathWalk(timeline, order, waits, start_ns).walk_back_from(end_ns)
     parts = [*_device_parts(order, runs, start_ns), *_host_parts(timeline, runs)]
     for on, pauses in ((SegmentKind.LAUNCH, runs.launch), (SegmentKind.BETWEEN, runs.between)):
         event, begin, end = np.array(pauses, np.int64).reshape(-1, 3).T
@@ -312,8 +313,7 @@ def _text(timeline: Timeline, name: int) -> str:
 _TOP = 20
 
 
-@dataclass(frozen=True, slots=True)
-class PathShare:
+class PathShare(Struct, frozen=True):
     """One category's part of the path."""
 
     category: str
@@ -322,8 +322,7 @@ class PathShare:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class PathEntry:
+class PathEntry(Struct, frozen=True):
     """All pieces of the path with one name: of a kernel, operator, Python function, call or,
     where nothing was recorded, a thread."""
 
@@ -335,8 +334,7 @@ class PathEntry:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class CriticalPath:
+class CriticalPath(Struct, frozen=True):
     """device_ns + host_ns + between_ns = total_ns = end_ns - start_ns, to the nanosecond."""
 
     start_ns: int
@@ -371,18 +369,12 @@ def path_window(
     return start, int(done.max(initial=end))
 
 
-def critical_path(
-    timeline: Timeline, start_ns: int, end_ns: int, categories: Column | None = None
-) -> CriticalPath | None:
-    """The path through a window, by category and by name; None for a window without length.
-
-    `categories` are those of the device events, where they are at hand already.
-    """
+def critical_path(timeline: Timeline, start_ns: int, end_ns: int) -> CriticalPath | None:
+    """The path through a window, by category and by name; None for a window without length."""
     if end_ns <= start_ns:
         return None
-    if categories is None:
-        categories = event_categories(timeline, attribute(timeline))
-    return summarize_path(timeline, path_segments(timeline, start_ns, end_ns), categories)
+    path = path_segments(timeline, start_ns, end_ns)
+    return summarize_path(timeline, path, event_categories(timeline))
 
 
 def summarize_path(timeline: Timeline, path: _Segments, categories: Column) -> CriticalPath:

@@ -146,8 +146,8 @@ def find_thread_waits(timeline: Timeline, order: DeviceOrder) -> ThreadWaits:
     """All waits of all threads."""
     main = calling_thread(timeline)
     work = ByThread(timeline, is_work(timeline))
-    servants = _helper_threads(timeline, main)
-    handovers = {one: _waited_for(work.spans(main), work.spans(one)) for one in servants}
+    helpers = _helper_threads(timeline, main)
+    handovers = {one: _waited_for(work.spans(main), work.spans(one)) for one in helpers}
     return ThreadWaits(main, _releases(timeline, order), handovers, work)
 
 
@@ -209,16 +209,16 @@ def _helper_threads(timeline: Timeline, main: int) -> list[int]:
     return busiest_threads(timeline, serves[host.thread], _MOST_HELPERS)
 
 
-def _waited_for(main: Spans, servant: Spans) -> Spans:
+def _waited_for(main: Spans, helper: Spans) -> Spans:
     """From the first to the last work of a thread in each pause of the main thread.
 
     Only where that work began in the pause: otherwise the two just ran side by side.
     """
     far = np.iinfo(np.int64)
     begin, end = np.append(far.min, main.end), np.append(main.start, far.max)
-    first = np.searchsorted(servant.start, begin, "left")
-    last = np.searchsorted(servant.start, end, "left") - 1
-    some = (first <= last) & (first < len(servant.start))
-    some &= ~((first > 0) & (np.append(far.min, servant.end)[first] > begin))
+    first = np.searchsorted(helper.start, begin, "left")
+    last = np.searchsorted(helper.start, end, "left") - 1
+    some = (first <= last) & (first < len(helper.start))
+    some &= ~((first > 0) & (np.append(far.min, helper.end)[first] > begin))
     first, last, end = first[some], last[some], end[some]
-    return Spans(servant.start[first], np.minimum(servant.end[last], end))
+    return Spans(helper.start[first], np.minimum(helper.end[last], end))

@@ -7,24 +7,37 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, structs, to_builtins
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute
-from stepscope.analyze.timeline.communication import study_communication
-from stepscope.analyze.timeline.critical_path import critical_path, path_window
+from stepscope.analyze.timeline.communication import Communication, study_communication
+from stepscope.analyze.timeline.critical_path import CriticalPath, critical_path, path_window
 from stepscope.analyze.timeline.host import HostUse, host_use
-from stepscope.analyze.timeline.idle import IDLE_CAUSES, DeviceIdle, explain_idle
-from stepscope.analyze.timeline.intervals import DeviceWork, device_work
-from stepscope.analyze.timeline.kernels import heaviest_operators, kernel_report
-from stepscope.analyze.timeline.launches import Launches, study_copies, study_launches
-from stepscope.analyze.timeline.memory import memory_use
-from stepscope.analyze.timeline.ranks import compare_ranks, rank_facts
+from stepscope.analyze.timeline.idle import IdleCause, IdleTime, explain_idle
+from stepscope.analyze.timeline.kernels import (
+    HeavyOperator,
+    Kernel,
+    TensorCores,
+    WorkGroup,
+    heaviest_operators,
+    kernel_report,
+)
+from stepscope.analyze.timeline.launches import Copies, Launches, study_copies, study_launches
+from stepscope.analyze.timeline.memory import MemoryUse, memory_use
+from stepscope.analyze.timeline.ranks import RankComparison, compare_ranks, rank_facts
 from stepscope.analyze.timeline.roofline.ceilings import ceilings_for, used_device
 from stepscope.analyze.timeline.roofline.operator_work import operator_work
-from stepscope.analyze.timeline.roofline.rates import WorkCounters, roofline_of, with_counters
+from stepscope.analyze.timeline.roofline.rates import (
+    Roofline,
+    WorkCounters,
+    roofline_of,
+    with_counters,
+)
 from stepscope.analyze.timeline.steps import (
     Breakdown,
-    DeviceBreakdown,
+    RecordedStep,
     RecordedSteps,
+    StepMark,
     break_down,
     find_steps,
 )
@@ -32,153 +45,256 @@ from stepscope.record.timeline import Column, Timeline
 from stepscope.stats.series import drift, find_spikes
 
 ANALYZE_SCHEMA = "stepscope.analyze/1"
-_Document = dict[str, Any]
+
+
+class Recorded(Struct, frozen=True):
+    """What a recording holds."""
+
+    device: bool
+    operators: bool
+    shapes: bool
+    stacks: bool
+    memory: bool
+
+
+class Source(Struct, frozen=True):
+    """Where a recording comes from; None where it does not say."""
+
+    file: str
+    tool: str
+    rank: int | None
+    world_size: int | None
+    backend: str | None
+    device: str | None
+    span_ns: int
+    has: Recorded
+
+
+class RecordingQuality(Struct, frozen=True):
+    """How far the recording can be trusted, and what the profiler itself took of it."""
+
+    read: int
+    kept: int
+    repaired: dict[str, int]
+    dropped: dict[str, int]
+    ignored: dict[str, int]
+    truncated: bool
+    notes: list[str]
+    work_without_launch: int
+    work_without_launch_ns: int
+    skewed_launches: int
+    graph_kernels: int
+    graph_opaque_ns: int
+    profiler_ns: int | None
+    profiler_share: float | None
+
+
+class StepOutlier(Struct, frozen=True):
+    """A step far longer than its neighbours; they count from 1."""
+
+    step: int
+    ms: float
+
+
+class StepTimes(Struct, frozen=True):
+    """The recorded steps, with the keys of a run's steps in `show`; times are as recorded."""
+
+    count: int
+    what: str
+    how: StepMark
+    inferred: bool
+    mean_ms: float
+    median_ms: float
+    p95_ms: float
+    std_ms: float
+    samples_per_s: None
+    samples_per_step: None
+    warmup_steps: int
+    window_steps: int
+    measured_steps: int
+    by_optimizer: list[str]
+    spikes: list[StepOutlier]
+    spike_count: int
+    drift: float | None
+    between_ns: int
+    outside_ns: int
+    each: list[RecordedStep]
+
+
+class DeviceTimes(Struct, frozen=True):
+    """One device: all steps, the whole recording, each step, and why it was idle."""
+
+    device: int
+    breakdown_ns: Breakdown
+    whole_ns: Breakdown
+    steps: list[Breakdown]
+    idle: dict[IdleCause, IdleTime]
+
+
+class WorkBy(Struct, frozen=True):
+    """The device's work by what it has in common."""
+
+    category: list[WorkGroup]
+    operator: list[WorkGroup]
+    module: list[WorkGroup]
+    line: list[WorkGroup]
+    phase: list[WorkGroup]
+
+
+class TraceAnalysis(Struct, frozen=True):
+    """Everything a timeline tells; None for what was not recorded.
+
+    `breakdown_ns` and `idle_ns` are of the device that worked longest; their values are None
+    where no device did anything.
+    """
+
+    schema: str
+    source: Source
+    quality: RecordingQuality
+    steps: StepTimes
+    breakdown_ns: dict[str, int | None]
+    idle_ns: dict[IdleCause, int | None]
+    devices: list[DeviceTimes]
+    kernels: list[Kernel]
+    by: WorkBy
+    tensor_cores: TensorCores
+    occupancy: float | None
+    operators: list[HeavyOperator]
+    launch: Launches
+    copies: list[Copies]
+    roofline: Roofline | None
+    memory: list[MemoryUse] | None
+    host: HostUse | None
+    communication: Communication | None
+    critical_path: CriticalPath | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The document that `analyze --json` prints, findings apart."""
+        document: dict[str, Any] = to_builtins(self)
+        return document
+
+
+def trace_analysis(
+    timeline: Timeline,
+    cached: Iterable[Mapping[str, Any]] = (),
+    counters: Mapping[int, WorkCounters] | None = None,
+) -> TraceAnalysis:
+    """Everything a timeline tells. `cached` are measured ceilings, `counters` by device event."""
+    steps, attribution = find_steps(timeline), attribute(timeline)
+    devices = _devices(timeline, steps)
+    main = max(devices, key=lambda one: one.whole_ns.wall - one.whole_ns.idle, default=None)
+    launches, host = study_launches(timeline, steps), host_use(timeline)
+    kernels = kernel_report(timeline, attribution)
+    return TraceAnalysis(
+        schema=ANALYZE_SCHEMA,
+        source=_source(timeline),
+        quality=_quality(timeline, launches, host),
+        steps=_steps(steps),
+        breakdown_ns=_breakdown(main, steps),
+        idle_ns={c: None if main is None else main.idle[c].total_ns for c in IdleCause},
+        devices=devices,
+        kernels=kernels.kernels,
+        by=WorkBy(
+            category=kernels.categories,
+            operator=kernels.operators,
+            module=kernels.modules,
+            line=kernels.lines,
+            phase=kernels.phases,
+        ),
+        tensor_cores=kernels.tensor_cores,
+        occupancy=kernels.occupancy,
+        operators=heaviest_operators(timeline, attribution),
+        launch=launches,
+        copies=study_copies(timeline),
+        roofline=_roofline(timeline, attribution, steps, cached, counters),
+        memory=memory_use(timeline, steps.steps),
+        host=host,
+        communication=study_communication(timeline, steps.steps),
+        critical_path=critical_path(timeline, *path_window(timeline, steps.steps)),
+    )
 
 
 def analyze_timeline(
     timeline: Timeline,
     cached: Iterable[Mapping[str, Any]] = (),
     counters: Mapping[int, WorkCounters] | None = None,
-) -> _Document:
-    """Everything a timeline tells. `cached` are measured ceilings, `counters` by device event."""
-    work = device_work(timeline)
-    steps = find_steps(timeline, work)
-    main = _busiest(work)
-    parts = break_down(timeline, steps, work)
-    idle = explain_idle(timeline, steps, work)
-    attribution = attribute(timeline)
-    launches = study_launches(timeline, steps)
-    host = host_use(timeline)
-    kernels = kernel_report(timeline, attribution)
-    document: _Document = {
-        "schema": ANALYZE_SCHEMA,
-        "source": _source(timeline),
-        "quality": _quality(timeline, launches, host),
-        "steps": _steps(steps),
-        "breakdown_ns": _breakdown(parts, main, steps),
-        "idle_ns": _idle(idle, main),
-        "devices": _devices(parts, idle),
-        "kernels": [asdict(kernel) for kernel in kernels.kernels],
-        "by": {
-            "category": [asdict(group) for group in kernels.categories],
-            "operator": [asdict(group) for group in kernels.operators],
-            "module": [asdict(group) for group in kernels.modules],
-            "line": [asdict(group) for group in kernels.lines],
-            "phase": [asdict(group) for group in kernels.phases],
-        },
-        "tensor_cores": asdict(kernels.tensor_cores),
-        "occupancy": kernels.occupancy,
-        "operators": [asdict(one) for one in heaviest_operators(timeline, attribution)],
-        "launch": asdict(launches),
-        "copies": [asdict(copy) for copy in study_copies(timeline, work)],
-        "roofline": _roofline(timeline, attribution, steps, cached, counters),
-    }
-    memory = memory_use(timeline, steps.steps)
-    document["memory"] = None if memory is None else [asdict(use) for use in memory]
-    document["host"] = None if host is None else asdict(host)
-    talk = study_communication(timeline, steps.steps, work)
-    document["communication"] = None if talk is None else asdict(talk)
-    path = critical_path(timeline, *path_window(timeline, steps.steps))
-    document["critical_path"] = None if path is None else asdict(path)
-    return document
+) -> dict[str, Any]:
+    """`trace_analysis` as the document that `analyze --json` prints."""
+    return trace_analysis(timeline, cached, counters).to_json()
 
 
-def _source(timeline: Timeline) -> _Document:
+def _source(timeline: Timeline) -> Source:
     device = used_device(timeline)
-    return {
-        "file": timeline.source,
-        "tool": timeline.tool,
-        "rank": timeline.rank,
-        "world_size": timeline.world_size,
-        "backend": timeline.backend,
-        "device": device.name if device else None,
-        "span_ns": timeline.span[1] - timeline.span[0],
-        "has": {
-            "device": len(timeline.device) > 0,
-            "operators": len(timeline.host) > 0,
-            "shapes": len(timeline.shapes) > 0,
-            "stacks": any(name.startswith("nn.Module: ") for name in timeline.names),
-            "memory": len(timeline.memory) > 0,
-        },
-    }
+    return Source(
+        file=timeline.source,
+        tool=timeline.tool,
+        rank=timeline.rank,
+        world_size=timeline.world_size,
+        backend=timeline.backend,
+        device=device.name if device else None,
+        span_ns=timeline.span[1] - timeline.span[0],
+        has=Recorded(
+            device=len(timeline.device) > 0,
+            operators=len(timeline.host) > 0,
+            shapes=len(timeline.shapes) > 0,
+            stacks=any(name.startswith("nn.Module: ") for name in timeline.names),
+            memory=len(timeline.memory) > 0,
+        ),
+    )
 
 
-def _quality(timeline: Timeline, launches: Launches, host: HostUse | None) -> _Document:
-    """How far the recording can be trusted, and what the profiler itself took of it."""
-    return asdict(timeline.quality) | {
-        "work_without_launch": launches.without_launch,
-        "work_without_launch_ns": launches.without_launch_ns,
-        "skewed_launches": launches.skewed,
-        "graph_kernels": launches.graph_kernels,
-        "graph_opaque_ns": launches.graph_ns,
-        "profiler_ns": host.overhead.total_ns if host else None,
-        "profiler_share": host.overhead.share if host else None,
-    }
+def _quality(timeline: Timeline, launches: Launches, host: HostUse | None) -> RecordingQuality:
+    return RecordingQuality(
+        **asdict(timeline.quality),
+        work_without_launch=launches.without_launch,
+        work_without_launch_ns=launches.without_launch_ns,
+        skewed_launches=launches.skewed,
+        graph_kernels=launches.graph_kernels,
+        graph_opaque_ns=launches.graph_ns,
+        profiler_ns=host.overhead.total_ns if host else None,
+        profiler_share=host.overhead.share if host else None,
+    )
 
 
-def _steps(steps: RecordedSteps) -> _Document:
-    """In the shape that `show` has for the steps of a run; times are as recorded."""
+def _steps(steps: RecordedSteps) -> StepTimes:
     times = np.array([step.end_ns - step.start_ns for step in steps.steps], float) / 1e6
     jumps = find_spikes(times)
-    return {
-        "count": len(times),
-        "what": "training" if steps.how != "whole" else "recording",
-        "how": steps.how,
-        "inferred": steps.how in ("optimizer", "annotation"),
-        "mean_ms": float(times.mean()),
-        "median_ms": float(np.median(times)),
-        "p95_ms": float(np.percentile(times, 95)),
-        "std_ms": float(times.std()),
-        "samples_per_s": None,
-        "samples_per_step": None,
-        "warmup_steps": 0,
-        "window_steps": len(times),
-        "measured_steps": len(times),
-        "by_optimizer": [],
-        "spikes": [{"step": jump.index + 1, "ms": jump.value} for jump in jumps[:5]],
-        "spike_count": len(jumps),
-        "drift": drift(times),
-        "between_ns": steps.between_ns,
-        "outside_ns": steps.outside_ns,
-        "each": [asdict(step) for step in steps.steps],
-    }
+    return StepTimes(
+        count=len(times),
+        what="recording" if steps.how is StepMark.WHOLE else "training",
+        how=steps.how,
+        inferred=steps.how in (StepMark.OPTIMIZER, StepMark.ANNOTATION),
+        mean_ms=float(times.mean()),
+        median_ms=float(np.median(times)),
+        p95_ms=float(np.percentile(times, 95)),
+        std_ms=float(times.std()),
+        samples_per_s=None,
+        samples_per_step=None,
+        warmup_steps=0,
+        window_steps=len(times),
+        measured_steps=len(times),
+        by_optimizer=[],
+        spikes=[StepOutlier(jump.index + 1, jump.value) for jump in jumps[:5]],
+        spike_count=len(jumps),
+        drift=drift(times),
+        between_ns=steps.between_ns,
+        outside_ns=steps.outside_ns,
+        each=steps.steps,
+    )
 
 
-def _busiest(work: list[DeviceWork]) -> int | None:
-    """The device that worked longest; None where none did."""
-    from stepscope.analyze.timeline.intervals import total
-
-    return max(work, key=lambda one: total(one.busy)).device if work else None
-
-
-def _breakdown(parts: list[DeviceBreakdown], main: int | None, steps: RecordedSteps) -> _Document:
-    """Of the device that worked longest, over all steps; None for what no device did."""
-    for part in parts:
-        if part.device == main:
-            return asdict(part.total)
+def _breakdown(main: DeviceTimes | None, steps: RecordedSteps) -> dict[str, int | None]:
+    if main is not None:
+        return structs.asdict(main.breakdown_ns)
     wall = steps.steps[-1].end_ns - steps.steps[0].start_ns
-    return {**dict.fromkeys(Breakdown.__dataclass_fields__), "wall": wall}
+    return {**dict.fromkeys(Breakdown.__struct_fields__), "wall": wall}
 
 
-def _idle(idle: list[DeviceIdle], main: int | None) -> _Document:
-    """Idle of that device by cause; None where there is no device."""
-    for one in idle:
-        if one.device == main:
-            return {cause: one.causes[cause].total_ns for cause in one.causes}
-    return dict.fromkeys(IDLE_CAUSES)
-
-
-def _devices(parts: list[DeviceBreakdown], idle: list[DeviceIdle]) -> list[_Document]:
-    causes = {one.device: asdict(one)["causes"] for one in idle}
+def _devices(timeline: Timeline, steps: RecordedSteps) -> list[DeviceTimes]:
+    causes = {one.device: one.causes for one in explain_idle(timeline, steps)}
     return [
-        {
-            "device": part.device,
-            "breakdown_ns": asdict(part.total),
-            "whole_ns": asdict(part.whole),
-            "steps": [asdict(step) for step in part.steps],
-            "idle": causes.get(part.device, {}),
-        }
-        for part in parts
+        DeviceTimes(part.device, part.total, part.whole, part.steps, causes[part.device])
+        for part in break_down(timeline, steps)
     ]
 
 
@@ -188,7 +304,7 @@ def _roofline(
     steps: RecordedSteps,
     cached: Iterable[Mapping[str, Any]],
     counters: Mapping[int, WorkCounters] | None,
-) -> _Document | None:
+) -> Roofline | None:
     if not len(timeline.device) or not timeline.shapes:
         return None
     work = operator_work(timeline, attribution)
@@ -198,9 +314,7 @@ def _roofline(
     found = roofline_of(
         timeline, attribution, work, ceilings, len(steps.steps), end - start, selected
     )
-    if counters:
-        found = with_counters(timeline, attribution, work, found, counters)
-    return asdict(found)
+    return with_counters(timeline, attribution, work, found, counters) if counters else found
 
 
 def launched_within(timeline: Timeline, start: int, end: int) -> Column:
@@ -213,17 +327,23 @@ def launched_within(timeline: Timeline, start: int, end: int) -> Column:
     return inside
 
 
+class RankAnalysis(Struct, frozen=True):
+    """Several ranks: each recording, and what only all of them together tell."""
+
+    schema: str
+    ranks: list[TraceAnalysis]
+    comparison: RankComparison
+
+
 def analyze_ranks(
     timelines: Iterable[Timeline], cached: Iterable[Mapping[str, Any]] = ()
-) -> _Document:
-    """`ranks` has a document for each recording, `comparison` what only all of them tell."""
+) -> dict[str, Any]:
+    """The document of a `RankAnalysis`."""
     cached = list(cached)
-    documents, facts = [], []
+    ranks, facts = [], []
     for timeline in timelines:
-        documents.append(analyze_timeline(timeline, cached))
+        ranks.append(trace_analysis(timeline, cached))
         facts.append(rank_facts(timeline))
-    return {
-        "schema": ANALYZE_SCHEMA,
-        "ranks": documents,
-        "comparison": asdict(compare_ranks(facts)),
-    }
+    found = RankAnalysis(ANALYZE_SCHEMA, ranks, compare_ranks(facts))
+    document: dict[str, Any] = to_builtins(found)
+    return document

@@ -2,10 +2,10 @@
 stretches in which one thread worked alone.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from stepscope.analyze.timeline.attribution import is_operator, nearest
 from stepscope.analyze.timeline.host_threads import (
@@ -24,8 +24,7 @@ _MOST_SERIAL_THREADS = 64
 _LARGEST = 10
 
 
-@dataclass(frozen=True, slots=True)
-class SerialStretch:
+class SerialStretch(Struct, frozen=True):
     """One stretch; None where the recording does not tell."""
 
     start_ns: int
@@ -35,8 +34,7 @@ class SerialStretch:
     operator: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _SerialTime:
+class SerialTime(Struct, frozen=True):
     """All stretches together, and the largest."""
 
     total_ns: int
@@ -44,7 +42,7 @@ class _SerialTime:
     largest: list[SerialStretch]
 
 
-def serial_stretches(timeline: Timeline, start_ns: int, end_ns: int) -> _SerialTime:
+def serial_stretches(timeline: Timeline, start_ns: int, end_ns: int) -> SerialTime:
     """The serial stretches of a window.
 
     A thread works where it is inside operators, runtime calls or communication; where no thread
@@ -61,7 +59,7 @@ def serial_stretches(timeline: Timeline, start_ns: int, end_ns: int) -> _SerialT
         label = timeline.threads[who].name or f"thread {timeline.threads[who].tid}"
         found.append(SerialStretch(since, until - since, label, place, operator))
     total = int((end - begin).sum())
-    return _SerialTime(total, total / max(end_ns - start_ns, 1), found)
+    return SerialTime(total, total / max(end_ns - start_ns, 1), found)
 
 
 def _costliest_place(
@@ -140,8 +138,7 @@ _WORDS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class HostEntry:
+class HostEntry(Struct, frozen=True):
     """All host events with one name."""
 
     name: str
@@ -150,8 +147,7 @@ class HostEntry:
     total_ns: int  # inside itself counted once
 
 
-@dataclass(frozen=True, slots=True)
-class PythonLine:
+class PythonLine(Struct, frozen=True):
     """One function of the user's, "file(line): function"."""
 
     name: str
@@ -161,8 +157,7 @@ class PythonLine:
     total_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadUse:
+class ThreadUse(Struct, frozen=True):
     """One host thread."""
 
     name: str
@@ -173,8 +168,7 @@ class ThreadUse:
     events: dict[str, int]  # kinds of work -> how many
 
 
-@dataclass(frozen=True, slots=True)
-class Overhead:
+class Overhead(Struct, frozen=True):
     """The profiler's own work, where it recorded any."""
 
     total_ns: int  # overlaps counted once
@@ -182,8 +176,7 @@ class Overhead:
     by_name: list[HostEntry]
 
 
-@dataclass(frozen=True, slots=True)
-class HostUse:
+class HostUse(Struct, frozen=True):
     """Lists are largest first; `lines` is None where no Python was recorded."""
 
     operators: list[HostEntry]
@@ -191,7 +184,7 @@ class HostUse:
     threads: list[ThreadUse]
     runtime: list[HostEntry]
     overhead: Overhead
-    serial: _SerialTime
+    serial: SerialTime
 
 
 def host_use(timeline: Timeline) -> HostUse | None:

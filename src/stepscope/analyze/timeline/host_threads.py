@@ -9,7 +9,14 @@ import numpy as np
 
 from stepscope.analyze.timeline.intervals import Spans, merge
 from stepscope.analyze.timeline.names import is_user_frame, names_match
-from stepscope.record.timeline import NOTHING, Column, HostEvents, HostKind, Timeline
+from stepscope.record.timeline import (
+    NOTHING,
+    Column,
+    HostEvents,
+    HostKind,
+    Timeline,
+    once_per_timeline,
+)
 
 
 class CodePlaces(NamedTuple):
@@ -62,6 +69,7 @@ def code_places(timeline: Timeline, events: Column) -> CodePlaces:
     return CodePlaces(where[back], firsts[HostKind.OPERATOR][back])
 
 
+@once_per_timeline
 def main_thread(timeline: Timeline) -> int:
     """The thread that drives the program: of the step marks, else of the most launches.
 
@@ -116,6 +124,7 @@ def is_work(timeline: Timeline) -> Column:
     return work
 
 
+@once_per_timeline
 def is_gloo(timeline: Timeline) -> Column:
     """Which host events are communication that a host thread carries out."""
     return names_match(timeline, timeline.host.name, lambda name: name.startswith("gloo:"))

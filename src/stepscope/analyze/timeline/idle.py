@@ -5,7 +5,7 @@ waits for the host: the launching thread (or the main one, while that has nothin
 loader, in a collective on the host, in a blocking copy to the device, in a synchronisation, or
 was simply busy. From the launch on it is the launch's own latency.
 
-A blocking call also costs what comes after it: had the host not stood still while the device
+A blocking call also costs what comes after it: had the host not been blocked while the device
 worked, it would have been that much further ahead. So the host's busy time after the call is the
 call's too, up to the time for which it blocked the host while the device was busy; only what is
 left is the host's own slowness. A later call takes over where it blocked for longer than what is
@@ -14,9 +14,11 @@ left of that.
 
 import re
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from stepscope.analyze.timeline.host_threads import code_places, innermost_at, main_thread
 from stepscope.analyze.timeline.intervals import (
@@ -39,15 +41,20 @@ from stepscope.analyze.timeline.names import (
 from stepscope.analyze.timeline.steps import RecordedSteps
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
-IDLE_CAUSES = (
-    "loader",
-    "host",
-    "synchronisation",
-    "copy",
-    "other_ranks",
-    "between_kernels",
-    "unknown",
-)
+
+class IdleCause(StrEnum):
+    """Why a device had nothing to do."""
+
+    LOADER = "loader"  # the host waited for data
+    HOST = "host"  # the host was busy and launched too late
+    SYNCHRONISATION = "synchronisation"  # the host was blocked, or catching up after that
+    COPY = "copy"  # the same for a copy from host to device
+    OTHER_RANKS = "other_ranks"  # a collective had not begun
+    BETWEEN_KERNELS = "between_kernels"  # the device went from one queued kernel to the next
+    UNKNOWN = "unknown"
+
+
+IDLE_CAUSES = tuple(IdleCause)
 
 
 class IdlePieces(NamedTuple):
@@ -55,7 +62,7 @@ class IdlePieces(NamedTuple):
 
     start: Column
     end: Column
-    cause: Column  # an index into CAUSES
+    cause: Column  # an index into IDLE_CAUSES
     event: Column  # the host event to blame; NOTHING: whatever the host did then
 
 
@@ -65,13 +72,15 @@ class _IdlePieceList:
     def __init__(self) -> None:
         self._rows: list[tuple[Column, Column, Column, Column]] = []
 
-    def add(self, which: Column, start: Column, end: Column, cause: str, event: Column) -> None:
+    def add(
+        self, which: Column, start: Column, end: Column, cause: IdleCause, event: Column
+    ) -> None:
         """Those rows of the columns that are meant and not empty."""
         rows = np.flatnonzero(which & (end > start))
         code = np.full(len(rows), IDLE_CAUSES.index(cause))
         self._rows.append((start[rows], end[rows], code, event[rows]))
 
-    def add_spans(self, spans: Spans, cause: str) -> None:
+    def add_spans(self, spans: Spans, cause: IdleCause) -> None:
         """Pieces for which whatever the host did then is to blame."""
         every = np.ones(len(spans.start), bool)
         self.add(every, spans.start, spans.end, cause, np.full(len(spans.start), NOTHING))
@@ -129,18 +138,18 @@ class HostWaits:
 
     def __init__(self, timeline: Timeline, blocking: BlockingCalls) -> None:
         host = timeline.host
-        spoken = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
-        events = np.flatnonzero(spoken)
+        marked_code = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
+        events = np.flatnonzero(marked_code)
         names = host.name[events]
         self._timeline = timeline
         self._by_cause = {
-            "loader": events[names_match(timeline, names, _LOADER.search)],
-            "other_ranks": events[names_match(timeline, names, _RANKS.search)],
-            "copy": blocking.events[blocking.uploads],
-            "synchronisation": blocking.events[~blocking.uploads],
+            IdleCause.LOADER: events[names_match(timeline, names, _LOADER.search)],
+            IdleCause.OTHER_RANKS: events[names_match(timeline, names, _RANKS.search)],
+            IdleCause.COPY: blocking.events[blocking.uploads],
+            IdleCause.SYNCHRONISATION: blocking.events[~blocking.uploads],
         }
 
-    def of(self, thread: int) -> dict[str, Spans]:
+    def of_thread(self, thread: int) -> dict[IdleCause, Spans]:
         """One thread's waits; a cause takes precedence over those after it where they overlap."""
         host = self._timeline.host
         return {
@@ -148,11 +157,11 @@ class HostWaits:
             for cause, events in self._by_cause.items()
         }
 
-    def of_others(self, thread: int, main: int) -> dict[str, Spans]:
+    def of_main_while_idle(self, thread: int, main: int) -> dict[IdleCause, Spans]:
         """The main thread's waits while this thread had nothing open: it is the other's turn."""
         host = self._timeline.host
         active = self._spans((host.thread == thread) & (host.kind != HostKind.OVERHEAD))
-        return {cause: difference(spans, active) for cause, spans in self.of(main).items()}
+        return {cause: difference(spans, active) for cause, spans in self.of_thread(main).items()}
 
     def _spans(self, events: Column) -> Spans:
         start = self._timeline.host.start[events]
@@ -187,7 +196,7 @@ def _charge_blocking_calls(
         if blocked > credit:
             credit, owner = blocked, int(call)
     if not charged:
-        parts.add_spans(busy, "host")
+        parts.add_spans(busy, IdleCause.HOST)
         return
     first, until, owners = np.array(charged, np.int64).T
     first = _time_at(busy, sums, first, "right")
@@ -199,9 +208,9 @@ def _charge_blocking_calls(
     at_call = np.searchsorted(first, left, side="right") - 1
     by_call = (at_call >= 0) & (left < until[np.maximum(at_call, 0)])
     call = owners[np.maximum(at_call, 0)]
-    parts.add(~by_call, left, right, "host", np.full(len(left), NOTHING))
-    parts.add(by_call & uploads[call], left, right, "copy", calls[call])
-    parts.add(by_call & ~uploads[call], left, right, "synchronisation", calls[call])
+    parts.add(~by_call, left, right, IdleCause.HOST, np.full(len(left), NOTHING))
+    parts.add(by_call & uploads[call], left, right, IdleCause.COPY, calls[call])
+    parts.add(by_call & ~uploads[call], left, right, IdleCause.SYNCHRONISATION, calls[call])
 
 
 def _time_at(spans: Spans, sums: Column, length: Column, side: str) -> Column:
@@ -236,23 +245,23 @@ def find_idle_causes(
     talks = communication_kernels(timeline)[gaps.next] & ~last
 
     parts = _IdlePieceList()
-    parts.add(queued & short, gaps.start, gaps.end, "between_kernels", gaps.launch)
+    parts.add(queued & short, gaps.start, gaps.end, IdleCause.BETWEEN_KERNELS, gaps.launch)
     stalled = queued & ~short
-    parts.add(stalled & talks & known, gaps.start, gaps.end, "other_ranks", gaps.launch)
-    parts.add(stalled & ~(talks & known), gaps.start, gaps.end, "unknown", gaps.launch)
-    parts.add(~queued & ~late, gaps.start, gaps.end, "unknown", gaps.launch)
-    parts.add(uploads, reach, gaps.end, "copy", gaps.launch)
+    parts.add(stalled & talks & known, gaps.start, gaps.end, IdleCause.OTHER_RANKS, gaps.launch)
+    parts.add(stalled & ~(talks & known), gaps.start, gaps.end, IdleCause.UNKNOWN, gaps.launch)
+    parts.add(~queued & ~late, gaps.start, gaps.end, IdleCause.UNKNOWN, gaps.launch)
+    parts.add(uploads, reach, gaps.end, IdleCause.COPY, gaps.launch)
     rest = late & ~uploads
-    parts.add(rest & talks, started, gaps.end, "other_ranks", gaps.launch)
-    parts.add(rest & ~talks, started, gaps.end, "unknown", gaps.launch)
+    parts.add(rest & talks, started, gaps.end, IdleCause.OTHER_RANKS, gaps.launch)
+    parts.add(rest & ~talks, started, gaps.end, IdleCause.UNKNOWN, gaps.launch)
 
     busy = merge(reach[rest], started[rest])
     for thread in np.unique(gaps.thread[late]).tolist():
         own = late & (gaps.thread == thread)
         left = merge(gaps.start[own], reach[own])
-        sources = [waits.of(thread)]
+        sources = [waits.of_thread(thread)]
         if thread != main:
-            sources.append(waits.of_others(thread, main))
+            sources.append(waits.of_main_while_idle(thread, main))
         for source in sources:
             for cause, spans in source.items():
                 hit = intersection(left, spans)
@@ -269,8 +278,7 @@ _SAMPLE_NS = 50_000  # long pieces are looked at this often,
 _SAMPLES = 20  # but not more often than so
 
 
-@dataclass(frozen=True, slots=True)
-class _IdlePlace:
+class IdlePlace(Struct, frozen=True):
     """A place and the idle time due to it."""
 
     where: str | None  # source line or operator on the host; None: nothing was recorded there
@@ -310,14 +318,14 @@ def _sample_places(
     return _PlaceSamples(piece, weight, *code_places(timeline, event))
 
 
-def _costliest_places(timeline: Timeline, samples: _PlaceSamples) -> list[_IdlePlace]:
+def _costliest_places(timeline: Timeline, samples: _PlaceSamples) -> list[IdlePlace]:
     """The costliest places."""
     keys = samples.where * (len(timeline.names) + 1) + samples.operator  # one number per pair
     _, first, member = np.unique(keys, return_index=True, return_inverse=True)
     totals = np.zeros(len(first), np.int64)
     np.add.at(totals, member, samples.weight)
     return [
-        _IdlePlace(
+        IdlePlace(
             where=timeline.name_of(int(samples.where[first[n]])) or None,
             operator=timeline.name_of(int(samples.operator[first[n]])) or None,
             total_ns=int(totals[n]),
@@ -329,8 +337,7 @@ def _costliest_places(timeline: Timeline, samples: _PlaceSamples) -> list[_IdleP
 _LARGEST = 5
 
 
-@dataclass(frozen=True, slots=True)
-class IdleGap:
+class IdleGap(Struct, frozen=True):
     """What one cause had of one gap."""
 
     device: int
@@ -341,41 +348,32 @@ class IdleGap:
     operator: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class IdleCause:
+class IdleTime(Struct, frozen=True):
     """One cause of a device's idle time."""
 
     total_ns: int
     gaps: int  # how many had a part due to it
     steps_ns: list[int]  # its time in each step
     largest: list[IdleGap]
-    places: list[_IdlePlace]  # costliest first
+    places: list[IdlePlace]  # costliest first
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceIdle:
-    """A device's idle time within the steps; the causes add up to it exactly.
-
-    Causes: `loader` (the host waited for data), `host` (it was busy and launched too late),
-    `synchronisation` (it was blocked, or still catching up after that), `copy` (the same for a
-    copy from host to device), `other_ranks` (a collective had not begun), `between_kernels` (the
-    device went from one queued kernel to the next), `unknown`.
-    """
+    """A device's idle time within the steps; the causes add up to it exactly."""
 
     device: int
     idle_ns: int
-    causes: dict[str, IdleCause]
+    causes: dict[IdleCause, IdleTime]
 
 
-def explain_idle(
-    timeline: Timeline, steps: RecordedSteps, work: list[DeviceWork] | None = None
-) -> list[DeviceIdle]:
+def explain_idle(timeline: Timeline, steps: RecordedSteps) -> list[DeviceIdle]:
     """The idle time of each device that did anything, by cause."""
     blocking = blocking_calls(timeline)
     waits, main = HostWaits(timeline, blocking), main_thread(timeline)
     start, end = steps.steps[0].start_ns, steps.steps[-1].end_ns
     found = []
-    for one in device_work(timeline) if work is None else work:
+    for one in device_work(timeline):
         gaps = find_gaps(timeline, one, start, end, main)
         pieces = find_idle_causes(timeline, one, gaps, blocking, waits, main)
         idle = int((gaps.end - gaps.start).sum())
@@ -397,7 +395,7 @@ def _idle_cause(
     gap: Column,
     samples: _PlaceSamples,
     code: int,
-) -> IdleCause:
+) -> IdleTime:
     """One cause's share; gap is the one each piece is of."""
     samples = _PlaceSamples(*(column[pieces.cause[samples.piece] == code] for column in samples))
     mine = pieces.cause == code
@@ -414,7 +412,7 @@ def _idle_cause(
         step = steps.steps[int(np.searchsorted(edges, start, side="right")) - 1].name
         duration = int(sums[index])
         largest.append(IdleGap(device, step, start, duration, place.where, place.operator))
-    return IdleCause(
+    return IdleTime(
         total_ns=int(sums.sum()),
         gaps=len(members),
         steps_ns=in_steps.tolist(),

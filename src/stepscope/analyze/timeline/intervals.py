@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from stepscope.analyze.timeline.names import communication_kernels
-from stepscope.record.timeline import Column, DeviceKind, Timeline
+from stepscope.record.timeline import Column, DeviceKind, Timeline, once_per_timeline
 
 
 class Spans(NamedTuple):
@@ -108,12 +108,14 @@ class DeviceWork:
     copy: Spans  # copies in every direction, and memsets
 
 
+@once_per_timeline
 def device_of_events(timeline: Timeline) -> Column:
     """The device each device event ran on, -1 where its stream is not known."""
     devices = np.array([s.device for s in timeline.streams] + [-1], np.int64)
     return devices[timeline.device.stream]
 
 
+@once_per_timeline
 def device_work(timeline: Timeline) -> list[DeviceWork]:
     """The devices that did anything, by number."""
     events, owners = timeline.device, device_of_events(timeline)

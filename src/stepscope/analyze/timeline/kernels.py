@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from stepscope.analyze.timeline.attribution import (
     CATEGORIES,
@@ -17,7 +18,7 @@ from stepscope.analyze.timeline.attribution import (
     nearest,
 )
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, Timeline
+from stepscope.record.timeline import NOTHING, Column, Timeline, map_rows
 
 MATRIX_CATEGORIES: Final = tuple(
     CATEGORIES.index(name) for name in ("convolution", "matmul", "attention")
@@ -59,22 +60,18 @@ def on_tensor_cores(name: str, category: str) -> bool | None:
 
 def event_tensor_cores(timeline: Timeline, categories: Column) -> Column:
     """uint8 for each device event: NO, YES or UNKNOWN."""
-    pairs = timeline.device.name.astype(np.int64) * len(CATEGORIES) + categories
-    distinct, which = np.unique(pairs, return_inverse=True)
-    found = np.empty(len(distinct), np.uint8)
-    for n, pair in enumerate(distinct.tolist()):
-        name, category = divmod(pair, len(CATEGORIES))
+
+    def units(name: int, category: int) -> int:
         says = on_tensor_cores(timeline.name_of(name), CATEGORIES[category])
-        found[n] = _UNKNOWN_UNITS if says is None else int(says)
-    units: Column = found[which.ravel()]
-    return units
+        return _UNKNOWN_UNITS if says is None else int(says)
+
+    return map_rows([timeline.device.name, categories], units, np.uint8)
 
 
 _BINS: Final = 48  # of durations: the last holds everything from 2^47 ns (39 hours)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkGroup:
+class WorkGroup(Struct, frozen=True):
     """Device work that has something in common. `name` is None where that is not known."""
 
     name: str | None
@@ -86,8 +83,7 @@ class WorkGroup:
     share: float  # of the time of all the work looked at
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
+class Kernel(Struct, frozen=True):
     """All runs of one kernel (or copy, or memset)."""
 
     name: str
@@ -103,8 +99,7 @@ class Kernel:
     histogram: dict[int, int]  # n -> how many runs took 2^n up to 2^(n+1) ns
 
 
-@dataclass(frozen=True, slots=True)
-class TensorCores:
+class TensorCores(Struct, frozen=True):
     """How much of the device's time was on matrix units; None where there was none to share."""
 
     share: float | None  # of all device time
@@ -149,12 +144,12 @@ def kernel_report(
     """All tables at once, of the device events `selected` (a bool each; None: all of them)."""
     device = timeline.device
     use = np.flatnonzero(selected) if selected is not None else np.arange(len(device))
-    categories = event_categories(timeline, attribution)
+    categories = event_categories(timeline)
     units = event_tensor_cores(timeline, categories)[use]
     categories = categories[use]
     duration = device.duration[use]
     rising = np.argsort(duration, kind="stable")
-    operator = np.append(timeline.host.name, np.int32(-1))[attribution.operator[use]]
+    operator = timeline.host_names(attribution.operator[use])
     occupancy = _occupancies(timeline)[device.geometry[use]]
     names, modules = timeline.names, attribution.modules
     return Kernels(
@@ -178,13 +173,6 @@ def kernel_table(
 ) -> list[Kernel]:
     """Every kernel, copy and memset by name, heaviest first."""
     return kernel_report(timeline, attribution, selected).kernels
-
-
-def started_between(timeline: Timeline, start: int, end: int) -> Column:
-    """The device events that start in a stretch of time, as a bool each."""
-    begin = timeline.device.start
-    inside: Column = (begin >= start) & (begin < end)
-    return inside
 
 
 def _sums(keys: Column, duration: Column, rising: Column, size: int) -> _Sums:
@@ -291,8 +279,7 @@ def _tensor_cores(duration: Column, categories: Column, units: Column) -> Tensor
     )
 
 
-@dataclass(frozen=True, slots=True)
-class HeavyOperator:
+class HeavyOperator(Struct, frozen=True):
     """All calls of an operator that is not part of another one."""
 
     name: str

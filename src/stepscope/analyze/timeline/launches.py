@@ -1,11 +1,9 @@
 """How the host feeds the devices: launches, their latency and queue, copies and memsets."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from stepscope.analyze.timeline.intervals import (
-    DeviceWork,
     clip,
     covered,
     device_of_events,
@@ -13,15 +11,21 @@ from stepscope.analyze.timeline.intervals import (
     merge,
     total,
 )
-from stepscope.analyze.timeline.names import CopyName, blocking_calls, names_match, read_copy_name
+from stepscope.analyze.timeline.names import (
+    CopyDirection,
+    CopyMemory,
+    CopyName,
+    blocking_calls,
+    names_match,
+    read_copy_name,
+)
 from stepscope.analyze.timeline.steps import RecordedSteps
 from stepscope.record.timeline import Column, DeviceKind, Timeline
 
 _POINTS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class _LaunchQueue:
+class LaunchQueue(Struct, frozen=True):
     """Work launched on a device (the call has begun) and not yet started."""
 
     device: int
@@ -33,7 +37,7 @@ class _LaunchQueue:
     series: list[float]  # the mean length in each such stretch of time, at most 500
 
 
-def _launch_queue(timeline: Timeline, start: int, end: int) -> list[_LaunchQueue]:
+def _launch_queue(timeline: Timeline, start: int, end: int) -> list[LaunchQueue]:
     """The queue of each device within [start, end); work without a known launch is not in it."""
     host, device = timeline.host, timeline.device
     owners = device_of_events(timeline)
@@ -53,7 +57,7 @@ def _launch_queue(timeline: Timeline, start: int, end: int) -> list[_LaunchQueue
         already = int(np.searchsorted(entered, start) - np.searchsorted(left, start, side="right"))
         filled = total(clip(merge(launched, begun), start, end))
         found.append(
-            _LaunchQueue(
+            LaunchQueue(
                 device=one,
                 longest=int(lengths.max(initial=already)),
                 mean=float((waited[-1] - waited[0]) / (end - start)),
@@ -80,8 +84,7 @@ def _elapsed(times: Column, until: Column) -> Column:
 SHORT_NS = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True):
     """Of some durations; all None where there are none."""
 
     mean_ns: float | None
@@ -92,17 +95,15 @@ class Spread:
     max_ns: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class BlockedThread:
-    """How long a host thread stood still in calls that wait for the device."""
+class BlockedThread(Struct, frozen=True):
+    """How long a host thread was blocked in calls that wait for the device."""
 
     thread: str  # its name, or its id where it has none
     blocked_ns: int
     calls: int
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
+class Launches(Struct, frozen=True):
     """Launches of a whole recording."""
 
     kernels: int
@@ -118,7 +119,7 @@ class Launches:
     without_launch: int  # kernels, copies and memsets whose launch was not recorded
     without_launch_ns: int
     blocked: list[BlockedThread]  # longest first
-    queues: list[_LaunchQueue]  # one per device
+    queues: list[LaunchQueue]  # one per device
 
 
 def study_launches(timeline: Timeline, steps: RecordedSteps) -> Launches:
@@ -178,12 +179,11 @@ def _blocked(timeline: Timeline) -> list[BlockedThread]:
 SMALL_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
+class Copies(Struct, frozen=True):
     """Those of one direction and memory, over all devices, the whole recording."""
 
-    direction: str  # HtoD, DtoH, DtoD, PtoP, …, "memset" or "unknown"
-    memory: str  # "pageable" or "pinned" host memory, "device", or "unknown"
+    direction: CopyDirection
+    memory: CopyMemory
     count: int
     small: int  # of at most 64 KiB
     bytes: int | None  # None: not recorded for any
@@ -192,12 +192,12 @@ class Copies:
     overlapped: float  # share of the time during which a kernel computed on the same device
 
 
-def study_copies(timeline: Timeline, work: list[DeviceWork] | None = None) -> list[Copies]:
+def study_copies(timeline: Timeline) -> list[Copies]:
     """A row per direction and memory, longest in time first."""
     device = timeline.device
     moves = np.flatnonzero(device.kind != DeviceKind.KERNEL)
     hidden = np.zeros(len(device), np.int64)
-    for one in device_work(timeline) if work is None else work:
+    for one in device_work(timeline):
         start = device.start[one.events]
         end = start + device.duration[one.events]
         hidden[one.events] = covered(one.compute, end) - covered(one.compute, start)
@@ -207,7 +207,7 @@ def study_copies(timeline: Timeline, work: list[DeviceWork] | None = None) -> li
         own = moves[member == index]
         sets = device.kind[own] == DeviceKind.SET
         groups.setdefault(read_copy_name(timeline.name_of(name)), []).append(own[~sets])
-        groups.setdefault(CopyName("memset", "device"), []).append(own[sets])
+        groups.setdefault(CopyName(CopyDirection.MEMSET, CopyMemory.DEVICE), []).append(own[sets])
     rows = [_copies(timeline, key, np.concatenate(parts), hidden) for key, parts in groups.items()]
     return sorted((row for row in rows if row.count), key=lambda row: -row.total_ns)
 

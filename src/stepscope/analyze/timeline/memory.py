@@ -2,10 +2,11 @@
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute, is_operator, nearest
 from stepscope.analyze.timeline.host_threads import innermost_at
@@ -26,8 +27,7 @@ _ALLOCATES: Final = re.compile(r"aten::(new_)?(empty|resize|_?set_|zeros|ones|fu
 _MOST_OWNERS: Final = 20
 
 
-@dataclass(frozen=True, slots=True)
-class _MemoryOwner:
+class MemoryOwner(Struct, frozen=True):
     """Live allocations of one origin; None where the recording does not tell."""
 
     operator: str | None
@@ -46,7 +46,7 @@ def _live_at(memory: MemoryEvents, rows: Column, last: int) -> Column:
     return np.sort(latest[memory.bytes[latest] > 0])
 
 
-def _owners_of(timeline: Timeline, rows: Column) -> tuple[list[_MemoryOwner], int]:
+def _owners_of(timeline: Timeline, rows: Column) -> tuple[list[MemoryOwner], int]:
     """The largest owners of some allocations, largest first, and the bytes of all others."""
     memory = timeline.memory
     names, attribution = _origins(timeline, rows)
@@ -57,7 +57,7 @@ def _owners_of(timeline: Timeline, rows: Column) -> tuple[list[_MemoryOwner], in
         size[tuple(origin)] += taken
         count[tuple(origin)] += 1
     most = [
-        _MemoryOwner(
+        MemoryOwner(
             operator=timeline.name_of(name) or None,
             module=attribution.modules[module] if module >= 0 else None,
             line=timeline.name_of(line) or None,
@@ -82,14 +82,13 @@ def _origins(timeline: Timeline, rows: Column) -> tuple[Column, Attribution]:
     makes_room = names_match(timeline, host.name, _ALLOCATES.match)
     caller = nearest(host.parent, is_operator(timeline) & ~makes_room)[inside]
     operator = np.where(caller != NOTHING, caller, attribution.operator)
-    return np.append(host.name, np.int32(NOTHING))[operator], attribution
+    return timeline.host_names(operator), attribution
 
 
 _POINTS = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPoint:
+class MemoryPoint(Struct, frozen=True):
     """Memory just after a change; None where the allocator did not say."""
 
     time_ns: int
@@ -97,8 +96,7 @@ class MemoryPoint:
     reserved_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryUse:
+class MemoryUse(Struct, frozen=True):
     """One device's memory; `device` None is the host's.
 
     peak_bytes = before_bytes + all owners' bytes + other_bytes.
@@ -113,7 +111,7 @@ class MemoryUse:
     peak_reserved_bytes: int | None
     fragmented_bytes: int | None  # reserved and not allocated, at the peak
     before_bytes: int  # live at the peak and allocated before the recording
-    owners: list[_MemoryOwner]  # of the peak, largest first
+    owners: list[MemoryOwner]  # of the peak, largest first
     other_bytes: int  # of owners too small to list
     step_end_bytes: list[int]  # allocated at the end of each step
     growth_per_step_bytes: float | None  # None with fewer than three steps

@@ -6,11 +6,13 @@ import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from stepscope.record.timeline import Column, DeviceKind, HostKind, Timeline
+from stepscope.record.timeline import Column, DeviceKind, HostKind, Timeline, once_per_timeline
 
 
 def names_match(timeline: Timeline, column: Column, test: Callable[[str], object]) -> Column:
@@ -48,38 +50,74 @@ def is_user_frame(name: str) -> bool:
     return ours or not (first in _LIBRARIES or first in sys.stdlib_module_names)
 
 
-_WAY = re.compile(r"(HtoD|DtoH|DtoD|PtoP|HtoH|HtoA|AtoH|AtoA|AtoD|DtoA)", re.IGNORECASE)
+class CopyDirection(StrEnum):
+    """From where to where; A is an array of the device."""
+
+    HTOD = "HtoD"
+    DTOH = "DtoH"
+    DTOD = "DtoD"
+    PTOP = "PtoP"
+    HTOH = "HtoH"
+    HTOA = "HtoA"
+    ATOH = "AtoH"
+    ATOA = "AtoA"
+    ATOD = "AtoD"
+    DTOA = "DtoA"
+    MEMSET = "memset"
+    UNKNOWN = "unknown"
+
+
+class CopyMemory(StrEnum):
+    """The host memory a copy reads or writes, or that it stays on devices."""
+
+    PAGEABLE = "pageable"
+    PINNED = "pinned"
+    DEVICE = "device"
+    UNKNOWN = "unknown"
+
+
 _SIDES = re.compile(r"\(\s*([A-Za-z]{1,20})[A-Za-z ]{0,40}->\s*([A-Za-z]{1,20})")
-_WAYS = {
-    way.lower(): way
-    for way in ("HtoD", "DtoH", "DtoD", "PtoP", "HtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA")
-}
+_WAYS = {way.lower(): way for way in CopyDirection if "to" in way}
+_WAY = re.compile("|".join(_WAYS), re.IGNORECASE)
 _SPELLED = {
-    ("host", "device"): "HtoD",
-    ("device", "host"): "DtoH",
-    ("device", "device"): "DtoD",
-    ("host", "host"): "HtoH",
-    ("peer", "peer"): "PtoP",
+    ("host", "device"): CopyDirection.HTOD,
+    ("device", "host"): CopyDirection.DTOH,
+    ("device", "device"): CopyDirection.DTOD,
+    ("host", "host"): CopyDirection.HTOH,
+    ("peer", "peer"): CopyDirection.PTOP,
 }
-_HOST_MEMORY = ("pageable", "pinned")
+_HOST_MEMORY = {"pageable": CopyMemory.PAGEABLE, "pinned": CopyMemory.PINNED}
+_WITHIN_DEVICES = frozenset(
+    (CopyDirection.DTOD, CopyDirection.PTOP, CopyDirection.ATOA, CopyDirection.ATOD,
+     CopyDirection.DTOA)
+)  # fmt: skip
 
 
 class CopyName(NamedTuple):
-    """Direction (HtoD, DtoH, DtoD, PtoP, …, or "unknown") and memory."""
+    """What a copy's name says."""
 
-    direction: str
-    memory: str  # "pageable" or "pinned" host memory, "device", or "unknown"
+    direction: CopyDirection
+    memory: CopyMemory
 
 
+@cache
 def read_copy_name(name: str) -> CopyName:
     """As Kineto writes it: "Memcpy HtoD (Pageable -> Device)", or with only Host and Device."""
     match, sides = _WAY.search(name), _SIDES.search(name)
     ends = (sides[1].lower(), sides[2].lower()) if sides else ("", "")
-    direction = _WAYS.get(match[1].lower()) if match else _SPELLED.get(ends)
-    host = next((end for end in ends if end in _HOST_MEMORY), None)
-    if direction in ("DtoD", "PtoP", "AtoA", "AtoD", "DtoA"):
-        return CopyName(direction, "device")
-    return CopyName(direction or "unknown", host or "unknown")
+    direction = _WAYS[match[0].lower()] if match else _SPELLED.get(ends, CopyDirection.UNKNOWN)
+    if direction in _WITHIN_DEVICES:
+        return CopyName(direction, CopyMemory.DEVICE)
+    known = (_HOST_MEMORY[end] for end in ends if end in _HOST_MEMORY)
+    return CopyName(direction, next(known, CopyMemory.UNKNOWN))
+
+
+def copies_towards(timeline: Timeline, *directions: CopyDirection) -> Column:
+    """For each device event whether it is a copy of one of these directions."""
+    device = timeline.device
+    named = names_match(timeline, device.name, lambda n: read_copy_name(n).direction in directions)
+    copies: Column = (device.kind == DeviceKind.COPY) & named
+    return copies
 
 
 _COMMUNICATES = re.compile(
@@ -89,6 +127,7 @@ _COMMUNICATES = re.compile(
 )
 
 
+@once_per_timeline
 def communication_kernels(timeline: Timeline) -> Column:
     """A bool per device event; copies between devices are copies, not communication."""
     device = timeline.device
@@ -112,6 +151,7 @@ class BlockingCalls:
     uploads: Column  # bool: the call waits for a copy from host to device to be done
 
 
+@once_per_timeline
 def blocking_calls(timeline: Timeline) -> BlockingCalls:
     """Synchronisations, copies that are not asynchronous, and copies of pageable memory.
 
@@ -123,12 +163,16 @@ def blocking_calls(timeline: Timeline) -> BlockingCalls:
     waits = calls[names_match(timeline, host.name[calls], _WAITS.search)]
     copies = np.flatnonzero((device.kind == DeviceKind.COPY) & (device.launch >= 0))
     launch, name = device.launch[copies], device.name[copies]
-    to_device = launch[names_match(timeline, name, lambda n: read_copy_name(n)[0] == "HtoD")]
-    pageable = launch[names_match(timeline, name, lambda n: read_copy_name(n)[1] == "pageable")]
+    to_device = launch[copies_towards(timeline, CopyDirection.HTOD)[copies]]
+    pageable = launch[names_match(timeline, name, _is_pageable)]
     events = np.union1d(waits, pageable).astype(np.int64)
     return BlockingCalls(
         events, np.isin(events, to_device) | _follows_copy(timeline, events, to_device)
     )
+
+
+def _is_pageable(name: str) -> bool:
+    return read_copy_name(name).memory is CopyMemory.PAGEABLE
 
 
 def _follows_copy(timeline: Timeline, events: Column, copies: Column) -> Column:

@@ -4,10 +4,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct, structs
 
 from stepscope.analyze.timeline.communication import collective_parameters, launched_at
 from stepscope.analyze.timeline.names import communication_kernels
-from stepscope.analyze.timeline.steps import RecordedSteps, break_down, find_steps
+from stepscope.analyze.timeline.steps import RecordedSteps, StepMark, break_down, find_steps
 from stepscope.record.timeline import Column, Timeline
 
 # Kinds in which no rank is done before the last one has come.
@@ -20,8 +21,7 @@ _CollectiveCall = tuple[str, int | None, int]
 """A collective: kind, bytes, nanoseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class _RankRow:
+class RankRow(Struct, frozen=True):
     """One rank on one device; shares are of its steps' time, None where no device worked."""
 
     rank: int | None
@@ -43,15 +43,15 @@ class _RankFacts:
     rank: int | None
     world_size: int | None
     source: str
-    rows: list[_RankRow]
+    rows: list[RankRow]
     step_names: list[str]  # empty where the steps are not numbered by the program
     calls: dict[_GroupAndStep, list[_CollectiveCall]]  # in order of time
 
 
-def rank_facts(timeline: Timeline, steps: RecordedSteps | None = None) -> _RankFacts:
+def rank_facts(timeline: Timeline) -> _RankFacts:
     """The facts of one rank."""
-    steps = find_steps(timeline) if steps is None else steps
-    names = [step.name for step in steps.steps] if steps.how == "ProfilerStep" else []
+    steps = find_steps(timeline)
+    names = [step.name for step in steps.steps] if steps.how is StepMark.PROFILER else []
     return _RankFacts(
         rank=timeline.rank,
         world_size=timeline.world_size,
@@ -79,11 +79,11 @@ def _calls(
     return dict(calls)
 
 
-def _rows(timeline: Timeline, steps: RecordedSteps) -> list[_RankRow]:
+def _rows(timeline: Timeline, steps: RecordedSteps) -> list[RankRow]:
     wall = steps.steps[-1].end_ns - steps.steps[0].start_ns
     mean = wall / len(steps.steps)
     rows = [
-        _RankRow(
+        RankRow(
             rank=timeline.rank,
             source=timeline.source,
             device=one.device,
@@ -97,7 +97,7 @@ def _rows(timeline: Timeline, steps: RecordedSteps) -> list[_RankRow]:
         )
         for one in break_down(timeline, steps)
     ]
-    nothing = _RankRow(
+    nothing = RankRow(
         timeline.rank, timeline.source, None, len(steps.steps), mean, None, None, None, None, None
     )
     return rows or [nothing]
@@ -107,8 +107,7 @@ _NOTICEABLE = 0.1  # of the shortest: with less than this nobody was late
 _UNEVEN = "all_to_all"  # ranks may send different amounts
 
 
-@dataclass(frozen=True, slots=True)
-class Lateness:
+class Lateness(Struct, frozen=True):
     """How often a rank came last to a collective, and the waiting that this cost the others."""
 
     rank: int
@@ -117,15 +116,14 @@ class Lateness:
     waited_ns: int  # its own waiting for others
 
 
-@dataclass(frozen=True, slots=True)
-class RankComparison:
+class RankComparison(Struct, frozen=True):
     """The ranks present, compared; `skew` is the time between the first and the last to come.
 
-    Clocks of different hosts differ, so arrivals are told by durations: all leave together, and
+    Clocks of different hosts differ, so arrivals follow from durations: all leave together, and
     the last to come stays for the shortest time.
     """
 
-    rows: list[_RankRow]
+    rows: list[RankRow]
     world_size: int | None
     present: list[int]
     missing: int | None  # ranks without a recording; None: the number of ranks is not known
@@ -144,10 +142,10 @@ def compare_ranks(facts: list[_RankFacts]) -> RankComparison:
     world = max((f.world_size for f in facts if f.world_size is not None), default=None)
     missing = None if world is None else max(world - len(facts), 0)
     if missing:
-        notes.append(f"{len(facts)} of {world} ranks are present; one of the others may be later.")
+        notes.append(f"{len(facts)} of {world} ranks recorded; the slowest rank may be missing.")
     if len({tuple(f.step_names) for f in facts}) > 1:
         facts = [_without_steps(f) for f in facts]
-        notes.append("The ranks recorded different steps; collectives are matched by order alone.")
+        notes.append("The ranks recorded different steps; collectives are matched by order only.")
     last, caused, waited = Counter[int](), Counter[int](), Counter[int]()
     skews, unmatched = [np.zeros(0, np.int64)], 0
     for key in sorted({key for fact in facts for key in fact.calls}):
@@ -167,7 +165,11 @@ def compare_ranks(facts: list[_RankFacts]) -> RankComparison:
     skew = np.concatenate(skews)
     order = sorted(ranks, key=lambda rank: (-caused[rank], rank)) if len(skew) else []
     return RankComparison(
-        rows=[replace(row, rank=r) for r, f in zip(ranks, facts, strict=True) for row in f.rows],
+        rows=[
+            structs.replace(row, rank=r)
+            for r, f in zip(ranks, facts, strict=True)
+            for row in f.rows
+        ],
         world_size=world,
         present=sorted(ranks),
         missing=missing,
@@ -185,7 +187,7 @@ def _numbered(facts: list[_RankFacts], notes: list[str]) -> list[int]:
     ranks = [fact.rank for fact in facts if fact.rank is not None]
     if len(set(ranks)) == len(facts):
         return ranks
-    notes.append("Ranks are not recorded or occur twice; recordings are numbered as given.")
+    notes.append("Ranks are missing or repeated; traces are numbered in the order given.")
     return list(range(len(facts)))
 
 

@@ -5,9 +5,11 @@ device's time went in them.
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from stepscope.analyze.timeline.intervals import (
     DeviceWork,
@@ -19,7 +21,7 @@ from stepscope.analyze.timeline.intervals import (
     total,
 )
 from stepscope.analyze.timeline.names import names_match
-from stepscope.record.timeline import Column, DeviceKind, HostKind, Timeline
+from stepscope.record.timeline import Column, DeviceKind, HostKind, Timeline, once_per_timeline
 
 _NUMBER = re.compile(r"\d{1,18}")
 _STEP_WORD = re.compile(r"step|iter|batch|tick|frame", re.IGNORECASE)
@@ -82,7 +84,7 @@ def _optimizer_steps(timeline: Timeline) -> _StepMarks | None:
     """A step ends with each Optimizer.step# of the optimizer that takes the most time.
 
     The first begins with the recording. Optimizers of one class that take turns count together,
-    told by the number of launches each makes.
+    recognised by the number of launches each makes.
     """
     host = timeline.host
     marked = _annotations(timeline, lambda name: name.startswith("Optimizer.step#"))
@@ -152,8 +154,16 @@ def _cycle(launches: Column) -> int:
     return 1
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedStep:
+class StepMark(StrEnum):
+    """What told where steps begin and end."""
+
+    PROFILER = "ProfilerStep"  # torch.profiler's own marks
+    ANNOTATION = "annotation"  # ranges of the program that count up
+    OPTIMIZER = "optimizer"  # each step ends with one of its optimizer
+    WHOLE = "whole"  # nothing: the recording is one step
+
+
+class RecordedStep(Struct, frozen=True):
     """One step, [start_ns, end_ns) on the host's clock."""
 
     name: str
@@ -171,27 +181,27 @@ class RecordedSteps:
     """
 
     steps: list[RecordedStep]
-    how: str  # "ProfilerStep", "annotation", "optimizer" or "whole"
+    how: StepMark
     between_ns: int  # lay between the marks of two steps; counted in the earlier one
     outside_ns: int  # devices' work before the first step or after the last, in no step
 
 
-def find_steps(timeline: Timeline, work: list[DeviceWork] | None = None) -> RecordedSteps:
+@once_per_timeline
+def find_steps(timeline: Timeline) -> RecordedSteps:
     """The steps, by the best marks there are; without any the whole recording is one."""
-    work = device_work(timeline) if work is None else work
     for how, find in (
-        ("ProfilerStep", _profiler_steps),
-        ("annotation", _counted_annotations),
-        ("optimizer", _optimizer_steps),
-        ("optimizer", _optimizer_kernels),
+        (StepMark.PROFILER, _profiler_steps),
+        (StepMark.ANNOTATION, _counted_annotations),
+        (StepMark.OPTIMIZER, _optimizer_steps),
+        (StepMark.OPTIMIZER, _optimizer_kernels),
     ):
         marks = find(timeline)
         if marks is not None:
-            if how == "optimizer":
+            if how is StepMark.OPTIMIZER:
                 marks = _until_done(timeline, marks)
-            return _tiled(marks, how, work)
+            return _tiled(marks, how, device_work(timeline))
     start, end = timeline.span
-    return RecordedSteps([RecordedStep("whole", start, max(end, start + 1))], "whole", 0, 0)
+    return RecordedSteps([RecordedStep("whole", start, max(end, start + 1))], StepMark.WHOLE, 0, 0)
 
 
 def _until_done(timeline: Timeline, marks: _StepMarks) -> _StepMarks:
@@ -205,7 +215,7 @@ def _until_done(timeline: Timeline, marks: _StepMarks) -> _StepMarks:
     return _StepMarks(marks.names, marks.start, end)
 
 
-def _tiled(marks: _StepMarks, how: str, work: list[DeviceWork]) -> RecordedSteps:
+def _tiled(marks: _StepMarks, how: StepMark, work: list[DeviceWork]) -> RecordedSteps:
     ends = np.append(marks.start[1:], max(marks.end[-1], marks.start[-1] + 1))
     between = int(np.maximum(marks.start[1:] - marks.end[:-1], 0).sum())
     rows = zip(marks.names, marks.start.tolist(), ends.tolist(), strict=True)
@@ -215,8 +225,7 @@ def _tiled(marks: _StepMarks, how: str, work: list[DeviceWork]) -> RecordedSteps
     return RecordedSteps(steps, how, between, outside)
 
 
-@dataclass(frozen=True, slots=True)
-class Breakdown:
+class Breakdown(Struct, frozen=True):
     """Nanoseconds of one device within a window of time; what overlaps is counted once.
 
     compute + exposed_communication + exposed_copy + idle = wall. Copies are those in every
@@ -242,15 +251,13 @@ class DeviceBreakdown:
     whole: Breakdown
 
 
-def break_down(
-    timeline: Timeline, steps: RecordedSteps, work: list[DeviceWork] | None = None
-) -> list[DeviceBreakdown]:
+def break_down(timeline: Timeline, steps: RecordedSteps) -> list[DeviceBreakdown]:
     """A breakdown per device that did anything; work that crosses a step's end counts in both."""
     starts = [s.start_ns for s in steps.steps]
     ends = [s.end_ns for s in steps.steps]
     whole = timeline.span
     found = []
-    for one in device_work(timeline) if work is None else work:
+    for one in device_work(timeline):
         rows = break_down_windows(one, [*starts, starts[0], whole[0]], [*ends, ends[-1], whole[1]])
         found.append(DeviceBreakdown(one.device, rows[:-2], rows[-2], rows[-1]))
     return found
@@ -258,10 +265,10 @@ def break_down(
 
 def break_down_windows(work: DeviceWork, starts: list[int], ends: list[int]) -> list[Breakdown]:
     """The breakdown of a device in each window [start, end)."""
-    talks = difference(work.communication, work.compute)
+    exposed = difference(work.communication, work.compute)
     moves = difference(difference(work.copy, work.compute), work.communication)
     begin, finish = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-    kinds = (work.compute, work.copy, work.communication, talks, moves, work.busy)
+    kinds = (work.compute, work.copy, work.communication, exposed, moves, work.busy)
     columns = [_lengths(spans, begin, finish) for spans in kinds]
     return [
         Breakdown(compute, copy, communication, talk, move, end - start - busy, end - start)

@@ -12,7 +12,6 @@ import numpy as np
 from stepscope.analyze.timeline.attribution import categorise, is_operator
 from stepscope.analyze.timeline.document import launched_within
 from stepscope.analyze.timeline.host_threads import self_time
-from stepscope.analyze.timeline.intervals import device_work
 from stepscope.analyze.timeline.steps import find_steps
 from stepscope.bench.results import OperatorRow
 from stepscope.hardware.ceiling_cache import format_quantity
@@ -51,7 +50,7 @@ class StepTimes:
 
 def step_times(timeline: Timeline) -> StepTimes:
     """The recorded steps' work: kernels where there are any, else the operators' own time."""
-    found = find_steps(timeline, device_work(timeline))
+    found = find_steps(timeline)
     start, end = found.steps[0].start_ns, found.steps[-1].end_ns
     host, device = timeline.host, timeline.device
     kinds = _host_kinds(timeline)

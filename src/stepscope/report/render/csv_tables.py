@@ -14,7 +14,7 @@ from stepscope.results.load import LoadedResult
 
 def _steps_table(subject: LoadedResult) -> Table | None:
     """One row a step of a run; None where no steps were seen."""
-    tables = subject.tables()
+    tables = subject.tables
     if tables is None or tables.steps is None:
         return None
     steps = tables.steps
@@ -121,14 +121,9 @@ def csv_text(table: Table) -> str:
     """All rows of a table, with every digit; what is not known is empty."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([formula_safe(_heading(column)) for column in table.columns])
+    writer.writerow([formula_safe(column.data_heading) for column in table.columns])
     writer.writerows([_cell(value) for value in line] for line in table.rows)
     return out.getvalue()
-
-
-def _heading(column: Column) -> str:
-    """`time [ms]`."""
-    return f"{column.name} [{column.unit}]" if column.unit else column.name
 
 
 def _cell(value: Cell) -> str:

@@ -11,12 +11,12 @@ from stepscope.report.render.formats import Report, renderer_for
 from stepscope.report.story.blocks import Card, Chart, Table, TimelineView
 from stepscope.report.story.narrator import story_of
 from stepscope.results.comparison import Comparison
-from stepscope.results.load import LoadedResult, load_result
+from stepscope.results.load import REPORTED, LoadedResult, load
 
 
 def prepare_report(whats: Sequence[str], redact: bool, cwd: Path) -> Report:
     """Read everything. Raises UsageError for what is not a result."""
-    found = [load_result(what, cwd) for what in whats]
+    found = [load(what, cwd, REPORTED) for what in whats]
     folders = tuple(one.folder for one in found)
     if len(found) == 1:
         subject = _shown(found[0], redact)

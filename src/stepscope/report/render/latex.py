@@ -123,12 +123,8 @@ def _short(cell: str) -> str:
     return cell if len(cell) <= _LONG else f"{cell[: _LONG - 31]}…{cell[-30:]}"
 
 
-def _heading(column: Column) -> str:
-    return f"{column.name} ({column.unit})" if column.unit else column.name
-
-
 def _width(column: Column, cells: list[str]) -> int:
-    head = max((len(word) for word in _heading(column).split()), default=0)
+    head = max((len(word) for word in column.heading.split()), default=0)
     longest = max([head, *map(len, cells)])
     return max(_NUMBER, head, longest) if column.number else min(max(longest, _LEAST), _MOST)
 
@@ -162,7 +158,7 @@ def _part(block: Table, rows: list[list[str]], chosen: list[int], widths: dict[i
         rf"p{{{widths[at] * scale:.3f}\linewidth}}"
         for at, column in zip(chosen, columns, strict=True)
     )
-    head = " & ".join(rf"\textbf{{{escape_latex(_heading(column))}}}" for column in columns)
+    head = " & ".join(rf"\textbf{{{escape_latex(column.heading)}}}" for column in columns)
     body = "\n".join(" & ".join(escape_latex(line[at]) for at in chosen) + r" \\" for line in rows)
     return (
         "{\\footnotesize\\setlength{\\tabcolsep}{3pt}\n"
@@ -222,7 +218,9 @@ def _block(block: story.Block, figures: Mapping[str, str]) -> str:
                 else escape_latex(block.text)
             )
         case story.Missing():
-            return rf"\emph{{{escape_latex(block.what)}}} {escape_latex(block.how)}".rstrip()
+            command = verbatim(block.command) if block.command else ""
+            words = rf"\emph{{{escape_latex(block.what)}}} {escape_latex(block.how)}".rstrip()
+            return f"{words} {command}".rstrip()
         case story.Code():
             return _code(block.text)
         case story.Facts():

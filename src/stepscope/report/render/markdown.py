@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from stepscope.report.story import blocks as story
-from stepscope.report.story.blocks import Block, Card, Chart, Column, Section, Story, Table
+from stepscope.report.story.blocks import Block, Card, Chart, Column, Section, Story, Table, Weight
 from stepscope.report.text import format_cell, plural, safe
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~<>])")
@@ -59,7 +59,8 @@ def text_block(one: story.Block) -> str:
         case story.Paragraph():
             return f"**{sentence(one.text)}**" if one.strong else sentence(one.text)
         case story.Missing():
-            return f"> **{sentence(one.what)}** {sentence(one.how)}".rstrip()
+            parts = (f"**{sentence(one.what)}**", sentence(one.how), code_span(one.command))
+            return f"> {' '.join(part for part in parts if part)}"
         case story.Code():
             return fenced(one.text, one.language)
         case story.Facts():
@@ -121,21 +122,6 @@ def _entities(value: str) -> str:
     return "".join(f"&#{ord(one)};" for one in value)
 
 
-_OPEN = (
-    "summary",
-    "ladder",
-    "findings",
-    "step",
-    "verdict",
-    "proof",
-    "keep",
-    "versions",
-    "techniques",
-    "devices",
-    "grid",
-)
-"""Sections that are not folded."""
-_OF_SEVERAL = re.compile(r"^(?:\d+|against)-")
 _MOST_BARS = 16
 
 
@@ -153,9 +139,8 @@ def markdown(story: Story) -> str:
 
 
 def _framed(section: Section, words: list[str]) -> list[str]:
-    name = _OF_SEVERAL.sub("", section.id)
-    if name in _OPEN or name.startswith("points-"):
-        return [f"## {sentence(section.title)}", *words]
+    if section.weight is not Weight.DETAIL:
+        return [f"## {sentence(section.title)}", *words] if section.title else words
     summary = f"<details>\n<summary>{sentence(section.title)}</summary>"
     return [summary, *words, "</details>"]
 
@@ -185,7 +170,7 @@ def _block(one: Block, has_table: bool) -> str:
 
 def table_text(table: Table) -> str:
     """A table with its title; rows beyond `shown` are counted, not written."""
-    heads = [_heading(column) for column in table.columns]
+    heads = [_table_cell(column.heading) for column in table.columns]
     rows = [
         [
             _table_cell(format_cell(value, column))
@@ -204,11 +189,6 @@ def grid(heads: Iterable[str], numbers: Iterable[bool], rows: Iterable[list[str]
     """The lines of a table; its cells are escaped already."""
     rule = table_row("--:" if number else "---" for number in numbers)
     return "\n".join([table_row(heads), rule, *(table_row(cells) for cells in rows)])
-
-
-def _heading(column: Column) -> str:
-    unit = f" ({column.unit})" if column.unit else ""
-    return _table_cell(f"{column.name}{unit}")
 
 
 def _cards(cards: list[Card]) -> str:

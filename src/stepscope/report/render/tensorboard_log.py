@@ -85,7 +85,7 @@ def scalars(subject: LoadedResult) -> Iterator[Scalar]:
 
 
 def _run(subject: LoadedResult) -> Iterator[Scalar]:
-    tables = subject.tables()
+    tables = subject.tables
     if tables is None:
         return
     steps = tables.steps

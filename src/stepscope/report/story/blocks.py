@@ -31,10 +31,11 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What is not there, and how to get it."""
+    """What is not there, and how to get it: in words, or by a command."""
 
     what: str
-    how: str
+    how: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,11 @@ class Column:
     def heading(self) -> str:
         """The name with its unit: `step (ms)`."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
+
+    @property
+    def data_heading(self) -> str:
+        """The same in tables of data: `step [ms]`."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +216,7 @@ Block = Paragraph | Missing | Code | Facts | Table | Chart | Card | TimelineView
 
 
 class Weight(IntEnum):
-    """How much a section matters: LEAD is on the default screen, DETAIL is folded away."""
+    """How much a section matters: LEAD is on the default screen, Markdown folds DETAIL."""
 
     LEAD = 0
     BODY = 1

@@ -18,6 +18,7 @@ from stepscope.report.story.blocks import (
     Paragraph,
     Section,
     Table,
+    Weight,
 )
 from stepscope.report.story.phrases import display_path, places_text, rerun_command
 from stepscope.report.text import format_bytes, format_number
@@ -174,7 +175,7 @@ def findings_section(
     found = [_card(one, document, timeline, window, sources) for one in document["findings"]]
     blocks += found
     if not found and missing is None:
-        text = "No bottleneck found: no change is known to save 2% of a step."
+        text = "No bottleneck found: no known fix saves 2% of a step."
         blocks.append(Paragraph(text, strong=True))
     blocks += _finding_table("minor", "Minor: less than 2% of a step each", document["minor"])
     blocks += _finding_table("healthy", "What is fine", document["healthy"])
@@ -265,4 +266,4 @@ def answers_sections(document: dict[str, Any]) -> list[Section]:
     pairs = tuple(
         (one["question"], one["answer"]) for one in distinct_answers(document["baseline"])
     )
-    return [Section("answers", "In short", (Facts(pairs),))] if pairs else []
+    return [Section("answers", "In short", (Facts(pairs),), Weight.DETAIL)] if pairs else []

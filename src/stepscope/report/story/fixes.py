@@ -1,26 +1,46 @@
 """The story of `stepscope fixes`: what can be changed in a program while it runs."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from stepscope.report.story.blocks import Column, Command, Facts, Section, Story, Table, Weight
 
-Document = dict[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class FixDescription:
+    """What `stepscope fixes` tells of a fix; its JSON document too."""
+
+    name: str
+    group: str
+    title: str
+    kind: str
+    effort: str
+    needs: str | None
+    """The device it needs; None: any."""
+    values: tuple[str, ...]
+    suggested: tuple[str, ...]
+    bad_with: tuple[str, ...]
+    edit: str
+    """The change in the source, in words."""
+
+
 KINDS = {
     "exact": "same losses, bit for bit",
     "numeric": "different rounding or random draws",
     "semantic": "changes training itself",
 }
+_GROUPS = ("data", "waiting", "arithmetic", "launch", "memory", "batch")
 _COLUMNS = (Column("fix"), Column("kind"), Column("what it does"))
 
 
-def fixes_story(fixes: list[Document]) -> Story:
-    """All of them, by group, in the order of the registry."""
-    groups = list(dict.fromkeys(str(fix["group"]) for fix in fixes))
-    ordered = sorted(fixes, key=lambda fix: groups.index(fix["group"]))
+def fixes_story(fixes: Sequence[FixDescription]) -> Story:
+    """All of them, by group: from the data to the batch, groups of other packages last."""
+    groups = list(dict.fromkeys([*_GROUPS, *(fix.group for fix in fixes)]))
+    ordered = sorted(fixes, key=lambda fix: groups.index(fix.group))
     sections = [
         Section(group, group, (_table(group, list(members)),), Weight.LEAD)
-        for group, members in groupby(ordered, key=lambda fix: str(fix["group"]))
+        for group, members in groupby(ordered, key=lambda fix: fix.group)
     ]
     kinds = Section("kinds", "kinds", (Facts(tuple(KINDS.items())),), Weight.LEAD)
     return Story(
@@ -36,31 +56,28 @@ def fixes_story(fixes: list[Document]) -> Story:
     )
 
 
-def _table(group: str, fixes: list[Document]) -> Table:
-    rows = tuple(
-        (f"{fix['name']}{'=…' if fix['values'] else ''}", fix["kind"], fix["title"])
-        for fix in fixes
-    )
+def _table(group: str, fixes: Sequence[FixDescription]) -> Table:
+    rows = tuple((f"{fix.name}{'=…' if fix.values else ''}", fix.kind, fix.title) for fix in fixes)
     return Table(group, _COLUMNS, rows, shown=len(rows))
 
 
-def fix_story(fix: Document) -> Story:
+def fix_story(fix: FixDescription) -> Story:
     """One of them, in full."""
     shown = (
-        ("kind", f"{fix['kind']}: {KINDS[fix['kind']]}"),
-        ("source edit", f"{fix['edit']} ({fix['effort']})"),
-        ("needs", f"a {fix['needs'].upper()} device" if fix["needs"] else ""),
-        ("values", ", ".join(fix["values"])),
-        ("try", ", ".join(fix["suggested"])),
-        ("excludes", ", ".join(fix["bad_with"])),
+        ("kind", f"{fix.kind}: {KINDS[fix.kind]}"),
+        ("source edit", f"{fix.edit} ({fix.effort})"),
+        ("needs", f"a {fix.needs.upper()} device" if fix.needs else ""),
+        ("values", ", ".join(fix.values)),
+        ("try", ", ".join(fix.suggested)),
+        ("excludes", ", ".join(fix.bad_with)),
     )
-    value = f"={fix['suggested'][0]}" if fix["suggested"] else ""
+    value = f"={fix.suggested[0]}" if fix.suggested else ""
     pairs = tuple((name, text) for name, text in shown if text)
     return Story(
-        title=fix["name"],
-        verdict=fix["title"],
+        title=fix.name,
+        verdict=fix.title,
         subtitle="",
         sections=(Section("fix", "", (Facts(pairs),), Weight.LEAD),),
         kind="fix",
-        next=(Command(f"stepscope run --fix {fix['name']}{value} train.py"),),
+        next=(Command(f"stepscope run --fix {fix.name}{value} train.py"),),
     )

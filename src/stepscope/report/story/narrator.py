@@ -15,6 +15,7 @@ from stepscope.report.story.blocks import (
     Story,
     Table,
     TimelineView,
+    Weight,
 )
 from stepscope.report.story.compare import comparison_story
 from stepscope.report.story.phrases import display_path
@@ -51,7 +52,7 @@ def _versions_of(subject: LoadedResult) -> Iterator[_Version]:
         use = 1 - parts["idle"] / parts["wall"] if parts["idle"] is not None else None
         yield _Version(subject.name, document["steps"]["mean_ms"], None, use, None)
     elif subject.kind == "tune":
-        yield _tune_version("as it is", document["baseline"])
+        yield _tune_version("baseline", document["baseline"])
         for rung in document["ladder"]:
             yield _tune_version(f"+ {rung['label']}", rung)
     else:
@@ -113,6 +114,8 @@ def story_of(subject: LoadedResult) -> Story:
             from stepscope.report.story.run.story import story_of_run as build
         case "trace":
             from stepscope.report.story.trace.story import story_of_trace as build
+        case "ranks":
+            from stepscope.report.story.trace.story import story_of_ranks as build
         case "tune":
             from stepscope.report.story.tune.story import story_of_tune as build
         case _:
@@ -125,22 +128,23 @@ def screen_of(subject: LoadedResult) -> Story:
     if subject.kind == "run":
         from stepscope.report.story.run.story import run_screen
 
-        return run_screen(subject.document)
+        return run_screen(subject)
     if subject.kind == "trace":
         from stepscope.report.story.trace.story import trace_screen
 
-        return trace_screen(subject.document)
+        return trace_screen(subject)
     return story_of(subject).short()
 
 
 def story_of_several(subjects: Sequence[LoadedResult], compared: Comparison | str | None) -> Story:
     """`compared`: the comparison of two, why there is none, or None of more than two."""
     stories = [story_of(subject) for subject in subjects]
-    head = [Section("versions", "Version by version", (versions_table(subjects),))]
+    table = versions_table(subjects)
+    head = [Section("versions", "Versions", (table,), Weight.LEAD)]
     verdict = " · ".join(f"{story.title}: {story.verdict}" for story in stories)
     if isinstance(compared, str):
-        missing = Missing("The two are not compared.", compared)
-        head.append(Section("against", "Before and after", (missing,)))
+        missing = Missing("The two cannot be compared.", compared)
+        head.append(Section("against", "Before and after", (missing,), Weight.LEAD))
     elif compared is not None:
         against = comparison_story(compared)
         verdict = against.verdict
@@ -168,7 +172,9 @@ def _title(story: Story, subject: LoadedResult, stories: Sequence[Story]) -> str
 def _numbered(section: Section, number: str, title: str) -> Section:
     """With ids of its own, so that sections of several stories do not meet."""
     blocks = tuple(_block(block, number) for block in section.blocks)
-    return Section(f"{number}-{section.id}", f"{section.title} — {title}", blocks)
+    return replace(
+        section, id=f"{number}-{section.id}", title=f"{section.title} — {title}", blocks=blocks
+    )
 
 
 def _block(block: Block, number: str) -> Block:
@@ -177,6 +183,6 @@ def _block(block: Block, number: str) -> Block:
     if isinstance(block, Card):
         return replace(block, id=f"{number}-{block.id}", at_ns=None, search="")
     if isinstance(block, TimelineView):
-        what = "The timeline is left out of a report of several results."
-        return Missing(what, "stepscope report of this one alone draws it.")
+        what = "No timeline in a report of several results."
+        return Missing(what, "A report of this one alone draws it.")
     return block

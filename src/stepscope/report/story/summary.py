@@ -53,7 +53,7 @@ def bottleneck(document: Document) -> str:
     return f"{findings[0]['title']}." + (f" {capitalized(reach)}." if reach else "")
 
 
-NO_BOTTLENECK = "No bottleneck found: no known change saves 2% of a step."
+NO_BOTTLENECK = "No bottleneck found: no known fix saves 2% of a step."
 
 
 def in_reach(document: Document) -> str:

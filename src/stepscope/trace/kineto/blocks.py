@@ -117,8 +117,8 @@ class GzipText:
         text = self._start + len(self._buffer)
         if text > 1 << 26 and text > MOST_EXPANSION * self._taken:
             raise StepscopeError(
-                f"expands more than {MOST_EXPANSION}-fold: no trace compresses like that, so it "
-                "is not read further"
+                f"expands more than {MOST_EXPANSION}×; refusing to read further (decompression "
+                "bomb?)"
             )
 
 
@@ -129,7 +129,7 @@ def check_file(path: Path) -> None:
     except OSError as error:
         raise StepscopeError(f"{path}: {error.strerror or error}") from error
     if not S_ISREG(mode):
-        raise StepscopeError(f"{path}: is not a file that can be read")
+        raise StepscopeError(f"{path} is not a regular file")
 
 
 @contextmanager
@@ -185,8 +185,8 @@ def _until_cut(source: TextSource, start: int, text: bytes, size: int) -> tuple[
             return text, len(text), True
         if reach > size + LARGEST_EVENT:
             raise StepscopeError(
-                f"no event ends between byte {start + size:,} and byte {start + reach:,}: events "
-                f"may have up to {LARGEST_EVENT >> 20} MB; is this a trace?"
+                f"no event boundary in bytes {start + size:,}–{start + reach:,} (limit "
+                f"{LARGEST_EVENT >> 20} MB per event): not a trace?"
             )
         reach = size + 2 * (reach - size)
         text = source.window(start, start + reach)

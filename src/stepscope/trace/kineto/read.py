@@ -42,15 +42,15 @@ def _why_nothing(timeline: Timeline, last: Part) -> str:
     if quality.read:
         reasons = sorted({**quality.dropped, **quality.ignored}.items(), key=lambda item: -item[1])
         listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons[:3])
-        return f"holds no operators, kernels or memory events ({listed})"
-    return 'is JSON but not a trace: it holds no events ("traceEvents")'
+        return f"no operators, kernels or memory events in it ({listed})"
+    return 'JSON, but not a trace: no events ("traceEvents")'
 
 
 def _where_it_ends(timeline: Timeline, last: Part) -> str:
-    why = last.damage or "the file ends too early"
+    why = last.damage or "the file is cut short"
     return (
-        f"{why}, after {last.size / 1e6:,.1f} MB of text and {timeline.quality.read:,} events: "
-        f"what is there covers {timeline.span[1] / 1e6:,.1f} ms"
+        f"{why} after {last.size / 1e6:,.1f} MB of text and {timeline.quality.read:,} events, "
+        f"which cover {timeline.span[1] / 1e6:,.1f} ms"
     )
 
 
@@ -80,8 +80,8 @@ def _skew(timeline: Timeline) -> list[str]:
     if not early.any():
         return []
     return [
-        f"{int(early.sum()):,} device events start before the call that launched them, by up to "
-        f"{int(lead.max()) / 1000:,.1f} µs: the clocks of host and device differ"
+        f"{int(early.sum()):,} device events start up to {int(lead.max()) / 1000:,.1f} µs before "
+        "their launch: host and device clocks differ"
     ]
 
 
@@ -90,7 +90,7 @@ def _far_away(timeline: Timeline) -> list[str]:
     times = timeline.host.start if len(timeline.host) else timeline.device.start
     if not (np.diff(times) > 3600 * 10**9).any():
         return []
-    return ["events lie more than an hour apart with nothing between: some times may be wrong"]
+    return ["gap of over an hour between events: some timestamps may be wrong"]
 
 
 MOST_PROCESSES = 4

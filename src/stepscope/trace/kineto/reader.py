@@ -66,7 +66,7 @@ class BlockReader:
         self.outside += piece
         if len(self.outside) > MOST_OUTSIDE:
             raise StepscopeError(
-                f"more than {MOST_OUTSIDE >> 20} MB of it are not events, the most that is read"
+                f"over {MOST_OUTSIDE >> 20} MB of non-event data; refusing to read further"
             )
         if not self._opened and self.outside[:100].lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"[":
             end = self.outside.index(b"[") + 1
@@ -121,7 +121,7 @@ class BlockReader:
     def _keep(self, rest: bytes | bytearray) -> None:
         if len(rest) > LARGEST_EVENT:
             raise StepscopeError(
-                f"an event has more than {LARGEST_EVENT >> 20} MB, the most that is read"
+                f"an event of over {LARGEST_EVENT >> 20} MB; refusing to read further"
             )
         self.rest = bytes(rest)
 
@@ -185,11 +185,11 @@ def fit_together(parts: list[Part]) -> bool:
 def _check_start(head: bytes, damage: str | None) -> None:
     start = head.lstrip(_SPACE)[:1]
     if not head.strip(_SPACE):
-        raise StepscopeError(f"{damage}: nothing could be read" if damage else "is empty")
+        raise StepscopeError(f"{damage}: nothing could be read" if damage else "the file is empty")
     if start == b"<":
-        raise StepscopeError("is a web page or XML, not a trace: was the download refused?")
+        raise StepscopeError("a web page or XML, not a trace: was the download refused?")
     if start not in (b"{", b"["):
-        raise StepscopeError("is not a trace: neither JSON nor anything else that can be read")
+        raise StepscopeError("not a trace: expected JSON, gzip or an Nsight Systems export")
 
 
 MOST_EVENTS = 50_000_000

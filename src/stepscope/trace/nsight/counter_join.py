@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stepscope.record.timeline import NOTHING, Column, DeviceKind, Geometry, Timeline
+from stepscope.record.timeline import NOTHING, Column, DeviceKind, Geometry, Timeline, distinct_rows
 from stepscope.trace.nsight.counters import KernelCounters
-from stepscope.trace.nsight.sqlite_export import distinct_rows
 
 _UNNAMED = re.compile(r"<unnamed>|\(anonymous namespace\)")
 _WORD = re.compile(r"[A-Za-z_]\w+")

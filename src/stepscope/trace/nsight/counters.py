@@ -158,7 +158,7 @@ def _read_rows(path: Path) -> Iterator[_CsvRow]:
             delimiter, units = found, {}
             header = _cells(line, delimiter)
             if "Metric Name" in header:
-                raise UnreadableReport(f"{path}: this is ncu's page of details; {_RAW}")
+                raise UnreadableReport(f"{path} is ncu's details page; {_RAW}")
             continue
         cells = _cells(line, delimiter) if header else []
         if not header or len(cells) != len(header):
@@ -169,7 +169,7 @@ def _read_rows(path: Path) -> Iterator[_CsvRow]:
         elif not row["ID"] and not row["Kernel Name"]:
             units = row
     if not header:
-        raise UnreadableReport(f"{path}: there is no table of Nsight Compute in it; {_RAW}")
+        raise UnreadableReport(f"{path}: no Nsight Compute table in it; {_RAW}")
 
 
 def _lines(path: Path) -> Iterator[str]:
@@ -199,11 +199,6 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 _DURATION = "gpu__time_duration"
-_SM = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
-_DRAM = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
-_OTHER_DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
-_OCCUPANCY = "sm__warps_active.avg.pct_of_peak_sustained_active"
-_TENSOR_PIPE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 
 # Tensor operations by source type are those of compute capability 9.0. Before it, fp16 is split
 # by what it accumulates in (src_fp16_dst_fp16 and src_fp16_dst_fp32) and there is no fp8.
@@ -211,10 +206,10 @@ METRICS = (
     f"{_DURATION}.sum",
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
-    _SM,
-    _DRAM,
-    _OCCUPANCY,
-    _TENSOR_PIPE,
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    "sm__warps_active.avg.pct_of_peak_sustained_active",
+    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
     *_SCALAR,
     "sm__ops_path_tensor_src_bf16_dst_fp32.sum",
     "sm__ops_path_tensor_src_fp16.sum",
@@ -224,8 +219,8 @@ METRICS = (
 )
 _CALIBRATION_ROWS = 200
 _NCU_MISSING = (
-    "ncu is not installed here: print the counters where it is, with "
-    "`ncu --import FILE --csv --page raw`, and use the .csv"
+    "ncu is not installed: print the counters elsewhere with "
+    "`ncu --import FILE --csv --page raw` and use the .csv"
 )
 
 
@@ -263,36 +258,13 @@ class KernelCounters:
         on, off = _tensor_flops(self.metrics), _scalar_flops(self.metrics)
         return None if on is None or off is None else on + off
 
-    @property
-    def sm_share(self) -> float | None:
-        """Of the busiest part of a multiprocessor's peak rate, 0 to 1."""
-        return self._share(_SM)
-
-    @property
-    def dram_share(self) -> float | None:
-        """Of the device memory's peak rate, 0 to 1."""
-        return self._share(_DRAM, _OTHER_DRAM)
-
-    @property
-    def occupancy(self) -> float | None:
-        """Warps active, as a share of the most that fit, 0 to 1."""
-        return self._share(_OCCUPANCY)
-
-    @property
-    def tensor_share(self) -> float | None:
-        """Of the time the tensor pipe was busy, 0 to 1."""
-        return self._share(_TENSOR_PIPE, _TENSOR_PIPE.replace("elapsed", "active"))
-
-    def _share(self, *names: str) -> float | None:
-        return next((self.metrics[name] / 100 for name in names if name in self.metrics), None)
-
 
 def read_ncu(path: Path) -> list[KernelCounters]:
     """The counters of a CSV file, or of a `.ncu-rep` through ncu. Raises UnreadableReport."""
     if path.suffix != ".ncu-rep":
         return _read_csv(path)
     if not path.is_file():
-        raise UnreadableReport(f"{path}: there is no such file")
+        raise UnreadableReport(f"{path}: no such file")
     with TemporaryDirectory(prefix="stepscope-") as folder:
         printed = Path(folder) / "counters.csv"
         arguments = ["--import", str(path.resolve()), "--csv", "--page", "raw"]

@@ -18,6 +18,8 @@ from stepscope.record.timeline import (
     Quality,
     Shapes,
     Stream,
+    distinct_rows,
+    map_rows,
 )
 from stepscope.trace.nsight.sqlite_export import (
     NO_TIME,
@@ -25,8 +27,6 @@ from stepscope.trace.nsight.sqlite_export import (
     Interned,
     Rows,
     add_count,
-    distinct_rows,
-    map_rows,
     process_of,
     stack_rows,
     with_times,
@@ -191,9 +191,7 @@ def _ranges(database: Database, names: Interned, shapes: Interned, quality: Qual
     }
     rows = _only_ranges(rows, database.has(RANGES, "eventType"), quality)
     still_open = rows["end"] == NO_TIME
-    add_count(
-        quality.repaired, "ranges still open at the end of the recording", int(still_open.sum())
-    )
+    add_count(quality.repaired, "open ranges closed at the end", int(still_open.sum()))
     rows |= {"open": still_open, "end": np.where(still_open, rows["start"], rows["end"])}
     rows = with_times(rows, quality, "ranges")
     registered = database.strings(rows["textId"])
@@ -311,8 +309,8 @@ def _graphs(database: Database, names: Interned, quality: Quality) -> Rows:
     if launches := len(rows["start"]):
         busy = int((rows["end"] - rows["start"]).sum())
         quality.notes.append(
-            f"{launches} CUDA graph launches ({busy} ns) were recorded as one stretch each: the "
-            "kernels inside are not known (record with `--cuda-graph-trace=node` to see them)."
+            f"{launches} CUDA graph launches ({busy / 1e6:,.1f} ms) recorded without their kernels;"
+            " record with `--cuda-graph-trace=node`."
         )
     return _common(rows, DeviceKind.KERNEL) | {
         "name": map_rows([rows["graphId"]], lambda graph: names[f"CUDA graph {max(graph, 0)}"])

@@ -39,7 +39,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.damaged: list[str] = []  # what could be read in part only
         if not path.is_file():
-            raise UnreadableReport(f"{path}: there is no such file")
+            raise UnreadableReport(f"{path}: no such file")
         self._most_rows = path.stat().st_size // _SHORTEST_ROW
         self._connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True
@@ -192,30 +192,6 @@ def process_of(identifier: Column) -> Column:
     return np.where(identifier < 0, NOTHING, identifier >> 24 & 0xFFFFFF)
 
 
-def distinct_rows(columns: Sequence[Column]) -> tuple[list[tuple[int, ...]], Column]:
-    """The distinct rows of integer columns, and for each row which one it is."""
-    if not len(columns[0]):
-        return [], np.empty(0, np.int32)
-    code, size = np.zeros(len(columns[0]), np.int64), 1
-    for column in columns:
-        low, span = int(column.min()), int(column.max()) - int(column.min()) + 1
-        if size * span >= _LATEST:  # only then are the codes themselves too large to combine
-            column = np.unique(column, return_inverse=True)[1]
-            code = np.unique(code, return_inverse=True)[1]
-            low, span, size = 0, int(column.max()) + 1, int(code.max()) + 1
-        code = code * span + (column - low)
-        size *= span
-    _, where, inverse = np.unique(code, return_index=True, return_inverse=True)
-    rows = zip(*(column[where].tolist() for column in columns), strict=True)
-    return list(rows), inverse.astype(np.int32)
-
-
-def map_rows(columns: Sequence[Column], value: Callable[..., int], dtype: Any = np.int32) -> Column:
-    """A column computed by calling `value` once for each distinct row."""
-    rows, which = distinct_rows(columns)
-    return np.array([value(*row) for row in rows], dtype)[which]
-
-
 def stack_rows(parts: Sequence[Rows]) -> Rows:
     """The rows of all parts, one after the other."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -233,7 +209,7 @@ def with_times(rows: Rows, quality: Quality, what: str) -> Rows:
         start, end = rows["start"], rows["end"]
     early = (end < start) | (end >= _LATEST)
     if mended := int(early.sum()):
-        add_count(quality.repaired, f"{what} without a valid end: taken as 0 ns long", mended)
+        add_count(quality.repaired, f"{what} without a valid end, taken as 0 ns", mended)
         rows = {**rows, "end": np.where(early, start, end)}
     return rows
 
@@ -251,20 +227,20 @@ def add_count(tally: dict[str, int], what: str, number: int) -> None:
 
 _LONGEST_S = 1800.0
 _NSYS_MISSING = (
-    "nsys is not installed here: export the report where it is, with "
-    "`nsys export --type sqlite FILE`, and analyze the .sqlite"
+    "nsys is not installed: export the report elsewhere with "
+    "`nsys export --type sqlite FILE` and analyze the .sqlite"
 )
 
 
 def export_report(path: Path, folder: Path) -> Path:
     """The SQLite export of a `.nsys-rep`, made in the folder. Raises UnreadableReport."""
     if not path.is_file():
-        raise UnreadableReport(f"{path}: there is no such file")
+        raise UnreadableReport(f"{path}: no such file")
     made = folder.resolve() / f"{path.stem}.sqlite"
     arguments = ["export", "--type", "sqlite", "--output", str(made), str(path.resolve())]
     run_nvidia_tool("nsys", arguments, _NSYS_MISSING, path)
     if not made.is_file():
-        raise UnreadableReport(f"{path}: nsys wrote no SQLite file for it")
+        raise UnreadableReport(f"{path}: nsys wrote no SQLite file")
     return made
 
 

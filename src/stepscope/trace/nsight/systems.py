@@ -136,8 +136,8 @@ def read_nsys(path: Path) -> Timeline:
     try:
         if not any(database.has(t, "start", "end") for t in (*_NEEDED, SYSTEM_CALLS, GRAPHS)):
             raise UnreadableReport(
-                f"{path}: an SQLite database, but not an export of Nsight Systems with events in "
-                "it; make one with `nsys export --type sqlite FILE`"
+                f"{path}: an SQLite database, but no Nsight Systems export with events; make one "
+                "with `nsys export --type sqlite FILE`"
             )
         return _timeline(database, str(path))
     finally:
@@ -263,7 +263,7 @@ def _note(database: Database, quality: Quality, unlaunched: int) -> None:
     if missing:
         quality.notes.append(f"Not in this export: {', '.join(missing)}.")
     if unlaunched:
-        quality.notes.append(f"{unlaunched} pieces of device work have no recorded launch.")
+        quality.notes.append(f"{unlaunched} device events have no recorded launch.")
     if database.damaged:
         quality.truncated = True
         quality.notes.append(f"Damaged, read in part: {', '.join(database.damaged)}.")

@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from stepscope.record.timeline import DeviceInfo, Timeline
 
 
-@dataclass(frozen=True, slots=True)
-class Ceilings:
+class Ceilings(Struct, frozen=True):
     """The most a device can do."""
 
     flops_per_s: dict[str, float]  # by dtype, dense: fp32 ordinary units, tf32, bf16 … matrix units

@@ -131,18 +131,11 @@ POINTWISE_FORMULAS: Final[dict[str, Formula]] = {
 }
 
 
-def _loss_forward(inputs: Inputs) -> Cost | None:
-    x, target = inputs.tensor(0), inputs.tensor(1)
+def _loss(inputs: Inputs, first: int) -> Cost | None:
+    x, target = inputs.tensor(first), inputs.tensor(first + 1)
     if x is None or target is None:
         return None
     # One probability per target is read, not all classes.
-    return Cost("loss", target.elements, target.bytes + target.elements * x.itemsize, x.dtype)
-
-
-def _loss_backward(inputs: Inputs) -> Cost | None:
-    x, target = inputs.tensor(1), inputs.tensor(2)
-    if x is None or target is None:
-        return None
     return Cost("loss", target.elements, target.bytes + target.elements * x.itemsize, x.dtype)
 
 
@@ -227,10 +220,10 @@ _LAYERS: Final[dict[str, Formula]] = {
     "aten::_log_softmax": partial(_streaming_cost, kind="softmax", each=5),
     "aten::_softmax_backward_data": partial(_streaming_cost, kind="softmax", each=4),
     "aten::_log_softmax_backward_data": partial(_streaming_cost, kind="softmax", each=4),
-    "aten::nll_loss_forward": _loss_forward,
-    "aten::nll_loss2d_forward": _loss_forward,
-    "aten::nll_loss_backward": _loss_backward,
-    "aten::nll_loss2d_backward": _loss_backward,
+    "aten::nll_loss_forward": partial(_loss, first=0),
+    "aten::nll_loss2d_forward": partial(_loss, first=0),
+    "aten::nll_loss_backward": partial(_loss, first=1),
+    "aten::nll_loss2d_backward": partial(_loss, first=1),
     "aten::embedding": partial(_picked, index=1, width=0),
     "aten::index_select": _index_select,
     "aten::gather": partial(_picked, index=2),

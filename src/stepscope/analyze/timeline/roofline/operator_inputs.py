@@ -95,7 +95,7 @@ def read_inputs(
     """None where dims or types were not recorded, or make no sense.
 
     The dtype of tensors in lists is never recorded, and long lists have no dims: `list_dtype` and
-    `list_elements` (in all of a list) are what they are held to be.
+    `list_elements` (in all of a list) replace them.
     """
     dims, types = _load(shapes.dims), _load(shapes.types)
     if dims is None or types is None or len(dims) != len(types):

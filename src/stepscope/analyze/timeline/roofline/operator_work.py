@@ -18,10 +18,10 @@ from stepscope.analyze.timeline.attribution import (
 )
 from stepscope.analyze.timeline.intervals import device_of_events
 from stepscope.analyze.timeline.kernels import MATRIX_CATEGORIES, MATRIX_UNITS, event_tensor_cores
-from stepscope.analyze.timeline.names import names_match
+from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match
 from stepscope.analyze.timeline.roofline.operator_costs import operator_cost, operator_weight
 from stepscope.analyze.timeline.roofline.operator_inputs import Cost, read_inputs
-from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct_rows
 
 _TAKES_LISTS: Final = re.compile(r"aten::_(foreach|fused)_")
 _ELEMENT: Final = re.compile(r"Functor<([\w:]+)")
@@ -45,18 +45,16 @@ def list_facts(timeline: Timeline, attribution: Attribution) -> dict[tuple[int, 
     gradients of a step; how many blocks were launched says whether it was such a list.
     """
     device, host = timeline.device, timeline.host
-    names = np.append(host.name, np.int32(NOTHING))[attribution.operator]
+    names = timeline.host_names(attribution.operator)
     use = np.flatnonzero(names_match(timeline, names, _TAKES_LISTS.match))
     if not len(use):
         return {}
     parameters, tensors = _parameters(timeline)
     blocks = _blocks(timeline)[device.geometry[use]]
     caller = attribution.operator[use]
-    keys = np.stack([host.name[caller], host.shapes[caller]])
-    distinct, which = np.unique(keys, axis=1, return_inverse=True)
-    which = which.ravel()
+    distinct, which = distinct_rows([host.name[caller], host.shapes[caller]])
     found = {}
-    for n, (name, shapes) in enumerate(distinct.T.tolist()):
+    for n, (name, shapes) in enumerate(distinct):
         own = np.flatnonzero(which == n)
         kernels = {timeline.name_of(k) for k in np.unique(device.name[use[own]]).tolist()}
         dtypes = {element[1] for k in kernels if (element := _ELEMENT.search(k))}
@@ -121,11 +119,11 @@ class OperatorWork:
 
 def operator_work(timeline: Timeline, attribution: Attribution) -> OperatorWork:
     """Match the device's work with the operators whose cost is known."""
-    host, device = timeline.host, timeline.device
+    host = timeline.host
     kinds, kind = _costs(timeline, attribution)
     counted = _counted(timeline, attribution, kinds, kind)
-    category = event_categories(timeline, attribution)
-    crossing = names_match(timeline, device.name, _crosses) & (device.kind == DeviceKind.COPY)
+    category = event_categories(timeline)
+    crossing = copies_towards(timeline, CopyDirection.HTOD, CopyDirection.DTOH, CopyDirection.PTOP)
     on_device = ~crossing & (category != CATEGORIES.index("communication"))
     owner = nearest(host.parent, counted)[attribution.operator]
     return OperatorWork(
@@ -139,22 +137,16 @@ def operator_work(timeline: Timeline, attribution: Attribution) -> OperatorWork:
     )
 
 
-def _crosses(name: str) -> bool:
-    return "htod" in name.lower() or "dtoh" in name.lower() or "ptop" in name.lower()
-
-
 def _costs(timeline: Timeline, attribution: Attribution) -> tuple[list[OperatorCall], Column]:
     """The distinct calls with a known cost, and which of them each host event is."""
     host = timeline.host
     has_formula = names_match(timeline, host.name, operator_weight)
     use = np.flatnonzero((host.kind == HostKind.OPERATOR) & (host.shapes != NOTHING) & has_formula)
-    pairs = host.name[use].astype(np.int64) * (len(timeline.shapes) + 1) + host.shapes[use]
-    distinct, which = np.unique(pairs, return_inverse=True)
+    distinct, which = distinct_rows([host.name[use], host.shapes[use]])
     lists = list_facts(timeline, attribution)
     calls: list[OperatorCall] = []
     number = np.full(len(distinct), NOTHING, np.int32)
-    for n, pair in enumerate(distinct.tolist()):
-        name, shape = divmod(pair, len(timeline.shapes) + 1)
+    for n, (name, shape) in enumerate(distinct):
         shapes = timeline.shapes[shape]
         known = lists.get((name, shape))
         dtype, elements = (known.dtype, known.elements) if known else (None, None)
@@ -165,7 +157,7 @@ def _costs(timeline: Timeline, attribution: Attribution) -> tuple[list[OperatorC
                 OperatorCall(timeline.names[name], shapes.dims.decode("utf-8", "replace"), cost)
             )
     kind = np.full(len(host), NOTHING, np.int32)
-    kind[use] = number[which.ravel()]
+    kind[use] = number[which]
     return calls, kind
 
 

@@ -4,11 +4,12 @@ counters in place of estimates where there are any.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from math import fsum
 from typing import Final, Protocol
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from stepscope.analyze.timeline.attribution import Attribution
 from stepscope.analyze.timeline.kernels import MATRIX_CATEGORIES
@@ -26,8 +27,7 @@ from stepscope.record.timeline import NOTHING, Column, DeviceKind, Timeline
 _ENOUGH: Final = 0.9  # of the time of matrix products must have known FLOPs to speak of the step's
 
 
-@dataclass(frozen=True, slots=True)
-class _StepWork:
+class StepWork(Struct, frozen=True):
     """All steps looked at, and per step; None where too little is known to say it."""
 
     steps: int
@@ -49,7 +49,7 @@ def _step_work(
     steps: int,
     wall_ns: int | None,
     selected: Column | None,
-) -> _StepWork:
+) -> StepWork:
     """Add up the products of the calls; what is said of steps and wall time is taken as given."""
     device = timeline.device
     matrix = np.isin(work.category, MATRIX_CATEGORIES)
@@ -77,7 +77,7 @@ def _step_work(
     model = sum(flops.values())
     found = used_device(timeline)
     peak = datasheet_ceilings(found) if found else None
-    return _StepWork(
+    return StepWork(
         steps=steps,
         wall_ns=wall_ns,
         matrix_known_share=share,
@@ -108,8 +108,7 @@ def _utilisation(flops: dict[str, float], peak: Ceilings | None, wall_ns: int) -
 _NAMED: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class _MeasuredWork:
+class MeasuredWork(Struct, frozen=True):
     """What counters of the device say of some of the calls, beside what the model says of them."""
 
     calls: int  # whose kernels all have counters
@@ -121,8 +120,7 @@ class _MeasuredWork:
     bytes_error: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorRate:
+class OperatorRate(Struct, frozen=True):
     """Calls of an operator held against the ceilings; None where something is not known."""
 
     name: str
@@ -141,11 +139,10 @@ class OperatorRate:
     share: float | None  # of the attainable rate; above 1 where a cache served what memory need not
     ceiling: str | None  # "compute" or "memory": the nearer one
     bound: str | None  # the same, or "launch": too short, or the device waited for it
-    measured: _MeasuredWork | None = None
+    measured: MeasuredWork | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Roofline:
+class Roofline(Struct, frozen=True):
     """Lists are heaviest first."""
 
     ceilings: Ceilings | None
@@ -153,7 +150,7 @@ class Roofline:
     shapes: list[OperatorRate]  # by operator, dtype and shapes
     known_share: float | None  # of the device's time (communication and host copies aside)
     unknown_ns: dict[str, int]  # time of operators without a model or shapes; "" is no operator
-    step: _StepWork
+    step: StepWork
 
 
 def roofline_of(
@@ -270,7 +267,7 @@ def _coverage(
     duration = timeline.device.duration
     whole = int(duration[use].sum())
     lost = use & (work.owner == NOTHING)
-    names = np.append(timeline.host.name, np.int32(NOTHING))[attribution.operator[lost]]
+    names = timeline.host_names(attribution.operator[lost])
     sums = np.bincount(names.astype(np.int64) + 1, duration[lost], len(timeline.names) + 1)
     worst = [n for n in np.argsort(-sums)[:_NAMED].tolist() if sums[n] > 0]
     unknown = {timeline.name_of(n - 1): int(sums[n]) for n in worst}
@@ -351,7 +348,7 @@ def _with_measured(
     model_flops = row.flops / row.calls * calls
     model_bytes = None if row.bytes is None else row.bytes / row.calls * calls
     told_flops, told_bytes = _sum_if_counted(flops), _sum_if_counted(bytes_)
-    beside = _MeasuredWork(
+    beside = MeasuredWork(
         calls=calls,
         flops=told_flops,
         model_flops=model_flops,

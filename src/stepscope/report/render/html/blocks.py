@@ -114,7 +114,7 @@ def _heading(column: Column) -> str:
     unit = f" <small>{escape_text(column.unit)}</small>" if column.unit else ""
     kind = ' class="number"' if column.number else ""
     # The name is repeated as an attribute: a script reads it without the unit and the arrow.
-    label = escape_attribute(f"{column.name} [{column.unit}]" if column.unit else column.name)
+    label = escape_attribute(column.data_heading)
     return (
         f'<th scope="col"{kind} aria-sort="none" data-name="{label}">'
         f'<button type="button">{escape_text(column.name)}{unit}</button></th>'
@@ -278,7 +278,7 @@ def _block(block: story.Block, timeline: bool) -> str:
         case story.Paragraph():
             return f"<p{' class=strong' if block.strong else ''}>{escape_text(block.text)}</p>"
         case story.Missing():
-            return _missing(block.what, block.how)
+            return _missing(block)
         case story.Code():
             return _copyable(block)
         case story.Facts():
@@ -290,14 +290,10 @@ def _block(block: story.Block, timeline: bool) -> str:
     raise TypeError(f"no way to draw a {type(block).__name__} by itself")
 
 
-def _missing(what: str, how: str) -> str:
-    way = f" {_way(how)}" if how else ""
-    return f'<p class="missing" role="note"><b>{escape_text(what)}</b>{way}</p>'
-
-
-def _way(how: str) -> str:
-    """A command as such, a sentence as such."""
-    return f"<code>{escape_text(how)}</code>" if how.startswith("stepscope ") else escape_text(how)
+def _missing(block: story.Missing) -> str:
+    way = f" {escape_text(block.how)}" if block.how else ""
+    way += f" <code>{escape_text(block.command)}</code>" if block.command else ""
+    return f'<p class="missing" role="note"><b>{escape_text(block.what)}</b>{way}</p>'
 
 
 def _facts(block: story.Facts) -> str:
@@ -314,9 +310,9 @@ def _timeline(block: story.TimelineView, present: bool) -> str:
         trace = f' data-trace="{escape_attribute(block.trace)}"' if block.trace else ""
         return f'<div id="timeline" data-events="{block.events}"{trace}></div>'
     if block.trace is None:
-        return _missing("No timeline.", "")
+        return _missing(story.Missing("No timeline.", ""))
     words = f"{plural(block.events, 'event')} are in {block.trace}, which Perfetto opens."
-    return _missing("The timeline is not in this page.", words)
+    return _missing(story.Missing("The timeline is not in this page.", words))
 
 
 def _chart(block: story.Chart) -> str:

@@ -5,28 +5,27 @@ from collections.abc import Sequence
 from typing import Any
 
 from stepscope.report.render.html.escape import escape_label
-from stepscope.report.story.blocks import Axis, Cell, Chart, Series
+from stepscope.report.story.blocks import Axis, Cell, Chart, Role, Series
 
 _COLOURS = 8
 
-_KNOWN = {
-    "data wait": 2,
-    "data_wait": 2,
-    "idle": 8,
-    "copy": 4,
-    "h2d": 4,
-    "copies": 4,
-    "forward": 1,
-    "backward": 3,
-    "optimizer": 6,
-    "other": 8,
+_ROLES = {
+    Role.DATA: 2,
+    Role.COPY: 4,
+    Role.FORWARD: 1,
+    Role.BACKWARD: 3,
+    Role.OPTIMIZER: 6,
+    Role.COMPUTE: 1,
+    Role.COMMUNICATION: 5,
+    Role.IDLE: 8,
+    Role.OTHER: 8,
 }
-"""Phases look the same wherever they stand."""
 
 
-def series_colour(name: str, position: int) -> str:
-    """Of a series, by its name where that is a phase's, else by its position in the chart."""
-    return f"var(--series-{_KNOWN.get(name.lower(), position % (_COLOURS - 1) + 1)})"
+def series_colour(role: Role | None, position: int) -> str:
+    """Of a series, by its role where it has one, else by its position in the chart."""
+    number = position % (_COLOURS - 1) + 1 if role is None else _ROLES[role]
+    return f"var(--series-{number})"
 
 
 def _soft_colour(colour_of: str) -> str:
@@ -44,7 +43,7 @@ def plotly_traces(chart: Chart) -> list[Trace]:
     """What is drawn of a chart, in the order of its series."""
     made: list[Trace] = []
     for position, series in enumerate(chart.series):
-        paint = series_colour(series.name, position)
+        paint = series_colour(series.role, position)
         if series.line or chart.kind == "line":
             made += _line(series, paint, dashed=series.line and chart.kind != "line")
         elif chart.kind == "scatter":

@@ -164,7 +164,7 @@ def _encoded_timeline(subjects: Sequence[LoadedResult], story: Story) -> bytes |
     blocks = (block for section in story.sections for block in section.blocks)
     if not any(isinstance(block, TimelineView) for block in blocks):
         return None
-    timeline, trace = subjects[0].timeline(), subjects[0].trace
+    timeline, trace = subjects[0].timeline, subjects[0].trace
     if timeline is None:
         return None
     small = trace is not None and trace.stat().st_size <= _PERFETTO_BYTES

@@ -281,7 +281,7 @@ def encode_timeline(
 def _window(timeline: Timeline) -> _Window:
     """The tracks in the order they stand in the page: the ruler, devices, threads."""
     work = device_work(timeline)
-    steps = find_steps(timeline, work)
+    steps = find_steps(timeline)
     words = TimelineText()
     ruler = (step_track(steps, words), phase_track(timeline, words))
     idle = idle_tracks(timeline, steps, work, words)

@@ -10,7 +10,6 @@ import numpy as np
 
 from stepscope.analyze.timeline.attribution import (
     CATEGORIES,
-    attribute,
     event_categories,
     is_operator,
     nearest,
@@ -236,7 +235,7 @@ def _kinds() -> list[str]:
 
 def _category(timeline: Timeline) -> Column:
     """Into _kinds()."""
-    found = event_categories(timeline, attribute(timeline)).astype(np.int64)
+    found = event_categories(timeline).astype(np.int64)
     found[timeline.device.kind == DeviceKind.SET] = len(CATEGORIES)
     return found
 

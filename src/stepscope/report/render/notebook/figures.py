@@ -143,7 +143,7 @@ class ResultTable:
     @property
     def columns(self) -> list[str]:
         """Names, with the unit in brackets: `time [ms]`."""
-        return [_heading(column) for column in self._block.columns]
+        return [column.data_heading for column in self._block.columns]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ class ResultTable:
         """An array a column: floats with NaN for what is not known, or objects."""
         values = list(zip(*self._block.rows, strict=True)) or [()] * len(self.columns)
         return {
-            _heading(column): _array(column, cells)
+            column.data_heading: _array(column, cells)
             for column, cells in zip(self._block.columns, values, strict=True)
         }
 
@@ -205,10 +205,6 @@ class ResultTable:
             [safe(format_cell(value, column)) for value, column in zip(row, columns, strict=True)]
             for row in self._block.rows
         ]
-
-
-def _heading(column: Column) -> str:
-    return f"{column.name} [{column.unit}]" if column.unit else column.name
 
 
 def _array(column: Column, cells: tuple[Any, ...]) -> npt.NDArray[Any]:

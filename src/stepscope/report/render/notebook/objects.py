@@ -52,15 +52,12 @@ def in_iframe(page: str, height: int) -> str:
     )
 
 
-_LEADING = 2
-_KEPT = ("findings", "ladder")
-"""Sections that tell most; of others, the first ones."""
 _COMPACT_HEIGHT = 460
 
 
 def compact_html(story: Story) -> str:
-    """The sections that tell most, without charts: those cost megabytes in the notebook's file."""
-    chosen = [part for at, part in enumerate(story.sections) if at < _LEADING or part.id in _KEPT]
+    """The leading sections without charts, which cost megabytes in the notebook's file."""
+    chosen = story.short().sections
     parts = tuple(made for part in chosen if (made := _without_charts(part)).blocks)
     more = Paragraph("Charts, tables and the timeline: .report()")
     end = Section("more", "More", (more,))
@@ -69,7 +66,7 @@ def compact_html(story: Story) -> str:
 
 def inline_page(subject: LoadedResult, story: Story) -> str:
     """The whole report, but for the trace itself: an output should not hold megabytes more."""
-    return result_page([replace(subject, trace=None)], story)
+    return result_page([subject.replaced(trace=None)], story)
 
 
 def _without_charts(section: Section) -> Section:
@@ -157,7 +154,7 @@ class Result:
         `duration_ms` until the device was done, `samples`, `loss`, `in_window`, and `<phase>_ms`
         as the host saw it.
         """
-        tables = self.subject.tables()
+        tables = self.subject.tables
         if tables is None or tables.steps is None:
             return {}
         steps = tables.steps

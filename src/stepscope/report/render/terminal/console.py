@@ -7,8 +7,6 @@ from typing import IO
 from rich.console import Console
 from rich.text import Text
 
-from stepscope.report.text import format_number
-
 _ASCII = str.maketrans("✓✗·±→←—–−█▉▊▋▌▍▎▏▕×µ…∞≥≤", "+x-~><---#######||xu~~><")
 WIDEST = 80
 _NARROWEST = 30
@@ -88,14 +86,3 @@ def title_lines(parts: list[str], width: int) -> list[Text]:
     return [Text.assemble((rows[0][: len(_TITLE)], "bold"), rows[0][len(_TITLE) :])] + [
         Text(row) for row in rows[1:]
     ]
-
-
-def bar_line(label: str, ms: float, total_ms: float, colour: str, width: int) -> Text:
-    """One part of a step as a bar; labels of one screen are padded alike by the caller."""
-    room = max(10, width - 21 - len(label))
-    share = ms / total_ms if total_ms else 0.0
-    filled = round(min(share, 1.0) * room * 8)
-    blocks = "█" * (filled // 8) + ("▏▎▍▌▋▊▉"[filled % 8 - 1] if filled % 8 else "")
-    return Text.assemble(
-        f"  {label} {format_number(ms):>6} ▕", (blocks.ljust(room), colour), f"▏ {share:>4.0%}"
-    )

@@ -22,7 +22,6 @@ from stepscope.report.story.blocks import (
     Section,
     Story,
     Tone,
-    Weight,
 )
 from stepscope.report.text import format_cell, format_number, plural, safe
 
@@ -59,7 +58,7 @@ _SHRINKS_TO = 12  # columns of a text column that has to make room
 
 
 def print_story(told: Story, stream: IO[str], detail: bool = False) -> None:
-    """The default screen of a story; with `detail` all of it but what is folded in a report."""
+    """The default screen of a story; with `detail` all of it."""
     _Screen(stream, detail).print(told if detail else told.short())
 
 
@@ -82,8 +81,7 @@ class _Screen:
             self._line(Text())
             self._text(told.verdict, "bold", _MARGIN)
         for number, section in enumerate(told.sections):
-            if section.weight is not Weight.DETAIL or not self._detail:
-                self._section(section, first=number == 0)
+            self._section(section, first=number == 0)
         for label, commands in groupby(told.next, key=lambda one: one.label):
             self._line(Text())
             self._commands(label, list(commands))
@@ -149,7 +147,10 @@ class _Screen:
                 self._text(one.text, f"{bold}{_TONES[one.tone]}".strip())
             case story.Missing():
                 self._text(one.what, "yellow")
-                self._text(one.how, "dim", _MARGIN * 2)
+                if one.how:
+                    self._text(one.how, "dim", _MARGIN * 2)
+                if one.command:
+                    self._command(one.command, _MARGIN * 2, "dim")
             case story.Code():
                 for line in one.text.splitlines():
                     self._line(Text(_MARGIN + safe(line.expandtabs(4)), "cyan"))
@@ -364,6 +365,8 @@ def _is_drawn(block: story.Block) -> bool:
     """Whether a terminal can show it: of charts only those of a few bars."""
     if isinstance(block, story.Chart):
         return bool(chart_bars(block))
+    if isinstance(block, story.Facts):
+        return bool(block.pairs)
     return not isinstance(block, story.Table) or bool(block.rows)
 
 

@@ -16,6 +16,7 @@ from stepscope.report.story.blocks import (
     Section,
     Series,
     Table,
+    Weight,
 )
 from stepscope.report.story.phrases import display_location, rerun_command
 from stepscope.report.story.series import over_time_chart, seconds_since_start
@@ -42,18 +43,19 @@ def pipeline_section(document: Document) -> Section:
     if sources:
         blocks.append(_parts(sources, program))
     blocks += _loaders(document["loaders"], program)
-    return Section("data", "Data pipeline", tuple(blocks))
+    return Section("data", "Data pipeline", tuple(blocks), Weight.DETAIL)
 
 
 def _missing(document: Document) -> Missing:
     if document["loaders"]:
         return Missing(
             "No dataset was timed: no batch was fetched while the program was observed.",
-            rerun_command(document, ""),
+            command=rerun_command(document, ""),
         )
     return Missing(
         "No DataLoader: the program makes its own batches.",
-        f"Sample its Python code: {rerun_command(document, '--python')}",
+        "Sample its Python code:",
+        rerun_command(document, "--python"),
     )
 
 
@@ -145,8 +147,8 @@ def host_sections(document: Document) -> list[Section]:
         blocks.append(python_lines(code, document["run"]["program"]))
     else:
         what = "Python code was not sampled."
-        blocks.append(Missing(what, rerun_command(document, "--python")))
-    return [Section("host", "Python on the host", tuple(blocks))]
+        blocks.append(Missing(what, command=rerun_command(document, "--python")))
+    return [Section("host", "Python on the host", tuple(blocks), Weight.DETAIL)]
 
 
 def python_lines(code: Document, program: str) -> Table:
@@ -184,8 +186,8 @@ def memory_section(document: Document, tables: RunTables | None) -> Section:
     blocks += memory_lines(lines, document["run"]["program"]) if lines else []
     if not lines:
         what = "Memory was not traced to lines."
-        blocks.append(Missing(what, rerun_command(document, "--memory")))
-    return Section("memory", "Memory", tuple(blocks))
+        blocks.append(Missing(what, command=rerun_command(document, "--memory")))
+    return Section("memory", "Memory", tuple(blocks), Weight.DETAIL)
 
 
 def _sampled(document: Document, tables: RunTables | None) -> list[Block]:
@@ -193,7 +195,10 @@ def _sampled(document: Document, tables: RunTables | None) -> list[Block]:
     samples = tables.samples if tables is not None else None
     if samples is None or not samples.size:
         return [
-            Missing("No memory samples: the program ended too soon.", rerun_command(document, ""))
+            Missing(
+                "No memory samples: the program ended too soon.",
+                command=rerun_command(document, ""),
+            )
         ]
     unit, name = memory_unit(float(np.fmax.reduce(samples[c], initial=0.0)) for c in columns)
     seconds = seconds_since_start(document, samples)
@@ -250,7 +255,12 @@ def machine_section(document: Document, tables: RunTables | None) -> Section:
     blocks: list[Block] = []
     if samples is None or not samples.size:
         what = "No samples: the program ended too soon."
-        return Section("machine", "The machine", (Missing(what, rerun_command(document, "")),))
+        return Section(
+            "machine",
+            "The machine",
+            (Missing(what, command=rerun_command(document, "")),),
+            Weight.DETAIL,
+        )
     seconds = seconds_since_start(document, samples)
     for name, title, column, unit in _CHARTS:
         chart = over_time_chart(name, title, samples, seconds, {column: title}, unit)
@@ -259,7 +269,7 @@ def machine_section(document: Document, tables: RunTables | None) -> Section:
         what = "No GPU was used."
         blocks.append(Missing(what, "stepscope doctor shows what this machine has."))
     blocks.append(Facts(tuple(_facts(document))))
-    return Section("machine", "The machine", tuple(blocks))
+    return Section("machine", "The machine", tuple(blocks), Weight.DETAIL)
 
 
 def _facts(document: Document) -> list[tuple[str, str]]:

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from stepscope.record.privacy import MASK
-from stepscope.record.timeline import Timeline
 from stepscope.record.units import format_duration
 from stepscope.report.story.blocks import (
     Axis,
@@ -74,8 +73,7 @@ from stepscope.report.story.trace.story import (
     quality_section,
     window_section,
 )
-from stepscope.results.load import LoadedResult, ResultDocument, RunTables
-from stepscope.store.source import SourceLines, read_sources
+from stepscope.results.load import LoadedResult, ResultDocument, Run, RunTables
 
 Document = dict[str, Any]
 _LOG_FROM = 20.0  # times the median: a first step that long hides all others on a plain axis
@@ -158,12 +156,12 @@ def _sinks(document: Document) -> list[Block]:
             sink["ms"],
             sink["share"],
             display_location(sink["file"], sink["line"], program),
-            sink["detail"],
+            sink["detail"] or "",
         )
         for sink in document["sinks"]
     )
     columns = (
-        Column("part"),
+        Column("what"),
         Column("time", "ms", number=True),
         Column("share", number=True, percent=True),
         Column("where", priority=1),
@@ -203,8 +201,8 @@ def run_whole(document: Document) -> Section:
     title = "The whole run"
     if not total:
         how = rerun_command(document, "")
-        missing = Missing("Start and end of the program are unknown.", how)
-        return Section("run", title, (missing,))
+        missing = Missing("Start and end of the program are unknown.", command=how)
+        return Section("run", title, (missing,), Weight.DETAIL)
     series = tuple(
         Series(RUN_PART_NAMES.get(name, name), ["run"], [value])
         for name, value in account.items()
@@ -218,7 +216,8 @@ def run_whole(document: Document) -> Section:
         y=Axis("s"),
         across=True,
     )
-    return Section("run", title, (chart, _table(document, account, total)))
+    blocks = (chart, _table(document, account, total))
+    return Section("run", title, blocks, Weight.DETAIL)
 
 
 def _table(document: Document, account: dict[str, float], total: float) -> Table:
@@ -252,7 +251,7 @@ def _losses_section(document: Document) -> Section:
         if document["steps"]["what"] == "inference":
             what = "No losses: this is inference."
         how = "stepscope reads the loss that backward() is called on."
-        return Section("losses", "Losses", (Missing(what, how),))
+        return Section("losses", "Losses", (Missing(what, how),), Weight.DETAIL)
     at = downsampled_indices(losses)
     lost = len(losses) - known
     gaps = f"{lost:,} of {len(losses):,} steps have no finite loss." if lost else ""
@@ -267,27 +266,16 @@ def _losses_section(document: Document) -> Section:
         y=Axis("loss"),
         note=note,
     )
-    return Section("losses", "Losses", (chart,))
+    return Section("losses", "Losses", (chart,), Weight.DETAIL)
 
 
 def story_of_run(subject: LoadedResult) -> Story:
     """Everything a run tells, and what it does not with the way to get it."""
-    document = subject.document
-    timeline = subject.timeline() if document["timeline"] is not None else None
-    sources = read_sources(subject.folder) if subject.folder is not None else {}
-    trace = subject.trace.name if subject.trace is not None else None
-    return run_story(document, subject.tables(), timeline, sources, trace)
-
-
-def run_story(
-    document: Document,
-    tables: RunTables | None,
-    timeline: Timeline | None,
-    sources: SourceLines,
-    trace: str | None = None,
-) -> Story:
-    """The whole story. `trace`: the name of the recording beside the report."""
+    document, tables = subject.document, subject.tables
     analysed = document["timeline"]
+    timeline = subject.timeline if analysed is not None else None
+    sources = subject.sources if isinstance(subject, Run) and subject.folder else {}
+    trace = subject.trace.name if subject.trace is not None else None
     sections = [
         run_summary(document),
         run_step(document, tables),
@@ -328,8 +316,9 @@ _NOTICEABLE = 0.05  # of the run, or of the device's idle time
 _FEW = 5  # rows of a table on the default screen
 
 
-def run_screen(document: Document) -> Story:
+def run_screen(subject: LoadedResult) -> Story:
     """The short form, from the document alone: what `run` ends with and `show` prints."""
+    document = subject.document
     found = document.get("findings")
     lead: list[Block] = []
     if document["steps"]["count"]:
@@ -457,13 +446,13 @@ def _idle(document: ResultDocument) -> list[Section]:
     if not blocks:
         return []
     note = Paragraph("In the recorded steps; recording slows the host down.")
-    return [Section("idle", "Why the GPU is idle", (*blocks, note))]
+    return [Section("idle", "Why the GPU is idle", (*blocks, note), Weight.DETAIL)]
 
 
 def _window(document: ResultDocument, trace: str | None) -> Section:
     if document["timeline"] is None:
         missing = missing_window(document, "No timeline")
-        return Section("timeline", "Timeline", (missing,))
+        return Section("timeline", "Timeline", (missing,), Weight.DETAIL)
     return window_section(document["timeline"], trace, stretched=True)
 
 

@@ -22,6 +22,7 @@ from stepscope.report.story.blocks import (
     Section,
     Series,
     Table,
+    Weight,
     table_without_empty_columns,
 )
 from stepscope.report.story.series import MAX_POINTS
@@ -325,13 +326,13 @@ def kernels_section(
 ) -> Section:
     """`missing`: said where nothing was recorded. `how`: a command that would record shapes."""
     if analysed is None:
-        return Section("kernels", "Kernels", (missing,) if missing else ())
+        return Section("kernels", "Kernels", (missing,) if missing else (), Weight.DETAIL)
     if not analysed["kernels"]:
         nothing = Missing(
             "No kernels: the program ran on the CPU, or only the CPU was recorded.",
             "stepscope doctor shows what this machine can record.",
         )
-        return Section("kernels", "Operators", (nothing, *host_blocks(analysed)))
+        return Section("kernels", "Operators", (nothing, *host_blocks(analysed)), Weight.DETAIL)
     blocks: list[Block] = [
         _category_treemap(analysed),
         _category_bars(analysed),
@@ -341,4 +342,4 @@ def kernels_section(
         *(Paragraph(f"{capitalized(remark)}.") for remark in trace_remarks(analysed)),
         *host_blocks(analysed),
     ]
-    return Section("kernels", "Kernels", tuple(blocks))
+    return Section("kernels", "Kernels", tuple(blocks), Weight.DETAIL)

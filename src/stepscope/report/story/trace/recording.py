@@ -12,6 +12,7 @@ from stepscope.report.story.blocks import (
     Section,
     Series,
     Table,
+    Weight,
     table_without_empty_columns,
 )
 from stepscope.report.story.phrases import IDLE_CAUSES, costliest_place, without_autograd_prefix
@@ -112,7 +113,7 @@ def communication_sections(analysed: Document) -> list[Section]:
     blocks += _kinds(talk["kinds"], steps)
     folder = "To compare ranks, put their traces in a folder: stepscope analyze FOLDER."
     blocks.append(Paragraph(folder))
-    return [Section("communication", "Communication", tuple(blocks))]
+    return [Section("communication", "Communication", tuple(blocks), Weight.DETAIL)]
 
 
 def _kinds(kinds: list[Document], steps: int) -> list[Block]:

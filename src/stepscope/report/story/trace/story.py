@@ -4,7 +4,6 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from stepscope.record.timeline import Timeline
 from stepscope.record.units import (
     capitalized,
     format_bytes,
@@ -104,7 +103,7 @@ def quality_section(analysed: Document | None, problems: list[str]) -> Section:
             ("used", f"{quality['kept']:,}"),
         )
         blocks.append(Facts(pairs))
-    return Section("quality", "Data quality", tuple(blocks))
+    return Section("quality", "Data quality", tuple(blocks), Weight.DETAIL)
 
 
 def _sentence(note: str) -> str:
@@ -121,16 +120,15 @@ def missing_window(document: Document, what: str) -> Missing:
     if not count:
         return Missing(f"{what}: no steps seen.", NO_STEPS)
     if not run.get("window"):
-        return Missing(f"{what}: recording was off.", rerun_command(document, ""))
+        return Missing(f"{what}: recording was off.", command=rerun_command(document, ""))
     if run["under_way"]:
-        how = f"stepscope report {run['id']}"
-        return Missing(f"{what}: the window has not been recorded yet.", how)
+        again = f"stepscope report {run['id']}"
+        return Missing(f"{what}: the window has not been recorded yet.", command=again)
     if document["windows"]:
-        return Missing(
-            f"{what}: the recording cannot be read.", rerun_command(document, WINDOW_AT_START)
-        )
+        again = rerun_command(document, WINDOW_AT_START)
+        return Missing(f"{what}: the recording cannot be read.", command=again)
     words = f"{what}: the program ended after {count:,} {step_noun(document)}s, before the window."
-    return Missing(words, rerun_command(document, WINDOW_AT_START))
+    return Missing(words, command=rerun_command(document, WINDOW_AT_START))
 
 
 def window_section(analysed: Document, trace: str | None, stretched: bool) -> Section:
@@ -144,7 +142,7 @@ def window_section(analysed: Document, trace: str | None, stretched: bool) -> Se
     elif whole:
         blocks.append(Paragraph("No steps found: the recording is shown as one."))
     blocks.append(TimelineView(events, trace))
-    return Section("timeline", "Timeline", tuple(blocks))
+    return Section("timeline", "Timeline", tuple(blocks), Weight.DETAIL)
 
 
 _PARTS = DEVICE_WORK_NAMES | {"idle": "idle"}
@@ -213,12 +211,8 @@ _MEMORY = "Record with torch.profiler.profile(profile_memory=True), or use steps
 
 def story_of_trace(subject: LoadedResult) -> Story:
     """Everything a trace tells: of the run around it, it knows nothing."""
+    document, timeline = subject.document, subject.timeline
     trace = subject.trace.name if subject.trace is not None else None
-    return replace(trace_story(subject.document, subject.timeline(), trace), title=subject.name)
-
-
-def trace_story(document: Document, timeline: Timeline | None, trace: str | None = None) -> Story:
-    """The whole story. `trace`: the file's name beside the report."""
     sections = [
         _summary(document),
         trace_step(document),
@@ -233,7 +227,7 @@ def trace_story(document: Document, timeline: Timeline | None, trace: str | None
         quality_section(document, document.get("problems", [])),
     ]
     return Story(
-        title=display_path(str(document["source"]["file"])),
+        title=subject.name,
         verdict=bottleneck(document),
         subtitle=_subtitle(document),
         sections=tuple(sections),
@@ -242,8 +236,9 @@ def trace_story(document: Document, timeline: Timeline | None, trace: str | None
     )
 
 
-def trace_screen(document: Document) -> Story:
+def trace_screen(subject: LoadedResult) -> Story:
     """The short form, from the document alone: what `analyze` prints."""
+    document = subject.document
     found = document.get("findings")
     summary = _summary(document).blocks[:1]
     if document["breakdown_ns"]["idle"] is None:
@@ -283,9 +278,9 @@ def _next_commands(document: Document) -> tuple[Command, ...]:
     )
 
 
-def ranks_story(document: Document) -> Story:
+def story_of_ranks(subject: LoadedResult) -> Story:
     """Several ranks side by side: who computes, who communicates, who is late."""
-    ranks, comparison = document["ranks"], document["comparison"]
+    ranks, comparison = subject.document["ranks"], subject.document["comparison"]
     of = f" of {comparison['world_size']}" if comparison["world_size"] else ""
     device = next((one["source"]["device"] for one in ranks if one["source"]["device"]), None)
     notes = [str(note) for note in comparison["notes"]]
@@ -298,7 +293,7 @@ def ranks_story(document: Document) -> Story:
         title=plural(len(ranks), "rank") + of,
         verdict="",
         subtitle=str(device) if device else "",
-        sections=(Section("ranks", "Ranks", tuple(blocks), Weight.LEAD),),
+        sections=(Section("ranks", "", tuple(blocks), Weight.LEAD),),
         kind="ranks",
         next=(Command("stepscope analyze FILE", "one of them, in full"),),
     )
@@ -307,12 +302,12 @@ def ranks_story(document: Document) -> Story:
 def _ranks_table(rows: list[Document]) -> Table:
     columns = (
         number_column("rank"),
-        number_column("steps", digits=6),
+        Column("steps", number=True, digits=6, priority=1),
         number_column("step", "ms"),
         share_column("busy"),
         share_column("compute"),
         share_column("comm"),
-        share_column("exposed"),
+        Column("exposed", number=True, percent=True, priority=2),
         share_column("idle"),
     )
     shares = (
@@ -390,14 +385,14 @@ def _summary(document: ResultDocument) -> Section:
 def _host(document: ResultDocument) -> list[Section]:
     lines = (document["host"] or {}).get("lines") or []
     blocks = function_blocks(lines, document["steps"]["count"])
-    return [Section("host", "Python on the host", tuple(blocks))] if blocks else []
+    return [Section("host", "Python on the host", tuple(blocks), Weight.DETAIL)] if blocks else []
 
 
 def _memory(document: ResultDocument) -> Section:
     blocks: list[Block] = window_memory(document)
     if not blocks:
         blocks.append(Missing("Memory was not recorded.", _MEMORY))
-    return Section("memory", "Memory", tuple(blocks))
+    return Section("memory", "Memory", tuple(blocks), Weight.DETAIL)
 
 
 def _source(document: ResultDocument) -> Section:

@@ -1,0 +1,121 @@
+"""`results.load`: every kind of result by one door, each file read once."""
+
+import gzip
+import json
+from collections import Counter
+
+import pytest
+from story_reading import TRACES, unpacked
+
+from stepscope.analyze.run import records
+from stepscope.analyze.run.records import WINDOW_CACHE, WINDOW_TRACE
+from stepscope.record.errors import UsageError
+from stepscope.report.render.files import prepare_report, report_text
+from stepscope.results import load as loading
+from stepscope.results.load import REPORTED, Bench, Ranks, Run, Trace, Tune, load
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = unpacked("unfused_optimizer_cuda", tmp_path)
+    (folder / WINDOW_CACHE).unlink(missing_ok=True)
+    return folder
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often the readers of a run folder were called, by name and file."""
+    found = Counter()
+
+    def counted(name):
+        read = getattr(records, name)
+
+        def call(first, *rest, **more):
+            found[name, getattr(first, "name", "")] += 1
+            return read(first, *rest, **more)
+
+        monkeypatch.setattr(records, name, call)
+
+    for name in ("read_run", "read_facts", "read_table", "assemble_steps", "read_kineto"):
+        counted(name)
+    return found
+
+
+@pytest.mark.parametrize("ending", [".html", ".md", ".csv"])
+def test_a_report_of_a_run_reads_each_file_once(run, calls, ending):
+    job = prepare_report([str(run)], False, run.parent)
+    report_text(job, ending, None)
+    assert calls["assemble_steps", ""] == 1
+    assert calls["read_kineto", WINDOW_TRACE] == 1
+    assert max(calls.values()) == 1, calls
+
+
+def test_what_is_asked_for_twice_is_the_same_object(run):
+    found = load(run)
+    assert isinstance(found, Run)
+    assert found.timeline is found.timeline
+    assert found.tables is found.tables
+    assert found.document is found.document
+
+
+def test_the_windows_analysis_is_kept_for_the_next_reader(run, calls):
+    first = load(run).document["timeline"]
+    (run / WINDOW_TRACE).unlink()
+    kept = json.loads((run / WINDOW_CACHE).read_text())
+    assert kept["timeline"] == json.loads(json.dumps(first))
+    assert load(run).document["timeline"] == kept["timeline"]
+
+
+def test_a_folder_that_cannot_be_written_is_read_all_the_same(run):
+    (run / WINDOW_CACHE).mkdir()
+    assert load(run).document["timeline"] is not None
+
+
+@pytest.mark.parametrize("suffix", loading.TRACE_SUFFIXES)
+def test_report_takes_every_trace_that_analyze_takes(tmp_path, suffix):
+    file = tmp_path / f"a{suffix}"
+    file.write_bytes(b"")
+    assert isinstance(loading._find(file, tmp_path), Trace)
+
+
+def test_a_folder_of_traces_is_ranks_and_no_report_is_made_of_it(tmp_path):
+    for rank in (0, 1):
+        (tmp_path / f"rank{rank}.json.gz").write_bytes(
+            (TRACES / "cpu_only_rank34.pt.trace.json.gz").read_bytes()
+        )
+    found = load(tmp_path)
+    assert isinstance(found, Ranks)
+    assert len(found.document["ranks"]) == 2
+    with pytest.raises(UsageError, match="name one"):
+        load(tmp_path, kinds=REPORTED)
+
+
+@pytest.mark.parametrize(("kind", "of"), [("tune", Tune), ("bench", Bench)])
+def test_a_document_is_told_by_its_schema(tmp_path, kind, of):
+    file = tmp_path / "kept.json"
+    file.write_text(json.dumps({"schema": f"stepscope.{kind}/1", "x": 1}))
+    assert isinstance(load(file), of)
+    assert load(file).document["x"] == 1
+
+
+def test_a_batch_and_a_comparison_load_but_are_no_runs(tmp_path):
+    (tmp_path / "batch.json").write_text('{"schema": "stepscope.batch/1"}')
+    assert load(tmp_path).kind == "batch"
+    (tmp_path / "c.json").write_text('{"schema": "stepscope.compare/1"}')
+    assert load(tmp_path / "c.json").kind == "comparison"
+    with pytest.raises(UsageError, match="is a batch result"):
+        load(tmp_path, kinds=["run"])
+
+
+def test_anything_else_says_what_it_may_be(tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("x")
+    with pytest.raises(UsageError, match="is not a run folder, a trace"):
+        load(file)
+
+
+def test_a_broken_trace_is_refused_at_the_door(tmp_path):
+    file = tmp_path / "a.json.gz"
+    file.write_bytes(gzip.compress(b"{"))
+    with pytest.raises(Exception, match=r"a\.json\.gz"):
+        load(file)
