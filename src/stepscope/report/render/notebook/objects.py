@@ -22,7 +22,6 @@ from stepscope.report.render.terminal.batch import (
     known_columns,
     size_marks,
 )
-from stepscope.report.render.terminal.bench import print_bench
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.render.terminal.tune import print_tune
 from stepscope.report.story.blocks import (
@@ -78,7 +77,7 @@ def _plain(block: Block) -> bool:
     return not isinstance(block, Chart | TimelineView)
 
 
-_PRINT = {"tune": print_tune, "bench": print_bench}
+_PRINT = {"tune": print_tune}
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -5,7 +5,6 @@ from typing import IO, Any, NamedTuple
 
 from rich.text import Text
 
-from stepscope.report.render.terminal.bench_answer import format_small_number
 from stepscope.report.render.terminal.console import console_for, print_lines, title_lines
 from stepscope.report.text import format_bytes, format_duration, format_number, plural, safe
 
@@ -49,7 +48,7 @@ CURVE_COLUMNS = (
     CurveColumn("of best", _value("of_best", "{:.0%}".format)),
     CurveColumn("step ms", _value("step_ms", format_number)),
     CurveColumn("memory", _memory),
-    CurveColumn("J/sample", _value("energy_j_per_sample", format_small_number)),
+    CurveColumn("J/sample", _value("energy_j_per_sample", "{:,.3g}".format)),
 )
 
 
