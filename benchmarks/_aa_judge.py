@@ -9,9 +9,12 @@ program's own over all its processes where that is larger.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from stepscope.results.comparison import ItemVerdict
 
 Processes = Sequence[npt.NDArray[Any]]
 Split = tuple[tuple[int, ...], tuple[int, ...]]
@@ -75,20 +78,20 @@ def _verdicts(rest: Processes, floor: float, known: float) -> Iterator[dict[str,
             for split in splits(len(rest), side):
                 base, other = ([rest[place] for place in group] for group in split)
                 same = compared(base, other, stored)
-                step = 1 + max(floor, same["noise_floor"], FEW_FLOOR if side < 3 else LEAST)
-                counts[0.0][same["verdict"]] += 1
+                step = 1 + max(floor, same.noise_floor, FEW_FLOOR if side < 3 else LEAST)
+                counts[0.0][same.verdict] += 1
                 for times in TIMES:
                     slowed = [one * step**times for one in other]
-                    counts[times][compared(base, slowed, stored)["verdict"]] += 1
+                    counts[times][compared(base, slowed, stored).verdict] += 1
             for times, found in counts.items():
                 yield {"side": side, "stored": stored is not None, "planted": times} | {
                     "counts": dict(found)
                 }
 
 
-def compared(base: Processes, other: Processes, stored: Any) -> dict[str, Any]:
+def compared(base: Processes, other: Processes, stored: Any) -> "ItemVerdict":
     """As `stepscope compare` judges it."""
-    from stepscope.compare.items import Item
+    from stepscope.compare.sides import Item
     from stepscope.compare.verdicts import Pair, judge_pair
 
     sides = (tuple(tuple(one.tolist()) for one in side) for side in (base, other))

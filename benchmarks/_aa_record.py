@@ -40,7 +40,7 @@ def recorded(processes: int, device: str) -> Iterator[tuple[str, Series]]:
 
 def observed(name: str, device: str) -> Series:
     """The steady step times of one process, in ms, as `compare` reads them from its run folder."""
-    from stepscope.compare.items import run_series
+    from stepscope.compare.open_sides import run_series
 
     module, *arguments = PROGRAMS[name]
     with tempfile.TemporaryDirectory() as place:

@@ -88,26 +88,33 @@ def batches(found: Record) -> list[str]:
 
 def _knees(points: list[Record]) -> list[str]:
     """Where a larger batch stops being worth it, for each variant."""
-    from stepscope.bench.speed import knee_batch
+    from stepscope.stats.knee import knee_index
 
     lines = []
     for variant in dict.fromkeys(point["variant"] for point in points):
-        rates = [
+        rates = sorted(
             (point["batch"], point["samples_per_s"])
             for point in points
             if point["variant"] == variant and point["status"] == "ok"
-        ]
-        found = knee_batch(rates)
-        words = f"at batch {found}" if found else "not reached"
-        lines.append(f"Knee of {variant} (beyond it no doubling gains 10%): {words}.")
+        )
+        found = knee_index([rate for _, rate in rates])
+        if found is not None:
+            lines.append(f"{variant}: batch {rates[found][0]} is within 5% of the best.")
     return lines
 
 
 def study(found: Record) -> list[str]:
     """The study as the report writes it."""
-    from stepscope.report.render.terminal.bench import markdown_study
+    from stepscope.bench.results import BenchResult, read_bench
+    from stepscope.report.render.markdown import section_text
+    from stepscope.report.story.bench.story import bench_story
 
-    return markdown_study({"study": found["study"]}).splitlines()
+    bench: BenchResult = read_bench({"study": found["study"]})
+    story = bench_story(bench)
+    parts = [story.verdict]
+    for section in story.sections[:-1]:
+        parts += section_text(section)
+    return "\n\n".join(parts).splitlines()
 
 
 def _ratio(a: float | None, b: float | None) -> float | None:

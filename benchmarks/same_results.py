@@ -42,11 +42,22 @@ RENAMED: dict[str, str] = {"predicted.how": "predicted.reason"}
 """Fields of the earlier tree, by the name they have now; with the key they stand under where that
 decides."""
 _FINDINGS = ("findings[]", "minor[]", "healthy[]")
+_SETTINGS = ("configuration[]", "environment[]")
 ADDED = frozenset(
-    (*(f"{one}.{key}" for one in _FINDINGS for key in ("level", "settings", "timeline")),
-     "baseline[].status")
-)  # fmt: skip
-"""Fields of this tree only."""
+    (
+        *(f"{one}.{key}" for one in _FINDINGS for key in ("level", "settings", "timeline")),
+        *(f"{one}.{key}" for one in _SETTINGS for key in ("part", "key", "index", "owner")),
+        *(f"fixes[].{key}" for key in ("applied", "not_applied", "broke")),
+        "baseline[].status",
+        ".noise_floor_processes",
+        ".within_process_variation",
+    )
+)
+"""Fields of this tree only, with the key they stand under."""
+GONE = frozenset(f"{one}.what" for one in _SETTINGS)
+"""Fields of the earlier tree only: `what` of a compared setting is now its part and key."""
+TYPED = frozenset({"why", "notes", "noise_floor_from", "schema"})
+"""Sentences that are records or enums now; schema versions rise with them."""
 CLOSE = 1e-9  # of a number: sums in another order
 
 
@@ -135,6 +146,10 @@ def _differences(old: Any, new: Any, path: str, words: bool) -> Iterator[tuple[s
         old = {_renamed(under, key): value for key, value in old.items()}
         for key in dict.fromkeys((*old, *new)):
             if key not in old and f"{under}.{key}" in ADDED:
+                continue
+            if key not in new and f"{under}.{key}" in GONE:
+                continue
+            if key in TYPED and _is_prose(old.get(key)):
                 continue
             if key not in old or key not in new:
                 yield f"{path}.{key}", old.get(key, "(absent)"), new.get(key, "(absent)")

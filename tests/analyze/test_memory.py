@@ -211,5 +211,5 @@ def test_no_recording_gives_none_and_a_broken_one_a_clear_error(tmp_path):
     assert reduce_memray(tmp_path) is None
     pytest.importorskip("memray")
     (tmp_path / CPU_RAW).write_bytes(b"not memray")
-    with pytest.raises(BrokenRun, match="cannot be read"):
+    with pytest.raises(BrokenRun, match="cannot read the memory"):
         reduce_memray(tmp_path)

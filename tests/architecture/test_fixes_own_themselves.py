@@ -17,7 +17,6 @@ ALLOWED = {
     ),
     # `stepscope batch` chooses the batch size itself.
     ("cli.batch", "fix.partition('=')[0] == 'batch'"),
-    ("diagnose.source_edits", "('amp', 'compile')"),
 }
 THEIR_OWN = ("fixes.", "diagnose.rules.")
 """Rooms that may: fixes, and rules, which choose among their own fixes."""

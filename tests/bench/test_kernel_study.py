@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from plain import TRACES
+from plain_json import in_json
 from recordings import recorded
 
 import stepscope
@@ -19,8 +21,8 @@ from stepscope.bench.kernel_recording import (
     KernelSubject,
     count_kernels,
     counters_command,
-    kernels_document,
     kernels_notes,
+    kernels_result,
     pattern,
     record_kernels,
     run_ncu,
@@ -32,6 +34,7 @@ from stepscope.bench.kernel_study import (
     study_kernels,
 )
 from stepscope.bench.measure_point import environment_with
+from stepscope.bench.results import KernelsResult, NcuUse
 from stepscope.cli.main import main
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import DeviceKind
@@ -49,7 +52,7 @@ def found():
 
 @cache
 def studied():
-    return study_kernels(found(), STEPS, 10)
+    return in_json(study_kernels(found(), STEPS, 10))
 
 
 def row(rows, name):
@@ -57,7 +60,7 @@ def row(rows, name):
 
 
 def test_operators_are_per_step_and_add_up_to_the_devices_time():
-    whole = study_kernels(found(), STEPS, 1000)
+    whole = in_json(study_kernels(found(), STEPS, 1000))
     device = recorded(RESNET50).device
     assert whole["work_ms"] == pytest.approx(device.duration.sum() / STEPS / 1e6)
     assert sum(one["share"] for one in whole["operators"]) == pytest.approx(1)
@@ -121,7 +124,7 @@ def with_counters():
 
 
 def test_counters_stand_beside_the_model_of_the_same_calls():
-    rows = study_kernels(with_counters(), STEPS, 10)["operators"]
+    rows = in_json(study_kernels(with_counters(), STEPS, 10))["operators"]
     add = row(rows, "aten::add_")
     told = add["counted"]
     assert told["time_share"] == pytest.approx(1)
@@ -134,7 +137,7 @@ def test_counters_stand_beside_the_model_of_the_same_calls():
 
 
 def test_kernels_that_were_counted_have_rates_of_their_own():
-    kernels = study_kernels(with_counters(), STEPS, 10)["kernels"]
+    kernels = in_json(study_kernels(with_counters(), STEPS, 10))["kernels"]
     told = kernels[0]["counted"]
     assert told["bytes"] == 2e6
     each_s = kernels[0]["time_ms"] / kernels[0]["runs"] / 1e3
@@ -143,7 +146,7 @@ def test_kernels_that_were_counted_have_rates_of_their_own():
 
 
 def test_a_study_is_json_and_says_how_much_was_counted():
-    whole = study_kernels(with_counters(), STEPS, 10)
+    whole = in_json(study_kernels(with_counters(), STEPS, 10))
     json.dumps(whole, allow_nan=False)
     assert 0 < whole["counted"] < whole["launched"]
     assert whole["join"]["kernels_without"] > 0
@@ -200,7 +203,8 @@ def test_counters_are_read_from_what_ncu_wrote(tmp_path, ncu):
     [
         (
             'echo "==ERROR== ERR_NVGPUCTRPERM - no permission" > "$log"; exit 1',
-            "ncu may not read the GPU's counters here (ERR_NVGPUCTRPERM): run as root",
+            "no permission to read GPU counters (ERR_NVGPUCTRPERM): run as root or ask"
+            " your admin to enable them",
         ),
         ('echo "==ERROR== no such file"; exit 1', "ncu: no such file"),
         ("sleep 20", "ncu took longer than 0 s: --timeout gives it more"),
@@ -226,25 +230,28 @@ def test_ncu_is_only_run_where_it_is_and_there_are_kernels(tmp_path, monkeypatch
 
 
 def test_notes_say_where_the_numbers_come_from():
-    base = {**studied(), "ncu": {"used": False, "why_not": "ncu is not on the PATH"}, "applied": []}
+    about = {"model": "mlp", "mode": "train", "batch": 4, "device": "cuda"}
+    unused = NcuUse(False, "ncu is not on the PATH", 0.0)
+    base = KernelsResult(**about, **study_kernels(found(), STEPS, 10), ncu=unused)
     assert kernels_notes(base) == [
-        "FLOPs and bytes are by the model alone: ncu is not on the PATH",
-        "ceilings are the maker's: stepscope doctor measures those of this device",
+        "FLOPs and bytes are the model's alone: ncu is not on the PATH",
+        "ceilings from the datasheet: stepscope doctor measures this device's own",
     ]
     fix = {"name": "pin", "state": "not applicable", "reasons": ["there is no DataLoader"]}
-    others = kernels_notes({**base, "ncu": {"used": True, "seconds": 31.0}, "applied": [fix]})
-    assert others[0].startswith("counted: 0 of 737 kernels a step, in 31 s")
+    others = kernels_notes(replace(base, ncu=NcuUse(True, None, 31.0), applied=(fix,)))
+    assert others[0].startswith("counted: 0 of 737 kernels per step, in 31 s")
     assert others[-1] == "fix pin: not applicable: there is no DataLoader"
-    assert "a CPU runs no kernels" in kernels_notes({**base, "on": "host", "ceilings": None})[0]
+    assert "no kernels on a CPU" in kernels_notes(replace(base, on="host", ceilings=None))[0]
 
 
 def test_the_document_has_the_shape_of_all_benchmarks():
     from stepscope.bench.kernel_recording import NcuCount
 
     subject = KernelSubject("resnet50", "train", 64, "cuda", ("tf32",), {"size": 224})
-    whole = kernels_document(
-        subject, studied(), NcuCount([], "no ncu", 0.0), [], "command", "started"
-    )
+    measured = study_kernels(found(), STEPS, 10)
+    whole = kernels_result(
+        subject, measured, NcuCount([], "no ncu", 0.0), [], "command", "started"
+    ).to_json()
     assert whole["schema"] == "stepscope.bench/1"
     assert whole["points"] == []
     assert whole["request"]["models"] == ["resnet50"]
@@ -281,7 +288,7 @@ def test_operators_of_a_cpu_own_the_time_of_what_they_call():
     """On a trace with a device the same rows can be made: host time adds up the same way."""
     timeline, work = found().timeline, found().work
     limits = Ceilings({"fp32": 1e12}, 1e11, "measured")
-    rows = host_rows(timeline, work, limits, STEPS)
+    rows = in_json(host_rows(timeline, work, limits, STEPS))
     convolution = row(rows, "aten::cudnn_convolution")
     assert convolution["calls"] == 53
     assert convolution["flops"] / 64 == pytest.approx(8.17e9, rel=0.01)

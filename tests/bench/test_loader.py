@@ -5,15 +5,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from plain_json import in_json
 
 import stepscope
 from stepscope.bench.loader_grid import (
     LoaderSetting,
-    choose_setting,
     dataloader_line,
     loader_request,
+    loader_result,
     setting_points,
-    setting_records,
+    setting_points_measured,
     worker_counts,
 )
 from stepscope.cli.main import main
@@ -100,19 +101,19 @@ def test_a_grid_on_a_gpu_is_the_product_of_its_lists():
     settings, notes = setting_points(asked)
     assert len(settings) == 2 * (2 + 2 * 2)
     assert LoaderSetting(16, 2, True, 4) in settings
-    assert notes == ["prefetch is left out for 0 workers: nothing is fetched ahead there"]
+    assert notes == ["prefetch left out with 0 workers: nothing is fetched ahead"]
 
 
 def test_pinning_without_a_gpu_is_left_out_and_said():
     settings, notes = setting_points(request(pins=(False, True)))
     assert list(settings) == [LoaderSetting(8), LoaderSetting(8, 2, False, 2)]
-    assert notes == ["pinning is left out: it is for copies to a GPU"]
+    assert notes == ["pinning left out: it only helps copies to a GPU"]
 
 
 def test_the_default_loader_is_measured_even_where_it_was_not_asked_for():
     settings, notes = setting_points(request(device="cuda", workers=(4,), pins=(True,)))
     assert list(settings) == [LoaderSetting(8), LoaderSetting(8, 4, True, 2)]
-    assert notes == ["the default loader (0 workers, not pinned) is measured too, to compare with"]
+    assert notes == ["the default loader (0 workers, not pinned) is measured as the baseline"]
 
 
 def test_a_point_is_the_command_line_of_its_child(tmp_path):
@@ -215,8 +216,8 @@ def summed(rates, **asked):
         if rate is not None:
             status = rate if isinstance(rate, str) else "ok"
             records.append(record(setting, point, 0 if status != "ok" else rate, status))
-    found = setting_records(settings, records)
-    return found, choose_setting(found, records)
+    found = setting_points_measured(settings, records)
+    return in_json((list(found), loader_result(found, records, 8)))
 
 
 def test_the_simplest_within_five_percent_is_named_beside_the_best():
@@ -254,7 +255,7 @@ def test_rounds_that_differ_make_a_setting_unstable():
     settings, _ = setting_points(request(workers=(0,)))
     ((setting, point),) = settings.items()
     records = [record(setting, point, 100), record(setting, point, 140, number=2)]
-    (found,) = setting_records(settings, records)
+    (found,) = in_json(setting_points_measured(settings, records))
     assert found["samples_per_s"] == 120
     assert (found["samples_per_s_low"], found["samples_per_s_high"]) == (100, 140)
     assert found["unstable_why"] == "rounds differ by 33%"
@@ -407,7 +408,7 @@ def test_a_grid_of_ones_own_dataset_runs_and_is_not_measured_twice(run, folder):
     kept = (folder / "results" / "records.jsonl").read_bytes()
     code, again, err = run(*words)
     assert code == 0
-    assert "going on in results: 2 measured before" in err
+    assert "resuming in results: 2 measured before" in err
     assert json.loads(again)["points"] == document["points"]
     assert (folder / "results" / "records.jsonl").read_bytes() == kept
 

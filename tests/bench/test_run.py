@@ -117,9 +117,10 @@ _KILLED = """
 import sys
 from pathlib import Path
 
-from stepscope.bench.grid import BenchRequest, Point
-from stepscope.bench.measure_point import measure
-from stepscope.bench.run import open_bench_folder, run_grid
+from stepscope.bench import measure_point, run
+from stepscope.bench.grid import Point
+from stepscope.bench.grid import BenchRequest
+from stepscope.bench.run import open_bench_folder
 
 class Tiny(Point):
     __slots__ = ()
@@ -127,12 +128,10 @@ class Tiny(Point):
     def command(self, measure_file):
         return ["tiny_program", str(self.batch), str(measure_file)]
 
-request = BenchRequest(
-    models=("m",), modes=("infer",), devices=("cpu",), batches=(1, 2, 3), rounds=2
-)
+request = BenchRequest(("m",), ("infer",), ("cpu",), batches=(1, 2, 3), rounds=2)
 every = [Tiny("m", "infer", batch, "cpu") for batch in request.batches]
 with open_bench_folder(Path("out"), request, {}, False, Path.cwd()) as results:
-    run_grid(request, results, lambda now: None, measure, every)
+    run.run_grid(request, results, lambda now: None, measure_point.measure, every)
 """
 _TINY = """
 import json, os, sys, time

@@ -2,6 +2,7 @@
 
 import pytest
 from handmade import Handmade
+from plain_json import in_json
 
 from stepscope.bench.grid import BenchRequest, Variant
 from stepscope.bench.studies import cpu_gpu, memory
@@ -108,9 +109,12 @@ def _with_gpu(monkeypatch):
 
 def studied(tmp_path, measure=None, record=recording, **more):
     asked = request("cpu-gpu", **more)
-    return cpu_gpu.run(
-        asked, tmp_path, quiet, measure=measure or TwoDevices(), record=record, ceilings=ceilings
-    )
+    return in_json(
+        cpu_gpu.run(
+            asked, tmp_path, quiet, measure=measure or TwoDevices(), record=record,
+            ceilings=ceilings,
+        )
+    )  # fmt: skip
 
 
 @pytest.mark.usefixtures("_with_gpu")
@@ -226,14 +230,14 @@ def test_losses_that_are_no_numbers_do_not_count():
     ours = {"losses": [[1, None], [2, 0.5]], "final_loss": None, "final_score": None}
     theirs = {"losses": [[1, 1.0], [2, 0.4], [3, 0.3]], "final_loss": 0.3, "final_score": 0.5}
     found = losses_agree(ours, theirs)
-    assert found["first_loss_relative"] == pytest.approx(0.2)
-    assert found["same"] is None
-    assert len(loss_curves(ours, theirs)["losses"]) == 2
+    assert found.first_loss_relative == pytest.approx(0.2)
+    assert found.same is None
+    assert len(loss_curves(ours, theirs).losses) == 2
 
 
 def test_scores_a_point_apart_are_not_the_same():
-    assert losses_agree({"final_score": 0.90}, {"final_score": 0.92})["same"] is False
-    assert losses_agree({"final_loss": 1.0}, {"final_loss": 1.005})["same"] is True
+    assert losses_agree({"final_score": 0.90}, {"final_score": 0.92}).same is False
+    assert losses_agree({"final_loss": 1.0}, {"final_loss": 1.005}).same is True
 
 
 # ---- operators by kind
@@ -306,7 +310,7 @@ def test_small_kernels_explain_a_speedup_below_the_ceilings():
 def test_recurrence_is_explained_by_its_order():
     found = explain("recurrent", 5.0, KindTime(1.0, 500), ({}, {}), ("fp32", "fp32"))
     assert found["bound"] == "sequence"
-    assert "waits for the one before" in found["why"]
+    assert "waits for the previous one" in found["why"]
 
 
 def test_unknown_ceilings_promise_nothing():
@@ -413,9 +417,8 @@ class Room:
 
 def memory_study(tmp_path, measure, **more):
     settings = {"memory_limit_gib": 2.0, **more.pop("settings", {})}
-    return memory.run(
-        request("memory", settings=settings, **more), tmp_path, quiet, measure=measure
-    )
+    asked = request("memory", settings=settings, **more)
+    return in_json(memory.run(asked, tmp_path, quiet, measure=measure))
 
 
 def rows_of(study):

@@ -4,10 +4,13 @@ import json
 
 import pytest
 from measured import MACHINE, failure, measured, record
+from plain_json import in_json
 
+from stepscope.bench import summary
 from stepscope.bench.ceilings import matmul_ceilings
 from stepscope.bench.grid import BenchRequest, Point
-from stepscope.bench.summary import bench_document, summarize
+from stepscope.bench.results import MemoryStudy
+from stepscope.bench.summary import bench_result
 from stepscope.record.errors import StepscopeError
 
 TRAIN = Point.of("mlp", "train", 4, "cpu")
@@ -22,6 +25,10 @@ KEYS = {
     *("energy_j_per_sample", "carbon_g_per_million", "cost_per_million", "first_calls_s"),
     *("clock", "unstable", "unstable_why", "notes", "speedup"),
 }
+
+
+def summarize(*arguments):
+    return in_json(list(summary.summarize(*arguments)))
 
 
 def point(*records, request=REQUESTED, ceilings=None):
@@ -66,7 +73,7 @@ def test_what_failed_is_a_point_without_numbers():
 def test_a_later_failure_does_not_undo_what_was_measured():
     found = point(record(TRAIN, 1), failure(TRAIN, 2, status="timed_out", why="too slow"))
     assert (found["status"], found["rounds"]) == ("ok", 1)
-    assert found["notes"] == ["process 2 did not count: too slow"]
+    assert found["notes"] == ["process 2 left out: too slow"]
 
 
 def test_a_variant_is_held_against_the_first_of_its_kind():
@@ -177,7 +184,7 @@ def test_an_unsettled_or_uneven_series_is_unstable():
     unsettled["warmup"] = {**unsettled["warmup"], "settled": False}
     found = point(record(TRAIN, measured=unsettled))
     assert found["unstable"]
-    assert "settled" in found["unstable_why"]
+    assert "warming up" in found["unstable_why"]
     apart = point(record(TRAIN, 1, 10.0), record(TRAIN, 2, 15.0))
     assert "processes differ" in apart["unstable_why"]
 
@@ -187,8 +194,8 @@ def test_throttling_and_busy_neighbours_are_noted_once():
     found = point(record(TRAIN, 1, machine=busy), record(TRAIN, 2, machine=busy))
     assert found["notes"] == [
         "throttled: thermal slowdown",
-        "other processes computed on the GPU meanwhile",
-        "other programs kept the processors busy meanwhile",
+        "other processes used the GPU",
+        "other processes kept the CPU busy",
     ]
 
 
@@ -204,7 +211,9 @@ def test_fixes_that_took_hold_of_nothing_are_named():
 
 def test_the_document_names_machine_versions_request_and_noise():
     records = [record(TRAIN, 1, 10.0), record(TRAIN, 2, 10.1)]
-    found = bench_document(REQUESTED, records, {}, "stepscope bench mlp", "2026-01-01", ["a note"])
+    found = bench_result(
+        REQUESTED, records, {}, "stepscope bench mlp", "2026-01-01", ["a note"]
+    ).to_json()
     assert found["schema"] == "stepscope.bench/1"
     assert found["machine"]["cpu"]
     assert found["versions"]["stepscope"]
@@ -217,9 +226,11 @@ def test_the_document_names_machine_versions_request_and_noise():
 
 
 def test_a_document_without_points_is_whole():
-    found = bench_document(REQUESTED, [], {}, "", "", study={"name": "memory"})
+    study = MemoryStudy(model="mlp", batch=4, device="cpu", rows=())
+    found = bench_result(REQUESTED, [], {}, "", "", study=study).to_json()
     assert (found["points"], found["noise_floor"]) == ([], None)
-    assert found["study"] == {"name": "memory"}
+    assert found["study"]["name"] == "memory"
+    assert "loader" not in found
 
 
 def test_ceilings_known_before_are_not_measured_again(monkeypatch):
@@ -239,7 +250,7 @@ def test_ceilings_not_known_are_measured_once_and_kept(monkeypatch):
     told = []
     assert matmul_ceilings(["cpu"], told.append) == ({"cpu": {"bf16": 4.0}}, [])
     assert kept == [made]
-    assert "measuring what cpu can do" in told[0]
+    assert "measuring the ceilings of cpu" in told[0]
 
 
 def test_ceilings_that_cannot_be_measured_are_a_note(monkeypatch):

@@ -37,7 +37,7 @@ def test_a_sweep_names_its_knee(table):
     points = [point(batch=b, mean_ms=b / rate * 1e3) for b, rate in rates.items()]
     text = shown(table, "sweep", *points)
     assert "| 64 | none | 18.29 | 3,500 | 3.00 GiB |" in text
-    assert "Knee of none (beyond it no doubling gains 10%): at batch 64." in text
+    assert "none: batch 64 is within 5% of the best." in text
 
 
 def test_what_did_not_work_is_a_row_too(table):

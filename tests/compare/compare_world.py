@@ -4,7 +4,7 @@ from copy import deepcopy
 
 import numpy as np
 
-from stepscope.compare.items import Item, Side
+from stepscope.compare.sides import Item, RunSide
 
 MACHINE = {
     "cpu": {"model": "Some CPU", "usable_cores": 8},
@@ -60,4 +60,4 @@ def run(mean=10.0, name="run", seed=0, samples=32.0, what="training", **more):
         for parent in parents:
             where = where[parent]
         where[last] = value
-    return Side("run", name, document, (item(times(mean, seed), samples=samples, what=what),))
+    return RunSide(name, document, (item(times(mean, seed), samples=samples, what=what),))

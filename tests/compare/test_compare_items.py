@@ -5,17 +5,18 @@ from bench_documents import document, point
 from compare_world import item, run, times
 
 from stepscope.compare.document import compare_results
-from stepscope.compare.items import (
+from stepscope.compare.quantities import setting_differences
+from stepscope.compare.sides import (
     BASELINE_ITEM,
     FIXED_ITEM,
-    Side,
+    BenchSide,
+    TuneSide,
     bench_items,
     merge_items,
     run_items,
-    trace_series,
+    trace_items,
     tune_items,
 )
-from stepscope.compare.settings import setting_differences
 from stepscope.compare.verdicts import pair_items
 from stepscope.record.errors import UsageError
 
@@ -34,7 +35,7 @@ def trial(number, step_ms, fixes=(), status="ok", **ask):
 
 
 def bench(*items):
-    return Side("bench", "grid", document(), items)
+    return BenchSide("grid", document(), items)
 
 
 def test_a_bench_has_an_item_a_point_with_its_processes():
@@ -97,7 +98,8 @@ def test_a_run_without_steady_steps_cannot_be_compared():
 
 def test_the_steps_of_a_trace_are_its_series():
     each = [{"start_ns": 0, "end_ns": 2_000_000}, {"start_ns": 2_000_000, "end_ns": 5_000_000}]
-    assert trace_series({"steps": {"each": each}}) == (2.0, 3.0)
+    (found,) = trace_items({"steps": {"each": each}})
+    assert found.series == ((2.0, 3.0),)
 
 
 def test_points_are_matched_and_those_of_one_side_named():
@@ -128,16 +130,14 @@ def test_results_of_a_side_bring_their_processes_together():
 
 
 def test_of_a_tune_a_run_meets_what_it_came_to():
-    tuned = Side(
-        "tune", "t", {}, (item(times(), key=BASELINE_ITEM), item(times(5.0), key=FIXED_ITEM))
-    )
+    tuned = TuneSide("t", {}, (item(times(), key=BASELINE_ITEM), item(times(5.0), key=FIXED_ITEM)))
     pairs, _ = pair_items([run()], [tuned])
     assert [pair.other.key for pair in pairs] == [FIXED_ITEM]
 
 
 def test_of_different_kinds_only_settings_of_both_are_held_against_each_other():
-    tuned = Side("tune", "t", {"run": {"program": "/x/train.py", "argv": ["--epochs", "4"]}}, ())
-    assert [row["what"] for row in setting_differences([run()], [tuned])] == ["arguments"]
+    tuned = TuneSide("t", {"run": {"program": "/x/train.py", "argv": ["--epochs", "4"]}}, ())
+    assert [row.key for row in setting_differences([run()], [tuned])] == ["arguments"]
 
 
 def test_a_grid_with_one_slower_point_is_slower():
@@ -146,6 +146,6 @@ def test_a_grid_with_one_slower_point_is_slower():
         *(item(*(times(10 + k, 5 + n + 9 * k) for n in range(3)), key=str(k)) for k in range(3))
     )
     found = compare_results([ours], [theirs], max_regression=0.05)
-    assert (found["verdict"], found["exit_code"]) == ("SLOWER", 1)
-    assert [one["verdict"] for one in found["items"]] == ["SAME", "SLOWER", "SLOWER"]
-    assert found["why"] == []
+    assert (found.verdict, found.exit_code) == ("SLOWER", 1)
+    assert [one.verdict for one in found.items] == ["SAME", "SLOWER", "SLOWER"]
+    assert found.why == ()

@@ -4,8 +4,6 @@ import pytest
 from handmade import Handmade
 
 from stepscope.compare.kernels import (
-    KERNELS,
-    OPERATORS,
     Matched,
     TypicalStep,
     Work,
@@ -14,7 +12,11 @@ from stepscope.compare.kernels import (
     match_work,
     typical_step,
 )
-from stepscope.compare.why import operator_changes, signed, why_sentences
+from stepscope.compare.why import find_causes, work_changes
+from stepscope.report.story.compare import cause_sentence
+from stepscope.results.comparison import Cause, PhaseChange, WorkUnit
+
+KERNELS, OPERATORS = WorkUnit.KERNELS, WorkUnit.OPERATORS
 
 
 def work(name, ms=1.0, operator="aten::mm", phase="forward", line=None):
@@ -23,6 +25,19 @@ def work(name, ms=1.0, operator="aten::mm", phase="forward", line=None):
 
 def table(base, other, unit=KERNELS):
     return compare_kernels(TypicalStep(unit, tuple(base)), TypicalStep(unit, tuple(other)))
+
+
+def sentences(*arguments):
+    return [cause_sentence(cause) for cause in find_causes(*arguments)]
+
+
+def told(kernels):
+    """The largest change of work, in words."""
+    first = work_changes(kernels)[0]
+    return cause_sentence(Cause(first.phase, first.delta_ms, work=first)).partition(": ")[2]
+
+
+FORWARD = PhaseChange("forward", 5.0, 8.0, 3.0, 1.0, 1.0)
 
 
 def test_kernels_are_matched_by_name_and_position():
@@ -40,11 +55,11 @@ def test_changes_add_up_to_that_of_the_step():
     base = [work("a", 1.0), work("b", 2.0), work("c", 4.0)]
     other = [work("a", 1.5), work("n", 8.0), work("c", 3.0)]
     found = table(base, other)
-    assert found["delta_ms"] == pytest.approx(12.5 - 7.0)
-    assert sum(row["delta_ms"] for row in found["rows"]) == pytest.approx(found["delta_ms"])
-    for row in found["rows"]:
-        assert row["base_ms"] >= row["gone_ms"]
-        assert row["other_ms"] >= row["new_ms"]
+    assert found.delta_ms == pytest.approx(12.5 - 7.0)
+    assert sum(row.delta_ms for row in found.rows) == pytest.approx(found.delta_ms)
+    for row in found.rows:
+        assert row.base_ms >= row.gone_ms
+        assert row.other_ms >= row.new_ms
 
 
 def test_each_kernel_is_new_gone_slower_faster_more_fewer_or_the_same():
@@ -66,51 +81,42 @@ def test_a_device_is_not_compared_with_a_host():
 def test_new_kernels_are_told_with_operator_and_place():
     line = "proj/model.py(88): forward"
     new = [work("gather", 0.3, "aten::index", line=line)] * 12
-    (first, *_) = operator_changes(table([work("a")], [work("a"), *new]))
-    assert first.text == "12 new kernels from aten::index in forward (model.py:88)"
-    assert first.delta_ms == pytest.approx(3.6)
+    found = table([work("a")], [work("a"), *new])
+    assert told(found) == "12 new kernels from aten::index in forward (model.py:88)"
+    assert work_changes(found)[0].delta_ms == pytest.approx(3.6)
 
 
 @pytest.mark.parametrize(
     ("base", "other", "text"),
     [
         ("gg", "", "2 kernels of aten::mm gone"),
-        ("gg", "n", "aten::mm makes 1 kernel in place of 2 others"),
+        ("gg", "n", "aten::mm: 1 kernel instead of 2"),
     ],
 )
 def test_kernels_that_went_or_were_replaced_are_told(base, other, text):
     found = table([work(name) for name in base], [work(name) for name in other])
-    assert operator_changes(found)[0].text == text
+    assert told(found) == text
 
 
 def test_operators_of_a_host_are_told_as_calls():
     found = table([], [work("aten::index", operator="aten::index")] * 3, OPERATORS)
-    assert operator_changes(found)[0].text == "3 new calls of aten::index"
+    assert told(found) == "3 new calls of aten::index"
 
 
 def test_other_work_explains_a_phase_before_work_that_only_took_longer():
     kernels = table([work("a", 1.0, "aten::mm")], [work("a", 3.0, "aten::mm"),
                                                    work("n", 1.0, "aten::index")])  # fmt: skip
-    phase = {"name": "forward", "base_ms": 5.0, "other_ms": 8.0, "delta_ms": 3.0}
-    assert why_sentences([phase], kernels, []) == ["forward +3.0 ms: 1 new kernel from aten::index"]
+    assert sentences([FORWARD], kernels, []) == ["forward +3.00 ms: 1 new kernel from aten::index"]
 
 
 def test_what_explains_too_little_of_a_phase_is_not_named():
     kernels = table([work("a", 1.0)], [work("a", 1.1)])
-    phase = {"name": "forward", "base_ms": 5.0, "other_ms": 8.0, "delta_ms": 3.0}
-    assert why_sentences([phase], kernels, []) == ["forward +3.0 ms"]
+    assert sentences([FORWARD], kernels, []) == ["forward +3.00 ms"]
 
 
 def test_without_phases_the_recorded_work_speaks():
     kernels = table([work("a", 1.0)], [work("a", 2.0)])
-    assert why_sentences([], kernels, []) == ["forward +1.0 ms: 1 kernel of aten::mm slower"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(3.94, "+3.9"), (-0.421, "−0.42"), (1234.5, "+1,234"), (0.0, "+0.00")]
-)
-def test_changes_carry_their_sign(value, text):
-    assert signed(value) == text
+    assert sentences([], kernels, []) == ["forward +1.00 ms: 1 kernel of aten::mm slower"]
 
 
 def trained(extra=0):
@@ -130,9 +136,9 @@ def trained(extra=0):
 
 def test_a_typical_step_of_a_timeline_is_compared_with_another():
     found = compare_kernels(typical_step(trained(), None), typical_step(trained(3), None))
-    assert (found["base_count"], found["other_count"], found["new"]) == (1, 4, 3)
-    assert found["rows"][0]["operator"] == "aten::index"
-    assert found["delta_ms"] == pytest.approx(15e-6)
+    assert (found.base_count, found.other_count, found.new) == (1, 4, 3)
+    assert found.rows[0].operator == "aten::index"
+    assert found.delta_ms == pytest.approx(15e-6)
 
 
 def test_without_a_device_operators_count_their_own_time():

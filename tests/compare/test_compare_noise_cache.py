@@ -5,7 +5,7 @@ import json
 import pytest
 from compare_world import item, run, times
 
-from stepscope.compare.items import Side
+from stepscope.compare.sides import BenchSide
 from stepscope.compare.verdicts import remember_noise, stored_floor
 from stepscope.hardware.ceiling_cache import cache_file
 from stepscope.hardware.noise_floors import known_noise_floor, machine_key, save_group
@@ -99,7 +99,7 @@ def test_runs_of_different_programs_are_no_processes_of_one_thing():
 def test_points_of_a_bench_are_remembered_each_on_its_own():
     points = [{"device": "cpu"}]
     several = (item(*(times(10 + n, n) for n in range(3)), key="a"), item(times(), key="b"))
-    side = Side("bench", "b", {"machine": {"cpu": {}}, "points": points}, several)
+    side = BenchSide("b", {"machine": {"cpu": {}}, "points": points}, several)
     remember_noise((side,))
     floor = stored_floor((side,))
     assert floor(several[0]).same

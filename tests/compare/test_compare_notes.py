@@ -3,7 +3,8 @@
 from compare_world import item, run, times
 
 from stepscope.compare.document import compare_results
-from stepscope.compare.items import Side
+from stepscope.compare.sides import TraceSide
+from stepscope.report.story.compare import notes
 
 
 def trace(how="ProfilerStep"):
@@ -14,7 +15,7 @@ def trace(how="ProfilerStep"):
         },
         "idle_ns": {"host": None},
     }  # fmt: skip
-    return Side("trace", "t", document, (item(times(), samples=None, what=None),))
+    return TraceSide("t", document, (item(times(), samples=None, what=None),))
 
 
 def busy(name, load):
@@ -22,40 +23,47 @@ def busy(name, load):
     return run(name=name, config__machine={"cpu": cpu})
 
 
+def told(base, other):
+    return list(notes(compare_results(base, other)))
+
+
 def test_the_first_note_counts_processes_and_steps():
-    assert compare_results([run()], [run()])["notes"][0].startswith(
-        "one process a side, 120 and 120 steps; no noise floor is known for them: 15%"
+    assert told([run()], [run()])[0].startswith(
+        "1 process per side, 120 and 120 steps; noise floor unknown, 15% assumed"
     )
-    assert compare_results([run(), run(seed=1)], [run()])["notes"][0].startswith(
-        "2 and 1 processes"
+    assert told([run(), run(seed=1)], [run()])[0].startswith("2 and 1 processes")
+
+
+def test_different_batch_sizes_are_said():
+    assert "32 against 64 samples per step: times are per sample." in told(
+        [run()], [run(samples=64.0)]
     )
 
 
-def test_different_batches_are_said():
-    found = compare_results([run()], [run(samples=64.0)])["notes"]
-    assert "32 samples a step against 64: times of a sample are compared" in found
-
-
-def test_what_disturbed_a_run_is_said_with_the_runs_it_befell():
-    quiet = busy("a", 1.0)
-    found = compare_results([quiet], [busy(name, 6.0) for name in "bcd"])["notes"]
-    assert found[1:] == ["the processor had other work: b, c and 1 more"]
+def test_a_busy_host_is_said_with_the_runs_it_affected():
+    found = told([busy("a", 1.0)], [busy(name, 6.0) for name in "bcd"])
+    assert "Other processes kept the CPU busy: b, c and 1 more." in found
 
 
 def test_throttling_and_other_processes_on_the_gpu_are_said():
     hot = run(name="b", gpu__throttled_by=["power cap"], gpu__other_processes=1.0)
-    found = compare_results([run()], [hot])["notes"]
-    assert found[1:] == ["clocks were held down by power cap: b", "other processes used the GPU: b"]
+    found = told([run()], [hot])
+    assert "Throttled by power cap: b." in found
+    assert "Other processes used the GPU: b." in found
 
 
-def test_phases_that_two_clocks_saw_are_said():
-    found = compare_results([run(phases_seen_by="host")], [run(phases_seen_by="device")])["notes"]
-    assert "phases are the host's in some runs and the device's in others" in found
+def test_phases_of_different_clocks_are_said():
+    found = told([run(phases_seen_by="host")], [run(phases_seen_by="device")])
+    assert "Phases: host times in some runs, device times in others." in found
 
 
-def test_recordings_are_said_to_be_some():
-    found = compare_results([trace()], [trace("whole")])["notes"]
-    assert found[1:] == [
-        "times are of recorded steps, which recording makes longer",
-        "no steps were found in a recording: it counts as a single one",
+def test_recordings_are_said_to_be_slower():
+    found = told([trace()], [trace("whole")])
+    assert found[1:3] == [
+        "Times are of recorded steps, which recording slows down.",
+        "No steps found in a recording: it counts as one step.",
     ]
+
+
+def test_an_unclear_verdict_says_what_would_settle_it():
+    assert told([run()], [run()])[-1] == ("To settle it: stepscope run --repeat 3 … on each side")

@@ -74,7 +74,7 @@ def test_two_that_cannot_be_compared_still_make_a_report(runs, tmp_path):
     from tune_documents import tune_folder
 
     made = prepare_report([str(runs[0]), str(tune_folder(tmp_path / "tune-1"))], False, tmp_path)
-    assert made.compared is None or made.compared["verdict"]
+    assert made.compared is None or made.compared.verdict
     assert whole(made.story)
     notes = [one for part in made.story.sections for one in part.blocks if isinstance(one, Missing)]
     assert any("No timeline" in one.what for one in notes)

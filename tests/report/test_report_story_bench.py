@@ -1,12 +1,17 @@
 """The stories of benchmarks: grids, ablations, studies, loaders, kernels."""
 
 import pytest
-from bench_documents import document, failed, point
+from bench_documents import (
+    CPU_GPU,
+    MEMORY,
+    document,
+    failed,
+    kernels_document,
+    loader_document,
+    point,
+)
 from story_reading import blocks, chart, table, whole, words
 from subjects import subject
-from test_bench_kernels import document as kernels_document
-from test_bench_loader import document as loader_document
-from test_bench_study import CPU_GPU, MEMORY
 
 from stepscope.report.story.bench.story import story_of_bench
 from stepscope.report.story.blocks import Chart, Code, Missing
@@ -51,7 +56,7 @@ def test_throughput_and_time_are_drawn_against_batch():
 
 
 def test_a_point_that_failed_keeps_its_row_with_the_reason():
-    found = table(sweep(), "points-1")
+    found = table(sweep(), "points-1-speed")
     assert found.columns[-1].name == "outcome"
     assert found.rows[-1][-1] == "out of memory: asked for much"
 
@@ -73,8 +78,8 @@ def test_an_ablation_has_each_fix_alone_added_and_left_out():
         )
     )
     rows = table(told, "points-1-32-ablation").rows
-    assert rows[1] == ("b", 1.2, "FASTER", 1.9, "FASTER", 1.5, "FASTER")
-    assert "1.90× as fast" in told.verdict
+    assert rows[1] == ("b", "1.20×", "1.90×", "1.50×")
+    assert told.verdict.startswith("1.90× (1.86–1.94) faster than none with a,b")
 
 
 def test_models_and_devices_are_compared_where_there_are_several():

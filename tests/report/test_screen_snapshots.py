@@ -15,8 +15,10 @@ from tune_documents import rung, tuned
 from stepscope.batch.document import batch_result
 from stepscope.batch.program import BatchRequest, search_program
 from stepscope.launch.program import Program
-from stepscope.report.render.terminal.batch import print_batch
-from stepscope.report.render.terminal.tune import print_tune
+from stepscope.report.render.terminal.story import print_story
+from stepscope.report.story.batch import batch_story
+from stepscope.report.story.tune.story import tune_story
+from stepscope.tune.document import read_tune
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 FAILED = {"reason": "trial_failed", "status": "not_applicable", "detail": "view at train.py:24"}
@@ -25,7 +27,7 @@ NOISE = {"kind": "unstable", "detail": "blocks vary by 9%", "trials": 2, "of": 1
 
 def tune_screen(**changes):
     stream = io.StringIO()
-    print_tune(tuned(**changes), stream)
+    print_story(tune_story(read_tune(tuned(**changes))), stream)
     return stream.getvalue()
 
 
@@ -34,7 +36,8 @@ def batch_screen(world):
     found = search_program(request, world.run, world.look, lambda batch, got: None)
     result = batch_result(found, request, program, "2026-01-01T00:00:00+00:00")
     stream = io.StringIO()
-    print_batch(msgspec.structs.replace(result, versions={"torch": "2.11.0+cu130"}), stream)
+    result = msgspec.structs.replace(result, versions={"torch": "2.11.0+cu130"})
+    print_story(batch_story(result), stream)
     return stream.getvalue()
 
 

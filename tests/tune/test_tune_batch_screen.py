@@ -10,8 +10,9 @@ from batch_world import GIB, World
 from stepscope.batch.document import batch_result, read_batch
 from stepscope.batch.program import BatchRequest, search_program
 from stepscope.launch.program import Program
-from stepscope.report.render.terminal.batch import print_batch
+from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.batch import (
+    batch_story,
     training_sentences,
     updates_per_epoch,
     verdict_sentence,
@@ -28,7 +29,7 @@ def made(world, program=PROGRAM, **wanted):
 
 def screen(found):
     stream = io.StringIO()
-    print_batch(found, stream)
+    print_story(batch_story(found), stream)
     return stream.getvalue()
 
 

@@ -36,7 +36,7 @@ def build_request(
 ) -> BenchRequest:
     """The request; `mode`, `batch` and `device` are lists with commas, None for the usual.
 
-    `settings` that are None were not given; `rest` goes into the request as it is. Raises
+    `settings` that are None were not given; `rest` goes into the request unchanged. Raises
     UsageError.
     """
     if fixes and ablate:

@@ -1,6 +1,4 @@
-"""What the devices of a bench can reach at best, measured once and cached: the whole that an MFU is
-a share of.
-"""
+"""The ceilings of a bench's devices, measured once and cached: an MFU is a share of them."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -47,7 +45,7 @@ def _document(device: str, tell: Callable[[str], None]) -> tuple[dict[str, Any] 
     document = load_ceilings(key)
     if document is not None:
         return document, None
-    tell(f"measuring what {device} can do, once, for the MFU; this takes some seconds")
+    tell(f"measuring the ceilings of {device}, once; this takes some seconds")
     try:
         document = measure_ceilings(device, key)
         save_ceilings(document)
@@ -59,25 +57,9 @@ def _document(device: str, tell: Callable[[str], None]) -> tuple[dict[str, Any] 
 
 
 def device_ceilings(device: str, tell: Callable[[str], None]) -> dict[str, float]:
-    """Measured ceilings by name, taken from the cache or measured now; empty where they cannot be.
-
-    What is measured here is kept for next time.
-    """
-    from stepscope.hardware.ceiling_cache import load_ceilings, save_ceilings
-    from stepscope.hardware.ceilings import device_key, measure_ceilings
-    from stepscope.hardware.gpus import visible_gpu_index
-
-    key = device_key(device, visible_gpu_index(os.environ) if device == "cuda" else None)
-    document = load_ceilings(key)
-    if document is None:
-        tell(f"measuring what {device} can do, once; this takes some seconds")
-        try:
-            document = measure_ceilings(device, key)
-            save_ceilings(document)
-        except StepscopeError as problem:
-            tell(f"the ceilings of {device} are not known: {problem}")
-            return {}
-        except OSError:
-            pass  # not kept for next time, and as good as any for this one
+    """Measured ceilings by name, from the cache or measured now; empty where they cannot be."""
+    document, problem = _document(device, tell)
+    if problem:
+        tell(f"ceilings of {device} unknown: {problem}")
     found = (document or {}).get("ceilings", {})
     return {name: float(entry["value"]) for name, entry in found.items()}

@@ -11,10 +11,10 @@ from shutil import which
 from typing import Any, Final
 
 from stepscope.analyze.timeline.roofline.ceilings import Ceilings, ceilings_for, measured_ceilings
-from stepscope.bench.grid import BenchRequest, Variant
-from stepscope.bench.measure_point import environment_with
-from stepscope.bench.summary import bench_document
-from stepscope.launch.child import run_child
+from stepscope.bench.grid import BenchRequest, Variant, variant_label
+from stepscope.bench.measure_point import environment_with, last_line, run_logged
+from stepscope.bench.results import BenchResult, KernelsResult, NcuUse
+from stepscope.bench.summary import bench_result
 from stepscope.launch.program import Program
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.fix import fix_outcomes
@@ -78,11 +78,8 @@ def run_ncu(
     log, said = folder / "counters.csv", folder / "ncu.txt"
     command = [*counters_command(log, pattern(names), half), *program]
     began = time.monotonic()
-    with open(said, "wb") as output:
-        outcome = run_child(command, environ, timeout_s, lambda _: None, lambda: None, output)
+    outcome = run_logged(command, environ, timeout_s, said)
     seconds = time.monotonic() - began
-    if outcome.told is not None:
-        raise KeyboardInterrupt
     if outcome.timed_out:
         return NcuCount(
             [], f"ncu took longer than {timeout_s:.0f} s: --timeout gives it more", seconds
@@ -104,14 +101,16 @@ def _complaint(*files: Path) -> str | None:
             continue
         if found := _ERROR.search(text):
             if "ERR_NVGPUCTRPERM" in found[1]:
-                return "ncu may not read the GPU's counters here (ERR_NVGPUCTRPERM): run as root"
+                return (
+                    "no permission to read GPU counters (ERR_NVGPUCTRPERM): run as root or ask"
+                    " your admin to enable them"
+                )
             return f"ncu: {found[1].strip()[:200]}"
     return None
 
 
 STEPS: Final = 3  # recorded
 _USAGE: Final = 2
-_LONGEST: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +143,7 @@ def record_kernels(
     trace, said = folder / "trace.json", folder / "output.txt"
     command = subject.command("--steps", str(STEPS), "--record", str(trace))
     environ = environment_with(subject.fixes, folder)
-    with open(said, "wb") as output:
-        outcome = run_child(command, environ, timeout_s, lambda _: None, lambda: None, output)
-    if outcome.told is not None:
-        raise KeyboardInterrupt
+    outcome = run_logged(command, environ, timeout_s, said)
     if outcome.timed_out:
         raise StepscopeError(f"{subject.model}: not recorded within {timeout_s:.0f} s: --timeout")
     if outcome.exit_code or not trace.exists():
@@ -178,13 +174,6 @@ def count_kernels(
     )
 
 
-def last_line(path: Path) -> str:
-    """The last thing a program said."""
-    lines = path.read_bytes()[-8192:].decode(errors="replace").splitlines()
-    spoken = [line.strip() for line in lines if line.strip()]
-    return spoken[-1][:_LONGEST] if spoken else ""
-
-
 Document = dict[str, Any]
 
 
@@ -199,61 +188,57 @@ def ceilings_of_timeline(timeline: Timeline, device: str) -> Ceilings | None:
     return ceilings_for(timeline, known_ceilings())
 
 
-def kernels_document(
+def kernels_result(
     subject: KernelSubject,
     studied: Document,
     count: NcuCount,
     fixes: list[Document],
     command: str,
     started: str,
-) -> Document:
+) -> BenchResult:
     """In the shape of all benchmarks, with its own part under "kernels"."""
-    label = ",".join(subject.fixes) or "none"
     request = BenchRequest(
         models=(subject.model,),
         modes=(subject.mode,),
         devices=(subject.device,),
         batches=(subject.batch,),
-        variants=(Variant(label, subject.fixes),),
+        variants=(Variant(variant_label(subject.fixes), subject.fixes),),
         settings=tuple(sorted(subject.settings.items())),
         rounds=1,
     )
-    kernels = {
-        "model": subject.model,
-        "mode": subject.mode,
-        "batch": subject.batch,
-        "device": subject.device,
-        "fixes": list(subject.fixes),
-        "applied": fixes,
-        "ncu": {"used": bool(count.counters), "why_not": count.why, "seconds": count.seconds},
+    kernels = KernelsResult(
+        model=subject.model,
+        mode=subject.mode,
+        batch=subject.batch,
+        device=subject.device,
+        fixes=subject.fixes,
+        applied=tuple(fixes),
+        ncu=NcuUse(bool(count.counters), count.why, count.seconds),
         **studied,
-    }
-    return bench_document(
-        request, [], {}, command, started, kernels_notes(kernels), kernels=kernels
     )
+    return bench_result(request, [], {}, command, started, kernels_notes(kernels), kernels=kernels)
 
 
-def kernels_notes(kernels: Document) -> list[str]:
+def kernels_notes(kernels: KernelsResult) -> list[str]:
     """What must be known to read the numbers."""
     found = []
-    if kernels["on"] == "host":
+    if kernels.on == "host":
         found.append(
-            "a CPU runs no kernels: times are those of operators on the host, all their threads"
-            " at work, as recorded; recording itself adds to many short ones"
+            "no kernels on a CPU: times are of operators on the host, all threads together, as"
+            " recorded; recording slows many short ones"
         )
-    elif not kernels["ncu"]["used"]:
-        found.append(f"FLOPs and bytes are by the model alone: {kernels['ncu']['why_not']}")
-    else:
+    elif kernels.ncu is not None and kernels.ncu.used:
         found.append(
-            f"counted: {kernels['counted']:,.0f} of {kernels['launched']:,.0f} kernels a step,"
-            f" in {kernels['ncu']['seconds']:.0f} s of ncu"
+            f"counted: {kernels.counted:,.0f} of {kernels.launched:,.0f} kernels per step,"
+            f" in {kernels.ncu.seconds:.0f} s of ncu"
         )
-    limits = kernels["ceilings"]
-    if limits is None:
-        found.append("ceilings are not known here: stepscope doctor measures them")
-    elif limits["source"] == "datasheet":
-        found.append("ceilings are the maker's: stepscope doctor measures those of this device")
-    for fix in kernels["applied"]:
+    elif kernels.ncu is not None:
+        found.append(f"FLOPs and bytes are the model's alone: {kernels.ncu.why_not}")
+    if kernels.ceilings is None:
+        found.append("ceilings unknown: stepscope doctor measures them")
+    elif kernels.ceilings["source"] == "datasheet":
+        found.append("ceilings from the datasheet: stepscope doctor measures this device's own")
+    for fix in kernels.applied:
         if fix["state"] != "applied":
             why = f": {fix['reasons'][-1]}" if fix["reasons"] else ""
             found.append(f"fix {fix['name']}: {fix['state']}{why}")

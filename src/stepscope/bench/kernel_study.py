@@ -20,6 +20,7 @@ from stepscope.analyze.timeline.roofline.rates import (
     roofline_of,
     with_counters,
 )
+from stepscope.bench.results import CountedWork, KernelRates, KernelUse, OperatorUse
 from stepscope.record.timeline import NOTHING, DeviceKind, Timeline
 from stepscope.trace.nsight.counter_join import JoinedCounters, join_counters, kernel_base_name
 from stepscope.trace.nsight.counters import KernelCounters
@@ -76,7 +77,7 @@ def heaviest_kernels(found: _CeilingComparison, most: int) -> set[str]:
 
 def host_rows(
     timeline: Timeline, work: OperatorWork, ceilings: Ceilings | None, steps: int
-) -> list[dict[str, Any]]:
+) -> list[OperatorUse]:
     """Operators by their own time, heaviest first, per step.
 
     The time of operators within one whose FLOPs are known is that one's.
@@ -95,7 +96,7 @@ def host_rows(
         did[_key(timeline, work, event)].append(work.kinds[number].cost if number >= 0 else None)
     whole = sum(time_of.values())
     rows = [_row(key, ns, did[key], whole, ceilings, steps) for key, ns in time_of.items()]
-    return sorted(rows, key=lambda row: -float(row["time_ms"]))
+    return sorted(rows, key=lambda row: -row.time_ms)
 
 
 def _key(timeline: Timeline, work: OperatorWork, event: int) -> tuple[str, str | None]:
@@ -111,7 +112,7 @@ def _row(
     whole: int,
     ceilings: Ceilings | None,
     steps: int,
-) -> dict[str, Any]:
+) -> OperatorUse:
     name, dtype = key
     known = dtype is not None
     flops = float(sum(cost.flops for cost in costs)) if known else None
@@ -125,29 +126,29 @@ def _row(
     ceiling = (
         None if least is None else "compute" if (compute or 0.0) > (memory or 0.0) else "memory"
     )
-    return {
-        "name": name,
-        "dtype": dtype,
-        "category": costs[0].kind if known else None,
-        "calls": len(costs) / steps,
-        "kernels": 0,
-        "time_ms": ns / steps / 1e6,
-        "share": ns / whole if whole else 0.0,
-        "flops": None if flops is None else flops / steps,
-        "bytes": None if moved is None else moved / steps,
-        "flops_per_s": flops / ns * 1e9 if flops is not None and ns else None,
-        "bytes_per_s": moved / ns * 1e9 if moved is not None and ns else None,
-        "bound": ceiling,
-        "ceiling_share": least / ns if least is not None and ns else None,
-        "counted": None,
-    }
+    return OperatorUse(
+        name=name,
+        dtype=dtype,
+        category=costs[0].kind if known else None,
+        calls=len(costs) / steps,
+        kernels=0,
+        time_ms=ns / steps / 1e6,
+        share=ns / whole if whole else 0.0,
+        flops=None if flops is None else flops / steps,
+        bytes=None if moved is None else moved / steps,
+        flops_per_s=flops / ns * 1e9 if flops is not None and ns else None,
+        bytes_per_s=moved / ns * 1e9 if moved is not None and ns else None,
+        bound=ceiling,
+        ceiling_share=least / ns if least is not None and ns else None,
+        counted=None,
+    )
 
 
 Document = dict[str, Any]
 
 
 def study_kernels(found: _CeilingComparison, steps: int, top: int) -> Document:
-    """Everything per step, heaviest first; None where something is not known."""
+    """The measured fields of a KernelsResult: per step, heaviest first; None: not known."""
     timeline = found.timeline
     limits = found.counted.ceilings
     join = {name: value for name, value in asdict(found.joined).items() if name != "counters"}
@@ -158,13 +159,13 @@ def study_kernels(found: _CeilingComparison, steps: int, top: int) -> Document:
     return {
         "on": "device" if has_device else "host",
         "steps": steps,
-        "work_ms": sum(row["time_ms"] for row in rows),
+        "work_ms": sum(row.time_ms for row in rows),
         "ceilings": to_builtins(limits) if limits else None,
-        "known_share": sum(row["share"] for row in rows if row["flops"] is not None),
-        "operators": rows[:top],
+        "known_share": sum(row.share for row in rows if row.flops is not None),
+        "operators": tuple(rows[:top]),
         "operators_in_all": len(rows),
-        "shapes": [_shape(row, steps) for row in found.counted.shapes[:top]],
-        "kernels": _kernels(found, steps, top) if has_device else [],
+        "shapes": tuple(_shape(row, steps) for row in found.counted.shapes[:top]),
+        "kernels": tuple(_kernels(found, steps, top)) if has_device else (),
         "launched": int(np.count_nonzero(timeline.device.kind == DeviceKind.KERNEL)) / steps,
         "counted": len(found.joined.counters) / steps,
         "join": join,
@@ -172,7 +173,7 @@ def study_kernels(found: _CeilingComparison, steps: int, top: int) -> Document:
     }
 
 
-def _operators(found: _CeilingComparison, steps: int) -> list[Document]:
+def _operators(found: _CeilingComparison, steps: int) -> list[OperatorUse]:
     """By operator and dtype, those without a model too; copies and what none launched by kernel."""
     whole = float(found.timeline.device.duration.sum())
     model = {(row.name, row.dtype): row for row in found.model.kinds}
@@ -181,33 +182,33 @@ def _operators(found: _CeilingComparison, steps: int) -> list[Document]:
         for row in found.counted.kinds
     ]
     for name, ns in _without_model(found).items():
-        rows.append({**_nothing_known(name), "time_ms": ns / steps / 1e6, "share": ns / whole})
-    return sorted(rows, key=lambda row: -row["time_ms"])
+        rows.append(OperatorUse(name=name, time_ms=ns / steps / 1e6, share=ns / whole))
+    return sorted(rows, key=lambda row: -row.time_ms)
 
 
 def _operator(
     row: OperatorRate, model: OperatorRate, counted: Roofline, whole: float, steps: int
-) -> Document:
+) -> OperatorUse:
     same = [one for one in counted.shapes if (one.name, one.dtype) == (row.name, row.dtype)]
-    return {
-        "name": row.name,
-        "dtype": row.dtype,
-        "category": row.category,
-        "calls": row.calls / steps,
-        "kernels": row.kernels / steps,
-        "time_ms": row.time_ns / steps / 1e6,
-        "share": row.time_ns / whole if whole else 0.0,
-        "flops": model.flops / steps,
-        "bytes": None if model.bytes is None else model.bytes / steps,
-        "flops_per_s": row.flops_per_s,
-        "bytes_per_s": row.bytes_per_s,
-        "bound": row.bound,
-        "ceiling_share": row.share,
-        "counted": _counted(same),
-    }
+    return OperatorUse(
+        name=row.name,
+        dtype=row.dtype,
+        category=row.category,
+        calls=row.calls / steps,
+        kernels=row.kernels / steps,
+        time_ms=row.time_ns / steps / 1e6,
+        share=row.time_ns / whole if whole else 0.0,
+        flops=model.flops / steps,
+        bytes=None if model.bytes is None else model.bytes / steps,
+        flops_per_s=row.flops_per_s,
+        bytes_per_s=row.bytes_per_s,
+        bound=row.bound,
+        ceiling_share=row.share,
+        counted=_counted(same),
+    )
 
 
-def _counted(rows: Sequence[OperatorRate]) -> Document | None:
+def _counted(rows: Sequence[OperatorRate]) -> CountedWork | None:
     """What counters say of the calls they saw, beside the model of the same; None: nothing."""
     seen = [(row, row.measured) for row in rows if row.measured is not None]
     if not seen:
@@ -219,16 +220,16 @@ def _counted(rows: Sequence[OperatorRate]) -> Document | None:
     model_bytes = _total(one.model_bytes for one in told)
     time_ns = sum(row.time_ns for row in rows)
     covered = sum(row.time_ns * one.calls / row.calls for row, one in seen)
-    return {
-        "calls": sum(one.calls for one in told),
-        "time_share": covered / time_ns if time_ns else 0.0,
-        "flops": flops,
-        "model_flops": model_flops,
-        "flops_error": model_flops / flops - 1 if flops else None,
-        "bytes": moved,
-        "model_bytes": model_bytes,
-        "bytes_ratio": moved / model_bytes if moved and model_bytes else None,
-    }
+    return CountedWork(
+        calls=sum(one.calls for one in told),
+        time_share=covered / time_ns if time_ns else 0.0,
+        flops=flops,
+        model_flops=model_flops,
+        flops_error=model_flops / flops - 1 if flops else None,
+        bytes=moved,
+        model_bytes=model_bytes,
+        bytes_ratio=moved / model_bytes if moved and model_bytes else None,
+    )
 
 
 def _without_model(found: _CeilingComparison) -> Mapping[str, int]:
@@ -243,19 +244,11 @@ def _without_model(found: _CeilingComparison) -> Mapping[str, int]:
     return {timeline.name_of(n): int(sums[n]) for n in np.flatnonzero(sums).tolist()}
 
 
-def _nothing_known(name: str) -> Document:
-    names = (
-        "dtype", "category", "calls", "kernels", "flops", "bytes", "flops_per_s", "bytes_per_s",
-        "bound", "ceiling_share", "counted",
-    )  # fmt: skip
-    return {"name": name, **dict.fromkeys(names)}
-
-
 def _shape(row: OperatorRate, steps: int) -> Document:
     return {**to_builtins(row), "calls": row.calls / steps, "time_ms": row.time_ns / steps / 1e6}
 
 
-def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[Document]:
+def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[KernelUse]:
     """Kernels, copies and memsets by name, with what their counters say."""
     timeline = found.timeline
     counted = _by_name(found)
@@ -263,22 +256,22 @@ def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[Document]:
     for kernel in kernel_table(timeline, found.attribution)[:top]:
         told = counted.get(kernel.name)
         rows.append(
-            {
-                "name": kernel.name,
-                "operator": _launched_by(found, kernel.name),
-                "category": kernel.category,
-                "runs": kernel.count / steps,
-                "time_ms": kernel.total_ns / steps / 1e6,
-                "share": kernel.share,
-                "tensor_core": kernel.tensor_core,
-                "occupancy": kernel.occupancy,
-                "counted": told,
-            }
+            KernelUse(
+                name=kernel.name,
+                operator=_launched_by(found, kernel.name),
+                category=kernel.category,
+                runs=kernel.count / steps,
+                time_ms=kernel.total_ns / steps / 1e6,
+                share=kernel.share,
+                tensor_core=kernel.tensor_core,
+                occupancy=kernel.occupancy,
+                counted=told,
+            )
         )
     return rows
 
 
-def _by_name(found: _CeilingComparison) -> dict[str, Document]:
+def _by_name(found: _CeilingComparison) -> dict[str, KernelRates]:
     """Rates of the kernels that were counted: their counters over their times in the recording."""
     timeline = found.timeline
     groups: dict[str, list[int]] = {}
@@ -289,13 +282,13 @@ def _by_name(found: _CeilingComparison) -> dict[str, Document]:
         seconds = float(timeline.device.duration[events].sum()) / 1e9
         flops = _total(found.joined.counters[event].flops for event in events)
         moved = _total(found.joined.counters[event].dram_bytes for event in events)
-        rates[name] = {
-            "runs": len(events),
-            "flops": None if flops is None else flops / len(events),
-            "bytes": None if moved is None else moved / len(events),
-            "flops_per_s": flops / seconds if flops is not None and seconds else None,
-            "bytes_per_s": moved / seconds if moved is not None and seconds else None,
-        }
+        rates[name] = KernelRates(
+            runs=len(events),
+            flops=None if flops is None else flops / len(events),
+            bytes=None if moved is None else moved / len(events),
+            flops_per_s=flops / seconds if flops is not None and seconds else None,
+            bytes_per_s=moved / seconds if moved is not None and seconds else None,
+        )
     return rates
 
 

@@ -6,8 +6,16 @@ from itertools import product
 from typing import Any, Final
 
 from stepscope.bench.grid import BenchRequest, Point
+from stepscope.bench.results import (
+    BatchChoice,
+    LoaderPoint,
+    LoaderResult,
+    PointStatus,
+    Speedup,
+)
 from stepscope.bench.speed import process_noise, speedup
 from stepscope.bench.summary import by_point
+from stepscope.stats.knee import NEAR_BEST
 
 _DEFAULT_PREFETCH: Final = 2
 _MOST_WORKERS: Final = 32
@@ -70,11 +78,11 @@ def setting_points(request: BenchRequest) -> tuple[dict[LoaderSetting, Point], l
     notes = []
     if request.devices == ("cpu",) and True in pins:
         pins = (False,)
-        notes.append("pinning is left out: it is for copies to a GPU")
+        notes.append("pinning left out: it only helps copies to a GPU")
     if 0 in workers and len(prefetches) > 1:
-        notes.append("prefetch is left out for 0 workers: nothing is fetched ahead there")
+        notes.append("prefetch left out with 0 workers: nothing is fetched ahead")
     if 0 not in workers or False not in pins:
-        notes.append("the default loader (0 workers, not pinned) is measured too, to compare with")
+        notes.append("the default loader (0 workers, not pinned) is measured as the baseline")
     found: dict[LoaderSetting, Point] = {}
     for batch in request.batches or ():
         settings = [LoaderSetting(batch)] + [
@@ -94,97 +102,93 @@ def _setting_point(request: BenchRequest, setting: LoaderSetting, asked: dict[st
 
 
 Document = dict[str, Any]
-NEAR: Final = 0.05  # as good as the best
 _SPREAD: Final = 0.1  # between rounds, beyond which a setting is unstable
 
 
-def setting_records(
+def setting_points_measured(
     grid: Mapping[LoaderSetting, Point], records: Sequence[Document]
-) -> list[Document]:
-    """One record per setting, in the order of the grid; None where nothing was measured."""
+) -> tuple[LoaderPoint, ...]:
+    """One per setting, in the order of the grid."""
     by_key: dict[str, list[Document]] = {}
     for record in records:
         by_key.setdefault(record["key"], []).append(record)
-    return [
-        _setting_record(setting, point, by_key.get(point.key(), []))
+    return tuple(
+        _measured_setting(setting, point, by_key.get(point.key(), []))
         for setting, point in grid.items()
-    ]
+    )
 
 
-def _setting_record(setting: LoaderSetting, point: Point, records: list[Document]) -> Document:
-    good = [record["measured"] for record in records if record["status"] == "ok"]
-    bad = next((record for record in records if record["status"] != "ok"), None)
-    status = "missing" if not records else "ok" if bad is None else bad["status"]
+def _measured_setting(setting: LoaderSetting, point: Point, records: list[Document]) -> LoaderPoint:
+    good = [record["measured"] for record in records if record["status"] == PointStatus.OK]
+    bad = next((record for record in records if record["status"] != PointStatus.OK), None)
+    status = PointStatus.OK if bad is None else PointStatus(bad["status"])
     rates = [one["samples"] / one["elapsed_s"] for one in good]
     seconds, batches = _sum(good, "elapsed_s"), _sum(good, "calls")
     rate = _sum(good, "samples") / seconds if good else None
-    spread = (max(rates) - min(rates)) / rate if rate and len(rates) > 1 else None
+    spread = (max(rates) - min(rates)) / rate if rate and len(rates) > 1 else 0.0
+    unstable = spread > _SPREAD
     sample_bytes = good[0]["dataset"]["sample_bytes"] if good else None
-    return {
-        "key": point.key(),
-        "model": point.model,
-        "mode": point.mode,
-        "batch": setting.batch,
-        "device": point.device,
-        "fixes": [],
-        "workers": setting.workers,
-        "pin": setting.pin,
-        "prefetch": setting.prefetch,
-        "status": status,
-        "why": bad["why"] if bad else None,
-        "rounds": len(good),
-        "samples_per_s": rate,
-        "samples_per_s_low": min(rates, default=None),
-        "samples_per_s_high": max(rates, default=None),
-        "batches_per_s": batches / seconds if good else None,
-        "mean_ms": seconds / batches * 1e3 if good else None,
-        **{name: _mean(good, name) for name in ("p50_ms", "p95_ms", "p99_ms")},
-        "first_batch_ms": _scaled(_mean(good, "first_s"), 1e3),
-        "mb_per_s": rate * sample_bytes / 1e6 if rate and sample_bytes else None,
-        "peak_memory_bytes": max((one["rss_bytes"] for one in good), default=None),
-        "cores": _mean(good, "cores"),
-        "mfu": None,
-        "energy_j_per_sample": None,
-        "unstable": spread is not None and spread > _SPREAD,
-        "unstable_why": f"rounds differ by {spread:.0%}" if spread and spread > _SPREAD else None,
-    }
-
-
-def loaded_data(records: Sequence[Document]) -> Document:
-    """What was loaded, and to where, as the first process that worked saw it."""
-    good = [record["measured"] for record in records if record["status"] == "ok"]
-    return {name: good[0][name] if good else None for name in ("dataset", "device_name")}
-
-
-def choose_setting(points: Sequence[Document], records: Sequence[Document]) -> Document:
-    """The best setting, the simplest that comes near it, the default at the same batch; by batch
-    too. None where too little was measured."""
-    batches = list(dict.fromkeys(point["batch"] for point in points))
-    by_batch = [_choice([p for p in points if p["batch"] == batch], records) for batch in batches]
-    whole = _choice(points, records)
-    return {
-        **whole,
-        "by_batch": [{"batch": b, **c} for b, c in zip(batches, by_batch, strict=True)],
-    }
-
-
-def _choice(points: Sequence[Document], records: Sequence[Document]) -> Document:
-    good = [point for point in points if point["status"] == "ok"]
-    if not good:
-        return dict.fromkeys(("best", "simplest", "default", "speedup", "line"))
-    best = max(good, key=lambda point: point["samples_per_s"])
-    near = [p for p in good if p["samples_per_s"] >= (1 - NEAR) * best["samples_per_s"]]
-    simplest = min(
-        near, key=lambda p: (setting_of(p).effort, p["batch"] != best["batch"], -p["samples_per_s"])
+    first_s = _mean(good, "first_s")
+    return LoaderPoint(
+        key=point.key(),
+        model=point.model,
+        mode=point.mode,
+        batch=setting.batch,
+        device=point.device,
+        workers=setting.workers,
+        pin=setting.pin,
+        prefetch=setting.prefetch,
+        status=status if records else PointStatus.MISSING,
+        why=bad["why"] if bad else None,
+        rounds=len(good),
+        samples_per_s=rate,
+        samples_per_s_low=min(rates, default=None),
+        samples_per_s_high=max(rates, default=None),
+        batches_per_s=batches / seconds if good else None,
+        mean_ms=seconds / batches * 1e3 if good else None,
+        p50_ms=_mean(good, "p50_ms"),
+        p95_ms=_mean(good, "p95_ms"),
+        p99_ms=_mean(good, "p99_ms"),
+        first_batch_ms=None if first_s is None else first_s * 1e3,
+        mb_per_s=rate * sample_bytes / 1e6 if rate and sample_bytes else None,
+        peak_memory_bytes=max((one["rss_bytes"] for one in good), default=None),
+        cores=_mean(good, "cores"),
+        unstable=unstable,
+        unstable_why=f"rounds differ by {spread:.0%}" if unstable else None,
     )
-    default = next(
-        (
-            p
-            for p in good
-            if p["batch"] == simplest["batch"] and setting_of(p) == LoaderSetting(p["batch"])
-        ),
-        None,
+
+
+def loader_result(
+    points: Sequence[LoaderPoint], records: Sequence[Document], usable_cores: float
+) -> LoaderResult:
+    """The choice over all batches and at each; what was loaded, as the first process saw it."""
+    good = [record["measured"] for record in records if record["status"] == PointStatus.OK]
+    about = {name: good[0][name] if good else None for name in ("dataset", "device_name")}
+    batches = list(dict.fromkeys(point.batch for point in points))
+    by_batch = tuple(
+        BatchChoice(
+            batch=batch, **_choice([point for point in points if point.batch == batch], records)
+        )
+        for batch in batches
     )
+    return LoaderResult(
+        **about, usable_cores=usable_cores, by_batch=by_batch, **_choice(points, records)
+    )
+
+
+def _choice(points: Sequence[LoaderPoint], records: Sequence[Document]) -> dict[str, Any]:
+    """The fields of a LoaderChoice."""
+    good = [(point.samples_per_s, point) for point in points if point.status is PointStatus.OK]
+    rated = [(rate, point) for rate, point in good if rate is not None]
+    if not rated:
+        return {}
+    top, best = max(rated, key=lambda one: one[0])
+    near = [(rate, point) for rate, point in rated if rate >= (1 - NEAR_BEST) * top]
+    _, simplest = min(
+        near, key=lambda one: (setting_of(one[1]).effort, one[1].batch != best.batch, -one[0])
+    )
+    usual = LoaderSetting(simplest.batch)
+    default = next((point for _, point in rated if setting_of(point) == usual), None)
     return {
         "best": best,
         "simplest": simplest,
@@ -194,17 +198,17 @@ def _choice(points: Sequence[Document], records: Sequence[Document]) -> Document
     }
 
 
-def _gain(default: Document, chosen: Document, records: Sequence[Document]) -> Document | None:
+def _gain(default: LoaderPoint, chosen: LoaderPoint, records: Sequence[Document]) -> Speedup | None:
     """How many times as fast as the default loader; None for the default itself."""
-    if chosen["key"] == default["key"]:
+    if chosen.key == default.key:
         return None
-    ours, theirs = ([r for r in records if r["key"] == p["key"]] for p in (default, chosen))
+    ours, theirs = ([r for r in records if r["key"] == p.key] for p in (default, chosen))
     return speedup(ours, theirs, "default", process_noise(by_point(records)))
 
 
-def setting_of(point: Mapping[str, Any]) -> LoaderSetting:
-    """The setting a record is of."""
-    return LoaderSetting(*(point[name] for name in ("batch", "workers", "pin", "prefetch")))
+def setting_of(point: LoaderPoint) -> LoaderSetting:
+    """The setting a point is of."""
+    return LoaderSetting(point.batch, point.workers, point.pin, point.prefetch)
 
 
 def dataloader_line(setting: LoaderSetting) -> str:
@@ -225,7 +229,3 @@ def _sum(records: Sequence[Document], name: str) -> float:
 
 def _mean(records: Sequence[Document], name: str) -> float | None:
     return _sum(records, name) / len(records) if records else None
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor

@@ -5,12 +5,13 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stepscope.bench.grid import Point
 from stepscope.bench.machine import Gauges
+from stepscope.bench.results import PointStatus
 from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.program import Program, child_environment
 from stepscope.record.fix import fix_outcomes
@@ -39,6 +40,31 @@ def environment_with(fixes: Sequence[str], folder: Path) -> dict[str, str]:
     return child_environment(options.to_json(), registry.fix_variables(registry.parse_fixes(fixes)))
 
 
+def run_logged(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    timeout_s: float | None,
+    log: Path,
+    begin: Callable[[int], None] = lambda pid: None,
+    tick: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Run a program, its output in a file. KeyboardInterrupt if this process was told to end."""
+    with open(log, "wb") as output:
+        outcome = run_child(command, environ, timeout_s, begin, tick, output)
+    if outcome.told is not None:
+        raise KeyboardInterrupt
+    return outcome
+
+
+def last_line(log: Path) -> str:
+    """The last thing a program said."""
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - 8192))
+        lines = file.read().decode(errors="replace").split("\n")
+    spoken = [line.strip() for line in lines if line.strip()]
+    return spoken[-1][:_LONGEST] if spoken else ""
+
+
 MEASURED, OUTPUT = "measured.json", "output.txt"
 USAGE_EXIT_CODE = 2  # the exit code of a program that refuses its arguments
 _LONGEST = 300
@@ -64,27 +90,21 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
     module, *arguments = point.command(folder / MEASURED)
     if work in _flops:
         arguments += ["--flops", repr(_flops[work])]
-    with open(folder / OUTPUT, "wb") as output:
-        try:
-            outcome = run_child(
-                Program(module, tuple(arguments), module=True).command,
-                environment_with(point.fixes, folder),
-                timeout_s,
-                beside.begin,
-                beside.tick,
-                output,
-            )
-        finally:
-            beside.end()
-    if outcome.told is not None:
-        raise KeyboardInterrupt
+    command = Program(module, tuple(arguments), module=True).command
+    environ = environment_with(point.fixes, folder)
+    try:
+        outcome = run_logged(
+            command, environ, timeout_s, folder / OUTPUT, beside.begin, beside.tick
+        )
+    finally:
+        beside.end()
     measured = _read(folder / MEASURED)
     if measured and measured.get("flops_per_sample"):
         _flops[work] = measured["flops_per_sample"]
     facts = read_facts(folder / "facts.jsonl")
     fixes = [outcome_json(one) for one in fix_outcomes(facts.fixes, point.fixes)]
     killed = outcome.signal == 9 and kernel_oom_kills() > kills
-    status, why = process_status(outcome, measured, fixes, killed, _last_line(folder / OUTPUT))
+    status, why = process_status(outcome, measured, fixes, killed, last_line(folder / OUTPUT))
     return {
         "key": point.key(),
         "point": point.to_json(),
@@ -103,30 +123,27 @@ def process_status(
     measured: Mapping[str, Any] | None,
     fixes: list[dict[str, Any]],
     killed: bool,
-    last_line: str,
-) -> tuple[str, str | None]:
-    """(status, why) of a process: "ok", "out_of_memory", "failed" or "timed_out".
-
-    `killed`: by the kernel, for memory.
-    """
+    said: str,
+) -> tuple[PointStatus, str | None]:
+    """How a process ended, and why where it did not work. `killed`: by the kernel, for memory."""
     if outcome.timed_out:
         seconds = (outcome.ended_ns - outcome.started_ns) / 1e9
-        return "timed_out", f"ended after {seconds:.0f} s: --timeout gives it more"
+        return PointStatus.TIMED_OUT, f"ended after {seconds:.0f} s: --timeout gives it more"
     if killed:
-        return "out_of_memory", "the kernel ended it: the machine's memory was full"
+        return PointStatus.OUT_OF_MEMORY, "killed by the kernel: the machine ran out of memory"
     error = (measured or {}).get("error")
     if error is not None:
-        return error["kind"], _broken(fixes) or error["text"]
+        return PointStatus(error["kind"]), _broken(fixes) or error["text"]
     if outcome.exit_code == 0 and measured is not None:
-        return "ok", None
-    if says_out_of_memory(last_line):
-        return "out_of_memory", last_line
+        return PointStatus.OK, None
+    if says_out_of_memory(said):
+        return PointStatus.OUT_OF_MEMORY, said
     if outcome.signal is not None:
-        return "failed", f"ended by signal {outcome.signal}: {last_line}".removesuffix(": ")
-    said = last_line or f"exit code {outcome.exit_code} and nothing measured"
+        return PointStatus.FAILED, f"ended by signal {outcome.signal}: {said}".removesuffix(": ")
+    said = said or f"exit code {outcome.exit_code} and nothing measured"
     if outcome.exit_code == USAGE_EXIT_CODE:
         said = _ITS_NAME.sub("", said)
-    return "failed", _broken(fixes) or said
+    return PointStatus.FAILED, _broken(fixes) or said
 
 
 class _Beside:
@@ -174,15 +191,6 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _last_line(path: Path) -> str:
-    """The last thing the process said."""
-    with open(path, "rb") as file:
-        file.seek(max(0, path.stat().st_size - 8192))
-        lines = file.read().decode(errors="replace").split("\n")
-    spoken = [line.strip() for line in lines if line.strip()]
-    return spoken[-1][:_LONGEST] if spoken else ""
 
 
 def _broken(fixes: list[dict[str, Any]]) -> str | None:

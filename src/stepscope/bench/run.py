@@ -13,6 +13,7 @@ from typing import Any, Self
 
 from stepscope.bench import measure_point
 from stepscope.bench.grid import BenchRequest, Point, grid_points
+from stepscope.bench.results import BenchResult, PointStatus
 from stepscope.record.errors import UsageError
 from stepscope.store import folder as folders
 from stepscope.store.folder import request_difference
@@ -22,8 +23,8 @@ REQUEST, RECORDS, DOCUMENT, RUNS = "request.json", "records.jsonl", "bench.json"
 _SCHEMA = "stepscope.bench-request/1"
 
 
-class _BenchFolder:
-    """An open results folder; `records` are those finished so far. Use `open_results`.
+class BenchFolder:
+    """An open results folder; `records` are those finished so far. Use `open_bench_folder`.
 
     `begun` is when its first process was about to start, in UTC. A fresh folder is taken away
     again when a UsageError ends what was to fill it.
@@ -56,14 +57,14 @@ class _BenchFolder:
         """A folder for what one process leaves behind."""
         return self.folder / RUNS / f"{number:04d}"
 
-    def write_document(self, document: Mapping[str, Any]) -> None:
+    def write_result(self, result: BenchResult) -> None:
         """Keep the summed-up results beside the records."""
-        _write(self.folder / DOCUMENT, document)
+        _write(self.folder / DOCUMENT, result.to_json())
 
 
 def open_bench_folder(
     out: Path | None, request: BenchRequest, made_with: Mapping[str, Any], force: bool, cwd: Path
-) -> _BenchFolder:
+) -> BenchFolder:
     """A fresh folder, or one that the same request began on the same machine. Raises UsageError.
 
     `made_with`: what results must have in common to stand in one table (torch, device).
@@ -81,7 +82,7 @@ def open_bench_folder(
     if fresh:
         begun = datetime.now(UTC).isoformat(timespec="seconds")
         _write(folder / REQUEST, {**identity, "begun": begun})
-    return _BenchFolder(folder, fresh)
+    return BenchFolder(folder, fresh)
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
@@ -154,7 +155,7 @@ class GridProgress:
 
 def run_grid(
     request: BenchRequest,
-    results: _BenchFolder,
+    results: BenchFolder,
     on_progress: Callable[[GridProgress], None],
     measure: Measure | None = None,
     every: Sequence[Point] | None = None,
@@ -212,4 +213,4 @@ def remaining_seconds(
 
 
 def _is_ok(record: dict[str, Any]) -> bool:
-    return bool(record["status"] == "ok")
+    return bool(record["status"] == PointStatus.OK)

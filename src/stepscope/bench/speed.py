@@ -1,11 +1,12 @@
-"""Throughput, step times and speedups of a point, and the knee over batch sizes."""
+"""Throughput, step times and speedups of a point."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import fsum, isfinite, log2
-from typing import Any, Final
+from math import fsum, isfinite
+from typing import Any
 
 import numpy as np
 
+from stepscope.bench.results import Speedup
 from stepscope.stats.intervals import estimate
 from stepscope.stats.verdict import compare_processes, noise_floor
 
@@ -33,30 +34,10 @@ def total(values: Iterable[float]) -> float:
     return fsum(values)
 
 
-WORTH: Final = 1.10
-"""Throughput that a doubling of the batch must multiply by to count as growth."""
-
-
-def knee_batch(rates: Sequence[tuple[int, float]]) -> int | None:
-    """The smallest batch beyond which no doubling gains 10%, from (batch, samples/s) pairs.
-
-    Larger batches are each held against it, so that one slow measurement makes no knee. None where
-    throughput still grows at the largest batch, or where there are fewer than three.
-    """
-    known = sorted((batch, rate) for batch, rate in rates if batch > 0 and rate > 0)
-    if len(known) < 3:
-        return None
-    for place, (batch, rate) in enumerate(known[:-1]):
-        larger = known[place + 1 :]
-        if all(more < rate * WORTH ** log2(size / batch) for size, more in larger):
-            return batch
-    return None
-
-
 Record = Mapping[str, Any]
 
 
-def point_speed(measured: Sequence[Record], floor: float | None) -> dict[str, float | None]:
+def point_speed(measured: Sequence[Record], floor: float | None) -> dict[str, Any]:
     """Samples and batches per second over all throughput sections, and the times of single steps.
 
     All None where nothing was measured.
@@ -87,7 +68,7 @@ def process_noise(points: Iterable[Sequence[Record]]) -> float | None:
 
 def speedup(
     base: Sequence[Record], other: Sequence[Record], against: str, floor: float | None
-) -> dict[str, Any] | None:
+) -> Speedup | None:
     """How many times as fast the other is; None unless both were measured.
 
     Throughput is compared, in inference too, where latency has a section of its own. Times are
@@ -97,13 +78,7 @@ def speedup(
     if not ours or not theirs:
         return None
     found = compare_processes(ours, theirs, floor)
-    return {
-        "against": against,
-        "ratio": found.ratio,
-        "low": found.low,
-        "high": found.high,
-        "verdict": found.verdict.name,
-    }
+    return Speedup(against, found.ratio, found.low, found.high, found.verdict.name)
 
 
 def _measured(records: Sequence[Record]) -> list[Record]:

@@ -1,6 +1,4 @@
-"""The records of a grid summed up, one flat record per point: speed, cost, how far it can be
-trusted; and the document of it all.
-"""
+"""The records of a grid summed up, one summary per point: speed, cost, how far to trust it."""
 
 import os
 import platform
@@ -8,6 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from stepscope.bench.grid import BenchRequest, variant_label
+from stepscope.bench.results import (
+    BenchResult,
+    PointStatus,
+    PointSummary,
+    UnappliedFix,
+)
 from stepscope.bench.speed import max_known, mean_known, point_speed, process_noise, speedup, total
 from stepscope.record.version import __version__
 from stepscope.stats.stability import why_unstable
@@ -64,18 +68,18 @@ def _unstable_why(measured: Sequence[Record]) -> str | None:
     if not measured:
         return None
     if not all(one["warmup"]["settled"] for one in measured):
-        return "it had not settled when its warm-up ended"
+        return "still warming up when measured"
     processes = [one["series_ms"] for one in measured if one["series_ms"]]
-    return why_unstable(processes) if processes else "too few calls to tell"
+    return why_unstable(processes) if processes else "too few calls"
 
 
-def _not_applied(records: Sequence[Record]) -> list[dict[str, str]]:
-    """The fixes that were asked for and took hold of nothing, with their reasons."""
-    return [
-        {"name": fix["name"], "why": "; ".join(fix["reasons"]) or "it took hold of nothing"}
+def _not_applied(records: Sequence[Record]) -> tuple[UnappliedFix, ...]:
+    """The fixes that were asked for and did not apply, with their reasons."""
+    return tuple(
+        UnappliedFix(fix["name"], "; ".join(fix["reasons"]) or "no effect")
         for fix in records[-1]["fixes"]
         if fix["state"] == "not applicable"
-    ]
+    )
 
 
 def _point_notes(records: Sequence[Record]) -> list[str]:
@@ -86,15 +90,15 @@ def _point_notes(records: Sequence[Record]) -> list[str]:
         measured, machine = record["measured"], record["machine"]
         found += [f"throttled: {reason}" for reason in machine["throttle"]]
         if machine["other_processes"]:
-            found.append("other processes computed on the GPU meanwhile")
+            found.append("other processes used the GPU")
         cores = os.cpu_count() or 1
         if (machine.get("other_cores") or 0) > max(0.5, _NEIGHBOURS * cores):
-            found.append("other programs kept the processors busy meanwhile")
+            found.append("other processes kept the CPU busy")
         if measured.get("flops_why_not"):
             found.append(f"FLOPs not counted: {measured['flops_why_not']}")
     if fine:
         found += [
-            f"process {record['round']} did not count: {record['why'] or record['status']}"
+            f"process {record['round']} left out: {record['why'] or record['status']}"
             for record in records
             if record["status"] != "ok"
         ]
@@ -107,8 +111,8 @@ _Ceilings = Mapping[str, Mapping[str, float]]
 
 def summarize(
     records: Sequence[Record], request: BenchRequest, ceilings: _Ceilings | None = None
-) -> list[dict[str, Any]]:
-    """One record per point, in the order in which points were first measured."""
+) -> tuple[PointSummary, ...]:
+    """One summary per point, in the order in which points were first measured."""
     points = by_point(records)
     floor = process_noise(points)
     first: dict[tuple[Any, ...], list[Record]] = {}
@@ -117,14 +121,9 @@ def summarize(
         point = several[0]["point"]
         like = (point["model"], point["mode"], point["batch"], point["device"])
         base = first.setdefault(like, several)
-        against = None if base is several else variant_label(base[0]["point"]["fixes"])
-        found.append(
-            {
-                **_point(several, request, (ceilings or {}).get(point["device"], {}), floor),
-                "speedup": None if against is None else speedup(base, several, against, floor),
-            }
-        )
-    return found
+        peaks = (ceilings or {}).get(point["device"], {})
+        found.append(_point(several, base, request, peaks, floor))
+    return tuple(found)
 
 
 def by_point(records: Sequence[Record]) -> list[list[Record]]:
@@ -137,42 +136,44 @@ def by_point(records: Sequence[Record]) -> list[list[Record]]:
 
 def _point(
     several: Sequence[Record],
+    base: Sequence[Record],
     request: BenchRequest,
     ceilings: Mapping[str, float],
     floor: float | None,
-) -> dict[str, Any]:
-    point = several[0]["point"]
-    fine = successful(several)
+) -> PointSummary:
+    """`base`: the variant it is compared with."""
+    point, last, fine = several[0]["point"], several[-1], successful(several)
     measured = [record["measured"] for record in fine]
-    last = several[-1]
     why = _unstable_why(measured)
     quick = point_speed(measured, floor)
-    return {
-        "key": several[0]["key"],
-        "model": point["model"],
-        "mode": point["mode"],
-        "batch": point["batch"],
-        "device": point["device"],
-        "fixes": point["fixes"],
-        "variant": variant_label(point["fixes"]),
-        "settings": point["settings"],
-        "status": "ok" if fine else last["status"],
-        "why": None if fine else last["why"],
-        "not_applied": _not_applied(several),
-        "rounds": len(fine),
+    against = variant_label(base[0]["point"]["fixes"])
+    return PointSummary(
+        key=several[0]["key"],
+        model=point["model"],
+        mode=point["mode"],
+        batch=point["batch"],
+        device=point["device"],
+        fixes=tuple(point["fixes"]),
+        variant=variant_label(point["fixes"]),
+        settings=point["settings"],
+        status=PointStatus.OK if fine else PointStatus(last["status"]),
+        why=None if fine else last["why"],
+        not_applied=_not_applied(several),
+        rounds=len(fine),
         **quick,
         **_training(measured, quick["samples_per_s"]),
         **_generation(measured, quick["samples_per_s"]),
-        "peak_memory_bytes": max_known(measured, "peak_memory_bytes"),
-        "gpu_busy": mean_known([record["machine"] for record in fine], "gpu_busy"),
+        peak_memory_bytes=max_known(measured, "peak_memory_bytes"),
+        gpu_busy=mean_known([record["machine"] for record in fine], "gpu_busy"),
         **_point_costs(fine, quick["samples_per_s"], request, ceilings),
-        "first_calls_s": mean_known(measured, "first_calls_extra_s"),
-        "clock": measured[0].get("clock") if measured else None,
-        "parameters": measured[0].get("parameters") if measured else None,
-        "unstable": why is not None,
-        "unstable_why": why,
-        "notes": _point_notes(several),
-    }
+        first_calls_s=mean_known(measured, "first_calls_extra_s"),
+        clock=measured[0].get("clock") if measured else None,
+        parameters=measured[0].get("parameters") if measured else None,
+        unstable=why is not None,
+        unstable_why=why,
+        notes=tuple(_point_notes(several)),
+        speedup=None if base is several else speedup(base, several, against, floor),
+    )
 
 
 def successful(records: Sequence[Record]) -> list[Record]:
@@ -209,44 +210,41 @@ def _generation(measured: Sequence[Record], samples_per_s: float | None) -> dict
     }
 
 
-SCHEMA = "stepscope.bench/1"
-
-
-def bench_document(
+def bench_result(
     request: BenchRequest,
-    records: Sequence[Mapping[str, Any]],
+    records: Sequence[Record],
     ceilings: _Ceilings,
     command: str,
     started: str,
     notes: Sequence[str] = (),
     **more: Any,
-) -> dict[str, Any]:
-    """All of it; `more` are the parts of a study or another command."""
+) -> BenchResult:
+    """All of it; `more` are the parts of a study or subcommand."""
     from stepscope.hardware.machine import describe_machine
 
     machine = describe_machine()
-    torch = machine["torch"] or {}
-    return {
-        "schema": SCHEMA,
-        "machine": machine,
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.get("version"),
-            "stepscope": __version__,
-        },
-        "command": command,
-        "started": started,
-        "request": request.to_json(),
+    parts = {
         "noise_floor": process_noise(by_point(records)),
         "points": summarize(records, request, ceilings),
-        "notes": list(notes),
         **more,
     }
+    return BenchResult(
+        machine=machine,
+        versions={
+            "python": platform.python_version(),
+            "torch": (machine["torch"] or {}).get("version"),
+            "stepscope": __version__,
+        },
+        command=command,
+        started=started,
+        request=request.to_json(),
+        notes=tuple(notes),
+        **parts,
+    )
 
 
 def made_with(devices: Sequence[str]) -> dict[str, Any]:
     """What results must have in common to stand in one table: stepscope, torch, each device."""
-
     from stepscope.hardware.ceilings import device_key
     from stepscope.hardware.gpus import visible_gpu_index
 

@@ -111,7 +111,8 @@ def batch(
     from stepscope.batch.session import BatchSession
     from stepscope.launch.program import Program, check_program
     from stepscope.measure.trial_pool import parse_budget
-    from stepscope.report.render.terminal.batch import print_batch
+    from stepscope.report.render.terminal.story import print_story
+    from stepscope.report.story.batch import batch_story
 
     _check_fixes(fixes)
     if smallest is not None and largest is not None and smallest > largest:
@@ -130,7 +131,7 @@ def batch(
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(result), indent=1).decode())
     else:
-        print_batch(result, sys.stdout)
+        print_story(batch_story(result), sys.stdout)
     if interrupted:
         return _INTERRUPTED
     return 0 if result.knee else 1

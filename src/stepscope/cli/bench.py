@@ -10,11 +10,15 @@ from itertools import zip_longest
 from pathlib import Path
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from stepscope.record.errors import UsageError
+from stepscope.bench.studies import STUDIES
+
+if TYPE_CHECKING:
+    from stepscope.bench.grid import BenchRequest
+    from stepscope.bench.results import BenchResult
 
 _ABOVE_0 = click.FloatRange(0, min_open=True)
 _FROM_0 = click.FloatRange(0)
@@ -84,7 +88,6 @@ SUBCOMMANDS = {
     "loader": "Which DataLoader settings deliver the most samples.",
     "kernels": "The heaviest kernels of a model, beside what they could be.",
 }
-STUDIES = ("cpu-gpu", "memory")
 _ARGUMENTS = "stepscope.bench.arguments"
 
 
@@ -119,7 +122,7 @@ class Bench(click.Command):
 @click.option("--device", metavar="D,…", help="cpu, cuda [the GPU if there is one].")
 @click.option("--fix", "fixes", multiple=True, metavar="F,…", help="A variant; none for no fix.")
 @click.option("--ablate", metavar="F,F,…", help="Each alone, adding up, and each left out.")
-@click.option("--study", type=click.Choice(STUDIES), help="A whole study of one model.")
+@click.option("--study", type=click.Choice(tuple(STUDIES)), help="A whole study of one model.")
 @click.option("--rounds", type=click.IntRange(1), default=3, help="Processes per point [3].")
 @_add_settings
 @click.option("--price-per-hour", type=click.FloatRange(0), help="Of the machine, any currency.")
@@ -130,7 +133,7 @@ class Bench(click.Command):
     default=1800.0,
     help="Seconds each [1800].",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Folder; goes on with what it lacks.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder; resumes what is there.")
 @click.option("--force", is_flag=True, help="Replace the results in --out.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--csv", "csv_file", type=click.Path(path_type=Path), help="A row per point.")
@@ -158,14 +161,15 @@ def bench(
     """Measure MODELs: built-in ones, file.py:factory, torchvision:NAME, timm:NAME, hf:NAME.
 
     Lists separated by commas make a grid. Each point is measured in processes of its own, and a
-    grid that was interrupted goes on where it stopped.
+    grid that was interrupted resumes where it stopped.
     """
     from stepscope.bench.build_request import build_request
+    from stepscope.cli.bench_session import check_writable, hand_out
 
     if listed:
         _print_list(as_json)
         return 0
-    _writable(csv_file, markdown)
+    check_writable(csv_file, markdown)
     request = build_request(
         models,
         mode,
@@ -181,19 +185,20 @@ def bench(
         study=study,
     )
     arguments = click.get_current_context().meta[_ARGUMENTS]
-    document = _measured(request, out, force, arguments)
-    _hand_out(document, as_json, csv_file, markdown)
-    return 0 if study or any(point["status"] == "ok" for point in document["points"]) else 1
+    bench = _measured(request, out, force, arguments)
+    hand_out(bench, as_json, csv_file, markdown)
+    return 0 if study or any(point.status == "ok" for point in bench.points) else 1
 
 
 def _measured(
-    request: Any, out: Path | None, force: bool, arguments: Sequence[str]
-) -> dict[str, Any]:
-    """The document of a grid or study, also kept in its folder."""
+    request: "BenchRequest", out: Path | None, force: bool, arguments: Sequence[str]
+) -> "BenchResult":
+    """The result of a grid or study, also kept in its folder."""
     from stepscope.bench.ceilings import matmul_ceilings
     from stepscope.bench.run import open_bench_folder, run_grid
-    from stepscope.bench.summary import bench_document, made_with
-    from stepscope.cli.bench_progress import announce, interruptible, progress
+    from stepscope.bench.studies import run_study
+    from stepscope.bench.summary import bench_result, made_with
+    from stepscope.cli.bench_session import announce, grid_progress, interruptible
     from stepscope.compare.open_sides import remember_noise_of
     from stepscope.record.privacy import masked_arguments
 
@@ -205,37 +210,12 @@ def _measured(
             known = () if request.study else request.devices
             ceilings, notes = matmul_ceilings(known, announce)
             if request.study:
-                module = f"stepscope.bench.studies.{request.study.replace('-', '_')}"
-                more["study"] = import_module(module).run(request, results.folder, announce)
+                more["study"] = run_study(request, results.folder, announce)
             else:
-                with progress(results) as on_progress:
+                with grid_progress(results) as on_progress:
                     run_grid(request, results, on_progress)
         begun, records = results.begun, results.records
-        whole = bench_document(request, records, ceilings, command, begun, notes, **more)
-        results.write_document(whole)
+        whole = bench_result(request, records, ceilings, command, begun, notes, **more)
+        results.write_result(whole)
     remember_noise_of(results.folder)
     return whole
-
-
-def _hand_out(
-    document: dict[str, Any], as_json: bool, csv_file: Path | None, markdown: Path | None
-) -> None:
-    from stepscope.report.render import markdown_tables
-    from stepscope.report.render.terminal.bench import print_bench
-
-    if csv_file is not None:
-        csv_file.write_text(markdown_tables.bench_csv(document))
-    if markdown is not None:
-        markdown.write_text(markdown_tables.bench_markdown(document))
-    if as_json:
-        json.dump(document, sys.stdout, indent=1, allow_nan=False)
-        print()
-    else:
-        print_bench(document, sys.stdout)
-
-
-def _writable(*files: Path | None) -> None:
-    """Raise UsageError now rather than after an hour of measuring."""
-    for path in files:
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise UsageError(f"cannot write {path}: name a file in a folder that exists")

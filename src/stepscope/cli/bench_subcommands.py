@@ -1,27 +1,30 @@
 """`stepscope bench loader` and `stepscope bench kernels`."""
 
-import json
 import shlex
-import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stepscope.record.errors import UsageError
 
+if TYPE_CHECKING:
+    from stepscope.bench.grid import BenchRequest
+    from stepscope.bench.kernel_recording import KernelSubject
+    from stepscope.bench.results import BenchResult
+
 _ARGUMENTS = "stepscope.bench.arguments"
 
 
-class _Loader(click.Command):
-    """Keeps its arguments, to say how a grid that was stopped goes on."""
+class _Subcommand(click.Command):
+    """Keeps its arguments, to say how it can be repeated or resumed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_ARGUMENTS] = ["loader", *args]
+        ctx.meta[_ARGUMENTS] = [str(self.name), *args]
         return super().parse_args(ctx, args)
 
 
-@click.command(cls=_Loader)
+@click.command("loader", cls=_Subcommand)
 @click.argument("source", metavar="[WORKLOAD|file.py:dataset|module:dataset]", default="resnet18")
 @click.option("--batch", default="32,64,128", help="Batch sizes [32,64,128].")
 @click.option("--workers", help="Numbers of workers [0 to the cores that may be used].")
@@ -66,10 +69,11 @@ def loader(
     """
     from stepscope.bench.build_request import parse_batches
     from stepscope.bench.loader_grid import loader_request, worker_counts
+    from stepscope.cli.bench_session import check_writable, hand_out
     from stepscope.hardware.machine import describe_cpu
     from stepscope.workloads.catalogue import find_workload
 
-    _writable(csv_file, markdown)
+    check_writable(csv_file, markdown)
     given = [name for name, value in data.items() if value is not None]
     if find_workload(source).task == "given" and given:
         option = given[0].replace("_", "-")
@@ -88,65 +92,41 @@ def loader(
         **data,
     )
     arguments = click.get_current_context().meta[_ARGUMENTS]
-    document = _measured(request, cores, out, force, arguments)
-    _hand_out(document, as_json, csv_file, markdown)
+    hand_out(_measured(request, cores, out, force, arguments), as_json, csv_file, markdown)
 
 
 def _measured(
-    request: Any, cores: float, out: Path | None, force: bool, arguments: list[str]
-) -> dict[str, Any]:
-    """The document of a grid, also kept in its folder."""
+    request: "BenchRequest", cores: float, out: Path | None, force: bool, arguments: list[str]
+) -> "BenchResult":
+    """The result of a grid, also kept in its folder."""
     from stepscope.bench.loader_grid import (
-        choose_setting,
-        loaded_data,
+        loader_result,
         setting_points,
-        setting_records,
+        setting_points_measured,
     )
     from stepscope.bench.run import open_bench_folder, run_grid
-    from stepscope.bench.summary import bench_document, made_with
-    from stepscope.cli.bench_progress import interruptible, loader_point_name, progress
+    from stepscope.bench.summary import bench_result, made_with
+    from stepscope.cli.bench_session import grid_progress, interruptible, loader_point_name
     from stepscope.record.privacy import masked_arguments
 
     settings, notes = setting_points(request)
     command = shlex.join(["stepscope", "bench", *masked_arguments(arguments)])
     with open_bench_folder(out, request, made_with(request.devices), force, Path.cwd()) as results:
-        with interruptible(results, arguments), progress(results, loader_point_name) as on_progress:
+        with (
+            interruptible(results, arguments),
+            grid_progress(results, loader_point_name) as on_progress,
+        ):
             run_grid(request, results, on_progress, every=list(settings.values()))
         records = results.records
-        found = setting_records(settings, records)
-        if all(point["status"] != "ok" for point in found):
-            raise UsageError(f"{request.models[0]}: no setting works: {found[0]['why']}")
-        told = {**loaded_data(records), "usable_cores": cores, **choose_setting(found, records)}
-        more = {"points": found, "loader": told}
-        whole = bench_document(request, [], {}, command, results.begun, notes, **more)
-        results.write_document(whole)
+        points = setting_points_measured(settings, records)
+        if all(point.status != "ok" for point in points):
+            raise UsageError(f"{request.models[0]}: no setting works: {points[0].why}")
+        found = loader_result(points, records, cores)
+        whole = bench_result(
+            request, [], {}, command, results.begun, notes, points=points, loader=found
+        )
+        results.write_result(whole)
     return whole
-
-
-def _writable(*files: Path | None) -> None:
-    """Raise UsageError now rather than after all the measuring."""
-    for path in files:
-        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise UsageError(f"cannot write {path}: name a file in a folder that exists")
-
-
-def _hand_out(
-    document: dict[str, Any], as_json: bool, csv_file: Path | None, markdown: Path | None
-) -> None:
-    from stepscope.report.render.terminal.bench_loader import (
-        csv_loader,
-        markdown_loader,
-        print_loader,
-    )
-
-    for path, text in ((csv_file, csv_loader), (markdown, markdown_loader)):
-        if path is not None:
-            path.write_text(text(document))
-    if as_json:
-        json.dump(document, sys.stdout, indent=1, allow_nan=False)
-        print()
-    else:
-        print_loader(document, sys.stdout)
 
 
 def _device(asked: str) -> str:
@@ -170,15 +150,7 @@ def _switches(text: str) -> tuple[bool, ...]:
     return tuple(sorted(piece == "on" for piece in pieces))
 
 
-class _Kernels(click.Command):
-    """Keeps its arguments for the document."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.meta[_ARGUMENTS] = ["kernels", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.command(cls=_Kernels)
+@click.command("kernels", cls=_Subcommand)
 @click.argument("model")
 @click.option("--mode", type=click.Choice(("train", "infer")), help="What it does [train].")
 @click.option("--batch", type=click.IntRange(1), help="Samples a step [the model's own].")
@@ -209,18 +181,11 @@ def kernels(
     With Nsight Compute (ncu) on the PATH its counters stand beside the model of what each operator
     has to do.
     """
-    from stepscope.report.render.terminal.bench_kernels import markdown_kernels, print_kernels
+    from stepscope.cli.bench_session import check_writable, hand_out
 
-    _writable(markdown)
+    check_writable(markdown)
     subject = _subject(model, mode, batch, device, fixes, settings)
-    document = _studied(subject, top, timeout)
-    if markdown is not None:
-        markdown.write_text(markdown_kernels(document))
-    if as_json:
-        json.dump(document, sys.stdout, indent=1, allow_nan=False)
-        print()
-    else:
-        print_kernels(document, sys.stdout)
+    hand_out(_studied(subject, top, timeout), as_json, None, markdown)
 
 
 def _subject(
@@ -230,7 +195,7 @@ def _subject(
     device: str | None,
     fixes: tuple[str, ...],
     settings: dict[str, Any],
-) -> Any:
+) -> "KernelSubject":
     """What is to be studied, checked. Raises UsageError."""
     from stepscope.bench.build_request import check_needs, parse_devices, parse_modes
     from stepscope.bench.grid import Variant, split_fixes, variant_label
@@ -246,7 +211,7 @@ def _subject(
     return KernelSubject(model, modes[0], batch or workload.batch, devices[0], asked, given)
 
 
-def _studied(subject: Any, top: int, timeout: float) -> dict[str, Any]:
+def _studied(subject: "KernelSubject", top: int, timeout: float) -> "BenchResult":
     from datetime import UTC, datetime
     from tempfile import TemporaryDirectory
 
@@ -254,11 +219,11 @@ def _studied(subject: Any, top: int, timeout: float) -> dict[str, Any]:
         STEPS,
         ceilings_of_timeline,
         count_kernels,
-        kernels_document,
+        kernels_result,
         record_kernels,
     )
     from stepscope.bench.kernel_study import compare_with_ceilings, heaviest_kernels, study_kernels
-    from stepscope.cli.bench_progress import announce
+    from stepscope.cli.bench_session import announce
     from stepscope.trace.kineto.read import read_kineto
 
     started = datetime.now(UTC).isoformat(timespec="seconds")
@@ -273,6 +238,4 @@ def _studied(subject: Any, top: int, timeout: float) -> dict[str, Any]:
     found = compare_with_ceilings(timeline, count.counters, ceilings=limits, steps=STEPS)
     arguments = click.get_current_context().meta[_ARGUMENTS]
     command = shlex.join(["stepscope", "bench", *arguments])
-    return kernels_document(
-        subject, study_kernels(found, STEPS, top), count, fixes, command, started
-    )
+    return kernels_result(subject, study_kernels(found, STEPS, top), count, fixes, command, started)

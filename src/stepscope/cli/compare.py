@@ -4,11 +4,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from stepscope.record.errors import UsageError
+
+if TYPE_CHECKING:
+    from stepscope.results.comparison import Comparison
 
 _ENDINGS: Final = (".html", ".md")
 
@@ -26,24 +29,25 @@ def check_files(files: Sequence[Path], force: bool) -> None:
             raise UsageError(f"{path} exists: --force replaces it")
 
 
-def write_files(document: dict[str, Any], files: Sequence[Path]) -> None:
+def write_files(comparison: "Comparison", files: Sequence[Path]) -> None:
     """Raises UsageError for what cannot be written, MissingExtra where charts need a package."""
     for path in files:
         try:
-            path.write_text(_text(document, path.suffix), encoding="utf-8")
+            path.write_text(_text(comparison, path.suffix), encoding="utf-8")
         except OSError as problem:
             raise UsageError(f"cannot write {path}: {problem.strerror}") from None
 
 
-def _text(document: dict[str, Any], ending: str) -> str:
-    if ending == ".md":
-        from stepscope.report.render.markdown_tables import comparison_markdown
-
-        return comparison_markdown(document)
-    from stepscope.report.render.html.page import render_page
+def _text(comparison: "Comparison", ending: str) -> str:
     from stepscope.report.story.compare import comparison_story
 
-    return render_page(comparison_story(document))
+    if ending == ".md":
+        from stepscope.report.render.markdown import markdown
+
+        return markdown(comparison_story(comparison))
+    from stepscope.report.render.html.page import render_page
+
+    return render_page(comparison_story(comparison))
 
 
 class _Listing(click.Command):
@@ -72,8 +76,8 @@ def _repeated(words: list[str]) -> list[str]:
 @click.command(cls=_Listing)
 @click.argument("results", nargs=-1, required=True)
 @click.option("--to", "others", multiple=True, metavar="B...", help="The other side: one or more.")
-@click.option("--max-regression", metavar="SHARE", help="Exit code 1 beyond it: 5% or 0.05.")
-@click.option("--strict", is_flag=True, help="Exit code 3 where nothing can be said.")
+@click.option("--max-regression", metavar="SHARE", help="Exit code 1 if slower: 5% or 0.05.")
+@click.option("--strict", is_flag=True, help="Exit code 3 where the verdict is UNCLEAR.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Also write Markdown there.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Write .html or .md; - prints.")
@@ -90,46 +94,47 @@ def compare(
 ) -> int:
     """Is B faster or slower than A, by how much, and why?
 
-    compare A B, or with several runs a side: compare A1 A2 A3 --to B1 B2 B3. Each is a run folder
-    or id, a folder that `run --repeat` filled, a trace, or the result of a bench or tune. The exit
-    code is 0; 1 where a step certainly takes longer than --max-regression allows; 2 for bad use.
+    compare A B, or with several runs per side: compare A1 A2 A3 --to B1 B2 B3. Each is a run
+    folder or id, a folder filled by `run --repeat`, a trace, or the result of a bench or tune. The
+    exit code is 1 where a step is certainly slower than --max-regression allows, 2 for bad usage.
     """
+    import msgspec
+
     from stepscope.compare.document import parse_limit
-    from stepscope.report.render.terminal.tune import print_comparison
+    from stepscope.report.render.terminal.story import print_story
+    from stepscope.report.story.compare import comparison_screen
 
     base, other = _sides(results, others)
     most = None if max_regression is None else parse_limit(max_regression)
     files = [path for path in (markdown, out) if path is not None]
     check_files(files, force)
-    document = _compared(base, other, most, strict)
-    write_files(document, [path for path in files if str(path) != "-"])
+    comparison = _compared(base, other, most, strict)
+    write_files(comparison, [path for path in files if str(path) != "-"])
     if as_json:
-        json.dump(document, sys.stdout, indent=1, allow_nan=False)
+        json.dump(msgspec.to_builtins(comparison), sys.stdout, indent=1, allow_nan=False)
         print()
     elif Path("-") in files:
-        from stepscope.report.render.markdown_tables import comparison_markdown as as_markdown
-
-        print(as_markdown(document), end="")
+        print(_text(comparison, ".md"), end="")
     else:
-        print_comparison(document, sys.stdout)
-    return int(document["exit_code"])
+        print_story(comparison_screen(comparison), sys.stdout)
+    return comparison.exit_code
 
 
 def _sides(results: tuple[str, ...], others: tuple[str, ...]) -> tuple[list[str], list[str]]:
     if others:
         return list(results), list(others)
     if len(results) != 2:
-        raise UsageError("name two results, A B, or several a side: A1 A2 --to B1 B2")
+        raise UsageError("name two results, A B, or several per side: A1 A2 --to B1 B2")
     return [results[0]], [results[1]]
 
 
-def _compared(base: list[str], other: list[str], most: float | None, strict: bool) -> Any:
-    from stepscope.compare.document import compare_results as compared
+def _compared(base: list[str], other: list[str], limit: float | None, strict: bool) -> "Comparison":
+    from stepscope.compare.document import compare_results
     from stepscope.compare.open_sides import open_sides
     from stepscope.compare.verdicts import remember_noise, stored_floor
 
     ours, theirs = open_sides(base, other, Path.cwd())
-    document = compared(ours, theirs, stored_floor((*ours, *theirs)), most, strict)
+    comparison = compare_results(ours, theirs, stored_floor((*ours, *theirs)), limit, strict)
     for side in (ours, theirs):
-        remember_noise(tuple(side))
-    return document
+        remember_noise(side)
+    return comparison

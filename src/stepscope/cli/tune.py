@@ -110,7 +110,8 @@ def tune(
     from stepscope.compare.open_sides import remember_noise_of
     from stepscope.launch.program import Program, check_program
     from stepscope.measure.trial_pool import parse_budget
-    from stepscope.report.render.terminal.tune import print_tune
+    from stepscope.report.render.terminal.story import print_story
+    from stepscope.report.story.tune.story import tune_story
     from stepscope.tune.request import TuneRequest, check_fix_names
     from stepscope.tune.session import open_tune
 
@@ -132,5 +133,5 @@ def tune(
     if as_json:
         print(msgspec.json.format(msgspec.json.encode(result), indent=1).decode())
     else:
-        print_tune(result, sys.stdout)
+        print_story(tune_story(result), sys.stdout)
     return 0

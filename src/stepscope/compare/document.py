@@ -1,95 +1,35 @@
-"""Two sides against each other as one document, with the notes needed to trust it and the exit code
-a pipeline gets.
-"""
+"""Two sides against each other: the whole comparison and the exit code a pipeline gets."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Final
 
-from stepscope.compare.items import Side
 from stepscope.compare.kernels import compare_kernels, typical_step
-from stepscope.compare.quantities import compare_losses, idle_rows, phase_rows, resource_rows
-from stepscope.compare.settings import environment_differences, setting_differences
-from stepscope.compare.verdicts import Pair, StoredFloor, decisive_item, judge_pair, pair_items
-from stepscope.compare.why import why_sentences
+from stepscope.compare.quantities import (
+    amount_changes,
+    compare_losses,
+    environment_differences,
+    idle_changes,
+    phase_changes,
+    setting_differences,
+)
+from stepscope.compare.sides import Side
+from stepscope.compare.verdicts import Pair, StoredFloor, judge_pair, pair_items
+from stepscope.compare.why import find_causes
 from stepscope.record.errors import UsageError
+from stepscope.results.comparison import (
+    Comparison,
+    ItemVerdict,
+    KernelComparison,
+    Note,
+    NoteKind,
+    ResultKind,
+    SideNames,
+    decisive_item,
+)
 
-
-def comparison_notes(
-    base: Sequence[Side], other: Sequence[Side], chosen: Mapping[str, Any]
-) -> list[str]:
-    """A line each, the first on processes and noise. `chosen` is the item that speaks for all."""
-    sides = (*base, *other)
-    return [
-        f"{_counted(chosen)}; {chosen['noise_floor_from']}",
-        *_samples(chosen),
-        *_kinds(sides),
-        *_recorded(sides),
-        *_phases(sides),
-        *_machine(sides),
-    ]
-
-
-def _counted(item: Mapping[str, Any]) -> str:
-    """`one process a side, 180 and 180 steps`."""
-    ours, theirs = item["base_processes"], item["other_processes"]
-    steps = f"{item['base_steps']:,} and {item['other_steps']:,} steps"
-    many = "one process a side" if ours == theirs == 1 else f"{ours} and {theirs} processes"
-    return f"{many}, {steps}"
-
-
-def _samples(item: Mapping[str, Any]) -> Iterator[str]:
-    if item["per"] == "sample":
-        a, b = item["base_samples"], item["other_samples"]
-        yield f"{a:.4g} samples a step against {b:.4g}: times of a sample are compared"
-
-
-def _kinds(sides: Sequence[Side]) -> Iterator[str]:
-    kinds = sorted({side.kind for side in sides})
-    if len(kinds) > 1:
-        yield f"different kinds of results: {' and '.join(kinds)}"
-
-
-def _recorded(sides: Sequence[Side]) -> Iterator[str]:
-    traces = [side.document["steps"] for side in sides if side.kind == "trace"]
-    if traces:
-        yield "times are of recorded steps, which recording makes longer"
-    if any(steps.get("how") == "whole" for steps in traces):
-        yield "no steps were found in a recording: it counts as a single one"
-
-
-def _phases(sides: Sequence[Side]) -> Iterator[str]:
-    seen = {side.document.get("phases_seen_by") for side in sides if side.kind == "run"}
-    if len(seen) > 1:
-        yield "phases are the host's in some runs and the device's in others"
-
-
-def _machine(sides: Sequence[Side]) -> Iterator[str]:
-    """What disturbed a run, each said once with the runs it befell."""
-    befell: dict[str, list[str]] = {}
-    for side in sides:
-        if side.kind == "run":
-            for trouble in _troubles(side.document):
-                befell.setdefault(trouble, []).append(side.name)
-    for trouble, names in befell.items():
-        rest = f" and {len(names) - 2} more" if len(names) > 2 else ""
-        yield f"{trouble}: {', '.join(names[:2])}{rest}"
-
-
-def _troubles(document: Mapping[str, Any]) -> Iterator[str]:
-    gpu = document.get("gpu") or {}
-    cpu = (document["config"].get("machine") or {}).get("cpu") or {}
-    for reason in gpu.get("throttled_by") or ():
-        yield f"clocks were held down by {reason}"
-    if gpu.get("other_processes"):
-        yield "other processes used the GPU"
-    load, cores = (cpu.get("load_average") or [0.0])[0], cpu.get("usable_cores")
-    if cores and load > cores:
-        yield "the processor had other work"
-
-
-FINE: Final = 0
-REGRESSION: Final = 1
-UNCLEAR: Final = 3
+_FINE: Final = 0
+_REGRESSION: Final = 1
+_UNCLEAR: Final = 3
 
 
 def parse_limit(text: str) -> float:
@@ -105,18 +45,11 @@ def parse_limit(text: str) -> float:
     return value
 
 
-def exit_code(items: Sequence[dict[str, Any]], most: float | None, strict: bool) -> int:
-    """1 where a step certainly takes longer than the limit allows, by the near end of its
-    interval; 3 where `strict` and something is unclear."""
-    if most is not None and any(item["low"] > most for item in items):
-        return REGRESSION
-    if strict and any(item["verdict"] == "UNCLEAR" for item in items):
-        return UNCLEAR
-    return FINE
-
-
-SCHEMA = "stepscope.compare/1"
-Document = dict[str, Any]
+def exit_code(items: Sequence[ItemVerdict], limit: float | None, strict: bool) -> int:
+    """1 where even the near end of an interval exceeds the limit; 3 where `strict` and unclear."""
+    if limit is not None and any(item.low > limit for item in items):
+        return _REGRESSION
+    return _UNCLEAR if strict and any(item.verdict == "UNCLEAR" for item in items) else _FINE
 
 
 def compare_results(
@@ -125,72 +58,81 @@ def compare_results(
     stored: StoredFloor = lambda item: None,
     max_regression: float | None = None,
     strict: bool = False,
-) -> Document:
+) -> Comparison:
     """The verdict, what changed and why. `max_regression` is a share of the time of a step.
 
     Raises UsageError where the two cannot be compared.
     """
     pairs, left_out = pair_items(base, other)
-    traced = any(side.kind == "trace" for side in (*base, *other))
-    items = [judge_pair(pair, stored, traced, len(pairs)) for pair in pairs]
+    traced = any(side.kind is ResultKind.TRACE for side in (*base, *other))
+    items = tuple(judge_pair(pair, stored, traced, len(pairs)) for pair in pairs)
     chosen = decisive_item(items)
-    claimed = chosen["verdict"] in ("FASTER", "SLOWER")
     scale = _scale(pairs[0]) if len(pairs) == 1 else 1.0
-    changed = setting_differences(base, other)
-    surroundings, same = environment_differences(base, other)
-    parts = phase_rows(base, other, scale)
-    waits = idle_rows(base, other, scale)
-    kernels = _kernels(base, other)
-    return {
-        "schema": SCHEMA,
-        "base": _side(base),
-        "other": _side(other),
-        **{name: chosen[name] for name in ("verdict", "change", "low", "high", "per", "label")},
-        "max_regression": max_regression,
-        "strict": strict,
-        "exit_code": exit_code(items, max_regression, strict),
-        "items": items,
-        "left_out": left_out,
-        "phases": parts,
-        "scale": scale,
-        "kernels": kernels,
-        "idle": waits,
-        "amounts": resource_rows(base, other),
-        "configuration": changed,
-        "environment": surroundings,
-        "environment_same": same,
-        "losses": compare_losses(_losses(base), _losses(other)),
-        "why": why_sentences(parts, kernels, changed, waits, claimed) if len(pairs) == 1 else [],
-        "notes": comparison_notes(base, other, chosen),
-    }
+    phases, idle = phase_changes(base, other, scale), idle_changes(base, other, scale)
+    settings = setting_differences(base, other)
+    environment, same = environment_differences(base, other)
+    kernels = _kernels(base[0], other[0])
+    claimed = chosen.verdict in ("FASTER", "SLOWER")
+    causes = find_causes(phases, kernels, settings, idle, claimed) if len(pairs) == 1 else ()
+    return Comparison(
+        base=_names(base),
+        other=_names(other),
+        verdict=chosen.verdict,
+        change=chosen.change,
+        low=chosen.low,
+        high=chosen.high,
+        per=chosen.per,
+        label=chosen.label,
+        max_regression=max_regression,
+        strict=strict,
+        exit_code=exit_code(items, max_regression, strict),
+        items=items,
+        left_out=tuple(left_out),
+        phases=phases,
+        scale=scale,
+        kernels=kernels,
+        idle=idle,
+        amounts=amount_changes(base, other),
+        configuration=settings,
+        environment=environment,
+        environment_same=same,
+        losses=compare_losses(_losses(base), _losses(other)),
+        why=causes,
+        notes=tuple(_notes((*base, *other))),
+    )
 
 
-def _side(sides: Sequence[Side]) -> Document:
-    return {"kind": sides[0].kind, "names": [side.name for side in sides]}
+def _names(sides: Sequence[Side]) -> SideNames:
+    return SideNames(sides[0].kind, tuple(side.name for side in sides))
 
 
 def _scale(pair: Pair) -> float:
-    """What brings the other's steps to the samples of the base's; 1 where they have as many."""
+    """Brings the other's steps to the samples of the base's; 1 where they have as many."""
     if not pair.by_sample:
         return 1.0
     return float((pair.base.samples or 1.0) / (pair.other.samples or 1.0))
 
 
-def _kernels(base: Sequence[Side], other: Sequence[Side]) -> Document | None:
-    """By the first result of each side; None where one has no window."""
-    ours, theirs = base[0].timeline(), other[0].timeline()
+def _kernels(base: Side, other: Side) -> KernelComparison | None:
+    """None where one has no window."""
+    ours, theirs = base.timeline(), other.timeline()
     if ours is None or theirs is None:
         return None
-    return compare_kernels(
-        typical_step(ours, base[0].stacks()), typical_step(theirs, other[0].stacks())
-    )
+    return compare_kernels(typical_step(ours, base.stacks()), typical_step(theirs, other.stacks()))
 
 
 def _losses(sides: Sequence[Side]) -> list[list[float | None]]:
-    found = []
-    for side in sides:
-        if side.kind == "run":
-            found.append(list(side.document["losses"]))
-        elif side.kind == "tune":
-            found.append(list((side.document.get("baseline") or {}).get("losses") or ()))
-    return found
+    return [losses for side in sides if (losses := side.losses()) is not None]
+
+
+def _notes(sides: Sequence[Side]) -> Iterator[Note]:
+    """Each once, with the results it applies to."""
+    clocks = {side.document.get("phases_seen_by") for side in sides if side.phases_ms() is not None}
+    if len(clocks) > 1:
+        yield Note(NoteKind.PHASES_BY_DIFFERENT_CLOCKS)
+    names: dict[tuple[NoteKind, str], tuple[str, ...]] = {}
+    for note in (note for side in sides for note in side.notes()):
+        key = note.kind, note.reason
+        names[key] = names.get(key, ()) + note.names
+    for (kind, reason), where in names.items():
+        yield Note(kind, where, reason)

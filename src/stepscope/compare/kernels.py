@@ -3,10 +3,10 @@ results: new, gone, slower and faster, in figures that add up.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,12 @@ from stepscope.analyze.timeline.attribution import (
     is_operator,
     nearest,
 )
+from stepscope.analyze.timeline.kernels import operator_self_times
 from stepscope.analyze.timeline.names import is_user_frame, names_match
 from stepscope.analyze.timeline.steps import find_steps
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
+from stepscope.results.comparison import KernelComparison, KernelRow, WorkState, WorkUnit
 
 _NODE: Final = "autograd::engine::evaluate_function"
 _LOADS: Final = "enumerate(DataLoader)"
@@ -43,10 +45,6 @@ def _host_events(timeline: Timeline) -> _WorkEvents:
     """Operators in order of their starts, without the time of those they call."""
     host = timeline.host
     operators = is_operator(timeline)
-    inner = nearest(host.parent, operators)
-    own = host.duration.astype(np.int64).copy()
-    called = np.flatnonzero(operators & (inner[host.parent] != NOTHING))
-    np.subtract.at(own, inner[host.parent[called]], host.duration[called])
     frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
     lines = np.append(host.name, np.int32(NOTHING))[nearest(host.parent, frames)]
     chosen = np.flatnonzero(operators)
@@ -54,7 +52,7 @@ def _host_events(timeline: Timeline) -> _WorkEvents:
     # Backward and optimizers run where the loop calls them, which says nothing of whose they are.
     return _WorkEvents(
         begun=host.start[chosen],
-        duration=np.maximum(own[chosen], 0),
+        duration=operator_self_times(timeline)[chosen],
         name=host.name[chosen],
         operator=host.name[chosen],
         phase=phases,
@@ -79,10 +77,6 @@ def _phases(timeline: Timeline) -> Column:
     return chosen
 
 
-KERNELS: Final = "kernels"
-OPERATORS: Final = "operators"
-
-
 @dataclass(frozen=True, slots=True)
 class Work:
     """One kernel, copy or memset; without a device one operator, its own time only."""
@@ -97,9 +91,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class TypicalStep:
-    """A typical step. `unit` is KERNELS or OPERATORS."""
+    """A typical step."""
 
-    unit: str
+    unit: WorkUnit
     works: tuple[Work, ...]
 
 
@@ -108,7 +102,7 @@ def typical_step(timeline: Timeline, stacks: Timeline | None) -> TypicalStep:
 
     Lines come from the recording itself or, by operator and name, from one with stacks.
     """
-    unit = KERNELS if len(timeline.device) else OPERATORS
+    unit = WorkUnit.KERNELS if len(timeline.device) else WorkUnit.OPERATORS
     events = _events(timeline, unit)
     lines = _lines(_events(stacks, unit), stacks) if stacks is not None else {}
     chosen = _typical(timeline, events)
@@ -123,8 +117,8 @@ def typical_step(timeline: Timeline, stacks: Timeline | None) -> TypicalStep:
     return TypicalStep(unit, tuple(works))
 
 
-def _events(timeline: Timeline, unit: str) -> _WorkEvents:
-    if unit == OPERATORS:
+def _events(timeline: Timeline, unit: WorkUnit) -> _WorkEvents:
+    if unit is WorkUnit.OPERATORS:
         return _host_events(timeline)
     device, host = timeline.device, timeline.host
     found = attribute(timeline)
@@ -206,46 +200,20 @@ def _in_turn(ours: list[str], theirs: list[str]) -> list[tuple[int, int]]:
     return [(at, places[name].popleft()) for at, name in enumerate(ours) if places[name]]
 
 
-_SAME: Final = 0.03  # of its time, as a share, a kernel may change
-_SHORTEST: Final = 0.002  # ms a step: no change below is told of as slower or faster
+_SAME: Final = 0.03  # of its time, a share: smaller changes of a kernel count as none
+_SHORTEST: Final = 0.002  # ms per step: smaller changes are neither slower nor faster
 
 
-@dataclass(slots=True)
-class KernelRow:
-    """All work of one name, operator, phase and line; times in ms a step.
-
-    `delta_ms` is `new_ms` − `gone_ms` + what those in both steps changed by.
-    """
-
-    name: str
-    operator: str | None
-    phase: str
-    line: str | None
-    base_count: int = 0
-    other_count: int = 0
-    new: int = 0
-    gone: int = 0
-    base_ms: float = 0.0
-    other_ms: float = 0.0
-    new_ms: float = 0.0
-    gone_ms: float = 0.0
-
-    @property
-    def delta_ms(self) -> float:
-        return self.other_ms - self.base_ms
-
-    @property
-    def change(self) -> str:
-        """new, gone, more, fewer, slower, faster or same."""
-        if not self.base_count:
-            return "new"
-        if not self.other_count:
-            return "gone"
-        if self.base_count != self.other_count:
-            return "more" if self.other_count > self.base_count else "fewer"
-        if abs(self.delta_ms) <= max(_SHORTEST, _SAME * self.base_ms):
-            return "same"
-        return "slower" if self.delta_ms > 0 else "faster"
+def _state(row: KernelRow) -> WorkState:
+    if not row.base_count:
+        return WorkState.NEW
+    if not row.other_count:
+        return WorkState.GONE
+    if row.base_count != row.other_count:
+        return WorkState.MORE if row.other_count > row.base_count else WorkState.FEWER
+    if abs(row.delta_ms) <= max(_SHORTEST, _SAME * row.base_ms):
+        return WorkState.SAME
+    return WorkState.SLOWER if row.delta_ms > 0 else WorkState.FASTER
 
 
 def kernel_rows(base: Sequence[Work], other: Sequence[Work]) -> list[KernelRow]:
@@ -270,6 +238,9 @@ def kernel_rows(base: Sequence[Work], other: Sequence[Work]) -> list[KernelRow]:
         row.new += 1
         row.other_ms += other[place].ms
         row.new_ms += other[place].ms
+    for row in found.values():
+        row.delta_ms = row.other_ms - row.base_ms
+        row.change = _state(row)
     return sorted(found.values(), key=lambda row: -abs(row.delta_ms))
 
 
@@ -280,23 +251,19 @@ def _row(found: dict[tuple[str, str | None, str], KernelRow], work: Work) -> Ker
     return row
 
 
-def compare_kernels(base: TypicalStep, other: TypicalStep) -> dict[str, Any] | None:
+def compare_kernels(base: TypicalStep, other: TypicalStep) -> KernelComparison | None:
     """The table with its sums; None where one side has a device and the other does not."""
-    if base.unit != other.unit:
+    if base.unit is not other.unit:
         return None
-    found = kernel_rows(base.works, other.works)
-    return {
-        "unit": base.unit,
-        "base_count": len(base.works),
-        "other_count": len(other.works),
-        "base_ms": _total(work.ms for work in base.works),
-        "other_ms": _total(work.ms for work in other.works),
-        "delta_ms": _total(row.delta_ms for row in found),
-        "new": sum(row.new for row in found),
-        "gone": sum(row.gone for row in found),
-        "rows": [asdict(row) | {"delta_ms": row.delta_ms, "change": row.change} for row in found],
-    }
-
-
-def _total(values: Iterable[float]) -> float:
-    return float(sum(values))
+    rows = tuple(kernel_rows(base.works, other.works))
+    return KernelComparison(
+        unit=base.unit,
+        base_count=len(base.works),
+        other_count=len(other.works),
+        base_ms=float(sum(work.ms for work in base.works)),
+        other_ms=float(sum(work.ms for work in other.works)),
+        delta_ms=float(sum(row.delta_ms for row in rows)),
+        new=sum(row.new for row in rows),
+        gone=sum(row.gone for row in rows),
+        rows=rows,
+    )

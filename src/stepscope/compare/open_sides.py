@@ -4,12 +4,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from stepscope.compare import items
-from stepscope.compare.items import Item, Side, run_series
+from stepscope.compare.sides import (
+    BenchSide,
+    Item,
+    RunSide,
+    Side,
+    TraceSide,
+    TuneSide,
+    bench_items,
+    run_items,
+    trace_items,
+    tune_items,
+)
 from stepscope.compare.verdicts import remember_noise
 from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.results.comparison import ResultKind
 from stepscope.results.load import REPORTED, LoadedResult, Run, load, of_document
-from stepscope.store.folder import RUN_FILE
+from stepscope.store.folder import RUN_FILE, read_run
 from stepscope.store.json_lines import read_record_lines
 
 
@@ -57,14 +68,11 @@ def _number(path: Path) -> int:
 
 def side_of(subject: LoadedResult) -> Side:
     """One result as a side. Raises UsageError where nothing in it was measured."""
-    return Side(
-        subject.kind,
-        subject.name,
-        subject.document,
-        _ITEMS[subject.kind](subject),
-        lambda: subject.timeline,
+    make, items = _KINDS[ResultKind(subject.kind)]
+    return make(
+        subject.name, subject.document, items(subject), lambda: subject.timeline,
         lambda: subject.stacks if isinstance(subject, Run) else None,
-    )
+    )  # fmt: skip
 
 
 def remember_noise_of(folder: Path) -> None:
@@ -75,26 +83,31 @@ def remember_noise_of(folder: Path) -> None:
         pass
 
 
+def run_series(folder: Path) -> tuple[float, ...]:
+    """The steady steps of a run outside its window; none where there are too few."""
+    from stepscope.measure.trial_folder import read_speed
+
+    speed, _ = read_speed(folder, read_run(folder).start_ns)
+    return speed.step_ms
+
+
 def _run(subject: LoadedResult) -> tuple[Item, ...]:
     assert subject.folder is not None
-    return items.run_items(subject.document, run_series(subject.folder))
-
-
-def _trace(subject: LoadedResult) -> tuple[Item, ...]:
-    return items.trace_items(subject.document)
-
-
-def _bench(subject: LoadedResult) -> tuple[Item, ...]:
-    return items.bench_items(subject.document, _records(subject, "records.jsonl"))
+    return run_items(subject.document, run_series(subject.folder))
 
 
 def _tune(subject: LoadedResult) -> tuple[Item, ...]:
     lines = _records(subject, "journal.jsonl")
-    return items.tune_items(subject.document, [one["trial"] for one in lines if "trial" in one])
+    return tune_items(subject.document, [one["trial"] for one in lines if "trial" in one])
 
 
-_ITEMS: dict[str, Callable[[LoadedResult], tuple[Item, ...]]] = {
-    "run": _run, "trace": _trace, "bench": _bench, "tune": _tune,
+_KINDS: dict[ResultKind, tuple[type[Side], Callable[[LoadedResult], tuple[Item, ...]]]] = {
+    ResultKind.RUN: (RunSide, _run),
+    ResultKind.TRACE: (TraceSide, lambda one: trace_items(one.document)),
+    ResultKind.TUNE: (TuneSide, _tune),
+    ResultKind.BENCH: (
+        BenchSide, lambda one: bench_items(one.document, _records(one, "records.jsonl"))
+    ),
 }  # fmt: skip
 
 

@@ -1,206 +1,120 @@
-"""Quantities of two sides beside each other: phases and idle time, memory, energy, GPU use, and
-losses.
-"""
+"""Two sides beside each other: phases and idle time, memory, energy, GPU use, losses, settings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
-from stepscope.compare.items import Document, Side
+from stepscope.compare.sides import Side
 from stepscope.record.row_log import STEP_PHASES
+from stepscope.results.comparison import (
+    AmountChange,
+    LossComparison,
+    LossState,
+    PhaseChange,
+    Quantity,
+    Setting,
+    SettingDifference,
+    SettingPart,
+    SettingValue,
+    Unit,
+)
 
-Rows = list[dict[str, Any]]
+Sides = Sequence[Side]
+Losses = Sequence[float | None]
+_CLOSE: Final = 0.01  # relative difference up to which two losses count as close
+_UNITS: Final = {
+    Quantity.PEAK_MEMORY: Unit.BYTES,
+    Quantity.RESERVED_MEMORY: Unit.BYTES,
+    Quantity.ENERGY: Unit.JOULES,
+    Quantity.GPU_BUSY: Unit.SHARE,
+    Quantity.KERNELS: Unit.COUNT,
+}
 
 
-def phase_rows(base: Sequence[Side], other: Sequence[Side], scale: float = 1.0) -> Rows:
-    """Mean time of each phase over the runs of a side, ms a step; none where a side has no runs.
+def phase_changes(base: Sides, other: Sides, scale: float = 1.0) -> tuple[PhaseChange, ...]:
+    """Mean time of each phase over the runs of a side; empty where a side has other results.
 
-    `scale` brings the other's steps to as many samples as the base's have.
+    `scale` brings the other's steps to as many samples as the base's.
     """
-    ours, theirs = _means(base), _means(other)
+    ours, theirs = _phase_means(base), _phase_means(other)
     if ours is None or theirs is None:
-        return []
-    return _rows({name: (ours[name], theirs[name] * scale) for name in STEP_PHASES})
+        return ()
+    return _changes({name: (ours[name], theirs[name] * scale) for name in STEP_PHASES})
 
 
-def idle_rows(base: Sequence[Side], other: Sequence[Side], scale: float = 1.0) -> Rows:
-    """Idle of the device by cause in the recorded steps, ms a step."""
-    ours, theirs = _idle(base), _idle(other)
+def idle_changes(base: Sides, other: Sides, scale: float = 1.0) -> tuple[PhaseChange, ...]:
+    """Idle time of the device by cause, in the recorded steps."""
+    ours, theirs = _idle_means(base), _idle_means(other)
     if ours is None or theirs is None:
-        return []
-    return _rows({name: (ours[name], theirs.get(name, 0.0) * scale) for name in ours})
+        return ()
+    return _changes({name: (ours[name], theirs.get(name, 0.0) * scale) for name in ours})
 
 
-def recorded_window(side: Side) -> dict[str, Any] | None:
-    """The analysis of what was recorded at kernel level."""
-    found: dict[str, Any] | None = (
-        dict(side.document) if side.kind == "trace" else side.document.get("timeline")
-    )
-    return found
-
-
-def _rows(pairs: dict[str, tuple[float, float]]) -> Rows:
+def _changes(pairs: dict[str, tuple[float, float]]) -> tuple[PhaseChange, ...]:
     wholes = [sum(pair[place] for pair in pairs.values()) or 1.0 for place in (0, 1)]
-    return [
-        {
-            "name": name,
-            "base_ms": ours,
-            "other_ms": theirs,
-            "delta_ms": theirs - ours,
-            "base_share": ours / wholes[0],
-            "other_share": theirs / wholes[1],
-        }
+    return tuple(
+        PhaseChange(name, ours, theirs, theirs - ours, ours / wholes[0], theirs / wholes[1])
         for name, (ours, theirs) in pairs.items()
         if ours or theirs
-    ]
+    )
 
 
-def _means(sides: Sequence[Side]) -> dict[str, float] | None:
-    runs = [side.document["phases_ms"] for side in sides if side.kind == "run"]
+def _phase_means(sides: Sides) -> dict[str, float] | None:
+    runs = [phases for side in sides if (phases := side.phases_ms()) is not None]
     if not runs or len(runs) < len(sides):
         return None
     return {name: fmean(float(run[name]) for run in runs) for name in STEP_PHASES}
 
 
-def _idle(sides: Sequence[Side]) -> dict[str, float] | None:
+def _idle_means(sides: Sides) -> dict[str, float] | None:
     known = []
-    for side in sides:
-        found = recorded_window(side)
-        if found is not None and None not in found["idle_ns"].values():
-            steps = found["steps"]["count"]
-            known.append({name: ns / steps / 1e6 for name, ns in found["idle_ns"].items()})
+    for window in (side.window() for side in sides):
+        if window is not None and None not in window["idle_ns"].values():
+            steps = window["steps"]["count"]
+            known.append({name: ns / steps / 1e6 for name, ns in window["idle_ns"].items()})
     if not known:
         return None
     return {name: fmean(one.get(name, 0.0) for one in known) for name in known[0]}
 
 
-Number = float | None
-ReadAmount = Callable[[Side], Number]
-
-
-def resource_rows(base: Sequence[Side], other: Sequence[Side]) -> list[dict[str, Any]]:
-    """Those known of both sides: `name`, `unit`, `base`, `other`. Peaks are the highest of a side,
-    the rest means."""
+def amount_changes(base: Sides, other: Sides) -> tuple[AmountChange, ...]:
+    """The quantities known of both sides: the highest peak of a side, the mean of all else."""
     found = []
-    for name, unit, how, look in _AMOUNTS:
-        ours, theirs = (_over(sides, look, how) for sides in (base, other))
+    for quantity, unit in _UNITS.items():
+        how = max if unit is Unit.BYTES else fmean
+        ours, theirs = (_over(sides, quantity, how) for sides in (base, other))
         if ours is not None and theirs is not None:
-            found.append({"name": name, "unit": unit, "base": ours, "other": theirs})
-    return found
+            found.append(AmountChange(quantity, unit, ours, theirs))
+    return tuple(found)
 
 
-def _over(sides: Sequence[Side], look: ReadAmount, how: Callable[[list[float]], float]) -> Number:
-    values = [value for side in sides if (value := look(side)) is not None]
+def _over(sides: Sides, quantity: Quantity, how: Callable[[list[float]], float]) -> float | None:
+    values = [value for side in sides if (value := side.amount(quantity)) is not None]
     return float(how(values)) if values else None
 
 
-def _memory(side: Side) -> Number:
-    document = side.document
-    if side.kind == "run":
-        return _number(document["memory"], "peak_bytes")
-    if side.kind == "tune":
-        return _number(_tuned(document), "peak_memory_bytes")
-    return _only(document, "peak_memory_bytes") if side.kind == "bench" else _recorded(document)
-
-
-def _recorded(document: Document) -> Number:
-    uses = [use for use in document.get("memory") or () if use.get("peak_bytes")]
-    return max((float(use["peak_bytes"]) for use in uses), default=None)
-
-
-def _reserved(side: Side) -> Number:
-    return _number(side.document.get("gpu"), "peak_reserved_bytes") if side.kind == "run" else None
-
-
-def _energy(side: Side) -> Number:
-    if side.kind == "tune":
-        return _number(_tuned(side.document), "energy_j_per_step")
-    return _number(side.document.get("gpu"), "energy_j_per_step") if side.kind == "run" else None
-
-
-def _busy(side: Side) -> Number:
-    document = side.document
-    if side.kind == "run":
-        return _number(document.get("gpu"), "busy_fraction")
-    if side.kind == "tune":
-        return _number(_tuned(document), "gpu_busy")
-    return _only(document, "gpu_busy") if side.kind == "bench" else None
-
-
-def _kernels(side: Side) -> Number:
-    if side.kind == "run":
-        return _number(side.document.get("gpu"), "kernels_per_step")
-    if side.kind != "trace" or not side.document["source"]["has"]["device"]:
-        return None
-    return float(side.document["launch"]["kernels"] / side.document["steps"]["count"])
-
-
-def _tuned(document: Document) -> Document:
-    """What the last word of a tune measured: with its fixes, else the program as it is."""
-    measured = (document.get("final") or {}).get("measured") or {}
-    found: Document = measured.get("ladder") or document.get("baseline") or {}
-    return found
-
-
-def _only(document: Document, name: str) -> Number:
-    """Of a bench with a single point."""
-    points = list(document.get("points") or ())
-    return _number(points[0], name) if len(points) == 1 else None
-
-
-def _number(document: Document | None, name: str) -> Number:
-    value = (document or {}).get(name)
-    return None if value is None else float(value)
-
-
-_AMOUNTS: tuple[tuple[str, str, Callable[[list[float]], float], ReadAmount], ...] = (
-    ("peak memory", "bytes", max, _memory),
-    ("reserved memory", "bytes", max, _reserved),
-    ("energy per step", "J", fmean, _energy),
-    ("GPU busy", "share", fmean, _busy),
-    ("kernels per step", "", fmean, _kernels),
-)
-
-
-CLOSE: Final = 0.01
-"""The relative difference up to which two losses count as close."""
-Losses = Sequence[float | None]
-
-
-def compare_losses(base: Sequence[Losses], other: Sequence[Losses]) -> dict[str, Any] | None:
-    """`state` (identical, close, differ), the `step` from which they differ, counted from 1, the
-    `largest` relative difference, over how many `steps`; None where there are none to compare.
-
-    `control`: the same state of two runs of one side, which says what means nothing; None where a
-    side has one run only.
-    """
+def compare_losses(base: Sequence[Losses], other: Sequence[Losses]) -> LossComparison | None:
+    """The first runs of each side; None where there are no losses to compare."""
     found = _pair(base[0], other[0]) if base and other else None
     if found is None:
         return None
     controls = [_pair(side[0], side[1]) for side in (base, other) if len(side) > 1]
-    known = [one["state"] for one in controls if one is not None]
-    return {**found, "control": max(known, key=_STATES.index) if known else None}
+    known = [one.state for one in controls if one is not None]
+    control = max(known, key=list(LossState).index) if known else None
+    return LossComparison(found.state, found.step, found.largest, found.steps, control)
 
 
-_STATES = ("identical", "close", "differ")
-
-
-def _pair(ours: Losses, theirs: Losses) -> dict[str, Any] | None:
-    both = [(a, b) for a, b in zip(ours, theirs, strict=False)]
-    gaps = [_gap(a, b) for a, b in both]
-    if not any(gap is not None for gap in gaps):
-        return None
+def _pair(ours: Losses, theirs: Losses) -> LossComparison | None:
+    gaps = [_gap(a, b) for a, b in zip(ours, theirs, strict=False)]
     known = [gap for gap in gaps if gap is not None]
+    if not known:
+        return None
     largest = max(known)
-    first = next((n for n, gap in enumerate(gaps, 1) if gap is not None and gap > CLOSE), None)
-    state = "identical" if largest == 0 else "close" if first is None else "differ"
-    return {
-        "state": state,
-        "step": first,
-        "largest": largest if isfinite(largest) else None,
-        "steps": len(known),
-    }
+    first = next((n for n, gap in enumerate(gaps, 1) if gap is not None and gap > _CLOSE), None)
+    state = LossState.CLOSE if first is None else LossState.DIFFER
+    state = LossState.IDENTICAL if largest == 0 else state
+    return LossComparison(state, first, largest if isfinite(largest) else None, len(known))
 
 
 def _gap(a: float | None, b: float | None) -> float | None:
@@ -210,3 +124,38 @@ def _gap(a: float | None, b: float | None) -> float | None:
     if a is None or b is None:
         return float("inf")
     return 0.0 if a == b else abs(a - b) / max(abs(a), abs(b))
+
+
+def setting_differences(base: Sides, other: Sides) -> tuple[SettingDifference, ...]:
+    """Settings that differ between the first results; of different kinds only those both have."""
+    ours, theirs = base[0].settings(), other[0].settings()
+    if base[0].kind is not other[0].kind:
+        both = ours.keys() & theirs.keys()
+        ours, theirs = ({n: v for n, v in one.items() if n in both} for one in (ours, theirs))
+    return _differences(ours, theirs)
+
+
+def environment_differences(
+    base: Sides, other: Sides
+) -> tuple[tuple[SettingDifference, ...], tuple[str, ...]]:
+    """What differs in machine and software, and the names of what is the same."""
+    ours, theirs = base[0].environment(), other[0].environment()
+    same = tuple(name for name, one in ours.items() if one is not None and theirs.get(name) == one)
+    named = (
+        {Setting(SettingPart.MACHINE, name): one for name, one in values.items()}
+        for values in (ours, theirs)
+    )
+    return _differences(*named), same
+
+
+def _differences(
+    ours: Mapping[Setting, SettingValue], theirs: Mapping[Setting, SettingValue]
+) -> tuple[SettingDifference, ...]:
+    names = [*ours, *(name for name in theirs if name not in ours)]
+    return tuple(
+        SettingDifference(
+            name.part, name.key, name.index, name.owner, ours.get(name), theirs.get(name)
+        )
+        for name in names
+        if ours.get(name) != theirs.get(name)
+    )

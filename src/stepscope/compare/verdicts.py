@@ -6,17 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from statistics import NormalDist
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
-from stepscope.compare.items import BASELINE_ITEM, FIXED_ITEM, Item, Side, merge_items
+from stepscope.compare.sides import BASELINE_ITEM, FIXED_ITEM, Item, Side, merge_items
 from stepscope.hardware.noise_floors import (
     MIN_GROUP_SIZE,
     NoiseFloor,
     known_noise_floor,
-    machine_key,
     save_group,
 )
 from stepscope.record.errors import UsageError
+from stepscope.results.comparison import FloorSource, ItemVerdict, ResultKind, Verdict
 from stepscope.stats.intervals import (
     DEFAULT_NOISE_FLOOR,
     FEW_PROCESSES_FLOOR,
@@ -34,16 +34,20 @@ StoredFloor = Callable[[Item], NoiseFloor | None]
 _MANY_TIMES: Final = 30  # on a machine with three times as much to do as it has cores
 
 
-class _FloorInUse(NamedTuple):
-    """`share` is the floor; `source` says in words where it is from."""
+class FloorInUse(NamedTuple):
+    """The noise floor of a comparison, as a share, and where it comes from."""
 
     share: float
-    source: str
+    source: FloorSource
+    processes: int | None = None
+    """A stored floor was measured on."""
+    variation: float = 0.0
+    """Within a process, a share, where it raised an assumed floor."""
 
 
 def floor_of_pair(
     base: Processes, other: Processes, stored: NoiseFloor | None, recorded: bool
-) -> _FloorInUse:
+) -> FloorInUse:
     """Of three processes a side their own noise; else what was stored; else what is assumed.
 
     `recorded`: times are of a few recorded steps, for which nothing is stored.
@@ -51,36 +55,21 @@ def floor_of_pair(
     fewest = min(len(base), len(other))
     own = noise_floor([base, other]) if fewest >= MIN_GROUP_SIZE else None
     if own is not None:
-        return _FloorInUse(own, f"their noise floor is {_percent(own)}")
+        return FloorInUse(own, FloorSource.OWN)
     if recorded:
         return _assumed([], DEFAULT_NOISE_FLOOR)
     if stored is None:
-        return _assumed(
-            [*base, *other], DEFAULT_NOISE_FLOOR if fewest == 1 else FEW_PROCESSES_FLOOR
-        )
-    whose = "of this" if stored.same else "of other programs"
-    return _FloorInUse(
-        stored.share,
-        "this machine's noise floor is taken to be"
-        f" {_percent(max(stored.share, FEW_PROCESSES_FLOOR))},"
-        f" from {stored.processes} processes {whose}",
-    )
+        usual = DEFAULT_NOISE_FLOOR if fewest == 1 else FEW_PROCESSES_FLOOR
+        return _assumed([*base, *other], usual)
+    source = FloorSource.SAME_PROGRAM if stored.same else FloorSource.OTHER_PROGRAMS
+    return FloorInUse(stored.share, source, stored.processes)
 
 
-def _assumed(several: Processes, usual: float) -> _FloorInUse:
+def _assumed(several: Processes, usual: float) -> FloorInUse:
     """Where steps are uneven within a process, processes differ by many times that: what load
     there is changes more slowly than a process lasts. Recordings are too short to tell."""
     uneven = max(map(_between_blocks, several)) if any(map(why_unstable, several)) else 0.0
-    share = max(usual, _MANY_TIMES * uneven)
-    why = f", since steps vary by {uneven:.0%} within a process" if uneven else ""
-    return _FloorInUse(
-        share, f"no noise floor is known for them: {_percent(share)} is assumed{why}"
-    )
-
-
-def _percent(share: float) -> str:
-    """`6.2%`, `15%`, `480%`: two digits at least."""
-    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
+    return FloorInUse(max(usual, _MANY_TIMES * uneven), FloorSource.ASSUMED, variation=uneven)
 
 
 def _between_blocks(series: Sequence[float]) -> float:
@@ -89,48 +78,24 @@ def _between_blocks(series: Sequence[float]) -> float:
     return float(means.std(ddof=1) / means.mean()) if len(means) > 1 else 0.0
 
 
-def stored_floor(sides: tuple[Side, ...]) -> StoredFloor:
+def stored_floor(sides: Sequence[Side]) -> StoredFloor:
     """Looks items up in the cache of the machine all sides come from; None where they differ."""
-    keys = {key for side in sides if (key := machine_of_side(side)) is not None}
+    keys = {key for side in sides if (key := side.machine_key()) is not None}
     if len(keys) != 1:
         return lambda item: None
     (key,) = keys
-    return lambda item: known_noise_floor(key, noise_key(sides[0], item))
+    return lambda item: known_noise_floor(key, sides[0].noise_key(item))
 
 
-def remember_noise(sides: tuple[Side, ...]) -> None:
+def remember_noise(sides: Sequence[Side]) -> None:
     """Keep the noise between processes of one side for comparisons to come."""
-    keys = {machine_of_side(side) for side in sides}
+    keys = {side.machine_key() for side in sides}
     (key,) = keys if len(keys) == 1 else (None,)
-    if key is None or sides[0].kind == "trace" or len({_program(side) for side in sides}) > 1:
+    if key is None or len({side.program() for side in sides}) > 1:
         return
     for item in merge_items(sides).values():
         means = [sum(series) / len(series) for series in item.series]
-        save_group(key, noise_key(sides[0], item), means)
-
-
-def machine_of_side(side: Side) -> str | None:
-    """The machine and device of a result; None of a trace, which does not tell."""
-    document = side.document
-    if side.kind == "run":
-        machine, device = document["config"].get("machine"), document["run"].get("device")
-        return machine_key(machine, device) if machine else None
-    if side.kind == "trace" or not document.get("machine"):
-        return None
-    devices = {point["device"] for point in document.get("points", ())}
-    device = "cuda" if "cuda" in devices else (document.get("run") or {}).get("device")
-    return machine_key(document["machine"], device)
-
-
-def noise_key(side: Side, item: Item) -> str:
-    """What an item is of: a point of a bench, or a program, whether run or tuned."""
-    return f"bench {item.key}" if side.kind == "bench" else f"program {_program(side)}"
-
-
-def _program(side: Side) -> str:
-    """Its name without the folder."""
-    run = side.document.get("run") or {}
-    return str(run.get("program") or "").replace("\\", "/").rpartition("/")[2]
+        save_group(key, sides[0].noise_key(item), means)
 
 
 _SAME_SAMPLES: Final = 0.01  # of a step, as a share: below, steps are held against each other
@@ -151,31 +116,44 @@ class Pair:
         return bool(a and b and abs(a / b - 1) > _SAME_SAMPLES)
 
 
-def judge_pair(pair: Pair, stored: StoredFloor, recorded: bool, pairs: int = 1) -> dict[str, Any]:
-    """The verdict on a pair. `change` is that of the time of a step, or of a sample, as a share.
+def judge_pair(pair: Pair, stored: StoredFloor, recorded: bool, pairs: int = 1) -> ItemVerdict:
+    """The verdict on a pair. `recorded`: times come from traces.
 
-    Of several pairs each interval is so wide that all hold together 19 times of 20, by the normal
-    distribution. `recorded`: times come from traces.
+    With several pairs each interval is widened so that all hold together 19 times of 20, by the
+    normal distribution.
     """
     base, other = _times(pair.base, pair), _times(pair.other, pair)
-    stands = floor_of_pair(base, other, stored(pair.base), recorded)
-    found = compare_processes(base, other, stands.share)
+    floor = floor_of_pair(base, other, stored(pair.base), recorded)
+    found = compare_processes(base, other, floor.share)
     wider = NormalDist().inv_cdf(1 - _TAIL / pairs) / NormalDist().inv_cdf(1 - _TAIL)
     reach = log(found.high / found.ratio) * wider
     low, high = found.ratio * exp(-reach), found.ratio * exp(reach)
-    return {
-        "key": pair.base.key,
-        "label": pair.base.label,
-        "verdict": verdict_for_interval(low, high, found.floor).name,
-        "change": 1 / found.ratio - 1,
-        "low": 1 / high - 1,
-        "high": 1 / low - 1,
-        "speedup": found.ratio,
-        "per": "sample" if pair.by_sample else "step",
-        "same_within": found.floor,
-        **_speeds(pair),
-        **_floor(stands, base, other),
-    }
+    base_ms, other_ms = (_mean_ms(item) for item in (pair.base, pair.other))
+    return ItemVerdict(
+        key=pair.base.key,
+        label=pair.base.label,
+        verdict=cast(Verdict, verdict_for_interval(low, high, found.floor).name),
+        change=1 / found.ratio - 1,
+        low=1 / high - 1,
+        high=1 / low - 1,
+        speedup=found.ratio,
+        per="sample" if pair.by_sample else "step",
+        same_within=found.floor,
+        base_ms=base_ms,
+        other_ms=other_ms,
+        base_samples_per_s=pair.base.samples and pair.base.samples * 1e3 / base_ms,
+        other_samples_per_s=pair.other.samples and pair.other.samples * 1e3 / other_ms,
+        base_samples=pair.base.samples,
+        other_samples=pair.other.samples,
+        base_processes=len(base),
+        other_processes=len(other),
+        base_steps=sum(map(len, base)),
+        other_steps=sum(map(len, other)),
+        noise_floor=floor.share,
+        noise_floor_from=floor.source,
+        noise_floor_processes=floor.processes,
+        within_process_variation=floor.variation,
+    )
 
 
 def _times(item: Item, pair: Pair) -> Processes:
@@ -184,39 +162,8 @@ def _times(item: Item, pair: Pair) -> Processes:
     return [[ms / per for ms in series] for series in item.series]
 
 
-def _speeds(pair: Pair) -> dict[str, Any]:
-    means = [exp(float(log_means(item.series).mean())) for item in (pair.base, pair.other)]
-    samples = [pair.base.samples, pair.other.samples]
-    rates = [n * 1e3 / ms if n else None for n, ms in zip(samples, means, strict=True)]
-    return {
-        "base_ms": means[0],
-        "other_ms": means[1],
-        "base_samples_per_s": rates[0],
-        "other_samples_per_s": rates[1],
-        "base_samples": samples[0],
-        "other_samples": samples[1],
-    }
-
-
-def _floor(stands: _FloorInUse, base: Processes, other: Processes) -> dict[str, Any]:
-    return {
-        "base_processes": len(base),
-        "other_processes": len(other),
-        "base_steps": sum(map(len, base)),
-        "other_steps": sum(map(len, other)),
-        "noise_floor": stands.share,
-        "noise_floor_from": stands.source,
-    }
-
-
-def decisive_item(items: list[dict[str, Any]]) -> dict[str, Any]:
-    """The item that speaks for all: the worst of the slower, else unclear, else faster ones."""
-    for verdict in ("SLOWER", "UNCLEAR", "FASTER", "SAME"):
-        chosen = [item for item in items if item["verdict"] == verdict]
-        if chosen:
-            far = min if verdict == "FASTER" else max
-            return far(chosen, key=lambda item: float(item["change"]))
-    raise ValueError("nothing to compare")
+def _mean_ms(item: Item) -> float:
+    return exp(float(log_means(item.series).mean()))
 
 
 def pair_items(base: Sequence[Side], other: Sequence[Side]) -> tuple[list[Pair], list[str]]:
@@ -224,8 +171,8 @@ def pair_items(base: Sequence[Side], other: Sequence[Side]) -> tuple[list[Pair],
 
     Raises UsageError where nothing belongs together, or a training meets an inference.
     """
-    ours, theirs = merge_items(tuple(base)), merge_items(tuple(other))
-    if base[0].kind != other[0].kind:
+    ours, theirs = merge_items(base), merge_items(other)
+    if base[0].kind is not other[0].kind:
         ours, theirs = _one(ours), _one(theirs)
     if len(ours) == 1 and len(theirs) == 1:
         pairs = [Pair(*ours.values(), *theirs.values())]
@@ -235,15 +182,15 @@ def pair_items(base: Sequence[Side], other: Sequence[Side]) -> tuple[list[Pair],
         alone = [*_only(ours, theirs), *_only(theirs, ours)]
         left_out = [item.label for item in alone]
     if not pairs:
-        a, b = (_told(sides[0], items) for sides, items in ((base, ours), (other, theirs)))
+        a, b = (_described(*one) for one in ((base[0], ours), (other[0], theirs)))
         raise UsageError(f"nothing in common to compare: {a}, {b}")
     for pair in pairs:
-        _alike(pair, base[0].name, other[0].name)
+        _check_same_work(pair, base[0].name, other[0].name)
     return pairs, left_out
 
 
-def _told(side: Side, items: dict[str, Item]) -> str:
-    count = f" of {len(items)} points" if side.kind == "bench" else ""
+def _described(side: Side, items: dict[str, Item]) -> str:
+    count = f" of {len(items)} points" if side.kind is ResultKind.BENCH else ""
     return f"{side.name} is a {side.kind}{count}"
 
 
@@ -252,18 +199,17 @@ def _only(ours: dict[str, Item], theirs: dict[str, Item]) -> list[Item]:
 
 
 def _one(items: dict[str, Item]) -> dict[str, Item]:
-    """Of a tune that meets something else, what it came to."""
+    """Of a tune against another kind of result: its final state."""
     for key in (FIXED_ITEM, BASELINE_ITEM):
         if key in items:
             return {key: items[key]}
     return items
 
 
-def _alike(pair: Pair, base: str, other: str) -> None:
+def _check_same_work(pair: Pair, base: str, other: str) -> None:
     a, b = pair.base.what, pair.other.what
     if a is not None and b is not None and a != b:
-        raise UsageError(f"{base} is {_named(a)} and {other} {_named(b)}: they do not compare")
-
-
-def _named(what: str) -> str:
-    return {"batches": "a data loader alone", "training": "a training"}.get(what, f"an {what}")
+        names = {"batches": "a data loader alone", "training": "training"}
+        raise UsageError(
+            f"cannot compare {names.get(a, a)} ({base}) with {names.get(b, b)} ({other})"
+        )

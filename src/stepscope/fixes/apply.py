@@ -11,7 +11,6 @@ from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.registry import parse_fixes
 from stepscope.probe.points.seams import Seams
 from stepscope.record.fix import Broke, NotApplied, Reason
-from stepscope.record.fix_words import break_words
 
 
 def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
@@ -38,6 +37,8 @@ def _explain_failures(placed: list[tuple[Fix, FixContext]], seams: Seams) -> Non
         error: BaseException,
         trace: TracebackType | None,
     ) -> None:
+        from stepscope.record.fix_words import break_words
+
         where, line = raise_location(trace)
         for fix, hands in placed:
             record = _explained(fix, error, line)

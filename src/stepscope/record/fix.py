@@ -2,8 +2,7 @@
 and read back from run folders, journals and JSON documents.
 
 Decisions read these fields; sentences are made of them last, in `record.fix_words`. Plain
-dataclasses, since the user's program imports this: msgspec would cost its start tens of
-milliseconds.
+dataclasses, since the user's program imports this: importing msgspec would take as long again.
 """
 
 from collections.abc import Iterable, Mapping

@@ -306,7 +306,9 @@ def heaviest_operators(
     total = np.bincount(host.name[top], duration, size).astype(np.int64)
     count = np.bincount(host.name[calls], minlength=size)
     inside = np.bincount(host.name[calls], host.duration[calls], size).astype(np.int64)
-    alone = np.bincount(host.name[calls], _self_times(timeline)[calls], size).astype(np.int64)
+    alone = np.bincount(host.name[calls], operator_self_times(timeline)[calls], size).astype(
+        np.int64
+    )
     order = np.argsort(-total, kind="stable")[:limit]
     whole = float(every.sum())
     return [
@@ -324,7 +326,7 @@ def heaviest_operators(
     ]
 
 
-def _self_times(timeline: Timeline) -> Column:
+def operator_self_times(timeline: Timeline) -> Column:
     """Of each operator, the time not spent in operators it called."""
     host = timeline.host
     operators = is_operator(timeline)

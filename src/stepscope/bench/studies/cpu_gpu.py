@@ -3,15 +3,27 @@
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from stepscope.bench import measure_point
 from stepscope.bench.build_request import why_no_cuda
 from stepscope.bench.ceilings import device_ceilings
 from stepscope.bench.grid import BenchRequest, Point
+from stepscope.bench.results import (
+    Agreement,
+    CpuGpuStudy,
+    Curves,
+    GpuWait,
+    LossPoint,
+    PointStatus,
+    Saved,
+    ScorePoint,
+    StudySide,
+)
 from stepscope.bench.speed import point_speed, speedup
 from stepscope.bench.studies.measurements import (
     Measure,
@@ -32,56 +44,50 @@ FIRST: Final = 10
 WITHIN: Final = 0.01
 
 
-def loss_curves(ours: Measured, theirs: Measured) -> dict[str, list[dict[str, Any]]]:
+def loss_curves(ours: Measured, theirs: Measured) -> Curves:
     """Losses by step and scores by step, of both; steps that only one has are left out."""
     losses = [dict(one.get("losses") or []) for one in (ours, theirs)]
     scores = [
         {score["step"]: score for score in one.get("scores") or [] if score["score"] is not None}
         for one in (ours, theirs)
     ]
-    return {
-        "losses": [
-            {"step": step, "cpu": losses[0][step], "gpu": losses[1][step]}
+    return Curves(
+        tuple(
+            LossPoint(step, losses[0][step], losses[1][step])
             for step in sorted(losses[0].keys() & losses[1].keys())
-        ],
-        "scores": [
-            {
-                "step": step,
-                "cpu": scores[0][step]["score"],
-                "gpu": scores[1][step]["score"],
-                "cpu_s": scores[0][step]["train_s"],
-                "gpu_s": scores[1][step]["train_s"],
-            }
+        ),
+        tuple(
+            ScorePoint(
+                step,
+                *(side[step]["score"] for side in scores),
+                *(side[step]["train_s"] for side in scores),
+            )
             for step in sorted(scores[0].keys() & scores[1].keys())
-        ],
-    }
+        ),
+    )
 
 
-def losses_agree(ours: Measured, theirs: Measured) -> dict[str, Any]:
-    """How far the two are apart: relative for losses, plain for scores; None where not known.
-
-    `same` is whether the score, or without one the last loss, agrees within 1%.
-    """
-    first = loss_curves(ours, theirs)["losses"][:FIRST]
+def losses_agree(ours: Measured, theirs: Measured) -> Agreement:
+    """How far two trainings differ; None where not known."""
+    first = loss_curves(ours, theirs).losses[:FIRST]
     loss = _relative(ours.get("final_loss"), theirs.get("final_loss"))
     score = _difference(ours.get("final_score"), theirs.get("final_score"))
     apart = score if score is not None else loss
-    return {
-        "first_steps": len(first),
-        "first_loss_relative": largest_relative(first),
-        "final_loss_relative": loss,
-        "final_score_difference": score,
-        "score_name": ours.get("score_name"),
-        "within": WITHIN,
-        "same": None if apart is None else apart <= WITHIN,
-    }
+    return Agreement(
+        first_steps=len(first),
+        first_loss_relative=largest_relative(first),
+        final_loss_relative=loss,
+        final_score_difference=score,
+        score_name=ours.get("score_name"),
+        within=WITHIN,
+        same=None if apart is None else apart <= WITHIN,
+    )
 
 
-def largest_relative(losses: Sequence[Mapping[str, Any]]) -> float | None:
+def largest_relative(losses: Sequence[LossPoint]) -> float | None:
     """The largest relative difference of losses; None without any that are numbers."""
-    found = [_relative(loss["cpu"], loss["gpu"]) for loss in losses]
-    known = [value for value in found if value is not None]
-    return max(known, default=None)
+    found = [_relative(loss.cpu, loss.gpu) for loss in losses]
+    return max((value for value in found if value is not None), default=None)
 
 
 def _relative(a: float | None, b: float | None) -> float | None:
@@ -104,7 +110,6 @@ _STEPS, _FIRST, _RECORDED = 14, 8, 4
 def _record_window(point: Point, folder: Path, timeout_s: float | None) -> Timeline | str:
     """The timeline of four steps after a short warm-up; where there is none, why."""
     from stepscope.fixes import registry
-    from stepscope.launch.child import run_child
     from stepscope.launch.program import Program, child_environment
     from stepscope.record.probe_options import ProbeOptions
     from stepscope.trace.kineto.read import read_kineto
@@ -122,17 +127,12 @@ def _record_window(point: Point, folder: Path, timeout_s: float | None) -> Timel
     )
     module, *arguments = shortened(point).command(folder / "measured.json")
     variables = registry.fix_variables(registry.parse_fixes(point.fixes))
-    with open(folder / "output.txt", "wb") as output:
-        outcome = run_child(
-            Program(module, tuple(arguments), module=True).command,
-            child_environment(options.to_json(), variables),
-            timeout_s,
-            lambda pid: None,
-            lambda: None,
-            output,
-        )
-    if outcome.told is not None:
-        raise KeyboardInterrupt
+    outcome = measure_point.run_logged(
+        Program(module, tuple(arguments), module=True).command,
+        child_environment(options.to_json(), variables),
+        timeout_s,
+        folder / measure_point.OUTPUT,
+    )
     if not trace.is_file():
         return f"no steps were recorded (exit code {outcome.exit_code})"
     try:
@@ -170,8 +170,8 @@ def run(
     measure: Measure = measure_point.measure,
     record: _Recorder = _record_window,
     ceilings: Callable[[str, Tell], Mapping[str, float]] = device_ceilings,
-) -> dict[str, Any]:
-    """The study as a document. Raises UsageError for a request it cannot answer."""
+) -> CpuGpuStudy:
+    """The study. Raises UsageError for a request it cannot answer."""
     about = study_subject(request)
     lacking = why_no_cuda() if "cuda" in devices else None
     if lacking:
@@ -188,38 +188,43 @@ def run(
     kept = StudyMeasurements(folder, measure, request.timeout_s)
     records = _measured(points, request.rounds, kept, tell)
     sides = [_side(several) for several in records]
-    study: dict[str, Any] = {
-        "name": "cpu-gpu",
-        "model": about.model,
-        "batch": about.batch,
-        "fixes": list(fixes),
-        "settings": settings,
-        "cpu": sides[0],
-        "gpu": sides[1],
-        "notes": _notes(records),
-        **dict.fromkeys(("speedup", "saved", "curves", "agreement", "operators", "waiting")),
-    }
-    if any(side["status"] != "ok" for side in sides):
+    notes = _notes(records)
+    study = CpuGpuStudy(
+        model=about.model,
+        batch=about.batch,
+        fixes=fixes,
+        settings=settings,
+        cpu=sides[0],
+        gpu=sides[1],
+        notes=notes,
+    )
+    if any(side.status is not PointStatus.OK for side in sides):
         return study
     cpu, gpu = (several[0]["measured"] for several in records)
-    study["speedup"] = speedup(records[0], records[1], "cpu", None)
-    study["saved"] = _saved(sides)
-    study["curves"] = loss_curves(cpu, gpu)
-    study["agreement"] = losses_agree(cpu, gpu)
+    study = replace(
+        study,
+        speedup=speedup(records[0], records[1], "cpu", None),
+        saved=Saved(
+            _less(sides[0].epoch_s, sides[1].epoch_s), _less(sides[0].train_s, sides[1].train_s)
+        ),
+        curves=loss_curves(cpu, gpu),
+        agreement=losses_agree(cpu, gpu),
+    )
     times: list[StepTimes] = []
     for point in points:
         tell(f"recording a few steps on {point.device}")
         found = record(point, kept.place(point, "window"), request.timeout_s)
         if not isinstance(found, Timeline):
-            study["notes"].append(f"no operators of {point.device}: {found}")
-            return study
+            return replace(study, notes=(*notes, f"no operators of {point.device}: {found}"))
         times.append(step_times(found))
     limits = (ceilings(devices[0], tell), ceilings(devices[1], tell))
     kinds = (cpu["arithmetic"], gpu["arithmetic"])
-    study["operators"] = [asdict(row) for row in operator_rows(times, limits, kinds, fixes)]
-    study["ceilings"] = dict(zip(_ROLES, map(dict, limits), strict=True))
-    study["waiting"] = _waiting(sides[1], times[1])
-    return study
+    return replace(
+        study,
+        operators=tuple(operator_rows(times, limits, kinds, fixes)),
+        ceilings=dict(zip(_ROLES, map(dict, limits), strict=True)),
+        waiting=_waiting(sides[1], times[1]),
+    )
 
 
 def _measured(
@@ -230,7 +235,7 @@ def _measured(
     for which in (1, 0):
         tell(f"training on {points[which].device}")
         found[which].append(kept(points[which], which + 1))
-        if found[which][0]["status"] != "ok":
+        if found[which][0]["status"] != PointStatus.OK:
             return found
     for number in range(2, rounds + 1):
         for which, point in enumerate(points):
@@ -243,67 +248,61 @@ def _measured(
     return found
 
 
-def _side(records: Sequence[Record]) -> dict[str, Any]:
-    """One device: its speed over all processes, and what its training came to."""
+def _side(records: Sequence[Record]) -> StudySide:
+    """One device: its speed over all processes, and the result of its training."""
     if not records:
-        return {"status": "not tried", "why": "the other device failed first", "device": None}
+        return StudySide(status=PointStatus.NOT_TRIED, why="the other device failed first")
     first = records[0]
     measured = first["measured"] or {}
-    fine = [record["measured"] for record in records if record["status"] == "ok"]
+    fine = [record["measured"] for record in records if record["status"] == PointStatus.OK]
     quick = point_speed(fine, None)
     size, rate = measured.get("train_samples"), quick["samples_per_s"]
     scores = measured.get("scores") or []
-    return {
-        "status": first["status"],
-        "why": first["why"],
-        "device": first["point"]["device"],
-        "device_name": measured.get("device_name"),
-        "processes": len(fine),
+    return StudySide(
+        status=PointStatus(first["status"]),
+        why=first["why"],
+        device=first["point"]["device"],
+        device_name=measured.get("device_name"),
+        processes=len(fine),
         **quick,
-        "arithmetic": measured.get("arithmetic"),
-        "steps": measured.get("steps"),
-        "epoch_s": size / rate if size and rate else None,
-        "train_s": scores[-1]["train_s"] if scores else measured.get("elapsed_s"),
-        "loss": measured.get("final_loss"),
-        "score": measured.get("final_score"),
-        "score_name": measured.get("score_name"),
-        "peak_memory_bytes": measured.get("peak_memory_bytes"),
-        "energy_j": first["machine"].get("energy_j"),
-    }
+        arithmetic=measured.get("arithmetic"),
+        steps=measured.get("steps"),
+        epoch_s=size / rate if size and rate else None,
+        train_s=scores[-1]["train_s"] if scores else measured.get("elapsed_s"),
+        loss=measured.get("final_loss"),
+        score=measured.get("final_score"),
+        score_name=measured.get("score_name"),
+        peak_memory_bytes=measured.get("peak_memory_bytes"),
+        energy_j=first["machine"].get("energy_j"),
+    )
 
 
-def _saved(sides: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
-    """Seconds that the second device saves, in an epoch and in the whole training."""
-    return {
-        name: sides[0][name] - sides[1][name]
-        if sides[0][name] is not None and sides[1][name] is not None
-        else None
-        for name in ("epoch_s", "train_s")
-    }
+def _less(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or theirs is None else ours - theirs
 
 
-def _waiting(gpu: Mapping[str, Any], times: StepTimes) -> dict[str, float] | None:
-    """A step of the GPU as measured, and how much of it its kernels took; None without kernels."""
-    if not times.on_device or gpu["mean_ms"] is None:
+def _waiting(gpu: StudySide, times: StepTimes) -> GpuWait | None:
+    """None without kernels."""
+    if not times.on_device or gpu.mean_ms is None:
         return None
-    return {"step_ms": gpu["mean_ms"], "busy_ms": min(times.ms, gpu["mean_ms"])}
+    return GpuWait(gpu.mean_ms, min(times.ms, gpu.mean_ms))
 
 
-def _notes(records: Sequence[Sequence[Record]]) -> list[str]:
+def _notes(records: Sequence[Sequence[Record]]) -> tuple[str, ...]:
     """What a reader should know: fixes that did not apply, processes that did not count."""
     found = []
     for several in records:
         for number, record in enumerate(several, start=1):
             device = record["point"]["device"]
             found += [
-                f"{device}: without {fix['name']}: {'; '.join(fix['reasons'])}"
+                f"{device}: {fix['name']} not applied: {'; '.join(fix['reasons'])}"
                 for fix in record["fixes"]
                 if fix["state"] == "not applicable"
             ]
-            if record["status"] != "ok" and number > 1:
-                found.append(f"{device}: process {number} did not count: {record['why']}")
+            if record["status"] != PointStatus.OK and number > 1:
+                found.append(f"{device}: process {number} left out: {record['why']}")
             said = (record["measured"] or {}).get("notes", ())
             found += [
                 f"{device}: {note}" for note in said if note != MeasureNote.SCORED_DURING_TRAINING
             ]
-    return list(dict.fromkeys(found))
+    return tuple(dict.fromkeys(found))

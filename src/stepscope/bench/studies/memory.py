@@ -6,8 +6,11 @@ from math import prod
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from stepscope.bench import measure_point
 from stepscope.bench.grid import BenchRequest, Point, Variant
+from stepscope.bench.results import MemoryStudy, PointStatus, SearchBound, TechniqueRow
 from stepscope.bench.studies.measurements import (
     Measure,
     Record,
@@ -59,7 +62,7 @@ def accumulation_of(fixes: Iterable[str]) -> int:
 
 
 def all_together(applied: Sequence[Technique]) -> Technique | None:
-    """All that took hold, at once, less those that do not go with one before; None for fewer
+    """All that applied, at once, less those that conflict with an earlier one; None for fewer
     than two."""
     from stepscope.bench.grid import ordered_fixes
     from stepscope.fixes.registry import parse_fixes
@@ -89,12 +92,12 @@ _PRECISION: Final = 16
 class LargestBatch:
     """`batch` is the largest that worked, None if none did; `too_large` the smallest that did not.
 
-    `bound` says what ended the search: "memory", "limit", "time" or "failure".
+    `bound` says what ended the search.
     """
 
     batch: int | None
     too_large: int | None
-    bound: str
+    bound: SearchBound
     why: str | None = None
     tries: list[dict[str, Any]] = field(default_factory=list)
 
@@ -112,19 +115,21 @@ def largest_batch(
     while search.bound is None:
         if search.fits(batch):
             if batch >= search.rounded(limit):
-                search.bound = "limit"
+                search.bound = SearchBound.LIMIT
             batch = min(2 * batch, search.rounded(limit))
         else:
             break
     search.halve()
-    return LargestBatch(search.good, search.bad, search.bound or "memory", search.why, search.tries)
+    return LargestBatch(
+        search.good, search.bad, search.bound or SearchBound.MEMORY, search.why, search.tries
+    )
 
 
 class _Search:
     def __init__(self, limit: int, seconds: float, attempt: TryBatch, step: int) -> None:
         self.good: int | None = None
         self.bad: int | None = None
-        self.bound: str | None = None
+        self.bound: SearchBound | None = None
         self.why: str | None = None
         self.tries: list[dict[str, Any]] = []
         self._left = seconds
@@ -139,18 +144,19 @@ class _Search:
         """Whether a batch works. One that ends otherwise than by memory ends the search."""
         last = self.tries[-1] if self.tries else None
         if last is not None and last["seconds"] * max(1.0, batch / last["batch"]) > self._left:
-            self.bound = "time"
+            self.bound = SearchBound.TIME
             return False
         told = self._attempt(batch)
         self.tries.append({"batch": batch, **told})
         self._left -= told["seconds"]
-        if told["status"] == "ok":
+        if told["status"] == PointStatus.OK:
             self.good = batch
             return True
-        if told["status"] == "out_of_memory":
+        if told["status"] == PointStatus.OUT_OF_MEMORY:
             self.bad = batch
         else:
-            self.bound = "time" if told["status"] == "timed_out" else "failure"
+            timed_out = told["status"] == PointStatus.TIMED_OUT
+            self.bound = SearchBound.TIME if timed_out else SearchBound.FAILURE
             self.why = told.get("why")
         return False
 
@@ -167,10 +173,6 @@ class _Search:
 _STEPS: Final = 8
 """Of a try: by the third step the optimizer's state is there too."""
 _FINE: Final = 16
-_UNKNOWN: Final = (
-    "peak_memory_bytes", "samples_per_s", "largest_batch", "largest_micro_batch", "too_large",
-    "bound", "bound_why", "largest_samples_per_s",
-)  # fmt: skip
 
 
 class _TechniqueRows:
@@ -189,50 +191,40 @@ class _TechniqueRows:
         self._about, self._device, self._limit = about, device, limit
         self._seconds, self._kept, self._tell = seconds, kept, tell
 
-    def row(self, technique: Technique) -> dict[str, Any]:
-        """What is known of a technique; None where it is not.
-
-        Batches count the samples of a step of the optimizer; a call has `micro_batch` of them.
-        """
+    def row(self, technique: Technique) -> TechniqueRow:
+        """What is known of a technique."""
         batch, parts = self._about.batch, technique.accumulate
-        row: dict[str, Any] = {
-            "technique": technique.name,
-            "fixes": list(technique.fixes),
-            "accumulate": parts,
-            "status": "not applicable",
-            "why": None,
-            "applies": False,
-            **dict.fromkeys(_UNKNOWN),
-            "tries": [],
-        }
+        row = TechniqueRow(technique=technique.name, fixes=technique.fixes, accumulate=parts)
         if batch < parts:
-            return row | {"why": f"a batch of {batch} has no {parts} parts"}
+            return replace(row, why=f"a batch of {batch} does not split into {parts}")
         self._tell(f"{technique.name}: peak memory at batch {batch:,}")
         first = self._try(technique, batch)
         self.device_name = self.device_name or _measured(first, "device_name")
         refused = _refused(first, technique.fixes)
         if refused is not None:
-            return row | {"why": refused}
-        steady = self._steady(technique, batch) if first["status"] == "ok" else first
-        status, why = steady["status"], steady["why"]
-        if status not in ("ok", "out_of_memory"):
-            return row | {"status": status, "why": why}
+            return replace(row, why=refused)
+        worked = first["status"] == PointStatus.OK
+        steady = self._steady(technique, batch) if worked else first
+        status, why = PointStatus(steady["status"]), steady["why"]
+        if status not in (PointStatus.OK, PointStatus.OUT_OF_MEMORY):
+            return replace(row, status=status, why=why)
         found = self._largest(technique)
-        if first["status"] != "ok" and found["largest_batch"]:
+        if not worked and found["largest_batch"]:
             # Memory may have run out before the fixes had their turn: a batch that fits tells.
             fitted = self._steady(technique, found["largest_batch"])
             refused = _refused(fitted, technique.fixes)
             if refused is not None:
-                return row | {"why": refused}
+                return replace(row, why=refused)
         peaks = [_measured(one, "peak_memory_bytes") or 0 for one in (first, steady)]
-        at_batch = {
-            "status": status,
-            "why": why,
-            "applies": True,
-            "peak_memory_bytes": max(peaks) if status == "ok" else None,
-            "samples_per_s": _rate(steady),
-        }
-        return row | at_batch | found
+        return replace(
+            row,
+            status=status,
+            why=why,
+            applies=True,
+            peak_memory_bytes=max(peaks) if status is PointStatus.OK else None,
+            samples_per_s=_rate(steady),
+            **found,
+        )
 
     def _largest(self, technique: Technique) -> dict[str, Any]:
         def attempt(batch: int) -> dict[str, Any]:
@@ -248,11 +240,11 @@ class _TechniqueRows:
         while most:
             steady = self._steady(technique, most)
             rate = _rate(steady)
-            if steady["status"] != "out_of_memory":
+            if steady["status"] != PointStatus.OUT_OF_MEMORY:
                 break
             # What a few steps had room for, many had not.
             less = (most - max(parts, most // _FINE)) // parts * parts
-            most, too_large, bound = less or None, most, "memory"
+            most, too_large, bound = less or None, most, SearchBound.MEMORY
         return {
             "largest_batch": most,
             "largest_micro_batch": most // parts if most else None,
@@ -260,7 +252,7 @@ class _TechniqueRows:
             "bound": bound,
             "bound_why": found.why,
             "largest_samples_per_s": rate,
-            "tries": found.tries,
+            "tries": tuple(found.tries),
         }
 
     def _try(self, technique: Technique, batch: int) -> Record:
@@ -286,7 +278,7 @@ class _TechniqueRows:
 
 
 def _measured(record: Record, name: str) -> Any:
-    return (record["measured"] or {}).get(name) if record["status"] == "ok" else None
+    return (record["measured"] or {}).get(name) if record["status"] == PointStatus.OK else None
 
 
 def _rate(record: Record) -> float | None:
@@ -295,9 +287,9 @@ def _rate(record: Record) -> float | None:
 
 
 def _refused(record: Record, fixes: Sequence[str]) -> str | None:
-    """Why none of the fixes took hold; None if one did, if there are none, or if it failed."""
+    """Why none of the fixes applied; None if one did, if there are none, or if it failed."""
     states = record["fixes"]
-    if not fixes or record["status"] != "ok" or not states:
+    if not fixes or record["status"] != PointStatus.OK or not states:
         return None
     if any(fix["state"] == "applied" for fix in states):
         return None
@@ -316,8 +308,8 @@ def run(
     *,
     measure: Measure = measure_point.measure,
     seconds: float = _SEARCH_S,
-) -> dict[str, Any]:
-    """The study as a document; a row for each technique, all that apply together last.
+) -> MemoryStudy:
+    """A row for each technique, all that apply together last.
 
     Raises UsageError for a request it cannot answer.
     """
@@ -339,26 +331,23 @@ def run(
     rows = [
         bench.row(technique) for technique in (_BASE, *SINGLE, *_asked_techniques(request.variants))
     ]
-    held = {row["technique"] for row in rows if row["applies"]}
-    combined = all_together([one for one in SINGLE if one.name in held])
+    applied = {row.technique for row in rows if row.applies}
+    combined = all_together([one for one in SINGLE if one.name in applied])
     if combined is not None:
         rows.append(bench.row(combined))
-    first = rows[0]["peak_memory_bytes"]
-    for row in rows:
-        row["of_first"] = row["peak_memory_bytes"] / first if _both(row, first) else None
-    return {
-        "name": "memory",
-        "model": about.model,
-        "batch": about.batch,
-        "device": device,
-        "device_name": bench.device_name,
-        "memory_limit_gib": about.settings.get("memory_limit_gib"),
-        "batch_limit": limit,
-        "settings": about.settings,
-        "rows": rows,
-        "notes": [],
-    }
-
-
-def _both(row: Mapping[str, Any], first: float | None) -> bool:
-    return bool(row["peak_memory_bytes"] and first)
+    first = rows[0].peak_memory_bytes
+    return MemoryStudy(
+        model=about.model,
+        batch=about.batch,
+        device=device,
+        device_name=bench.device_name,
+        memory_limit_gib=about.settings.get("memory_limit_gib"),
+        batch_limit=limit,
+        settings=about.settings,
+        rows=tuple(
+            replace(row, of_first=row.peak_memory_bytes / first)
+            if row.peak_memory_bytes and first
+            else row
+            for row in rows
+        ),
+    )

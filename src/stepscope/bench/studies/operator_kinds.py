@@ -13,6 +13,7 @@ from stepscope.analyze.timeline.attribution import categorise, is_operator
 from stepscope.analyze.timeline.document import launched_within
 from stepscope.analyze.timeline.host_threads import self_time
 from stepscope.analyze.timeline.steps import find_steps
+from stepscope.bench.results import OperatorRow
 from stepscope.hardware.ceiling_cache import format_quantity
 from stepscope.record.timeline import NOTHING, Column, Timeline
 
@@ -152,7 +153,7 @@ def explain(
     kernel_us = gpu.ms * 1e3 / gpu.calls if gpu and gpu.calls else None
     small = _small(gpu, kernel_us)
     if kind == "recurrent":
-        words = "each time step waits for the one before it"
+        words = "each time step waits for the previous one"
         return _told("sequence", None, "; ".join(filter(None, [words, small])), kernel_us)
     if kind in _MATRIX:
         names = tuple(f"matmul_{which}_tflops" for which in arithmetic)
@@ -166,7 +167,7 @@ def explain(
     if not slow or not fast:
         return _told(bound, None, small or f"bound by {bound}", kernel_us)
     possible = fast / slow
-    words = f"{_rate(fast, unit)} against {_rate(slow, unit)}{notes}: {possible:,.0f}× to be had"
+    words = f"{_rate(fast, unit)} against {_rate(slow, unit)}{notes}: {possible:,.0f}× possible"
     if speedup is not None and speedup < _REACHED * possible and small:
         words += f"; {small}"
     return _told(bound, possible, words, kernel_us)
@@ -194,25 +195,6 @@ def _told(
     bound: str | None, possible: float | None, why: str, kernel_us: float | None
 ) -> dict[str, Any]:
     return {"bound": bound, "possible": possible, "why": why, "kernel_us": kernel_us}
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorRow:
-    """One kind of operator, per step. None: the device spent no time on it, or it is not known."""
-
-    kind: str
-    cpu_ms: float | None
-    cpu_share: float | None
-    gpu_ms: float | None
-    gpu_share: float | None
-    speedup: float | None
-    kernels: float | None
-    kernel_us: float | None
-    bound: str | None
-    """What limits it: "matrix products", "memory" or "sequence"."""
-    possible: float | None
-    """The speedup that the ratio of the ceilings would allow."""
-    why: str
 
 
 def operator_rows(

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.units import plural
 from stepscope.report.render.formats import Report, renderer_for
 from stepscope.report.story.blocks import Card, Chart, Table, TimelineView
 from stepscope.report.story.narrator import story_of
+from stepscope.results.comparison import Comparison
 from stepscope.results.load import REPORTED, LoadedResult, load
 
 
@@ -21,11 +23,11 @@ def prepare_report(whats: Sequence[str], redact: bool, cwd: Path) -> Report:
         return Report(tuple(whats), (subject,), story_of(subject), None, redact, folders)
     from stepscope.report.story.narrator import story_of_several
 
-    compared: dict[str, Any] | str | None = None
+    compared: Comparison | str | None = None
     if len(found) == 2:
         compared = _compared(found[0], found[1], redact)
     subjects = tuple(_shown(one, redact) for one in found)
-    document = compared if isinstance(compared, dict) else None
+    document = compared if isinstance(compared, Comparison) else None
     story = story_of_several(subjects, compared)
     return Report(tuple(whats), subjects, story, document, redact, folders)
 
@@ -38,7 +40,7 @@ def _shown(subject: LoadedResult, redact: bool) -> LoadedResult:
     return redact_result(subject)
 
 
-def _compared(before: LoadedResult, after: LoadedResult, redact: bool) -> dict[str, Any] | str:
+def _compared(before: LoadedResult, after: LoadedResult, redact: bool) -> Comparison | str:
     """The comparison, or why there is none."""
     from stepscope.compare.document import compare_results
     from stepscope.compare.open_sides import side_of
@@ -46,14 +48,15 @@ def _compared(before: LoadedResult, after: LoadedResult, redact: bool) -> dict[s
 
     try:
         sides = [side_of(before)], [side_of(after)]
-        document = compare_results(*sides, stored_floor((*sides[0], *sides[1])), None, False)
+        found = compare_results(*sides, stored_floor((*sides[0], *sides[1])))
     except StepscopeError as problem:
         return str(problem)
     if redact:
         from stepscope.results.redact import redact_document
 
-        return redact_document(document)
-    return document
+        hidden = redact_document(msgspec.to_builtins(found))
+        return msgspec.convert(hidden | {"environment": ()}, Comparison)
+    return found
 
 
 def requested_results(whats: Sequence[str], cwd: Path) -> list[str]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from stepscope.record.errors import UsageError
 from stepscope.report.story.blocks import Story
+from stepscope.results.comparison import Comparison
 from stepscope.results.load import LoadedResult
 
 ENTRY_POINTS = "stepscope.renderers"
@@ -18,13 +19,13 @@ ENTRY_POINTS = "stepscope.renderers"
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`compared`: the document of a comparison of two; None of others, or where it cannot be."""
+    """`compared`: the comparison of two; None of others, or where it cannot be."""
 
     whats: tuple[str, ...]
     """How the user named the results."""
     subjects: tuple[LoadedResult, ...]
     story: Story
-    compared: dict[str, Any] | None
+    compared: Comparison | None
     redact: bool
     folders: tuple[Path | None, ...]
     """Where each lies; None for a trace. Subjects that are redacted do not say."""

@@ -10,6 +10,7 @@ from stepscope.report.story.findings import distinct_answers
 from stepscope.report.story.narrator import versions_table
 from stepscope.report.story.summary import NO_BOTTLENECK
 from stepscope.report.text import format_cell, safe
+from stepscope.results.comparison import Comparison, KernelComparison
 from stepscope.results.load import LoadedResult
 
 Document = dict[str, Any]
@@ -17,15 +18,15 @@ _WIDTH = 88
 _KERNELS = 20
 
 
-def plain_report(subjects: Sequence[LoadedResult], compared: Document | None) -> str:
+def plain_report(subjects: Sequence[LoadedResult], compared: Comparison | None) -> str:
     """All of it as plain text: `baseline_analysis.txt`. `compared`: of two, None of others."""
     parts = [_baseline_analysis(one) for one in subjects if "baseline" in one.document]
     parts = [part for part in parts if part]
     table = versions_table(subjects)
     if len(table.rows) > 1 or not parts:
         parts.append("\n".join(["Versions", "========", "", *_plain_table(table)]))
-    if compared is not None and compared["kernels"]:
-        parts.append("\n".join(_kernels(compared["kernels"])))
+    if compared is not None and compared.kernels:
+        parts.append("\n".join(_kernels(compared.kernels)))
     return "\n\n\n".join(parts) + "\n"
 
 
@@ -79,21 +80,19 @@ def _plain_table(table: Table) -> Iterator[str]:
         ).rstrip()
 
 
-def _kernels(kernels: Document) -> list[str]:
+def _kernels(kernels: KernelComparison) -> list[str]:
     """Before and after, what changed most first."""
-    title = f"{capitalized(kernels['unit'])} before and after, ms per step"
+    title = f"{capitalized(kernels.unit)} before and after, ms per step"
     columns = (
         Column("before", number=True), Column("after", number=True),
         Column("difference", number=True), Column("count"), Column("name"),
     )  # fmt: skip
     rows = tuple(
         (
-            one["base_ms"], one["other_ms"], one["delta_ms"],
-            f"{one['base_count']} → {one['other_count']}", one["name"][:100],
+            one.base_ms, one.other_ms, one.delta_ms,
+            f"{one.base_count} → {one.other_count}", one.name[:100],
         )
-        for one in kernels["rows"][:_KERNELS]
+        for one in kernels.rows[:_KERNELS]
     )  # fmt: skip
-    whole = (
-        f"Together {format_number(kernels['base_ms'])} → {format_number(kernels['other_ms'])} ms."
-    )
+    whole = f"Together {format_number(kernels.base_ms)} → {format_number(kernels.other_ms)} ms."
     return [title, "=" * len(title), "", *_plain_table(Table("k", columns, rows)), "", whole]

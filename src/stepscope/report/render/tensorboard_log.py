@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from stepscope.bench.results import LoaderPoint, read_bench
 from stepscope.record.errors import MissingExtra
 from stepscope.report.render.markdown import markdown
-from stepscope.report.story.bench.groups import group_points, throughput
+from stepscope.report.story.bench.groups import group_points
 from stepscope.report.story.blocks import Story
 from stepscope.report.story.phrases import PHASE_NAMES
 from stepscope.results.load import LoadedResult
@@ -117,16 +118,15 @@ def _tune(subject: LoadedResult) -> Iterator[Scalar]:
 
 
 def _bench(subject: LoadedResult) -> Iterator[Scalar]:
-    if subject.document.get("loader"):
-        for point in subject.document["points"]:
-            tag = f"loader/batch_{point['batch']}/samples_per_s"
-            yield Scalar(tag, point["workers"], point["samples_per_s"])
-        return
-    for group in group_points(subject.document["points"]):
+    for group in group_points(read_bench(subject.document).points):
         for point in group.points:
-            where = f"{group.model}/{group.mode}_{group.device}/{point['variant']}"
-            yield Scalar(f"{where}/throughput", point["batch"], throughput(point))
-            yield Scalar(f"{where}/mean_ms", point["batch"], point.get("mean_ms"))
+            if isinstance(point, LoaderPoint):
+                tag = f"loader/batch_{point.batch}/samples_per_s"
+                yield Scalar(tag, point.workers, point.samples_per_s)
+                continue
+            where = f"{group.model}/{group.mode}_{group.device}/{point.variant}"
+            yield Scalar(f"{where}/throughput", point.batch, point.throughput)
+            yield Scalar(f"{where}/mean_ms", point.batch, point.mean_ms)
 
 
 def _trace(subject: LoadedResult) -> Iterator[Scalar]:

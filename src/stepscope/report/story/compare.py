@@ -1,12 +1,12 @@
 """The story of a comparison: the verdict, what changed, kernel by kernel, and what else differs."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from stepscope.compare.kernels import KERNELS
+from stepscope.record.units import format_bytes, format_number, format_signed, plural
 from stepscope.report.story.blocks import (
     Axis,
     Block,
+    Cell,
     Chart,
     Column,
     Facts,
@@ -16,130 +16,234 @@ from stepscope.report.story.blocks import (
     Series,
     Story,
     Table,
+    Tone,
+    Weight,
 )
-from stepscope.report.story.phrases import PHASE_NAMES
-from stepscope.report.text import format_bytes, format_number
+from stepscope.report.story.phrases import IDLE_CAUSES, PHASE_NAMES
+from stepscope.report.text import keep_end
+from stepscope.results.comparison import (
+    AmountChange,
+    Cause,
+    Comparison,
+    FloorSource,
+    ItemVerdict,
+    KernelComparison,
+    LossComparison,
+    LossState,
+    Note,
+    NoteKind,
+    PhaseChange,
+    Quantity,
+    ResultKind,
+    SettingDifference,
+    SettingPart,
+    SettingValue,
+    SideNames,
+    Unit,
+    Verdict,
+    WorkChange,
+    WorkUnit,
+)
+from stepscope.stats.intervals import FEW_PROCESSES_FLOOR
 
-Document = dict[str, Any]
 _CHIEF = ("GPU", "driver", "processor", "torch", "Python")
-_MOST = 10.0  # beyond, nobody counts
-_STATES = {"identical": "losses identical", "close": "losses match"}
+_MOST = 10.0  # a share: larger changes read "over 1,000%"
+_ENOUGH_PROCESSES = 10
+_MOST_CHANGES = 8
+_MOST_POINTS = 12
+_TONES: dict[Verdict, Tone] = {"FASTER": Tone.GOOD, "SLOWER": Tone.BAD, "UNCLEAR": Tone.WARN}
+_LOSSES = {LossState.IDENTICAL: "losses identical", LossState.CLOSE: "losses match"}
+_NOTES = {
+    NoteKind.WHOLE_RECORDING: "No steps found in a recording: it counts as one step",
+    NoteKind.PHASES_BY_DIFFERENT_CLOCKS: "Phases: host times in some runs, device times in others",
+    NoteKind.GPU_SHARED: "Other processes used the GPU",
+    NoteKind.HOST_BUSY: "Other processes kept the CPU busy",
+}
 
 
-def headline(document: Document) -> str:
-    """`+6.2% per step (5.1–7.4%, 95%)`; of several points that it is one of them."""
-    count = len(document["items"])
-    of = f", one of {count}" if count > 1 else ""
-    return (
-        f"{change_percent(document)} per {document['per']} ({interval_percent(document)}, 95%){of}"
-    )
+def headline(comparison: Comparison) -> str:
+    """`+6.2% per step (95% CI 5.1–7.4%)`; of several points, that it is one of them."""
+    count = len(comparison.items)
+    of = f", worst of {count}" if count > 1 else ""
+    change, interval = percent(comparison.change), interval_percent(comparison)
+    return f"{change} per {comparison.per} (95% CI {interval}){of}"
 
 
-def side_name(side: Document) -> str:
+def side_name(side: SideNames) -> str:
     """`main`, or `main/1 and 4 more`."""
-    first, *rest = side["names"]
-    return f"{first} and {len(rest)} more" if rest else str(first)
+    first, *rest = side.names
+    return f"{first} and {len(rest)} more" if rest else first
 
 
-def sentence(document: Document) -> str:
+def verdict_sentence(comparison: Comparison) -> str:
     """The verdict in one sentence."""
-    return f"{document['verdict']}: {headline(document)}"
+    return f"{comparison.verdict}: {headline(comparison)}"
 
 
-def change_percent(item: Document) -> str:
-    """`+6.2%`: of the time of a step or sample."""
-    return _percent(item["change"])
+def percent(share: float) -> str:
+    """`+6.2%`, `over +1,000%`."""
+    sign = "−" if share < 0 else "+"
+    return f"over {sign}{_MOST:,.0%}" if abs(share) > _MOST else f"{sign}{_unsigned(share)}"
 
 
-def interval_percent(item: Document) -> str:
+def interval_percent(item: ItemVerdict | Comparison) -> str:
     """`5.1–7.4%`, without signs where both ends have that of the change."""
-    low, high = sorted((item["low"], item["high"]), key=abs)
+    low, high = sorted((item.low, item.high), key=abs)
     if low * high > 0 and abs(high) <= _MOST:
-        return f"{_size(low).removesuffix('%')}–{_size(high)}"
-    return f"{_percent(item['low'])} to {_percent(item['high'])}"
+        return f"{_unsigned(low).removesuffix('%')}–{_unsigned(high)}"
+    return f"{percent(item.low)} to {percent(item.high)}"
 
 
-def exit_code_reason(document: Document) -> str:
-    """`limit 5% → exit 1`; what the exit code is, and why."""
-    code, limit = document["exit_code"], document["max_regression"]
+def _unsigned(share: float) -> str:
+    value = min(abs(share), _MOST)
+    return f"{value:.1%}" if value < 1 else f"{value:,.0%}"
+
+
+def exit_code_reason(comparison: Comparison) -> str:
+    """`limit 5% → exit 1`: the exit code, and why."""
+    code, limit = comparison.exit_code, comparison.max_regression
     if limit is None:
-        return f"strict → exit {code}" if document["strict"] else "no limit → exit 0"
+        return f"strict → exit {code}" if comparison.strict else "no limit → exit 0"
     return f"limit {limit * 100:.3g}% → exit {code}"
 
 
-def speed_change(item: Document) -> str:
-    """`63.1 → 67.0 ms a step, 507 → 477 samples/s`."""
-    told = f"{format_number(item['base_ms'])} → {format_number(item['other_ms'])} ms a step"
-    ours, theirs = item["base_samples_per_s"], item["other_samples_per_s"]
+def speed_change(item: ItemVerdict) -> str:
+    """`63.1 → 67.0 ms per step, 507 → 477 samples/s`."""
+    told = f"{format_number(item.base_ms)} → {format_number(item.other_ms)} ms per step"
+    ours, theirs = item.base_samples_per_s, item.other_samples_per_s
     return told if not (ours and theirs) else f"{told}, {ours:,.0f} → {theirs:,.0f} samples/s"
 
 
-def short_facts(document: Document) -> list[str]:
-    """`memory +0.4 GiB`, `losses match`, `same GPU, driver, torch`: short, for one line."""
-    found = [text for one in document["amounts"] if (text := amount_change(one))]
-    if text := losses_text(document["losses"]):
+def cause_sentence(cause: Cause) -> str:
+    """`forward +3.9 ms: 12 new kernels from aten::index in forward (model.py:88)`."""
+    reasons = [setting_change(one) for one in cause.settings]
+    if cause.work is not None:
+        reasons.append(_work_change(cause.work))
+    if cause.idle_cause is not None:
+        reasons.append(_name(cause.idle_cause))
+    head = f"{_name(cause.phase)} {format_signed(cause.delta_ms)} ms"
+    return f"{head}: {'; '.join(reasons)}" if reasons else head
+
+
+def _work_change(work: WorkChange) -> str:
+    noun, made = ("kernel", "from") if work.unit is WorkUnit.KERNELS else ("call", "of")
+    at = work.place
+    place = f" in {at.function} ({at.file}:{at.line})" if at else ""
+    if work.new and not work.gone:
+        return f"{plural(work.new, f'new {noun}')} {made} {work.operator}{place}"
+    if work.gone and not work.new:
+        return f"{plural(work.gone, noun)} of {work.operator}{place} gone"
+    if work.new:
+        return f"{work.operator}: {plural(work.new, noun)} instead of {work.gone:,}{place}"
+    way = "slower" if work.delta_ms > 0 else "faster"
+    return f"{plural(work.count, noun)} of {work.operator}{place} {way}"
+
+
+def short_facts(comparison: Comparison) -> list[str]:
+    """`peak memory +0.4 GiB`, `losses match`, `same GPU, driver, torch`."""
+    found = [text for one in comparison.amounts if (text := amount_change(one))]
+    if text := losses_text(comparison.losses):
         found.append(text)
-    same = [name for name in _CHIEF if name in document["environment_same"]]
+    same = [name for name in _CHIEF if name in comparison.environment_same]
     return [*found, f"same {', '.join(same)}"] if same else found
 
 
-def amount_change(one: Document) -> str | None:
+def amount_change(one: AmountChange) -> str | None:
     """What changed, and by how much; None where it hardly did."""
-    base, other, name = one["base"], one["other"], one["name"]
+    base, other, name = one.base, one.other, one.name
     if abs(other - base) <= 0.01 * max(abs(base), abs(other)):
-        return f"{name} the same" if name == "peak memory" else None
-    if one["unit"] == "bytes":
+        return f"same {name}" if name is Quantity.PEAK_MEMORY else None
+    if one.unit is Unit.BYTES:
         return f"{name} {'−' if other < base else '+'}{format_bytes(abs(other - base))}"
-    if one["unit"] == "share":
+    if one.unit is Unit.SHARE:
         return f"{name} {base:.0%} → {other:.0%}"
-    unit = f" {one['unit']}" if one["unit"] else ""
-    if not unit:
+    if one.unit is Unit.COUNT:
         return f"{name} {base:,.0f} → {other:,.0f}"
-    return f"{name} {base:,.3g} → {other:,.3g}{unit}"
+    return f"{name} {base:,.3g} → {other:,.3g} {one.unit}"
 
 
-def losses_text(found: Document | None) -> str | None:
+def losses_text(losses: LossComparison | None) -> str | None:
     """None where neither side computed any."""
-    if found is None:
+    if losses is None:
         return None
-    if found["state"] != "differ":
-        return _STATES[found["state"]]
-    told = f"losses differ from step {found['step']}"
-    return f"{told}, as they do between runs of one side" if found["control"] == "differ" else told
+    if losses.state is not LossState.DIFFER:
+        return _LOSSES[losses.state]
+    told = f"losses differ from step {losses.step}"
+    within = losses.control is LossState.DIFFER
+    return f"{told}, as they do between runs of one side" if within else told
 
 
-def setting_changes(rows: Sequence[Document]) -> list[str]:
+def setting_name(one: SettingDifference) -> str:
+    """`loader num_workers`, `optimizer 2 lr`, `tf32_matmul`."""
+    if one.part in (SettingPart.LOADER, SettingPart.OPTIMIZER, SettingPart.MODEL):
+        number = f" {one.index + 1}" if one.index else ""
+        return f"{one.owner or one.part}{number} {one.key}"
+    return one.key
+
+
+def setting_change(one: SettingDifference) -> str:
     """`loader num_workers 4 → 0`."""
-    return [
-        f"{one['what']} {setting_text(one['base'])} → {setting_text(one['other'])}" for one in rows
-    ]
+    return f"{setting_name(one)} {setting_text(one.base)} → {setting_text(one.other)}"
 
 
-def setting_text(one: Any) -> str:
+def setting_text(value: SettingValue) -> str:
     """A setting as text."""
-    return "none" if one is None else str(one)
+    return "none" if value is None else str(value)
 
 
-def how_to_settle(document: Document) -> str | None:
-    """What would make it clear; None where it is."""
-    if document["verdict"] != "UNCLEAR":
-        return None
-    item = next(one for one in document["items"] if one["verdict"] == "UNCLEAR")
-    few = min(item["base_processes"], item["other_processes"])
-    if document["base"]["kind"] != "run" or few >= 10:
-        return "more processes a side would tell"
-    return f"more runs would tell: stepscope run --repeat {max(3, 2 * few)} … for each side"
+def notes(comparison: Comparison) -> Iterator[str]:
+    """What the verdict rests on, and what makes it less certain; a sentence each."""
+    item = comparison.decisive
+    yield f"{_counted(item)}; {_floor(item)}."
+    if item.per == "sample":
+        a, b = item.base_samples, item.other_samples
+        yield f"{a:.4g} against {b:.4g} samples per step: times are per sample."
+    kinds = sorted({comparison.base.kind, comparison.other.kind})
+    if len(kinds) > 1:
+        yield f"Different kinds of results: {' and '.join(kinds)}."
+    if ResultKind.TRACE in kinds:
+        yield "Times are of recorded steps, which recording slows down."
+    for note in comparison.notes:
+        yield _note(note)
+    if comparison.verdict == "UNCLEAR":
+        few = min(item.base_processes, item.other_processes)
+        more = f"stepscope run --repeat {max(3, 2 * few)} … on each side"
+        repeat = comparison.base.kind is ResultKind.RUN and few < _ENOUGH_PROCESSES
+        yield f"To settle it: {more if repeat else 'more processes on each side'}"
 
 
-def _percent(share: float) -> str:
-    sign = "−" if share < 0 else "+"
-    return f"over {sign}{_MOST:,.0%}" if abs(share) > _MOST else f"{sign}{_size(share)}"
+def _note(note: Note) -> str:
+    told = f"Throttled by {note.reason}" if note.kind is NoteKind.THROTTLED else _NOTES[note.kind]
+    rest = f" and {len(note.names) - 2} more" if len(note.names) > 2 else ""
+    return f"{told}: {', '.join(note.names[:2])}{rest}." if note.names else f"{told}."
 
 
-def _size(share: float) -> str:
-    """Without its sign."""
-    value = min(abs(share), _MOST)
-    return f"{value:.1%}" if value < 1 else f"{value:,.0%}"
+def _counted(item: ItemVerdict) -> str:
+    """`1 process per side, 180 and 180 steps`."""
+    ours, theirs = item.base_processes, item.other_processes
+    both = f"{ours} process{'' if ours == 1 else 'es'} per side"
+    many = both if ours == theirs else f"{ours} and {theirs} processes"
+    return f"{many}, {item.base_steps:,} and {item.other_steps:,} steps"
+
+
+def _floor(item: ItemVerdict) -> str:
+    """`noise floor 2.0%, their own`."""
+    share, source = item.noise_floor, item.noise_floor_from
+    if source is FloorSource.OWN:
+        return f"noise floor {_two_digits(share)}, measured on them"
+    if source is FloorSource.ASSUMED:
+        uneven = item.within_process_variation
+        why = f": steps vary by {uneven:.0%} within a process" if uneven else ""
+        return f"noise floor unknown, {_two_digits(share)} assumed{why}"
+    whose = "this program" if source is FloorSource.SAME_PROGRAM else "other programs"
+    share = max(share, FEW_PROCESSES_FLOOR)
+    runs = plural(item.noise_floor_processes or 0, "earlier run")
+    return f"noise floor {_two_digits(share)}, from {runs} of {whose} on this machine"
+
+
+def _two_digits(share: float) -> str:
+    """`6.2%`, `15%`, `480%`."""
+    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
 
 
 def _ms_column(name: str) -> Column:
@@ -150,44 +254,88 @@ def _percent_column(name: str) -> Column:
     return Column(name, "%", number=True)
 
 
-def comparison_story(document: Document) -> Story:
-    """A whole report from the document of `compare`."""
-    base, other = (side_name(document[side]) for side in ("base", "other"))
+def comparison_story(comparison: Comparison) -> Story:
+    """A whole report of a comparison."""
     sections = (
-        _verdict(document),
-        _step(document),
-        _kernels(document["kernels"]),
-        _settings(document),
+        Section("verdict", "Verdict", tuple(_lead(comparison)), Weight.LEAD),
+        Section("speed", "Speed", (_speed_chart(comparison), _items(comparison))),
+        _step(comparison),
+        _kernels(comparison.kernels),
+        _settings(comparison),
     )
     return Story(
-        title=f"{other} against {base}",
-        verdict=sentence(document),
-        subtitle=f"{document['other']['kind']} · {exit_code_reason(document)}",
+        title=f"{side_name(comparison.other)} against {side_name(comparison.base)}",
+        verdict=verdict_sentence(comparison),
+        subtitle=f"{comparison.other.kind} · {exit_code_reason(comparison)}",
         sections=tuple(part for part in sections if part.blocks),
         kind="comparison",
     )
 
 
-def _verdict(document: Document) -> Section:
-    blocks: list[Block] = [Paragraph(text, strong=True) for text in document["why"]]
-    if told := short_facts(document):
-        blocks.append(Paragraph(" · ".join(told)))
-    blocks += [_speed_chart(document), _items(document)]
-    notes = [*document["notes"], *filter(None, [how_to_settle(document)])]
-    return Section("verdict", "Verdict", (*blocks, *map(Paragraph, notes)))
+def comparison_screen(comparison: Comparison) -> Story:
+    """The screen: the verdict with the exit code in its first line, then what leads the report."""
+    line = f"{comparison.verdict}  {headline(comparison)} · {exit_code_reason(comparison)}"
+    verdict = Paragraph(line, strong=True, tone=_TONES.get(comparison.verdict, Tone.PLAIN))
+    section = Section("verdict", "", (verdict, *_lead(comparison)), Weight.LEAD)
+    return Story("", "", "", (section,), "comparison")
 
 
-def _speed_chart(document: Document) -> Chart:
+def _lead(comparison: Comparison) -> Iterator[Block]:
+    items = comparison.items
+    if len(items) == 1:
+        yield Paragraph(speed_change(items[0]))
+    yield from (Paragraph(cause_sentence(cause)) for cause in comparison.why)
+    if told := short_facts(comparison):
+        yield Paragraph(" · ".join(told))
+    if changed := [*comparison.configuration, *comparison.environment]:
+        shown = [keep_end(setting_change(one), 70) for one in changed[:_MOST_CHANGES]]
+        rest = len(changed) - len(shown)
+        more = [f"{rest} more"] if rest else []
+        yield Paragraph(f"Changed: {' · '.join([*shown, *more])}")
+    if len(items) > 1:
+        yield _points(comparison)
+    if alone := comparison.left_out:
+        yield Paragraph(f"Only on one side: {', '.join(alone[:3])}{' …' if alone[3:] else ''}")
+    yield from (Paragraph(note, tone=Tone.QUIET) for note in notes(comparison))
+
+
+def _points(comparison: Comparison) -> Table:
+    """The points of a grid, slowest first."""
+    columns = (
+        Column("point", clip=True), _ms_column("base"), _ms_column("other"), Column("change"),
+        Column("95% CI", priority=1), Column("verdict"),
+    )  # fmt: skip
+    items = sorted(comparison.items, key=lambda item: -item.change)
+    rows = tuple(
+        (
+            item.label, item.base_ms, item.other_ms, percent(item.change),
+            interval_percent(item), item.verdict,
+        )
+        for item in items
+    )  # fmt: skip
+    tones = tuple(_TONES.get(item.verdict, Tone.PLAIN) for item in items)
+    return Table("points", columns, rows, shown=_MOST_POINTS, tones=tones)
+
+
+def _item_name(item: ItemVerdict) -> str:
+    return item.label or f"per {item.per}"
+
+
+def _speed_chart(comparison: Comparison) -> Chart:
     """The change of each item with its interval, in percent."""
-    items = document["items"]
-    labels = [item["label"] or f"per {item['per']}" for item in items]
-    change, low, high = ([item[name] * 100 for item in items] for name in ("change", "low", "high"))
-    series = Series("change", labels, change, low=low, high=high)
-    title = "Change of the time, with its 95% interval"
+    items = comparison.items
+    series = Series(
+        "change",
+        [_item_name(item) for item in items],
+        [item.change * 100 for item in items],
+        low=[item.low * 100 for item in items],
+        high=[item.high * 100 for item in items],
+    )
+    title = "Change in time, with 95% interval"
     return Chart("change", "bars", title, (series,), Axis(), Axis("%"), across=True)
 
 
-def _items(document: Document) -> Table:
+def _items(comparison: Comparison) -> Table:
     columns = (
         Column("what"), _ms_column("base"), _ms_column("other"),
         _percent_column("change"), _percent_column("low"),
@@ -196,120 +344,110 @@ def _items(document: Document) -> Table:
     )  # fmt: skip
     rows = tuple(
         (
-            item["label"] or f"per {item['per']}", item["base_ms"], item["other_ms"],
-            *(item[name] * 100 for name in ("change", "low", "high")), item["verdict"],
-            f"{item['base_processes']} and {item['other_processes']}", item["noise_floor"] * 100,
+            _item_name(item), item.base_ms, item.other_ms,
+            item.change * 100, item.low * 100, item.high * 100, item.verdict,
+            f"{item.base_processes} and {item.other_processes}", item.noise_floor * 100,
         )
-        for item in document["items"]
+        for item in comparison.items
     )  # fmt: skip
     return Table("items", columns, rows, "Speed")
 
 
-def _step(document: Document) -> Section:
+def _step(comparison: Comparison) -> Section:
     blocks: list[Block] = []
-    if document["phases"]:
-        blocks += [
-            _stacked(document["phases"]),
-            _parts("phases", "phase", document["phases"], "Phases"),
-        ]
-    if document["idle"]:
-        blocks.append(_parts("idle", "cause", document["idle"], "Why the device was idle"))
-    if document["amounts"]:
-        blocks.append(_amounts(document["amounts"]))
-    return Section("step", "The step", tuple(blocks))
+    if phases := comparison.phases:
+        blocks += [_stacked(phases), _parts("phases", "phase", phases, "Phases")]
+    if comparison.idle:
+        blocks.append(_parts("idle", "cause", comparison.idle, "Why the device was idle"))
+    if comparison.amounts:
+        blocks.append(_amounts(comparison.amounts))
+    return Section("step", "Step", tuple(blocks))
 
 
-def _stacked(rows: Sequence[Document]) -> Chart:
+def _stacked(rows: Sequence[PhaseChange]) -> Chart:
     series = tuple(
-        Series(_name(one["name"]), ["base", "other"], [one["base_ms"], one["other_ms"]])
-        for one in rows
+        Series(_name(one.name), ["base", "other"], [one.base_ms, one.other_ms]) for one in rows
     )
     return Chart(
-        "phases-chart", "stacked", "Where the time goes", series, Axis(), Axis("ms a step"),
+        "phases-chart", "stacked", "Where the time goes", series, Axis(), Axis("ms per step"),
         across=True,
     )  # fmt: skip
 
 
-def _parts(name: str, first: str, rows: Sequence[Document], title: str) -> Table:
+def _parts(name: str, first: str, rows: Sequence[PhaseChange], title: str) -> Table:
     columns = (
         Column(first), _ms_column("base"), _ms_column("other"), _ms_column("change"),
-        _percent_column("share before"),
-        _percent_column("share after"),
+        _percent_column("share before"), _percent_column("share after"),
     )  # fmt: skip
-    times, shares = ("base_ms", "other_ms", "delta_ms"), ("base_share", "other_share")
     cells = tuple(
         (
-            _name(one["name"]), *(one[key] for key in times),
-            *(one[key] * 100 for key in shares),
+            _name(one.name), one.base_ms, one.other_ms, one.delta_ms,
+            one.base_share * 100, one.other_share * 100,
         )
         for one in rows
     )  # fmt: skip
     return Table(name, columns, cells, title)
 
 
-def _amounts(rows: Sequence[Document]) -> Table:
-    columns = (Column("what"), Column("unit"), *(Column(n, number=True) for n in ("base", "other")))
-    cells = tuple(_amount(one) for one in rows)
-    return Table("amounts", columns, cells, "Memory, energy and the GPU")
-
-
-def _amount(one: Document) -> tuple[str, str, float, float]:
+def _amounts(rows: Sequence[AmountChange]) -> Table:
     """Bytes in MiB, shares in percent."""
-    factor, unit = {"bytes": (2.0**-20, "MiB"), "share": (100.0, "%")}.get(
-        one["unit"], (1.0, one["unit"])
-    )
-    return one["name"], unit, one["base"] * factor, one["other"] * factor
+    shown = {Unit.BYTES: (2.0**-20, "MiB"), Unit.SHARE: (100.0, "%")}
+    columns = (Column("what"), Column("unit"), *(Column(n, number=True) for n in ("base", "other")))
+    cells: list[tuple[Cell, ...]] = []
+    for one in rows:
+        factor, unit = shown.get(one.unit, (1.0, str(one.unit)))
+        cells.append((one.name, unit, one.base * factor, one.other * factor))
+    return Table("amounts", columns, tuple(cells), "Memory, energy and GPU use")
 
 
-def _kernels(kernels: Document | None) -> Section:
+def _kernels(kernels: KernelComparison | None) -> Section:
     if kernels is None:
-        how = "record a window on both sides, which stepscope run does unless told --no-window"
-        missing = Missing("kernels are not compared: one side has no recorded window", how)
+        how = "Record a window on both sides: stepscope run without --no-window."
+        missing = Missing("Kernels not compared: one side has no recorded window.", how)
         return Section("kernels", "Kernel by kernel", (missing,))
-    unit = kernels["unit"]
     whole = Paragraph(
-        f"A typical recorded step has {kernels['base_count']:,} → {kernels['other_count']:,} {unit}"
-        f" ({kernels['new']:,} new, {kernels['gone']:,} gone), which take "
-        f"{kernels['base_ms']:.4g} → {kernels['other_ms']:.4g} ms. The changes below add up."
+        f"A typical recorded step has {kernels.base_count:,} → {kernels.other_count:,}"
+        f" {kernels.unit} ({kernels.new:,} new, {kernels.gone:,} gone):"
+        f" {kernels.base_ms:.4g} → {kernels.other_ms:.4g} ms. The changes below add up."
     )
     return Section("kernels", "Kernel by kernel", (whole, _kernel_table(kernels)))
 
 
-def _kernel_table(kernels: Document) -> Table:
-    """Of a host the operators are the work itself: they have no column of their own."""
-    unit = kernels["unit"]
-    launched = unit == KERNELS
+def _kernel_table(kernels: KernelComparison) -> Table:
+    """Without a device the operators are the work itself and need no column of their own."""
+    launched = kernels.unit is WorkUnit.KERNELS
     columns = (
-        Column(unit.removesuffix("s")), _ms_column("difference"), Column("change"),
+        Column("kernel" if launched else "operator"), _ms_column("difference"), Column("change"),
         _ms_column("before"), _ms_column("after"), Column("count before", number=True),
         Column("count after", number=True), Column("phase"),
-        *((Column("operator"),) if launched else ()), Column("in"),
+        *((Column("launched by"),) if launched else ()), Column("in"),
     )  # fmt: skip
-    kept = ("delta_ms", "change", "base_ms", "other_ms", "base_count", "other_count")
     cells = tuple(
         (
-            row["name"], *(row[key] for key in kept), _name(row["phase"]),
-            *((row["operator"],) if launched else ()), row["line"],
+            row.name, row.delta_ms, row.change, row.base_ms, row.other_ms, row.base_count,
+            row.other_count, _name(row.phase), *((row.operator,) if launched else ()), row.line,
         )
-        for row in kernels["rows"]
+        for row in kernels.rows
     )  # fmt: skip
     return Table("kernels", columns, cells)
 
 
-def _settings(document: Document) -> Section:
+def _settings(comparison: Comparison) -> Section:
     blocks: list[Block] = []
-    for name, title in (("configuration", "Configuration"), ("environment", "Environment")):
-        rows = tuple(
-            (one["what"], setting_text(one["base"]), setting_text(one["other"]))
-            for one in document[name]
+    columns = (Column("what"), Column("base"), Column("other"))
+    for name, title, rows in (
+        ("configuration", "Configuration", comparison.configuration),
+        ("environment", "Environment", comparison.environment),
+    ):
+        cells = tuple(
+            (setting_name(one), setting_text(one.base), setting_text(one.other)) for one in rows
         )
-        if rows:
-            columns = (Column("what"), Column("base"), Column("other"))
-            blocks.append(Table(name, columns, rows, title))
-    if document["environment_same"]:
-        blocks.append(Facts((("the same on both sides", ", ".join(document["environment_same"])),)))
+        if cells:
+            blocks.append(Table(name, columns, cells, title))
+    if same := comparison.environment_same:
+        blocks.append(Facts((("the same on both sides", ", ".join(same)),)))
     return Section("settings", "What else differs", tuple(blocks))
 
 
 def _name(key: str) -> str:
-    return PHASE_NAMES.get(key, key.replace("_", " "))
+    return PHASE_NAMES.get(key) or IDLE_CAUSES.get(key) or key

@@ -19,6 +19,7 @@ from stepscope.report.story.blocks import (
 )
 from stepscope.report.story.compare import comparison_story
 from stepscope.report.story.phrases import display_path
+from stepscope.results.comparison import Comparison
 from stepscope.results.load import LoadedResult
 
 Document = dict[str, Any]
@@ -137,7 +138,7 @@ def screen_of(subject: LoadedResult) -> Story:
     return story_of(subject).short()
 
 
-def story_of_several(subjects: Sequence[LoadedResult], compared: Document | str | None) -> Story:
+def story_of_several(subjects: Sequence[LoadedResult], compared: Comparison | str | None) -> Story:
     """`compared`: the comparison of two, why there is none, or None of more than two."""
     stories = [story_of(subject) for subject in subjects]
     table = versions_table(subjects)

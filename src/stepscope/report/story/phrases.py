@@ -198,7 +198,7 @@ def step_noun(document: Document) -> str:
 def counted_steps(document: Document) -> str:
     """`412 steps`, `80 model calls`, `12 steps (inferred)`."""
     steps, word = document["steps"], step_noun(document)
-    count = plural(steps["count"], word, {"batch": "batches"}.get(word))
+    count = plural(steps["count"], word, "batches" if steps["what"] == "batches" else None)
     return count + (" (inferred)" if steps["inferred"] and word == "step" else "")
 
 

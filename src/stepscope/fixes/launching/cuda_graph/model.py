@@ -16,7 +16,6 @@ from typing import Any
 from weakref import ref
 
 from stepscope.record.fix import Broke, Reason
-from stepscope.record.fix_words import break_words
 
 
 class GraphRecorder:
@@ -174,6 +173,8 @@ class GraphMisuseError(RuntimeError):
     """The program does something that a graph cannot follow."""
 
     def __init__(self, reason: Reason) -> None:
+        from stepscope.record.fix_words import break_words
+
         super().__init__(break_words(Broke(reason)))
         self.reason = reason
 

@@ -17,7 +17,6 @@ from stepscope.batch.document import Batch
 from stepscope.record.errors import UsageError
 from stepscope.report.render.html.page import render_page, result_page
 from stepscope.report.render.notebook.figures import Drawing, ResultTable
-from stepscope.report.render.terminal.bench import print_bench
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.batch import size_table, stop_text, verdict_sentence
 from stepscope.report.story.blocks import (
@@ -79,10 +78,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 def _screen_text(subject: LoadedResult) -> str:
     """What the command that made it prints; without colours, which notebooks ask for."""
     stream = io.StringIO()
-    if subject.kind == "bench":
-        print_bench(subject.document, stream)
-    else:
-        print_story(screen_of(subject), stream)
+    print_story(screen_of(subject), stream)
     return _COLOURS.sub("", stream.getvalue()).strip("\n")
 
 

@@ -74,8 +74,9 @@ class _Screen:
 
     def print(self, told: Story) -> None:
         self._more = told.more
-        self._line(Text())
-        self._title(told)
+        if told.title or told.subtitle:
+            self._line(Text())
+            self._title(told)
         if told.verdict:
             self._line(Text())
             self._text(told.verdict, "bold", _MARGIN)

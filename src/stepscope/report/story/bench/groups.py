@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from stepscope.bench.speed import knee_batch
-from stepscope.report.text import format_number, safe
+from stepscope.bench.results import PointStatus, PointSummary
+from stepscope.record.units import format_number
+from stepscope.stats.knee import NEAR_BEST, knee_index
 
-Document = dict[str, Any]
+Points = Sequence[PointSummary]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,26 +17,31 @@ class Group:
     model: str
     mode: str
     device: str
-    points: list[Document]
+    points: list[PointSummary]
+
+    @property
+    def name(self) -> str:
+        """`resnet18 · train · cuda`."""
+        return f"{self.model} · {self.mode} · {self.device}"
 
     @property
     def batches(self) -> list[int]:
         """In the order measured."""
-        return list(dict.fromkeys(point["batch"] for point in self.points))
+        return list(dict.fromkeys(point.batch for point in self.points))
 
     @property
     def variants(self) -> list[str]:
         """In the order measured; the first is what the others are compared with."""
-        return list(dict.fromkeys(point["variant"] for point in self.points))
+        return list(dict.fromkeys(point.variant for point in self.points))
 
-    def at(self, batch: int) -> list[Document]:
+    def at(self, batch: int) -> list[PointSummary]:
         """Points of one batch."""
-        return [point for point in self.points if point["batch"] == batch]
+        return [point for point in self.points if point.batch == batch]
 
-    def of(self, variant: str) -> list[Document]:
+    def of(self, variant: str) -> list[PointSummary]:
         """Points of one variant, by batch."""
-        chosen = [point for point in self.points if point["variant"] == variant]
-        return sorted(chosen, key=lambda point: point["batch"])
+        chosen = [point for point in self.points if point.variant == variant]
+        return sorted(chosen, key=lambda point: point.batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +49,29 @@ class Ablated:
     """One fix of an ablation; each point None where it was not measured or failed."""
 
     fix: str
-    alone: Document | None
-    added: Document | None
+    alone: PointSummary | None
+    added: PointSummary | None
     """With this fix and those before it."""
-    without: Document | None
+    without: PointSummary | None
     """With all but this one."""
 
 
-def group_points(points: Sequence[Document]) -> list[Group]:
+def measured(points: Points) -> list[PointSummary]:
+    """Those that worked."""
+    return [point for point in points if point.status is PointStatus.OK]
+
+
+def group_points(points: Points) -> list[Group]:
     """The groups, in the order measured."""
-    found: dict[tuple[str, str, str], list[Document]] = {}
+    found: dict[tuple[str, str, str], list[PointSummary]] = {}
     for point in points:
-        found.setdefault((point["model"], point["mode"], point["device"]), []).append(point)
+        found.setdefault((point.model, point.mode, point.device), []).append(point)
     return [Group(*key, members) for key, members in found.items()]
 
 
-def ablation_rows(points: Sequence[Document], fixes: Sequence[str]) -> list[Ablated]:
+def ablation_rows(points: Points, fixes: Sequence[str]) -> list[Ablated]:
     """What each fix did alone, added to those before it, and left out of all."""
-    by_set = {frozenset(point["fixes"]): point for point in points if point["status"] == "ok"}
+    by_set = {frozenset(point.fixes): point for point in measured(points)}
     return [
         Ablated(
             fix=fix,
@@ -73,47 +83,32 @@ def ablation_rows(points: Sequence[Document], fixes: Sequence[str]) -> list[Abla
     ]
 
 
-def throughput(point: Document) -> float | None:
-    """Samples a second, tokens a second in generation; None where it was not measured."""
-    key = "tokens_per_s" if point["mode"] == "generate" else "samples_per_s"
-    value: float | None = point.get(key)
-    return value
-
-
-def best_point(points: Sequence[Document]) -> Document | None:
-    """The point whose speedup is largest among those that proved faster; None where none did."""
+def best_point(points: Points) -> PointSummary | None:
+    """The largest speedup among the points that proved faster; None where none did."""
     proved = [
-        point
-        for point in points
-        if point["status"] == "ok"
-        and point.get("speedup")
-        and point["speedup"]["verdict"] == "FASTER"
+        (point.speedup.ratio, place)
+        for place, point in enumerate(points)
+        if point.status is PointStatus.OK and point.speedup and point.speedup.verdict == "FASTER"
     ]
-    return max(proved, key=lambda point: float(point["speedup"]["ratio"]), default=None)
+    return points[max(proved, key=lambda one: one[0])[1]] if proved else None
 
 
-def sweep_words(group: Group) -> list[str]:
-    """A sentence for each variant that was measured at three batch sizes or more."""
-    words = []
+def sweep_sentences(group: Group) -> list[str]:
+    """One for each variant measured at three batch sizes or more."""
+    sentences = []
     for variant in group.variants:
-        rates = {
-            point["batch"]: rate
-            for point in group.of(variant)
-            if point["status"] == "ok" and (rate := throughput(point)) is not None
-        }
-        if len(rates) < 3:
+        points = [point for point in measured(group.of(variant)) if point.throughput]
+        if len(points) < 3:
             continue
-        name = f"{safe(variant)}: " if len(group.variants) > 1 else ""
-        largest = max(rates, key=lambda batch: rates[batch])
-        unit = "tokens/s" if group.mode == "generate" else "samples/s"
-        top = f"most at batch {largest:,}, {format_number(rates[largest])} {unit}"
-        words.append(f"{name}{top}; {_knee_words(rates)}")
-    return words
-
-
-def _knee_words(rates: dict[int, float]) -> str:
-    at = knee_batch(list(rates.items()))
-    if at is None:
-        return "still growing: no knee"
-    share = rates[at] / max(rates.values())
-    return f"the knee is at {at:,}, {share:.0%} of that: doubling again gains under 10%"
+        name = f"{variant}: " if len(group.variants) > 1 else ""
+        rates = [point.throughput or 0.0 for point in points]
+        top = max(rates)
+        most = points[rates.index(top)]
+        told = f"{name}{format_number(top)} {most.throughput_unit} at batch {most.batch:,}"
+        knee = points[knee_index(rates) or 0]
+        if knee is points[-1]:
+            told += "; throughput still grows"
+        elif knee is not most:
+            told += f"; batch {knee.batch:,} is within {NEAR_BEST:.0%} of that"
+        sentences.append(f"{told}.")
+    return sentences

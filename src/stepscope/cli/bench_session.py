@@ -1,5 +1,6 @@
-"""A grid under way: its progress display, and how it is interrupted and resumed."""
+"""A benchmark under way and at its end: progress, how it is interrupted and resumed, its output."""
 
+import json
 import shlex
 import signal
 import sys
@@ -10,8 +11,11 @@ from types import FrameType
 from typing import Any
 
 from stepscope.bench.grid import Point
-from stepscope.bench.run import GridProgress
-from stepscope.report.text import format_duration, format_number, safe
+from stepscope.bench.results import BenchResult, PointStatus
+from stepscope.bench.run import BenchFolder, GridProgress
+from stepscope.record.errors import UsageError
+from stepscope.record.units import format_duration, format_number, plural
+from stepscope.report.text import safe
 
 
 def announce(text: str) -> None:
@@ -23,32 +27,23 @@ Namer = Callable[[Point], str]
 
 
 @contextmanager
-def progress(results: Any, name: Namer | None = None) -> Iterator[Callable[[GridProgress], None]]:
+def grid_progress(
+    results: BenchFolder, name: Namer | None = None
+) -> Iterator[Callable[[GridProgress], None]]:
     """What hears of each measurement as it starts and ends; `name` says which point that is."""
+    from stepscope.cli.progress import progress, time_left
+
     name = name or grid_point_name
     if results.records:
-        announce(f"going on in {results.folder}: {len(results.records)} measured before")
-    if not sys.stderr.isatty():
-        yield lambda now: _plain(now, name)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[left]}", markup=False),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True, refresh_per_second=2) as bar:
-        task = bar.add_task("starting", total=None, left="")
+        announce(f"resuming in {results.folder}: {len(results.records)} measured before")
+    with progress() as shown:
 
         def hear(now: GridProgress) -> None:
-            left = "" if now.left_s is None else f"{format_duration(now.left_s)} left"
-            bar.update(task, completed=now.done, total=now.done + now.left)
+            done, total = now.done, now.done + now.left
             if now.record is None:
-                bar.update(task, description=f"{name(now.point)} ", left=left)
+                shown.update(name(now.point), done, total, time_left(now.left_s))
+            else:
+                shown.line(f"{done}/{total}  {name(now.point)}: {_outcome(now.record)}")
 
         yield hear
 
@@ -70,16 +65,10 @@ def loader_point_name(point: Point) -> str:
     return words + (f", prefetch {how['prefetch']}" if "prefetch" in how else "")
 
 
-def _plain(now: GridProgress, name: Namer) -> None:
-    if now.record is not None:
-        line = f"{now.done}/{now.done + now.left}  {name(now.point)}: {_outcome(now.record)}"
-        print(line, file=sys.stderr, flush=True)
-
-
 def _outcome(record: dict[str, Any]) -> str:
-    if record["status"] != "ok":
-        why = f": {safe(record['why'])}" if record["why"] else ""
-        return f"{record['status'].replace('_', ' ')}{why}"
+    status = PointStatus(record["status"])
+    if status is not PointStatus.OK:
+        return f"{status.label}: {record['why']}" if record["why"] else status.label
     measured = record["measured"]
     rate = measured["samples"] / measured["elapsed_s"] if measured["elapsed_s"] else 0.0
     return f"{format_number(rate)} samples/s ({format_duration(record['seconds'])})"
@@ -90,7 +79,7 @@ _HEARD = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def interruptible(results: Any, arguments: Sequence[str]) -> Iterator[None]:
+def interruptible(results: BenchFolder, arguments: Sequence[str]) -> Iterator[None]:
     """Ctrl-C, SIGTERM and SIGHUP end the grid alike: exit code 130 after one line.
 
     What was ignored before, as under nohup, stays ignored.
@@ -111,15 +100,14 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _resume_message(results: Any, arguments: Sequence[str]) -> str:
-    from stepscope.report.text import plural
-
+def _resume_message(results: BenchFolder, arguments: Sequence[str]) -> str:
     folder, here = results.folder, Path.cwd()
     shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
     words = shlex.join(["stepscope", "bench", *_resume_arguments(arguments, str(shown))])
     count = len(results.records)
-    done = plural(count, "measurement") if count else "what was finished is"
-    return f"stepscope: stopped; {done} kept, go on with: {safe(words)}"
+    return (
+        f"stepscope: interrupted, {plural(count, 'measurement')} kept. Resume with: {safe(words)}"
+    )
 
 
 def _resume_arguments(arguments: Sequence[str], folder: str) -> list[str]:
@@ -130,3 +118,33 @@ def _resume_arguments(arguments: Sequence[str], folder: str) -> list[str]:
         if word not in ("--force", "--out") and not word.startswith("--out=") and not value_of_out:
             kept.append(word)
     return [*kept, "--out", folder]
+
+
+def check_writable(*files: Path | None) -> None:
+    """Raise UsageError now rather than after an hour of measuring."""
+    for path in files:
+        if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise UsageError(f"cannot write {path}: name a file in a folder that exists")
+
+
+def hand_out(
+    bench: BenchResult, as_json: bool, csv_file: Path | None, markdown: Path | None
+) -> None:
+    """Files first, then JSON or the screen."""
+    from stepscope.report.story.bench.story import bench_story
+
+    if csv_file is not None:
+        from stepscope.report.render.bench_csv import bench_csv
+
+        csv_file.write_text(bench_csv(bench), encoding="utf-8")
+    if markdown is not None:
+        from stepscope.report.render.markdown import markdown as markdown_of
+
+        markdown.write_text(markdown_of(bench_story(bench)), encoding="utf-8")
+    if as_json:
+        json.dump(bench.to_json(), sys.stdout, indent=1, allow_nan=False)
+        print()
+    else:
+        from stepscope.report.render.terminal.story import print_story
+
+        print_story(bench_story(bench), sys.stdout)

@@ -1,0 +1,144 @@
+"""The memory study: what each technique saves, and what batch it makes room for."""
+
+from collections.abc import Iterator
+from math import nan
+
+from stepscope.bench.results import MemoryStudy, PointStatus, SearchBound, TechniqueRow
+from stepscope.record.units import format_bytes, format_number
+from stepscope.report.story.blocks import (
+    Axis,
+    Cell,
+    Chart,
+    Column,
+    Command,
+    Paragraph,
+    Section,
+    Series,
+    Table,
+    Tone,
+    Weight,
+)
+
+_MIB = 2.0**-20
+_BOUNDS = {
+    SearchBound.LIMIT: "no larger batch was tried",
+    SearchBound.TIME: "search time exhausted",
+    SearchBound.FAILURE: "a larger batch failed for another reason than memory",
+}
+
+
+def memory_answers(study: MemoryStudy) -> Iterator[str]:
+    """The study in sentences."""
+    best, first = _best(study), study.rows[0]
+    if best is None:
+        yield "Nothing fits, at any batch size."
+        return
+    most, largest = first.largest_batch, best.largest_batch or 0
+    if not most:
+        yield f"Largest batch: {largest:,}, with {best.technique}. fp32 fits none."
+    elif largest == most:
+        tried = "" if first.bound is SearchBound.MEMORY else ", the largest tried"
+        yield f"Nothing fits a larger batch than fp32: {most:,}{tried}."
+    else:
+        ratio = format_number(largest / most)
+        yield f"{best.technique} fits a batch of {largest:,}, {ratio}× that of fp32 ({most:,})."
+    known = [(one.of_first, one) for one in study.rows if one.of_first is not None]
+    if len(known) > 1:
+        share, lowest = min(known, key=lambda one: one[0])
+        if lowest is not first:
+            whole = format_bytes(first.peak_memory_bytes or 0)
+            yield (
+                f"Least memory at batch {study.batch:,}: {lowest.technique},"
+                f" {share:.0%} of fp32's {whole}."
+            )
+
+
+def memory_sections(study: MemoryStudy) -> list[Section]:
+    """The table with its explanations, then charts."""
+    names = [one.technique for one in study.rows]
+    used = [one.peak_memory_bytes * _MIB if one.peak_memory_bytes else nan for one in study.rows]
+    largest = [one.largest_batch or nan for one in study.rows]
+    charts = (
+        Chart("memory", "bars", f"Peak memory at batch {study.batch:,}",
+              (Series("", names, used),), y=Axis("MiB"), across=True),
+        Chart("largest", "bars", "Largest batch", (Series("", names, largest),),
+              y=Axis("samples"), across=True),
+    )  # fmt: skip
+    told = tuple(Paragraph(text, tone=Tone.QUIET) for text in _explanations(study))
+    title = "What each technique saves"
+    return [
+        Section("techniques", title, (_table(study), *told), Weight.LEAD),
+        Section("technique-charts", f"{title}: charts", charts),
+    ]
+
+
+def memory_about(study: MemoryStudy) -> list[str]:
+    """The device."""
+    return [study.device_name or study.device]
+
+
+def memory_command(study: MemoryStudy) -> Command:
+    """The best technique, on a program."""
+    best = _best(study)
+    fixes = " ".join(f"--fix {fix}" for fix in best.fixes) if best else ""
+    return Command(f"stepscope run {fixes} train.py" if fixes else "stepscope fixes")
+
+
+def _best(study: MemoryStudy) -> TechniqueRow | None:
+    """The technique with the largest batch, of equals the fastest; None if nothing fitted."""
+    fitted = [one for one in study.rows if one.largest_batch]
+    return max(
+        fitted,
+        key=lambda one: (one.largest_batch or 0, one.largest_samples_per_s or 0.0),
+        default=None,
+    )
+
+
+def _table(study: MemoryStudy) -> Table:
+    columns = (
+        Column("technique"), Column("fixes", priority=3),
+        Column("memory", "MiB", number=True, digits=4),
+        Column("of fp32", number=True, percent=True), Column("samples/s", number=True, digits=4),
+        Column("largest batch"), Column("samples/s there", number=True, digits=4),
+        Column("limited by", priority=2), Column("outcome", priority=1),
+    )  # fmt: skip
+    return Table("techniques", columns, tuple(map(_row, study.rows)))
+
+
+def _row(one: TechniqueRow) -> tuple[Cell, ...]:
+    largest = None
+    if one.largest_batch:
+        mark = "" if one.bound is SearchBound.MEMORY else "+"
+        parts = f" ({one.accumulate}×{one.largest_micro_batch:,})" if one.accumulate > 1 else ""
+        largest = f"{one.largest_batch:,}{mark}{parts}"
+    memory = one.peak_memory_bytes * _MIB if one.peak_memory_bytes else None
+    return (
+        one.technique, ",".join(one.fixes), memory, one.of_first, one.samples_per_s, largest,
+        one.largest_samples_per_s, one.bound, _outcome(one),
+    )  # fmt: skip
+
+
+def _outcome(one: TechniqueRow) -> str:
+    return f"{one.status.label}: {one.why}" if one.why else one.status.label
+
+
+def _explanations(study: MemoryStudy) -> Iterator[str]:
+    """What the marks in the table mean, and what set the limits."""
+    given = study.memory_limit_gib
+    limit = f"{given:g} GiB (--memory-limit-gib)" if given else "all device memory"
+    yield f"Limit: {limit}. Largest batch to 1 part in 16; each try in its own process."
+    if study.device == "cpu":
+        yield "Memory: everything the process holds, torch included; the limit is on allocations."
+    if any(one.accumulate > 1 for one in study.rows):
+        yield "(4×32): four calls of 32 samples per optimizer step."
+    for one in study.rows:
+        if one.status not in (PointStatus.OK, PointStatus.OUT_OF_MEMORY):
+            yield f"{one.technique}: {_outcome(one)}."
+    for bound, words in _BOUNDS.items():
+        names = [
+            f"{one.technique} ({one.bound_why})" if one.bound_why else one.technique
+            for one in study.rows
+            if one.bound is bound
+        ]
+        if names:
+            yield f"+ {words}: {', '.join(names)}."
