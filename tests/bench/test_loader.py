@@ -373,7 +373,7 @@ def run(capsys, folder, monkeypatch):
     ("arguments", "text"),
     [
         (["resnet81"], "no workload named resnet81: did you mean resnet18?"),
-        (["digits.py:nothing"], "defines no nothing"),
+        (["digits.py:nothing"], "has no nothing"),
         (["gone.py:digits"], "no file gone.py"),
         (["--batch", "0"], "--batch 0: give numbers from 1 on"),
         (["--workers", "2,x"], "--workers 2,x: give numbers from 0 on"),

@@ -55,7 +55,7 @@ def test_another_package_adds_a_renderer(example, tmp_path, capsys):
     out = tmp_path / "run.outline"
     assert report.main([str(run), "-o", str(out)], standalone_mode=False) == 0
     lines = out.read_text().splitlines()
-    assert lines[0].startswith("85% of the step")
+    assert lines[0].startswith("Training waits for the data loader")
     assert "- The step" in lines
     assert report.main([str(run), "-o", "-", "--format", "outline"], standalone_mode=False) == 0
     assert capsys.readouterr().out == out.read_text()

@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from story_reading import TRACES, unpacked
@@ -12,7 +13,8 @@ from stepscope.analyze.run.records import WINDOW_CACHE, WINDOW_TRACE
 from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.analyze.timeline.steps import StepMark
 from stepscope.record.errors import UsageError
-from stepscope.report.render.files import prepare_report, report_text
+from stepscope.report.render.files import prepare_report
+from stepscope.report.render.formats import renderer_for
 from stepscope.results import load as loading
 from stepscope.results.load import REPORTED, Bench, Ranks, Run, Trace, Tune, decode, load
 
@@ -46,7 +48,7 @@ def calls(monkeypatch):
 @pytest.mark.parametrize("ending", [".html", ".md", ".csv"])
 def test_a_report_of_a_run_reads_each_file_once(run, calls, ending):
     job = prepare_report([str(run)], False, run.parent)
-    report_text(job, ending, None)
+    renderer_for(Path(f"report{ending}")).text(job, None)
     assert calls["assemble_steps", ""] == 1
     assert calls["read_kineto", WINDOW_TRACE] == 1
     assert max(calls.values()) == 1, calls

@@ -236,7 +236,7 @@ class TestOptions:
 
     @pytest.mark.parametrize("kind", ["images", "characters", "cifar10"])
     def test_a_place_must_be_there(self, kind: str, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match=r"there is no f.* .*none"):
+        with pytest.raises(UsageError, match=r"no f.* .*none"):
             parse_data(f"{kind}:{tmp_path}/none")
 
     @pytest.mark.parametrize(
