@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 from recorded import ARCHIVES, unpack
 
+from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.summary import summarize
 from stepscope.diagnose import findings as module
 from stepscope.diagnose.rules import RULES
@@ -76,11 +77,12 @@ def facts(document):
 def test_random_words_change_no_fact(name, tmp_path, monkeypatch):
     monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path / "cache"))
     folder = unpack(ARCHIVES / f"{name}.zip", tmp_path / name)
-    document = summarize(folder)
-    said = module.with_findings(document, folder)
+    records = RunRecords(folder)
+    document = summarize(records)
+    said = module.with_findings(document, records)
     scrambled = Scrambled(name)
     monkeypatch.setattr(module, "all_rules", lambda: (tuple(map(scrambled.rule, RULES)), []))
-    other = module.with_findings(document, folder)
+    other = module.with_findings(document, records)
     found = (*said["findings"], *said["minor"], *said["healthy"])
     assert found
     assert {one["title"] for one in found}.isdisjoint(one["title"] for one in other["findings"])
