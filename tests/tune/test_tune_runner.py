@@ -204,12 +204,12 @@ def test_a_patch_is_applied_to_the_copy_only_and_one_that_does_not_fit_is_a_resu
     assert (cwd / "train.py").read_text() == "print('before')\n"
     other = runner(TrialRequest(patched=diff.format("something else")))
     assert other.status == "failed"
-    assert "train.py" in other.why
+    assert "train.py" in other.failure
 
 
 def test_a_long_output_is_cut_to_its_end(make_runner):
     runner, _ = make_runner("print('x' * 3_000_000)\nprint('the end')\nraise SystemExit(1)")
-    assert runner(TrialRequest()).why == "the end"
+    assert runner(TrialRequest()).failure == "the end"
     assert (runner.folder_of(1) / "output.txt").stat().st_size == 1 << 20
 
 

@@ -20,12 +20,16 @@ from stepscope.record.facts import Facts, LoaderFact
 from stepscope.record.row_log import FLAG_PROFILED, RowKind
 
 
-def loaders(*several):
-    """Facts of loaders with so many workers, each given as its arguments."""
-    return Facts(
-        LoaderFact(**{"id": 0, "prefetch_factor": 2 if one["num_workers"] else None} | one)
-        for one in several
-    )
+def loader(workers, prefetch=2, **more):
+    return {
+        "id": 0,
+        "num_workers": workers,
+        "prefetch_factor": prefetch if workers else None,
+    } | more
+
+
+def facts(loaders):
+    return Facts(LoaderFact(**one) for one in loaders)
 
 
 def measured(*rows, workers=0, **more):
@@ -33,7 +37,7 @@ def measured(*rows, workers=0, **more):
     made = table(SETUP, *rows)
     steps = assemble_steps(made, START)
     return steady_speed(
-        steps, read_loader_timing(made, loaders({"num_workers": workers} | more), len(steps))
+        steps, read_loader_timing(made, facts([loader(workers, **more)]), len(steps))
     )
 
 
@@ -89,9 +93,7 @@ def test_steps_fed_by_buffers_that_were_full_at_the_start_do_not_count():
 def test_buffers_are_counted_in_steps_where_a_step_takes_several_batches():
     rows = [step(10, batches=4) for _ in range(40)]
     made = table(SETUP, rows, END)
-    assert read_loader_timing(made, loaders({"num_workers": 8}), 40) == LoaderTiming(
-        cycle=2, buffer=4
-    )
+    assert read_loader_timing(made, facts([loader(8)]), 40) == LoaderTiming(cycle=2, buffer=4)
     assert measured(rows, END, workers=8).first == 8
 
 
@@ -135,8 +137,8 @@ def test_evaluation_and_checkpoints_in_the_middle_do_not_count():
 def test_the_loader_of_an_evaluation_does_not_feed_steps():
     rows = [[step(10)] * 10, row(RowKind.EPOCH, who=1, epoch_start=5), evaluation()]
     made = table(SETUP, *rows, *rows, END)
-    known = loaders({"num_workers": 0}, {"num_workers": 8, "id": 1})
-    assert read_loader_timing(made, known, 20) == LoaderTiming()
+    loaders = [loader(0), loader(8) | {"id": 1}]
+    assert read_loader_timing(made, facts(loaders), 20) == LoaderTiming()
 
 
 def test_a_program_without_a_loader_has_no_buffers():
@@ -238,9 +240,10 @@ def test_rounds_follow_workers_and_what_each_keeps_ready():
 
 def test_epochs_are_as_long_as_the_loaders_sizes_say():
     made = table(SETUP, [step(10)] * 20, END)
-    known = {"num_workers": 0, "samples": 100, "batch_size": 8}
-    for more, batches in (({}, 13), ({"drop_last": True}, 12), ({"samples": None}, 0)):
-        assert read_loader_timing(made, loaders(known | more), 20).epoch == batches
+    known = loader(0, samples=100, batch_size=8)
+    assert read_loader_timing(made, facts([known]), 20).epoch == 13
+    assert read_loader_timing(made, facts([known | {"drop_last": True}]), 20).epoch == 12
+    assert read_loader_timing(made, facts([known | {"samples": None}]), 20).epoch == 0
 
 
 def test_fewer_steady_steps_than_tell_anything_are_left_to_the_caller():

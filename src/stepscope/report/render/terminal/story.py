@@ -81,7 +81,7 @@ class _Screen:
             self._line(Text())
             self._text(told.verdict, "bold", _MARGIN)
         for number, section in enumerate(told.sections):
-            self._section(section, first=number == 0, claimed=bool(told.verdict))
+            self._section(section, first=number == 0)
         for label, commands in groupby(told.next, key=lambda one: one.label):
             self._line(Text())
             self._commands(label, list(commands))
@@ -120,12 +120,11 @@ class _Screen:
                 row = f"{row} · {part}" if row else part
         self._line(Text.assemble((start, "bold"), row))
 
-    def _section(self, section: Section, first: bool, claimed: bool) -> None:
+    def _section(self, section: Section, first: bool) -> None:
         blocks = [one for one in section.blocks if _is_drawn(one)]
         if not blocks:
             return
-        plain = story.Facts | story.Table if claimed else story.Facts
-        bare = first and not self._detail and isinstance(blocks[0], plain)
+        bare = first and not self._detail and isinstance(blocks[0], story.Facts)
         if section.title and not bare:
             self._line(Text())
             self._text(section.title, "bold", "")
