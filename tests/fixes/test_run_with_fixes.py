@@ -70,7 +70,7 @@ def test_the_screen_tells_what_became_of_each_fix(exact: Any) -> None:
     ended, _ = exact
     assert ended.returncode == 0, ended.stderr
     text = " ".join(ended.stderr.split())
-    assert "with workers=2: DataLoader at resumed.py:" in text
+    assert "workers=2 applied: DataLoader at resumed.py:" in text
     assert "with persistent" in text
     assert "without checkpointing: Net, called at resumed.py:" in text
     assert "Traceback" not in text
@@ -101,7 +101,7 @@ def test_exact_fixes_leave_losses_and_what_the_program_prints_as_they_were(
 def test_show_prints_the_fixes_of_a_run(exact: Any, folder: Path) -> None:
     shown = execute([*STEPSCOPE, "show", "exact"], folder)
     assert shown.returncode == 0
-    assert "with workers=2" in shown.stdout
+    assert "workers=2 applied" in shown.stdout
     assert "without checkpointing" in shown.stdout
 
 
@@ -152,7 +152,7 @@ def test_a_program_without_torch_is_told_that_nothing_took_hold(folder: Path) ->
     assert [(fix["name"], fix["state"]) for fix in document["fixes"]] == [
         ("drop_last", "not applicable")
     ]
-    assert "without drop_last" in " ".join(ended.stderr.split())
+    assert "drop_last not applied" in " ".join(ended.stderr.split())
 
 
 @pytest.mark.slow

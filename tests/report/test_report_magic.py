@@ -112,7 +112,7 @@ def test_a_result_shows_itself_short(notebook):
 
 def test_what_the_cell_raises_comes_through_after_its_report(notebook):
     report, error = notebook["failed"]
-    assert "raised ValueError: mine" in report.data["text/plain"]
+    assert "Raised ValueError: mine" in report.data["text/plain"]
     assert (error.ename, error.evalue) == ("ValueError", "mine")
     assert "magic.py" not in "\n".join(error.traceback)
     assert said(notebook["told"]) == "ValueError 5\n"
@@ -141,8 +141,8 @@ def test_lines_of_cells_are_kept_as_source_numbered_as_shown(notebook):
     ("cell", "words"),
     [
         ("misused", "unrecognized arguments: --wndow 3"),
-        ("again", "first holds a run: --force replaces it"),
-        ("zero", "'0' is not a number from 1 up"),
+        ("again", "first already has a run: replace it with --force"),
+        ("zero", "'0' is not a positive integer"),
     ],
 )
 def test_misuse_is_told_in_one_line(notebook, cell, words):
