@@ -142,7 +142,7 @@ def test_the_loader_of_an_evaluation_does_not_feed_steps():
 
 
 def test_a_program_without_a_loader_has_no_buffers():
-    assert read_loader_timing(table([step(10, batches=0)] * 9, END), {}, 9) == LoaderTiming()
+    assert read_loader_timing(table([step(10, batches=0)] * 9, END), Facts(), 9) == LoaderTiming()
 
 
 def test_a_host_that_runs_ahead_of_the_device_does_not_flatter():
