@@ -168,7 +168,7 @@ def tune(capsys, tmp_path, monkeypatch):
         (("--only", "speed", "train.py"), "no fix named speed"),
         (("--skip", "workers=many", "train.py"), "--fix workers=many"),
         (("--on", "tpu", "train.py"), "--on tpu: there is cpu"),
-        (("--resume", "nowhere", "train.py"), "no tune to go on with in nowhere"),
+        (("--resume", "nowhere", "train.py"), "nowhere holds no tune to resume"),
         (("--steps", "2", "train.py"), "--steps"),
     ],
 )
