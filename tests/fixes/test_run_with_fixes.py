@@ -71,8 +71,8 @@ def test_the_screen_tells_what_became_of_each_fix(exact: Any) -> None:
     assert ended.returncode == 0, ended.stderr
     text = " ".join(ended.stderr.split())
     assert "workers=2 applied: DataLoader at resumed.py:" in text
-    assert "with persistent" in text
-    assert "without checkpointing: Net, called at resumed.py:" in text
+    assert "persistent applied" in text
+    assert "checkpointing not applied: Net, called at resumed.py:" in text
     assert "Traceback" not in text
 
 
@@ -102,7 +102,7 @@ def test_show_prints_the_fixes_of_a_run(exact: Any, folder: Path) -> None:
     shown = execute([*STEPSCOPE, "show", "exact"], folder)
     assert shown.returncode == 0
     assert "workers=2 applied" in shown.stdout
-    assert "without checkpointing" in shown.stdout
+    assert "checkpointing not applied" in shown.stdout
 
 
 def test_a_fix_that_breaks_in_the_middle_ends_the_program_with_its_reason(folder: Path) -> None:

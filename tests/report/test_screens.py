@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from diagnosing import finding
+from msgspec import to_builtins
 from recordings import recorded
 from test_findings_screen import ITEM, LOADER, SAVING, document
 from test_terminal import CPU, GPU, fix
@@ -62,7 +63,7 @@ def crashed_run():
 def trace(found=True):
     given = analyze_timeline(recorded("resnet18_b32_h200"))
     one = finding("launch.x", 9.0, now=given["steps"]["mean_ms"], title="Short kernels")
-    return given | Diagnosis((one,) if found else ()).to_json()
+    return given | to_builtins(Diagnosis([one] if found else []))
 
 
 def ranks():
