@@ -33,7 +33,7 @@ def run(folder):
 
 def test_a_run_is_loaded_with_its_document_and_story(run, folder):
     assert (run.kind, run.folder) == ("run", folder)
-    assert run.document["schema"] == "stepscope.show/1"
+    assert run.document["schema"] == "stepscope.show/2"
     assert run.story.kind == "run"
     assert "data loader" in run.story.verdict
 

@@ -16,7 +16,7 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 HOSTILE = "\x1b[2J\x1b]0;owned\x07[bold red]x[/]\r\n\x9b1m\u202e"
 
 CPU = {
-    "schema": "stepscope.show/1",
+    "schema": "stepscope.show/2",
     "run": {
         "id": "1115-0538-abc", "program": "train.py", "argv": ["--epochs", "3"], "exit_code": 0,
         "device": "cpu", "torch": "2.13.0", "started": "2026-11-15T05:38:00+00:00",

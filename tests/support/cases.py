@@ -76,7 +76,7 @@ def show(device: str = "cuda", **changes: Any) -> Document:
     """A run as `show --json` has it: 200 steps of 20 ms, healthy; with changes."""
     on_gpu = device == "cuda"
     document: Document = {
-        "schema": "stepscope.show/1",
+        "schema": "stepscope.show/2",
         "run": {"id": "a", "program": "train.py", "device": device, "folder": "/runs/a",
                 "torch": "2.13.0", "exit_code": 0, "complete": True, "window": 6,
                 "error": None, "out_of_memory": None},

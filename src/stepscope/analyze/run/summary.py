@@ -63,7 +63,7 @@ def device_use(timeline: Document | None) -> Document | None:
     }
 
 
-SHOW_SCHEMA = "stepscope.show/1"
+SHOW_SCHEMA = "stepscope.show/2"
 _DEVICE_DECIDES = 0.9  # busy that much, the device sets the pace
 _DISTURBED = 3  # steps after a recording
 
