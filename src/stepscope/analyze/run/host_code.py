@@ -151,10 +151,10 @@ class _Thread:
             return
         else:
             self.own[next(f for f in frames if not is_observer(f.file))] += samples
-        shown = {frame for frame in frames if not is_observer(frame.file)}
-        for frame in shown:
+        shown = dict.fromkeys(frame for frame in frames if not is_observer(frame.file))
+        for frame in shown:  # in order of the stack, so that ties always come out alike
             self.cumulative[frame] += samples
-        for function in {(frame.function, frame.file) for frame in shown}:
+        for function in dict.fromkeys((frame.function, frame.file) for frame in shown):
             self.functions[function] += samples
 
 
