@@ -49,8 +49,8 @@ ADDED = frozenset(
         *(f"{one}.{key}" for one in _SETTINGS for key in ("part", "key", "index", "owner")),
         *(f"fixes[].{key}" for key in ("applied", "not_applied", "broke")),
         "baseline[].status",
-        ".noise_floor_processes",
-        ".within_process_variation",
+        "items[].noise_floor_processes",
+        "items[].within_process_variation",
     )
 )
 """Fields of this tree only, with the key they stand under."""
