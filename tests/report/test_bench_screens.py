@@ -208,7 +208,9 @@ def test_no_technique_that_fits_more_is_said():
 
 @pytest.mark.parametrize("study", [CPU_GPU, MEMORY])
 def test_every_line_of_a_study_fits_the_screen(study):
-    study_shown(study, model="torchvision:" + "x" * 20, notes=["a note " * 30])
+    text = study_shown(study, model="torchvision:" + "x" * 20, notes=["a note " * 30])
+    assert all(len(line) <= 80 for line in text.splitlines())
+    assert words(text).lower().count("a note") == 30
 
 
 # Loader and kernels
