@@ -93,7 +93,7 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(run):
     assert load(run).document["timeline"] is not None
 
 
-@pytest.mark.parametrize("suffix", loading.TRACE_SUFFIXES)
+@pytest.mark.parametrize("suffix", loading.TRACE_ENDINGS)
 def test_report_takes_every_trace_that_analyze_takes(tmp_path, suffix):
     file = tmp_path / f"a{suffix}"
     file.write_bytes(b"")

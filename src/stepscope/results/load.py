@@ -18,7 +18,7 @@ from stepscope.record.errors import UsageError
 from stepscope.record.timeline import Timeline
 from stepscope.store.folder import RUN_FILE, RUNS_FOLDER, find_run
 from stepscope.store.source import SourceLines
-from stepscope.trace.load import TRACE_SUFFIXES, open_ranks, open_trace, trace_files
+from stepscope.trace.load import TRACE_ENDINGS, open_ranks, open_trace, trace_files
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -339,7 +339,7 @@ def _find(what: str | Path | None, cwd: Path) -> LoadedResult:
 
 
 def _holds_traces(folder: Path) -> bool:
-    return any(file.name.endswith(TRACE_SUFFIXES) for file in folder.iterdir())
+    return any(file.name.endswith(TRACE_ENDINGS) for file in folder.iterdir())
 
 
 def _file(path: Path) -> LoadedResult:
@@ -353,10 +353,10 @@ def _file(path: Path) -> LoadedResult:
         for kind in STORED:
             if isinstance(schema, str) and schema.startswith(kind.schema):
                 return kind(path)
-    if path.name.endswith(TRACE_SUFFIXES):
+    if path.name.endswith(TRACE_ENDINGS):
         return Trace(path)
     raise UsageError(
-        f"{path} is not a run folder, a trace ({', '.join(TRACE_SUFFIXES)}) or the JSON of a "
+        f"{path} is not a run folder, a trace ({', '.join(TRACE_ENDINGS)}) or the JSON of a "
         f"{_either([kind.kind for kind in STORED])}"
     )
 

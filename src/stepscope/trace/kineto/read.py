@@ -12,6 +12,7 @@ import numpy as np
 
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, HostKind, Timeline
+from stepscope.trace.format import TraceFormat
 from stepscope.trace.kineto.blocks import BLOCK, GZIP, check_file
 from stepscope.trace.kineto.merge import TraceHeader, merge_readers, read_header
 from stepscope.trace.kineto.reader import (
@@ -157,3 +158,10 @@ def _timeline(path: Path, readers: list[CollectedParts]) -> Timeline:
     timeline = merge_readers(str(path), readers, about)
     _note_quality(timeline, parts[-1], about)
     return timeline
+
+
+CHROME_JSON = TraceFormat(
+    endings=(".json", ".json.gz"),
+    recognises=lambda path, head: True,  # the reader says what is wrong with anything else
+    read=lambda path, processes: read_kineto(path, processes=processes),
+)

@@ -139,6 +139,14 @@ def _as_list(piece: bytearray) -> bytes:
 
 
 _SPACE = b"\xef\xbb\xbf \t\r\n"
+_NOT_TEXT = {
+    b"PK\x03\x04": "a zip archive: unpack it first",
+    b"(\xb5/\xfd": "compressed with zstd: unpack it first",
+    b"\xfd7zXZ": "compressed with xz: unpack it first",
+    b"BZh": "compressed with bzip2: unpack it first",
+    b"7z\xbc\xaf": "a 7z archive: unpack it first",
+    b"SQLite format 3\0": "a compressed SQLite file: gunzip it first",
+}
 
 
 @dataclass(slots=True)
@@ -187,6 +195,9 @@ def _check_start(head: bytes, damage: str | None) -> None:
     start = head.lstrip(_SPACE)[:1]
     if not head.strip(_SPACE):
         raise StepscopeError(f"{damage}: nothing could be read" if damage else "the file is empty")
+    for mark, what in _NOT_TEXT.items():
+        if head.startswith(mark):
+            raise StepscopeError(what)
     if start == b"<":
         raise StepscopeError("a web page or XML, not a trace: was the download refused?")
     if start not in (b"{", b"["):

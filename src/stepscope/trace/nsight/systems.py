@@ -1,6 +1,8 @@
 """Nsight Systems: an SQLite export as a timeline, with its clock, threads and devices."""
 
+from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from stepscope.record.timeline import (
     Timeline,
     make_events,
 )
+from stepscope.trace.format import TraceFormat
 from stepscope.trace.link import link_launches, link_parents
 from stepscope.trace.nsight.events import (
     CALLS,
@@ -39,6 +42,7 @@ from stepscope.trace.nsight.sqlite_export import (
     Rows,
     UnreadableReport,
     close_open_ranges,
+    export_report,
     process_of,
 )
 
@@ -267,3 +271,20 @@ def _note(database: Database, quality: Quality, unlaunched: int) -> None:
     if database.damaged:
         quality.truncated = True
         quality.notes.append(f"Damaged, read in part: {', '.join(database.damaged)}.")
+
+
+def _read_report(path: Path) -> Timeline:
+    with TemporaryDirectory(prefix="stepscope-") as folder:
+        return replace(read_nsys(export_report(path, Path(folder))), source=str(path))
+
+
+NSIGHT_EXPORT = TraceFormat(
+    endings=(".sqlite",),
+    recognises=lambda path, head: head.startswith(b"SQLite format 3\0"),
+    read=lambda path, processes: read_nsys(path),
+)
+NSIGHT_REPORT = TraceFormat(
+    endings=(".nsys-rep", ".qdrep"),
+    recognises=lambda path, head: path.suffix in (".nsys-rep", ".qdrep"),
+    read=lambda path, processes: _read_report(path),
+)
