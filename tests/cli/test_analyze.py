@@ -37,7 +37,7 @@ def test_json_is_one_document_on_stdout(run):
     code, out, _ = run(RESNET, "--json")
     document = json.loads(out)
     assert code == 0
-    assert document["schema"] == "stepscope.analyze/1"
+    assert document["schema"] == "stepscope.analyze/2"
     parts = document["breakdown_ns"]
     assert parts["compute"] + parts["exposed_copy"] + parts["idle"] == parts["wall"] > 0
     assert document["steps"]["count"] == 8

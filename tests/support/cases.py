@@ -173,7 +173,7 @@ def trace(device: str = "cuda", **changes: Any) -> Document:
     causes = ("loader", "host", "synchronisation", "copy", "other_ranks", "between_kernels",
               "unknown")  # fmt: skip
     document: Document = {
-        "schema": "stepscope.analyze/1",
+        "schema": "stepscope.analyze/2",
         "source": {"file": "window.json.gz", "tool": "kineto", "rank": None, "world_size": None,
                    "backend": None, "device": "NVIDIA H200" if on_gpu else None,
                    "span_ns": 144_000_000,

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from stepscope.analyze.run.data_pipeline import PipelineSource, read_pipeline
 from stepscope.analyze.run.steps import Rows, Steps, assemble_steps
-from stepscope.analyze.timeline.document import ANALYZE_SCHEMA, analyze_timeline
+from stepscope.analyze.timeline.document import analyze_timeline
 from stepscope.hardware.ceiling_cache import known_ceilings
 from stepscope.record.errors import StepscopeError
 from stepscope.record.facts import Facts, ProcessFact
@@ -24,6 +24,7 @@ from stepscope.trace.kineto.read import read_kineto
 WINDOW_TRACE = "window.pt.trace.json.gz"
 STACKS_TRACE = "stacks.pt.trace.json.gz"
 WINDOW_CACHE = "window.json"
+_CACHE_SCHEMAS = ("stepscope.window/1", "stepscope.analyze/1")  # written now; as they were before
 _Document = dict[str, Any]
 
 
@@ -97,7 +98,7 @@ class RunRecords:
         an earlier reader left it: analysing takes a while.
         """
         return self._kept_windows or {
-            "schema": ANALYZE_SCHEMA,
+            "schema": _CACHE_SCHEMAS[0],
             "timeline": _analysis(self.timeline),
             "stacks": _stack_lines(_analysis(self.stacks)),
         }
@@ -108,7 +109,7 @@ class RunRecords:
             known = json.loads((self.folder / WINDOW_CACHE).read_text())
         except (OSError, ValueError):
             return None
-        current = isinstance(known, dict) and known.get("schema") == ANALYZE_SCHEMA
+        current = isinstance(known, dict) and known.get("schema") in _CACHE_SCHEMAS
         return known if current else None
 
     @property

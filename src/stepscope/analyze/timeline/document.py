@@ -45,7 +45,7 @@ from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import Column, Timeline
 from stepscope.stats.series import drift, find_spikes
 
-ANALYZE_SCHEMA = "stepscope.analyze/1"
+ANALYZE_SCHEMA = "stepscope.analyze/2"
 
 
 class Recorded(Struct, frozen=True):
