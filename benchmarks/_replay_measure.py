@@ -35,7 +35,7 @@ def measured(folder: Path) -> dict[str, Any]:
     spent = time.perf_counter() - begun
     bare = clocks.step_ms
     tasks = model.tasks
-    no_edges = model.replay(changes.drop_waits(), changes._remove_phase("data_wait"))
+    no_edges = model.replay(changes.drop_waits(), changes.scale_phase("data_wait", 0.0))
     return {
         "steps": clocks.steps,
         "window_steps": tasks.steps,

@@ -180,7 +180,7 @@ def test_changes_of_the_loader():
         1100
     )
     assert step_us(tasks, changes.scale_phase("data_wait", 0.5)) == pytest.approx(5000)
-    assert step_us(tasks, changes._remove_phase("data_wait")) == pytest.approx(1000)
+    assert step_us(tasks, changes.scale_phase("data_wait", 0.0)) == pytest.approx(1000)
     assert changes.set_workers(2, prefetch=7)(tasks).loader.prefetch == 7
 
 
@@ -197,7 +197,7 @@ EVERY = [
     changes.merge_kernels(select_kernels()), changes.fuse_pointwise(),
     changes.remove_host(host_time(StretchKind.GAP)), changes.drop_host("aten::"),
     changes.drop_launch_cost(),
-    changes.scale_phase("forward", 0.5), changes._remove_phase("optimizer"),
+    changes.scale_phase("forward", 0.5), changes.scale_phase("optimizer", 0.0),
     changes.fuse_optimizer(0.5),
 ]  # fmt: skip
 

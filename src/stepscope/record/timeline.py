@@ -254,7 +254,7 @@ def once_per_timeline(compute: Callable[[Timeline], T]) -> Callable[[Timeline], 
     return known
 
 
-def column_types(table: type) -> dict[str, Any]:
+def column_types(table: type) -> dict[str, type[np.generic]]:
     """The dtype of each column of HostEvents, DeviceEvents, MemoryEvents or SyncEvents."""
     return {name: hint.__metadata__[0] for name, hint in table.__annotations__.items()}
 

@@ -75,7 +75,14 @@ def export_timelines(timelines: Sequence[Timeline], path: Path, force: bool = Fa
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     table = _Table(pa, timelines)
     try:
-        with _writer(pa, part, path.suffix, table.schema) as writer:
+        if path.suffix == ".parquet":
+            from pyarrow import parquet
+
+            opened = parquet.ParquetWriter(part, table.schema, compression="zstd")
+        else:
+            options = pa.ipc.IpcWriteOptions(compression="lz4")
+            opened = pa.ipc.new_file(part, table.schema, options=options)
+        with opened as writer:
             for batch in table.batches():
                 writer.write_batch(batch)
         part.replace(path)
@@ -93,14 +100,6 @@ def check_export_path(path: Path, force: bool) -> None:
         raise UsageError(f"{path}: the name must end in .parquet, .arrow or .feather")
     if path.exists() and not force:
         raise UsageError(f"{path} exists: --force replaces it")
-
-
-def _writer(pa: Any, path: Path, suffix: str, schema: Any) -> Any:
-    if suffix == ".parquet":
-        from pyarrow import parquet
-
-        return parquet.ParquetWriter(path, schema, compression="zstd")
-    return pa.ipc.new_file(path, schema, options=pa.ipc.IpcWriteOptions(compression="lz4"))
 
 
 class _Table:

@@ -80,10 +80,13 @@ def open_ranks(paths: Path | str | Sequence[Path | str]) -> list[Timeline]:
 def _read_all(files: list[Path]) -> list[Timeline | StepscopeError]:
     processes = min(usable_cores(), MOST_PROCESSES, len(files))
     try:
-        if processes > 1 and sum(file.stat().st_size for file in files) >= _WORTH_SHARING:
+        if (
+            processes > 1
+            and sum(file.stat().st_size for file in files if file.exists()) >= _WORTH_SHARING
+        ):
             return run_jobs(_yield_timeline, [(file,) for file in files], _only_timeline, processes)
     except OSError:
-        pass  # a file is missing or no process can be started: one after the other, then
+        pass  # no process can be started: one after the other, then
     return [_open_or_error(file) for file in files]
 
 

@@ -1,5 +1,4 @@
-"""Changes to a window's tasks: what a fix removes, shrinks, merges or reorders on host, device and
-loader.
+"""Changes to a window's tasks: what a fix removes, shrinks, merges or reorders.
 
 Each function returns a `Change`: tasks in, new tasks out. `model.replay(a, b)` applies `a`, then
 `b`. What a change needs and no recording contains (the launch of a graph, the hand-over of a
@@ -7,7 +6,7 @@ batch) is a prior, given as an argument with its default in `tasks`.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import wraps
 
@@ -32,7 +31,24 @@ from stepscope.record.timeline import NOTHING, Column, DeviceKind
 Change = Callable[[Tasks], Tasks]
 Factor = float | Callable[[Tasks], Column]
 """One for all, or a factor for each of `tasks.work` (`work.event` says which event it was)."""
+_Columns = Mapping[str, Column]
 _POINTWISE = ("pointwise", "random", "softmax", "normalisation", "layout change", "loss")
+
+
+def _edited(
+    tasks: Tasks,
+    *,
+    host: _Columns | None = None,
+    work: _Columns | None = None,
+    waits: _Columns | None = None,
+) -> Tasks:
+    """The same tasks with other columns."""
+    return replace(
+        tasks,
+        host=replace(tasks.host, **host or {}),
+        work=replace(tasks.work, **work or {}),
+        waits=replace(tasks.waits, **waits or {}),
+    )
 
 
 def scale_kernels(select: TaskSelector, factor: Factor) -> Change:
@@ -46,7 +62,7 @@ def scale_kernels(select: TaskSelector, factor: Factor) -> Change:
         talks = select_kernels("communication")(tasks)
         times = factor(tasks) if callable(factor) else factor
         duration = np.where(select(tasks) & ~talks, work.duration * times, work.duration)
-        return replace(tasks, work=replace(work, duration=duration))
+        return _edited(tasks, work={"duration": duration})
 
     return change
 
@@ -58,7 +74,7 @@ def scale_copies(direction: str | None, factor: float) -> Change:
     def change(tasks: Tasks) -> Tasks:
         work = tasks.work
         duration = np.where(chosen(tasks), work.duration * factor, work.duration)
-        return replace(tasks, work=replace(work, duration=duration))
+        return _edited(tasks, work={"duration": duration})
 
     return change
 
@@ -77,7 +93,7 @@ def overlap_copies(direction: str = CopyDirection.HTOD) -> Change:
         after = np.where(ours, NOTHING, work.after)
         after = np.where((after >= 0) & ours[after], NOTHING, after)
         stream = np.where(ours, own, work.stream)
-        return replace(tasks, work=replace(work, stream=stream, after=after))
+        return _edited(tasks, work={"stream": stream, "after": after})
 
     return change
 
@@ -107,11 +123,8 @@ def merge_kernels(select: TaskSelector, keep: Factor | None = None) -> Change:
         gone[others] = True
         stays = np.isin(chain.call, work.call[~gone]) | ~np.isin(chain.call, work.call[others])
         stays |= chain.call == NOTHING
-        return replace(
-            tasks,
-            work=replace(work, duration=duration, gone=gone),
-            host=replace(chain, duration=np.where(stays, chain.duration, 0.0)),
-        )
+        left = np.where(stays, chain.duration, 0.0)
+        return _edited(tasks, work={"duration": duration, "gone": gone}, host={"duration": left})
 
     return change
 
@@ -175,7 +188,7 @@ def drop_waits(*kinds: str | WaitKind, phase: str | None = None) -> Change:
         drop = np.isin(waits.what, wanted) if kinds else np.ones(len(waits), bool)
         if phase is not None:
             drop &= waits.phase == STEP_PHASES.index(phase)
-        return replace(tasks, waits=replace(waits, gone=waits.gone | drop))
+        return _edited(tasks, waits={"gone": waits.gone | drop})
 
     return change
 
@@ -191,9 +204,7 @@ def unblock_copies(faster: float = 1.0) -> Change:
         gone = waits.gone | (waits.what == WaitKind.TO_DEVICE)
         ours = select_copies(CopyDirection.HTOD)(tasks)
         duration = np.where(ours, work.duration / faster, work.duration)
-        return replace(
-            tasks, waits=replace(waits, gone=gone), work=replace(work, duration=duration)
-        )
+        return _edited(tasks, waits={"gone": gone}, work={"duration": duration})
 
     return change
 
@@ -209,7 +220,7 @@ def scale_host(select: TaskSelector, factor: float) -> Change:
     def change(tasks: Tasks) -> Tasks:
         chain = tasks.host
         duration = np.where(select(tasks), chain.duration * factor, chain.duration)
-        return replace(tasks, host=replace(chain, duration=duration))
+        return _edited(tasks, host={"duration": duration})
 
     return change
 
@@ -218,13 +229,9 @@ def drop_host(name: str | None = None, *did: StretchKind, phase: str | None = No
     """Host time goes away by name (a regular expression, also of the operator around) or kind."""
 
     def chosen(tasks: Tasks) -> Column:
-        if name is None:
-            return select_host(*did, phase=phase)(tasks)
-        by_name, by_operator = (
-            select_host(*did, phase=phase, name=name),
-            select_host(*did, phase=phase, operator=name),
-        )
-        mask: Column = by_name(tasks) | by_operator(tasks)
+        mask = select_host(*did, phase=phase, name=name)(tasks)
+        if name is not None:
+            mask = mask | select_host(*did, phase=phase, operator=name)(tasks)
         return mask
 
     return remove_host(chosen)
@@ -249,9 +256,7 @@ def drop_launch_cost(*phases: str, launch_ns: float = GRAPH_LAUNCH_NS, keep: flo
             launch = np.flatnonzero(ours & (chain.step == step))[:1]
             duration[launch] += launch_ns
         graph = work.graph | (np.isin(work.phase, numbers) if keep == 0 else False)
-        return replace(
-            tasks, host=replace(chain, duration=duration), work=replace(work, graph=graph)
-        )
+        return _edited(tasks, host={"duration": duration}, work={"graph": graph})
 
     return change
 
@@ -306,33 +311,12 @@ def scale_phase(
         theirs = (work.phase == number) & on_device
         loader = tasks.loader
         if loader is not None and phase == "data_wait" and on_host:
-            loader = replace(
-                loader,
-                batch_ms=loader.batch_ms * factor,
-                hand_over_ms=loader.hand_over_ms * factor,
-            )
-        return replace(
+            made, taken = loader.batch_ms * factor, loader.hand_over_ms * factor
+            tasks = replace(tasks, loader=replace(loader, batch_ms=made, hand_over_ms=taken))
+        return _edited(
             tasks,
-            host=replace(chain, duration=np.where(mine, chain.duration * factor, chain.duration)),
-            work=replace(work, duration=np.where(theirs, work.duration * factor, work.duration)),
-            loader=loader,
-        )
-
-    return change
-
-
-def _remove_phase(phase: str) -> Change:
-    """A phase goes away: its host time, its work and its waits."""
-    number = STEP_PHASES.index(phase)
-    scaled = scale_phase(phase, 0.0)
-
-    def change(tasks: Tasks) -> Tasks:
-        tasks = scaled(tasks)
-        work, waits = tasks.work, tasks.waits
-        return replace(
-            tasks,
-            work=replace(work, gone=work.gone | (work.phase == number)),
-            waits=replace(waits, gone=waits.gone | (waits.phase == number)),
+            host={"duration": np.where(mine, chain.duration * factor, chain.duration)},
+            work={"duration": np.where(theirs, work.duration * factor, work.duration)},
         )
 
     return change
@@ -361,10 +345,6 @@ def fuse_optimizer(device_factor: float = 1.0, host_ns: float | None = None) -> 
             total = chain.duration[here].sum()
             if len(kernels) or host_ns is not None:
                 left[here] *= min(1.0, target / total) if total > 0 else 1.0
-        return replace(
-            tasks,
-            host=replace(chain, duration=left),
-            work=replace(work, duration=duration, gone=gone),
-        )
+        return _edited(tasks, host={"duration": left}, work={"duration": duration, "gone": gone})
 
     return change

@@ -1,6 +1,4 @@
-"""Device work as tasks (what launched it, what it waits for), the host's waits for it, and what a
-stretch costs without the waiting.
-"""
+"""Device work and host waits as tasks, and what a host stretch costs without waiting."""
 
 import re
 
@@ -32,6 +30,7 @@ def device_tasks(
     own = np.where(known, labels.call[at], NOTHING) if len(index) else at
     operator = timeline.host_names(attribution.operator[index])
     stream = device.stream[index].astype(np.int64)
+    graphs = names_match(timeline, timeline.host.name, lambda name: "GraphLaunch" in name)
     return DeviceTasks(
         duration=device.duration[index].astype(np.float64),
         at=at,
@@ -47,7 +46,7 @@ def device_tasks(
         bytes=device.bytes[index],
         event=index,
         step=step[at] if len(index) else at,
-        graph=_from_graph(timeline, index),
+        graph=(device.graph[index] > 0) | np.append(graphs, False)[device.launch[index]],
         gone=np.zeros(len(index), bool),
     )
 
@@ -141,14 +140,6 @@ def _told(
     return after
 
 
-def _from_graph(timeline: Timeline, index: Column) -> Column:
-    device, host = timeline.device, timeline.host
-    launch = device.launch[index]
-    graphs = names_match(timeline, host.name, lambda name: "GraphLaunch" in name)
-    found: Column = (device.graph[index] > 0) | (np.append(graphs, False)[launch])
-    return found
-
-
 _BY_OPERATOR = (
     (WaitKind.ITEM, re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero)$")),
     (WaitKind.SHAPE, re.compile(r"^aten::(nonzero|masked_select|unique|_unique|unique_dim|bincount"
@@ -169,9 +160,7 @@ def host_waits(
     """Blocking calls of the chain. Without a stream's number the whole device is waited for."""
     host = timeline.host
     blocking = blocking_calls(timeline)
-    last = np.full(len(host) + 1, NOTHING, np.int64)
-    owned = np.flatnonzero(chain.owner >= 0)
-    last[chain.owner[owned]] = owned
+    last = _last_owned(chain, len(host))
     inside = last[blocking.events] >= 0
     calls, uploads = blocking.events[inside], blocking.uploads[inside]
     at = last[calls]
@@ -250,14 +239,8 @@ def _own_copy(timeline: Timeline, work: DeviceTasks, calls: Column) -> Column:
 
 def _streams(timeline: Timeline, calls: Column) -> Column:
     syncs, host = timeline.syncs, timeline.host
-    known = np.flatnonzero(
-        (syncs.correlation >= 0) & ((syncs.stream >= 0) | (syncs.waits_for >= 0))
-    )
-    told = {
-        int(syncs.correlation[n]): int(
-            syncs.stream[n] if syncs.stream[n] >= 0 else syncs.waits_for[n]
-        )
-        for n in known.tolist()
-    }
+    stream = np.where(syncs.stream >= 0, syncs.stream, syncs.waits_for)
+    known = (syncs.correlation >= 0) & (stream >= 0)
+    told = dict(zip(syncs.correlation[known].tolist(), stream[known].tolist(), strict=True))
     numbers = (told.get(number, NOTHING) for number in host.correlation[calls].tolist())
     return np.fromiter(numbers, np.int64, len(calls))

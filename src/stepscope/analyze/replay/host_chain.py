@@ -1,6 +1,4 @@
-"""The host chain: threads that take turns as one row of stretches, gaps included, and the phase of
-each stretch as the always-on clocks divide a step.
-"""
+"""The host chain: threads that take turns as one row of stretches, each with its phase."""
 
 import re
 from dataclasses import dataclass, replace
@@ -161,30 +159,22 @@ def _take(
         share = budget * float(duration.sum()) / total if total else 0.0
         from_end = np.cumsum(duration[::-1])[::-1]
         phase[rows[from_end - duration / 2 <= share]] = kind
-        across = rows[(from_end > share) & (from_end - duration < share)]
-        left = share - (from_end - duration)[(from_end > share) & (from_end - duration < share)]
-        cuts.extend((chain.end[across] - left).astype(np.int64).tolist())
+        across = (from_end > share) & (from_end - duration < share)
+        left = share - (from_end - duration)[across]
+        cuts.extend((chain.end[rows[across]] - left).astype(np.int64).tolist())
 
 
 def _runs(phase: Column, own: Column) -> list[Column]:
     """The unknown stretches before each backward of a step."""
-    return [own[_run(phase[own], end)] for end in _ends_of_forward(phase[own])]
-
-
-def _ends_of_forward(phase: Column) -> list[int]:
-    """Where, within a step, backwards begin that something unknown comes before."""
-    begins = np.flatnonzero(
-        (phase == BACKWARD) & (np.append(_UNKNOWN_PHASE, phase[:-1]) != BACKWARD)
-    )
-    return begins.tolist() if len(begins) else [len(phase)]
-
-
-def _run(phase: Column, end: int) -> Column:
-    """The unknown stretches before `end` back to the last backward; other phases are jumped."""
-    earlier = np.flatnonzero(phase[:end] == BACKWARD)
-    first = int(earlier[-1]) + 1 if len(earlier) else 0
-    found: Column = first + np.flatnonzero(phase[first:end] == _UNKNOWN_PHASE)
-    return found
+    phase = phase[own]
+    backward = phase == BACKWARD
+    begins = np.flatnonzero(backward & ~np.append(False, backward[:-1])).tolist() or [len(phase)]
+    runs = []
+    for end in begins:
+        earlier = np.flatnonzero(backward[:end])
+        first = int(earlier[-1]) + 1 if len(earlier) else 0
+        runs.append(own[first + np.flatnonzero(phase[first:end] == _UNKNOWN_PHASE)])
+    return runs
 
 
 _NODE = "autograd::engine::evaluate_function"
@@ -235,19 +225,14 @@ def _known(timeline: Timeline, chain: HostChain, call: Column, nodes: Column) ->
     phase = np.full(len(chain), _UNKNOWN_PHASE, np.uint8)
     loads = names_match(timeline, host.name, lambda n: n.startswith("enumerate(DataLoader)"))
     optimizes = names_match(timeline, host.name, _OPTIMIZES.match)
-    uploads = call[np.isin(owner, _upload_calls(timeline))]
+    copies = copies_towards(timeline, CopyDirection.HTOD) & (timeline.device.launch >= 0)
+    uploads = call[np.isin(owner, timeline.device.launch[copies])]
     phase[(call != NOTHING) & np.isin(call, uploads)] = H2D
     phase[nearest(host.parent, optimizes)[owner] != NOTHING] = OPTIMIZER
     phase[nearest(host.parent, loads)[owner] != NOTHING] = DATA_WAIT
     helper = backward_threads(timeline)[chain.thread] & (chain.thread != chain.main)
     phase[(nearest(host.parent, nodes)[owner] != NOTHING) | helper] = BACKWARD
     return phase
-
-
-def _upload_calls(timeline: Timeline) -> Column:
-    device = timeline.device
-    copies = copies_towards(timeline, CopyDirection.HTOD) & (device.launch >= 0)
-    return device.launch[copies]
 
 
 def _end_optimizers(phase: Column, call: Column, step: Column) -> None:

@@ -191,9 +191,7 @@ def _host_end(timeline: Timeline, steps: list[RecordedStep]) -> int:
     return end
 
 
-_CPU_BOUND_SHARE = (
-    0.7  # of making a batch: the rest is then rather waiting for a core that others have
-)
+_CPU_BOUND_SHARE = 0.7  # of making a batch: the rest rather waits for a core that others have
 
 
 def model_of_run(records: RunRecords, calibrated: Calibration | None = None) -> ReplayModel | None:
@@ -233,13 +231,14 @@ def run_loader(
     ahead = max(fact.prefetch_factor or 2 for fact in loaders)
     waited = clocks.bare_ms["data_wait"] / batches
     cores = run.usable_cores or 1.0
+    share = sources[0].processor_share if sources else None
     loader = LoaderQueue(
         waited,
         workers,
         cores,
         _host_cores(facts, cores),
         ahead,
-        processor=_processor_share(sources),
+        processor=1.0 if share is None or share > _CPU_BOUND_SHARE else share,
         batch_mb=max((fact.bytes for fact in facts.all(BatchFact)), default=0) / 1e6,
         measured=workers,
     )
@@ -251,12 +250,6 @@ def run_loader(
     behind = max(0.0, made / workers - host - ready)  # what the workers' pace explains
     late = max(0.0, waited - ready - behind)
     return replace(loader, batch_ms=made, hand_over_ms=ready, late_ms=late)
-
-
-def _processor_share(sources: list[PipelineSource]) -> float:
-    """The share of making a batch that a core works; 1 where only others' work was waited for."""
-    share = sources[0].processor_share if sources else None
-    return 1.0 if share is None or share > _CPU_BOUND_SHARE else share
 
 
 def _host_cores(facts: Facts, cores: float) -> float:

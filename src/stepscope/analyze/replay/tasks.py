@@ -1,5 +1,4 @@
-"""What a replay works on: the window's host chain, device work, waits and batches as columns, how
-to select some of them, and the costs that no recording contains.
+"""What a replay works on: tasks as columns, selectors of them, and costs no recording contains.
 
 Only durations and order are here, never when anything happened. Times are nanoseconds; of the
 bare program where there is a calibration. A change makes new columns and leaves these alone;

@@ -1,6 +1,4 @@
-"""Where the device's work came from (operator, phase, module, source line) and what kind of work it
-is.
-"""
+"""Where device work came from (operator, phase, module, source line) and its category."""
 
 import re
 from dataclasses import dataclass

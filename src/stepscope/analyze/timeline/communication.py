@@ -104,15 +104,7 @@ def shape_bytes(shapes: Shapes) -> int | None:
         size, count = dtype_bytes(types[0]), 1
         for length in dims[0]:
             count *= int(length)
-    except (
-        ValueError,
-        TypeError,
-        IndexError,
-        KeyError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ):
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
     return None if size is None or not 0 <= count < _ABSURD else count * size
 

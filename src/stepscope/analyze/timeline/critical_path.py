@@ -139,10 +139,8 @@ class _Segments:
 
     start: Column
     end: Column
-    on: Column  # uint8, On
-    event: (
-        Column  # into the device events (DEVICE, LAUNCH, BETWEEN) or the host's (HOST), or NOTHING
-    )
+    on: Column  # uint8, SegmentKind
+    event: Column  # into the device events, of HOST into the host's; NOTHING
     thread: Column  # of HOST segments, else NOTHING
 
     def __len__(self) -> int:
@@ -218,13 +216,7 @@ LABELS: Final = (
     *CATEGORIES, "operator", "python", "runtime call", "synchronisation", "data loading",
     "profiler", "unrecorded", "launch latency", "between kernels",
 )  # fmt: skip
-_SIDE_OF: Final = {
-    SegmentKind.DEVICE: 0,
-    SegmentKind.LAUNCH: 1,
-    SegmentKind.BETWEEN: 1,
-    SegmentKind.HOST: 2,
-    SegmentKind.UNKNOWN: 2,
-}
+_SIDE_OF: Final = (0, 1, 1, 2, 2)  # by SegmentKind, into SIDES
 _KINDS: Final = {
     HostKind.OPERATOR: "operator", HostKind.ANNOTATION: "python", HostKind.PYTHON: "python",
     HostKind.RUNTIME: "runtime call", HostKind.OVERHEAD: "profiler",
@@ -237,12 +229,10 @@ PathGroup = tuple[str, str, str]
 """Side, category, name."""
 
 
-def _sum_segments(
-    timeline: Timeline, path: _Segments, categories: Column
-) -> dict[PathGroup, tuple[int, int]]:
+def _sum_segments(timeline: Timeline, path: _Segments) -> dict[PathGroup, tuple[int, int]]:
     """Nanoseconds and number of segments of each side, category and name."""
-    sides = np.array([_SIDE_OF[on] for on in SegmentKind], np.int64)[path.on]
-    kinds = sides * len(LABELS) + _label(timeline, path, categories)
+    sides = np.array(_SIDE_OF, np.int64)[path.on]
+    kinds = sides * len(LABELS) + _label(timeline, path)
     names = len(timeline.names) + len(timeline.threads) + 1
     name, length = _name(timeline, path), path.end - path.start
     found: dict[PathGroup, tuple[int, int]] = {}
@@ -258,11 +248,11 @@ def _sum_segments(
     return found
 
 
-def _label(timeline: Timeline, path: _Segments, categories: Column) -> Column:
+def _label(timeline: Timeline, path: _Segments) -> Column:
     """Into LABELS."""
     label = np.full(len(path), LABELS.index("unrecorded"), np.int64)
     device = path.on == SegmentKind.DEVICE
-    label[device] = categories[path.event[device]]
+    label[device] = event_categories(timeline)[path.event[device]]
     label[path.on == SegmentKind.LAUNCH] = LABELS.index("launch latency")
     label[path.on == SegmentKind.BETWEEN] = LABELS.index("between kernels")
     on_host = np.flatnonzero((path.on == SegmentKind.HOST) & (path.event != NOTHING))
@@ -273,19 +263,12 @@ def _label(timeline: Timeline, path: _Segments, categories: Column) -> Column:
     label[on_host[is_gloo(timeline)[event]]] = LABELS.index("communication")
     blocks = np.isin(event, blocking_calls(timeline).events)
     label[on_host[blocks]] = LABELS.index("synchronisation")
-    label[_loading(timeline, path)] = LABELS.index("data loading")
-    return label
-
-
-def _loading(timeline: Timeline, path: _Segments) -> Column:
-    """Which segments lie inside the data loader."""
-    host = timeline.host
     loads = names_match(timeline, host.name, _LOADS.search)
     loading = ByThread(timeline, loads)
-    inside = np.zeros(len(path), bool)
     for thread in busiest_threads(timeline, loads, _MOST_LOADER_THREADS):
-        inside |= (path.thread == thread) & (holder(loading.spans(thread), path.start) >= 0)
-    return inside
+        inside = (path.thread == thread) & (holder(loading.spans(thread), path.start) >= 0)
+        label[inside] = LABELS.index("data loading")
+    return label
 
 
 def _name(timeline: Timeline, path: _Segments) -> Column:
@@ -374,14 +357,9 @@ def critical_path(timeline: Timeline, start_ns: int, end_ns: int) -> CriticalPat
     if end_ns <= start_ns:
         return None
     path = path_segments(timeline, start_ns, end_ns)
-    return summarize_path(timeline, path, event_categories(timeline))
-
-
-def summarize_path(timeline: Timeline, path: _Segments, categories: Column) -> CriticalPath:
-    """The segments of a path added up."""
     start, end = int(path.start[0]), int(path.end[-1])
     total = end - start
-    groups = _sum_segments(timeline, path, categories)
+    groups = _sum_segments(timeline, path)
     sides: Counter[str] = Counter()
     kinds: Counter[tuple[str, str]] = Counter()
     for (side, category, _), (ns, _) in groups.items():

@@ -1,6 +1,4 @@
-"""What had to wait for what: device work for launches and other streams, host threads for the
-device and each other.
-"""
+"""What waited for what: device work for launches and streams, host threads for either."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -51,15 +49,6 @@ class DeviceOrder:
         return int(running[np.argmax(self.end[running])]) if len(running) else -1
 
 
-def _launched(timeline: Timeline, index: Column) -> Column:
-    device, host = timeline.device, timeline.host
-    if not len(host):
-        return np.full(len(index), NEVER)
-    launch = device.launch[index]
-    returned = host.start[launch] + host.duration[launch]
-    return np.where(launch >= 0, np.minimum(returned, device.start[index]), NEVER)
-
-
 def device_order(timeline: Timeline, start_ns: int, end_ns: int) -> DeviceOrder:
     """The device work that overlaps a window, with what each piece waited for."""
     device = timeline.device
@@ -68,7 +57,8 @@ def device_order(timeline: Timeline, start_ns: int, end_ns: int) -> DeviceOrder:
     index = index[np.argsort(device.stream[index], kind="stable")]
     index = index[_visible(device.stream[index], device.end[index])]
     stream, start, end = device.stream[index], device.start[index], device.end[index]
-    launched = _launched(timeline, index)
+    returned = np.append(timeline.host.end, NEVER)[device.launch[index]]
+    launched = np.minimum(returned, start)
     head = np.append(True, stream[1:] != stream[:-1])[: len(index)]
     before = np.where(head, NEVER, np.append(NEVER, end[:-1])[: len(index)])
     ready = np.maximum(before, launched)
@@ -96,7 +86,7 @@ def _awaited(
     Which event was waited for is seldom recorded: the last work to end before the entry began is
     taken, where the host had asked some stream to wait since the entry before was launched.
     """
-    device, host = timeline.device, timeline.host
+    device, host, syncs = timeline.device, timeline.host, timeline.syncs
     awaited = np.full(len(index), -1)
     waiting = names_match(timeline, host.name, lambda name: "StreamWaitEvent" in name)
     calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & waiting)
@@ -108,7 +98,9 @@ def _awaited(
     since = np.where(head, NEVER, np.append(NEVER, asked[:-1]))
     for number in np.unique(stream):
         own = np.flatnonzero(stream == number)
-        times = host.start[calls[_may_concern(timeline, calls, int(number))]]
+        elsewhere = syncs.correlation[(syncs.stream >= 0) & (syncs.stream != number)]
+        others = np.isin(host.correlation[calls], elsewhere[elsewhere >= 0])
+        times = host.start[calls[~others]]
         waited = np.searchsorted(times, asked[own]) > np.searchsorted(times, since[own])
         own = own[waited]
         place = timeline.streams[number].device
@@ -120,13 +112,6 @@ def _awaited(
         late = ends[found] > ready[own]
         awaited[own[late]] = others[found[late]]
     return awaited
-
-
-def _may_concern(timeline: Timeline, calls: Column, stream: int) -> Column:
-    """Which calls may have made this stream wait: all but those known to concern another."""
-    syncs = timeline.syncs
-    others = syncs.correlation[(syncs.stream >= 0) & (syncs.stream != stream)]
-    return ~np.isin(timeline.host.correlation[calls], others[others >= 0])
 
 
 _MOST_HELPERS = 64

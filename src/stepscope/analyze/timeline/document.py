@@ -1,6 +1,4 @@
-"""A timeline, or one per rank, as one document: what `analyze` prints and `analyze --json` hands
-out.
-"""
+"""The analysis of a timeline, or of one per rank: the document of `analyze --json`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
@@ -182,7 +180,11 @@ def trace_analysis(
 ) -> TraceAnalysis:
     """Everything a timeline tells. `cached` are measured ceilings, `counters` by device event."""
     steps, attribution = find_steps(timeline), attribute(timeline)
-    devices = _devices(timeline, steps)
+    causes = {one.device: one.causes for one in explain_idle(timeline, steps)}
+    devices = [
+        DeviceTimes(part.device, part.total, part.whole, part.steps, causes[part.device])
+        for part in break_down(timeline, steps)
+    ]
     main = max(devices, key=lambda one: one.whole_ns.wall - one.whole_ns.idle, default=None)
     launches, host = study_launches(timeline, steps), host_use(timeline)
     kernels = kernel_report(timeline, attribution)
@@ -289,14 +291,6 @@ def _breakdown(main: DeviceTimes | None, steps: RecordedSteps) -> dict[str, int 
         return structs.asdict(main.breakdown_ns)
     wall = steps.steps[-1].end_ns - steps.steps[0].start_ns
     return {**dict.fromkeys(Breakdown.__struct_fields__), "wall": wall}
-
-
-def _devices(timeline: Timeline, steps: RecordedSteps) -> list[DeviceTimes]:
-    causes = {one.device: one.causes for one in explain_idle(timeline, steps)}
-    return [
-        DeviceTimes(part.device, part.total, part.whole, part.steps, causes[part.device])
-        for part in break_down(timeline, steps)
-    ]
 
 
 def _roofline(

@@ -1,6 +1,4 @@
-"""What the host did: operators, Python, threads, runtime calls, the profiler's own work, and
-stretches in which one thread worked alone.
-"""
+"""What the host did: operators, Python, threads, runtime calls, profiler overhead, serial time."""
 
 from typing import Final
 

@@ -1,6 +1,4 @@
-"""Host threads: which events ran on each, what a thread was doing at a time, and where in the
-program that is.
-"""
+"""Host threads: their events, what each was doing at a time, and where in the program."""
 
 from functools import cache
 from typing import NamedTuple

@@ -1,5 +1,4 @@
-"""Arithmetic on sets of half-open intervals [start, end) of int64 nanoseconds, and each device's
-work as such intervals.
+"""Sets of half-open intervals [start, end) in int64 nanoseconds, and each device's work as such.
 
 `Spans` are in normal form: sorted, none empty, none overlapping or touching. `merge` makes it.
 """

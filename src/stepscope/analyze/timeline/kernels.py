@@ -1,11 +1,9 @@
-"""The device's time by kernel, category, operator, module, source line and phase, and how much of
-it ran on matrix units.
-"""
+"""Device time by kernel, category, operator, module, line and phase; use of tensor cores."""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypedDict
 
 import numpy as np
 from msgspec import Struct
@@ -83,17 +81,11 @@ class WorkGroup(Struct, frozen=True):
     share: float  # of the time of all the work looked at
 
 
-class Kernel(Struct, frozen=True):
+class Kernel(WorkGroup, frozen=True, kw_only=True):
     """All runs of one kernel (or copy, or memset)."""
 
     name: str
     category: str
-    count: int
-    total_ns: int
-    mean_ns: float
-    min_ns: int
-    max_ns: int
-    share: float  # of the time of all the work looked at
     tensor_core: bool | None  # None: the name does not tell
     occupancy: float | None  # mean weighted by time, 0 to 1; None: not recorded
     histogram: dict[int, int]  # n -> how many runs took 2^n up to 2^(n+1) ns
@@ -123,19 +115,13 @@ class Kernels:
     occupancy: float | None  # mean weighted by time; None: not recorded
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    count: Column
-    total: Column
-    low: Column
-    high: Column
-
-    def group(self, key: int, name: str | None, whole: float) -> WorkGroup:
-        count, total = int(self.count[key]), int(self.total[key])
-        low, high = int(self.low[key]), int(self.high[key])
-        return WorkGroup(
-            name, count, total, total / count, low, high, total / whole if whole else 0.0
-        )
+class _GroupTimes(TypedDict):
+    count: int
+    total_ns: int
+    mean_ns: float
+    min_ns: int
+    max_ns: int
+    share: float
 
 
 def kernel_report(
@@ -175,28 +161,38 @@ def kernel_table(
     return kernel_report(timeline, attribution, selected).kernels
 
 
-def _sums(keys: Column, duration: Column, rising: Column, size: int) -> _Sums:
+def _group_times(keys: Column, duration: Column, rising: Column, size: int) -> list[_GroupTimes]:
+    """Of each key below `size`; `rising` is the order of the durations."""
     # Of several assignments to one place the last stays: in order of duration, the longest.
     low, high = np.zeros(size, np.int64), np.zeros(size, np.int64)
     high[keys[rising]] = duration[rising]
     low[keys[rising[::-1]]] = duration[rising[::-1]]
-    total = np.bincount(keys, duration, size).astype(np.int64)
-    return _Sums(np.bincount(keys, minlength=size), total, low, high)
+    count = np.bincount(keys, minlength=size).tolist()
+    total = np.bincount(keys, duration, size).astype(np.int64).tolist()
+    whole = float(duration.sum())
+    return [
+        {
+            "count": n,
+            "total_ns": ns,
+            "mean_ns": ns / max(n, 1),
+            "min_ns": least,
+            "max_ns": most,
+            "share": ns / whole if whole else 0.0,
+        }
+        for n, ns, least, most in zip(count, total, low.tolist(), high.tolist(), strict=True)
+    ]
 
 
 def _groups(
     keys: Column, duration: Column, rising: Column, name: Callable[[int], str]
 ) -> list[WorkGroup]:
-    """Groups by key, heaviest first; -1 is the group that is not known.
-
-    `rising` is the order of the durations.
-    """
+    """Groups by key, heaviest first; -1 is the group that is not known."""
     shifted = keys.astype(np.int64) + 1
-    sums = _sums(shifted, duration, rising, int(shifted.max(initial=0)) + 1)
-    whole = float(duration.sum())
+    times = _group_times(shifted, duration, rising, int(shifted.max(initial=0)) + 1)
     found = [
-        sums.group(key, name(key - 1) if key else None, whole)
-        for key in np.flatnonzero(sums.count).tolist()
+        WorkGroup(name=name(key - 1) if key else None, **each)
+        for key, each in enumerate(times)
+        if each["count"]
     ]
     return sorted(found, key=lambda group: -group.total_ns)
 
@@ -214,8 +210,8 @@ def _kernels(
     pairs = names.astype(np.int64) * len(CATEGORIES) + categories
     distinct, first, keys = np.unique(pairs, return_index=True, return_inverse=True)
     keys = keys.ravel()
-    size, whole = len(distinct), float(duration.sum())
-    sums = _sums(keys, duration, rising, size)
+    size = len(distinct)
+    times = _group_times(keys, duration, rising, size)
     bins = np.clip(np.frexp(np.maximum(duration, 1).astype(float))[1] - 1, 0, _BINS - 1)
     histogram = np.bincount(keys * _BINS + bins, minlength=size * _BINS).reshape(size, _BINS)
     known = ~np.isnan(occupancy)
@@ -224,19 +220,12 @@ def _kernels(
     found = []
     for key, pair in enumerate(distinct.tolist()):
         name, category = divmod(pair, len(CATEGORIES))
-        group = sums.group(key, None, whole)
-        unit = int(units[first[key]])
         found.append(
             Kernel(
+                **times[key],
                 name=timeline.name_of(name),
                 category=CATEGORIES[category],
-                count=group.count,
-                total_ns=group.total_ns,
-                mean_ns=group.mean_ns,
-                min_ns=group.min_ns,
-                max_ns=group.max_ns,
-                share=group.share,
-                tensor_core={_ORDINARY_UNITS: False, MATRIX_UNITS: True}.get(unit),
+                tensor_core={_ORDINARY_UNITS: False, MATRIX_UNITS: True}.get(units[first[key]]),
                 occupancy=float(weighted[key] / weight[key]) if weight[key] else None,
                 histogram={
                     n: int(histogram[key, n]) for n in np.flatnonzero(histogram[key]).tolist()

@@ -138,7 +138,9 @@ def _use(timeline: Timeline, steps: list[RecordedStep], device: int) -> MemoryUs
     live = _live_at(memory, rows, peak)
     owners, other = _owners_of(timeline, live)
     held = _said(reserved[peak])
-    at_ends = _at_ends(time, level, steps)
+    # A step before the first change has the level before it.
+    ends = np.array([step.end_ns for step in steps], np.int64)
+    at_ends = level[np.maximum(np.searchsorted(time, ends, "left") - 1, 0)].tolist()
     # The first step may still allocate what stays, like an optimizer's state.
     changes = np.diff(at_ends)[1:]
     peak_bytes, at = int(level[peak]), int(time[peak])
@@ -191,11 +193,3 @@ def _extremes(level: Column) -> Column:
     lows, highs = first + padded.argmin(axis=1), first + padded.argmax(axis=1)
     kept: Column = np.unique(np.minimum(np.concatenate((lows, highs, [0, size - 1])), size - 1))
     return kept
-
-
-def _at_ends(time: Column, level: Column, steps: list[RecordedStep]) -> list[int]:
-    """The level when each step ended; a step before the first change has the level before it."""
-    ends = np.array([step.end_ns for step in steps], np.int64)
-    at = np.maximum(np.searchsorted(time, ends, "left") - 1, 0)
-    levels: list[int] = level[at].tolist()
-    return levels

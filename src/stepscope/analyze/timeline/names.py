@@ -1,6 +1,4 @@
-"""What the names of events say: the user's frames, copies, communication, and calls that block the
-host.
-"""
+"""What event names say: user frames, copies, communication, and calls that block the host."""
 
 import re
 import sys
@@ -164,15 +162,13 @@ def blocking_calls(timeline: Timeline) -> BlockingCalls:
     copies = np.flatnonzero((device.kind == DeviceKind.COPY) & (device.launch >= 0))
     launch, name = device.launch[copies], device.name[copies]
     to_device = launch[copies_towards(timeline, CopyDirection.HTOD)[copies]]
-    pageable = launch[names_match(timeline, name, _is_pageable)]
+    pageable = launch[
+        names_match(timeline, name, lambda n: read_copy_name(n).memory is CopyMemory.PAGEABLE)
+    ]
     events = np.union1d(waits, pageable).astype(np.int64)
     return BlockingCalls(
         events, np.isin(events, to_device) | _follows_copy(timeline, events, to_device)
     )
-
-
-def _is_pageable(name: str) -> bool:
-    return read_copy_name(name).memory is CopyMemory.PAGEABLE
 
 
 def _follows_copy(timeline: Timeline, events: Column, copies: Column) -> Column:

@@ -1,6 +1,4 @@
-"""Where one step ends and the next begins, from whatever marks a recording carries, and where each
-device's time went in them.
-"""
+"""Step boundaries, from whatever marks a recording has, and each device's time per step."""
 
 import re
 from collections.abc import Callable
@@ -13,7 +11,6 @@ from msgspec import Struct
 
 from stepscope.analyze.timeline.intervals import (
     DeviceWork,
-    Spans,
     clip,
     covered,
     device_work,
@@ -197,31 +194,25 @@ def find_steps(timeline: Timeline) -> RecordedSteps:
     ):
         marks = find(timeline)
         if marks is not None:
-            if how is StepMark.OPTIMIZER:
-                marks = _until_done(timeline, marks)
-            return _tiled(marks, how, device_work(timeline))
+            return _tiled(timeline, marks, how)
     start, end = timeline.span
     return RecordedSteps([RecordedStep("whole", start, max(end, start + 1))], StepMark.WHOLE, 0, 0)
 
 
-def _until_done(timeline: Timeline, marks: _StepMarks) -> _StepMarks:
-    """The last step's end put off until the device work it launched is done."""
-    device, last = timeline.device, int(marks.end[-1])
-    launched = device.launch >= 0
-    before = timeline.host.start[device.launch[launched]] < last
-    done = device.start[launched][before] + device.duration[launched][before]
-    end = marks.end.copy()
-    end[-1] = max(last, int(done.max(initial=last)))
-    return _StepMarks(marks.names, marks.start, end)
-
-
-def _tiled(marks: _StepMarks, how: StepMark, work: list[DeviceWork]) -> RecordedSteps:
-    ends = np.append(marks.start[1:], max(marks.end[-1], marks.start[-1] + 1))
+def _tiled(timeline: Timeline, marks: _StepMarks, how: StepMark) -> RecordedSteps:
+    device, end = timeline.device, int(marks.end[-1])
+    if how is StepMark.OPTIMIZER:  # the last step ends when the device has done what it launched
+        launched = np.flatnonzero(device.launch >= 0)
+        launched = launched[timeline.host.start[device.launch[launched]] < end]
+        end = int((device.start[launched] + device.duration[launched]).max(initial=end))
+    ends = np.append(marks.start[1:], max(end, marks.start[-1] + 1))
     between = int(np.maximum(marks.start[1:] - marks.end[:-1], 0).sum())
     rows = zip(marks.names, marks.start.tolist(), ends.tolist(), strict=True)
     steps = [RecordedStep(*row) for row in rows]
     first, last = steps[0].start_ns, steps[-1].end_ns
-    outside = sum(total(w.busy) - total(clip(w.busy, first, last)) for w in work)
+    outside = sum(
+        total(work.busy) - total(clip(work.busy, first, last)) for work in device_work(timeline)
+    )
     return RecordedSteps(steps, how, between, outside)
 
 
@@ -269,15 +260,10 @@ def break_down_windows(work: DeviceWork, starts: list[int], ends: list[int]) -> 
     moves = difference(difference(work.copy, work.compute), work.communication)
     begin, finish = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     kinds = (work.compute, work.copy, work.communication, exposed, moves, work.busy)
-    columns = [_lengths(spans, begin, finish) for spans in kinds]
+    columns = [(covered(kind, finish) - covered(kind, begin)).tolist() for kind in kinds]
     return [
         Breakdown(compute, copy, communication, talk, move, end - start - busy, end - start)
         for compute, copy, communication, talk, move, busy, start, end in zip(
             *columns, starts, ends, strict=True
         )
     ]
-
-
-def _lengths(spans: Spans, starts: Column, ends: Column) -> list[int]:
-    lengths: list[int] = (covered(spans, ends) - covered(spans, starts)).tolist()
-    return lengths

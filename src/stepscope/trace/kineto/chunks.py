@@ -1,6 +1,4 @@
-"""A piece of a trace as columns, and the tables its numbers refer to, merged into the timeline's
-own lists.
-"""
+"""Columns of a piece of a trace, and the interned tables that their numbers point into."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -90,25 +88,23 @@ def _joined(table: type, first: Columns, second: Columns) -> Columns:
     return result
 
 
+_TABLES = {
+    "name": "names",
+    "thread": "threads",
+    "stream": "streams",
+    "waits_for": "streams",
+    "shapes": "shapes",
+    "geometry": "geometries",
+    "collective": "collectives",
+}
 INTERNED_COLUMNS: dict[type, dict[str, str]] = {
-    HostEvents: {
-        "name": "names",
-        "thread": "threads",
-        "shapes": "shapes",
-        "collective": "collectives",
-    },
-    DeviceEvents: {
-        "name": "names",
-        "stream": "streams",
-        "geometry": "geometries",
-        "collective": "collectives",
-    },
-    MemoryEvents: {"thread": "threads"},
-    SyncEvents: {"name": "names", "stream": "streams", "waits_for": "streams"},
+    events: {name: _TABLES[name] for name in column_types(events) if name in _TABLES}
+    for events in (HostEvents, DeviceEvents, MemoryEvents, SyncEvents)
 }
 """Which columns hold numbers of which table."""
 
 NumberMaps = dict[str, Column]
+_BAD_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _JSON = msgspec.json.Decoder()
 _INTEGERS = msgspec.json.Decoder(list[int])
 
@@ -130,10 +126,6 @@ def merge_tables(chunks: list[tuple[int, Chunk]]) -> tuple[dict[str, list[Any]],
     return {name: list(table) for name, table in merged.items()}, maps
 
 
-def _thread(key: tuple[Any, Any]) -> Thread:
-    return Thread(str(key[0]), str(key[1]))
-
-
 def _stream(key: tuple[Any, Any, Any, Any]) -> Stream:
     """Older recordings give device and stream as process and thread only."""
     device, stream, pid, tid = key
@@ -144,60 +136,44 @@ def _stream(key: tuple[Any, Any, Any, Any]) -> Stream:
     return Stream(index, str(tid if stream is None else stream))
 
 
-def _shapes(key: tuple[bytes, bytes, bytes, bytes]) -> Shapes:
-    return Shapes(*map(_compact, key))
-
-
 def _compact(text: bytes) -> bytes:
     """Without the spaces, which differ between writers."""
     try:
         return msgspec.json.format(text, indent=-1) if text else b""
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _BAD_JSON:
         return text
 
 
 def _geometry(key: tuple[Any, ...]) -> Geometry:
-    grid, block, registers, shared, blocks_per_sm, warps_per_sm, percent = key
-    return Geometry(
-        grid=_integers(grid),
-        block=_integers(block),
-        registers=registers,
-        shared_bytes=shared,
-        blocks_per_sm=blocks_per_sm,
-        warps_per_sm=warps_per_sm,
-        occupancy=None if percent is None else percent / 100,
-    )
+    grid, block, registers, shared, blocks, warps, percent = key
+    occupancy = None if percent is None else percent / 100
+    return Geometry(_integers(grid), _integers(block), registers, shared, blocks, warps, occupancy)
 
 
 def _integers(text: bytes) -> tuple[int, ...] | None:
     try:
         return tuple(_INTEGERS.decode(text))
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _BAD_JSON:
         return None
 
 
 def _collective(key: tuple[Any, ...]) -> Collective:
-    name, dtype, in_elements, out_elements, size, group, ranks = key
+    name, dtype, given, made, size, group, ranks = key
     try:
         listed = _JSON.decode(ranks) if ranks else None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _BAD_JSON:
         listed = None
-    return Collective(
-        name=name,
-        dtype=dtype,
-        in_elements=in_elements,
-        out_elements=out_elements,
-        group_size=size,
-        group=None if group is None else str(group),
-        ranks=listed if listed is None or isinstance(listed, str) else _compact(ranks).decode(),
-    )
+    if listed is not None and not isinstance(listed, str):
+        listed = _compact(ranks).decode()
+    group = None if group is None else str(group)
+    return Collective(name, dtype, given, made, size, group, listed)
 
 
 _MAKERS: dict[str, Any] = {
     "names": str,
-    "threads": _thread,
+    "threads": lambda key: Thread(*map(str, key)),
     "streams": _stream,
-    "shapes": _shapes,
+    "shapes": lambda key: Shapes(*map(_compact, key)),
     "geometries": _geometry,
     "collectives": _collective,
 }

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,10 @@ from stepscope.trace.kineto.events import (
 from stepscope.trace.quality import Drop, Repair
 
 _INT64 = np.iinfo(np.int64)
+_GEOMETRY = attrgetter("registers", "shared", "blocks_per_sm", "warps_per_sm", "occupancy")
+_COLLECTIVE = attrgetter(
+    "collective", "dtype", "in_elements", "out_elements", "group_size", "group"
+)
 _NO_STREAM = (None, -1, 2**32 - 1, "-1")
 
 
@@ -67,9 +72,6 @@ class _FieldColumns:
         ]
         return np.array(found, np.int32)
 
-    def correlations(self, args: list[Args]) -> Column:
-        return self.ints([each.correlation for each in args])
-
     def externals(self, args: list[Args]) -> Column:
         external = self.ints([each.external for each in args])
         if (external == NOTHING).any():
@@ -97,32 +99,16 @@ class _FieldColumns:
         found = [
             NOTHING
             if each.grid is ABSENT
-            else numbers[
-                bytes(each.grid),
-                bytes(each.block),
-                each.registers,
-                each.shared,
-                each.blocks_per_sm,
-                each.warps_per_sm,
-                each.occupancy,
-            ]
+            else numbers[bytes(each.grid), bytes(each.block), *_GEOMETRY(each)]
             for each in args
         ]
         return np.array(found, np.int32)
 
     def collectives(self, args: list[Args]) -> Column:
         result = np.full(len(args), NOTHING, np.int32)
-        for n in [n for n, each in enumerate(args) if each.collective is not None]:
-            each = args[n]
-            result[n] = self._tables.collectives[
-                each.collective,
-                each.dtype,
-                each.in_elements,
-                each.out_elements,
-                each.group_size,
-                each.group,
-                bytes(each.ranks),
-            ]
+        for n, each in enumerate(args):
+            if each.collective is not None:
+                result[n] = self._tables.collectives[*_COLLECTIVE(each), bytes(each.ranks)]
         return result
 
     def counts(self, values: list[Any]) -> Column:
@@ -193,19 +179,16 @@ class ColumnBuilder:
         starts, moments, times = (
             nanoseconds([event.ts for event in some]) for some in (spans, moves, halves)
         )
-        self._count(kinds, len(instants) - len(moves))
-        self._labels(events if kinds[Label] else [])
-        self._spans(spans, starts)
-        self._memory(moves, moments)
-        self._halves(halves, times)
-
-    def _count(self, kinds: Counter[type], marks: int) -> None:
         self.chunk.read += kinds.total()
         for kind, count in kinds.items():
             if kind in IGNORED_REASONS:
                 self.chunk.ignored[IGNORED_REASONS[kind]] += count
-        if marks:
+        if marks := len(instants) - len(moves):
             self.chunk.ignored["marks"] += marks
+        self._labels(events if kinds[Label] else [])
+        self._spans(spans, starts)
+        self._memory(moves, moments)
+        self._halves(halves, times)
 
     def _labels(self, events: list[Any]) -> None:
         for event in events:
@@ -229,14 +212,11 @@ class ColumnBuilder:
             if len(where):
                 some = [spans[n] for n in where.tolist()] if len(where) < len(spans) else spans
                 add(some, code[where] - low, start[where], duration[where])
-        for n in np.flatnonzero(code == IGNORED_CODE).tolist():
-            self._ignore(spans[n].cat)
-
-    def _ignore(self, category: str) -> None:
         ignored = self.chunk.ignored
-        shown = "".join(letter if letter.isprintable() else "?" for letter in category[:80])
-        reason = f"of category {shown}" if shown else "without a category"
-        ignored[reason if reason in ignored or len(ignored) < MOST_REASONS else "others"] += 1
+        for n in np.flatnonzero(code == IGNORED_CODE).tolist():
+            shown = "".join(c if c.isprintable() else "?" for c in spans[n].cat[:80])
+            reason = f"of category {shown}" if shown else "without a category"
+            ignored[reason if reason in ignored or len(ignored) < MOST_REASONS else "others"] += 1
 
     def _durations(self, spans: list[Any], code: Column) -> Column:
         """Nanoseconds; a missing or negative duration becomes zero and is counted."""
@@ -266,7 +246,7 @@ class ColumnBuilder:
         calls = np.flatnonzero(kind == HostKind.RUNTIME)
         if len(calls):
             args = [spans[n].args for n in calls.tolist()]
-            _set_rows(columns, "correlation", calls, fields.correlations(args))
+            _set_rows(columns, "correlation", calls, fields.ints([a.correlation for a in args]))
             _set_rows(columns, "external", calls, fields.externals(args))
         operators = np.flatnonzero(kind <= HostKind.ANNOTATION)
         if len(operators):
@@ -286,7 +266,7 @@ class ColumnBuilder:
             "start": start,
             "duration": duration,
             "stream": fields.streams(spans),
-            "correlation": fields.correlations(args),
+            "correlation": fields.ints([each.correlation for each in args]),
             "external": fields.externals(args),
             "bytes": fields.counts([each.bytes for each in args]),
             "geometry": fields.geometries(args),
@@ -303,7 +283,7 @@ class ColumnBuilder:
             "start": start,
             "duration": duration,
             "stream": fields.optional_streams(spans, [each.stream for each in args]),
-            "correlation": fields.correlations(args),
+            "correlation": fields.ints([each.correlation for each in args]),
             "waits_for": fields.optional_streams(spans, [each.waits_for for each in args]),
         }
         self.chunk.add(SyncEvents, columns)

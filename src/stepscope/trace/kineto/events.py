@@ -1,5 +1,4 @@
-"""The events of a Kineto trace as msgspec decodes them, what their categories mean, and their times
-in nanoseconds.
+"""Kineto's events as msgspec decodes them, their categories, and their times in nanoseconds.
 
 Two decoders share the layout. FAST reads times as numbers; EXACT keeps their text, for
 recordings whose microseconds are too large for a float to hold the nanoseconds.
@@ -77,42 +76,31 @@ class LabelArgs(Struct, gc=False, frozen=True, kw_only=True):
 NO_ARGS, NO_MEMORY, NO_LABEL = Args(), MemoryArgs(), LabelArgs()
 
 
-class Span(Struct, Generic[Time], gc=False, tag_field="ph", tag="X", kw_only=True):
-    """An event with a start and a duration (NaN where it is missing), in microseconds."""
+class End(Struct, Generic[Time], gc=False, tag_field="ph", tag="E", kw_only=True):
+    """The second half of a span written in two: ends what began last on its thread."""
 
-    cat: str = ""
-    name: str = ""
     pid: int | str = ""
     tid: int | str = ""
     ts: Time
+
+
+class Begin(End[Time], Generic[Time], gc=False, tag_field="ph", tag="B", kw_only=True):
+    """The first half."""
+
+    cat: str = ""
+    name: str = ""
+
+
+class Span(Begin[Time], Generic[Time], gc=False, tag_field="ph", tag="X", kw_only=True):
+    """An event with a start and a duration (NaN where it is missing), in microseconds."""
+
     dur: float = NO_DURATION
     args: Args = NO_ARGS
 
 
-class Begin(Struct, Generic[Time], gc=False, tag_field="ph", tag="B", kw_only=True):
-    """The first half of a span written in two."""
-
-    cat: str = ""
-    name: str = ""
-    pid: int | str = ""
-    tid: int | str = ""
-    ts: Time
-
-
-class End(Struct, Generic[Time], gc=False, tag_field="ph", tag="E", kw_only=True):
-    """The second half: ends what began last on its thread."""
-
-    pid: int | str = ""
-    tid: int | str = ""
-    ts: Time
-
-
-class Instant(Struct, Generic[Time], gc=False, tag_field="ph", tag="i", kw_only=True):
+class Instant(End[Time], Generic[Time], gc=False, tag_field="ph", tag="i", kw_only=True):
     """A moment: memory events are the ones with bytes."""
 
-    pid: int | str = ""
-    tid: int | str = ""
-    ts: Time
     args: MemoryArgs = NO_MEMORY
 
 
@@ -168,32 +156,21 @@ FIRST_DEVICE_CODE = 16  # codes from here: DEVICE + DeviceKind; below: HostKind
 SYNC_CODE = 32
 IGNORED_CODE = 64
 
-_CODES = {
-    "cpu_op": HostKind.OPERATOR,
-    "operator": HostKind.OPERATOR,
-    "user_annotation": HostKind.ANNOTATION,
-    "python_function": HostKind.PYTHON,
-    "cuda_runtime": HostKind.RUNTIME,
-    "cuda_driver": HostKind.RUNTIME,
-    "hip_runtime": HostKind.RUNTIME,
-    "hip_driver": HostKind.RUNTIME,
-    "xpu_runtime": HostKind.RUNTIME,
-    "xpu_driver": HostKind.RUNTIME,
-    "mtia_runtime": HostKind.RUNTIME,
-    "privateuse1_runtime": HostKind.RUNTIME,
-    "privateuse1_driver": HostKind.RUNTIME,
-    "runtime": HostKind.RUNTIME,
-    "driver": HostKind.RUNTIME,
-    "overhead": HostKind.OVERHEAD,
-    "kernel": FIRST_DEVICE_CODE + DeviceKind.KERNEL,
-    "concurrent_kernel": FIRST_DEVICE_CODE + DeviceKind.KERNEL,
-    "privateuse1_kernel": FIRST_DEVICE_CODE + DeviceKind.KERNEL,
-    "gpu_memcpy": FIRST_DEVICE_CODE + DeviceKind.COPY,
-    "memcpy": FIRST_DEVICE_CODE + DeviceKind.COPY,
-    "gpu_memset": FIRST_DEVICE_CODE + DeviceKind.SET,
-    "memset": FIRST_DEVICE_CODE + DeviceKind.SET,
-    "cuda_sync": SYNC_CODE,
-}
+_CATEGORIES: dict[int, tuple[str, ...]] = {
+    HostKind.OPERATOR: ("cpu_op", "operator"),
+    HostKind.ANNOTATION: ("user_annotation",),
+    HostKind.PYTHON: ("python_function",),
+    HostKind.RUNTIME: (
+        "cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "xpu_runtime", "xpu_driver",
+        "mtia_runtime", "privateuse1_runtime", "privateuse1_driver", "runtime", "driver",
+    ),
+    HostKind.OVERHEAD: ("overhead",),
+    FIRST_DEVICE_CODE + DeviceKind.KERNEL: ("kernel", "concurrent_kernel", "privateuse1_kernel"),
+    FIRST_DEVICE_CODE + DeviceKind.COPY: ("gpu_memcpy", "memcpy"),
+    FIRST_DEVICE_CODE + DeviceKind.SET: ("gpu_memset", "memset"),
+    SYNC_CODE: ("cuda_sync",),
+}  # fmt: skip
+_CODES = {category: code for code, some in _CATEGORIES.items() for category in some}
 
 
 class CategoryCodes(dict[str, int]):

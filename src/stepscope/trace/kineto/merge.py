@@ -211,19 +211,29 @@ _HOUR_NS = 3600 * 10**9
 def merge_readers(source: str, readers: list[CollectedParts], about: TraceHeader) -> Timeline:
     """From what each reader read; takes their columns as it goes, to save memory."""
     lists, tables, chunks = _join_readers(readers)
-    labels: dict[tuple[str, str], str] = {}
-    for chunk in chunks:
-        labels |= chunk.labels
+    labels = {key: label for chunk in chunks for key, label in chunk.labels.items()}
     quality = _counts(chunks)
-    _add_halves(tables[HostEvents], [half for chunk in chunks for half in chunk.halves], quality)
+    if halves := [half for chunk in chunks for half in chunk.halves]:
+        joined = Chunk({HostEvents: tables[HostEvents]})
+        joined.add(HostEvents, _pair_halves(halves, quality))
+        tables |= joined.columns
     _drop_zero_times(tables, quality)
     origin = min((int(t.min()) for t in _times(tables) if len(t)), default=0)
     for table, columns in tables.items():
         _sort(table, columns, origin)
-    host, device = _linked(tables[HostEvents], tables[DeviceEvents], lists["names"])
-    memory = _table(MemoryEvents, tables[MemoryEvents])
-    syncs = _table(SyncEvents, tables[SyncEvents])
-    quality.kept = sum(map(len, (host, device, memory, syncs)))
+    host = make_events(HostEvents, **tables[HostEvents])
+    device = make_events(DeviceEvents, **tables[DeviceEvents])
+    memory = make_events(MemoryEvents, **tables[MemoryEvents])
+    syncs = make_events(SyncEvents, **tables[SyncEvents])
+    host = replace(host, parent=link_parents(host.thread, host.start, host.duration))
+    device = replace(
+        device,
+        launch=link_launches(
+            host.kind, host.name, host.start, host.correlation, lists["names"], device.start,
+            device.correlation,
+        ),
+    )  # fmt: skip
+    quality.kept = len(host) + len(device) + len(memory) + len(syncs)
     ends = [host.end, device.end, memory.time, syncs.start + syncs.duration]
     return Timeline(
         source=source,
@@ -248,26 +258,12 @@ def merge_readers(source: str, readers: list[CollectedParts], about: TraceHeader
     )
 
 
-def _add_halves(host: Columns, halves: list[HalfSpan], quality: Quality) -> None:
-    """Put the spans that were written in two halves after the other host events."""
-    if halves:
-        chunk = Chunk()
-        for columns in (host, _pair_halves(halves, quality)):
-            if columns:
-                chunk.add(HostEvents, columns)
-        host.update(chunk.columns[HostEvents])
-
-
 def _counts(chunks: list[Chunk]) -> Quality:
-    total: dict[str, Counter[str]] = {}
+    quality = Quality(read=sum(chunk.read for chunk in chunks))
     for name in ("repaired", "dropped", "ignored"):
-        total[name] = sum((getattr(chunk, name) for chunk in chunks), Counter())
-    return Quality(
-        read=sum(chunk.read for chunk in chunks),
-        repaired=dict(total["repaired"]),
-        dropped=dict(total["dropped"]),
-        ignored=dict(total["ignored"]),
-    )
+        total: Counter[str] = sum((getattr(chunk, name) for chunk in chunks), Counter())
+        setattr(quality, name, dict(total))
+    return quality
 
 
 def _times(tables: dict[type, Columns]) -> list[Column]:
@@ -302,23 +298,3 @@ def _sort(table: type, columns: Columns, origin: int) -> None:
         order = np.argsort(time, kind="stable")
     for name, column in columns.items():
         columns[name] = column[order]
-
-
-def _linked(host: Columns, device: Columns, names: list[str]) -> tuple[HostEvents, DeviceEvents]:
-    calls = _table(HostEvents, host)
-    work = _table(DeviceEvents, device)
-    parent = link_parents(calls.thread, calls.start, calls.duration)
-    launch = link_launches(
-        calls.kind,
-        calls.name,
-        calls.start,
-        calls.correlation,
-        names,
-        work.start,
-        work.correlation,
-    )
-    return replace(calls, parent=parent), replace(work, launch=launch)
-
-
-def _table(kind: type, columns: Columns) -> Any:
-    return make_events(kind, **columns)

@@ -1,5 +1,4 @@
-"""Reads Kineto and Chrome JSON traces, plain or gzip, into a timeline, and notes how far it can be
-trusted.
+"""Kineto and Chrome JSON traces, plain or gzip, as a timeline with notes on its quality.
 
 Memory stays bounded: an event may have up to 64 MB (`LARGEST_EVENT`), all that is not events up
 to 64 MB, a gzip file may expand 400-fold (`MOST_EXPANSION`), a timeline may hold 50 million
@@ -32,8 +31,14 @@ def _note_quality(timeline: Timeline, last: Part, about: TraceHeader) -> None:
         raise StepscopeError(_why_nothing(timeline, last))
     if last.inside or last.damage or not about.whole:
         quality.truncated = True
-        quality.notes.append(_where_it_ends(timeline, last))
-    quality.notes += [*_unlaunched(timeline), *_skew(timeline), *_far_away(timeline)]
+        quality.notes.append(
+            f"{last.damage or 'the file is cut short'} after {last.size / 1e6:,.1f} MB of text and "
+            f"{quality.read:,} events, which cover {timeline.span[1] / 1e6:,.1f} ms"
+        )
+    quality.notes += [*_unlaunched(timeline), *_skew(timeline)]
+    times = timeline.host.start if len(timeline.host) else timeline.device.start
+    if (np.diff(times) > 3600 * 10**9).any():
+        quality.notes.append("gap of over an hour between events: some timestamps may be wrong")
 
 
 def _why_nothing(timeline: Timeline, last: Part) -> str:
@@ -45,14 +50,6 @@ def _why_nothing(timeline: Timeline, last: Part) -> str:
         listed = "; ".join(f"{count:,} {reason}" for reason, count in reasons[:3])
         return f"no operators, kernels or memory events in it ({listed})"
     return 'JSON, but not a trace: no events ("traceEvents")'
-
-
-def _where_it_ends(timeline: Timeline, last: Part) -> str:
-    why = last.damage or "the file is cut short"
-    return (
-        f"{why} after {last.size / 1e6:,.1f} MB of text and {timeline.quality.read:,} events, "
-        f"which cover {timeline.span[1] / 1e6:,.1f} ms"
-    )
 
 
 def _unlaunched(timeline: Timeline) -> list[str]:
@@ -86,14 +83,6 @@ def _skew(timeline: Timeline) -> list[str]:
     ]
 
 
-def _far_away(timeline: Timeline) -> list[str]:
-    """Events an hour or more from all others usually carry a wrong time."""
-    times = timeline.host.start if len(timeline.host) else timeline.device.start
-    if not (np.diff(times) > 3600 * 10**9).any():
-        return []
-    return ["gap of over an hour between events: some timestamps may be wrong"]
-
-
 MOST_PROCESSES = 4
 _WORTH_SHARING = 48 << 20  # bytes of text: below, starting processes costs more than it saves
 _USUAL_COMPRESSION = 12
@@ -114,7 +103,11 @@ def read_kineto(
         readers = _read_in_parallel(path, processes, block_bytes) if processes > 1 else None
         if readers is None:
             readers = [collect_parts(read_parts(path, 0, 1, block_bytes))]
-        return _timeline(path, readers)
+        parts = _in_order(readers)
+        about = read_header(b"".join(part.outside for part in parts))
+        timeline = merge_readers(str(path), readers, about)
+        _note_quality(timeline, parts[-1], about)
+        return timeline
     except OSError as error:
         raise StepscopeError(f"{path}: {error.strerror or error}") from error
     except StepscopeError as error:
@@ -139,25 +132,16 @@ def _read_in_parallel(path: Path, processes: int, block_bytes: int) -> list[Coll
         results = run_jobs(read_parts, jobs, collect_parts, processes)
     except OSError:
         return None
-    readers = []
-    for reader in results:
-        if isinstance(reader, StepscopeError):
-            raise reader
-        readers.append(reader)
+    readers = [reader for reader in results if isinstance(reader, CollectedParts)]
+    for failure in results:
+        if isinstance(failure, StepscopeError):
+            raise failure
     return readers if fit_together(_in_order(readers)) else None
 
 
 def _in_order(readers: list[CollectedParts]) -> list[Part]:
     parts = [part for reader in readers for part in reader.parts]
     return sorted(parts, key=lambda part: part.number)
-
-
-def _timeline(path: Path, readers: list[CollectedParts]) -> Timeline:
-    parts = _in_order(readers)
-    about = read_header(b"".join(part.outside for part in parts))
-    timeline = merge_readers(str(path), readers, about)
-    _note_quality(timeline, parts[-1], about)
-    return timeline
 
 
 CHROME_JSON = TraceFormat(

@@ -1,6 +1,4 @@
-"""One reader's share of a trace: events decoded from blocks of text, fast where all is well and
-with care where not, gathered in columns that grow in place.
-"""
+"""Decodes one reader's blocks of a trace: fast where all is well, event by event where not."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -13,7 +11,7 @@ from msgspec import DecodeError, ValidationError
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import NOTHING, Column, column_types
 from stepscope.trace.kineto.blocks import BETWEEN, LARGEST_EVENT, blocks, open_text
-from stepscope.trace.kineto.chunks import Chunk, Columns
+from stepscope.trace.kineto.chunks import Chunk
 from stepscope.trace.kineto.columns import ColumnBuilder
 from stepscope.trace.kineto.events import EXACT, FAST, LAX, InexactError
 from stepscope.trace.kineto.repair import repair
@@ -83,7 +81,8 @@ class BlockReader:
 
     def _decoded(self, piece: bytearray) -> bool:
         """Whether the piece was a run of whole events, which then are in the builder."""
-        wrapped = _as_list(piece)
+        # Without the comma that may stand before the first event.
+        wrapped = b"".join((b"[", memoryview(piece)[piece[:1] == b"," :], b"]"))
         for decoder in (self._decoder, LAX[self._decoder]):
             try:
                 events = decoder.decode(wrapped)
@@ -131,11 +130,6 @@ def _halves(piece: bytearray) -> list[bytearray]:
     """Two parts of a large piece, the second first; [] where it is small or cannot be cut."""
     cut = BETWEEN.search(piece, len(piece) // 2) if len(piece) > SMALL_PIECE else None
     return [piece[cut.start(1) :], piece[: cut.start(1)]] if cut else []
-
-
-def _as_list(piece: bytearray) -> bytes:
-    """A JSON list of the events in a piece, which may start with the comma before them."""
-    return b"".join((b"[", memoryview(piece)[piece[:1] == b"," :], b"]"))
 
 
 _SPACE = b"\xef\xbb\xbf \t\r\n"
@@ -243,7 +237,7 @@ class CollectedParts:
         chunk, part.chunk.columns = part.chunk.columns, {}
         rows = {}
         for table, columns in chunk.items():
-            rows[table] = _length(columns)
+            rows[table] = len(next(iter(columns.values())))
             growing = self.columns.setdefault(
                 table, {name: GrowingColumn(dtype) for name, dtype in column_types(table).items()}
             )
@@ -265,7 +259,3 @@ def collect_parts(parts: Iterable[Part]) -> CollectedParts:
                 f"more than {MOST_EVENTS // 10**6} million events: record fewer steps at a time"
             )
     return collected
-
-
-def _length(columns: Columns) -> int:
-    return len(next(iter(columns.values())))

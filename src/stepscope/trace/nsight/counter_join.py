@@ -1,5 +1,4 @@
-"""Counters of Nsight Compute beside the kernels of a timeline that another run recorded, matched by
-name, size and order of launch.
+"""Nsight Compute counters joined to a timeline's kernels by name, size and launch order.
 
 Tools print kernels differently: Kineto writes `void at::native::(anonymous
 namespace)::k<float>(float*, long)`, Nsight Compute `void at::<unnamed>::k<float>(T1 *, long)`,

@@ -76,14 +76,9 @@ _GROUPS = {
 _SPACES = str.maketrans("", "", " \u00a0\u202f\u2009'’")  # other locales' thousands marks
 _NUMBER = re.compile(r"[+-]?\d[\d.,]*([eE][+-]?\d+)?")
 _TIMES_NS = {
-    "ns": 1.0,
-    "nsecond": 1.0,
-    "us": 1e3,
-    "usecond": 1e3,
-    "ms": 1e6,
-    "msecond": 1e6,
-    "s": 1e9,
-    "second": 1e9,
+    prefix + unit: ns
+    for prefix, ns in (("n", 1.0), ("u", 1e3), ("m", 1e6), ("", 1e9))
+    for unit in ("s", "second")
 }
 _PREFIXES = {"k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _COUNTED = {"byte", "inst", "hz", "cycle", "sector", "request", "thread", "warp", "block", "ops"}

@@ -1,6 +1,4 @@
-"""The events of an Nsight Systems export: what the host did and what ran on the devices, under the
-names PyTorch's own profiler uses.
-"""
+"""Host and device events of an Nsight Systems export, named as torch.profiler names them."""
 
 import re
 from array import array
@@ -34,30 +32,18 @@ from stepscope.trace.nsight.sqlite_export import (
 from stepscope.trace.quality import Repair
 
 _VERSION = re.compile(r"(_v\d+)?(_ptsz|_ptds)?$")
-_COPY_DIRECTIONS = {
-    1: "HtoD",
-    2: "DtoH",
-    3: "HtoA",
-    4: "AtoH",
-    5: "AtoA",
-    6: "AtoD",
-    7: "DtoA",
-    8: "DtoD",
-    9: "HtoH",
-    10: "PtoP",
-    11: "HtoD",  # unified memory that moved by itself
-    12: "DtoH",
-    13: "DtoD",
-}
-_MEMORIES = {
-    0: "Pageable",
-    1: "Pinned",
-    2: "Device",
-    3: "Array",
-    4: "Managed",
-    5: "Device Static",
-    6: "Managed Static",
-}
+_COPY_DIRECTIONS = dict(
+    enumerate(
+        ("HtoD", "DtoH", "HtoA", "AtoH", "AtoA", "AtoD", "DtoA", "DtoD", "HtoH", "PtoP",
+         "HtoD", "DtoH", "DtoD"),  # the last three: unified memory
+        start=1,
+    )
+)  # fmt: skip
+_MEMORIES = dict(
+    enumerate(
+        ("Pageable", "Pinned", "Device", "Array", "Managed", "Device Static", "Managed Static")
+    )
+)
 _SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 _SIDES = {"D": "Device", "A": "Array"}
 _UNKNOWN = "Unknown"
@@ -85,16 +71,6 @@ def _copy_name(kind: int, source: int, target: int, memories: dict[int, str]) ->
     return f"Memcpy {direction} ({sides[0]} -> {sides[1]})"
 
 
-def _set_name(memory: int, memories: dict[int, str]) -> str:
-    """Like `Memset (Device)`."""
-    return f"Memset ({memories.get(memory, _UNKNOWN)})"
-
-
-def _sync_name(kind: int) -> str:
-    """Like `Stream Wait Event`."""
-    return _SYNC_NAMES.get(kind, _UNKNOWN)
-
-
 CALLS = "CUPTI_ACTIVITY_KIND_RUNTIME"
 RANGES = "NVTX_EVENTS"
 SYSTEM_CALLS = "OSRT_API"
@@ -111,37 +87,24 @@ def read_host(database: Database, names: Interned, shapes: Interned, quality: Qu
 
     A range still open when recording stopped has NO_TIME as its end.
     """
-    runtime = HostKind.RUNTIME
-    return stack_rows(
-        [
-            _named(database, CALLS, runtime, names, quality),
-            _named(database, SYSTEM_CALLS, runtime, names, quality),
-            *(_named(database, table, HostKind.OVERHEAD, names, quality) for table in OVERHEADS),
-            _ranges(database, names, shapes, quality),
-        ]
-    )
+    named = [_named(database, table, names, quality) for table in (CALLS, SYSTEM_CALLS, *OVERHEADS)]
+    return stack_rows([*named, _ranges(database, names, shapes, quality)])
 
 
-def _named(
-    database: Database, table: str, kind: HostKind, names: Interned, quality: Quality
-) -> Rows:
+def _named(database: Database, table: str, names: Interned, quality: Quality) -> Rows:
     rows = database.integers(table, ["start", "end", "globalTid", "correlationId", "nameId"])
     what = {CALLS: "runtime calls", SYSTEM_CALLS: "system calls"}.get(table, "overheads")
     rows = with_times(rows, quality, what)
     texts = database.strings(rows["nameId"])
-    size = len(rows["start"])
-    nothing = np.full(size, NOTHING, np.int64)
-    return {
+    kind = HostKind.OVERHEAD if table in OVERHEADS else HostKind.RUNTIME
+    # Overheads repeat the number of the call they happened in; only that call launched.
+    launched = {"correlation": rows["correlationId"]} if table == CALLS else {}
+    return launched | {
         "start": rows["start"],
         "end": rows["end"],
-        "kind": np.full(size, kind, np.uint8),
+        "kind": np.full(len(rows["start"]), kind, np.uint8),
         "name": map_rows([rows["nameId"]], lambda key: names[call_name(texts.get(key, _NO_NAME))]),
         "thread": rows["globalTid"],
-        # Overheads repeat the number of the call they happened in; only that call launched.
-        "correlation": rows["correlationId"] if table == CALLS else nothing,
-        "external": nothing,
-        "sequence": nothing,
-        "shapes": np.full(size, NOTHING, np.int32),
     }
 
 
@@ -190,7 +153,12 @@ def _ranges(database: Database, names: Interned, shapes: Interned, quality: Qual
         "sequence": np.array(texts.sequence, np.int64),
         "shapes": np.array(texts.shapes, np.int32),
     }
-    rows = _only_ranges(rows, database.has(RANGES, "eventType"), quality)
+    typed = database.has(RANGES, "eventType")
+    ranges = np.isin(rows["eventType"], _RANGE_TYPES) if typed else rows["end"] != NO_TIME
+    others = len(ranges) - int(ranges.sum())
+    quality.read += others
+    add_count(quality.ignored, "NVTX marks and names", others)
+    rows = {column: values[ranges] for column, values in rows.items()}
     still_open = rows["end"] == NO_TIME
     add_count(quality.repaired, Repair.OPEN_RANGE, int(still_open.sum()))
     rows |= {"open": still_open, "end": np.where(still_open, rows["start"], rows["end"])}
@@ -206,19 +174,8 @@ def _ranges(database: Database, names: Interned, shapes: Interned, quality: Qual
         "kind": np.where(operator, HostKind.OPERATOR, HostKind.ANNOTATION).astype(np.uint8),
         "name": name,
         "thread": rows["globalTid"],
-        "correlation": np.full(len(name), NOTHING, np.int64),
-        "external": rows["external"],
-        "sequence": rows["sequence"],
-        "shapes": rows["shapes"],
+        **{column: rows[column] for column in ("external", "sequence", "shapes")},
     }
-
-
-def _only_ranges(rows: Rows, typed: bool, quality: Quality) -> Rows:
-    ranges = np.isin(rows["eventType"], _RANGE_TYPES) if typed else rows["end"] != NO_TIME
-    others = len(ranges) - int(ranges.sum())
-    quality.read += others
-    add_count(quality.ignored, "NVTX marks and names", others)
-    return {name: column[ranges] for name, column in rows.items()}
 
 
 def _number(text: bytes | None) -> int:
@@ -231,27 +188,13 @@ SETS = "CUPTI_ACTIVITY_KIND_MEMSET"
 GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 
 _COMMON = (
-    "start",
-    "end",
-    "deviceId",
-    "contextId",
-    "streamId",
-    "correlationId",
-    "globalPid",
-    "graphId",
+    "start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "graphId",
     "graphNodeId",
-)
+)  # fmt: skip
 _GEOMETRY = (
-    "gridX",
-    "gridY",
-    "gridZ",
-    "blockX",
-    "blockY",
-    "blockZ",
-    "registersPerThread",
-    "staticSharedMemory",
-    "dynamicSharedMemory",
-)
+    "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "registersPerThread",
+    "staticSharedMemory", "dynamicSharedMemory",
+)  # fmt: skip
 
 
 def read_device(
@@ -300,7 +243,9 @@ def _sets(database: Database, names: Interned, quality: Quality) -> Rows:
     rows = with_times(database.integers(SETS, [*_COMMON, "bytes", "memKind"]), quality, "memsets")
     memories = _memory_names(database)
     return _common(rows, DeviceKind.SET) | {
-        "name": map_rows([rows["memKind"]], lambda kind: names[_set_name(kind, memories)]),
+        "name": map_rows(
+            [rows["memKind"]], lambda kind: names[f"Memset ({memories.get(kind, _UNKNOWN)})"]
+        ),
         "bytes": rows["bytes"],
     }
 
@@ -319,22 +264,18 @@ def _graphs(database: Database, names: Interned, quality: Quality) -> Rows:
 
 
 def _common(rows: Rows, kind: DeviceKind) -> Rows:
-    size = len(rows["start"])
-    nothing = np.full(size, NOTHING, np.int64)
     # Node ids use all 64 bits, so some read as negative numbers; 0 is written for "none".
     graph = np.where(rows["graphId"] > 0, rows["graphId"], rows["graphNodeId"] & (2**63 - 1))
     from_graph = (rows["graphId"] > 0) | ~np.isin(rows["graphNodeId"], (0, NOTHING))
     return {
         "start": rows["start"],
         "end": rows["end"],
-        "kind": np.full(size, kind, np.uint8),
+        "kind": np.full(len(rows["start"]), kind, np.uint8),
         "process": process_of(rows["globalPid"]),
         "context": rows["contextId"],
         "device": rows["deviceId"],
         "stream": rows["streamId"],
         "correlation": rows["correlationId"],
-        "bytes": nothing,
-        "geometry": np.full(size, NOTHING, np.int32),
         "graph": np.where(from_graph, graph, NOTHING),
     }
 
@@ -385,7 +326,7 @@ def read_syncs(database: Database, names: Interned, work: Rows, quality: Quality
     return {
         "start": rows["start"],
         "end": rows["end"],
-        "name": map_rows([rows["syncType"]], lambda kind: names[_sync_name(kind)]),
+        "name": map_rows([rows["syncType"]], lambda kind: names[_SYNC_NAMES.get(kind, _UNKNOWN)]),
         "process": process,
         "device": map_rows([process, rows["contextId"], rows["deviceId"]], device, np.int64),
         "stream": np.where(rows["streamId"] == _NO_STREAM, NOTHING, rows["streamId"]),

@@ -37,7 +37,7 @@ class Database:
     """An export, opened so that nothing is written beside it and its schema is not trusted."""
 
     def __init__(self, path: Path) -> None:
-        self.damaged: list[str] = []  # what could be read in part only
+        self.damaged: list[str] = []  # what could be read only in part
         if not path.is_file():
             raise UnreadableReport(f"{path}: no such file")
         self._most_rows = path.stat().st_size // _SHORTEST_ROW
@@ -45,7 +45,13 @@ class Database:
             f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True
         )
         try:
-            self._columns = self._schema_of_what_is_there()
+            try:
+                self._columns = self._schema()
+            except _DAMAGE:
+                # SQLite refuses a file shorter than it should be, unless told to put up with it.
+                self._connection.execute("pragma writable_schema = on")
+                self._columns = self._schema()
+                self.damaged.append("the file")
         except (*_DAMAGE, AttributeError) as error:
             self.close()
             raise UnreadableReport(
@@ -119,16 +125,6 @@ class Database:
                 texts.update({key: _text(v) for key, v in rows if isinstance(v, bytes)})
         return texts
 
-    def _schema_of_what_is_there(self) -> dict[str, frozenset[str]]:
-        try:
-            return self._schema()
-        except _DAMAGE:
-            # SQLite refuses a file that is shorter than it should be, unless asked to bear with it.
-            self._connection.execute("pragma writable_schema = on")
-            schema = self._schema()
-            self.damaged.append("the file")
-            return schema
-
     def _schema(self) -> dict[str, frozenset[str]]:
         # Bytes, as names in a stranger's file need not be UTF-8. A root page means a real table:
         # views and virtual tables could run code of the file's choosing.
@@ -193,8 +189,12 @@ def process_of(identifier: Column) -> Column:
 
 
 def stack_rows(parts: Sequence[Rows]) -> Rows:
-    """The rows of all parts, one after the other."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    """The rows of all parts, one after the other; NOTHING in columns that a part lacks."""
+    empty = [np.full(len(part["start"]), NOTHING, np.int8) for part in parts]
+    return {
+        name: np.concatenate([p.get(name, none) for p, none in zip(parts, empty, strict=True)])
+        for name in dict.fromkeys(name for part in parts for name in part)
+    }
 
 
 def with_times(rows: Rows, quality: Quality, what: str) -> Rows:
@@ -212,11 +212,6 @@ def with_times(rows: Rows, quality: Quality, what: str) -> Rows:
         add_count(quality.repaired, f"{what} without a valid end, taken as 0 ns", mended)
         rows = {**rows, "end": np.where(early, start, end)}
     return rows
-
-
-def close_open_ranges(rows: Rows, last: int) -> Rows:
-    """Ranges that were still open when recording stopped, ended at its last moment."""
-    return {**rows, "end": np.where(rows["end"] == NO_TIME, last, rows["end"])}
 
 
 def add_count(tally: dict[str, int], what: str, number: int) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from stepscope.record.timeline import (
     SyncEvents,
     Thread,
     Timeline,
+    column_types,
     make_events,
 )
 from stepscope.trace.format import TraceFormat
@@ -37,11 +38,11 @@ from stepscope.trace.nsight.events import (
     streams_of,
 )
 from stepscope.trace.nsight.sqlite_export import (
+    NO_TIME,
     Database,
     Interned,
     Rows,
     UnreadableReport,
-    close_open_ranges,
     export_report,
     process_of,
 )
@@ -53,11 +54,8 @@ def _utc_offset(database: Database) -> int:
     analysis = database.records("ANALYSIS_DETAILS", ["startTime"])
     began = _integer(session[0]["utcEpochNs"]) if session else None
     # Times count from the start of the session or, in newer exports, on the system's clock.
-    return (
-        0
-        if began is None
-        else began - ((_integer(analysis[0]["startTime"]) if analysis else 0) or 0)
-    )
+    start = _integer(analysis[0]["startTime"]) if analysis else 0
+    return 0 if began is None else began - (start or 0)
 
 
 def _threads_of(database: Database, identifiers: Column) -> tuple[list[Thread], Column]:
@@ -115,16 +113,11 @@ def _devices_of(database: Database) -> list[DeviceInfo]:
     return devices
 
 
-def _only_process(threads: Column) -> int | None:
-    """The one process that calls came from; None where there were several or none."""
-    processes = np.unique(process_of(threads[threads >= 0]))
-    return int(processes[0]) if len(processes) == 1 else None
-
-
 def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and 0 <= value < 2**62 else None
 
 
+_Table = TypeVar("_Table", HostEvents, DeviceEvents, SyncEvents)
 _NEEDED = {
     KERNELS: "kernels",
     COPIES: "copies",
@@ -153,14 +146,19 @@ def _timeline(database: Database, source: str) -> Timeline:
     names, shapes, geometries = Interned(), Interned(), Interned()
     host = read_host(database, names, shapes, quality)
     device = read_device(database, names, geometries, quality)
-    device = _with_process(device, _only_process(host["thread"][host["correlation"] >= 0]))
+    callers = host["thread"][(host["correlation"] >= 0) & (host["thread"] >= 0)]
+    processes = np.unique(process_of(callers))
+    if len(processes) == 1:  # work of an unknown process is of the only one there is
+        unknown = device["process"] == NOTHING
+        device["process"] = np.where(unknown, processes[0], device["process"])
     device = renumber_devices(device, _device_numbers(database))
     syncs = read_syncs(database, names, device, quality)
     groups = [host, device, syncs]
     first = min((int(g["start"].min()) for g in groups if len(g["start"])), default=0)
     last = max((int(g["end"].max()) for g in groups if len(g["end"])), default=first)
     last = max(last, int(host["start"].max(initial=last)))
-    host, device, syncs = _ordered(close_open_ranges(host, last)), _ordered(device), _ordered(syncs)
+    host["end"] = np.where(host["end"] == NO_TIME, last, host["end"])  # ranges still open
+    host, device, syncs = _ordered(host), _ordered(device), _ordered(syncs)
 
     awaited = {**syncs, "stream": syncs["waits_for"]}
     streams, (stream, sync_stream, waits_for) = streams_of([device, syncs, awaited])
@@ -188,38 +186,22 @@ def _timeline(database: Database, source: str) -> Timeline:
         geometries=list(geometries),
         collectives=[],
         devices=_devices_of(database),
-        host=make_events(
+        host=_events(
             HostEvents,
-            kind=host["kind"],
-            name=host["name"],
-            start=host["start"] - first,
-            duration=host["end"] - host["start"],
+            host,
+            first,
             thread=thread,
             correlation=correlation[0],
-            external=host["external"],
-            sequence=host["sequence"],
-            shapes=host["shapes"],
             parent=link_parents(thread, host["start"], host["end"] - host["start"]),
         ),
-        device=make_events(
-            DeviceEvents,
-            kind=device["kind"],
-            name=device["name"],
-            start=device["start"] - first,
-            duration=device["end"] - device["start"],
-            stream=stream,
-            correlation=correlation[1],
-            bytes=device["bytes"],
-            geometry=device["geometry"],
-            graph=device["graph"],
-            launch=launch,
+        device=_events(
+            DeviceEvents, device, first, stream=stream, correlation=correlation[1], launch=launch
         ),
         memory=make_events(MemoryEvents),
-        syncs=make_events(
+        syncs=_events(
             SyncEvents,
-            name=syncs["name"],
-            start=syncs["start"] - first,
-            duration=syncs["end"] - syncs["start"],
+            syncs,
+            first,
             stream=sync_stream,
             correlation=correlation[2],
             waits_for=waits_for,
@@ -232,12 +214,11 @@ def _timeline(database: Database, source: str) -> Timeline:
     )
 
 
-def _with_process(device: Rows, process: int | None) -> Rows:
-    """Work of an export that does not say whose it was belongs to the one process there is."""
-    if process is None:
-        return device
-    said = device["process"]
-    return {**device, "process": np.where(said == NOTHING, process, said)}
+def _events(table: type[_Table], rows: Rows, first: int, **linked: Column) -> _Table:
+    """Rows as a table of the timeline, their times from `first` on."""
+    columns = {name: rows[name] for name in column_types(table) if name in rows} | linked
+    times = {"start": rows["start"] - first, "duration": rows["end"] - rows["start"]}
+    return make_events(table, **columns | times)
 
 
 def _ordered(rows: Rows) -> Rows:

@@ -1,5 +1,4 @@
-"""FLOPs and least bytes of an operator's call from the shapes it was called with: the table of all
-formulas, and those of operators that mostly move memory.
+"""FLOPs and least bytes of an operator's call, from the shapes it was called with.
 
 FLOPs of norms, softmax, pooling and lookups are per element what the mathematics needs, a root
 or an exponential counted as one: enough to see that memory, not arithmetic, holds them back.
@@ -12,7 +11,6 @@ from typing import Final
 from stepscope.analyze.timeline.roofline.operator_inputs import (
     FLOATING,
     Cost,
-    Dims,
     Formula,
     Inputs,
     InputTensor,
@@ -45,24 +43,17 @@ def _pointwise(inputs: Inputs, in_place: bool, answers: bool = False, each: int 
     tensors = inputs.tensors
     if not tensors:
         return None
-    out: Dims = tensors[0].dims if in_place else ()
+    out, itemsize = tensors[0].dims, tensors[0].itemsize
     if not in_place:
         rank = max(len(t.dims) for t in tensors)
         padded = [(1,) * (rank - len(t.dims)) + t.dims for t in tensors]
         if any(len({d for d in sides if d != 1}) > 1 for sides in zip(*padded, strict=True)):
             return None
         out = tuple(0 if 0 in sides else max(sides) for sides in zip(*padded, strict=True))
-    shaped = [t for t in tensors if t.dims] or tensors
-    itemsize = 1 if answers else (tensors[:1] if in_place else shaped)[0].itemsize
-    if not in_place and not answers:
-        itemsize = max(t.itemsize for t in shaped)
+        itemsize = max(t.itemsize for t in [t for t in tensors if t.dims] or tensors)
     elements = prod(out)
-    return Cost(
-        "pointwise",
-        each * elements,
-        total_bytes(tensors) + elements * itemsize,
-        _first_dtype(tensors),
-    )
+    least = total_bytes(tensors) + elements * (1 if answers else itemsize)
+    return Cost("pointwise", each * elements, least, _first_dtype(tensors))
 
 
 def _reduction(inputs: Inputs, kind: str = "reduction", each: int = 1) -> Cost | None:
@@ -200,37 +191,30 @@ def _pool_backward(inputs: Inputs, indices: int | None) -> Cost | None:
     return Cost("pooling", x.elements, least, x.dtype)
 
 
-_NORMS: Final = (
-    "cudnn_batch_norm", "miopen_batch_norm", "native_batch_norm", "_native_batch_norm_legit",
-)  # fmt: skip
+def _streams(kind: str, each: int, *names: str) -> dict[str, Formula]:
+    return {f"aten::{name}": partial(_streaming_cost, kind=kind, each=each) for name in names}
 
+
+_NORMS: Final = (
+    "cudnn_batch_norm", "miopen_batch_norm", "native_batch_norm", "native_layer_norm",
+    "native_group_norm",
+)  # fmt: skip
 _LAYERS: Final[dict[str, Formula]] = {
-    **{f"aten::{name}": partial(_streaming_cost, kind="normalisation", each=8) for name in _NORMS},
-    **{
-        f"aten::{name}_backward": partial(_streaming_cost, kind="normalisation", each=11)
-        for name in _NORMS[:3]
-    },
-    "aten::native_layer_norm": partial(_streaming_cost, kind="normalisation", each=8),
-    "aten::native_layer_norm_backward": partial(_streaming_cost, kind="normalisation", each=11),
-    "aten::native_group_norm": partial(_streaming_cost, kind="normalisation", each=8),
-    "aten::native_group_norm_backward": partial(_streaming_cost, kind="normalisation", each=11),
-    "aten::_fused_rms_norm": partial(_streaming_cost, kind="normalisation", each=4),
-    "aten::_fused_rms_norm_backward": partial(_streaming_cost, kind="normalisation", each=8),
-    "aten::_softmax": partial(_streaming_cost, kind="softmax", each=5),
-    "aten::_log_softmax": partial(_streaming_cost, kind="softmax", each=5),
-    "aten::_softmax_backward_data": partial(_streaming_cost, kind="softmax", each=4),
-    "aten::_log_softmax_backward_data": partial(_streaming_cost, kind="softmax", each=4),
+    **_streams("normalisation", 8, *_NORMS, "_native_batch_norm_legit", "_fused_rms_norm_backward"),
+    **_streams("normalisation", 11, *(f"{name}_backward" for name in _NORMS)),
+    **_streams("normalisation", 4, "_fused_rms_norm"),
+    **_streams("softmax", 5, "_softmax", "_log_softmax"),
+    **_streams("softmax", 4, "_softmax_backward_data", "_log_softmax_backward_data"),
     "aten::nll_loss_forward": partial(_loss, first=0),
     "aten::nll_loss2d_forward": partial(_loss, first=0),
     "aten::nll_loss_backward": partial(_loss, first=1),
     "aten::nll_loss2d_backward": partial(_loss, first=1),
     "aten::embedding": partial(_picked, index=1, width=0),
     "aten::index_select": _index_select,
-    "aten::gather": partial(_picked, index=2),
-    "aten::scatter": partial(_picked, index=2),
-    "aten::scatter_": partial(_picked, index=2),
-    "aten::scatter_add": partial(_picked, index=2),
-    "aten::scatter_add_": partial(_picked, index=2),
+    **{
+        f"aten::{name}": partial(_picked, index=2)
+        for name in ("gather", "scatter", "scatter_", "scatter_add", "scatter_add_")
+    },
     "aten::embedding_dense_backward": _embedding_backward,
     "aten::max_pool2d_with_indices": partial(_pool, indices=True, dilated=True),
     "aten::max_pool3d_with_indices": partial(_pool, indices=True, dilated=True),

@@ -1,6 +1,4 @@
-"""The inputs of an operator as recorded (tensors with dtype and strides, plain values), and the
-cost a formula makes of them.
-"""
+"""An operator's recorded inputs (tensors with dtype and strides, values), and its cost."""
 
 import json
 from collections.abc import Callable, Iterable

@@ -1,6 +1,4 @@
-"""Which calls of operators the device's time belongs to, what each had to do, and how long its
-kernels took.
-"""
+"""The operator calls that device time belongs to: what each had to do and how long it took."""
 
 import re
 from collections import Counter

@@ -1,6 +1,4 @@
-"""FLOPs and least bytes of matrix products, convolutions and fused attention; a multiplication and
-an addition are two FLOPs.
-"""
+"""FLOPs (a multiply-add is two) and least bytes of matrix products, convolutions, attention."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -12,14 +10,8 @@ from stepscope.analyze.timeline.roofline.operator_inputs import (
     Dims,
     Formula,
     Inputs,
-    InputTensor,
     total_bytes,
 )
-
-
-def _product_flops(batch: int, rows: int, inner: int, columns: int) -> int:
-    """FLOPs of `batch` products of matrices."""
-    return 2 * batch * rows * inner * columns
 
 
 def _matmul(inputs: Inputs, left: int, right: int, transposed: bool = False) -> Cost | None:
@@ -33,16 +25,12 @@ def _matmul(inputs: Inputs, left: int, right: int, transposed: bool = False) -> 
     batch = _broadcast(a_dims[:-2], b_dims[:-2])
     if batch is None or a_dims[-1] != b_dims[-2]:
         return None
-    rows, inner, columns = a_dims[-2], a_dims[-1], b_dims[-1]
-    out = prod(batch) * rows * columns * _out_itemsize(a)
-    added = [t for n in range(left) if (t := inputs.tensor(n))]
-    flops = _product_flops(prod(batch), rows, inner, columns)
-    return Cost("matmul", flops, a.bytes + b.bytes + total_bytes(added) + out, a.dtype, True)
-
-
-def _out_itemsize(a: InputTensor) -> int:
     # Products of 8-bit numbers are kept wider: 32-bit integers, 16-bit floats.
-    return {"int8": 4, "uint8": 4, "fp8": 2}.get(a.dtype, a.itemsize)
+    itemsize = {"int8": 4, "uint8": 4, "fp8": 2}.get(a.dtype, a.itemsize)
+    elements = prod(batch) * a_dims[-2] * b_dims[-1]
+    added = [t for n in range(left) if (t := inputs.tensor(n))]
+    least = a.bytes + b.bytes + total_bytes(added) + elements * itemsize
+    return Cost("matmul", 2 * elements * a_dims[-1], least, a.dtype, True)
 
 
 def _broadcast(a: Dims, b: Dims) -> Dims | None:
@@ -66,21 +54,18 @@ def _linear(inputs: Inputs) -> Cost | None:
 
 
 MATMULS: Final[dict[str, Formula]] = {
-    "aten::mm": partial(_matmul, left=0, right=1),
-    "aten::bmm": partial(_matmul, left=0, right=1),
-    "aten::mv": partial(_matmul, left=0, right=1),
-    "aten::dot": partial(_matmul, left=0, right=1),
-    "aten::matmul": partial(_matmul, left=0, right=1),
-    "aten::_scaled_mm": partial(_matmul, left=0, right=1),
-    "aten::_int_mm": partial(_matmul, left=0, right=1),
-    "aten::addmm": partial(_matmul, left=1, right=2),
-    "aten::addmm_": partial(_matmul, left=1, right=2),
-    "aten::_addmm_activation": partial(_matmul, left=1, right=2),
-    "aten::addmv": partial(_matmul, left=1, right=2),
-    "aten::baddbmm": partial(_matmul, left=1, right=2),
-    "aten::baddbmm_": partial(_matmul, left=1, right=2),
+    **dict.fromkeys(
+        ("aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::matmul", "aten::_scaled_mm",
+         "aten::_int_mm"),
+        partial(_matmul, left=0, right=1),
+    ),
+    **dict.fromkeys(
+        ("aten::addmm", "aten::addmm_", "aten::_addmm_activation", "aten::addmv",
+         "aten::baddbmm", "aten::baddbmm_"),
+        partial(_matmul, left=1, right=2),
+    ),
     "aten::linear": _linear,
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,36 +135,24 @@ def _convolution_backward(inputs: Inputs) -> Cost | None:
     return Cost("convolution", flops, least, x.dtype, True)
 
 
-_PLAIN: Final = partial(_convolution, where=_ArgumentPositions(3, 4, 5))
-_FULL: Final = partial(_convolution, where=_ArgumentPositions(3, 4, 5, 6, 7, 8))
-_CUDNN: Final = partial(_convolution, where=_ArgumentPositions(3, 2, 4))
-_MIOPEN: Final = partial(_convolution, where=_ArgumentPositions(4, 3, 5))
-_TRANSPOSED: Final = partial(_convolution, where=_ArgumentPositions(3, 4, 7, True, 5, 6))
+def _convolutions(where: _ArgumentPositions, *names: str) -> dict[str, Formula]:
+    return {f"aten::{name}": partial(_convolution, where=where) for name in names}
 
+
+_PLAIN: Final = ("conv1d", "conv2d", "conv3d", "cudnn_convolution_relu")
+_TRANSPOSED: Final = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+_FULL: Final = ("convolution", "_convolution", "convolution_overrideable")
+_MIOPEN: Final = ("miopen_convolution", "miopen_depthwise_convolution", "mkldnn_convolution")
 CONVOLUTIONS: Final[dict[str, Formula]] = {
-    "aten::conv1d": _PLAIN,
-    "aten::conv2d": _PLAIN,
-    "aten::conv3d": _PLAIN,
-    "aten::conv_transpose1d": _TRANSPOSED,
-    "aten::conv_transpose2d": _TRANSPOSED,
-    "aten::conv_transpose3d": _TRANSPOSED,
-    "aten::convolution": _FULL,
-    "aten::_convolution": _FULL,
-    "aten::convolution_overrideable": _FULL,
-    "aten::cudnn_convolution": _CUDNN,
-    "aten::cudnn_convolution_transpose": partial(
-        _convolution, where=_ArgumentPositions(4, 2, 5, True, 3, 6)
-    ),
-    "aten::cudnn_convolution_relu": _PLAIN,
-    "aten::miopen_convolution": _MIOPEN,
-    "aten::miopen_depthwise_convolution": _MIOPEN,
-    "aten::miopen_convolution_transpose": partial(
-        _convolution, where=_ArgumentPositions(5, 3, 6, True, 4, 7)
-    ),
-    "aten::mkldnn_convolution": _MIOPEN,
-    "aten::_conv_depthwise2d": partial(_convolution, where=_ArgumentPositions(4, 5, 6)),
-    "aten::_slow_conv2d_forward": partial(_convolution, where=_ArgumentPositions(4, 5, None)),
-    "aten::thnn_conv2d": partial(_convolution, where=_ArgumentPositions(4, 5, None)),
+    **_convolutions(_ArgumentPositions(3, 4, 5), *_PLAIN),
+    **_convolutions(_ArgumentPositions(3, 4, 7, True, 5, 6), *_TRANSPOSED),
+    **_convolutions(_ArgumentPositions(3, 4, 5, 6, 7, 8), *_FULL),
+    **_convolutions(_ArgumentPositions(3, 2, 4), "cudnn_convolution"),
+    **_convolutions(_ArgumentPositions(4, 2, 5, True, 3, 6), "cudnn_convolution_transpose"),
+    **_convolutions(_ArgumentPositions(4, 3, 5), *_MIOPEN),
+    **_convolutions(_ArgumentPositions(5, 3, 6, True, 4, 7), "miopen_convolution_transpose"),
+    **_convolutions(_ArgumentPositions(4, 5, 6), "_conv_depthwise2d"),
+    **_convolutions(_ArgumentPositions(4, 5, None), "_slow_conv2d_forward", "thnn_conv2d"),
     "aten::convolution_backward": _convolution_backward,
 }
 
@@ -201,8 +174,7 @@ def _attention(
     rows = 3 - heads
     batch = q.dims[0] * q.dims[heads]
     queries, keys, inner, outer = q.dims[rows], k.dims[rows], q.dims[3], v.dims[3]
-    scores = _product_flops(batch, queries, inner, keys)
-    result = _product_flops(batch, queries, keys, outer)
+    scores, result = (2 * batch * queries * keys * size for size in (inner, outer))
     flops = 3 * scores + 2 * result if backward else scores + result
     out = batch * queries * outer * q.itemsize
     # Backward reads the result and its gradient, and writes three gradients.
@@ -210,29 +182,30 @@ def _attention(
     return Cost("attention", flops // 2 if masked else flops, least, q.dtype, True)
 
 
+_SCALED: Final = "aten::_scaled_dot_product"
+_CAUSAL_FORWARD: Final = {
+    "aten::scaled_dot_product_attention": 5,
+    f"{_SCALED}_flash_attention": 4,
+    f"{_SCALED}_flash_attention_for_cpu": 4,
+    f"{_SCALED}_efficient_attention": 6,
+    f"{_SCALED}_cudnn_attention": 6,
+    "aten::_cudnn_attention_forward": 10,
+    f"{_SCALED}_fused_attention_overrideable": 5,
+}
+_CAUSAL_BACKWARD: Final = {
+    f"{_SCALED}_flash_attention_backward": 11,
+    f"{_SCALED}_flash_attention_for_cpu_backward": 7,
+    f"{_SCALED}_efficient_attention_backward": 11,
+    f"{_SCALED}_cudnn_attention_backward": 14,
+    "aten::_cudnn_attention_backward": 14,
+}
+"""The argument that says whether the mask is causal."""
 ATTENTIONS: Final[dict[str, Formula]] = {
-    "aten::scaled_dot_product_attention": partial(_attention, first=0, causal=5),
-    "aten::_scaled_dot_product_flash_attention": partial(_attention, first=0, causal=4),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": partial(_attention, first=0, causal=4),
-    "aten::_scaled_dot_product_efficient_attention": partial(_attention, first=0, causal=6),
-    "aten::_scaled_dot_product_cudnn_attention": partial(_attention, first=0, causal=6),
-    "aten::_cudnn_attention_forward": partial(_attention, first=0, causal=10),
-    "aten::_scaled_dot_product_fused_attention_overrideable": partial(
-        _attention, first=0, causal=5
-    ),
-    "aten::_scaled_dot_product_flash_attention_backward": partial(
-        _attention, first=1, causal=11, backward=True
-    ),
-    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": partial(
-        _attention, first=1, causal=7, backward=True
-    ),
-    "aten::_scaled_dot_product_efficient_attention_backward": partial(
-        _attention, first=1, causal=11, backward=True
-    ),
-    "aten::_scaled_dot_product_cudnn_attention_backward": partial(
-        _attention, first=1, causal=14, backward=True
-    ),
-    "aten::_cudnn_attention_backward": partial(_attention, first=1, causal=14, backward=True),
+    **{n: partial(_attention, first=0, causal=at) for n, at in _CAUSAL_FORWARD.items()},
+    **{
+        n: partial(_attention, first=1, causal=at, backward=True)
+        for n, at in _CAUSAL_BACKWARD.items()
+    },
     "flash_attn::_flash_attn_forward": partial(_attention, first=0, causal=5, heads=2),
     "flash_attn::_flash_attn_backward": partial(
         _attention, first=1, causal=11, backward=True, heads=2

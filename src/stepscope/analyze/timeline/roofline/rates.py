@@ -1,6 +1,4 @@
-"""How close the device's work came to its ceilings, by operator and for the step, with hardware
-counters in place of estimates where there are any.
-"""
+"""The roofline: how close each operator, and the step, came to the device's ceilings."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -167,8 +165,9 @@ def roofline_of(
     `steps` and `wall_ns` are of the same stretch; wall_ns None: from its first to its last work.
     """
     calls = timed_calls(timeline, attribution, work, selected)
-    shapes = [_rate(work.kinds[calls.kind[rows[0]]], calls, rows, ceilings)
-              for rows in group_calls(calls)]  # fmt: skip
+    shapes = [
+        _rate(work.kinds[calls.kind[rows[0]]], calls, rows, ceilings) for rows in group_calls(calls)
+    ]
     use = work.on_device if selected is None else work.on_device & selected
     known, unknown = _coverage(timeline, attribution, work, use)
     return Roofline(
@@ -229,6 +228,17 @@ def least_times(
     return compute, None if least is None else least / ceilings.bytes_per_s * 1e9
 
 
+def _nearest_ceiling(
+    flops: float, least: float | None, dtype: str, ceilings: Ceilings | None, matrix: bool
+) -> tuple[float | None, str | None]:
+    """Nanoseconds at the ceiling that is nearer, and which it is; None where not known."""
+    compute, memory = least_times(flops, least, dtype, ceilings, matrix)
+    if memory is None or (compute is None and matrix):
+        return None, None
+    compute = compute or 0.0
+    return max(compute, memory), "compute" if compute > memory else "memory"
+
+
 def _rate(
     call: OperatorCall, calls: TimedCalls, rows: Column, ceilings: Ceilings | None
 ) -> OperatorRate:
@@ -236,9 +246,7 @@ def _rate(
     dtype = ceiling_dtype(cost.dtype, cost.matrix and bool(calls.on_matrix_units[rows[0]]))
     flops = float(cost.flops) * count
     least = None if cost.bytes is None else float(cost.bytes) * count
-    compute, memory = least_times(flops, least, dtype, ceilings, cost.matrix)
-    known = memory is not None and (compute is not None or not cost.matrix)
-    ceiling = None if not known else "compute" if (compute or 0) > (memory or 0) else "memory"
+    least_ns, ceiling = _nearest_ceiling(flops, least, dtype, ceilings, cost.matrix)
     waited_for = np.count_nonzero(calls.waited_for[rows]) * 2 >= count
     row = OperatorRate(
         name=call.name,
@@ -253,7 +261,7 @@ def _rate(
         intensity=None,
         flops_per_s=None,
         bytes_per_s=None,
-        least_ns=max(compute or 0.0, memory or 0.0) if known else None,
+        least_ns=least_ns,
         share=None,
         ceiling=ceiling,
         bound="launch" if waited_for else ceiling,
@@ -361,21 +369,21 @@ def _with_measured(
     new_flops = row.flops if told_flops is None else told_flops * scale
     new_bytes = row.bytes if told_bytes is None else told_bytes * scale
     matrix = row.category in ("matmul", "convolution", "attention")
-    compute, memory = least_times(new_flops, new_bytes, row.dtype, found.ceilings, matrix)
-    least, ceiling = row.least_ns, row.ceiling
-    if memory is not None and (compute is not None or not matrix):
-        least = max(compute or 0.0, memory)
-        ceiling = "compute" if (compute or 0.0) > memory else "memory"
-    row = replace(
-        row,
-        flops=new_flops,
-        bytes=new_bytes,
-        least_ns=least,
-        ceiling=ceiling,
-        bound="launch" if row.bound == "launch" else ceiling,
-        measured=beside,
+    least, ceiling = _nearest_ceiling(new_flops, new_bytes, row.dtype, found.ceilings, matrix)
+    if least is None:
+        least, ceiling = row.least_ns, row.ceiling
+    bound = "launch" if row.bound == "launch" else ceiling
+    return _with_rates(
+        replace(
+            row,
+            flops=new_flops,
+            bytes=new_bytes,
+            least_ns=least,
+            ceiling=ceiling,
+            bound=bound,
+            measured=beside,
+        )
     )
-    return _with_rates(row)
 
 
 def _sum_if_counted(values: Column) -> float | None:
