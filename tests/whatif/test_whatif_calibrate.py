@@ -157,7 +157,7 @@ def held_up(free=5, after=40):
 def test_a_host_that_a_full_queue_holds_up_is_known_by_the_steps_after_the_window():
     found = calibrated(held_up(), first=20)
     held = found.with_device_busy(found.step_ms)
-    assert held.held
+    assert held.queue_bound
     assert held.bare_ms["forward"] == pytest.approx(3)
     assert held.bare_ms["backward"] == pytest.approx(4)
     assert held.step_ms == found.step_ms > 14, "the step itself stays what it is"
@@ -179,13 +179,13 @@ def test_some_steps_that_took_far_longer_do_not_hide_a_device_that_sets_the_pace
     rows["wait_ns"][-1] += 60 * MS
     found = calibrated(rows, first=20)
     assert found.step_ms > found.usual_ms / 0.95
-    assert found.with_device_busy(found.usual_ms).held
+    assert found.with_device_busy(found.usual_ms).queue_bound
 
 
 def test_a_held_up_host_that_is_never_free_is_scaled_by_a_prior():
     found = calibrated(held_up(free=1), first=20)
     held = found.with_device_busy(found.step_ms)
-    assert not held.held
+    assert not held.queue_bound
     assert held.factors["forward"] == BARE_HOST_SHARE
     assert held.factors["other"] == found.factors["other"]
     assert calibrated(run(device=2.0, after=1), first=2).free_ms == {}

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from stepscope.record.timeline import Timeline
 from stepscope.results.load import LoadedResult, ResultDocument
+from stepscope.trace.load import TRACE_ENDINGS
 
 _PUBLIC: Final = ("torch", "torchvision", "torchaudio", "numpy", "lightning", "transformers")
 """Packages whose files anyone can read: they keep their place in the package."""
@@ -21,7 +22,7 @@ _PATH: Final = re.compile(
 )
 _FILE: Final = re.compile(
     r"(?<![\w/.-])(?:[\w.+-]+/)*[\w.+-]+\.(?:py|pyx|ipynb|sh|json|jsonl|ya?ml|toml|csv|npy|npz"
-    r"|pt|pth|ckpt|bin|txt|gz|sqlite|nsys-rep|patch|cu|cpp)\b"
+    rf"|pt|pth|ckpt|bin|txt|patch|cu|cpp|{'|'.join(e.rpartition('.')[2] for e in TRACE_ENDINGS)})\b"
 )
 _USER: Final = re.compile(r"[/\\](?:home|Users)[/\\]+([^/\\\s\"']+)")
 _HOST: Final = re.compile(

@@ -44,7 +44,7 @@ _IS_OTHER = np.arange(len(STEP_PHASES)) == _OTHER
 _FREE = 3  # steps after the last window: the device's queue is empty, and fills again
 _FULL = 0.95  # of the bare step: a device that works for so much of it is what sets its pace
 _ODD = 0.05  # of bare steps, at either end
-_HELD = 0.85  # of the usual host time: a host that needs no more when free is else held up
+_QUEUE_BOUND = 0.85  # of the usual host time: a host that needs no more when free is else held up
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Calibration:
     free_ms: Mapping[str, float] = field(default_factory=dict)
     """Host time of the phases that compute in the steps right after the windows, when the device's
     queue is not full yet; empty without a device, or where too few steps follow."""
-    held: bool = False
+    queue_bound: bool = False
     """Whether a full queue holds the host up; `bare_ms` is then of steps in which it did not."""
     data_wait_low_ms: float = 0.0
     """What a batch costs the host where it lies ready: the low end of bare data waits."""
@@ -88,11 +88,11 @@ class Calibration:
             return self
         bare, factors = dict(self.bare_ms), dict(self.factors)
         free = {p: min(bare[p], ms) for p, ms in self.free_ms.items()}
-        if not free or sum(free.values()) > _HELD * sum(bare[p] for p in free):
+        if not free or sum(free.values()) > _QUEUE_BOUND * sum(bare[p] for p in free):
             for phase in _COMPUTED:
                 factors[phase] = min(factors[phase], BARE_HOST_SHARE)
             return replace(self, factors=factors)
-        return replace(self, bare_ms=bare | free, held=True)
+        return replace(self, bare_ms=bare | free, queue_bound=True)
 
     def scale(self, recorded_ms: Floats, queued: Floats | None = None) -> Floats:
         """What to multiply recorded host time by, phase by phase, to have the bare program's.
@@ -113,7 +113,7 @@ class Calibration:
         whole = float(bare.sum() / slowed.sum()) if slowed.any() else 1.0
         surely = np.minimum(recorded_ms, slowed) if slowed.any() else recorded_ms
         aim = factors * surely + whole * (recorded_ms - surely)
-        if self.held:
+        if self.queue_bound:
             aim[_COMPUTES] = np.minimum(bare, recorded_ms)[_COMPUTES]
         if self.outside > _NOTABLE:
             aim[_OTHER] = bare[_OTHER]

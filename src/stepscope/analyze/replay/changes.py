@@ -141,13 +141,13 @@ def _first_of_run(tasks: Tasks, chosen: Column) -> Column:
     """
     work, waits = tasks.work, tasks.waits
     first = np.full(len(work), NOTHING, np.int64)
-    held = np.searchsorted(np.sort(waits.at[~waits.gone]), work.at, "left")
+    waits_before = np.searchsorted(np.sort(waits.at[~waits.gone]), work.at, "left")
     for stream in np.unique(work.stream[chosen]).tolist():
         own = np.flatnonzero((work.stream == stream) & ~work.gone)
         picked = chosen[own]
         same = np.ones(len(own), bool)
         same[:1] = False
-        for column in (work.step, work.phase, held):
+        for column in (work.step, work.phase, waits_before):
             same[1:] &= column[own][1:] == column[own][:-1]
         same[1:] &= picked[:-1]
         heads = np.maximum.accumulate(np.where(same, 0, np.arange(len(own))))
@@ -180,8 +180,8 @@ def drop_waits(*kinds: str | WaitKind, phase: str | None = None) -> Change:
 
     What the host did around the wait stays.
     """
-    asked = {k if isinstance(k, WaitKind) else wait_kind_of(k) for k in kinds}
-    wanted = [int(kind) for kind in asked if kind is not None]
+    named = {k if isinstance(k, WaitKind) else wait_kind_of(k) for k in kinds}
+    wanted = [int(kind) for kind in named if kind is not None]
 
     def change(tasks: Tasks) -> Tasks:
         waits = tasks.waits
@@ -244,12 +244,12 @@ def drop_launch_cost(*phases: str, launch_ns: float = GRAPH_LAUNCH_NS, keep: flo
     launches kernel by kernel). Work stays in order, and so do waits; a phase in which the host has
     to wait for a result's size stays as it is: no graph can be captured over that.
     """
-    asked = [STEP_PHASES.index(phase) for phase in phases or _COMPUTE]
+    chosen = [STEP_PHASES.index(phase) for phase in phases or _COMPUTE]
 
     def change(tasks: Tasks) -> Tasks:
         chain, work, waits = tasks.host, tasks.work, tasks.waits
-        held = waits.phase[~waits.gone & (waits.what == WaitKind.SHAPE)]
-        numbers = [number for number in asked if number not in held]
+        size_waits = waits.phase[~waits.gone & (waits.what == WaitKind.SHAPE)]
+        numbers = [number for number in chosen if number not in size_waits]
         ours = np.isin(chain.phase, numbers)
         duration = np.where(ours, chain.duration * keep, chain.duration)
         for step in range(tasks.steps):
@@ -340,11 +340,11 @@ def fuse_optimizer(device_factor: float = 1.0, host_ns: float | None = None) -> 
             kernels = np.flatnonzero(ours & (work.step == step))
             duration[kernels[:1]] = work.duration[kernels].sum() * device_factor
             gone[kernels[1:]] = True
-            here = mine & (chain.step == step)
+            own = mine & (chain.step == step)
             target = FUSED_STEP_NS if host_ns is None else host_ns
-            total = chain.duration[here].sum()
+            total = chain.duration[own].sum()
             if len(kernels) or host_ns is not None:
-                left[here] *= min(1.0, target / total) if total > 0 else 1.0
+                left[own] *= min(1.0, target / total) if total > 0 else 1.0
         return _edited(tasks, host={"duration": left}, work={"duration": duration, "gone": gone})
 
     return change

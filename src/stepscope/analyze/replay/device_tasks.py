@@ -108,20 +108,20 @@ def _awaited(
     after = np.full(len(index), NOTHING, np.int64)
     if len(np.unique(stream)) < 2:
         return after
-    told = (timeline.syncs.stream >= 0) & (timeline.syncs.waits_for >= 0)
-    if told.any():
-        return _told(timeline, chain, at, stream, after)
+    recorded = (timeline.syncs.stream >= 0) & (timeline.syncs.waits_for >= 0)
+    if recorded.any():
+        return _recorded_waits(timeline, chain, at, stream, after)
     order = device_order(timeline, int(chain.start[0]), int(timeline.span[1]))
-    held = np.flatnonzero(order.awaited >= 0)
+    waiting = np.flatnonzero(order.awaited >= 0)
     place = np.full(len(timeline.device) + 1, NOTHING, np.int64)
     place[index] = np.arange(len(index))
-    work, awaited = place[order.index[held]], place[order.index[order.awaited[held]]]
+    work, awaited = place[order.index[waiting]], place[order.index[order.awaited[waiting]]]
     known = (work >= 0) & (awaited >= 0) & (awaited < work)
     after[work[known]] = awaited[known]
     return after
 
 
-def _told(
+def _recorded_waits(
     timeline: Timeline, chain: HostChain, at: Column, stream: Column, after: Column
 ) -> Column:
     """The first work of a stream after the call that made it wait, and what was waited for."""
@@ -241,6 +241,6 @@ def _streams(timeline: Timeline, calls: Column) -> Column:
     syncs, host = timeline.syncs, timeline.host
     stream = np.where(syncs.stream >= 0, syncs.stream, syncs.waits_for)
     known = (syncs.correlation >= 0) & (stream >= 0)
-    told = dict(zip(syncs.correlation[known].tolist(), stream[known].tolist(), strict=True))
-    numbers = (told.get(number, NOTHING) for number in host.correlation[calls].tolist())
+    stream_of = dict(zip(syncs.correlation[known].tolist(), stream[known].tolist(), strict=True))
+    numbers = (stream_of.get(number, NOTHING) for number in host.correlation[calls].tolist())
     return np.fromiter(numbers, np.int64, len(calls))

@@ -169,13 +169,13 @@ def _host(
 
 
 def _fetches(timeline: Timeline, chain: HostChain, labels: StretchLabels) -> Column:
-    """The last stretch of each range in which a loader was asked for a batch."""
+    """The last stretch of each range in which a batch was taken from a loader."""
     host = timeline.host
     loads = names_match(timeline, host.name, lambda n: n.startswith("enumerate(DataLoader)"))
-    asked = np.flatnonzero(loads & (host.kind == HostKind.ANNOTATION))
-    begun = host.start[asked]
-    asked = asked[(begun >= chain.start[0]) & (begun < chain.end[-1])]
-    places = chain.at(host.start[asked] + host.duration[asked] - 1)
+    ranges = np.flatnonzero(loads & (host.kind == HostKind.ANNOTATION))
+    begun = host.start[ranges]
+    ranges = ranges[(begun >= chain.start[0]) & (begun < chain.end[-1])]
+    places = chain.at(host.start[ranges] + host.duration[ranges] - 1)
     return np.unique(places[labels.phase[places] == _DATA_WAIT])
 
 

@@ -234,7 +234,7 @@ def _actions(tasks: Tasks, reached: Column) -> list[_Action]:
     work, waits = tasks.work, tasks.waits
     rows, stops = np.flatnonzero(~work.gone), np.flatnonzero(~waits.gone)
     at = np.append(work.at[rows], waits.at[stops])
-    held = np.append(np.zeros(len(rows)), np.ones(len(stops)))
+    is_wait = np.append(np.zeros(len(rows)), np.ones(len(stops)))
     between = _pauses(tasks)[rows]
     size = len(stops)
     columns = (
@@ -247,5 +247,5 @@ def _actions(tasks: Tasks, reached: Column) -> list[_Action]:
         np.append(work.after[rows], np.full(size, -1)),
         np.append(~work.graph[rows], np.zeros(size, bool)),
     )
-    order = np.lexsort((held, at))
+    order = np.lexsort((is_wait, at))
     return list(zip(*(column[order].tolist() for column in columns), strict=True))

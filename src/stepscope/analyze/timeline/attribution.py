@@ -153,10 +153,10 @@ def _starts_recomputation(
     host = timeline.host
     sequence = np.append(host.sequence, NOTHING)
     inside: Column = operators & (nodes[:-1] != NOTHING) & (host.sequence != NOTHING)
-    here = np.flatnonzero(inside)
-    caller, node = innermost[host.parent[here]], sequence[nodes[here]]
-    by_node = (caller != NOTHING) & (sequence[caller] == node) & (sequence[here] != node)
-    inside[here] = by_node
+    candidates = np.flatnonzero(inside)
+    caller, node = innermost[host.parent[candidates]], sequence[nodes[candidates]]
+    by_node = (caller != NOTHING) & (sequence[caller] == node) & (sequence[candidates] != node)
+    inside[candidates] = by_node
     return inside
 
 

@@ -86,12 +86,12 @@ def moved_bytes(kind: str, collective: Collective) -> int | None:
     None where it was not recorded.
     """
     size = dtype_bytes(collective.dtype)
-    given, made, ranks = collective.in_elements, collective.out_elements, collective.group_size
-    elements = given
+    sent, received, ranks = collective.in_elements, collective.out_elements, collective.group_size
+    elements = sent
     if kind == "all_gather":
-        elements = made or (given * ranks if given is not None and ranks else None)
-    elif not given:
-        elements = made
+        elements = received or (sent * ranks if sent is not None and ranks else None)
+    elif not sent:
+        elements = received
     if size is None or elements is None or not 0 <= elements < _ABSURD:
         return None
     return elements * size
@@ -212,11 +212,11 @@ def collective_parameters(
     rows, codes = distinct_rows([number, device.name[events]])
     table = [
         size_collective(
-            timeline.collectives[given] if given >= 0 else None,
+            timeline.collectives[parameters] if parameters >= 0 else None,
             timeline.name_of(name),
             timeline.world_size,
         )
-        for given, name in rows
+        for parameters, name in rows
     ]
     return codes, table
 

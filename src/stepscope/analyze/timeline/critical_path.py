@@ -279,8 +279,8 @@ def _name(timeline: Timeline, path: _Segments) -> Column:
     name[unnamed] = names + path.thread[unnamed]
     for on, table in ((SegmentKind.DEVICE, timeline.device), (SegmentKind.HOST, timeline.host)):
         rows = np.flatnonzero((path.on == on) & (path.event != NOTHING))
-        given = table.name[path.event[rows]]
-        name[rows[given >= 0]] = given[given >= 0]
+        named = table.name[path.event[rows]]
+        name[rows[named >= 0]] = named[named >= 0]
     return name
 
 

@@ -84,7 +84,7 @@ def _awaited(
     """The work on another stream that held an entry back (a stream waited for an event), or -1.
 
     Which event was waited for is seldom recorded: the last work to end before the entry began is
-    taken, where the host had asked some stream to wait since the entry before was launched.
+    taken, where the host had made some stream wait since the entry before was launched.
     """
     device, host, syncs = timeline.device, timeline.host, timeline.syncs
     awaited = np.full(len(index), -1)
@@ -94,14 +94,14 @@ def _awaited(
         return awaited
     stream, start = device.stream[index], device.start[index]
     launch = device.launch[index]
-    asked = np.where(launch >= 0, host.start[launch], start)
-    since = np.where(head, NEVER, np.append(NEVER, asked[:-1]))
+    launched = np.where(launch >= 0, host.start[launch], start)
+    since = np.where(head, NEVER, np.append(NEVER, launched[:-1]))
     for number in np.unique(stream):
         own = np.flatnonzero(stream == number)
         elsewhere = syncs.correlation[(syncs.stream >= 0) & (syncs.stream != number)]
         others = np.isin(host.correlation[calls], elsewhere[elsewhere >= 0])
         times = host.start[calls[~others]]
-        waited = np.searchsorted(times, asked[own]) > np.searchsorted(times, since[own])
+        waited = np.searchsorted(times, launched[own]) > np.searchsorted(times, since[own])
         own = own[waited]
         place = timeline.streams[number].device
         near = [n for n, s in enumerate(timeline.streams) if s.device == place and n != number]
@@ -153,8 +153,8 @@ def _releases(timeline: Timeline, order: DeviceOrder) -> dict[int, tuple[Column,
     ended = np.append(_ended_last(timeline, order, calls), copies)
     calls = np.append(calls, copying)
     when, begin = order.end[ended], host.start[calls]
-    held = (ended >= 0) & (when > begin) & (when <= begin + host.duration[calls])
-    calls, ended, when = calls[held], ended[held], when[held]
+    released = (ended >= 0) & (when > begin) & (when <= begin + host.duration[calls])
+    calls, ended, when = calls[released], ended[released], when[released]
     rows = np.lexsort((when, host.thread[calls]))
     when, ended = when[rows], ended[rows]
     return {
@@ -173,8 +173,8 @@ def _ended_last(timeline: Timeline, order: DeviceOrder, calls: Column) -> Column
     on = np.where(syncs.stream >= 0, syncs.stream, syncs.waits_for)
     work = timeline.device.stream[order.index]
     for stream in np.unique(on[on >= 0]).tolist():
-        told = syncs.correlation[(on == stream) & (syncs.correlation >= 0)]
-        mine = np.flatnonzero(np.isin(host.correlation[calls], told))
+        correlations = syncs.correlation[(on == stream) & (syncs.correlation >= 0)]
+        mine = np.flatnonzero(np.isin(host.correlation[calls], correlations))
         own = np.flatnonzero(work == stream)
         found = np.searchsorted(order.end[own], returned[mine], "right")
         ended[mine] = np.append(-1, own)[found]

@@ -100,11 +100,8 @@ def find_gaps(timeline: Timeline, work: DeviceWork, start: int, end: int, main: 
     host, device = timeline.host, timeline.device
     real = work.events[device.duration[work.events] > 0]
     at = np.searchsorted(device.start[real], idle.end, side="left")
-    follows = at < len(real)
-    upcoming = np.full(len(at), NOTHING, np.int64)
-    upcoming[follows] = real[at[follows]]
-    launch = np.full(len(at), NOTHING, np.int64)
-    launch[follows] = device.launch[upcoming[follows]]
+    upcoming = np.append(real, NOTHING)[at]
+    launch = np.append(device.launch, NOTHING)[upcoming]
     known = launch >= 0
     began, ended, thread = idle.end.copy(), idle.end.copy(), np.full(len(at), main, np.int64)
     began[known] = host.start[launch[known]]
@@ -163,19 +160,21 @@ def _charge_blocking_calls(
     busy: Spans,
     parts: _IdlePieceList,
 ) -> None:
-    """Share the idle time in which the host was busy between it and the calls that held it up."""
+    """Split idle time under a busy host between the host and the calls that blocked it."""
     host = timeline.host
     own = np.isin(host.thread[blocking.events], threads)
     calls, uploads = blocking.events[own], blocking.uploads[own]
     start, end = host.start[calls], host.start[calls] + host.duration[calls]
-    held = covered(work.busy, end) - covered(work.busy, start)
+    blocked_ns = covered(work.busy, end) - covered(work.busy, start)
     order = np.argsort(end, kind="stable")
-    order = order[held[order] > 0]
+    order = order[blocked_ns[order] > 0]
     sums = np.concatenate(([0], np.cumsum(busy.end - busy.start)))
     reached = np.append(covered(busy, end[order]), sums[-1]).tolist()
     charged: list[tuple[int, int, int]] = []  # from, to, in sums of idle time; call
     credit, owner, at = 0, NOTHING, 0
-    for now, blocked, call in zip(reached, [*held[order].tolist(), 0], [*order, -1], strict=True):
+    for now, blocked, call in zip(
+        reached, [*blocked_ns[order].tolist(), 0], [*order, -1], strict=True
+    ):
         spent = min(credit, now - at)
         if spent:
             charged.append((at, at + spent, owner))
@@ -383,13 +382,13 @@ def _idle_cause(
     samples: _PlaceSamples,
     code: int,
 ) -> IdleTime:
-    """One cause's share; gap is the one each piece is of."""
+    """One cause's share; `gap` is the gap that each piece is part of."""
     samples = _PlaceSamples(*(column[pieces.cause[samples.piece] == code] for column in samples))
     mine = pieces.cause == code
-    begin, length, of = pieces.start[mine], (pieces.end - pieces.start)[mine], gap[mine]
+    begin, length, gap_of_piece = pieces.start[mine], (pieces.end - pieces.start)[mine], gap[mine]
     edges = np.array([steps.steps[0].start_ns, *(s.end_ns for s in steps.steps)])
     in_steps = np.diff(covered(merge(begin, begin + length), edges))
-    members, first = np.unique(of, return_index=True)
+    members, first = np.unique(gap_of_piece, return_index=True)
     sums = np.add.reduceat(length, first) if len(first) else length
     largest = []
     for index in np.argsort(-sums, kind="stable")[:_LARGEST].tolist():

@@ -281,14 +281,12 @@ class HeavyOperator(Struct, frozen=True):
 
 
 def heaviest_operators(
-    timeline: Timeline, attribution: Attribution, selected: Column | None = None, limit: int = 10
+    timeline: Timeline, attribution: Attribution, limit: int = 10
 ) -> list[HeavyOperator]:
-    """Outermost operators by the time of the device work `selected`, heaviest first."""
+    """Outermost operators by the time of their device work, heaviest first."""
     host, device = timeline.host, timeline.device
-    chosen = attribution.top != NOTHING
-    use = np.flatnonzero(chosen if selected is None else chosen & selected)
+    use = np.flatnonzero(attribution.top != NOTHING)
     top, duration = attribution.top[use], device.duration[use]
-    every = device.duration if selected is None else device.duration[selected]
     calls = np.unique(top)
     size = len(timeline.names)
     kernels = np.bincount(host.name[top], minlength=size)
@@ -299,7 +297,7 @@ def heaviest_operators(
         np.int64
     )
     order = np.argsort(-total, kind="stable")[:limit]
-    whole = float(every.sum())
+    whole = float(device.duration.sum())
     return [
         HeavyOperator(
             name=timeline.names[n],

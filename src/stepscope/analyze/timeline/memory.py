@@ -137,7 +137,7 @@ def _use(timeline: Timeline, steps: list[RecordedStep], device: int) -> MemoryUs
     peak = int(np.argmax(level))
     live = _live_at(memory, rows, peak)
     owners, other = _owners_of(timeline, live)
-    held = _said(reserved[peak])
+    peak_reserved = _known_bytes(reserved[peak])
     # A step before the first change has the level before it.
     ends = np.array([step.end_ns for step in steps], np.int64)
     at_ends = level[np.maximum(np.searchsorted(time, ends, "left") - 1, 0)].tolist()
@@ -147,7 +147,7 @@ def _use(timeline: Timeline, steps: list[RecordedStep], device: int) -> MemoryUs
     return MemoryUse(
         device=None if device == NOTHING else device,
         points=[
-            MemoryPoint(when, allocated, _said(kept))
+            MemoryPoint(when, allocated, _known_bytes(kept))
             for when, allocated, kept in np.stack((time, level, reserved))[:, _extremes(level)].T
             .tolist()
         ],
@@ -155,8 +155,8 @@ def _use(timeline: Timeline, steps: list[RecordedStep], device: int) -> MemoryUs
         peak_bytes=peak_bytes,
         peak_time_ns=at,
         peak_step=next((s.name for s in steps if s.start_ns <= at < s.end_ns), None),
-        peak_reserved_bytes=held,
-        fragmented_bytes=None if held is None else max(held - peak_bytes, 0),
+        peak_reserved_bytes=peak_reserved,
+        fragmented_bytes=None if peak_reserved is None else max(peak_reserved - peak_bytes, 0),
         before_bytes=max(peak_bytes - int(memory.bytes[live].sum()), 0),
         owners=owners,
         other_bytes=other,
@@ -167,18 +167,18 @@ def _use(timeline: Timeline, steps: list[RecordedStep], device: int) -> MemoryUs
     )  # fmt: skip
 
 
-def _said(value: int) -> int | None:
+def _known_bytes(value: int) -> int | None:
     return int(value) if value >= 0 else None
 
 
 def _allocated(memory: MemoryEvents, rows: Column) -> tuple[Column, bool]:
     """Bytes allocated after each row, and whether they are the allocator's own totals."""
-    told = memory.allocated[rows]
-    known = np.flatnonzero(told >= 0)
+    totals = memory.allocated[rows]
+    known = np.flatnonzero(totals >= 0)
     if len(known) == len(rows):
-        return told, True
+        return totals, True
     level = np.cumsum(memory.bytes[rows])
-    base = told[known[0]] - level[known[0]] if len(known) else -min(int(level.min()), 0)
+    base = totals[known[0]] - level[known[0]] if len(known) else -min(int(level.min()), 0)
     return level + base, bool(len(known))
 
 

@@ -95,9 +95,9 @@ def _device(index: int, properties: dict[str, Any]) -> DeviceInfo:
         return _whole_number(properties.get(name))
 
     name, major, minor = properties.get("name"), number("computeMajor"), number("computeMinor")
-    given = number("id")
+    recorded_id = number("id")
     return DeviceInfo(
-        index=index if given is None else given,
+        index=index if recorded_id is None else recorded_id,
         name=name if isinstance(name, str) else None,
         memory_bytes=number("totalGlobalMem"),
         capability=None if major is None or minor is None else (major, minor),

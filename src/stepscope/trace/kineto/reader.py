@@ -43,7 +43,7 @@ class BlockReader:
         self.rest = b""  # the beginning of an event whose end has not come yet
         self._searched = 0
 
-    def feed(self, text: bytearray, *, last: bool) -> None:
+    def read_block(self, text: bytearray, *, last: bool) -> None:
         """Read a block; what cannot be decoded whole is halved until the trouble is small."""
         pieces = [text]
         while pieces:
@@ -54,12 +54,12 @@ class BlockReader:
             if len(piece) < 2 * known and (pieces or not last):
                 self._keep(piece)  # a long event is not tried again at every piece of it
             elif not self.inside:
-                pieces += self._seek(piece)
+                pieces += self._find_events(piece)
             elif not self._decoded(piece):
                 halves = [] if known else _halves(piece)
                 pieces += halves or self._mend(piece, last=last and not pieces)
 
-    def _seek(self, piece: bytearray) -> list[bytearray]:
+    def _find_events(self, piece: bytearray) -> list[bytearray]:
         """Go on to the list of events; a trace may also be nothing but that list."""
         searched = max(self._searched, len(self.outside) - 64)
         self.outside += piece
@@ -167,7 +167,7 @@ def read_parts(path: Path, part: int, parts: int, block_bytes: int) -> Iterator[
             size = number * block_bytes + len(text)
             if parts > 1:
                 reader.restart(inside=number > 0)
-            reader.feed(text, last=last)
+            reader.read_block(text, last=last)
             outside = bytes(reader.outside) if last or parts > 1 else b""
             yield Part(
                 number,

@@ -57,8 +57,8 @@ def call_name(name: str) -> str:
 def _memory_names(database: Database) -> dict[int, str]:
     """The kinds of memory by the number this export gives them."""
     labels = database.records("ENUM_CUDA_MEM_KIND", ["id", "label"])
-    said = {r["id"]: r["label"] for r in labels if isinstance(r["label"], str)}
-    return said or _MEMORIES
+    names = {r["id"]: r["label"] for r in labels if isinstance(r["label"], str)}
+    return names or _MEMORIES
 
 
 def _copy_name(kind: int, source: int, target: int, memories: dict[int, str]) -> str:
@@ -320,8 +320,8 @@ def read_syncs(database: Database, names: Interned, work: Rows, quality: Quality
     contexts = distinct_rows([work["process"], work["context"], work["device"]])[0]
     of_context = {(p, c): d for p, c, d in contexts}
 
-    def device(own: int, context: int, said: int) -> int:
-        return of_context.get((own, context), said)
+    def device(own: int, context: int, recorded: int) -> int:
+        return of_context.get((own, context), recorded)
 
     return {
         "start": rows["start"],
@@ -354,6 +354,6 @@ def streams_of(groups: Sequence[Rows]) -> tuple[list[Stream], list[Column]]:
 def _recorded_on(database: Database, process: Column, event: Column) -> Column:
     """The stream on which an awaited event was recorded, NOTHING where that is not known."""
     rows = database.integers(EVENTS, ["globalPid", "eventSyncId", "streamId"])
-    of = [process_of(rows["globalPid"]), rows["eventSyncId"], rows["streamId"]]
-    known = {(p, e): s for p, e, s in distinct_rows(of)[0] if e != NOTHING}
+    recorded = [process_of(rows["globalPid"]), rows["eventSyncId"], rows["streamId"]]
+    known = {(p, e): s for p, e, s in distinct_rows(recorded)[0] if e != NOTHING}
     return map_rows([process, event], lambda p, e: known.get((p, e), NOTHING), np.int64)

@@ -261,8 +261,8 @@ def run_nvidia_tool(
     except OSError as error:
         raise UnreadableReport(f"{path}: {program} could not be run ({error})") from None
     if done.returncode:
-        said = done.stderr.decode(errors="replace").split("\n")
-        reason = next((line.strip() for line in reversed(said) if line.strip()), "no reason given")
+        lines = done.stderr.decode(errors="replace").split("\n")
+        reason = next((line.strip() for line in reversed(lines) if line.strip()), "no reason given")
         raise UnreadableReport(
             f"{path}: {program} could not read it (exit code {done.returncode}: {reason[:300]})"
         )

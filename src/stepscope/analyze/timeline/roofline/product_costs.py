@@ -88,23 +88,23 @@ def _convolution(inputs: Inputs, where: _ArgumentPositions) -> Cost | None:
     stride, padding = inputs.numbers(where.stride, sides), inputs.numbers(where.padding, sides)
     dilation = _optional(inputs, where.dilation, sides, 1)
     extra = _optional(inputs, where.output_padding, sides, 0)
-    told = where.transposed
-    backwards = told if isinstance(told, bool) else inputs.value(told)
+    transposed = where.transposed
+    transposes = transposed if isinstance(transposed, bool) else inputs.value(transposed)
     if stride is None or padding is None or dilation is None or extra is None:
         return None
     out: list[int] = []
     for n in range(sides):
         reach = dilation[n] * (weight.dims[n + 2] - 1)
-        if backwards:
+        if transposes:
             side = (x.dims[n + 2] - 1) * stride[n] - 2 * padding[n] + reach + extra[n] + 1
         else:
             side = (x.dims[n + 2] + 2 * padding[n] - reach - 1) // max(1, stride[n]) + 1
         out.append(side)
     if min(out) < 0:
         return None
-    places = x.dims[2:] if backwards else tuple(out)
+    places = x.dims[2:] if transposes else tuple(out)
     (groups,) = _optional(inputs, where.groups, 1, 1) or (1,)
-    channels = weight.dims[1] * groups if backwards else weight.dims[0]
+    channels = weight.dims[1] * groups if transposes else weight.dims[0]
     flops = 2 * x.dims[0] * prod(places) * weight.elements
     written = x.dims[0] * channels * prod(out) * x.itemsize
     bias = inputs.tensor(2)
