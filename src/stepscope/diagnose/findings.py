@@ -48,8 +48,8 @@ def diagnose(case: Case, rules: Sequence[Rule] | None = None) -> Diagnosis:
     if rules is None:
         rules, failed = all_rules()
         problems += failed
-    causes: list[Finding] = field(default_factory=list)
-    healthy: list[Finding] = field(default_factory=list)
+    causes: list[Finding] = []
+    healthy: list[Finding] = []
     for rule in rules:
         try:
             found = [_checked(one, rule) for one in rule.find(case)]

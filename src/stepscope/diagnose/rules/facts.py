@@ -92,10 +92,11 @@ def busy_share(case: Case) -> float | None:
 
 def idle_share(case: Case, *causes: IdleCause) -> float | None:
     """The part of the recorded step the device idles for these causes; None where not known."""
-    parts = _device_parts(case)
-    if case.trace is None or parts is None:
+    if case.trace is None:
         return None
-    return sum(case.trace.idle_ns.get(cause) or 0 for cause in causes) / parts[0]
+    wall, idle = case.trace.breakdown_ns.get("wall"), case.trace.idle_ns
+    known = [ns for cause in causes if (ns := idle.get(cause)) is not None]
+    return sum(known) / wall if wall and known else None
 
 
 def exposed_copy_share(case: Case) -> float | None:
@@ -141,7 +142,8 @@ def host_and_device_close(case: Case) -> bool:
 
 def kernels_per_step(case: Case) -> float:
     """Kernels launched for a step."""
-    return case.trace.launch.kernels / recorded_steps(case) if case.trace else 0.0
+    steps = recorded_steps(case)
+    return case.trace.launch.kernels / steps if case.trace and steps else 0.0
 
 
 def operators(case: Case) -> Sequence[HostEntry]:
