@@ -4,8 +4,11 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
+# pip compiles nothing here: Python does, as it imports, and must be let to keep the result.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint browser clean
+.PHONY: help demo test test-unit test-all lint browser clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,7 +38,10 @@ lint: $(VENV)/test.ok ## ruff, mypy --strict, import-linter
 browser: $(VENV)/test.ok ## find a Chromium for the browser tests, or install Playwright's
 	@$(BIN)/python tests/support/find_browser.py
 
-test: lint browser ## lint, then the tests that take minutes
+test-unit: $(VENV)/test.ok ## the tests that start no other process: under a minute
+	$(BIN)/pytest -n 2 -m unit
+
+test: lint browser ## lint, then all tests but the long ones: minutes
 	$(BIN)/pytest -n 2 -m "not slow"
 
 test-all: lint browser ## the long tests too

@@ -1,0 +1,28 @@
+"""What all tests share: which of them start processes, and an environment without surprises."""
+
+import os
+import sys
+
+import children
+import pytest
+
+# Where packages were installed without compiling them, every process would compile torch anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    children.guard()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if children.launches(item):
+            item.add_marker("launches")
+        elif item.get_closest_marker("slow") is None:
+            item.add_marker("unit")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    children.watch(item)
