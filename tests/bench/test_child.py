@@ -17,6 +17,8 @@ from stepscope.hardware.processor import RaplCounter
 from stepscope.launch.child import Outcome
 from stepscope.record.row_log import SAMPLE_COLUMNS
 
+pytestmark = pytest.mark.launches
+
 _PROGRAM = """
 import json, os, sys, time
 from pathlib import Path

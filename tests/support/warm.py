@@ -13,16 +13,18 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 from unittest import mock
 
 import children
 
-from stepscope.launch import observed_run
+from stepscope.launch import child, observed_run
 from stepscope.launch.child import Outcome, watch_child
 from stepscope.launch.fork_server import FORK_SERVER_AVAILABLE, ForkedProgram, ForkServer
 from stepscope.launch.program import Program
@@ -71,9 +73,16 @@ def execute(
 
 
 def stepscope(
-    arguments: Sequence[str], cwd: Path, environ: Mapping[str, str], stdin: bytes = b""
+    arguments: Sequence[str],
+    cwd: Path,
+    environ: Mapping[str, str],
+    stdin: bytes = b"",
+    clock_from_ready: bool = False,
 ) -> Said:
-    """A command of stepscope in this very process, the programs it observes forked."""
+    """A command of stepscope in this very process, the programs it observes forked.
+
+    `clock_from_ready`: a `--timeout` counts from when the program has printed a line `ready`.
+    """
     from stepscope.cli.main import main
 
     with _streams(stdin) as (out, errors, given), contextlib.ExitStack() as stack:
@@ -84,6 +93,9 @@ def stepscope(
         for name, file in (("stdout", out), ("stderr", errors)):
             text = io.TextIOWrapper(_Kept(file), encoding="utf-8", write_through=True)
             stack.enter_context(mock.patch.object(sys, name, text))
+        if clock_from_ready:
+            ready = functools.partial(_has_line, out, b"ready")
+            stack.enter_context(mock.patch.object(child, "time", clock_from(ready)))
         code = 0
         try:
             main(list(arguments))
@@ -93,6 +105,22 @@ def stepscope(
             traceback.print_exc()
             code = 1
         return _said(code, out, errors)
+
+
+def clock_from(begins: Callable[[], bool]) -> Any:
+    """Stands in for the module `time`: `monotonic` stands still until `begins()`."""
+    begun: list[float] = []
+
+    def monotonic() -> float:
+        if not begun and begins():
+            begun.append(time.monotonic())
+        return time.monotonic() - begun[0] if begun else 0.0
+
+    return SimpleNamespace(monotonic=monotonic, monotonic_ns=time.monotonic_ns, sleep=time.sleep)
+
+
+def _has_line(file: IO[bytes], line: bytes) -> bool:
+    return line in os.pread(file.fileno(), 1 << 20, 0).splitlines()
 
 
 class SharedServer:
@@ -123,8 +151,6 @@ def _run_child(
     streams: tuple[IO[bytes], IO[bytes], IO[bytes]],
 ) -> Outcome:
     """What `stepscope.launch.child.run_child` does, by a fork."""
-    import time
-
     out, errors, given = streams
     begun = time.monotonic_ns()
     if output is not None:

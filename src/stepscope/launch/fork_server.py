@@ -92,7 +92,11 @@ def _code(order: dict[str, Any], outside: bool) -> int:
         print(asked.code, file=sys.stderr)
         return 1
     except BaseException as problem:
-        sys.excepthook(type(problem), problem, problem.__traceback__)
+        trace = problem.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        sys.last_type, sys.last_value, sys.last_traceback = type(problem), problem, trace
+        sys.excepthook(type(problem), problem.with_traceback(trace), trace)
         return -signal.SIGINT if isinstance(problem, KeyboardInterrupt) else 1
     return 0
 
