@@ -5,6 +5,9 @@ import sys
 
 import children
 import pytest
+import warm
+
+from stepscope.measure import trial_host
 
 # Where packages were installed without compiling them, every process would compile torch anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -13,6 +16,7 @@ sys.dont_write_bytecode = False
 
 def pytest_configure(config: pytest.Config) -> None:
     children.guard()
+    trial_host.ForkServer = warm.SharedServer  # one for all trials of this process
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

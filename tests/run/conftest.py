@@ -19,7 +19,7 @@ from showing import shown
 PROGRAMS = Path(__file__).parent / "programs"
 SOURCE = Path(__file__).parent.parent.parent / "src"
 STEPSCOPE = [sys.executable, "-m", "stepscope.cli.main"]
-TIMEOUT_S = 100
+TIMEOUT_S = 250
 
 
 @dataclass(frozen=True)

@@ -268,7 +268,7 @@ def interrupt_at_terminal(bench: "Bench", stdin_is_terminal: bool) -> str:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.execv(command[0], command)
     text, sent = b"", False
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 200
     try:
         while time.monotonic() < deadline:
             text += os.read(terminal, 1000)

@@ -36,7 +36,7 @@ from stepscope.launch.fork_server import FORK_SERVER_AVAILABLE
 TESTS = Path(__file__).parent.parent
 PROGRAMS = TESTS / "programs"
 SOURCE = TESTS.parent / "src"
-TIMEOUT_S = 150
+TIMEOUT_S = 250
 ENVIRONMENT = {
     name: text
     for name, text in os.environ.items()

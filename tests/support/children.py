@@ -1,20 +1,23 @@
 """Keeps the tests that start no other Python apart from those that do.
 
 A test `launches` where it, a fixture of it or a helper of theirs in tests/ names what starts
-processes, or where it is marked so itself. One that is not and starts a Python, or forks, fails.
+processes, or where it is marked so itself. One that is not and starts a Python fails.
 """
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from multiprocessing import popen_spawn_posix
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import pytest
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_MODULES = {"subprocess", "multiprocessing", "pty", "warm", "playwright"}
-_NAMES = {"ForkServer", "TrialRunner", "observe_program", "run_child", "chromium"}
+_NAMES = {
+    *("subprocess", "multiprocessing", "pty", "warm", "playwright", "nbclient"),
+    *("ForkServer", "TrialRunner", "observe_program", "run_child", "chromium"),
+}
 _current: list[pytest.Item] = []
 
 
@@ -52,7 +55,7 @@ def _starts(name: str, function: FunctionType) -> bool:
         return True
     value = function.__globals__.get(name)
     if isinstance(value, ModuleType):
-        return value.__name__.partition(".")[0] in _MODULES
+        return value.__name__.partition(".")[0] in _NAMES
     inner = getattr(value, "__wrapped__", value)
     if isinstance(inner, type):
         methods = [one for one in vars(inner).values() if isinstance(one, FunctionType)]
@@ -77,18 +80,24 @@ def watch(item: pytest.Item) -> None:
 
 
 def guard() -> None:
-    """Look at every start of a Python, and every fork, in this process from now on."""
-    start, fork = subprocess.Popen.__init__, os.fork
+    """Look at every start of a Python in this process from now on; forks are quick."""
+    _before(subprocess.Popen, "__init__", _of_python)
+    _before(popen_spawn_posix.Popen, "_launch", lambda *_: "starts a Python by spawn")
 
-    def guarded_start(self: Any, args: Any, *rest: Any, **options: Any) -> None:
-        first = args if isinstance(args, (str, bytes, os.PathLike)) else next(iter(args), "")
-        if os.path.basename(os.fsdecode(first)).startswith("python"):
-            started(f"starts {first!r}")
-        start(self, args, *rest, **options)
 
-    def guarded_fork() -> int:
-        started("forks")
-        return fork()
+def _of_python(_: Any, args: Any, *rest: Any) -> str | None:
+    first = args if isinstance(args, (str, bytes, os.PathLike)) else next(iter(args), "")
+    name = os.path.basename(os.fsdecode(first))
+    return f"starts {name}" if name.startswith("python") else None
 
-    subprocess.Popen.__init__ = guarded_start  # type: ignore[method-assign]
-    os.fork = guarded_fork
+
+def _before(owner: type, name: str, what: Callable[..., str | None]) -> None:
+    """Have `started` look at what a method is about to do."""
+    original = getattr(owner, name)
+
+    def guarded(*arguments: Any, **options: Any) -> Any:
+        if (found := what(*arguments)) is not None:
+            started(found)
+        return original(*arguments, **options)
+
+    setattr(owner, name, guarded)

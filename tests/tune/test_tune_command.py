@@ -55,8 +55,7 @@ class Whole:
             env=environ,
             stderr=subprocess.DEVNULL,
         )
-        deadline = time.monotonic() + 200
-        while len(journal(self.folder)) < 3 and time.monotonic() < deadline:
+        while len(journal(self.folder)) < 3 and first.poll() is None:
             time.sleep(0.1)
         first.send_signal(signal.SIGKILL)
         first.wait()
