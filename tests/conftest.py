@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if children.launches(item):
             item.add_marker("launches")
-        elif item.get_closest_marker("slow") is None:
+        elif item.get_closest_marker("slow") is None and not children.computes(item):
             item.add_marker("unit")
 
 

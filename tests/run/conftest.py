@@ -121,9 +121,8 @@ class Bench:
     def here(self, *arguments: str, **how: Any) -> Ended:
         """The same in this process, which forks the programs it observes."""
         cwd, environ = how.pop("cwd", self.folder), _environment() | how.pop("env", {})
-        said = warm.stepscope(arguments, cwd, environ, **how)
-        texts = (text.encode("latin-1").decode() for text in (said.stdout, said.stderr))
-        return Ended(said.exit_code, *texts)
+        said = warm.stepscope(arguments, cwd, environ, **how).in_utf8()
+        return Ended(said.exit_code, said.stdout, said.stderr)
 
     def run(
         self, *arguments: str, window: bool = False, forked: bool = False, **how: Any

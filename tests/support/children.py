@@ -1,4 +1,4 @@
-"""Keeps the tests that start no other Python apart from those that do.
+"""Which tests start another Python, and which compute with torch: by the names their code uses.
 
 A test `launches` where it, a fixture of it or a helper of theirs in tests/ names what starts
 processes, or where it is marked so itself. One that is not and starts a Python fails.
@@ -14,33 +14,43 @@ from typing import Any
 import pytest
 
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_NAMES = {
-    *("subprocess", "multiprocessing", "pty", "warm", "playwright", "nbclient"),
-    *("ForkServer", "TrialRunner", "observe_program", "run_child", "chromium"),
-}
+_NAMES = frozenset(
+    [
+        *("subprocess", "multiprocessing", "pty", "warm", "playwright", "nbclient"),
+        *("ForkServer", "TrialRunner", "observe_program", "run_child", "chromium"),
+    ]
+)
+_TORCH = frozenset(("torch", "transformers", "lightning", "fixed"))
 _current: list[pytest.Item] = []
 
 
 def launches(item: pytest.Item) -> bool:
     """Whether a test starts processes, as far as its code tells."""
-    if item.get_closest_marker("launches") is not None:
-        return True
+    return item.get_closest_marker("launches") is not None or _uses(item, _NAMES)
+
+
+def computes(item: pytest.Item) -> bool:
+    """Whether a test uses torch itself."""
+    return _uses(item, _TORCH)
+
+
+def _uses(item: pytest.Item, wanted: frozenset[str]) -> bool:
     fixtures = getattr(item, "_fixtureinfo", None)
     definitions = fixtures.name2fixturedefs.values() if fixtures else ()
     functions = [getattr(item, "function", None), *(d.func for ds in definitions for d in ds)]
-    return any(isinstance(function, FunctionType) and _names(function) for function in functions)
+    return any(isinstance(one, FunctionType) and _names(one, wanted) for one in functions)
 
 
-_known: dict[CodeType, bool] = {}
+_known: dict[tuple[CodeType, frozenset[str]], bool] = {}
 
 
-def _names(function: FunctionType) -> bool:
-    """Whether a function, or one of tests/ that it calls, names what starts processes."""
-    code = function.__code__
-    if code not in _known:
-        _known[code] = False  # while it is looked at
-        _known[code] = any(_starts(name, function) for name in _all_names(code))
-    return _known[code]
+def _names(function: FunctionType, wanted: frozenset[str]) -> bool:
+    """Whether a function, or one of tests/ that it calls, names one of these."""
+    key = (function.__code__, wanted)
+    if key not in _known:
+        _known[key] = False  # while it is looked at
+        _known[key] = any(_leads(name, function, wanted) for name in _all_names(key[0]))
+    return _known[key]
 
 
 def _all_names(code: CodeType) -> Iterator[str]:
@@ -50,17 +60,16 @@ def _all_names(code: CodeType) -> Iterator[str]:
             yield from _all_names(constant)
 
 
-def _starts(name: str, function: FunctionType) -> bool:
-    if name in _NAMES:
+def _leads(name: str, function: FunctionType, wanted: frozenset[str]) -> bool:
+    if name in wanted:
         return True
     value = function.__globals__.get(name)
     if isinstance(value, ModuleType):
-        return value.__name__.partition(".")[0] in _NAMES
+        return value.__name__.partition(".")[0] in wanted
     inner = getattr(value, "__wrapped__", value)
-    if isinstance(inner, type):
-        methods = [one for one in vars(inner).values() if isinstance(one, FunctionType)]
-        return any(_ours(one) and _names(one) for one in methods)
-    return isinstance(inner, FunctionType) and _ours(inner) and _names(inner)
+    parts = vars(inner).values() if isinstance(inner, type) else [inner]
+    methods = [one for one in parts if isinstance(one, FunctionType)]
+    return any(_ours(one) and _names(one, wanted) for one in methods)
 
 
 def _ours(function: FunctionType) -> bool:

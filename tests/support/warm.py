@@ -41,6 +41,10 @@ class Said:
     stdout: str
     stderr: str
 
+    def in_utf8(self) -> "Said":
+        texts = (text.encode("latin-1").decode() for text in (self.stdout, self.stderr))
+        return Said(self.exit_code, *texts)
+
 
 def can_fork(command: Sequence[str]) -> bool:
     """Whether a command is one that the fork server runs: a script or a module."""
