@@ -19,12 +19,15 @@ def pytest_configure(config: pytest.Config) -> None:
     trial_host.ForkServer = warm.SharedServer  # one for all trials of this process
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by what their code does. Those that take long come first."""
     for item in items:
         if children.launches(item):
             item.add_marker("launches")
         elif item.get_closest_marker("slow") is None and not children.computes(item):
             item.add_marker("unit")
+    items.sort(key=lambda item: item.get_closest_marker("launches") is None)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -97,7 +97,8 @@ def guard() -> None:
 def _of_python(_: Any, args: Any, *rest: Any) -> str | None:
     first = args if isinstance(args, (str, bytes, os.PathLike)) else next(iter(args), "")
     name = os.path.basename(os.fsdecode(first))
-    return f"starts {name}" if name.startswith("python") else None
+    reader = "stepscope.trace.workers" in str(args)  # our own, without torch
+    return f"starts {name}" if name.startswith("python") and not reader else None
 
 
 def _before(owner: type, name: str, what: Callable[..., str | None]) -> None:

@@ -49,6 +49,7 @@ def batch(capsys, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.launches
 def test_a_program_gets_a_larger_batch_and_stays_as_it_was(batch, tmp_path):
     (tmp_path / "train.py").write_text(STEADY)
     code, out, err = batch("--max", 32, "--steps", 24, "--json", "train.py")
@@ -64,6 +65,7 @@ def test_a_program_gets_a_larger_batch_and_stays_as_it_was(batch, tmp_path):
     assert json.loads(kept.read_text()) == found
 
 
+@pytest.mark.launches
 def test_a_program_without_a_loader_is_told_why(batch, tmp_path):
     (tmp_path / "train.py").write_text(WITHOUT_LOADER)
     code, out, err = batch("--quiet", "train.py")

@@ -179,6 +179,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tune, tmp_path, arguments, says):
     assert len(said.strip().splitlines()) == 1
 
 
+@pytest.mark.launches
 def test_a_program_that_fails_as_it_is_is_not_tuned(tune, tmp_path):
     (tmp_path / "train.py").write_text("import torch\nraise RuntimeError('no data here')\n")
     code, said = tune("train.py")
