@@ -11,10 +11,9 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 from test_terminal import CPU, GPU, HOSTILE, fits
 
-from stepscope.diagnose.findings import Diagnosis
 from stepscope.diagnose.headroom import headroom
 from stepscope.diagnose.key_questions import answer_questions
-from stepscope.record.finding import Evidence, FixRef, Place, SourceEdit
+from stepscope.record.finding import Diagnosis, Evidence, FixRef, Place, SourceEdit
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.run.story import run_screen, story_of_run
 from stepscope.results.load import of_document
@@ -200,10 +199,11 @@ def test_strangers_words_cannot_touch_the_screen():
 def test_a_trace_has_its_findings_too(everything):
     from recordings import recorded
 
-    from stepscope.analyze.timeline.document import analyze_timeline
+    from stepscope.analyze.run.document import to_json
+    from stepscope.analyze.timeline.document import trace_analysis
     from stepscope.report.story.trace.story import story_of_trace, trace_screen
 
-    given = analyze_timeline(recorded("resnet18_b32_h200"))
+    given = to_json(trace_analysis(recorded("resnet18_b32_h200")))
     one = finding("launch.x", 9.0, now=given["steps"]["mean_ms"], title="Short kernels")
     given |= to_builtins(Diagnosis([one])) | {"problems": ["a rule failed"]}
     stream = io.StringIO()

@@ -15,9 +15,10 @@ from recordings import recorded
 from test_findings_screen import ITEM, LOADER, SAVING, document
 from test_terminal import CPU, GPU, fix
 
-from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
-from stepscope.diagnose.findings import Diagnosis
+from stepscope.analyze.run.document import to_json
+from stepscope.analyze.timeline.document import analyze_ranks, trace_analysis
 from stepscope.hardware.ceiling_cache import CEILING_NAMES
+from stepscope.record.finding import Diagnosis
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.fixes import FixDescription, fix_story, fixes_story
 from stepscope.report.story.machine import machine_story
@@ -61,14 +62,14 @@ def crashed_run():
 
 
 def trace(found=True):
-    given = analyze_timeline(recorded("resnet18_b32_h200"))
+    given = to_json(trace_analysis(recorded("resnet18_b32_h200")))
     one = finding("launch.x", 9.0, now=given["steps"]["mean_ms"], title="Short kernels")
     return given | to_builtins(Diagnosis([one] if found else []))
 
 
 def ranks():
     recording = recorded("a100_nccl_rank0")
-    return analyze_ranks([recording, recording])
+    return to_json(analyze_ranks([recording, recording]))
 
 
 def machine():

@@ -3,16 +3,17 @@
 import io
 
 import pytest
-from plain import TRACES, read_plain
+from recordings import recorded
 
-from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
+from stepscope.analyze.run.document import to_json
+from stepscope.analyze.timeline.document import analyze_ranks, trace_analysis
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.trace.story import story_of_ranks, trace_screen
 from stepscope.results.load import of_document
 
 
 def shown(name, change=None):
-    document = analyze_timeline(read_plain(TRACES / name))
+    document = to_json(trace_analysis(recorded(name.removesuffix(".json.gz"))))
     if change is not None:
         change(document)
     stream = io.StringIO()
@@ -78,9 +79,9 @@ def test_what_was_left_out_is_said():
 
 
 def test_ranks_have_a_row_each():
-    timeline = read_plain(TRACES / "a100_nccl_rank0.json.gz")
+    timeline = recorded("a100_nccl_rank0")
     stream = io.StringIO()
-    found = analyze_ranks([timeline, timeline])
+    found = to_json(analyze_ranks([timeline, timeline]))
     print_story(story_of_ranks(of_document("ranks", "ranks", found)), stream)
     screen = stream.getvalue()
     assert "2 ranks of 2" in screen

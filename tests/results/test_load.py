@@ -9,6 +9,7 @@ import pytest
 from story_reading import TRACES, unpacked
 
 from stepscope.analyze.run import records
+from stepscope.analyze.run.document import to_json
 from stepscope.analyze.run.records import WINDOW_CACHE, WINDOW_TRACE
 from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.analyze.timeline.steps import StepMark
@@ -84,7 +85,7 @@ def test_a_document_of_another_version_says_so():
 @pytest.mark.parametrize("name", ["resnet18_b32_h200", "cpu_only_rank34.pt.trace"])
 def test_the_json_of_a_trace_is_its_analysis(name):
     trace = load(TRACES / f"{name}.json.gz")
-    kept = json.loads(json.dumps(trace.analysis.to_json()))
+    kept = json.loads(json.dumps(to_json(trace.analysis)))
     assert decode(kept, TraceAnalysis) == trace.analysis
 
 

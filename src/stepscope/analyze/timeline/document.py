@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, structs, to_builtins
+from msgspec import Struct, structs
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute
 from stepscope.analyze.timeline.communication import Communication, study_communication
@@ -167,11 +167,6 @@ class TraceAnalysis(Struct, frozen=True):
     communication: Communication | None
     critical_path: CriticalPath | None
 
-    def to_json(self) -> dict[str, Any]:
-        """The document that `analyze --json` prints, findings apart."""
-        document: dict[str, Any] = to_builtins(self)
-        return document
-
 
 def trace_analysis(
     timeline: Timeline,
@@ -215,15 +210,6 @@ def trace_analysis(
         communication=study_communication(timeline, steps.steps),
         critical_path=critical_path(timeline, *path_window(timeline, steps.steps)),
     )
-
-
-def analyze_timeline(
-    timeline: Timeline,
-    cached: Iterable[Mapping[str, Any]] = (),
-    counters: Mapping[int, WorkCounters] | None = None,
-) -> dict[str, Any]:
-    """`trace_analysis` as the document that `analyze --json` prints."""
-    return trace_analysis(timeline, cached, counters).to_json()
 
 
 def _source(timeline: Timeline) -> Source:
@@ -332,13 +318,11 @@ class RankAnalysis(Struct, frozen=True):
 
 def analyze_ranks(
     timelines: Iterable[Timeline], cached: Iterable[Mapping[str, Any]] = ()
-) -> dict[str, Any]:
-    """The document of a `RankAnalysis`."""
+) -> RankAnalysis:
+    """Each rank, and all of them compared."""
     cached = list(cached)
     ranks, facts = [], []
     for timeline in timelines:
         ranks.append(trace_analysis(timeline, cached))
         facts.append(rank_facts(timeline))
-    found = RankAnalysis(ANALYZE_SCHEMA, ranks, compare_ranks(facts))
-    document: dict[str, Any] = to_builtins(found)
-    return document
+    return RankAnalysis(ANALYZE_SCHEMA, ranks, compare_ranks(facts))

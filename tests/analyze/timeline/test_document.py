@@ -6,7 +6,8 @@ import pytest
 from plain import TRACES
 from recordings import recorded
 
-from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
+from stepscope.analyze.run.document import to_json
+from stepscope.analyze.timeline.document import analyze_ranks, trace_analysis
 
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in TRACES.glob("*.json.gz"))
 WANTED = {
@@ -17,7 +18,7 @@ WANTED = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_recording_becomes_plain_json(name):
-    document = analyze_timeline(recorded(name))
+    document = to_json(trace_analysis(recorded(name)))
     assert json.loads(json.dumps(document, allow_nan=False)).keys() >= WANTED
     parts = document["breakdown_ns"]
     if parts["idle"] is not None:
@@ -27,7 +28,7 @@ def test_every_recording_becomes_plain_json(name):
 
 
 def test_steps_have_the_shape_they_have_in_show():
-    steps = analyze_timeline(recorded("resnet50_b64_h200"))["steps"]
+    steps = to_json(trace_analysis(recorded("resnet50_b64_h200")))["steps"]
     assert steps["count"] == 6
     assert steps["how"] == "optimizer"
     assert steps["mean_ms"] == pytest.approx(49.96, abs=0.01)
@@ -35,7 +36,7 @@ def test_steps_have_the_shape_they_have_in_show():
 
 
 def test_without_a_device_nothing_is_said_about_one():
-    document = analyze_timeline(recorded("cpu_only_rank34.pt.trace"))
+    document = to_json(trace_analysis(recorded("cpu_only_rank34.pt.trace")))
     assert document["breakdown_ns"]["idle"] is None
     assert set(document["idle_ns"].values()) == {None}
     assert document["kernels"] == []
@@ -44,13 +45,13 @@ def test_without_a_device_nothing_is_said_about_one():
 
 
 def test_kernels_out_of_graphs_are_named_as_opaque():
-    quality = analyze_timeline(recorded("vllm_decode_cuda_graphs"))["quality"]
+    quality = to_json(trace_analysis(recorded("vllm_decode_cuda_graphs")))["quality"]
     assert quality["graph_kernels"] == 421
     assert quality["graph_opaque_ns"] > 10_000_000
 
 
 def test_work_launched_before_the_recording_is_counted_not_dropped():
-    quality = analyze_timeline(recorded("mi300_resnet_checkpointing_stacks"))["quality"]
+    quality = to_json(trace_analysis(recorded("mi300_resnet_checkpointing_stacks")))["quality"]
     assert quality["work_without_launch"] == 968
 
 
@@ -62,17 +63,17 @@ def test_a_measured_ceiling_of_the_same_device_is_preferred():
             "matmul_tf32_tflops": {"value": 400.0},
         },
     }
-    document = analyze_timeline(recorded("resnet50_b64_h200"), [measured])
+    document = to_json(trace_analysis(recorded("resnet50_b64_h200"), [measured]))
     assert document["roofline"]["ceilings"]["source"] == "measured"
     assert (
-        analyze_timeline(recorded("resnet50_b64_h200"))["roofline"]["ceilings"]["source"]
+        to_json(trace_analysis(recorded("resnet50_b64_h200")))["roofline"]["ceilings"]["source"]
         == "datasheet"
     )
 
 
 def test_ranks_are_analysed_each_and_compared():
     timeline = recorded("a100_nccl_rank0")
-    document = analyze_ranks([timeline, timeline])
+    document = to_json(analyze_ranks([timeline, timeline]))
     assert len(document["ranks"]) == 2
     assert len(document["comparison"]["rows"]) == 2
     json.dumps(document, allow_nan=False)
