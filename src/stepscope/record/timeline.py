@@ -207,7 +207,7 @@ class Timeline:
     """One process's (rank's) recording."""
 
     source: str  # the file's name, as the user gave it
-    tool: str  # "kineto" or "nsys"
+    tool: str  # what recorded it: "kineto", "nsys"
     origin_ns: int  # what to add to a time for the recording's own clock
     names: list[str]
     threads: list[Thread]
