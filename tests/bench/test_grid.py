@@ -95,7 +95,7 @@ def test_a_grid_is_every_combination_once():
         devices=("cpu",),
         batches=(4, 8),
         variants=fix_variants(["none", "amp=bf16"]),
-        settings=(("test_samples", 9),),
+        settings={"test_samples": 9},
     )
     found = grid_points(request)
     assert len({point.key() for point in found}) == len(found) == 16

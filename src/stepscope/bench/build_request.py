@@ -10,12 +10,13 @@ from stepscope.bench.grid import (
     MODES,
     SETTINGS,
     BenchRequest,
+    Settings,
     Variant,
     ablation_fixes,
+    ablation_variants,
     fix_variants,
     grid_points,
 )
-from stepscope.bench.grid import ablation_variants as ablation
 from stepscope.record.errors import UsageError
 from stepscope.workloads import arguments
 
@@ -31,7 +32,7 @@ def build_request(
     device: str | None = None,
     fixes: Sequence[str] = (),
     ablate: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, int | float | str | None] | None = None,
     **rest: Any,
 ) -> BenchRequest:
     """The request; `mode`, `batch` and `device` are lists with commas, None for the usual.
@@ -43,9 +44,9 @@ def build_request(
         raise UsageError("--ablate makes its own variants: leave out --fix")
     modes = parse_modes(models, mode)
     devices = both_devices(device) if rest.get("study") == "cpu-gpu" else parse_devices(device)
-    chosen = ablation(ablate) if ablate else fix_variants(fixes)
+    chosen = ablation_variants(ablate) if ablate else fix_variants(fixes)
     check_needs(chosen, devices)
-    given = {name: value for name, value in (settings or {}).items() if value is not None}
+    given: Settings = {name: value for name, value in (settings or {}).items() if value is not None}
     if "train" in modes and not rest.get("study"):
         given.setdefault("data", usual_data(given, chosen))
     made = BenchRequest(
@@ -150,9 +151,7 @@ def check_needs(chosen: Iterable[Variant], devices: Iterable[str]) -> None:
                 )
 
 
-def check_settings(
-    settings: Mapping[str, Any], modes: Iterable[str]
-) -> tuple[tuple[str, Any], ...]:
+def check_settings(settings: Settings, modes: Iterable[str]) -> Settings:
     """In order of name. Raises UsageError for one that no mode asked for knows."""
     for name in settings:
         if not any(name in SETTINGS[mode] for mode in modes):
@@ -160,7 +159,7 @@ def check_settings(
             raise UsageError(
                 f"--{name.replace('_', '-')} goes with --mode {' or '.join(knowing)} only"
             )
-    return tuple(sorted(settings.items()))
+    return dict(sorted(settings.items()))
 
 
 def _listed(text: str, option: str, possible: Sequence[str]) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """A benchmark under way and at its end: progress, how it is interrupted and resumed, its output."""
 
-import json
 import shlex
 import signal
 import sys
@@ -8,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from stepscope.bench.grid import Point
+from stepscope.bench.record import ProcessRecord
 from stepscope.bench.results import BenchResult, PointStatus
 from stepscope.bench.run import BenchFolder, GridProgress
 from stepscope.record.errors import UsageError
@@ -59,19 +58,18 @@ def grid_point_name(point: Point) -> str:
 
 def loader_point_name(point: Point) -> str:
     """`batch 32, workers 4, pinned, prefetch 2`."""
-    how = dict(point.settings)
+    how = point.settings
     words = f"batch {point.batch}, workers {how['workers']}"
     words += ", pinned" if how["pin"] == "on" else ""
     return words + (f", prefetch {how['prefetch']}" if "prefetch" in how else "")
 
 
-def _outcome(record: dict[str, Any]) -> str:
-    status = PointStatus(record["status"])
-    if status is not PointStatus.OK:
-        return f"{status.label}: {record['why']}" if record["why"] else status.label
-    measured = record["measured"]
-    rate = measured["samples"] / measured["elapsed_s"] if measured["elapsed_s"] else 0.0
-    return f"{format_number(rate)} samples/s ({format_duration(record['seconds'])})"
+def _outcome(record: ProcessRecord) -> str:
+    if record.status is not PointStatus.OK or record.measured is None:
+        return f"{record.status.label}: {record.why}" if record.why else record.status.label
+    measured = record.measured
+    rate = measured.samples / measured.elapsed_s if measured.elapsed_s else 0.0
+    return f"{format_number(rate)} samples/s ({format_duration(record.seconds)})"
 
 
 _STOPPED = 130
@@ -142,8 +140,7 @@ def hand_out(
 
         markdown.write_text(markdown_of(bench_story(bench)), encoding="utf-8")
     if as_json:
-        json.dump(bench.to_json(), sys.stdout, indent=1, allow_nan=False)
-        print()
+        print(bench.json_text())
     else:
         from stepscope.report.render.terminal.story import print_story
 

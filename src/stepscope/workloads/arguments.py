@@ -44,6 +44,8 @@ class ProgramArguments(Namespace):
     score_every: int | None
     prompt: int
     new_tokens: int
+    pin: str
+    prefetch: int
 
 
 _ELSEWHERE = {"length": None, "test_samples": None, "prompt": 0, "new_tokens": 0}
@@ -62,11 +64,15 @@ def parse_arguments(mode: str, about: str, argv: Sequence[str] | None = None) ->
         _of_data(parser)
     if mode == "train":
         _of_training(parser)
+    if mode == "load":
+        parser.add_argument("--pin", choices=("off", "on"), default="off")
+        parser.add_argument("--prefetch", type=_count, default=2, help="batches ahead per worker")
     asked = parser.parse_args(argv, namespace=ProgramArguments())
     for name, value in _ELSEWHERE.items():
         setattr(asked, name, getattr(asked, name, value))
     if mode != "generate":
-        usual = "synthetic" if mode == "train" and asked.measure is None else "resident"
+        loads = mode == "load" or (mode == "train" and asked.measure is None)
+        usual = "synthetic" if loads else "resident"
         asked.data, asked.folder = parse_data(asked.data or usual)
     if asked.measure is not None and not asked.measure.absolute().parent.is_dir():
         raise UsageError(f"--measure {asked.measure}: no folder {asked.measure.parent}")

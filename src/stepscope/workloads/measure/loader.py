@@ -6,19 +6,20 @@ import inspect
 import re
 import time
 import traceback
-from argparse import Namespace
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import torch
 
 from stepscope.record.errors import UsageError
+from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.catalogue import Workload, find_workload
 from stepscope.workloads.models.from_user import import_user_module
 
 _CYCLES: Final = 3  # of all that is prefetched, at least, in a section
+_SAMPLES: Final = 2048  # of a workload, where no number is asked for
 _PATIENCE: Final = 5  # times the seconds asked for, after which fewer cycles must do
 
 
@@ -97,8 +98,8 @@ def ms_per_round(gaps_s: list[float], workers: int, most: int = 500) -> list[flo
 class BatchTarget:
     """Where batches go. Copies from pinned memory run beside the loader, one at a time."""
 
-    def __init__(self, device: str, pinned: bool, batch: int) -> None:
-        self._device = torch.device(device)
+    def __init__(self, device: torch.device, pinned: bool, batch: int) -> None:
+        self._device = device
         self._pinned = pinned
         self._batch = batch
         self._copies: list[Any] = []  # events that end the copies under way
@@ -163,41 +164,23 @@ class LoaderSource:
     collate: Callable[[list[Any]], Any] | None
 
 
-def loader_source(options: Namespace) -> LoaderSource:
-    """The workload's data, or the user's. Raises UsageError where there is none to be had."""
-    workload = find_workload(options.model)
+def loader_source(asked: ProgramArguments) -> LoaderSource:
+    """The workload's data, or the user's. Raises UsageError where there is none."""
+    workload = find_workload(asked.model)
     if workload.task == "given":
         return _users(workload)
-    from stepscope.workloads.data.options import DataOptions
     from stepscope.workloads.data.tasks import make_task
+    from stepscope.workloads.measure.inputs import data_options, sample_shape
 
-    data = DataOptions(
-        samples=options.samples,
-        test_samples=1,
-        seed=options.seed,
-        decode_ms=options.decode_ms,
-        resize=options.resize,
-        latency_ms=options.latency_ms,
-        disk_mb_per_s=options.disk_mb_s,
-    )
-    task = make_task(workload, _shape(workload, options.size), data)
-    return check_dataset(options.model, task.train)
-
-
-def _shape(workload: Workload, size: int | None) -> Any:
-    """What the workload's samples look like; where only its model can tell, that is built."""
-    from stepscope.workloads.data.tasks import SampleShape
-
-    def known(one: Workload) -> Any:
-        return SampleShape(size or one.size, one.classes, one.length, one.vocabulary)
-
-    shape = known(workload)
     pictures = workload.task in ("images", "segmentation")
-    if shape.size if pictures else shape.length and shape.vocabulary:
-        return shape
-    from stepscope.workloads.models.build import build_model
+    size = asked.size or workload.size
+    if not (size if pictures else workload.length and workload.vocabulary):
+        from stepscope.workloads.models.build import build_model  # only the model can tell
 
-    return known(build_model(workload, size=size).workload)
+        workload = build_model(workload, size=asked.size).workload
+    shape = sample_shape(replace(workload, size=asked.size or workload.size))
+    task = make_task(workload, shape, data_options(asked, asked.samples or _SAMPLES, 1))
+    return check_dataset(asked.model, task.train)
 
 
 def _users(workload: Workload) -> LoaderSource:

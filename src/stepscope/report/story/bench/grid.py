@@ -66,7 +66,7 @@ def grid_verdict(bench: BenchResult) -> str:
 def grid_sections(bench: BenchResult) -> list[Section]:
     """The answer, the models side by side, then a section for each model, mode and device."""
     groups = group_points(bench.points)
-    fixes = list(bench.request.get("ablate") or ())
+    fixes = list(bench.request.ablate)
     answers = list(_answers(groups))
     answers = answers if len(answers) > 1 else []  # the verdict says it
     rest = len(answers) - _MOST_ANSWERS
@@ -291,10 +291,6 @@ def _against_batch(
         return None
     title = f"{what} by batch size"
     return Chart(label, "line", title, tuple(series), Axis("batch size", log=True), Axis(unit))
-
-
-def _throughput(point: PointSummary) -> float | None:
-    return point.throughput
 
 
 def _memory_gib(point: PointSummary) -> float | None:

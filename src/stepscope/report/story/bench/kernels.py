@@ -57,7 +57,7 @@ def kernels_sections(found: KernelsResult) -> list[Section]:
 
 def kernels_command(found: KernelsResult) -> Command:
     """Ceilings first where they are not measured."""
-    if found.ceilings is None or found.ceilings.get("source") == "datasheet":
+    if found.ceilings is None or found.ceilings.source == "datasheet":
         return Command("stepscope doctor", "measure this machine's ceilings")
     return Command(f"stepscope bench {found.model} --mode {found.mode} --fix none --fix amp=bf16")
 
@@ -66,7 +66,7 @@ def _figures(found: KernelsResult) -> tuple[str, ...]:
     on_device = found.on == "device"
     parts = [f"{format_number(found.work_ms)} ms of {'GPU work' if on_device else 'operators'}"]
     parts += [f"{found.launched:,.0f} kernels"] if on_device else []
-    if flops := found.step.get("model_flops"):
+    if flops := found.step.model_flops:
         parts.append(f"{format_number(flops / 1e9)} GFLOP")
     return (*parts, f"FLOPs known of {found.known_share:.0%}")
 
