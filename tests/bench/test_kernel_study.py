@@ -234,7 +234,7 @@ def test_notes_say_where_the_numbers_come_from():
     unused = NcuUse(False, "ncu is not on the PATH", 0.0)
     base = KernelsResult(**about, **asdict(study_kernels(found(), STEPS, 10)), ncu=unused)
     assert kernels_notes(base) == [
-        "FLOPs and bytes are the model's alone: ncu is not on the PATH",
+        "FLOPs and bytes come from operator shapes alone: ncu is not on the PATH",
         "ceilings from the datasheet: stepscope doctor measures this device's own",
     ]
     fix = FixReport(name="pin", state="not applicable", reasons=("there is no DataLoader",))

@@ -290,8 +290,8 @@ def load(folder, capsys, monkeypatch):
     """The child program, run here: its exit code, what it measured and its last line."""
     pytest.importorskip("torch")
     from stepscope.workloads.load import load as body
-    from stepscope.workloads.measure.loader import one_line_error
     from stepscope.workloads.measure.program import run_program
+    from stepscope.workloads.models.from_user import one_line_error
 
     def load(name):
         words = ["--model", f"digits.py:{name}", "--batch", "4", "--seconds", "0.02"]
@@ -354,7 +354,7 @@ def test_a_sample_that_fails_later_fails_this_setting(load, folder):
 
 
 def test_what_a_worker_raised_is_told_with_its_place():
-    from stepscope.workloads.measure.loader import one_line_error
+    from stepscope.workloads.models.from_user import one_line_error
 
     text = (
         "Caught KeyError in DataLoader worker process 1.\nOriginal Traceback (most recent call"
@@ -385,11 +385,11 @@ def run(capsys, folder, monkeypatch):
         (["resnet81"], "no workload named resnet81: did you mean resnet18?"),
         (["digits.py:nothing"], "has no nothing"),
         (["gone.py:digits"], "no file gone.py"),
-        (["--batch", "0"], "--batch 0: give numbers from 1 on"),
-        (["--workers", "2,x"], "--workers 2,x: give numbers from 0 on"),
-        (["--prefetch", "0"], "--prefetch 0: give numbers from 1 on"),
+        (["--batch", "0"], "--batch 0: use whole numbers of 1 or more"),
+        (["--workers", "2,x"], "--workers 2,x: use whole numbers of 0 or more"),
+        (["--prefetch", "0"], "--prefetch 0: use whole numbers of 1 or more"),
         (["--csv", "gone/x.csv"], "cannot write gone/x.csv"),
-        (["--pin", "yes"], "--pin yes: give off, on or off,on"),
+        (["--pin", "yes"], "--pin yes: use off, on or off,on"),
         (["digits.py:digits", "--decode-ms", "2"], "--decode-ms is for built-in workloads"),
     ],
 )

@@ -110,7 +110,7 @@ def test_force_begins_anew(opened):
 def test_a_folder_of_something_else_is_left_alone_even_with_force(opened, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").touch()
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="is not empty and holds no results"):
         opened(force=True)
     assert (tmp_path / "out" / "thesis.tex").exists()
 

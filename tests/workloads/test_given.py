@@ -120,8 +120,8 @@ def test_a_module_of_the_users_is_imported(users):
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("raises", "KeyError at usersnet.py:28: 'no such thing'"),
-        ("leaves", "SystemExit at usersnet.py:33: 1"),
+        ("raises", "KeyError: 'no such thing' (usersnet.py:28)"),
+        ("leaves", "SystemExit: 1 (usersnet.py:33)"),
         ("nothing", "returned None; a factory returns a module, (module, inputs) or"),
         ("four", "returned a tuple; a factory returns"),
         ("number", "number is a int, not a function or module"),
@@ -139,7 +139,7 @@ def test_what_a_factory_does_wrong_is_said_in_one_line(users, name, text):
 def test_a_file_that_cannot_be_imported_is_said_to_be(users, tmp_path):
     (tmp_path / "other.py").write_text("import no_such_library\ndef make(): ...\n")
     text = refused(find_workload("other.py:make"))
-    assert text.startswith("other.py:make: ModuleNotFoundError at other.py:1: No module named")
+    assert text.startswith("other.py:make: ModuleNotFoundError: No module named")
 
 
 def test_classes_that_a_users_module_does_not_have_are_refused(users):

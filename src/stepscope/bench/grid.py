@@ -172,14 +172,14 @@ def split_fixes(text: str) -> tuple[str, ...]:
         if fix is not None and f"{value},{piece}" in fix.values:
             found[-1] += f",{piece}"
         elif piece == NO_FIXES:
-            raise UsageError(f"--fix {text}: none stands alone")
+            raise UsageError(f"--fix {text}: none cannot be combined")
         else:
             found.append(piece)
     return ordered_fixes(found)
 
 
 def ordered_fixes(fixes: Iterable[str]) -> tuple[str, ...]:
-    """Fixes checked, and in the order in which they take hold. Raises UsageError."""
+    """Fixes checked, in the order they apply. Raises UsageError."""
     from stepscope.fixes.registry import in_order, parse_fixes
 
     asked = list(fixes)
@@ -202,7 +202,7 @@ def ablation_variants(text: str) -> tuple[Variant, ...]:
     """None, each fix alone, the first ones together up to all, and each left out of all.
 
     Each combination stands once, with every part it plays: "none", "alone", "cumulative",
-    "left out". Fixes add up in the order given, and take hold in their own.
+    "left out". Fixes add up in the order given; each variant applies them in its own order.
     """
     asked = ablation_fixes(text)
     parts: list[tuple[str, tuple[str, ...]]] = [("none", ())]

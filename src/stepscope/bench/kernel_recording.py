@@ -228,8 +228,8 @@ def kernels_notes(kernels: KernelsResult) -> list[str]:
     found = []
     if kernels.on == "host":
         found.append(
-            "no kernels on a CPU: times are of operators on the host, all threads together, as"
-            " recorded; recording slows many short ones"
+            "no kernels on a CPU: times are the operators' self time over all threads, and"
+            " recording slows short ones"
         )
     elif kernels.ncu is not None and kernels.ncu.used:
         found.append(
@@ -237,7 +237,7 @@ def kernels_notes(kernels: KernelsResult) -> list[str]:
             f" in {kernels.ncu.seconds:.0f} s of ncu"
         )
     elif kernels.ncu is not None:
-        found.append(f"FLOPs and bytes are the model's alone: {kernels.ncu.why_not}")
+        found.append(f"FLOPs and bytes come from operator shapes alone: {kernels.ncu.why_not}")
     if kernels.ceilings is None:
         found.append("ceilings unknown: stepscope doctor measures them")
     elif kernels.ceilings.source == "datasheet":

@@ -46,7 +46,7 @@ def loader_request(
 ) -> BenchRequest:
     """The request for a grid; `settings` are options of the child's, None where not given."""
     given = {name: value for name, value in settings.items() if value is not None}
-    lists = dict(zip(_GRID, map(list, (workers, pins, prefetches)), strict=True))
+    lists = dict(zip(_GRID, map(sorted, (workers, pins, prefetches)), strict=True))
     return BenchRequest(
         models=(source,),
         modes=("load",),

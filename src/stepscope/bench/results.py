@@ -278,14 +278,12 @@ class KernelsResult(KernelTables, frozen=True, kw_only=True):
     ncu: NcuUse | None = None
 
 
-class StudySide(Struct, frozen=True, kw_only=True):
-    """One device of the CPU–GPU study."""
+class PointSpeed(Struct, frozen=True, kw_only=True):
+    """Samples and batches per second over all throughput sections, and the times of single steps.
 
-    status: PointStatus
-    why: str | None = None
-    device: str | None = None
-    device_name: str | None = None
-    processes: int = 0
+    All None where nothing was measured.
+    """
+
     samples_per_s: float | None = None
     batches_per_s: float | None = None
     mean_ms: float | None = None
@@ -295,6 +293,16 @@ class StudySide(Struct, frozen=True, kw_only=True):
     p50_ms: float | None = None
     p95_ms: float | None = None
     p99_ms: float | None = None
+
+
+class StudySide(PointSpeed, frozen=True, kw_only=True):
+    """One device of the CPU–GPU study."""
+
+    status: PointStatus
+    why: str | None = None
+    device: str | None = None
+    device_name: str | None = None
+    processes: int = 0
     arithmetic: str | None = None
     steps: int | None = None
     epoch_s: float | None = None

@@ -22,6 +22,7 @@ from stepscope.bench.results import BenchResult, PointStatus
 from stepscope.record.errors import UsageError
 from stepscope.store import folder as folders
 from stepscope.store.folder import request_difference
+from stepscope.store.json_file import write_json
 from stepscope.store.json_lines import RecordLog, read_record_lines
 
 REQUEST, RECORDS, DOCUMENT, RUNS = "request.json", "records.jsonl", "bench.json", "processes"
@@ -64,7 +65,7 @@ class BenchFolder:
 
     def write_result(self, result: BenchResult) -> None:
         """Keep the summed-up results beside the records."""
-        _write(self.folder / DOCUMENT, result.json_text())
+        write_json(self.folder / DOCUMENT, json.loads(result.json_text()))
 
 
 def open_bench_folder(
@@ -85,12 +86,12 @@ def open_bench_folder(
         elif (out / folders.RUN_FILE).exists():
             raise UsageError(f"{out} holds a run: name another with --out")
         elif out.is_dir() and any(out.iterdir()):
-            raise UsageError(f"{out} holds something else than results: name another with --out")
+            raise UsageError(f"{out} is not empty and holds no results: name another with --out")
         else:
             folders.create_folder(out, False, cwd)
     fresh = not _is_bench(folder)
     if fresh:
-        _write(folder / REQUEST, json.dumps(msgspec.to_builtins(now), indent=1))
+        write_json(folder / REQUEST, msgspec.to_builtins(now))
     return BenchFolder(folder, fresh)
 
 
@@ -105,7 +106,7 @@ class _Opened(msgspec.Struct):
 
 def read_records(path: Path) -> list[ProcessRecord]:
     """The records of a grid; a torn last line is left out. Raises UsageError for other damage."""
-    advice = "--force begins anew, or name another --out"
+    advice = "--force starts over, or name another --out"
     lines = read_record_lines(path, advice)
     try:
         return msgspec.convert(lines, list[ProcessRecord])
@@ -138,15 +139,8 @@ def _check(out: Path, now: _Opened, force: bool) -> None:
     if differs:
         raise UsageError(
             f"{out} holds results of another request ({differs}): "
-            "--force begins anew, or name another --out"
+            "--force starts over, or name another --out"
         )
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    part = path.with_suffix(".part")
-    part.write_text(text + "\n")
-    part.replace(path)
 
 
 Measure = Callable[[Point, Path, float | None], ProcessRecord]
@@ -196,8 +190,8 @@ def run_grid(
 
 
 def _pending(every: Sequence[Point], rounds: int, records: Records) -> Iterator[tuple[Point, int]]:
-    """What is to be measured, in order: every other round backwards, so that a machine that grows
-    warmer wrongs no point."""
+    """What is to be measured, in order: every other round backwards, so that a machine that warms
+    up biases no point."""
     finished = {(record.key, record.round) for record in records}
     hopeless = {record.key for record in records if record.status is not PointStatus.OK}
     for number in range(1, rounds + 1):

@@ -5,10 +5,10 @@ from math import fsum, isfinite
 from typing import TypeVar
 
 import numpy as np
-from msgspec import Struct
+from msgspec.structs import replace
 
 from stepscope.bench.record import Records, results_of
-from stepscope.bench.results import Speedup
+from stepscope.bench.results import PointSpeed, Speedup
 from stepscope.stats.intervals import estimate
 from stepscope.stats.verdict import compare_processes, noise_floor
 from stepscope.workloads.measure.record import AnyMeasured, InferMeasured
@@ -27,37 +27,29 @@ def max_known(values: Iterable[N | None]) -> N | None:
     return max((value for value in values if value is not None), default=None)
 
 
-class PointSpeed(Struct, frozen=True):
-    """Samples and batches per second over all throughput sections, and the times of single steps.
-
-    All None where nothing was measured.
-    """
-
-    samples_per_s: float | None = None
-    batches_per_s: float | None = None
-    mean_ms: float | None = None
-    mean_low_ms: float | None = None
-    mean_high_ms: float | None = None
-    std_ms: float | None = None
-    p50_ms: float | None = None
-    p95_ms: float | None = None
-    p99_ms: float | None = None
-
-
 def point_speed(measured: Sequence[AnyMeasured], floor: float | None) -> PointSpeed:
     """Of all processes of a point."""
     elapsed = fsum(one.elapsed_s for one in measured)
-    rates = (
-        fsum(one.samples for one in measured) / elapsed if elapsed else None,
-        fsum(one.calls for one in measured) / elapsed if elapsed else None,
+    speed = PointSpeed(
+        samples_per_s=fsum(one.samples for one in measured) / elapsed if elapsed else None,
+        batches_per_s=fsum(one.calls for one in measured) / elapsed if elapsed else None,
     )
     processes = [one.series_ms for one in measured if one.series_ms]
     if not processes:
-        return PointSpeed(*rates)
+        return speed
     values = np.concatenate(processes)
     found = estimate(processes, floor)
-    percentiles = np.percentile(values, [50, 95, 99]).tolist()
-    return PointSpeed(*rates, found.value, found.low, found.high, float(values.std()), *percentiles)
+    p50, p95, p99 = np.percentile(values, [50, 95, 99]).tolist()
+    return replace(
+        speed,
+        mean_ms=found.value,
+        mean_low_ms=found.low,
+        mean_high_ms=found.high,
+        std_ms=float(values.std()),
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
+    )
 
 
 def process_noise(points: Iterable[Records]) -> float | None:

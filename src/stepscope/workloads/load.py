@@ -19,11 +19,11 @@ from stepscope.workloads.measure.loader import (
     deliver,
     loader_source,
     ms_per_round,
-    one_line_error,
     sample_bytes,
 )
 from stepscope.workloads.measure.program import run_program
 from stepscope.workloads.measure.record import LoadedDataset, LoadMeasured
+from stepscope.workloads.models.from_user import one_line_error
 
 _BATCH, _SECONDS = 32, 2.0
 

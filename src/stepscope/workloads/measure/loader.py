@@ -3,20 +3,20 @@ the clock: how many samples it delivers once its workers are under way.
 """
 
 import inspect
-import re
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from stepscope.record.errors import UsageError
 from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.catalogue import Workload, find_workload
-from stepscope.workloads.models.from_user import import_user_module
+from stepscope.workloads.models.from_user import import_user_module, one_line_error
 
 _CYCLES: Final = 3  # of all that is prefetched, at least, in a section
 _SAMPLES: Final = 2048  # of a workload, where no number is asked for
@@ -110,12 +110,14 @@ class BatchTarget:
 
     def take(self, batch: Any) -> int:
         """Move a batch, waiting for the one before it. Gives the samples in it."""
-        moved = self._moved(batch)
+        moved = tree_map_only(
+            Tensor, lambda part: part.to(self._device, non_blocking=self._pinned), batch
+        )
         if self._device.type == "cuda":
             self._mark()
             if len(self._copies) > 1:
                 self._copies.pop(0).synchronize()
-        first = next(tensors(moved), None)
+        first = next(iter(tensors(moved)), None)
         return int(first.shape[0]) if first is not None and first.dim() else self._batch
 
     def wait(self) -> None:
@@ -128,31 +130,10 @@ class BatchTarget:
         event.record()
         self._copies.append(event)
 
-    def _moved(self, batch: Any) -> Any:
-        if isinstance(batch, torch.Tensor):
-            return batch.to(self._device, non_blocking=self._pinned)
-        if isinstance(batch, dict):
-            return {key: self._moved(value) for key, value in batch.items()}
-        if isinstance(batch, list | tuple):
-            return [self._moved(value) for value in batch]
-        return batch
 
-
-def tensors(batch: Any) -> Iterator[Any]:
+def tensors(batch: Any) -> list[Tensor]:
     """All tensors in a batch, however nested."""
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif isinstance(batch, dict | list | tuple):
-        for value in batch.values() if isinstance(batch, dict) else batch:
-            yield from tensors(value)
-
-
-def _tensor_bytes(batch: Any) -> int:
-    """Bytes in all its tensors."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors(batch))
-
-
-_PLACE: Final = re.compile(r'File "(.+)", line (\d+)')
+    return [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +178,6 @@ def _users(workload: Workload) -> LoaderSource:
 
 def check_dataset(name: str, found: Any) -> LoaderSource:
     """The parts of something that should be a data set. Raises UsageError where it is none."""
-    from torch.utils.data import DataLoader, IterableDataset
-
     collate = None
     if isinstance(found, DataLoader):
         found, collate = found.dataset, found.collate_fn
@@ -223,30 +202,8 @@ def sample_bytes(name: str, source: LoaderSource) -> int:
         item = next(iter(samples))
     except Exception as problem:
         raise UsageError(f"{name}: the first sample fails: {one_line_error(problem)}") from None
-    from torch.utils.data import default_collate
-
     try:
         batch = (source.collate or default_collate)([item, item])
     except Exception as problem:
         raise UsageError(f"{name}: samples cannot be collated: {one_line_error(problem)}") from None
-
-    return _tensor_bytes(batch) // 2
-
-
-def one_line_error(problem: BaseException) -> str:
-    """An exception in one line, with the last place in it that is not the library's or ours."""
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    if lines and lines[0].startswith("Caught ") and len(lines) > 1:  # in a worker, with its trace
-        text, places = lines[-1], [(m[1], m[2]) for line in lines if (m := _PLACE.match(line))]
-    else:
-        text = f"{type(problem).__name__}: {lines[0]}" if lines else type(problem).__name__
-        frames = traceback.extract_tb(problem.__traceback__)
-        places = [(frame.filename, str(frame.lineno)) for frame in frames]
-    users_own = [f"{Path(file).name}:{line}" for file, line in places if not _is_library(file)]
-    return f"{text} ({users_own[-1]})" if users_own else text
-
-
-def _is_library(file: str) -> bool:
-    ours = str(Path(__file__).parents[1])
-    libraries = ("site-packages", "dist-packages", "<frozen", f"{Path(inspect.__file__).parent}/")
-    return file.startswith(ours) or any(part in file for part in libraries)
+    return sum(int(part.nbytes) for part in tensors(batch)) // 2

@@ -2,6 +2,7 @@
 and a loss. A module that comes without inputs is taken as an image classifier, after a check.
 """
 
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -115,8 +116,20 @@ def _outputs(model: nn.Module, size: int) -> Any:
 
 
 # Frames of the interpreter, of what is installed and of ours say little about a mistake.
-_OURS = str(Path(__file__).parents[1])
-_NOT_THEIRS = ("<", _OURS, *(get_path(name) for name in ("stdlib", "purelib", "platlib")))
+_LIBRARY = re.compile(
+    "|".join(
+        (
+            "site-packages",
+            "dist-packages",
+            "^<",
+            *(
+                f"^{re.escape(folder)}/"
+                for folder in (str(Path(__file__).parents[1]), get_path("stdlib"))
+            ),
+        )
+    )
+)
+_PLACE = re.compile(r'File "(.+)", line (\d+)')
 _FORMS = "a module, (module, inputs) or (module, inputs, loss)"
 
 
@@ -157,18 +170,25 @@ def _inputs(name: str, inputs: Any) -> Callable[[int], Any]:
 
 
 def _attempt(name: str, action: Callable[[], Any]) -> Any:
-    """What the user's code returns; where it raises, says what and at which of its lines."""
+    """What the user's code returns; what it raises is one line."""
     try:
         return action()
     except (Exception, SystemExit) as problem:
-        frames = [
-            frame
-            for frame in traceback.extract_tb(problem.__traceback__)
-            if not frame.filename.startswith(_NOT_THEIRS)
-        ]
-        where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-        text = " ".join(str(problem).split())
-        raise UsageError(f"{name}: {type(problem).__name__}{where}: {text}") from problem
+        raise UsageError(f"{name}: {one_line_error(problem)}") from problem
+
+
+def one_line_error(problem: BaseException) -> str:
+    """An exception in one line, with the last line of the user's own code."""
+    text = str(problem)
+    if text.startswith("Caught ") and "\n" in text:  # in a worker, with its traceback
+        places = _PLACE.findall(text)
+        text = text.strip().splitlines()[-1].strip()
+    else:
+        frames = traceback.extract_tb(problem.__traceback__)
+        places = [(frame.filename, frame.lineno) for frame in frames]
+        text = f"{type(problem).__name__}: {' '.join(text.split())}".removesuffix(": ")
+    own = [f"{Path(f).name}:{n}" for f, n in places if not _LIBRARY.search(f)]
+    return f"{text} ({own[-1]})" if own else text
 
 
 def _kind(thing: Any) -> str:

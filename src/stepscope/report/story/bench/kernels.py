@@ -43,7 +43,7 @@ def kernels_sections(found: KernelsResult) -> list[Section]:
     if found.operators:
         blocks.append(_operators(found))
         if (left := found.operators_in_all - len(found.operators)) > 0:
-            blocks.append(Paragraph(f"… {left} more: --top", tone=Tone.QUIET))
+            blocks.append(Paragraph(f"… {left} more (--top N)", tone=Tone.QUIET))
     blocks += [Paragraph(text, tone=Tone.QUIET) for text in map(_counted, found.operators) if text]
     if found.ceilings is None:
         blocks.append(Missing("Ceilings unknown.", "stepscope doctor measures them."))
@@ -68,7 +68,7 @@ def _figures(found: KernelsResult) -> tuple[str, ...]:
     parts += [f"{found.launched:,.0f} kernels"] if on_device else []
     if flops := found.step.model_flops:
         parts.append(f"{format_number(flops / 1e9)} GFLOP")
-    return (*parts, f"FLOPs known of {found.known_share:.0%}")
+    return (*parts, f"FLOPs known for {found.known_share:.0%} of the time")
 
 
 def _operator_chart(found: KernelsResult) -> Chart:

@@ -23,7 +23,7 @@ _MIB = 2.0**-20
 _BOUNDS = {
     SearchBound.LIMIT: "no larger batch was tried",
     SearchBound.TIME: "search time exhausted",
-    SearchBound.FAILURE: "a larger batch failed for another reason than memory",
+    SearchBound.FAILURE: "a larger batch failed, but not for lack of memory",
 }
 
 
@@ -38,7 +38,7 @@ def memory_answers(study: MemoryStudy) -> Iterator[str]:
         yield f"Largest batch: {largest:,}, with {best.technique}. fp32 fits none."
     elif largest == most:
         tried = "" if first.bound is SearchBound.MEMORY else ", the largest tried"
-        yield f"Nothing fits a larger batch than fp32: {most:,}{tried}."
+        yield f"No technique fits a larger batch than fp32: {most:,}{tried}."
     else:
         ratio = format_number(largest / most)
         yield f"{best.technique} fits a batch of {largest:,}, {ratio}× that of fp32 ({most:,})."

@@ -96,7 +96,7 @@ def _parts(bench: BenchResult) -> _Parts:
         return title, about, kernels_verdict(found), kernels_sections(found), commands
     if (loader := bench.loader) is not None:
         points = [point for point in bench.points if isinstance(point, LoaderPoint)]
-        title = f"loading {points[0].model}" if points else "loader"
+        title = f"DataLoader of {points[0].model}" if points else "DataLoader"
         sections, commands = loader_sections(loader, points), loader_commands(loader)
         return title, loader_about(bench, loader), loader_verdict(loader), sections, commands
     if not bench.points:
