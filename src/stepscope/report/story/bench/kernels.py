@@ -68,7 +68,7 @@ def _figures(found: KernelsResult) -> tuple[str, ...]:
     parts += [f"{found.launched:,.0f} kernels"] if on_device else []
     if flops := found.step.model_flops:
         parts.append(f"{format_number(flops / 1e9)} GFLOP")
-    return (*parts, f"FLOPs known for {found.known_share:.0%} of the time")
+    return (*parts, f"FLOPs known for {found.known_share:.0%}")
 
 
 def _operator_chart(found: KernelsResult) -> Chart:
