@@ -60,7 +60,7 @@ def loader(
 
     session.check_writable(csv_file, markdown)
     given = [name for name, value in data.items() if value is not None]
-    if find_workload(source).task == "given" and given:
+    if find_workload(source).task == "user" and given:
         option = given[0].replace("_", "-")
         raise UsageError(f"--{option} is for built-in workloads: {source} is your own dataset")
     cores = describe_cpu()["usable_cores"]

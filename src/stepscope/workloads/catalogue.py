@@ -217,7 +217,7 @@ def _user_workload(spec: str, place: str, factory: str) -> Workload:
         _check_defines(spec, path, factory)
     make = _BUILDERS + "from_user:from_user"
     options = {kind: place, "factory": factory}
-    return Workload(spec, f"{factory} of {whose}", "given", make, options)
+    return Workload(spec, f"{factory} of {whose}", "user", make, options)
 
 
 def installed(library: str, spec: str) -> Path:

@@ -15,7 +15,7 @@ from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.catalogue import WORKLOADS, Workload, find_workload
 from stepscope.workloads.data.options import TEST_SAMPLES, TRAIN_SAMPLES, DataOptions
 from stepscope.workloads.data.samples import copy_to_device
-from stepscope.workloads.data.tasks import SampleShape, Task, make_task
+from stepscope.workloads.data.tasks import Task, make_task
 from stepscope.workloads.measure.arithmetic import (
     flops_per_generation,
     flops_per_sample,
@@ -88,7 +88,7 @@ def build_for_mode(mode: str, asked: ProgramArguments, length: int | None = None
     with unobserved_calls():  # a look at what a user's model returns is no call of the program
         built = build_model(workload, size=asked.size, classes=asked.classes, length=wanted)
     _check(mode, built.workload)
-    if built.given is not None and not isinstance(built.given.inputs(1), Tensor):
+    if built.user is not None and not isinstance(built.user.inputs(1), Tensor):
         return replace(built, model=_UnpackInputs(built.model))
     return built
 
@@ -98,14 +98,9 @@ def _check(mode: str, workload: Workload) -> None:
         return
     able = ", ".join(name for name, other in WORKLOADS.items() if mode in other.modes)
     own = ", ".join(workload.modes)
-    if workload.task == "given":
+    if workload.task == "user":
         able = "a factory that returns (module, inputs, loss)"
     raise UsageError(f"{workload.name} has no mode {mode}, only {own}; {mode} works with {able}")
-
-
-def sample_shape(workload: Workload) -> SampleShape:
-    """What its samples look like."""
-    return SampleShape(workload.size, workload.classes, workload.length, workload.vocabulary)
 
 
 def data_options(
@@ -133,7 +128,7 @@ def make_program_task(built: BuiltModel, asked: ProgramArguments, batch: int) ->
     if test is None and asked.data == "resident":
         test = max(1, _few(workload, TEST_SAMPLES))
     options = data_options(asked, samples, test)
-    task = make_task(workload, sample_shape(workload), options, built.given)
+    task = make_task(workload, options, built.user)
     there = len(task.train)
     if there < batch:
         raise UsageError(f"--batch {batch} is more than the {there} samples to train with")
@@ -184,8 +179,8 @@ def describe_workload(
 def _example(built: BuiltModel, samples: int) -> Any:
     """Inputs of the right form."""
     workload = built.workload
-    if built.given is not None:
-        return built.given.inputs(samples)
+    if built.user is not None:
+        return built.user.inputs(samples)
     if workload.task in ("images", "segmentation"):
         return torch.zeros(samples, 3, workload.size, workload.size)
     return torch.zeros(samples, workload.length, dtype=torch.int64)

@@ -148,10 +148,10 @@ class LoaderSource:
 def loader_source(asked: ProgramArguments) -> LoaderSource:
     """The workload's data, or the user's. Raises UsageError where there is none."""
     workload = find_workload(asked.model)
-    if workload.task == "given":
+    if workload.task == "user":
         return _users(workload)
     from stepscope.workloads.data.tasks import make_task
-    from stepscope.workloads.measure.inputs import data_options, sample_shape
+    from stepscope.workloads.measure.inputs import data_options
 
     pictures = workload.task in ("images", "segmentation")
     size = asked.size or workload.size
@@ -159,8 +159,8 @@ def loader_source(asked: ProgramArguments) -> LoaderSource:
         from stepscope.workloads.models.build import build_model  # only the model can tell
 
         workload = build_model(workload, size=asked.size).workload
-    shape = sample_shape(replace(workload, size=asked.size or workload.size))
-    task = make_task(workload, shape, data_options(asked, asked.samples or _SAMPLES, 1))
+    workload = replace(workload, size=asked.size or workload.size)
+    task = make_task(workload, data_options(asked, asked.samples or _SAMPLES, 1))
     return check_dataset(asked.model, task.train)
 
 

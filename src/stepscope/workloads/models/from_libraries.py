@@ -20,7 +20,6 @@ from stepscope.workloads.models.build import BuiltModel
 
 
 def _import_library(name: str) -> Any:
-    """The imported library."""
     with _explain_errors(f"{name} cannot be imported"):
         return import_module(name)
 
@@ -196,7 +195,12 @@ def _config(factory: Any, auto: Any, workload: Workload, name: str, kind: str) -
     else:
         config = factory.for_model(name, **wanted)
         if _parameters(auto, config) > MOST_PARAMETERS:
-            smaller = {key: value for key, value in SMALLER.items() if _settable(config, key)}
+            made = type(config)
+            smaller = {
+                key: value
+                for key, value in SMALLER.items()
+                if hasattr(config, key) and not isinstance(getattr(made, key, None), property)
+            }
             config = factory.for_model(name, **wanted, **smaller)
     # Where a type has several classes the library looks through this, and does not expect None.
     config.architectures = config.architectures or []
@@ -209,10 +213,6 @@ def _check_config(workload: Workload, config: Any) -> None:
         raise ValueError(f"--length {workload.length} is more than its {longest} places")
     if workload.vocabulary and getattr(config, "vocab_size", 0) < workload.vocabulary:
         config.vocab_size = workload.vocabulary
-
-
-def _settable(config: Any, key: str) -> bool:
-    return hasattr(config, key) and not isinstance(getattr(type(config), key, None), property)
 
 
 def _parameters(auto: Any, config: Any) -> int:

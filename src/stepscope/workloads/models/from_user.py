@@ -39,11 +39,6 @@ def import_user_module(workload: Workload) -> ModuleType:
     return module
 
 
-def _has_tensor(nest: Any) -> bool:
-    """Whether a tensor is somewhere in tuples, lists and mappings."""
-    return _first(nest) is not None
-
-
 def repeat_to_batch(nest: Any, batch: int) -> Any:
     """The same nest with `batch` samples: those of the example, over and over.
 
@@ -156,12 +151,12 @@ def _accept(workload: Workload, made: Any) -> BuiltModel:
     if loss is not None and not callable(loss):
         raise UsageError(f"{workload.name}: its loss is {_kind(loss)}, not a function of outputs")
     modes = workload.modes if loss is not None else ("infer",)
-    given = UserInputs(_inputs(workload.name, inputs), loss)
-    return BuiltModel(model, given, replace(workload, modes=modes))
+    user = UserInputs(_inputs(workload.name, inputs), loss)
+    return BuiltModel(model, user, replace(workload, modes=modes))
 
 
 def _inputs(name: str, inputs: Any) -> Callable[[int], Any]:
-    if _has_tensor(inputs):
+    if _first(inputs) is not None:
         return lambda batch: repeat_to_batch(inputs, batch)
     if callable(inputs):
         function: Callable[[int], Any] = inputs

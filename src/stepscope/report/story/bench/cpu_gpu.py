@@ -19,7 +19,6 @@ from stepscope.report.story.blocks import (
     Cell,
     Chart,
     Column,
-    Command,
     Paragraph,
     Section,
     Series,
@@ -95,16 +94,6 @@ def cpu_gpu_sections(study: CpuGpuStudy) -> list[Section]:
         made.append(Section("operators", title, tuple(blocks), Weight.LEAD))
         made.append(Section("operator-chart", "Speedup by operator", (_operator_chart(study),)))
     return made
-
-
-def cpu_gpu_about(study: CpuGpuStudy) -> list[str]:
-    """The devices."""
-    return [side.device_name or name for side, name in _sides(study)]
-
-
-def cpu_gpu_command(study: CpuGpuStudy) -> Command:
-    """What makes the GPU faster."""
-    return Command(f"stepscope bench {study.model} --device cuda --ablate amp=bf16,compile=default")
 
 
 def _sides(study: CpuGpuStudy) -> tuple[tuple[StudySide, str], ...]:

@@ -72,11 +72,6 @@ def memory_sections(study: MemoryStudy) -> list[Section]:
     ]
 
 
-def memory_about(study: MemoryStudy) -> list[str]:
-    """The device."""
-    return [study.device_name or study.device]
-
-
 def memory_command(study: MemoryStudy) -> Command:
     """The best technique, on a program."""
     best = _best(study)
