@@ -82,7 +82,7 @@ def run_ncu(
     timeout_s: float,
     half: bool = False,
 ) -> NcuCount:
-    """Run a program under ncu; kernels named so are counted. KeyboardInterrupt if told to end."""
+    """Count the kernels of these names under ncu. Raises KeyboardInterrupt on a signal to stop."""
     log, said = folder / "counters.csv", folder / "ncu.txt"
     command = [*counters_command(log, pattern(names), half), *program]
     began = time.monotonic()

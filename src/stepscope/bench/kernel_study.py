@@ -219,15 +219,15 @@ def _counted(rows: Sequence[OperatorRate]) -> CountedWork | None:
     seen = [(row, row.measured) for row in rows if row.measured is not None]
     if not seen:
         return None
-    told = [one for _, one in seen]
-    flops = _total(one.flops for one in told)
-    moved = _total(one.bytes for one in told)
-    model_flops = sum(one.model_flops for one in told)
-    model_bytes = _total(one.model_bytes for one in told)
+    counts = [one for _, one in seen]
+    flops = _total(one.flops for one in counts)
+    moved = _total(one.bytes for one in counts)
+    model_flops = sum(one.model_flops for one in counts)
+    model_bytes = _total(one.model_bytes for one in counts)
     time_ns = sum(row.time_ns for row in rows)
     covered = sum(row.time_ns * one.calls / row.calls for row, one in seen)
     return CountedWork(
-        calls=sum(one.calls for one in told),
+        calls=sum(one.calls for one in counts),
         time_share=covered / time_ns if time_ns else 0.0,
         flops=flops,
         model_flops=model_flops,

@@ -51,7 +51,7 @@ def run_logged(
     begin: Callable[[int], None] = lambda pid: None,
     tick: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Run a program, its output in a file. KeyboardInterrupt if this process was told to end."""
+    """Run a program, its output in a file. Raises KeyboardInterrupt on a signal to stop."""
     with open(log, "wb") as output:
         outcome = run_child(command, environ, timeout_s, begin, tick, output)
     if outcome.told is not None:
@@ -80,7 +80,7 @@ _flops: dict[tuple[Any, ...], float] = {}
 def measure(point: Point, folder: Path, timeout_s: float | None) -> ProcessRecord:
     """The record of one process; `folder` is its own and made anew.
 
-    Never raises for what becomes of the process. KeyboardInterrupt if this one was told to end.
+    Never raises for how the process ends; KeyboardInterrupt on a signal to stop.
     """
     from stepscope.launch.observed_run import kernel_oom_kills
     from stepscope.store.json_lines import read_facts

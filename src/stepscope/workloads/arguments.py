@@ -49,7 +49,7 @@ class ProgramArguments(Namespace):
 
 
 _ELSEWHERE = {"length": None, "test_samples": None, "prompt": 0, "new_tokens": 0}
-"""What programs ask for that have no such option."""
+"""Values in programs that lack the option."""
 
 
 def parse_arguments(mode: str, about: str, argv: Sequence[str] | None = None) -> ProgramArguments:

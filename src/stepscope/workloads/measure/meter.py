@@ -107,7 +107,7 @@ class Meter:
         self.going = True
         """The loop may set it to False, to end in its own time."""
         self.settled: bool | None = None
-        """Whether the warm-up came to an end by itself; None: there was none, or it goes on."""
+        """Whether the warm-up settled; None: there was none, or it goes on."""
         self.warm_calls = self.calls = self.samples = 0
         self.warm_s = self.section_s = 0.0
         self.first_call_s: float | None = None

@@ -66,7 +66,7 @@ def timm_model(workload: Workload, name: str) -> BuiltModel:
     timm = _import_library("timm")
     if not timm.is_model(name):
         _check_name(name, timm.list_models(), "timm's models")
-    with _explain_errors("timm knows no such weights"):
+    with _explain_errors("timm has no such weights"):
         usual = timm.get_pretrained_cfg(name)
     channels, size, _ = usual.input_size if usual is not None else (3, _USUAL_SIZE, _USUAL_SIZE)
     if channels != 3:
@@ -140,7 +140,7 @@ class _Decoder(nn.Module):
         return logits
 
     def generate_cache(self, batch: int, length: int | None = None) -> Any:
-        """An empty static cache of the library's; it finds `batch` out by itself."""
+        """An empty static cache of the library's, which takes `batch` from its first use."""
         config = self.model.config
         places = getattr(config, "max_position_embeddings", None) or MOST_PLACES
         most = min(places, MOST_PLACES) if length is None else length

@@ -88,8 +88,8 @@ def cpu_gpu_sections(study: CpuGpuStudy) -> list[Section]:
         blocks: list[Block] = [_operators(study)]
         if words := _waiting(study):
             blocks.append(Paragraph(words))
-        told = [f"{one.kind}: {one.why}." for one in study.operators if one.why]
-        blocks += [Paragraph(text, tone=Tone.QUIET) for text in told]
+        reasons = [f"{one.kind}: {one.why}." for one in study.operators if one.why]
+        blocks += [Paragraph(text, tone=Tone.QUIET) for text in reasons]
         title = "Where the speedup comes from"
         made.append(Section("operators", title, tuple(blocks), Weight.LEAD))
         made.append(Section("operator-chart", "Speedup by operator", (_operator_chart(study),)))

@@ -72,8 +72,8 @@ def grid_sections(bench: BenchResult) -> list[Section]:
     rest = len(answers) - _MOST_ANSWERS
     if rest > 0:
         answers[_MOST_ANSWERS:] = [f"{plural(rest, 'more line')}: --json"]
-    told = tuple(Paragraph(text) for text in answers)
-    made = [Section("summary", "At a glance", told, Weight.LEAD)] if told else []
+    paragraphs = tuple(Paragraph(text) for text in answers)
+    made = [Section("summary", "At a glance", paragraphs, Weight.LEAD)] if paragraphs else []
     modes = dict.fromkeys(group.mode for group in groups)
     charts = (_device_chart(groups), *(_model_chart(groups, mode) for mode in modes))
     if drawn := tuple(chart for chart in charts if chart is not None):

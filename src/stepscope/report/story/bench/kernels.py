@@ -112,15 +112,15 @@ def _operator(one: OperatorUse) -> tuple[Cell, ...]:
 
 def _counted(one: OperatorUse) -> str:
     """How far the model is from what the counters say of the same calls."""
-    told, parts = one.counted, []
-    if told is None:
+    counted, parts = one.counted, []
+    if counted is None:
         return ""
-    if told.flops is not None and told.flops_error is not None:
-        gflop = told.flops * _scale(one) / 1e9
-        parts.append(f"{gflop:,.0f} GFLOP (model {told.flops_error:+.1%})")
-    if told.bytes is not None and told.bytes_ratio is not None:
-        parts.append(f"{told.bytes_ratio:.2f}× the least bytes")
-    part = f" ({told.time_share:.0%} of its time)" if told.time_share < 0.995 else ""
+    if counted.flops is not None and counted.flops_error is not None:
+        gflop = counted.flops * _scale(one) / 1e9
+        parts.append(f"{gflop:,.0f} GFLOP (model {counted.flops_error:+.1%})")
+    if counted.bytes is not None and counted.bytes_ratio is not None:
+        parts.append(f"{counted.bytes_ratio:.2f}× the least bytes")
+    part = f" ({counted.time_share:.0%} of its time)" if counted.time_share < 0.995 else ""
     return f"{_short(one.name)} counted{part}: {', '.join(parts)}" if parts else ""
 
 
@@ -130,13 +130,13 @@ def _short(operator: str) -> str:
 
 def _scale(one: OperatorUse) -> float:
     """From the calls that were counted to a step of all of them, going by the model."""
-    told = one.counted
-    if told is None:
+    counted = one.counted
+    if counted is None:
         return 1.0
-    for mine, theirs in ((one.flops, told.model_flops), (one.bytes, told.model_bytes)):
+    for mine, theirs in ((one.flops, counted.model_flops), (one.bytes, counted.model_bytes)):
         if mine and theirs:
             return mine / theirs
-    return (one.calls or 0.0) / told.calls
+    return (one.calls or 0.0) / counted.calls
 
 
 def _kernels(found: KernelsResult) -> Table:
@@ -149,12 +149,12 @@ def _kernels(found: KernelsResult) -> Table:
 
 
 def _kernel(one: KernelUse) -> tuple[Cell, ...]:
-    told = one.counted
+    counted = one.counted
     name = kernel_base_name(one.name) if one.operator else one.name
     return (
         name, _short(one.operator or "") or None, one.time_ms, one.share,
-        _in(told.flops_per_s if told else None, 1e12),
-        _in(told.bytes_per_s if told else None, 1e12),
+        _in(counted.flops_per_s if counted else None, 1e12),
+        _in(counted.bytes_per_s if counted else None, 1e12),
     )  # fmt: skip
 
 

@@ -64,10 +64,10 @@ def memory_sections(study: MemoryStudy) -> list[Section]:
         Chart("largest", "bars", "Largest batch", (Series("", names, largest),),
               y=Axis("samples"), across=True),
     )  # fmt: skip
-    told = tuple(Paragraph(text, tone=Tone.QUIET) for text in _explanations(study))
+    notes = tuple(Paragraph(text, tone=Tone.QUIET) for text in _explanations(study))
     title = "What each technique saves"
     return [
-        Section("techniques", title, (_table(study), *told), Weight.LEAD),
+        Section("techniques", title, (_table(study), *notes), Weight.LEAD),
         Section("technique-charts", f"{title}: charts", charts),
     ]
 
