@@ -16,11 +16,14 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from _about import SOURCE, about
 from _repeat_splits import INDEPENDENT, counted
 from _repeat_table import table
+
+if TYPE_CHECKING:
+    from stepscope.bench.record import ProcessRecord
 
 RESULTS = Path(__file__).resolve().parent / "results"
 POINTS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -86,7 +89,7 @@ def measured(options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
     from stepscope.bench.grid import Point
     from stepscope.bench.measure_point import measure
 
-    records: dict[str, list[dict[str, Any]]] = {name: [] for name in options.points}
+    records: dict[str, list[ProcessRecord]] = {name: [] for name in options.points}
     for number in range(1, options.processes + 1):
         for name, seen in records.items():
             model, mode, batch, settings = POINTS[options.device][name]
@@ -95,15 +98,17 @@ def measured(options: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
             begun = time.monotonic()
             with tempfile.TemporaryDirectory() as folder:
                 seen.append(measure(point, Path(folder) / "process", options.timeout))
-            took = f"{time.monotonic() - begun:.0f} s, {seen[-1]['status']}"
+            took = f"{time.monotonic() - begun:.0f} s, {seen[-1].status}"
             print(f"{name} {number}/{options.processes}: {took}", file=sys.stderr, flush=True)
             yield [summed_up(one, found) for one, found in records.items()]
     yield [summed_up(one, found) | judged(found) for one, found in records.items()]
 
 
-def summed_up(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def summed_up(name: str, records: Sequence["ProcessRecord"]) -> dict[str, Any]:
     """Spread and noise floor of one point's processes; without them where fewer than two ended
     well."""
+    from msgspec import to_builtins
+
     from stepscope.stats.intervals import estimate
     from stepscope.stats.stability import why_unstable
     from stepscope.stats.verdict import noise_floor
@@ -112,9 +117,9 @@ def summed_up(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     means = [sum(times) / len(times) for times in series]
     found: dict[str, Any] = {
         "name": name,
-        "point": records[0]["point"] if records else None,
+        "point": to_builtins(records[0].point) if records else None,
         "mean_ms": means,
-        "failed": sorted({str(one["why"]) for one in records if one["status"] != "ok"}),
+        "failed": sorted({str(one.why) for one in records if one.status != "ok"}),
     }
     if len(series) < 2:
         return found
@@ -130,16 +135,17 @@ def summed_up(name: str, records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def judged(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def judged(records: Sequence["ProcessRecord"]) -> dict[str, Any]:
     """The verdicts on the processes against each other."""
     series = _series(records)
     return {"verdicts": counted(series)} if len(series) > 1 else {}
 
 
-def _series(records: Sequence[dict[str, Any]]) -> list[list[float]]:
+def _series(records: Sequence["ProcessRecord"]) -> list[list[float]]:
     """The step times of each process that ended well."""
-    fine = [one["measured"] for one in records if one["status"] == "ok"]
-    return [one["series_ms"] for one in fine if one["series_ms"]]
+    from stepscope.bench.record import results_of
+
+    return [one.series_ms for one in results_of(records) if one.series_ms]
 
 
 if __name__ == "__main__":

@@ -9,13 +9,16 @@ import time
 
 import numpy as np
 import pytest
+from msgspec import to_builtins
 
 from stepscope.bench import measure_point
 from stepscope.bench.grid import Point
-from stepscope.bench.machine import Gauges, machine_during, machine_unknown, rise_within
+from stepscope.bench.machine import Gauges, machine_during, rise_within
+from stepscope.bench.results import FixReport
 from stepscope.hardware.processor import RaplCounter
 from stepscope.launch.child import Outcome
 from stepscope.record.row_log import SAMPLE_COLUMNS
+from stepscope.workloads.measure.record import InferMeasured, ProgramError
 
 pytestmark = pytest.mark.launches
 
@@ -26,7 +29,7 @@ from pathlib import Path
 way, target, *more = sys.argv[1:]
 started = time.monotonic_ns()
 print("this was said")
-found = {"error": None, "samples": 8, "final_loss": float("nan")}
+found = {"mode": "infer", "error": None, "samples": 8}
 if way == "works":
     while time.process_time() < 0.6:
         pass
@@ -60,8 +63,6 @@ sys.exit(3 if found["error"] else 0)
 class Made(Point):
     """A point whose program ends in the way that its model names."""
 
-    __slots__ = ()
-
     def command(self, measure_file):
         return ["made_program", self.model, str(measure_file)]
 
@@ -79,35 +80,40 @@ def measure(tmp_path, monkeypatch):
     return measure
 
 
+def written(tmp_path):
+    """What the process wrote."""
+    return json.loads((tmp_path / "process" / measure_point.MEASURED).read_text())
+
+
 def test_a_process_that_works_is_measured_with_its_machine(measure, tmp_path):
     record = measure("works")
-    assert (record["status"], record["why"], record["exit_code"]) == ("ok", None, 0)
-    assert record["measured"]["samples"] == 8
-    assert record["measured"]["final_loss"] is None
-    assert record["fixes"] == []
-    assert record["seconds"] > 0.5
-    assert 0 < record["machine"]["own_cores"] < 2
-    assert 0 < record["machine"]["host_busy"] <= 1
-    assert record["machine"]["gpu_busy"] is None
+    assert (record.status, record.why, record.exit_code) == ("ok", None, 0)
+    assert record.measured.samples == 8
+    assert record.fixes == ()
+    assert record.seconds > 0.5
+    assert 0 < record.machine.own_cores < 2
+    assert 0 < record.machine.host_busy <= 1
+    assert record.machine.gpu_busy is None
     assert "this was said" in (tmp_path / "process" / measure_point.OUTPUT).read_text()
-    json.dumps(record, allow_nan=False)
+    json.dumps(to_builtins(record), allow_nan=False)
 
 
-def test_without_fixes_the_process_is_not_observed(measure):
-    environ = measure("tells-its-environment")["measured"]["environ"]
+def test_without_fixes_the_process_is_not_observed(measure, tmp_path):
+    measure("tells-its-environment")
+    environ = written(tmp_path)["environ"]
     assert "STEPSCOPE_PROBE" not in environ
     assert environ.get("PYTHONPATH") == os.environ.get("PYTHONPATH")
 
 
 def test_fixes_asked_of_a_program_without_torch_are_told(measure):
     record = measure("works", fixes=("tf32",))
-    assert record["status"] == "ok"
-    assert [(fix["name"], fix["state"]) for fix in record["fixes"]] == [("tf32", "not applicable")]
+    assert record.status == "ok"
+    assert [(fix.name, fix.state) for fix in record.fixes] == [("tf32", "not applicable")]
 
 
-def test_variables_of_fixes_reach_the_process(measure):
-    record = measure("tells-its-environment", fixes=("expandable_segments",))
-    environ = record["measured"]["environ"]
+def test_variables_of_fixes_reach_the_process(measure, tmp_path):
+    measure("tells-its-environment", fixes=("expandable_segments",))
+    environ = written(tmp_path)["environ"]
     assert "expandable_segments:True" in "".join(environ.values())
 
 
@@ -125,15 +131,15 @@ def test_variables_of_fixes_reach_the_process(measure):
 def test_what_goes_wrong_is_a_result(measure, monkeypatch, way, status, why):
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     record = measure(way)
-    assert (record["status"], record["why"]) == (status, why)
-    assert record["machine"]["own_cores"] is None or status == "out_of_memory"
+    assert (record.status, record.why) == (status, why)
+    assert record.machine.own_cores is None or status == "out_of_memory"
 
 
 def test_a_process_that_hangs_is_ended(measure):
     record = measure("waits", timeout_s=0.5)
-    assert record["status"] == "timed_out"
-    assert "--timeout" in record["why"]
-    assert record["measured"] is None
+    assert record.status == "timed_out"
+    assert "--timeout" in record.why
+    assert record.measured is None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -153,13 +159,13 @@ def test_a_signal_ends_the_process_and_interrupts(measure, number):
 
 def test_leftovers_of_an_earlier_try_do_not_count(measure, tmp_path):
     measure("works")
-    assert measure("breaks")["measured"] is None
+    assert measure("breaks").measured is None
 
 
 def test_a_fix_that_broke_the_program_is_the_reason():
     outcome = Outcome(1, None, False, 0, 10**9, 1)
-    fixes = [{"name": "channels_last", "state": "broke", "reasons": ["`view` needs more"]}]
-    error = {"error": {"kind": "failed", "text": "RuntimeError: view"}}
+    fixes = [FixReport(name="channels_last", state="broke", reasons=("`view` needs more",))]
+    error = InferMeasured(error=ProgramError("failed", "RuntimeError: view"))
     found = measure_point.process_status(outcome, error, fixes, False, "RuntimeError: view")
     assert found == ("failed", "channels_last: `view` needs more")
 
@@ -191,28 +197,27 @@ def test_only_samples_within_the_section_count():
         gpu_sm_mhz=1980,
     )
     found = machine_during(table, Gauges(), "cuda", 1.15e9, 1.65e9)
-    assert found["gpu_busy"] == pytest.approx(0.88)
-    assert found["power_w"] == 500
-    assert found["sm_mhz"] == 1980
-    assert found["throttle"] == ["power cap"]
-    assert found["other_processes"] == 1
-    assert found["energy_j"] is None
+    assert found.gpu_busy == pytest.approx(0.88)
+    assert found.power_w == 500
+    assert found.sm_mhz == 1980
+    assert found.throttle == ("power cap",)
+    assert found.other_processes == 1
+    assert found.energy_j is None
 
 
 def test_energy_is_the_rise_of_the_counter_between_the_ends_of_the_section():
     # 500 W: 50 J each tenth of a second, and a counter that is renewed every other sample
     stale = np.repeat(np.arange(5) * 100e3, 2)
     found = machine_during(samples(gpu_energy_mj=stale), Gauges(), "cuda", 1.15e9, 1.75e9)
-    assert found["energy_j"] == pytest.approx(300)
+    assert found.energy_j == pytest.approx(300)
 
 
 def test_too_few_samples_say_nothing():
     found = machine_during(
         samples(gpu_percent=50, gpu_energy_mj=1), Gauges(), "cuda", 1.1e9, 1.25e9
     )
-    assert found["gpu_busy"] is None
-    assert found["energy_j"] is None
-    assert machine_unknown()["host_busy"] is None
+    assert found.gpu_busy is None
+    assert found.energy_j is None
 
 
 def test_a_total_read_for_too_little_of_a_section_is_not_known():
@@ -229,9 +234,9 @@ def test_processor_energy_and_neighbours_come_from_the_gauges():
         t_ns=[10**9, 2 * 10**9, 3 * 10**9], busy_s=[5.0, 7.0, 9.0], host_j=[0.0, 30.0, 60.0]
     )
     found = machine_during(samples(cpu_percent=150), gauges, "cpu", 1.1e9, 1.9e9)
-    assert found["energy_j"] == found["host_energy_j"] == pytest.approx(24)
-    assert found["own_cores"] == pytest.approx(1.5)
-    assert found["other_cores"] == pytest.approx(0.5)
+    assert found.energy_j == found.host_energy_j == pytest.approx(24)
+    assert found.own_cores == pytest.approx(1.5)
+    assert found.other_cores == pytest.approx(0.5)
 
 
 def test_rapl_adds_packages_up_and_survives_a_full_counter(tmp_path):
@@ -259,9 +264,10 @@ def test_without_rapl_there_is_no_energy(tmp_path):
     assert not RaplCounter(tmp_path).readable
 
 
-def test_operations_counted_once_are_told_to_later_processes(measure, monkeypatch):
+def test_operations_counted_once_are_told_to_later_processes(measure, tmp_path, monkeypatch):
     monkeypatch.setattr(measure_point, "_flops", {})
-    first, second = measure("counts"), measure("counts")
-    assert first["measured"]["more"] == []
-    assert second["measured"]["more"] == ["--flops", "1500000000.0"]
-    assert measure("works")["status"] == "ok"
+    measure("counts")
+    assert written(tmp_path)["more"] == []
+    measure("counts")
+    assert written(tmp_path)["more"] == ["--flops", "1500000000.0"]
+    assert measure("works").status == "ok"

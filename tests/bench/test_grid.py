@@ -38,8 +38,8 @@ def test_a_variant_is_split_at_the_commas_between_fixes(text, fixes):
         ("amp=bf16,dynamic", "dynamic"),
         ("amp=bf16,,pin", "empty"),
         ("", "empty"),
-        ("none,pin", "none stands alone"),
-        ("pin,none", "none stands alone"),
+        ("none,pin", "none cannot be combined"),
+        ("pin,none", "none cannot be combined"),
         ("pin,pin", "twice"),
         ("compile,cuda_graph", "cannot be combined"),
     ],
@@ -95,7 +95,7 @@ def test_a_grid_is_every_combination_once():
         devices=("cpu",),
         batches=(4, 8),
         variants=fix_variants(["none", "amp=bf16"]),
-        settings=(("test_samples", 9),),
+        settings={"test_samples": 9},
     )
     found = grid_points(request)
     assert len({point.key() for point in found}) == len(found) == 16

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 from plain import TRACES
 from plain_json import in_json
 from recordings import recorded
@@ -34,7 +34,7 @@ from stepscope.bench.kernel_study import (
     study_kernels,
 )
 from stepscope.bench.measure_point import environment_with
-from stepscope.bench.results import KernelsResult, NcuUse
+from stepscope.bench.results import FixReport, KernelsResult, NcuUse
 from stepscope.cli.main import main
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import DeviceKind
@@ -232,12 +232,12 @@ def test_ncu_is_only_run_where_it_is_and_there_are_kernels(tmp_path, monkeypatch
 def test_notes_say_where_the_numbers_come_from():
     about = {"model": "mlp", "mode": "train", "batch": 4, "device": "cuda"}
     unused = NcuUse(False, "ncu is not on the PATH", 0.0)
-    base = KernelsResult(**about, **study_kernels(found(), STEPS, 10), ncu=unused)
+    base = KernelsResult(**about, **asdict(study_kernels(found(), STEPS, 10)), ncu=unused)
     assert kernels_notes(base) == [
-        "FLOPs and bytes are the model's alone: ncu is not on the PATH",
+        "FLOPs and bytes come from operator shapes alone: ncu is not on the PATH",
         "ceilings from the datasheet: stepscope doctor measures this device's own",
     ]
-    fix = {"name": "pin", "state": "not applicable", "reasons": ["there is no DataLoader"]}
+    fix = FixReport(name="pin", state="not applicable", reasons=("there is no DataLoader",))
     others = kernels_notes(replace(base, ncu=NcuUse(True, None, 31.0), applied=(fix,)))
     assert others[0].startswith("counted: 0 of 737 kernels per step, in 31 s")
     assert others[-1] == "fix pin: not applicable: there is no DataLoader"
@@ -249,9 +249,8 @@ def test_the_document_has_the_shape_of_all_benchmarks():
 
     subject = KernelSubject("resnet50", "train", 64, "cuda", ("tf32",), {"size": 224})
     measured = study_kernels(found(), STEPS, 10)
-    whole = kernels_result(
-        subject, measured, NcuCount([], "no ncu", 0.0), [], "command", "started"
-    ).to_json()
+    whole = kernels_result(subject, measured, NcuCount([], "no ncu", 0.0), (), "command", "started")
+    whole = json.loads(whole.json_text())
     assert whole["schema"] == "stepscope.bench/1"
     assert whole["points"] == []
     assert whole["request"]["models"] == ["resnet50"]
@@ -333,6 +332,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, text):
     assert text in err
 
 
+@pytest.mark.launches
 def test_the_operators_of_a_small_model_on_the_cpu(run, tmp_path):
     pytest.importorskip("torch")
     code, out, err = run(

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec import convert, to_builtins
+from msgspec.structs import replace
 from plain_json import in_json
 
 import stepscope
@@ -17,6 +19,7 @@ from stepscope.bench.loader_grid import (
     setting_points_measured,
     worker_counts,
 )
+from stepscope.bench.record import ProcessRecord
 from stepscope.cli.main import main
 from stepscope.record.errors import UsageError
 from stepscope.workloads.measure.loader import deliver, ms_per_round
@@ -195,18 +198,20 @@ def test_the_series_is_of_rounds_and_never_long():
 
 def record(setting, point, rate, status="ok", number=1):
     measured = {
-        "samples": round(rate), "elapsed_s": 1.0, "calls": 10, "first_s": 0.2, "p50_ms": 1.0,
-        "p95_ms": 2.0, "p99_ms": 3.0, "series_ms": [100.0] * 10, "rss_bytes": 1 << 20,
-        "cores": 1.5, "device_name": None,
+        "mode": "load", "samples": round(rate), "elapsed_s": 1.0, "calls": 10, "first_s": 0.2,
+        "p50_ms": 1.0, "p95_ms": 2.0, "p99_ms": 3.0, "series_ms": [100.0] * 10,
+        "rss_bytes": 1 << 20, "cores": 1.5, "device_name": None,
         "dataset": {"kind": "Digits", "samples": 10, "sample_bytes": 1000},
     }  # fmt: skip
-    return {
+    made = {
         "key": point.key(),
+        "point": to_builtins(point),
         "round": number,
         "status": status,
         "why": None if status == "ok" else "no room",
         "measured": measured if status == "ok" else None,
     }
+    return convert(made, ProcessRecord)
 
 
 def summed(rates, **asked):
@@ -284,15 +289,19 @@ def folder(tmp_path, monkeypatch):
 def load(folder, capsys, monkeypatch):
     """The child program, run here: its exit code, what it measured and its last line."""
     pytest.importorskip("torch")
-    from stepscope.workloads.load import main as child
+    from stepscope.workloads.load import load as body
+    from stepscope.workloads.measure.program import run_program
+    from stepscope.workloads.models.from_user import one_line_error
 
-    def load(name, *options):
+    def load(name):
         words = ["--model", f"digits.py:{name}", "--batch", "4", "--seconds", "0.02"]
-        monkeypatch.setattr(sys, "argv", ["load", *words, *options, "--measure", "out.json"])
+        words += ["--device", "cpu", "--measure", "out.json"]
         monkeypatch.setattr(sys, "path", list(sys.path))
-        code = child()
+        code = run_program("load", "", body, words, one_line_error)
         said = capsys.readouterr().err.splitlines()
-        return code, json.loads((folder / "out.json").read_text()), said[-1] if said else ""
+        written = folder / "out.json"
+        found = json.loads(written.read_text()) if written.exists() else None
+        return code, found, said[-1] if said else ""
 
     return load
 
@@ -323,28 +332,29 @@ def test_a_dataset_a_class_a_stream_and_a_loader_can_be_loaded(load, name):
 )
 def test_what_cannot_be_loaded_at_all_is_one_line(load, name, text):
     code, measured, said = load(name)
-    assert code == 2
-    assert measured["error"]["text"] == said == f"digits.py:{name}: {text}"
+    assert (code, measured) == (2, None)
+    assert said == f"load: digits.py:{name}: {text}"
 
 
 def test_samples_that_make_no_batch_are_one_line(load):
     code, _, said = load("odd")
     assert code == 2
-    assert said.startswith("digits.py:odd: samples cannot be collated: TypeError: default_collate")
+    assert said.startswith(
+        "load: digits.py:odd: samples cannot be collated: TypeError: default_collate"
+    )
 
 
-def test_a_sample_that_fails_later_fails_this_setting(load):
-    code, measured, said = load("Late")
-    assert code == 1
-    assert measured["error"] == {
+def test_a_sample_that_fails_later_fails_this_setting(load, folder):
+    with pytest.raises(ValueError, match="no such digit"):
+        load("Late")
+    assert json.loads((folder / "out.json").read_text())["error"] == {
         "kind": "failed",
         "text": f"ValueError: no such digit ({at('no such digit')})",
     }
-    assert said == measured["error"]["text"]
 
 
 def test_what_a_worker_raised_is_told_with_its_place():
-    from stepscope.workloads.measure.loader import one_line_error
+    from stepscope.workloads.models.from_user import one_line_error
 
     text = (
         "Caught KeyError in DataLoader worker process 1.\nOriginal Traceback (most recent call"
@@ -375,11 +385,11 @@ def run(capsys, folder, monkeypatch):
         (["resnet81"], "no workload named resnet81: did you mean resnet18?"),
         (["digits.py:nothing"], "has no nothing"),
         (["gone.py:digits"], "no file gone.py"),
-        (["--batch", "0"], "--batch 0: give numbers from 1 on"),
-        (["--workers", "2,x"], "--workers 2,x: give numbers from 0 on"),
-        (["--prefetch", "0"], "--prefetch 0: give numbers from 1 on"),
+        (["--batch", "0"], "--batch 0: use whole numbers of 1 or more"),
+        (["--workers", "2,x"], "--workers 2,x: use whole numbers of 0 or more"),
+        (["--prefetch", "0"], "--prefetch 0: use whole numbers of 1 or more"),
         (["--csv", "gone/x.csv"], "cannot write gone/x.csv"),
-        (["--pin", "yes"], "--pin yes: give off, on or off,on"),
+        (["--pin", "yes"], "--pin yes: use off, on or off,on"),
         (["digits.py:digits", "--decode-ms", "2"], "--decode-ms is for built-in workloads"),
     ],
 )
@@ -391,6 +401,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, arguments, text):
     assert text in err
 
 
+@pytest.mark.launches
 def test_a_grid_of_ones_own_dataset_runs_and_is_not_measured_twice(run, folder):
     pytest.importorskip("torch")
     words = ["digits.py:digits", "--batch", "4", "--workers", "1", "--prefetch", "2"]
@@ -423,11 +434,11 @@ def test_a_source_that_refuses_is_not_tried_with_every_setting(folder, monkeypat
 
     def measure(point, *_):
         tried.append(point)
-        return {**record(None, point, 0, "failed"), "exit_code": 2, "why": "a int is no Dataset"}
+        return replace(record(None, point, 0, "failed"), exit_code=2, why="int is not a Dataset")
 
     with (
         open_bench_folder(folder / "out", asked, {}, False, folder) as results,
-        pytest.raises(UsageError, match="a int is no Dataset"),
+        pytest.raises(UsageError, match="int is not a Dataset"),
     ):
         grids.run_grid(asked, results, lambda _: None, measure, list(settings.values()))
     assert len(tried) == 1

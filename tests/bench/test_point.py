@@ -1,9 +1,9 @@
 """Points: what is measured, its name and its command line."""
 
-import json
 from pathlib import Path
 
 import pytest
+from msgspec.json import decode, encode
 
 from stepscope.bench.grid import MODES, SETTINGS, Point
 from stepscope.workloads import arguments
@@ -11,7 +11,7 @@ from stepscope.workloads import arguments
 
 def test_a_point_comes_back_from_json_as_it_was():
     point = Point.of("gpt:tiny", "generate", 2, "cuda", ("amp=bf16",), prompt=8, seconds=0.5)
-    again = Point.from_json(json.loads(json.dumps(point.to_json())))
+    again = decode(encode(point), type=Point)
     assert again == point
     assert again.key() == point.key()
 
@@ -64,5 +64,5 @@ def test_the_programs_know_every_setting(mode):
     values = dict.fromkeys(SETTINGS[mode], 1) | {"data": "synthetic"}
     point = Point.of("gpt:tiny", mode, 4, "cpu", **{n: values[n] for n in SETTINGS[mode]})
     asked = arguments.parse_arguments(mode, "", point.command(Path("m.json"))[1:])
-    for name, value in point.settings:
+    for name, value in point.settings.items():
         assert getattr(asked, name) == value, name

@@ -1,10 +1,8 @@
 """The folder of a grid: resumed by the same request, kept from any other."""
 
-import json
-from dataclasses import replace
-
 import pytest
 from measured import record
+from msgspec.structs import replace
 
 from stepscope.bench.grid import BenchRequest, Point
 from stepscope.bench.run import RECORDS, REQUEST, open_bench_folder, read_records
@@ -32,8 +30,8 @@ def test_records_are_there_when_the_folder_is_opened_again(opened):
         results.append(record(POINT, 2))
         begun = results.begun
     with opened() as results:
-        assert [found["round"] for found in results.records] == [1, 2]
-        assert results.records[0] == json.loads(json.dumps(record(POINT, 1)))
+        assert [found.round for found in results.records] == [1, 2]
+        assert results.records[0] == record(POINT, 1)
         assert results.begun == begun
 
 
@@ -45,7 +43,7 @@ def test_a_torn_last_line_is_dropped_and_the_next_record_is_whole(opened, tmp_pa
     with opened() as results:
         assert len(results.records) == 1
         results.append(record(POINT, 2))
-    assert [found["round"] for found in read_records(tmp_path / "out" / RECORDS)] == [1, 2]
+    assert [found.round for found in read_records(tmp_path / "out" / RECORDS)] == [1, 2]
 
 
 def test_damage_elsewhere_is_told(opened, tmp_path):
@@ -62,7 +60,7 @@ def test_damage_elsewhere_is_told(opened, tmp_path):
     [
         ({"rounds": 5}, "rounds: 3, now 5"),
         ({"batches": (4, 8)}, "batches: 4, now 4, 8"),
-        ({"settings": (("seed", 1),)}, "seed"),
+        ({"settings": {"seed": 1}}, "seed"),
         ({"models": ("lstm",)}, "models: mlp, now lstm"),
     ],
 )
@@ -112,7 +110,7 @@ def test_force_begins_anew(opened):
 def test_a_folder_of_something_else_is_left_alone_even_with_force(opened, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").touch()
-    with pytest.raises(UsageError, match="something else"):
+    with pytest.raises(UsageError, match="is not empty and holds no results"):
         opened(force=True)
     assert (tmp_path / "out" / "thesis.tex").exists()
 

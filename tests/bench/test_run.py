@@ -9,6 +9,7 @@ import time
 
 import pytest
 from measured import failure, record
+from msgspec.structs import replace
 
 from stepscope.bench.grid import BenchRequest, Point
 from stepscope.bench.run import open_bench_folder, remaining_seconds, run_grid
@@ -20,7 +21,7 @@ REQUESTED = BenchRequest(
 )
 
 
-class Lab:
+class HandMeasured:
     """Measures by hand: `outcomes` maps a batch to how its record is made."""
 
     def __init__(self, tmp_path):
@@ -34,7 +35,7 @@ class Lab:
         made = self.outcomes.get(point.batch, record)(point)
         if isinstance(made, BaseException):
             raise made
-        return {name: value for name, value in made.items() if name != "round"}
+        return replace(made, round=0)
 
     def run(self, request=REQUESTED):
         """The records after a run."""
@@ -44,61 +45,61 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path):
-    return Lab(tmp_path)
+def grid(tmp_path):
+    return HandMeasured(tmp_path)
 
 
-def test_rounds_are_interleaved_and_every_other_one_goes_backwards(lab):
-    records = lab.run()
-    assert lab.batches == [4, 8, 16, 16, 8, 4, 4, 8, 16]
-    assert [found["round"] for found in records] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
+def test_rounds_are_interleaved_and_every_other_one_goes_backwards(grid):
+    records = grid.run()
+    assert grid.batches == [4, 8, 16, 16, 8, 4, 4, 8, 16]
+    assert [found.round for found in records] == [1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
-def test_what_did_not_work_is_a_result_and_not_repeated(lab):
-    lab.outcomes[8] = lambda point: failure(point, status="out_of_memory")
-    records = lab.run()
-    assert lab.batches.count(8) == 1
+def test_what_did_not_work_is_a_result_and_not_repeated(grid):
+    grid.outcomes[8] = lambda point: failure(point, status="out_of_memory")
+    records = grid.run()
+    assert grid.batches.count(8) == 1
     assert len(records) == 7
-    assert [found["status"] for found in records].count("out_of_memory") == 1
+    assert [found.status for found in records].count("out_of_memory") == 1
 
 
-def test_an_interrupted_grid_goes_on_with_what_is_missing(lab):
-    lab.outcomes[16] = lambda point: KeyboardInterrupt()
+def test_an_interrupted_grid_goes_on_with_what_is_missing(grid):
+    grid.outcomes[16] = lambda point: KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        lab.run()
-    assert lab.batches == [4, 8, 16]
-    lab.outcomes.clear()
-    records = lab.run()
-    assert lab.batches[3:] == [16, 16, 8, 4, 4, 8, 16]
-    keys = [(found["key"], found["round"]) for found in records]
+        grid.run()
+    assert grid.batches == [4, 8, 16]
+    grid.outcomes.clear()
+    records = grid.run()
+    assert grid.batches[3:] == [16, 16, 8, 4, 4, 8, 16]
+    keys = [(found.key, found.round) for found in records]
     assert len(set(keys)) == len(keys) == 9
 
 
-def test_a_finished_grid_measures_nothing_again(lab):
-    first = lab.run()
-    lab.batches.clear()
-    assert lab.run() == first
-    assert lab.batches == []
+def test_a_finished_grid_measures_nothing_again(grid):
+    first = grid.run()
+    grid.batches.clear()
+    assert grid.run() == first
+    assert grid.batches == []
 
 
-def test_a_request_refused_by_the_first_program_is_an_error_and_no_result(lab):
-    lab.outcomes[4] = lambda point: failure(point, exit_code=2, why="no CIFAR-10 in data")
+def test_a_request_refused_by_the_first_program_is_an_error_and_no_result(grid):
+    grid.outcomes[4] = lambda point: failure(point, exit_code=2, why="no CIFAR-10 in data")
     with pytest.raises(UsageError, match=r"^no CIFAR-10 in data$"):
-        lab.run()
-    with open_bench_folder(lab.folder, REQUESTED, {}, False, lab.folder) as results:
+        grid.run()
+    with open_bench_folder(grid.folder, REQUESTED, {}, False, grid.folder) as results:
         assert results.records == []
 
 
-def test_a_point_refused_later_is_a_result(lab):
-    lab.outcomes[8] = lambda point: failure(point, exit_code=2, why="too large")
-    records = lab.run()
-    assert [found["why"] for found in records if found["status"] == "failed"] == ["too large"]
+def test_a_point_refused_later_is_a_result(grid):
+    grid.outcomes[8] = lambda point: failure(point, exit_code=2, why="too large")
+    records = grid.run()
+    assert [found.why for found in records if found.status == "failed"] == ["too large"]
 
 
-def test_progress_tells_what_is_done_and_left(lab):
-    lab.run()
-    starts = [now for now in lab.heard if now.record is None]
-    ends = [now for now in lab.heard if now.record is not None]
+def test_progress_tells_what_is_done_and_left(grid):
+    grid.run()
+    starts = [now for now in grid.heard if now.record is None]
+    ends = [now for now in grid.heard if now.record is not None]
     assert [now.done for now in starts] == list(range(9))
     assert [now.left for now in starts] == list(range(9, 0, -1))
     assert (ends[-1].done, ends[-1].left) == (9, 0)
@@ -123,8 +124,6 @@ from stepscope.bench.grid import BenchRequest
 from stepscope.bench.run import open_bench_folder
 
 class Tiny(Point):
-    __slots__ = ()
-
     def command(self, measure_file):
         return ["tiny_program", str(self.batch), str(measure_file)]
 
@@ -142,7 +141,7 @@ with open("started.txt", "a") as file:
     file.write(f"{batch} {os.getpid()}\\n")
 if batch == "3" and Path("hang").exists():
     time.sleep(60)
-Path(target).write_text(json.dumps({"error": None, "samples": 1}))
+Path(target).write_text(json.dumps({"mode": "infer", "samples": 1}))
 """
 
 

@@ -2,14 +2,19 @@
 
 import pytest
 from handmade import Handmade
+from msgspec import convert, to_builtins
+from msgspec.structs import replace
 from plain_json import in_json
 
 from stepscope.bench.grid import BenchRequest, Variant
+from stepscope.bench.record import ProcessRecord
+from stepscope.bench.results import BatchTry, PointStatus
 from stepscope.bench.studies import cpu_gpu, memory
 from stepscope.bench.studies.cpu_gpu import loss_curves, losses_agree, shortened
 from stepscope.bench.studies.memory import SINGLE, Technique, all_together, largest_batch
 from stepscope.bench.studies.operator_kinds import KindTime, arithmetic_of, explain, step_times
 from stepscope.record.errors import UsageError
+from stepscope.workloads.measure.record import TrainMeasured
 
 MS = 1_000_000
 
@@ -20,7 +25,7 @@ def quiet(_):
 
 def request(study, device="cpu", **more):
     options = {"batches": (8,), "rounds": 1, **more}
-    settings = tuple(sorted(options.pop("settings", {}).items()))
+    settings = options.pop("settings", {})
     return BenchRequest(("mlp",), ("train",), (device,), settings=settings, study=study, **options)
 
 
@@ -47,17 +52,15 @@ def trained(point, step_ms, losses, score, **more):
         "peak_memory_bytes": 1 << 30,
         "notes": [],
     }
-    return {
+    made = {
         "key": point.key(),
-        "point": point.to_json(),
+        "point": to_builtins(point),
         "status": "ok",
-        "why": None,
-        "fixes": [],
         "measured": measured,
-        "machine": {"energy_j": None},
         "seconds": 1.0,
         **more,
     }
+    return convert(made, ProcessRecord)
 
 
 class TwoDevices:
@@ -171,9 +174,8 @@ def test_how_long_the_gpu_waits_is_known(tmp_path):
 @pytest.mark.usefixtures("_with_gpu")
 def test_a_device_that_fails_leaves_a_study_that_says_so(tmp_path):
     def broken(point, folder, timeout_s):
-        return trained(point, 1.0, [1.0], 0.0) | {
-            "status": "out_of_memory", "why": "too large", "measured": None,
-        }  # fmt: skip
+        why = {"status": "out_of_memory", "why": "too large", "measured": None}
+        return trained(point, 1.0, [1.0], 0.0, **why)
 
     study = studied(tmp_path, broken)
     assert study["gpu"]["status"] == "out_of_memory"
@@ -227,8 +229,9 @@ def test_a_study_takes_one_model_and_trains_it(tmp_path):
 
 
 def test_losses_that_are_no_numbers_do_not_count():
-    ours = {"losses": [[1, None], [2, 0.5]], "final_loss": None, "final_score": None}
-    theirs = {"losses": [[1, 1.0], [2, 0.4], [3, 0.3]], "final_loss": 0.3, "final_score": 0.5}
+    ours = TrainMeasured(losses=[(1, None), (2, 0.5)])
+    losses = [(1, 1.0), (2, 0.4), (3, 0.3)]
+    theirs = TrainMeasured(losses=losses, final_loss=0.3, final_score=0.5)
     found = losses_agree(ours, theirs)
     assert found.first_loss_relative == pytest.approx(0.2)
     assert found.same is None
@@ -236,8 +239,10 @@ def test_losses_that_are_no_numbers_do_not_count():
 
 
 def test_scores_a_point_apart_are_not_the_same():
-    assert losses_agree({"final_score": 0.90}, {"final_score": 0.92}).same is False
-    assert losses_agree({"final_loss": 1.0}, {"final_loss": 1.005}).same is True
+    scores = [TrainMeasured(final_score=score) for score in (0.90, 0.92)]
+    assert losses_agree(*scores).same is False
+    losses = [TrainMeasured(final_loss=loss) for loss in (1.0, 1.005)]
+    assert losses_agree(*losses).same is True
 
 
 # ---- operators by kind
@@ -302,21 +307,21 @@ def test_kernels_without_an_operator_are_told_by_their_names():
 def test_small_kernels_explain_a_speedup_below_the_ceilings():
     limits = ({"memory_gb_per_s": 20.0}, {"memory_gb_per_s": 4000.0})
     short_ones = explain("pointwise", 10.0, KindTime(1.0, 500), limits, ("fp32", "fp32"))
-    assert "500 kernels of 2.0 µs, too short to fill the GPU" in short_ones["why"]
+    assert "500 kernels of 2.0 µs, too short to fill the GPU" in short_ones.why
     long_ones = explain("pointwise", 10.0, KindTime(1.0, 5), limits, ("fp32", "fp32"))
-    assert "too short" not in long_ones["why"]
+    assert "too short" not in long_ones.why
 
 
 def test_recurrence_is_explained_by_its_order():
     found = explain("recurrent", 5.0, KindTime(1.0, 500), ({}, {}), ("fp32", "fp32"))
-    assert found["bound"] == "sequence"
-    assert "waits for the previous one" in found["why"]
+    assert found.bound == "sequence"
+    assert "waits for the previous one" in found.why
 
 
 def test_unknown_ceilings_promise_nothing():
     found = explain("matmul", 5.0, None, ({}, {}), ("fp32", "fp32"))
-    assert found["possible"] is None
-    assert explain("other", None, None, ({}, {}), ("fp32", "fp32"))["why"] == ""
+    assert found.possible is None
+    assert explain("other", None, None, ({}, {}), ("fp32", "fp32")).why == ""
 
 
 def test_products_compute_in_tf32_only_where_that_was_asked():
@@ -331,7 +336,8 @@ def test_products_compute_in_tf32_only_where_that_was_asked():
 
 def fits_below(most, seconds=1.0):
     def attempt(batch):
-        return {"status": "ok" if batch <= most else "out_of_memory", "seconds": seconds}
+        status = PointStatus.OK if batch <= most else PointStatus.OUT_OF_MEMORY
+        return BatchTry(batch, status, seconds=seconds)
 
     return attempt
 
@@ -362,8 +368,8 @@ def test_the_search_stops_when_the_next_try_would_take_too_long():
 def test_other_failures_end_the_search_with_their_reason():
     def attempt(batch):
         if batch > 16:
-            return {"status": "failed", "why": "no such algorithm", "seconds": 1.0}
-        return {"status": "ok", "seconds": 1.0}
+            return BatchTry(batch, PointStatus.FAILED, "no such algorithm", 1.0)
+        return BatchTry(batch, PointStatus.OK, seconds=1.0)
 
     found = largest_batch(8, 65536, 1e6, attempt)
     assert (found.batch, found.bound, found.why) == (16, "failure", "no such algorithm")
@@ -401,18 +407,21 @@ class Room:
         ok = peak <= self.limit
         measured = {
             "device_name": "a device",
-            "peak_memory_bytes": peak,
+            "mode": "train",
+            "peak_memory_bytes": round(peak),
             "elapsed_s": 1.0,
             "samples": 100,
         }
-        return {
+        made = {
             "key": point.key(),
+            "point": to_builtins(point),
             "status": "ok" if ok else "out_of_memory",
             "why": None if ok else "too large",
             "fixes": fixes,
             "measured": measured,
             "seconds": 1.0,
         }
+        return convert(made, ProcessRecord)
 
 
 def memory_study(tmp_path, measure, **more):
@@ -471,7 +480,8 @@ def test_a_batch_that_only_a_few_steps_have_room_for_does_not_count(tmp_path):
         def __call__(self, point, folder, timeout_s):
             record = super().__call__(point, folder, timeout_s)
             if "steps" not in dict(point.settings) and point.batch > 70:
-                record |= {"status": "out_of_memory", "why": "in the end", "measured": None}
+                status = PointStatus.OUT_OF_MEMORY
+                return replace(record, status=status, why="in the end", measured=None)
             return record
 
     row = rows_of(memory_study(tmp_path, Growing()))["fp32"]

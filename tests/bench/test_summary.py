@@ -211,9 +211,8 @@ def test_fixes_that_took_hold_of_nothing_are_named():
 
 def test_the_document_names_machine_versions_request_and_noise():
     records = [record(TRAIN, 1, 10.0), record(TRAIN, 2, 10.1)]
-    found = bench_result(
-        REQUESTED, records, {}, "stepscope bench mlp", "2026-01-01", ["a note"]
-    ).to_json()
+    found = bench_result(REQUESTED, records, {}, "stepscope bench mlp", "2026-01-01", ["a note"])
+    found = json.loads(found.json_text())
     assert found["schema"] == "stepscope.bench/1"
     assert found["machine"]["cpu"]
     assert found["versions"]["stepscope"]
@@ -227,7 +226,7 @@ def test_the_document_names_machine_versions_request_and_noise():
 
 def test_a_document_without_points_is_whole():
     study = MemoryStudy(model="mlp", batch=4, device="cpu", rows=())
-    found = bench_result(REQUESTED, [], {}, "", "", study=study).to_json()
+    found = json.loads(bench_result(REQUESTED, [], {}, "", "", study=study).json_text())
     assert (found["points"], found["noise_floor"]) == ([], None)
     assert found["study"]["name"] == "memory"
     assert "loader" not in found

@@ -9,6 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stepscope.bench.grid import Point
+from stepscope.bench.record import ProcessRecord
+from stepscope.bench.results import PointStatus
+from stepscope.workloads.measure.record import TrainMeasured
+
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 HEAD = {
     "device": "cpu",
@@ -37,13 +42,12 @@ def processes(count: int, seed: int = 1) -> list[list[float]]:
     return [list(one) for one in means * (1 + 0.02 * draw.standard_normal((count, 40)))]
 
 
-def record(series: list[float]) -> dict[str, Any]:
-    return {
-        "status": "ok",
-        "point": {"model": "mlp"},
-        "why": None,
-        "measured": {"series_ms": series},
-    }
+POINT = Point.of("mlp", "train", 4, "cpu")
+
+
+def record(series: list[float]) -> ProcessRecord:
+    measured = TrainMeasured(series_ms=series)
+    return ProcessRecord(key="", point=POINT, status=PointStatus.OK, measured=measured)
 
 
 def test_every_two_groups_without_a_common_process_are_compared_once(load: Any) -> None:
@@ -75,7 +79,8 @@ def test_processes_that_are_alike_are_hardly_ever_told_apart(load: Any) -> None:
 def test_a_points_processes_are_summed_up_and_shown(load: Any) -> None:
     repeat, tables = load("bench_repeat"), load("_repeat_table")
     records = [record(series) for series in processes(6)]
-    failed = [{"status": "failed", "point": {}, "why": "no such thing", "measured": None}]
+    why = "no such thing"
+    failed = [ProcessRecord(key="", point=POINT, status=PointStatus.FAILED, why=why)]
     points = [
         repeat.summed_up("mlp train", records) | repeat.judged(records),
         repeat.summed_up("gpt train", failed) | repeat.judged(failed),

@@ -78,7 +78,7 @@ def no_gpu(monkeypatch):
     [
         ([], "name a model"),
         (["resnet19"], "did you mean resnet18"),
-        (["mlp", "--batch", "0"], "numbers from 1 on"),
+        (["mlp", "--batch", "0"], "use whole numbers of 1 or more"),
         (["mlp", "--batch", "4,x"], "--batch 4,x"),
         (["mlp", "--batch", "-4"], "--batch -4"),
         (["mlp", "--mode", "learn"], "train, infer, generate"),
@@ -86,7 +86,7 @@ def no_gpu(monkeypatch):
         (["mlp", "--device", "tpu"], "cpu, cuda"),
         (["mlp", "--device", "cuda"], "no CUDA device: no GPU is visible; --device cpu"),
         (["mlp", "--fix", "ampp"], "did you mean amp"),
-        (["mlp", "--fix", "cuda_graph"], "needs cuda, not cpu: there it can be"),
+        (["mlp", "--fix", "cuda_graph"], "needs cuda; on cpu there are"),
         (["mlp", "--fix", "amp=bf16", "--ablate", "amp,pin"], "leave out --fix"),
         (["mlp", "--ablate", "amp=bf16"], "two fixes"),
         (["mlp", "--prompt", "8"], "--prompt goes with --mode generate only"),
@@ -289,7 +289,7 @@ def test_a_real_grid_that_is_told_to_stop_leaves_no_process_behind(tmp_path, num
     os.kill(parent.pid, number)
     _, said = parent.communicate(timeout=30)
     assert parent.returncode == 130
-    assert "go on with: stepscope bench mlp" in said
+    assert "Resume with: stepscope bench mlp" in said
     assert _processes_of(tmp_path) == []
 
 

@@ -201,7 +201,7 @@ def test_a_speedup_within_the_noise_is_called_so():
 
 def test_no_technique_that_fits_more_is_said():
     text = study_shown(MEMORY, rows=MEMORY["rows"][:1])
-    assert "Nothing fits a larger batch than fp32: 60." in text
+    assert "No technique fits a larger batch than fp32: 60." in text
     nothing = [{**TECHNIQUE, "largest_batch": None, "status": "out_of_memory"}]
     assert "Nothing fits, at any batch size." in study_shown(MEMORY, rows=nothing)
 
@@ -252,7 +252,7 @@ def test_on_a_cpu_operators_are_told_and_the_next_step_is_doctor():
 
 def test_operators_that_are_not_shown_are_counted():
     text = screen({**document(), **kernels_document(operators_in_all=15)})
-    assert "… 14 more: --top" in text
+    assert "… 14 more (--top N)" in text
 
 
 # Markdown

@@ -113,11 +113,21 @@ def kernels_document(operators=None, kernels=(), **more):
         "work_ms": 31.9,
         "launched": 737.0,
         "known_share": 0.975,
-        "ceilings": {"source": "measured"},
+        "ceilings": {"flops_per_s": {"bf16": 7e14}, "bytes_per_s": 4e12, "source": "measured"},
         "operators": operators or [operator("aten::convolution_backward")],
         "operators_in_all": 1,
         "kernels": list(kernels),
-        "step": {"model_flops": 1.555e12},
+        "step": {
+            "steps": 1,
+            "wall_ns": 32_000_000,
+            "matrix_known_share": 1.0,
+            "matrix_flops": 1.555e12,
+            "recomputed_flops": 0.0,
+            "model_flops": 1.555e12,
+            "flops_by_dtype": {"tf32": 1.555e12},
+            "mfu": None,
+            "ceiling_share": None,
+        },
         **more,
     }
     machine = {"gpus": [{"name": "NVIDIA H200"}], "cpu": {"model": "EPYC"}, "torch": None}

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+from msgspec import convert, to_builtins
+
 from stepscope.bench.grid import Point
+from stepscope.bench.record import ProcessRecord
 
 MACHINE = {
     "gpu_busy": None,
@@ -51,11 +54,11 @@ def measured(point: Point, step_ms: float = 10.0, **changes: Any) -> dict[str, A
     }
 
 
-def record(point: Point, number: int = 1, step_ms: float = 10.0, **changes: Any) -> dict[str, Any]:
+def record(point: Point, number: int = 1, step_ms: float = 10.0, **changes: Any) -> ProcessRecord:
     """A record of a process that went well in that round, but for the changes."""
-    return {
+    made = {
         "key": point.key(),
-        "point": point.to_json(),
+        "point": to_builtins(point),
         "status": "ok",
         "why": None,
         "fixes": [],
@@ -66,11 +69,10 @@ def record(point: Point, number: int = 1, step_ms: float = 10.0, **changes: Any)
         "round": number,
         **changes,
     }
+    return convert(made, ProcessRecord)
 
 
-def failure(
-    point: Point, number: int = 1, status: str = "failed", **changes: Any
-) -> dict[str, Any]:
+def failure(point: Point, number: int = 1, status: str = "failed", **changes: Any) -> ProcessRecord:
     """A record of a process that measured nothing."""
     bare = {"measured": None, "status": status, "why": "it broke", "exit_code": 1, **changes}
     return record(point, number, **bare)

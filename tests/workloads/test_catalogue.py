@@ -92,7 +92,7 @@ def test_a_factory_in_a_file_is_found_without_running_the_file(tmp_path, monkeyp
     )
     for name in ("make", "Net", "Renamed", "made", "two"):
         workload = find_workload(f"net.py:{name}")
-        assert workload.task == "given"
+        assert workload.task == "user"
         assert dict(workload.options) == {"file": "net.py", "factory": name}
     assert refused("net.py:inner") == "net.py:inner: net.py has no inner; it has make, Net"
     assert refused("net.py:Nett").endswith("has no Nett; it has Net, make")
@@ -102,7 +102,7 @@ def test_a_factory_in_a_file_is_found_without_running_the_file(tmp_path, monkeyp
 def test_names_that_a_star_import_may_bring_are_left_to_the_program(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("net.py").write_text("from elsewhere import *\n")
-    assert find_workload("net.py:anything").task == "given"
+    assert find_workload("net.py:anything").task == "user"
 
 
 def test_a_file_that_is_missing_or_not_python_is_said_to_be(tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ from stepscope.workloads.data.synthetic import (
     SyntheticTokens,
     class_digits,
 )
-from stepscope.workloads.data.tasks import SampleShape, make_task
+from stepscope.workloads.data.tasks import make_task
 
 MAKERS: dict[str, Callable[[str, int, int], Any]] = {
     "images": lambda split, count, seed: SyntheticImages(split, count, 12, 10, seed),
@@ -184,7 +184,7 @@ class TestExpense:
 
     def test_images_are_stored_at_another_size(self) -> None:
         options = DataOptions(samples=4, test_samples=1, resize=20)
-        task = make_task(Workload("m", "", "segmentation", ""), SampleShape(8, 3), options)
+        task = make_task(Workload("m", "", "segmentation", "", size=8, classes=3), options)
         assert task.train.source[0][0].shape == (3, 20, 20)
         image, mask = task.train[0]
         assert image.shape == (3, 8, 8)
@@ -195,10 +195,10 @@ class TestExpense:
         options = DataOptions(
             samples=3, test_samples=1, resize=12, decode_ms=1, latency_ms=1, disk_mb_per_s=50
         )
-        workload, shape = Workload("m", "", "images", ""), SampleShape(8, 10)
-        image, label = make_task(workload, shape, options).train[2]
+        workload = Workload("m", "", "images", "", size=8, classes=10)
+        image, label = make_task(workload, options).train[2]
         plain = DataOptions(samples=3, test_samples=1, resize=12)
-        expected, same_label = make_task(workload, shape, plain).train[2]
+        expected, same_label = make_task(workload, plain).train[2]
         assert image.equal(expected)
         assert label == same_label
 

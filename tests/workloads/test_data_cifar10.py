@@ -5,6 +5,7 @@ import io
 import pickle
 import struct
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from stepscope.workloads.data import cifar10
 from stepscope.workloads.data import cifar10 as fetch
 from stepscope.workloads.data.cifar10 import Cifar10, Unpickler
 from stepscope.workloads.data.options import DataOptions
-from stepscope.workloads.data.tasks import SampleShape, make_task
+from stepscope.workloads.data.tasks import make_task
 
 
 class OldPickler(pickle._Pickler):  # type: ignore[name-defined,misc]
@@ -105,11 +106,11 @@ class TestCifar10:
         folder = write(tmp_path / "files", batches)
         options = DataOptions(data="cifar10", folder=folder)
         workload = Workload("m", "", "images", "")
-        image, label = make_task(workload, SampleShape(48, 10), options).train[0]
+        image, label = make_task(replace(workload, size=48, classes=10), options).train[0]
         assert image.shape == (3, 48, 48)
         assert label.dtype == torch.int64
         with pytest.raises(UsageError, match="--classes 10"):
-            make_task(workload, SampleShape(48, 3), options)
+            make_task(replace(workload, size=48, classes=3), options)
 
     def test_more_than_there_are_is_refused_before_anything_is_fetched(self) -> None:
         with pytest.raises(UsageError, match="--samples 60000: cifar10 has 50000"):

@@ -12,7 +12,7 @@ from stepscope.record.errors import UsageError
 from stepscope.workloads.catalogue import Workload
 from stepscope.workloads.data.options import DataOptions
 from stepscope.workloads.data.synthetic import encode_characters
-from stepscope.workloads.data.tasks import SampleShape, make_task
+from stepscope.workloads.data.tasks import make_task
 from stepscope.workloads.data.user_files import CharacterFile, ImageFolder
 
 
@@ -82,7 +82,7 @@ class TestImageFolder:
 
     def test_images_are_decoded_and_brought_to_size(self, tmp_path: Path) -> None:
         options = DataOptions(data="images", folder=picture_folder(tmp_path, cat=4, dog=4))
-        task = make_task(Workload("m", "", "images", ""), SampleShape(8, 2), options)
+        task = make_task(Workload("m", "", "images", "", size=8, classes=2), options)
         image, label = task.train[0]
         assert image.shape == (3, 8, 8)
         level = int(label) * 10 + int(Path(task.train.source.files[0]).stem)
@@ -91,7 +91,7 @@ class TestImageFolder:
     def test_the_model_needs_a_class_for_each_folder(self, tmp_path: Path) -> None:
         options = DataOptions(data="images", folder=picture_folder(tmp_path, a=2, b=2, c=2))
         with pytest.raises(UsageError, match="it has 3 classes, m 2: --classes 3"):
-            make_task(Workload("m", "", "images", ""), SampleShape(8, 2), options)
+            make_task(Workload("m", "", "images", "", size=8, classes=2), options)
 
     def test_a_class_without_images_is_named(self, tmp_path: Path) -> None:
         folder = picture_folder(tmp_path, cat=3, dog=0)

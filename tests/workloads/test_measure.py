@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from msgspec import to_builtins
 from torch import nn
 
 from stepscope.record.errors import UsageError
@@ -15,7 +16,8 @@ from stepscope.workloads.measure import clock, meter
 from stepscope.workloads.measure.arithmetic import fastest_arithmetic
 from stepscope.workloads.measure.clock import CudaClock, HostClock
 from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule, has_settled
-from stepscope.workloads.measure.program import MeasuredRecord, peak_memory
+from stepscope.workloads.measure.program import peak_memory, run_program
+from stepscope.workloads.measure.record import InferMeasured, TrainMeasured
 from stepscope.workloads.measure.scores import Losses
 
 CPU = torch.device("cpu")
@@ -71,10 +73,17 @@ def test_a_warm_up_ends_in_time_and_says_whether_it_settled():
     assert WarmupRule(most_s=120).verdict(falling, 50, 121.0) is False
 
 
+def filled(meter):
+    """What a meter writes down."""
+    measured = InferMeasured()
+    meter.fill(measured)
+    return to_builtins(measured)
+
+
 def test_the_section_begins_after_the_warm_up_and_lasts_as_long_as_asked(time):
     meter = Meter(HostClock(), Limits(seconds=2.0), WarmupRule())
     made = run(meter, time, [5.0, 0.1])
-    document = meter.to_json()
+    document = filled(meter)
     assert document["warmup"]["settled"] is True
     assert document["warmup"]["first_call_s"] == pytest.approx(5.0)
     assert document["first_calls_extra_s"] == pytest.approx(4.9)
@@ -108,7 +117,7 @@ def test_calls_of_inference_are_all_in_the_section(time):
 def test_one_step_is_measured_without_a_warm_up(time):
     meter = Meter(HostClock(), Limits(calls=1), WarmupRule())
     assert run(meter, time, [0.1]) == 1
-    assert meter.to_json()["warmup"] == {
+    assert filled(meter)["warmup"] == {
         "calls": 0,
         "seconds": 0.0,
         "settled": False,
@@ -230,7 +239,7 @@ def test_losses_are_thinned_out_to_200_points_and_the_last_ones_kept():
         losses.add(torch.tensor(float(step)))
     curve = losses.curve()
     assert 100 < len(curve) <= 200
-    assert curve[0] == [1, 1.0]
+    assert curve[0] == (1, 1.0)
     gaps = {after[0] - before[0] for before, after in pairwise(curve)}
     assert len(gaps) == 1
     assert all(step == value for step, value in curve)
@@ -243,12 +252,15 @@ def test_no_losses_are_none():
 
 
 def test_a_record_is_valid_json_whatever_was_measured(tmp_path):
-    measured = MeasuredRecord("train")
-    measured.update(final_loss=math.nan, losses=[[1, math.inf]], samples=3)
+    def body(asked, measured, device):
+        measured.final_loss, measured.losses, measured.samples = math.nan, [(1, math.inf)], 3
+
     path = tmp_path / "m.json"
-    measured.write(path, None)
+    words = ["--model", "mlp", "--device", "cpu", "--measure", str(path)]
+    assert run_program("train", "", body, words) == 0
     document = json.loads(path.read_text(), parse_constant=pytest.fail)
     assert document["schema"] == "stepscope.measured/1"
+    assert document["mode"] == "train"
     assert document["final_loss"] is None
     assert document["losses"] == [[1, None]]
     assert document["error"] is None
@@ -256,8 +268,8 @@ def test_a_record_is_valid_json_whatever_was_measured(tmp_path):
 
 
 def test_a_record_takes_no_facts_it_does_not_have():
-    with pytest.raises(KeyError, match="tokens_per_s"):
-        MeasuredRecord("train").update(tokens_per_s=1.0)
+    with pytest.raises(AttributeError, match="tokens_per_s"):
+        TrainMeasured().tokens_per_s = 1.0
 
 
 @pytest.mark.parametrize(
@@ -275,11 +287,11 @@ def test_running_out_of_memory_is_told_from_other_errors(error, expected):
 
 
 def test_the_peak_of_the_host_covers_what_was_held():
-    before = peak_memory(CPU)["peak_memory_bytes"]
+    before, _ = peak_memory(CPU)
     held = torch.ones(1 << 24)
-    after = peak_memory(CPU)
-    assert after["peak_memory_bytes"] >= max(before, held.nbytes)
-    assert after["reserved_memory_bytes"] is None
+    after, reserved = peak_memory(CPU)
+    assert after >= max(before, held.nbytes)
+    assert reserved is None
 
 
 class Casting(nn.Linear):

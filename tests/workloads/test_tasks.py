@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,13 +16,13 @@ from stepscope.record.errors import UsageError
 from stepscope.workloads.catalogue import Workload
 from stepscope.workloads.data.options import DataOptions
 from stepscope.workloads.data.samples import copy_to_device
-from stepscope.workloads.data.tasks import SampleShape, Task, UserTask, dice, logits, make_task
+from stepscope.workloads.data.tasks import Task, UserTask, dice, logits, make_task
 from stepscope.workloads.models.build import UserInputs
 
-PICTURES = SampleShape(size=16, classes=10)
-SHAPES = SampleShape(size=24, classes=3)
-TEXTS = SampleShape(length=32, classes=3, vocabulary=32)
-TOKENS = SampleShape(length=16, vocabulary=64)
+PICTURES = {"size": 16, "classes": 10}
+SHAPES = {"size": 24, "classes": 3}
+TEXTS = {"length": 32, "classes": 3, "vocabulary": 32}
+TOKENS = {"length": 16, "vocabulary": 64}
 
 
 @pytest.fixture(autouse=True)
@@ -37,9 +38,11 @@ def workload(task: str) -> Workload:
     return Workload("tiny", "", task, "")
 
 
-def task_of(name: str, shape: SampleShape, given: UserInputs | None = None, **options: Any) -> Task:
+def task_of(
+    name: str, shape: dict[str, int], given: UserInputs | None = None, **options: Any
+) -> Task:
     asked = {"samples": 640, "test_samples": 100, **options}
-    return make_task(workload(name), shape, DataOptions(**asked), given)
+    return make_task(replace(workload(name), **shape), DataOptions(**asked), given)
 
 
 def conv(before: int, after: int, stride: int = 1) -> nn.Module:
@@ -144,14 +147,14 @@ def test_language_gets_below_what_guessing_costs() -> None:
     ("name", "shape"),
     [("images", PICTURES), ("segmentation", SHAPES), ("characters", TEXTS), ("language", TOKENS)],
 )
-def test_no_test_sample_is_a_training_sample(name: str, shape: SampleShape) -> None:
+def test_no_test_sample_is_a_training_sample(name: str, shape: dict[str, int]) -> None:
     task = task_of(name, shape)
     seen = {item[0].numpy().tobytes() for item in task.train}
     assert not seen & {item[0].numpy().tobytes() for item in task.test}
 
 
 def test_names_and_shapes_are_those_of_the_contract() -> None:
-    image, label = task_of("images", SampleShape(size=40, classes=1000)).train[0]
+    image, label = task_of("images", {"size": 40, "classes": 1000}).train[0]
     assert (image.shape, image.dtype) == ((3, 40, 40), torch.float32)
     assert (label.shape, label.dtype) == ((), torch.int64)
     segmentation = task_of("segmentation", SHAPES)
@@ -208,7 +211,7 @@ def test_fixes_see_that_samples_never_change() -> None:
         task_of("segmentation", SHAPES),
         task_of("characters", TEXTS),
         task_of("language", TOKENS),
-        task_of("given", SampleShape(), given),
+        task_of("user", {}, given),
     ):
         seen = dataset_traits(task.train)
         assert (seen.varies(), seen.handle, seen.sums, seen.cuda) == (None, None, None, None)
@@ -217,7 +220,7 @@ def test_fixes_see_that_samples_never_change() -> None:
 class TestGiven:
     def test_its_own_loss_is_used(self) -> None:
         given = UserInputs(lambda batch: torch.randn(batch, 4), lambda outputs: outputs.abs().sum())
-        task = task_of("given", SampleShape(), given)
+        task = task_of("user", {}, given)
         assert task.loss(torch.full((2, 3), -1.0), torch.zeros(2)) == 6
 
     def test_without_one_classes_are_learned_or_outputs_made_small(self) -> None:
@@ -232,9 +235,7 @@ class TestGiven:
         assert task.loss(own, targets) == 5
 
     def test_nothing_is_scored(self) -> None:
-        task = task_of(
-            "given", SampleShape(), UserInputs(lambda batch: torch.zeros(batch, 2), None)
-        )
+        task = task_of("user", {}, UserInputs(lambda batch: torch.zeros(batch, 2), None))
         assert task.score_name is None
         assert task.score(torch.zeros(2, 2), torch.zeros(2))[1] == 0
 
@@ -242,7 +243,7 @@ class TestGiven:
         def inputs(batch: int) -> Any:
             return {"a": torch.randn(batch, 2), "b": [torch.randn(batch), torch.randn(batch, 3)]}
 
-        task = task_of("given", SampleShape(), UserInputs(inputs, None), samples=70)
+        task = task_of("user", {}, UserInputs(inputs, None), samples=70)
         batch, targets = next(iter(DataLoader(task.train, batch_size=8)))
         assert batch["a"].shape == (8, 2)
         assert [part.shape for part in batch["b"]] == [(8,), (8, 3)]
@@ -256,38 +257,38 @@ class TestGiven:
         torch.manual_seed(5)
         expected = torch.rand(3)
         torch.manual_seed(5)
-        first = task_of("given", SampleShape(), given).train[3][0]
+        first = task_of("user", {}, given).train[3][0]
         assert torch.rand(3).equal(expected)
-        assert task_of("given", SampleShape(), given).train[3][0].equal(first)
+        assert task_of("user", {}, given).train[3][0].equal(first)
 
     @pytest.mark.parametrize("wrong", [torch.zeros(3, 2), torch.zeros(()), 7, (None,)])
     def test_inputs_that_are_no_batch_are_refused(self, wrong: Any) -> None:
         with pytest.raises(UsageError, match="tensors that begin with the batch"):
-            task_of("given", SampleShape(), UserInputs(lambda batch: wrong, None))
+            task_of("user", {}, UserInputs(lambda batch: wrong, None))
 
     def test_a_model_without_inputs_is_refused(self) -> None:
         with pytest.raises(UsageError, match="returned no inputs"):
-            task_of("given", SampleShape(), None)
+            task_of("user", {}, None)
 
 
 @pytest.mark.parametrize(
     ("name", "shape", "options", "said"),
     [
         ("language", TOKENS, {"data": "cifar10"}, "--data synthetic"),
-        ("given", SampleShape(), {"data": "images"}, "--data synthetic"),
+        ("user", {}, {"data": "images"}, "--data synthetic"),
         ("characters", TEXTS, {"resize": 64}, "there are no images here"),
         ("images", PICTURES, {"data": "cifar10", "resize": 64}, "stored at 32 pixels"),
         ("images", PICTURES, {"data": "images"}, "images:FOLDER"),
         ("characters", TEXTS, {"data": "characters"}, "characters:FILE"),
-        ("images", SampleShape(classes=10), {}, "--size"),
-        ("segmentation", SampleShape(size=8, classes=1), {}, "2 or more"),
-        ("characters", SampleShape(length=2, classes=3, vocabulary=32), {}, "--length"),
-        ("language", SampleShape(length=4, vocabulary=1), {}, "2 tokens"),
-        ("given", SampleShape(), {"disk_mb_per_s": 1.0}, "its own inputs"),
+        ("images", {"classes": 10}, {}, "--size"),
+        ("segmentation", {"size": 8, "classes": 1}, {}, "2 or more"),
+        ("characters", {"length": 2, "classes": 3, "vocabulary": 32}, {}, "--length"),
+        ("language", {"length": 4, "vocabulary": 1}, {}, "2 tokens"),
+        ("user", {}, {"disk_mb_per_s": 1.0}, "its own inputs"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(
-    name: str, shape: SampleShape, options: dict[str, Any], said: str
+    name: str, shape: dict[str, int], options: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=said) as told:
         task_of(name, shape, UserInputs(lambda batch: torch.zeros(batch), None), **options)

@@ -251,7 +251,7 @@ def test_a_failure_is_recorded_and_raised_as_usual(tmp_path, factories):
     found = json.loads(path.read_text())
     assert found["error"] == {"kind": "failed", "text": "RuntimeError: it broke"}
     assert found["parameters"] == 36
-    assert found["calls"] is None
+    assert found["calls"] == 0
 
 
 def test_running_out_of_memory_is_a_result(tmp_path):

@@ -1,4 +1,4 @@
-"""From the words of a command line to a request that can be carried out, or one line why not."""
+"""From a command line to a checked request, or one line why not."""
 
 import os
 import sys
@@ -10,12 +10,13 @@ from stepscope.bench.grid import (
     MODES,
     SETTINGS,
     BenchRequest,
+    Settings,
     Variant,
     ablation_fixes,
+    ablation_variants,
     fix_variants,
     grid_points,
 )
-from stepscope.bench.grid import ablation_variants as ablation
 from stepscope.record.errors import UsageError
 from stepscope.workloads import arguments
 
@@ -31,7 +32,7 @@ def build_request(
     device: str | None = None,
     fixes: Sequence[str] = (),
     ablate: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, int | float | str | None] | None = None,
     **rest: Any,
 ) -> BenchRequest:
     """The request; `mode`, `batch` and `device` are lists with commas, None for the usual.
@@ -43,16 +44,16 @@ def build_request(
         raise UsageError("--ablate makes its own variants: leave out --fix")
     modes = parse_modes(models, mode)
     devices = both_devices(device) if rest.get("study") == "cpu-gpu" else parse_devices(device)
-    chosen = ablation(ablate) if ablate else fix_variants(fixes)
+    chosen = ablation_variants(ablate) if ablate else fix_variants(fixes)
     check_needs(chosen, devices)
-    given = {name: value for name, value in (settings or {}).items() if value is not None}
+    given: Settings = {name: value for name, value in (settings or {}).items() if value is not None}
     if "train" in modes and not rest.get("study"):
         given.setdefault("data", usual_data(given, chosen))
     made = BenchRequest(
         models=tuple(dict.fromkeys(models)),
         modes=modes,
         devices=devices,
-        batches=None if batch is None else parse_batches(batch),
+        batches=None if batch is None else parse_numbers("--batch", batch),
         variants=chosen,
         ablate=ablation_fixes(ablate) if ablate else (),
         settings=check_settings(given, modes),
@@ -64,8 +65,8 @@ def build_request(
 
 
 def usual_data(given: Iterable[str], chosen: Iterable[Variant]) -> str:
-    """What training is fed unless it was said: samples that lie on the device, so that the model
-    is measured; a loader's where loading or learning is what was asked about."""
+    """The data of training where none is named: samples on the device, so that the model is
+    measured; a loader's where options are about loading or learning."""
     from stepscope.fixes.registry import fix_named
 
     names = {text.partition("=")[0] for variant in chosen for text in variant.fixes}
@@ -92,11 +93,12 @@ def parse_modes(models: Iterable[str], text: str | None) -> tuple[str, ...]:
     return asked
 
 
-def parse_batches(text: str) -> tuple[int, ...]:
-    """The batch sizes in a list."""
+def parse_numbers(option: str, text: str, least: int = 1) -> tuple[int, ...]:
+    """The numbers in a list. Raises UsageError."""
     pieces = [piece.strip() for piece in text.split(",")]
-    if not all(p.isdecimal() and p.isascii() and len(p) < 8 and int(p) for p in pieces):
-        raise UsageError(f"--batch {text}: give numbers from 1 on, as in --batch 1,8,32")
+    if not all(p.isdecimal() and p.isascii() and len(p) < 8 and int(p) >= least for p in pieces):
+        numbers = f"whole numbers of {least} or more, as in {option} 1,8,32"
+        raise UsageError(f"{option} {text}: use {numbers}")
     return tuple(dict.fromkeys(map(int, pieces)))
 
 
@@ -122,8 +124,8 @@ def both_devices(text: str | None) -> tuple[str, ...]:
 
 
 def why_no_cuda() -> str | None:
-    """Why a program started here cannot use a GPU; None if it can, as far as can be told from
-    outside. Raises UsageError where there is no torch at all."""
+    """Why a program cannot use a GPU here; None if it can, as far as seen from outside. Raises
+    UsageError without torch."""
     from stepscope.hardware.gpus import visible_gpu_index
     from stepscope.hardware.machine import torch_build
 
@@ -131,7 +133,7 @@ def why_no_cuda() -> str | None:
     if torch is None:
         raise UsageError(f"no torch for {sys.executable}: pip install torch")
     if torch["cuda"] is None:
-        return f"torch {torch['version']} is built for CPUs alone"
+        return f"torch {torch['version']} is a CPU-only build"
     return "no GPU is visible" if visible_gpu_index(os.environ) is None else None
 
 
@@ -146,13 +148,11 @@ def check_needs(chosen: Iterable[Variant], devices: Iterable[str]) -> None:
             if needs is not None and needs != device:
                 able = [one.name for one in all_fixes() if one.needs in (None, device)]
                 raise UsageError(
-                    f"--fix {name} needs {needs}, not {device}: there it can be {', '.join(able)}"
+                    f"--fix {name} needs {needs}; on {device} there are {', '.join(able)}"
                 )
 
 
-def check_settings(
-    settings: Mapping[str, Any], modes: Iterable[str]
-) -> tuple[tuple[str, Any], ...]:
+def check_settings(settings: Settings, modes: Iterable[str]) -> Settings:
     """In order of name. Raises UsageError for one that no mode asked for knows."""
     for name in settings:
         if not any(name in SETTINGS[mode] for mode in modes):
@@ -160,12 +160,12 @@ def check_settings(
             raise UsageError(
                 f"--{name.replace('_', '-')} goes with --mode {' or '.join(knowing)} only"
             )
-    return tuple(sorted(settings.items()))
+    return dict(sorted(settings.items()))
 
 
 def _listed(text: str, option: str, possible: Sequence[str]) -> tuple[str, ...]:
     asked = tuple(dict.fromkeys(piece.strip() for piece in text.split(",")))
     for one in asked:
         if one not in possible:
-            raise UsageError(f"{option} {one or text!r}: there are {', '.join(possible)}")
+            raise UsageError(f"{option} {one or text!r}: use {', '.join(possible)}")
     return asked

@@ -3,9 +3,11 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self
+
+from msgspec import Struct, to_builtins
+from msgspec.structs import astuple
 
 from stepscope.record.errors import UsageError
 
@@ -38,17 +40,19 @@ SETTINGS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Which settings a mode's program knows; the option is the same word with dashes."""
 
+Settings = dict[str, int | float | str | list[int | bool]]
+"""Options of a workload program by name; a grid of loaders has lists of them."""
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """What one process measures. `settings` are pairs in order of name; () fixes are none."""
+
+class Point(Struct, frozen=True):
+    """What one process measures. No fixes: ()."""
 
     model: str
     mode: str
     batch: int
     device: str
     fixes: tuple[str, ...] = ()
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: Settings = {}
 
     @classmethod
     def of(
@@ -57,47 +61,26 @@ class Point:
         mode: str,
         batch: int,
         device: str,
-        fixes: tuple[str, ...] = (),
+        fixes: Sequence[str] = (),
         **settings: Any,
     ) -> Self:
-        """A point with those of the settings that its mode knows; None stands for not given."""
-        known = SETTINGS[mode]
-        kept = {name: value for name, value in settings.items() if name in known}
-        pairs = ((name, value) for name, value in sorted(kept.items()) if value is not None)
-        return cls(model, mode, batch, device, tuple(fixes), tuple(pairs))
+        """A point with the settings its mode knows, by name; None: not given."""
+        kept = {
+            name: value
+            for name, value in sorted(settings.items())
+            if name in SETTINGS[mode] and value is not None
+        }
+        return cls(model, mode, batch, device, tuple(fixes), kept)
 
     def key(self) -> str:
         """The point as one stable line of text: equal for equal points, in any process."""
-        return json.dumps(list(self.to_json().values()), sort_keys=True, separators=(",", ":"))
-
-    def to_json(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {
-            "model": self.model,
-            "mode": self.mode,
-            "batch": self.batch,
-            "device": self.device,
-            "fixes": list(self.fixes),
-            "settings": dict(self.settings),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """The point that `to_json` gave."""
-        return cls(
-            data["model"],
-            data["mode"],
-            data["batch"],
-            data["device"],
-            tuple(data["fixes"]),
-            tuple(sorted(data["settings"].items())),
-        )
+        return json.dumps(astuple(self), sort_keys=True, separators=(",", ":"))
 
     def command(self, measure_file: Path) -> list[str]:
         """What stands after `python -m` to measure it into a file."""
         words = [f"stepscope.workloads.{self.mode}", "--model", self.model]
         words += ["--batch", str(self.batch), "--device", self.device]
-        for name, value in self.settings:
+        for name, value in self.settings.items():
             words += [f"--{name.replace('_', '-')}", str(value)]
         return [*words, "--measure", str(measure_file)]
 
@@ -105,8 +88,7 @@ class Point:
 _NOT_MEASURED = ("timeout_s", "price_per_hour", "carbon_intensity")
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """Fixes measured together; () are none. `roles`: its parts in an ablation."""
 
     label: str
@@ -114,19 +96,18 @@ class Variant:
     roles: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BenchRequest:
+class BenchRequest(Struct, frozen=True):
     """A grid: every model at every batch, in every mode, on every device, with every variant."""
 
-    models: tuple[str, ...]
-    modes: tuple[str, ...]
-    devices: tuple[str, ...]
+    models: tuple[str, ...] = ()
+    modes: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
     batches: tuple[int, ...] | None = None
     """None: each model's own."""
     variants: tuple[Variant, ...] = (Variant("none"),)
     ablate: tuple[str, ...] = ()
     """The fixes of an ablation, in the order they add up; () where there is none."""
-    settings: tuple[tuple[str, Any], ...] = ()
+    settings: Settings = {}
     rounds: int = 3
     """Processes per point."""
     timeout_s: float = 1800.0
@@ -136,22 +117,10 @@ class BenchRequest:
     """Grams of CO₂ per kWh."""
     study: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        data = asdict(self)
-        data["settings"] = dict(self.settings)
-        data["variants"] = [
-            {"label": v.label, "fixes": list(v.fixes), "roles": list(v.roles)}
-            for v in self.variants
-        ]
-        for name in ("models", "modes", "devices", "batches", "ablate"):
-            data[name] = None if data[name] is None else list(data[name])
-        return data
-
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, object]:
         """What its measurements depend on: the request without prices and limits, and the text
         of the user's own model files."""
-        asked = {k: v for k, v in self.to_json().items() if k not in _NOT_MEASURED}
+        asked = {k: v for k, v in to_builtins(self).items() if k not in _NOT_MEASURED}
         return {**asked, "files": _digests(self.models)}
 
 
@@ -179,7 +148,7 @@ def grid_points(request: BenchRequest) -> list[Point]:
                 for device in request.devices:
                     for variant in request.variants:
                         point = Point.of(
-                            model, mode, batch, device, variant.fixes, **dict(request.settings)
+                            model, mode, batch, device, variant.fixes, **request.settings
                         )
                         found.setdefault(point.key(), point)
     return list(found.values())
@@ -203,14 +172,14 @@ def split_fixes(text: str) -> tuple[str, ...]:
         if fix is not None and f"{value},{piece}" in fix.values:
             found[-1] += f",{piece}"
         elif piece == NO_FIXES:
-            raise UsageError(f"--fix {text}: none stands alone")
+            raise UsageError(f"--fix {text}: none cannot be combined")
         else:
             found.append(piece)
     return ordered_fixes(found)
 
 
 def ordered_fixes(fixes: Iterable[str]) -> tuple[str, ...]:
-    """Fixes checked, and in the order in which they take hold. Raises UsageError."""
+    """Fixes checked, in the order they apply. Raises UsageError."""
     from stepscope.fixes.registry import in_order, parse_fixes
 
     asked = list(fixes)
@@ -233,7 +202,7 @@ def ablation_variants(text: str) -> tuple[Variant, ...]:
     """None, each fix alone, the first ones together up to all, and each left out of all.
 
     Each combination stands once, with every part it plays: "none", "alone", "cumulative",
-    "left out". Fixes add up in the order given, and take hold in their own.
+    "left out". Fixes add up in the order given; each variant applies them in its own order.
     """
     asked = ablation_fixes(text)
     parts: list[tuple[str, tuple[str, ...]]] = [("none", ())]

@@ -8,17 +8,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import which
-from typing import Any, Final
+from typing import Final
+
+from msgspec.structs import asdict
 
 from stepscope.analyze.timeline.roofline.ceilings import Ceilings, ceilings_for, measured_ceilings
-from stepscope.bench.grid import BenchRequest, Variant, variant_label
+from stepscope.bench.grid import BenchRequest, Settings, Variant, variant_label
 from stepscope.bench.measure_point import environment_with, last_line, run_logged
-from stepscope.bench.results import BenchResult, KernelsResult, NcuUse
+from stepscope.bench.record import fix_reports
+from stepscope.bench.results import (
+    BenchResult,
+    FixReport,
+    KernelsResult,
+    KernelTables,
+    NcuUse,
+)
 from stepscope.bench.summary import bench_result
 from stepscope.launch.program import Program
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.fix import fix_outcomes
-from stepscope.record.fix_words import outcome_json
 from stepscope.record.timeline import Timeline
 from stepscope.trace.nsight.counters import METRICS, KernelCounters, read_ncu
 
@@ -74,7 +82,7 @@ def run_ncu(
     timeout_s: float,
     half: bool = False,
 ) -> NcuCount:
-    """Run a program under ncu; kernels named so are counted. KeyboardInterrupt if told to end."""
+    """Count the kernels of these names under ncu. Raises KeyboardInterrupt on a signal to stop."""
     log, said = folder / "counters.csv", folder / "ncu.txt"
     command = [*counters_command(log, pattern(names), half), *program]
     began = time.monotonic()
@@ -122,7 +130,7 @@ class KernelSubject:
     batch: int
     device: str
     fixes: tuple[str, ...] = ()
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
 
     def command(self, *more: str) -> list[str]:
         """The program's command line."""
@@ -135,8 +143,8 @@ class KernelSubject:
 
 def record_kernels(
     subject: KernelSubject, folder: Path, timeout_s: float
-) -> tuple[Path, list[dict[str, Any]]]:
-    """(the recording, what became of the fixes). Raises UsageError, or StepscopeError in a line."""
+) -> tuple[Path, tuple[FixReport, ...]]:
+    """(the recording, what became of the fixes). Raises UsageError or StepscopeError."""
     from stepscope.store.json_lines import read_facts
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,9 +157,8 @@ def record_kernels(
     if outcome.exit_code or not trace.exists():
         kind = UsageError if outcome.exit_code == _USAGE else StepscopeError
         raise kind(last_line(said) or f"the program ended with exit code {outcome.exit_code}")
-    outcomes = fix_outcomes(read_facts(folder / "facts.jsonl").fixes, subject.fixes)
-    fixes = [outcome_json(one) for one in outcomes]
-    return trace, fixes
+    facts = read_facts(folder / "facts.jsonl")
+    return trace, fix_reports(fix_outcomes(facts.fixes, subject.fixes))
 
 
 def count_kernels(
@@ -174,9 +181,6 @@ def count_kernels(
     )
 
 
-Document = dict[str, Any]
-
-
 def ceilings_of_timeline(timeline: Timeline, device: str) -> Ceilings | None:
     """What the device can do: measured here, else as its maker says, else not known."""
     from stepscope.hardware.ceiling_cache import known_ceilings, load_ceilings
@@ -190,9 +194,9 @@ def ceilings_of_timeline(timeline: Timeline, device: str) -> Ceilings | None:
 
 def kernels_result(
     subject: KernelSubject,
-    studied: Document,
+    tables: KernelTables,
     count: NcuCount,
-    fixes: list[Document],
+    fixes: tuple[FixReport, ...],
     command: str,
     started: str,
 ) -> BenchResult:
@@ -203,7 +207,7 @@ def kernels_result(
         devices=(subject.device,),
         batches=(subject.batch,),
         variants=(Variant(variant_label(subject.fixes), subject.fixes),),
-        settings=tuple(sorted(subject.settings.items())),
+        settings=dict(sorted(subject.settings.items())),
         rounds=1,
     )
     kernels = KernelsResult(
@@ -212,9 +216,9 @@ def kernels_result(
         batch=subject.batch,
         device=subject.device,
         fixes=subject.fixes,
-        applied=tuple(fixes),
+        applied=fixes,
         ncu=NcuUse(bool(count.counters), count.why, count.seconds),
-        **studied,
+        **asdict(tables),
     )
     return bench_result(request, [], {}, command, started, kernels_notes(kernels), kernels=kernels)
 
@@ -224,8 +228,8 @@ def kernels_notes(kernels: KernelsResult) -> list[str]:
     found = []
     if kernels.on == "host":
         found.append(
-            "no kernels on a CPU: times are of operators on the host, all threads together, as"
-            " recorded; recording slows many short ones"
+            "no kernels on a CPU: times are the operators' self time over all threads, and"
+            " recording slows short ones"
         )
     elif kernels.ncu is not None and kernels.ncu.used:
         found.append(
@@ -233,13 +237,13 @@ def kernels_notes(kernels: KernelsResult) -> list[str]:
             f" in {kernels.ncu.seconds:.0f} s of ncu"
         )
     elif kernels.ncu is not None:
-        found.append(f"FLOPs and bytes are the model's alone: {kernels.ncu.why_not}")
+        found.append(f"FLOPs and bytes come from operator shapes alone: {kernels.ncu.why_not}")
     if kernels.ceilings is None:
         found.append("ceilings unknown: stepscope doctor measures them")
-    elif kernels.ceilings["source"] == "datasheet":
+    elif kernels.ceilings.source == "datasheet":
         found.append("ceilings from the datasheet: stepscope doctor measures this device's own")
     for fix in kernels.applied:
-        if fix["state"] != "applied":
-            why = f": {fix['reasons'][-1]}" if fix["reasons"] else ""
-            found.append(f"fix {fix['name']}: {fix['state']}{why}")
+        if fix.state != "applied":
+            why = f": {fix.reasons[-1]}" if fix.reasons else ""
+            found.append(f"fix {fix.name}: {fix.state}{why}")
     return found

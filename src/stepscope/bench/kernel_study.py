@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute, is_operator, nearest
 from stepscope.analyze.timeline.host_threads import self_time
@@ -20,7 +20,14 @@ from stepscope.analyze.timeline.roofline.rates import (
     roofline_of,
     with_counters,
 )
-from stepscope.bench.results import CountedWork, KernelRates, KernelUse, OperatorUse
+from stepscope.bench.results import (
+    CountedWork,
+    KernelRates,
+    KernelTables,
+    KernelUse,
+    OperatorUse,
+    ShapeUse,
+)
 from stepscope.record.timeline import NOTHING, DeviceKind, Timeline
 from stepscope.trace.nsight.counter_join import JoinedCounters, join_counters, kernel_base_name
 from stepscope.trace.nsight.counters import KernelCounters
@@ -41,14 +48,13 @@ class _CeilingComparison:
 def compare_with_ceilings(
     timeline: Timeline,
     counters: Sequence[KernelCounters] = (),
-    cached: Iterable[Mapping[str, Any]] = (),
     ceilings: Ceilings | None = None,
     steps: int = 1,
 ) -> _CeilingComparison:
-    """`ceilings` None: those of the device, measured (`cached`) or its maker's."""
+    """`ceilings` None: those of its datasheet."""
     attribution = attribute(timeline)
     work = operator_work(timeline, attribution)
-    limits = ceilings or ceilings_for(timeline, cached)
+    limits = ceilings or ceilings_for(timeline, ())
     model = roofline_of(timeline, attribution, work, limits, steps)
     joined = join_counters(counters, timeline) if len(timeline.device) else JoinedCounters()
     counted = model
@@ -144,33 +150,33 @@ def _row(
     )
 
 
-Document = dict[str, Any]
-
-
-def study_kernels(found: _CeilingComparison, steps: int, top: int) -> Document:
-    """The measured fields of a KernelsResult: per step, heaviest first; None: not known."""
-    timeline = found.timeline
-    limits = found.counted.ceilings
-    join = {name: value for name, value in asdict(found.joined).items() if name != "counters"}
+def study_kernels(found: _CeilingComparison, steps: int, top: int) -> KernelTables:
+    """Per step, heaviest first; None: not known."""
+    timeline, limits, joined = found.timeline, found.counted.ceilings, found.joined
     has_device = len(timeline.device) > 0
     rows = (
         _operators(found, steps) if has_device else host_rows(timeline, found.work, limits, steps)
     )
-    return {
-        "on": "device" if has_device else "host",
-        "steps": steps,
-        "work_ms": sum(row.time_ms for row in rows),
-        "ceilings": to_builtins(limits) if limits else None,
-        "known_share": sum(row.share for row in rows if row.flops is not None),
-        "operators": tuple(rows[:top]),
-        "operators_in_all": len(rows),
-        "shapes": tuple(_shape(row, steps) for row in found.counted.shapes[:top]),
-        "kernels": tuple(_kernels(found, steps, top)) if has_device else (),
-        "launched": int(np.count_nonzero(timeline.device.kind == DeviceKind.KERNEL)) / steps,
-        "counted": len(found.joined.counters) / steps,
-        "join": join,
-        "step": to_builtins(found.counted.step),
-    }
+    return KernelTables(
+        on="device" if has_device else "host",
+        steps=steps,
+        work_ms=sum(row.time_ms for row in rows),
+        ceilings=limits,
+        known_share=sum(row.share for row in rows if row.flops is not None),
+        operators=tuple(rows[:top]),
+        operators_in_all=len(rows),
+        shapes=tuple(
+            ShapeUse(
+                **(asdict(row) | {"calls": row.calls / steps}), time_ms=row.time_ns / steps / 1e6
+            )
+            for row in found.counted.shapes[:top]
+        ),
+        kernels=tuple(_kernels(found, steps, top)) if has_device else (),
+        launched=int(np.count_nonzero(timeline.device.kind == DeviceKind.KERNEL)) / steps,
+        counted=len(joined.counters) / steps,
+        join={one.name: getattr(joined, one.name) for one in fields(joined)[1:]},
+        step=found.counted.step,
+    )
 
 
 def _operators(found: _CeilingComparison, steps: int) -> list[OperatorUse]:
@@ -213,15 +219,15 @@ def _counted(rows: Sequence[OperatorRate]) -> CountedWork | None:
     seen = [(row, row.measured) for row in rows if row.measured is not None]
     if not seen:
         return None
-    told = [one for _, one in seen]
-    flops = _total(one.flops for one in told)
-    moved = _total(one.bytes for one in told)
-    model_flops = sum(one.model_flops for one in told)
-    model_bytes = _total(one.model_bytes for one in told)
+    counts = [one for _, one in seen]
+    flops = _total(one.flops for one in counts)
+    moved = _total(one.bytes for one in counts)
+    model_flops = sum(one.model_flops for one in counts)
+    model_bytes = _total(one.model_bytes for one in counts)
     time_ns = sum(row.time_ns for row in rows)
     covered = sum(row.time_ns * one.calls / row.calls for row, one in seen)
     return CountedWork(
-        calls=sum(one.calls for one in told),
+        calls=sum(one.calls for one in counts),
         time_share=covered / time_ns if time_ns else 0.0,
         flops=flops,
         model_flops=model_flops,
@@ -244,31 +250,23 @@ def _without_model(found: _CeilingComparison) -> Mapping[str, int]:
     return {timeline.name_of(n): int(sums[n]) for n in np.flatnonzero(sums).tolist()}
 
 
-def _shape(row: OperatorRate, steps: int) -> Document:
-    return {**to_builtins(row), "calls": row.calls / steps, "time_ms": row.time_ns / steps / 1e6}
-
-
 def _kernels(found: _CeilingComparison, steps: int, top: int) -> list[KernelUse]:
     """Kernels, copies and memsets by name, with what their counters say."""
-    timeline = found.timeline
     counted = _by_name(found)
-    rows = []
-    for kernel in kernel_table(timeline, found.attribution)[:top]:
-        told = counted.get(kernel.name)
-        rows.append(
-            KernelUse(
-                name=kernel.name,
-                operator=_launched_by(found, kernel.name),
-                category=kernel.category,
-                runs=kernel.count / steps,
-                time_ms=kernel.total_ns / steps / 1e6,
-                share=kernel.share,
-                tensor_core=kernel.tensor_core,
-                occupancy=kernel.occupancy,
-                counted=told,
-            )
+    return [
+        KernelUse(
+            name=kernel.name,
+            operator=_launched_by(found, kernel.name),
+            category=kernel.category,
+            runs=kernel.count / steps,
+            time_ms=kernel.total_ns / steps / 1e6,
+            share=kernel.share,
+            tensor_core=kernel.tensor_core,
+            occupancy=kernel.occupancy,
+            counted=counted.get(kernel.name),
         )
-    return rows
+        for kernel in kernel_table(found.timeline, found.attribution)[:top]
+    ]
 
 
 def _by_name(found: _CeilingComparison) -> dict[str, KernelRates]:
@@ -303,6 +301,7 @@ def _launched_by(found: _CeilingComparison, kernel: str) -> str | None:
     return timeline.name_of(most) if most >= 0 else None
 
 
-def _total(values: Any) -> float | None:
+def _total(values: Iterable[float | None]) -> float | None:
+    """None where one is not known."""
     known = list(values)
-    return None if None in known else float(sum(known))
+    return None if None in known else float(sum(value or 0.0 for value in known))

@@ -3,19 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from math import fsum
 from typing import Any, Final
 
 from stepscope.bench.grid import BenchRequest, Point
-from stepscope.bench.results import (
-    BatchChoice,
-    LoaderPoint,
-    LoaderResult,
-    PointStatus,
-    Speedup,
-)
-from stepscope.bench.speed import process_noise, speedup
-from stepscope.bench.summary import by_point
+from stepscope.bench.record import ProcessRecord, Records, by_point, results_of
+from stepscope.bench.results import BatchChoice, LoaderPoint, LoaderResult, PointStatus
+from stepscope.bench.speed import max_known, mean_known, process_noise, speedup
 from stepscope.stats.knee import NEAR_BEST
+from stepscope.workloads.measure.record import LoadMeasured
 
 _DEFAULT_PREFETCH: Final = 2
 _MOST_WORKERS: Final = 32
@@ -50,13 +46,13 @@ def loader_request(
 ) -> BenchRequest:
     """The request for a grid; `settings` are options of the child's, None where not given."""
     given = {name: value for name, value in settings.items() if value is not None}
-    lists = dict(zip(_GRID, (workers, pins, prefetches), strict=True))
+    lists = dict(zip(_GRID, map(sorted, (workers, pins, prefetches)), strict=True))
     return BenchRequest(
         models=(source,),
         modes=("load",),
         devices=(device,),
         batches=batches,
-        settings=tuple(sorted({**given, **lists}.items())),
+        settings=dict(sorted({**given, **lists}.items())),
         rounds=rounds,
         timeout_s=timeout_s,
     )
@@ -73,11 +69,11 @@ def setting_points(request: BenchRequest) -> tuple[dict[LoaderSetting, Point], l
 
     The loader as it comes (no workers, not pinned) is always there, to compare with.
     """
-    asked = dict(request.settings)
+    asked: dict[str, Any] = dict(request.settings)
     workers, pins, prefetches = (asked.pop(name) for name in _GRID)
     notes = []
     if request.devices == ("cpu",) and True in pins:
-        pins = (False,)
+        pins = [False]
         notes.append("pinning left out: it only helps copies to a GPU")
     if 0 in workers and len(prefetches) > 1:
         notes.append("prefetch left out with 0 workers: nothing is fetched ahead")
@@ -97,38 +93,37 @@ def _setting_point(request: BenchRequest, setting: LoaderSetting, asked: dict[st
     how: dict[str, Any] = {"workers": setting.workers, "pin": "on" if setting.pin else "off"}
     if setting.prefetch is not None:
         how["prefetch"] = setting.prefetch
-    pairs = tuple(sorted({**asked, **how}.items()))
-    return Point(request.models[0], "load", setting.batch, request.devices[0], (), pairs)
+    settings = dict(sorted({**asked, **how}.items()))
+    return Point(request.models[0], "load", setting.batch, request.devices[0], (), settings)
 
 
-Document = dict[str, Any]
 _SPREAD: Final = 0.1  # between rounds, beyond which a setting is unstable
 
 
 def setting_points_measured(
-    grid: Mapping[LoaderSetting, Point], records: Sequence[Document]
+    grid: Mapping[LoaderSetting, Point], records: Records
 ) -> tuple[LoaderPoint, ...]:
     """One per setting, in the order of the grid."""
-    by_key: dict[str, list[Document]] = {}
+    by_key: dict[str, list[ProcessRecord]] = {}
     for record in records:
-        by_key.setdefault(record["key"], []).append(record)
+        by_key.setdefault(record.key, []).append(record)
     return tuple(
         _measured_setting(setting, point, by_key.get(point.key(), []))
         for setting, point in grid.items()
     )
 
 
-def _measured_setting(setting: LoaderSetting, point: Point, records: list[Document]) -> LoaderPoint:
-    good = [record["measured"] for record in records if record["status"] == PointStatus.OK]
-    bad = next((record for record in records if record["status"] != PointStatus.OK), None)
-    status = PointStatus.OK if bad is None else PointStatus(bad["status"])
-    rates = [one["samples"] / one["elapsed_s"] for one in good]
-    seconds, batches = _sum(good, "elapsed_s"), _sum(good, "calls")
-    rate = _sum(good, "samples") / seconds if good else None
+def _measured_setting(setting: LoaderSetting, point: Point, records: Records) -> LoaderPoint:
+    good = _loaded(records)
+    bad = next((record for record in records if record.status is not PointStatus.OK), None)
+    status = bad.status if bad else PointStatus.OK
+    rates = [one.samples / one.elapsed_s for one in good]
+    seconds, batches = fsum(one.elapsed_s for one in good), sum(one.calls for one in good)
+    rate = sum(one.samples for one in good) / seconds if good else None
     spread = (max(rates) - min(rates)) / rate if rate and len(rates) > 1 else 0.0
     unstable = spread > _SPREAD
-    sample_bytes = good[0]["dataset"]["sample_bytes"] if good else None
-    first_s = _mean(good, "first_s")
+    sample_bytes = good[0].dataset.sample_bytes if good and good[0].dataset else None
+    first_s = mean_known(one.first_s for one in good)
     return LoaderPoint(
         key=point.key(),
         model=point.model,
@@ -139,44 +134,50 @@ def _measured_setting(setting: LoaderSetting, point: Point, records: list[Docume
         pin=setting.pin,
         prefetch=setting.prefetch,
         status=status if records else PointStatus.MISSING,
-        why=bad["why"] if bad else None,
+        why=bad.why if bad else None,
         rounds=len(good),
         samples_per_s=rate,
         samples_per_s_low=min(rates, default=None),
         samples_per_s_high=max(rates, default=None),
         batches_per_s=batches / seconds if good else None,
         mean_ms=seconds / batches * 1e3 if good else None,
-        p50_ms=_mean(good, "p50_ms"),
-        p95_ms=_mean(good, "p95_ms"),
-        p99_ms=_mean(good, "p99_ms"),
+        p50_ms=mean_known(one.p50_ms for one in good),
+        p95_ms=mean_known(one.p95_ms for one in good),
+        p99_ms=mean_known(one.p99_ms for one in good),
         first_batch_ms=None if first_s is None else first_s * 1e3,
         mb_per_s=rate * sample_bytes / 1e6 if rate and sample_bytes else None,
-        peak_memory_bytes=max((one["rss_bytes"] for one in good), default=None),
-        cores=_mean(good, "cores"),
+        peak_memory_bytes=max_known(one.rss_bytes for one in good),
+        cores=mean_known(one.cores for one in good),
         unstable=unstable,
         unstable_why=f"rounds differ by {spread:.0%}" if unstable else None,
     )
 
 
+def _loaded(records: Records) -> list[LoadMeasured]:
+    return [one for one in results_of(records) if isinstance(one, LoadMeasured)]
+
+
 def loader_result(
-    points: Sequence[LoaderPoint], records: Sequence[Document], usable_cores: float
+    points: Sequence[LoaderPoint], records: Records, usable_cores: float
 ) -> LoaderResult:
     """The choice over all batches and at each; what was loaded, as the first process saw it."""
-    good = [record["measured"] for record in records if record["status"] == PointStatus.OK]
-    about = {name: good[0][name] if good else None for name in ("dataset", "device_name")}
-    batches = list(dict.fromkeys(point.batch for point in points))
+    first = next(iter(_loaded(records)), LoadMeasured())
     by_batch = tuple(
         BatchChoice(
             batch=batch, **_choice([point for point in points if point.batch == batch], records)
         )
-        for batch in batches
+        for batch in dict.fromkeys(point.batch for point in points)
     )
     return LoaderResult(
-        **about, usable_cores=usable_cores, by_batch=by_batch, **_choice(points, records)
+        dataset=first.dataset,
+        device_name=first.device_name,
+        usable_cores=usable_cores,
+        by_batch=by_batch,
+        **_choice(points, records),
     )
 
 
-def _choice(points: Sequence[LoaderPoint], records: Sequence[Document]) -> dict[str, Any]:
+def _choice(points: Sequence[LoaderPoint], records: Records) -> dict[str, Any]:
     """The fields of a LoaderChoice."""
     good = [(point.samples_per_s, point) for point in points if point.status is PointStatus.OK]
     rated = [(rate, point) for rate, point in good if rate is not None]
@@ -189,21 +190,17 @@ def _choice(points: Sequence[LoaderPoint], records: Sequence[Document]) -> dict[
     )
     usual = LoaderSetting(simplest.batch)
     default = next((point for _, point in rated if setting_of(point) == usual), None)
+    gain = None
+    if default is not None and default.key != simplest.key:
+        ours, theirs = ([r for r in records if r.key == p.key] for p in (default, simplest))
+        gain = speedup(ours, theirs, "default", process_noise(by_point(records)))
     return {
         "best": best,
         "simplest": simplest,
         "default": default,
-        "speedup": _gain(default, simplest, records) if default else None,
+        "speedup": gain,
         "line": dataloader_line(setting_of(simplest)),
     }
-
-
-def _gain(default: LoaderPoint, chosen: LoaderPoint, records: Sequence[Document]) -> Speedup | None:
-    """How many times as fast as the default loader; None for the default itself."""
-    if chosen.key == default.key:
-        return None
-    ours, theirs = ([r for r in records if r["key"] == p.key] for p in (default, chosen))
-    return speedup(ours, theirs, "default", process_noise(by_point(records)))
 
 
 def setting_of(point: LoaderPoint) -> LoaderSetting:
@@ -221,11 +218,3 @@ def dataloader_line(setting: LoaderSetting) -> str:
         words.append(f"prefetch_factor={setting.prefetch}")
     words += ["persistent_workers=True"] if setting.workers else []
     return f"DataLoader({', '.join(words)})"
-
-
-def _sum(records: Sequence[Document], name: str) -> float:
-    return float(sum(record[name] for record in records))
-
-
-def _mean(records: Sequence[Document], name: str) -> float | None:
-    return _sum(records, name) / len(records) if records else None

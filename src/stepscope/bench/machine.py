@@ -1,6 +1,5 @@
 """What the machine did while a point was measured: GPU, cores, energy, throttling."""
 
-import math
 import os
 import time
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from stepscope.bench.record import MachineUse
 from stepscope.hardware.gpus import throttle_reasons
 from stepscope.hardware.processor import RaplCounter
 
@@ -42,42 +42,44 @@ Floats = npt.NDArray[np.float64]
 
 def machine_during(
     samples: npt.NDArray[Any], gauges: Gauges, device: str, started_ns: float, ended_ns: float
-) -> dict[str, Any]:
-    """Means over the section; None where not known or too few samples fell into it.
-
-    `gpu_busy` and `host_busy` are shares, `own_cores` and `other_cores` how many cores this
-    program and all others kept busy, `energy_j` joules of the device the point ran on.
-    """
+) -> MachineUse:
+    """Of a section; what too few samples fell into is not known."""
     known = samples[samples["t_ns"] > 0] if samples.size else samples
-    chosen = known[_within(known["t_ns"], started_ns, ended_ns)] if known.size else known
+    if known.size:
+        known_ns = known["t_ns"]
+        chosen = known[(known_ns >= started_ns) & (known_ns <= ended_ns)]
+    else:
+        chosen = known
     enough = len(chosen) >= _FEWEST
-    busy = _mean(chosen, "gpu_percent") if enough else None
+
+    def mean(name: str) -> float | None:
+        values = _column(chosen, name)
+        return float(values.mean()) if enough and values.size else None
+
+    busy, own = mean("gpu_percent"), mean("cpu_percent")
     others = _column(chosen, "gpu_other_processes")
     host_j = _host_energy(gauges, started_ns, ended_ns)
-    gpu_j = _counted(known, "gpu_energy_mj", started_ns, ended_ns) if enough else None
-    gpu_j = None if gpu_j is None else gpu_j / 1e3
-    busy_cores = _busy_cores(gauges, started_ns, ended_ns)
-    own = _mean(chosen, "cpu_percent") if enough else None
-    own_cores = None if own is None else own / 100
-    return {
-        "gpu_busy": None if busy is None else busy / 100,
-        "energy_j": gpu_j if device == "cuda" else host_j,
-        "host_energy_j": host_j,
-        "power_w": _mean(chosen, "gpu_power_w") if enough else None,
-        "sm_mhz": _mean(chosen, "gpu_sm_mhz") if enough else None,
-        "throttle": _throttled(chosen),
-        "other_processes": int(others.max()) if others.size else None,
-        "host_busy": None if busy_cores is None else min(1.0, busy_cores / (os.cpu_count() or 1)),
-        "own_cores": own_cores,
-        "other_cores": (
-            None if busy_cores is None or own_cores is None else max(0.0, busy_cores - own_cores)
+    gpu_mj = _counted(known, "gpu_energy_mj", started_ns, ended_ns) if enough else None
+    times = np.array(gauges.t_ns, dtype=np.float64)
+    busy_s = rise_within(times, np.array(gauges.busy_s), started_ns, ended_ns)
+    busy_cores = None if busy_s is None else busy_s / (ended_ns - started_ns) * 1e9
+    mask = 0
+    for value in _column(chosen, "gpu_throttle"):
+        mask |= int(value)
+    return MachineUse(
+        gpu_busy=None if busy is None else busy / 100,
+        energy_j=host_j if device != "cuda" else None if gpu_mj is None else gpu_mj / 1e3,
+        host_energy_j=host_j,
+        power_w=mean("gpu_power_w"),
+        sm_mhz=mean("gpu_sm_mhz"),
+        throttle=tuple(throttle_reasons(mask)),
+        other_processes=int(others.max()) if others.size else None,
+        host_busy=None if busy_cores is None else min(1.0, busy_cores / (os.cpu_count() or 1)),
+        own_cores=None if own is None else own / 100,
+        other_cores=(
+            None if busy_cores is None or own is None else max(0.0, busy_cores - own / 100)
         ),
-    }
-
-
-def machine_unknown() -> dict[str, Any]:
-    """The same of a process that has measured nothing."""
-    return machine_during(np.zeros(0), Gauges(), "", 0, 0)
+    )
 
 
 def rise_within(times: Floats, totals: Floats, started: float, ended: float) -> float | None:
@@ -113,30 +115,8 @@ def _host_energy(gauges: Gauges, started: float, ended: float) -> float | None:
     return rise_within(times, joules, started, ended)
 
 
-def _busy_cores(gauges: Gauges, started: float, ended: float) -> float | None:
-    times = np.array(gauges.t_ns, dtype=np.float64)
-    busy_s = rise_within(times, np.array(gauges.busy_s), started, ended)
-    return None if busy_s is None else busy_s / (ended - started) * 1e9
-
-
-def _within(times: Floats, started: float, ended: float) -> npt.NDArray[np.bool_]:
-    return (times >= started) & (times <= ended)
-
-
 def _column(samples: Any, name: str) -> Floats:
     if not samples.size:
         return np.zeros(0)
     values: Floats = samples[name]
     return values[~np.isnan(values)]
-
-
-def _mean(samples: Any, name: str) -> float | None:
-    values = _column(samples, name)
-    return float(values.mean()) if values.size else None
-
-
-def _throttled(samples: Any) -> list[str]:
-    mask = 0
-    for value in _column(samples, "gpu_throttle"):
-        mask |= 0 if math.isnan(value) else int(value)
-    return [*throttle_reasons(mask)]

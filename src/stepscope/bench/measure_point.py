@@ -1,6 +1,5 @@
 """One point measured once, in a process of its own, with its fixes in place."""
 
-import json
 import os
 import re
 import shutil
@@ -9,15 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.json import decode
+
 from stepscope.bench.grid import Point
-from stepscope.bench.machine import Gauges
-from stepscope.bench.results import PointStatus
+from stepscope.bench.machine import Gauges, machine_during
+from stepscope.bench.record import MachineUse, ProcessRecord, fix_reports
+from stepscope.bench.results import FixReport, PointStatus
 from stepscope.launch.child import Outcome, run_child
 from stepscope.launch.program import Program, child_environment
 from stepscope.record.fix import fix_outcomes
-from stepscope.record.fix_words import outcome_json
 from stepscope.record.out_of_memory import says_out_of_memory
 from stepscope.record.probe_options import ProbeOptions
+from stepscope.store.table import read_table
+from stepscope.workloads.measure.record import AnyMeasured, ModelMeasured
 
 if TYPE_CHECKING:
     from stepscope.launch.sampling import MachineSampler
@@ -48,7 +51,7 @@ def run_logged(
     begin: Callable[[int], None] = lambda pid: None,
     tick: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Run a program, its output in a file. KeyboardInterrupt if this process was told to end."""
+    """Run a program, its output in a file. Raises KeyboardInterrupt on a signal to stop."""
     with open(log, "wb") as output:
         outcome = run_child(command, environ, timeout_s, begin, tick, output)
     if outcome.told is not None:
@@ -74,10 +77,10 @@ _flops: dict[tuple[Any, ...], float] = {}
 """Operations of a sample by model, mode and shape: each process that counts them takes seconds."""
 
 
-def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, Any]:
-    """The raw record of one process; `folder` is its own and made anew.
+def measure(point: Point, folder: Path, timeout_s: float | None) -> ProcessRecord:
+    """The record of one process; `folder` is its own and made anew.
 
-    Never raises for what becomes of the process. KeyboardInterrupt if this one was told to end.
+    Never raises for how the process ends; KeyboardInterrupt on a signal to stop.
     """
     from stepscope.launch.observed_run import kernel_oom_kills
     from stepscope.store.json_lines import read_facts
@@ -86,7 +89,7 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
     folder.mkdir(parents=True)
     beside = _Beside(folder, point.device)
     kills = kernel_oom_kills()
-    work = (point.model, point.mode, *map(dict(point.settings).get, _SHAPE))
+    work = (point.model, point.mode, *map(point.settings.get, _SHAPE))
     module, *arguments = point.command(folder / MEASURED)
     if work in _flops:
         arguments += ["--flops", repr(_flops[work])]
@@ -99,41 +102,50 @@ def measure(point: Point, folder: Path, timeout_s: float | None) -> dict[str, An
     finally:
         beside.end()
     measured = _read(folder / MEASURED)
-    if measured and measured.get("flops_per_sample"):
-        _flops[work] = measured["flops_per_sample"]
+    if isinstance(measured, ModelMeasured) and measured.flops_per_sample:
+        _flops[work] = measured.flops_per_sample
     facts = read_facts(folder / "facts.jsonl")
-    fixes = [outcome_json(one) for one in fix_outcomes(facts.fixes, point.fixes)]
+    fixes = fix_reports(fix_outcomes(facts.fixes, point.fixes))
     killed = outcome.signal == 9 and kernel_oom_kills() > kills
     status, why = process_status(outcome, measured, fixes, killed, last_line(folder / OUTPUT))
-    return {
-        "key": point.key(),
-        "point": point.to_json(),
-        "status": status,
-        "why": why,
-        "fixes": fixes,
-        "measured": measured,
-        "machine": _machine(folder, beside.gauges, point.device, measured),
-        "seconds": (outcome.ended_ns - outcome.started_ns) / 1e9,
-        "exit_code": outcome.exit_code,
-    }
+    machine = MachineUse()
+    if measured and measured.started_ns is not None and measured.ended_ns is not None:
+        machine = machine_during(
+            read_table(folder / "samples.npy"),
+            beside.gauges,
+            point.device,
+            measured.started_ns,
+            measured.ended_ns,
+        )
+    return ProcessRecord(
+        key=point.key(),
+        point=point,
+        status=status,
+        why=why,
+        fixes=fixes,
+        measured=measured,
+        machine=machine,
+        seconds=(outcome.ended_ns - outcome.started_ns) / 1e9,
+        exit_code=outcome.exit_code,
+    )
 
 
 def process_status(
     outcome: Outcome,
-    measured: Mapping[str, Any] | None,
-    fixes: list[dict[str, Any]],
+    measured: AnyMeasured | None,
+    fixes: Sequence[FixReport],
     killed: bool,
     said: str,
 ) -> tuple[PointStatus, str | None]:
     """How a process ended, and why where it did not work. `killed`: by the kernel, for memory."""
+    broken = next((f"{fix.name}: {fix.reasons[-1]}" for fix in fixes if fix.state == "broke"), None)
     if outcome.timed_out:
         seconds = (outcome.ended_ns - outcome.started_ns) / 1e9
         return PointStatus.TIMED_OUT, f"ended after {seconds:.0f} s: --timeout gives it more"
     if killed:
         return PointStatus.OUT_OF_MEMORY, "killed by the kernel: the machine ran out of memory"
-    error = (measured or {}).get("error")
-    if error is not None:
-        return PointStatus(error["kind"]), _broken(fixes) or error["text"]
+    if measured is not None and measured.error is not None:
+        return PointStatus(measured.error.kind), broken or measured.error.text
     if outcome.exit_code == 0 and measured is not None:
         return PointStatus.OK, None
     if says_out_of_memory(said):
@@ -143,7 +155,7 @@ def process_status(
     said = said or f"exit code {outcome.exit_code} and nothing measured"
     if outcome.exit_code == USAGE_EXIT_CODE:
         said = _ITS_NAME.sub("", said)
-    return PointStatus.FAILED, _broken(fixes) or said
+    return PointStatus.FAILED, broken or said
 
 
 class _Beside:
@@ -172,30 +184,10 @@ class _Beside:
             self._sampler.stop()
 
 
-def _machine(
-    folder: Path, gauges: Gauges, device: str, measured: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    from stepscope.bench.machine import machine_during, machine_unknown
-    from stepscope.store.table import read_table
-
-    started, ended = ((measured or {}).get(name) for name in ("started_ns", "ended_ns"))
-    if started is None or ended is None:
-        return machine_unknown()
-    return machine_during(read_table(folder / "samples.npy"), gauges, device, started, ended)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    """What the process has measured; None if it wrote nothing whole."""
+def _read(path: Path) -> AnyMeasured | None:
+    """What the process measured; None if it wrote nothing whole."""
     try:
-        found = json.loads(path.read_text(), parse_constant=lambda _: None)  # NaN: not known
-    except (OSError, ValueError):
+        found: AnyMeasured = decode(path.read_bytes(), type=AnyMeasured)
+    except (OSError, ValueError):  # msgspec's errors are ValueErrors
         return None
-    return found if isinstance(found, dict) else None
-
-
-def _broken(fixes: list[dict[str, Any]]) -> str | None:
-    """The reason of a fix that stopped the program."""
-    for fix in fixes:
-        if fix["state"] == "broke":
-            return f"{fix['name']}: {fix['reasons'][-1]}"
-    return None
+    return found

@@ -1,11 +1,17 @@
 """What a benchmark found. `BenchResult` is the document that `bench --json` prints."""
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+
+from stepscope.analyze.timeline.roofline.ceilings import Ceilings
+from stepscope.analyze.timeline.roofline.rates import OperatorRate, StepWork
+from stepscope.bench.grid import BenchRequest, Settings
+from stepscope.workloads.measure.record import LoadedDataset
 
 BENCH_SCHEMA = "stepscope.bench/1"
 
@@ -45,6 +51,21 @@ class UnappliedFix(Struct, frozen=True):
     why: str
 
 
+class FixReport(Struct, frozen=True, kw_only=True):
+    """What became of a fix that was asked for: the records, and sentences made of them."""
+
+    name: str
+    value: int | str | None = None
+    state: str
+    """A `record.fix.FixState`."""
+    kind: str | None = None
+    where: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    applied: tuple[dict[str, Any], ...] = ()
+    not_applied: tuple[dict[str, Any], ...] = ()
+    broke: dict[str, Any] | None = None
+
+
 class PointSummary(Struct, frozen=True, kw_only=True):
     """A point over all its processes. None: not measured."""
 
@@ -55,7 +76,7 @@ class PointSummary(Struct, frozen=True, kw_only=True):
     device: str
     fixes: tuple[str, ...] = ()
     variant: str = "none"
-    settings: dict[str, Any] = {}
+    settings: Settings = {}
     status: PointStatus = PointStatus.OK
     why: str | None = None
     not_applied: tuple[UnappliedFix, ...] = ()
@@ -149,7 +170,7 @@ class BatchChoice(LoaderChoice, frozen=True, kw_only=True):
 class LoaderResult(LoaderChoice, frozen=True, kw_only=True):
     """What `bench loader` found beside its points."""
 
-    dataset: dict[str, Any] | None = None
+    dataset: LoadedDataset | None = None
     device_name: str | None = None
     usable_cores: float = 1
     by_batch: tuple[BatchChoice, ...] = ()
@@ -219,13 +240,16 @@ class NcuUse(Struct, frozen=True):
     seconds: float
 
 
-class KernelsResult(Struct, frozen=True, kw_only=True):
-    """What `bench kernels` found."""
+class ShapeUse(OperatorRate, frozen=True, kw_only=True):
+    """An operator on inputs of one shape, `calls` and `time_ms` per step."""
 
-    model: str
-    mode: str
-    batch: int
-    device: str
+    calls: float  # type: ignore[assignment]
+    time_ms: float
+
+
+class KernelTables(Struct, frozen=True, kw_only=True):
+    """The operators and kernels of a recorded step, heaviest first."""
+
     on: str
     """device, or host where there are no kernels."""
     work_ms: float
@@ -234,25 +258,32 @@ class KernelsResult(Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorUse, ...]
     operators_in_all: int
     kernels: tuple[KernelUse, ...]
-    step: dict[str, Any]
-    ceilings: dict[str, Any] | None = None
-    fixes: tuple[str, ...] = ()
-    applied: tuple[dict[str, Any], ...] = ()
-    ncu: NcuUse | None = None
+    step: StepWork
+    ceilings: Ceilings | None = None
     steps: int = 1
-    shapes: tuple[dict[str, Any], ...] = ()
+    shapes: tuple[ShapeUse, ...] = ()
     counted: float = 0.0
-    join: dict[str, Any] = {}
+    join: dict[str, int] = {}
 
 
-class StudySide(Struct, frozen=True, kw_only=True):
-    """One device of the CPU–GPU study."""
+class KernelsResult(KernelTables, frozen=True, kw_only=True):
+    """What `bench kernels` found."""
 
-    status: PointStatus
-    why: str | None = None
-    device: str | None = None
-    device_name: str | None = None
-    processes: int = 0
+    model: str
+    mode: str
+    batch: int
+    device: str
+    fixes: tuple[str, ...] = ()
+    applied: tuple[FixReport, ...] = ()
+    ncu: NcuUse | None = None
+
+
+class PointSpeed(Struct, frozen=True, kw_only=True):
+    """Samples and batches per second over all throughput sections, and the times of single steps.
+
+    All None where nothing was measured.
+    """
+
     samples_per_s: float | None = None
     batches_per_s: float | None = None
     mean_ms: float | None = None
@@ -262,6 +293,16 @@ class StudySide(Struct, frozen=True, kw_only=True):
     p50_ms: float | None = None
     p95_ms: float | None = None
     p99_ms: float | None = None
+
+
+class StudySide(PointSpeed, frozen=True, kw_only=True):
+    """One device of the CPU–GPU study."""
+
+    status: PointStatus
+    why: str | None = None
+    device: str | None = None
+    device_name: str | None = None
+    processes: int = 0
     arithmetic: str | None = None
     steps: int | None = None
     epoch_s: float | None = None
@@ -353,7 +394,7 @@ class CpuGpuStudy(Struct, frozen=True, kw_only=True, tag_field="name", tag="cpu-
     cpu: StudySide
     gpu: StudySide
     fixes: tuple[str, ...] = ()
-    settings: dict[str, Any] = {}
+    settings: Settings = {}
     notes: tuple[str, ...] = ()
     speedup: Speedup | None = None
     saved: Saved | None = None
@@ -371,6 +412,16 @@ class SearchBound(StrEnum):
     LIMIT = "limit"
     TIME = "time"
     FAILURE = "failure"
+
+
+class BatchTry(Struct, frozen=True):
+    """A batch size tried for a few steps."""
+
+    batch: int
+    status: PointStatus
+    why: str | None = None
+    seconds: float = 0.0
+    peak_memory_bytes: int | None = None
 
 
 class TechniqueRow(Struct, frozen=True, kw_only=True):
@@ -391,7 +442,7 @@ class TechniqueRow(Struct, frozen=True, kw_only=True):
     bound: SearchBound | None = None
     bound_why: str | None = None
     largest_samples_per_s: float | None = None
-    tries: tuple[dict[str, Any], ...] = ()
+    tries: tuple[BatchTry, ...] = ()
 
 
 class MemoryStudy(Struct, frozen=True, kw_only=True, tag_field="name", tag="memory"):
@@ -404,7 +455,7 @@ class MemoryStudy(Struct, frozen=True, kw_only=True, tag_field="name", tag="memo
     device_name: str | None = None
     memory_limit_gib: float | None = None
     batch_limit: int = 0
-    settings: dict[str, Any] = {}
+    settings: Settings = {}
     notes: tuple[str, ...] = ()
 
 
@@ -413,10 +464,10 @@ class BenchResult(Struct, frozen=True, kw_only=True):
 
     schema: str = BENCH_SCHEMA
     machine: dict[str, Any] = {}
-    versions: dict[str, Any] = {}
+    versions: dict[str, str | None] = {}
     command: str | None = None
     started: str | None = None
-    request: dict[str, Any] = {}
+    request: BenchRequest = BenchRequest()
     noise_floor: float | None = None
     points: tuple[PointSummary, ...] = ()
     notes: tuple[str, ...] = ()
@@ -424,19 +475,19 @@ class BenchResult(Struct, frozen=True, kw_only=True):
     kernels: KernelsResult | None = None
     loader: LoaderResult | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Ready for JSON; parts it does not have are left out."""
-        document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self))
+    def json_text(self) -> str:
+        """The document, indented; parts it does not have are left out."""
+        document = msgspec.json.decode(msgspec.json.encode(self))
         for part in ("study", "kernels", "loader"):
             if document[part] is None:
                 del document[part]
-        return document
+        return json.dumps(document, indent=1)
 
 
 class _LoaderBench(BenchResult, frozen=True, kw_only=True):
     points: tuple[LoaderPoint, ...] = ()
 
 
-def read_bench(document: Mapping[str, Any]) -> BenchResult:
+def read_bench(document: Mapping[str, object]) -> BenchResult:
     """The result in a JSON document. Raises msgspec.ValidationError."""
     return msgspec.convert(document, _LoaderBench if document.get("loader") else BenchResult)

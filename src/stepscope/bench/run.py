@@ -8,19 +8,25 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import fsum
 from pathlib import Path
-from typing import Any, Self
+from statistics import fmean
+from typing import Self
+
+import msgspec
 
 from stepscope.bench import measure_point
 from stepscope.bench.grid import BenchRequest, Point, grid_points
+from stepscope.bench.record import ProcessRecord, Records
 from stepscope.bench.results import BenchResult, PointStatus
 from stepscope.record.errors import UsageError
 from stepscope.store import folder as folders
 from stepscope.store.folder import request_difference
+from stepscope.store.json_file import write_json
 from stepscope.store.json_lines import RecordLog, read_record_lines
 
 REQUEST, RECORDS, DOCUMENT, RUNS = "request.json", "records.jsonl", "bench.json", "processes"
-_SCHEMA = "stepscope.bench-request/1"
+_SCHEMA = "stepscope.bench-request/2"
 
 
 class BenchFolder:
@@ -33,7 +39,7 @@ class BenchFolder:
     def __init__(self, folder: Path, fresh: bool) -> None:
         self.folder = folder
         self._fresh = fresh
-        self.begun = str(json.loads((folder / REQUEST).read_text())["begun"])
+        self.begun = msgspec.json.decode((folder / REQUEST).read_bytes(), type=_Opened).begun
         self._lock = folders.lock_folder(folder)
         path = folder / RECORDS
         self.records = read_records(path)
@@ -48,9 +54,9 @@ class BenchFolder:
             shutil.rmtree(self.folder, ignore_errors=True)
         os.close(self._lock)
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: ProcessRecord) -> None:
         """Keep a record for good. Raises OSError on a full disk."""
-        self._lines.append(record)
+        self._lines.append(msgspec.to_builtins(record))
         self.records.append(record)
 
     def process_folder(self, number: int) -> Path:
@@ -59,85 +65,85 @@ class BenchFolder:
 
     def write_result(self, result: BenchResult) -> None:
         """Keep the summed-up results beside the records."""
-        _write(self.folder / DOCUMENT, result.to_json())
+        write_json(self.folder / DOCUMENT, json.loads(result.json_text()))
 
 
 def open_bench_folder(
-    out: Path | None, request: BenchRequest, made_with: Mapping[str, Any], force: bool, cwd: Path
+    out: Path | None, request: BenchRequest, made_with: Mapping[str, str], force: bool, cwd: Path
 ) -> BenchFolder:
     """A fresh folder, or one that the same request began on the same machine. Raises UsageError.
 
     `made_with`: what results must have in common to stand in one table (torch, device).
     """
-    identity = {"schema": _SCHEMA, "asked": request.identity(), "made_with": dict(made_with)}
+    begun = datetime.now(UTC).isoformat(timespec="seconds")
+    now = _Opened(_SCHEMA, request.identity(), dict(made_with), begun)
     if out is None:
         folder = folders.create_folder(None, False, cwd, "bench-")
     else:
         folder = out
         if _is_bench(out):
-            _check(out, identity, force)
+            _check(out, now, force)
+        elif (out / folders.RUN_FILE).exists():
+            raise UsageError(f"{out} holds a run: name another with --out")
+        elif out.is_dir() and any(out.iterdir()):
+            raise UsageError(f"{out} is not empty and holds no results: name another with --out")
         else:
-            _make(out, cwd)
+            folders.create_folder(out, False, cwd)
     fresh = not _is_bench(folder)
     if fresh:
-        begun = datetime.now(UTC).isoformat(timespec="seconds")
-        _write(folder / REQUEST, {**identity, "begun": begun})
+        write_json(folder / REQUEST, msgspec.to_builtins(now))
     return BenchFolder(folder, fresh)
 
 
-def read_records(path: Path) -> list[dict[str, Any]]:
+class _Opened(msgspec.Struct):
+    """What a folder was opened for."""
+
+    schema: str
+    asked: dict[str, object]
+    made_with: dict[str, str]
+    begun: str
+
+
+def read_records(path: Path) -> list[ProcessRecord]:
     """The records of a grid; a torn last line is left out. Raises UsageError for other damage."""
-    return read_record_lines(path, "--force begins anew, or name another --out")
+    advice = "--force starts over, or name another --out"
+    lines = read_record_lines(path, advice)
+    try:
+        return msgspec.convert(lines, list[ProcessRecord])
+    except msgspec.ValidationError as problem:
+        raise UsageError(f"{path} is damaged ({problem}): {advice}") from None
 
 
 def _is_bench(out: Path) -> bool:
     return (out / REQUEST).is_file()
 
 
-def _make(out: Path, cwd: Path) -> None:
-    if out.is_dir() and any(out.iterdir()) and not (out / folders.RUN_FILE).exists():
-        raise UsageError(f"{out} holds something else than results: name another with --out")
-    if (out / folders.RUN_FILE).exists():
-        raise UsageError(f"{out} holds a run: name another with --out")
-    folders.create_folder(out, False, cwd)
-
-
-def _check(out: Path, identity: Mapping[str, Any], force: bool) -> None:
-    """Raise UsageError unless the folder may be gone on with; empty it where that was asked."""
+def _check(out: Path, now: _Opened, force: bool) -> None:
+    """Raise UsageError unless the folder can be resumed; empty it with --force."""
     if folders.in_use(out):
-        raise UsageError(f"{out} is in use by a grid under way: name another with --out")
+        raise UsageError(f"{out} is in use by another bench: name another with --out")
     if force:
         shutil.rmtree(out)
         out.mkdir()
         return
     try:
-        before = json.loads((out / REQUEST).read_text())
-    except ValueError:
-        before = {}
-    differs = _difference(before, identity)
+        before = msgspec.json.decode((out / REQUEST).read_bytes(), type=_Opened)
+    except msgspec.DecodeError:
+        before = _Opened("", {}, {}, "")
+    differs = (
+        "of another version"
+        if before.schema != now.schema
+        else request_difference(before.asked, now.asked)
+        or request_difference(before.made_with, now.made_with)
+    )
     if differs:
         raise UsageError(
             f"{out} holds results of another request ({differs}): "
-            "--force begins anew, or name another --out"
+            "--force starts over, or name another --out"
         )
 
 
-def _difference(before: Any, now: Mapping[str, Any]) -> str | None:
-    """The first thing in which two requests differ, in a few words; None if in nothing."""
-    if not isinstance(before, dict) or before.get("schema") != now["schema"]:
-        return "of another version"
-    parts = ("asked", "made_with")
-    return next(filter(None, (request_difference(before.get(p, {}), now[p]) for p in parts)), None)
-
-
-def _write(path: Path, data: Mapping[str, Any]) -> None:
-    """Whole or not at all."""
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
-    part.replace(path)
-
-
-Measure = Callable[[Point, Path, float | None], dict[str, Any]]
+Measure = Callable[[Point, Path, float | None], ProcessRecord]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +156,7 @@ class GridProgress:
     left: int
     left_s: float | None
     """Estimate for what is left; None before anything is known."""
-    record: dict[str, Any] | None = None
+    record: ProcessRecord | None = None
 
 
 def run_grid(
@@ -176,21 +182,18 @@ def run_grid(
         on_progress(GridProgress(point, number, done, len(pending), left_s))
         place = results.process_folder(done + 1)
         record = (measure or measure_point.measure)(point, place, request.timeout_s)
-        if record["exit_code"] == measure_point.USAGE_EXIT_CODE and not any(
-            _is_ok(r) for r in results.records
-        ):
-            raise UsageError(record["why"])
-        results.append({**record, "round": number})
+        refused = record.exit_code == measure_point.USAGE_EXIT_CODE
+        if refused and not any(one.status is PointStatus.OK for one in results.records):
+            raise UsageError(record.why)
+        results.append(msgspec.structs.replace(record, round=number))
         on_progress(GridProgress(point, number, done + 1, len(pending) - 1, None, record))
 
 
-def _pending(
-    every: Sequence[Point], rounds: int, records: Sequence[dict[str, Any]]
-) -> Iterator[tuple[Point, int]]:
-    """What is to be measured, in order: every other round backwards, so that a machine that grows
-    warmer wrongs no point."""
-    finished = {(record["key"], record["round"]) for record in records}
-    hopeless = {record["key"] for record in records if not _is_ok(record)}
+def _pending(every: Sequence[Point], rounds: int, records: Records) -> Iterator[tuple[Point, int]]:
+    """What is to be measured, in order: every other round backwards, so that a machine that warms
+    up biases no point."""
+    finished = {(record.key, record.round) for record in records}
+    hopeless = {record.key for record in records if record.status is not PointStatus.OK}
     for number in range(1, rounds + 1):
         for point in every if number % 2 else reversed(every):
             key = point.key()
@@ -198,19 +201,13 @@ def _pending(
                 yield point, number
 
 
-def remaining_seconds(
-    pending: Sequence[tuple[Point, int]], records: Sequence[dict[str, Any]]
-) -> float | None:
+def remaining_seconds(pending: Sequence[tuple[Point, int]], records: Records) -> float | None:
     """Seconds the rest will take: each point as long as before, new ones as long as the usual."""
     if not records:
         return None
     taken: dict[str, list[float]] = {}
     for record in records:
-        taken.setdefault(record["key"], []).append(record["seconds"])
-    usual = sum(record["seconds"] for record in records) / len(records)
-    means = {key: sum(seconds) / len(seconds) for key, seconds in taken.items()}
-    return float(sum(means.get(point.key(), usual) for point, _ in pending))
-
-
-def _is_ok(record: dict[str, Any]) -> bool:
-    return bool(record["status"] == PointStatus.OK)
+        taken.setdefault(record.key, []).append(record.seconds)
+    usual = fmean(record.seconds for record in records)
+    means = {key: fmean(seconds) for key, seconds in taken.items()}
+    return fsum(means.get(point.key(), usual) for point, _ in pending)

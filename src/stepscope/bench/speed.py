@@ -1,107 +1,83 @@
 """Throughput, step times and speedups of a point."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from math import fsum, isfinite
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
-from stepscope.bench.results import Speedup
+from stepscope.bench.record import Records, results_of
+from stepscope.bench.results import PointSpeed, Speedup
 from stepscope.stats.intervals import estimate
 from stepscope.stats.verdict import compare_processes, noise_floor
+from stepscope.workloads.measure.record import AnyMeasured, InferMeasured
+
+N = TypeVar("N", int, float)
 
 
-def known_values(several: Iterable[Mapping[str, Any]], name: str) -> list[float]:
-    """The finite values of a name."""
-    values = (one.get(name) for one in several)
-    return [float(value) for value in values if value is not None and isfinite(value)]
+def mean_known(values: Iterable[float | None]) -> float | None:
+    """The mean of the finite ones; None where there are none."""
+    known = [value for value in values if value is not None and isfinite(value)]
+    return fsum(known) / len(known) if known else None
 
 
-def mean_known(several: Iterable[Mapping[str, Any]], name: str) -> float | None:
-    """Of those known; None where none is."""
-    values = known_values(several, name)
-    return fsum(values) / len(values) if values else None
+def max_known(values: Iterable[N | None]) -> N | None:
+    """The largest; None where none is known."""
+    return max((value for value in values if value is not None), default=None)
 
 
-def max_known(several: Iterable[Mapping[str, Any]], name: str) -> float | None:
-    """The largest of those known; None where none is. Whole numbers stay whole."""
-    values = [one[name] for one in several if one.get(name) is not None]
-    return max(values) if values else None
+def point_speed(measured: Sequence[AnyMeasured], floor: float | None) -> PointSpeed:
+    """Of all processes of a point."""
+    elapsed = fsum(one.elapsed_s for one in measured)
+    speed = PointSpeed(
+        samples_per_s=fsum(one.samples for one in measured) / elapsed if elapsed else None,
+        batches_per_s=fsum(one.calls for one in measured) / elapsed if elapsed else None,
+    )
+    processes = [one.series_ms for one in measured if one.series_ms]
+    if not processes:
+        return speed
+    values = np.concatenate(processes)
+    found = estimate(processes, floor)
+    p50, p95, p99 = np.percentile(values, [50, 95, 99]).tolist()
+    return replace(
+        speed,
+        mean_ms=found.value,
+        mean_low_ms=found.low,
+        mean_high_ms=found.high,
+        std_ms=float(values.std()),
+        p50_ms=p50,
+        p95_ms=p95,
+        p99_ms=p99,
+    )
 
 
-def total(values: Iterable[float]) -> float:
-    """Their sum, rounded once."""
-    return fsum(values)
-
-
-Record = Mapping[str, Any]
-
-
-def point_speed(measured: Sequence[Record], floor: float | None) -> dict[str, Any]:
-    """Samples and batches per second over all throughput sections, and the times of single steps.
-
-    All None where nothing was measured.
-    """
-    elapsed = total(one["elapsed_s"] for one in measured)
-    processes = _series(measured)
-    values = np.concatenate(processes) if processes else np.zeros(0)
-    found = estimate(processes, floor) if processes else None
-    p50, p95, p99 = np.percentile(values, [50, 95, 99]) if values.size else [None] * 3
-    return {
-        "samples_per_s": total(m["samples"] for m in measured) / elapsed if elapsed else None,
-        "batches_per_s": total(m["calls"] for m in measured) / elapsed if elapsed else None,
-        "mean_ms": found.value if found else None,
-        "mean_low_ms": found.low if found else None,
-        "mean_high_ms": found.high if found else None,
-        "std_ms": float(values.std()) if values.size else None,
-        "p50_ms": _plain(p50),
-        "p95_ms": _plain(p95),
-        "p99_ms": _plain(p99),
-    }
-
-
-def process_noise(points: Iterable[Sequence[Record]]) -> float | None:
+def process_noise(points: Iterable[Records]) -> float | None:
     """How far two processes of one point are usually apart, as a share; None if each is alone."""
-    groups = ([_in_a_row(one) for one in _measured(several)] for several in points)
+    groups = ([_back_to_back_ms(one) for one in results_of(several)] for several in points)
     return noise_floor([[times for times in group if times] for group in groups])
 
 
-def speedup(
-    base: Sequence[Record], other: Sequence[Record], against: str, floor: float | None
-) -> Speedup | None:
+def speedup(base: Records, other: Records, against: str, floor: float | None) -> Speedup | None:
     """How many times as fast the other is; None unless both were measured.
 
-    Throughput is compared, in inference too, where latency has a section of its own. Times are
-    held against each other per sample: a fix may change how many a step has.
+    Compares throughput, in inference too, where latency has a section of its own; per sample, as
+    a fix may change how many a step has.
     """
-    ours, theirs = (_per_sample(_measured(several)) for several in (base, other))
+    ours, theirs = (
+        [
+            [ms * one.calls / one.samples for ms in _back_to_back_ms(one)]
+            for one in results_of(several)
+            if one.samples and _back_to_back_ms(one)
+        ]
+        for several in (base, other)
+    )
     if not ours or not theirs:
         return None
     found = compare_processes(ours, theirs, floor)
     return Speedup(against, found.ratio, found.low, found.high, found.verdict.name)
 
 
-def _measured(records: Sequence[Record]) -> list[Record]:
-    return [record["measured"] for record in records if record["status"] == "ok"]
-
-
-def _series(measured: Sequence[Record]) -> list[list[float]]:
-    return [one["series_ms"] for one in measured if one["series_ms"]]
-
-
-def _in_a_row(one: Record) -> list[float]:
+def _back_to_back_ms(one: AnyMeasured) -> list[float]:
     """Times of the calls of the throughput section."""
-    times: list[float] = one.get("throughput_ms") or one["series_ms"]
-    return times
-
-
-def _per_sample(measured: Sequence[Record]) -> list[list[float]]:
-    return [
-        [ms * one["calls"] / one["samples"] for ms in _in_a_row(one)]
-        for one in measured
-        if one["samples"] and _in_a_row(one)
-    ]
-
-
-def _plain(value: Any) -> float | None:
-    return None if value is None else float(value)
+    return (one.throughput_ms if isinstance(one, InferMeasured) else None) or one.series_ms

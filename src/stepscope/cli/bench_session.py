@@ -1,6 +1,5 @@
-"""A benchmark under way and at its end: progress, how it is interrupted and resumed, its output."""
+"""What benchmarks share: output options, progress, how they are interrupted and resumed."""
 
-import json
 import shlex
 import signal
 import sys
@@ -8,14 +7,62 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stepscope.bench.grid import Point
-from stepscope.bench.results import BenchResult, PointStatus
-from stepscope.bench.run import BenchFolder, GridProgress
+import click
+
 from stepscope.record.errors import UsageError
 from stepscope.record.units import format_duration, format_number, plural
 from stepscope.report.text import safe
+
+if TYPE_CHECKING:
+    from stepscope.bench.grid import BenchRequest, Point
+    from stepscope.bench.record import ProcessRecord
+    from stepscope.bench.results import BenchResult
+    from stepscope.bench.run import BenchFolder, GridProgress
+
+_ARGUMENTS = "stepscope.bench.arguments"
+_FILE = click.Path(path_type=Path)
+_OUTPUT: dict[str, dict[str, Any]] = {
+    "--out": {"type": _FILE, "help": "Folder [.stepscope/bench-<id>]; resumes what is there."},
+    "--force": {"is_flag": True, "help": "Replace the results in --out."},
+    "--json": {"is_flag": True, "help": "Print one JSON document."},
+    "--csv": {"type": _FILE, "help": "Write a row per point to this file."},
+    "--markdown": {"type": _FILE, "help": "Write the tables to this file."},
+}
+
+
+class BenchCommand(click.Command):
+    """Keeps its arguments, to say how it can be repeated or resumed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        name = [] if self.name == "bench" else [str(self.name)]
+        ctx.meta[_ARGUMENTS] = [*name, *args]
+        return super().parse_args(ctx, args)
+
+
+def output_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Where results go; `--json` arrives as `as_json`, `--csv` as `csv_file`."""
+
+    def add(command: Callable[..., Any]) -> Callable[..., Any]:
+        for name in reversed(names):
+            words = [name, *{"--json": ["as_json"], "--csv": ["csv_file"]}.get(name, [])]
+            command = click.option(*words, **_OUTPUT[name])(command)
+        return command
+
+    return add
+
+
+def command_line() -> str:
+    """The command as it can be shown: secrets in it are masked."""
+    from stepscope.record.privacy import masked_arguments
+
+    return shlex.join(["stepscope", "bench", *masked_arguments(_arguments())])
+
+
+def _arguments() -> list[str]:
+    found: list[str] = click.get_current_context().meta[_ARGUMENTS]
+    return found
 
 
 def announce(text: str) -> None:
@@ -23,91 +70,44 @@ def announce(text: str) -> None:
     print(f"stepscope: {safe(text)}", file=sys.stderr, flush=True)
 
 
-Namer = Callable[[Point], str]
-
-
-@contextmanager
-def grid_progress(
-    results: BenchFolder, name: Namer | None = None
-) -> Iterator[Callable[[GridProgress], None]]:
-    """What hears of each measurement as it starts and ends; `name` says which point that is."""
-    from stepscope.cli.progress import progress, time_left
-
-    name = name or grid_point_name
-    if results.records:
-        announce(f"resuming in {results.folder}: {len(results.records)} measured before")
-    with progress() as shown:
-
-        def hear(now: GridProgress) -> None:
-            done, total = now.done, now.done + now.left
-            if now.record is None:
-                shown.update(name(now.point), done, total, time_left(now.left_s))
-            else:
-                shown.line(f"{done}/{total}  {name(now.point)}: {_outcome(now.record)}")
-
-        yield hear
-
-
-def grid_point_name(point: Point) -> str:
-    """`resnet18 train batch 32 cuda amp=bf16`."""
-    from stepscope.bench.grid import variant_label
-
-    variant = variant_label(point.fixes)
-    words = f"{point.model} {point.mode} batch {point.batch} {point.device} {variant}"
-    return safe(words if len(words) <= 60 else words[:59] + "…")
-
-
-def loader_point_name(point: Point) -> str:
-    """`batch 32, workers 4, pinned, prefetch 2`."""
-    how = dict(point.settings)
-    words = f"batch {point.batch}, workers {how['workers']}"
-    words += ", pinned" if how["pin"] == "on" else ""
-    return words + (f", prefetch {how['prefetch']}" if "prefetch" in how else "")
-
-
-def _outcome(record: dict[str, Any]) -> str:
-    status = PointStatus(record["status"])
-    if status is not PointStatus.OK:
-        return f"{status.label}: {record['why']}" if record["why"] else status.label
-    measured = record["measured"]
-    rate = measured["samples"] / measured["elapsed_s"] if measured["elapsed_s"] else 0.0
-    return f"{format_number(rate)} samples/s ({format_duration(record['seconds'])})"
-
-
 _STOPPED = 130
 _HEARD = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def interruptible(results: BenchFolder, arguments: Sequence[str]) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP end the grid alike: exit code 130 after one line.
+def open_session(request: "BenchRequest", out: Path | None, force: bool) -> "Iterator[BenchFolder]":
+    """The folder of a benchmark, for as long as it takes to fill it.
 
-    What was ignored before, as under nohup, stays ignored.
+    Ctrl-C, SIGTERM and SIGHUP end it alike: exit code 130 after one line. What was ignored before,
+    as under nohup, stays ignored.
     """
-    heard = [number for number in _HEARD if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, _stop) for number in heard}
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"\n{_resume_message(results, arguments)}", file=sys.stderr)
-        sys.exit(_STOPPED)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    from stepscope.bench.run import open_bench_folder
+    from stepscope.bench.summary import made_with
+
+    made = made_with(request.devices)
+    with open_bench_folder(out, request, made, force, Path.cwd()) as results:
+        heard = [number for number in _HEARD if signal.getsignal(number) != signal.SIG_IGN]
+        before = {number: signal.signal(number, _stop) for number in heard}
+        try:
+            yield results
+        except KeyboardInterrupt:
+            print(f"\n{_resume_message(results)}", file=sys.stderr)
+            sys.exit(_STOPPED)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _resume_message(results: BenchFolder, arguments: Sequence[str]) -> str:
+def _resume_message(results: "BenchFolder") -> str:
     folder, here = results.folder, Path.cwd()
     shown = folder.relative_to(here) if folder.is_relative_to(here) else folder
-    words = shlex.join(["stepscope", "bench", *_resume_arguments(arguments, str(shown))])
-    count = len(results.records)
-    return (
-        f"stepscope: interrupted, {plural(count, 'measurement')} kept. Resume with: {safe(words)}"
-    )
+    words = shlex.join(["stepscope", "bench", *_resume_arguments(_arguments(), str(shown))])
+    kept = plural(len(results.records), "measurement")
+    return f"stepscope: interrupted, {kept} kept. Resume with: {safe(words)}"
 
 
 def _resume_arguments(arguments: Sequence[str], folder: str) -> list[str]:
@@ -120,6 +120,44 @@ def _resume_arguments(arguments: Sequence[str], folder: str) -> list[str]:
     return [*kept, "--out", folder]
 
 
+def grid_point_name(point: "Point") -> str:
+    """`resnet18 train batch 32 cuda amp=bf16`."""
+    from stepscope.bench.grid import variant_label
+
+    variant = variant_label(point.fixes)
+    words = f"{point.model} {point.mode} batch {point.batch} {point.device} {variant}"
+    return safe(words if len(words) <= 60 else words[:59] + "…")
+
+
+@contextmanager
+def grid_progress(
+    results: "BenchFolder", name: "Callable[[Point], str]" = grid_point_name
+) -> "Iterator[Callable[[GridProgress], None]]":
+    """Shows each measurement as it starts and ends; `name` says which point that is."""
+    from stepscope.cli.progress import progress, time_left
+
+    if results.records:
+        announce(f"resuming in {results.folder}: {len(results.records)} measured before")
+    with progress() as shown:
+
+        def show(now: "GridProgress") -> None:
+            done, total = now.done, now.done + now.left
+            if now.record is None:
+                shown.update(name(now.point), done, total, time_left(now.left_s))
+            else:
+                shown.line(f"{done}/{total}  {name(now.point)}: {_outcome(now.record)}")
+
+        yield show
+
+
+def _outcome(record: "ProcessRecord") -> str:
+    measured = record.measured
+    if record.status != "ok" or measured is None:
+        return f"{record.status.label}: {record.why}" if record.why else record.status.label
+    rate = measured.samples / measured.elapsed_s if measured.elapsed_s else 0.0
+    return f"{format_number(rate)} samples/s ({format_duration(record.seconds)})"
+
+
 def check_writable(*files: Path | None) -> None:
     """Raise UsageError now rather than after an hour of measuring."""
     for path in files:
@@ -127,8 +165,8 @@ def check_writable(*files: Path | None) -> None:
             raise UsageError(f"cannot write {path}: name a file in a folder that exists")
 
 
-def hand_out(
-    bench: BenchResult, as_json: bool, csv_file: Path | None, markdown: Path | None
+def write_results(
+    bench: "BenchResult", as_json: bool, csv_file: Path | None, markdown: Path | None
 ) -> None:
     """Files first, then JSON or the screen."""
     from stepscope.report.story.bench.story import bench_story
@@ -142,8 +180,7 @@ def hand_out(
 
         markdown.write_text(markdown_of(bench_story(bench)), encoding="utf-8")
     if as_json:
-        json.dump(bench.to_json(), sys.stdout, indent=1, allow_nan=False)
-        print()
+        print(bench.json_text())
     else:
         from stepscope.report.render.terminal.story import print_story
 

@@ -44,29 +44,39 @@ class ProgramArguments(Namespace):
     score_every: int | None
     prompt: int
     new_tokens: int
+    pin: str
+    prefetch: int
 
 
 _ELSEWHERE = {"length": None, "test_samples": None, "prompt": 0, "new_tokens": 0}
-"""What programs ask for that have no such option."""
+"""Values in programs that lack the option."""
 
 
 def parse_arguments(mode: str, about: str, argv: Sequence[str] | None = None) -> ProgramArguments:
     """The arguments of `python -m stepscope.workloads.<mode>`. Raises UsageError in one line."""
     parser = _Parser(prog=f"python -m stepscope.workloads.{mode}", description=about)
     _everywhere(parser)
+    add = parser.add_argument
     if mode == "generate":
-        parser.add_argument("--prompt", type=_count, default=32, help="tokens per prompt")
-        parser.add_argument("--new-tokens", type=_count, default=32, help="tokens to generate")
+        add("--prompt", type=_count, default=32, help="tokens per prompt")
+        add("--new-tokens", type=_count, default=32, help="tokens to generate")
     else:
-        parser.add_argument("--length", type=_count, help="tokens or characters per sample")
         _of_data(parser)
     if mode == "train":
-        _of_training(parser)
+        add("--test-samples", type=_count, help="size of the test split")
+        add("--epochs", type=_count)
+        add("--lr", type=_positive, help="learning rate; the default depends on the model")
+        add("--target-score", type=float, help="train until the test split reaches it")
+        add("--score-every", type=_count, metavar="STEPS", help="score this often, not every epoch")
+    if mode == "load":
+        add("--pin", choices=("off", "on"), default="off")
+        add("--prefetch", type=_count, default=2, help="batches ahead per worker")
     asked = parser.parse_args(argv, namespace=ProgramArguments())
     for name, value in _ELSEWHERE.items():
         setattr(asked, name, getattr(asked, name, value))
     if mode != "generate":
-        usual = "synthetic" if mode == "train" and asked.measure is None else "resident"
+        loads = mode == "load" or (mode == "train" and asked.measure is None)
+        usual = "synthetic" if loads else "resident"
         asked.data, asked.folder = parse_data(asked.data or usual)
     if asked.measure is not None and not asked.measure.absolute().parent.is_dir():
         raise UsageError(f"--measure {asked.measure}: no folder {asked.measure.parent}")
@@ -96,6 +106,7 @@ def _everywhere(parser: ArgumentParser) -> None:
 
 def _of_data(parser: ArgumentParser) -> None:
     add = parser.add_argument
+    add("--length", type=_count, help="tokens or characters per sample")
     usual = "training reads synthetic samples by a DataLoader unless it is measured; else resident"
     add("--data", help=f"{DATA_CHOICES}. {usual}: made once, kept on the device")
     add("--samples", type=_count, help="number of training or inference samples")
@@ -104,15 +115,6 @@ def _of_data(parser: ArgumentParser) -> None:
     add("--latency-ms", type=_amount, default=0.0, help="latency of each sample")
     add("--resize", type=_count, metavar="PX", help="size of the stored images")
     add("--disk-mb-s", type=_positive, help="read samples from files, no faster than this")
-
-
-def _of_training(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--test-samples", type=_count, help="size of the test split")
-    add("--epochs", type=_count)
-    add("--lr", type=_positive, help="learning rate; the default depends on the model")
-    add("--target-score", type=float, help="train until the test split reaches it")
-    add("--score-every", type=_count, metavar="STEPS", help="score this often, not every epoch")
 
 
 def _number(convert: Callable[[str], Any], fits: Callable[[Any], bool], what: str) -> Any:

@@ -5,7 +5,7 @@ torchvision, timm and transformers. None of these is imported to find out; no to
 import ast
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -117,40 +117,28 @@ _TOKENS = 1000
 
 
 def transformers_workload(spec: str, name: str, library: Path) -> Workload:
-    """The workload of a model type (gpt2, bert …) or of a folder that holds config.json."""
-    folder = Path(name)
-    if (folder / "config.json").is_file() or "/" in name:
-        config = _read_config(spec, folder)
-        kind = _model_kind(spec, str(config.get("model_type")), library)
-        vocabulary = config.get("vocab_size")
-        return _workload_of_kind(
-            spec, kind, name, vocabulary if isinstance(vocabulary, int) else _TOKENS
-        )
-    return _workload_of_kind(spec, _model_kind(spec, name, library), name, _TOKENS)
+    """The workload of a model type (gpt2, bert …) or of a folder that holds config.json.
 
-
-def _workload_of_kind(spec: str, kind: str, name: str, vocabulary: int) -> Workload:
-    """`vocabulary` is how many token ids the data may use; the model's own may be larger."""
+    Its vocabulary is how many token ids the data may use; the model's own may be larger.
+    """
+    vocabulary, model_type = _TOKENS, name
+    if "/" in name or (Path(name) / "config.json").is_file():
+        config = _read_config(spec, Path(name))
+        model_type = str(config.get("model_type"))
+        vocabulary = config["vocab_size"] if isinstance(config.get("vocab_size"), int) else _TOKENS
+    kind = _model_kind(spec, model_type, library)
+    more: dict[str, Any] = {"lr": 3e-4}
+    if kind == "images":
+        more |= {"task": "images", "classes": 1000}
+    else:
+        more |= {"length": 128, "vocabulary": vocabulary, "batch": 8}
+        if kind == "sequence":
+            more |= {"task": "characters", "classes": 3}
+        else:
+            more |= {"task": "language", "modes": ("train", "infer", "generate")}
     options = {"name": name, "kind": kind}
     about = "transformers', random weights"
-    if kind == "images":
-        return Workload(
-            spec, about, "images", _TRANSFORMERS_BUILDER, options, classes=1000, lr=3e-4
-        )
-    text: dict[str, Any] = {"length": 128, "vocabulary": vocabulary, "batch": 8, "lr": 3e-4}
-    if kind == "sequence":
-        return Workload(
-            spec, about, "characters", _TRANSFORMERS_BUILDER, options, classes=3, **text
-        )
-    return Workload(
-        spec,
-        about,
-        "language",
-        _TRANSFORMERS_BUILDER,
-        options,
-        ("train", "infer", "generate"),
-        **text,
-    )
+    return Workload(spec, about, make=_TRANSFORMERS_BUILDER, options=options, **more)
 
 
 def _model_kind(spec: str, model_type: str, library: Path) -> str:
@@ -198,51 +186,38 @@ def _model_types(library: Path) -> dict[str, set[str]]:
 _BUILDERS = "stepscope.workloads.models."
 
 
-def _torchvision(spec: str, name: str) -> Workload:
-    installed("torchvision", spec)
-    make = _BUILDERS + "from_libraries:torchvision_model"
-    about = "torchvision's, random weights"
+def _library_workload(spec: str, library: str, name: str) -> Workload:
+    """A model of torchvision, timm or transformers ("hf"), with random weights."""
+    if library == "hf":
+        return transformers_workload(spec, name, installed("transformers", spec))
+    installed(library, spec)
+    make = f"{_BUILDERS}from_libraries:{library}_model"
+    about = f"{library}'s, random weights"
     return Workload(spec, about, "images", make, {"name": name}, classes=1000)
 
 
-def _timm(spec: str, name: str) -> Workload:
-    installed("timm", spec)
-    make = _BUILDERS + "from_libraries:timm_model"
-    return Workload(spec, "timm's, random weights", "images", make, {"name": name}, classes=1000)
+LIBRARIES = ("torchvision", "timm", "hf")
 
 
-def _hf(spec: str, name: str) -> Workload:
-    return transformers_workload(spec, name, installed("transformers", spec))
+def _user_workload(spec: str, place: str, factory: str) -> Workload:
+    """The model that a function (or module class) of the user's file or module builds.
 
-
-LIBRARIES: dict[str, Callable[[str, str], Workload]] = {
-    "torchvision": _torchvision,
-    "timm": _timm,
-    "hf": _hf,
-}
-
-
-def from_file(spec: str, file: str, factory: str) -> Workload:
-    """The model that a function (or module class) of the user's file builds."""
-    path = Path(file)
-    if not path.is_file():
-        raise UsageError(f"{spec}: no file {file}")
-    _check_defines(spec, path, factory)
-    make = _BUILDERS + "from_user:from_user"
-    options = {"file": file, "factory": factory}
-    return Workload(spec, f"{factory} of {path.name}", "given", make, options)
-
-
-def from_module(spec: str, module: str, factory: str) -> Workload:
-    """The same of a module that Python can import from the working directory or its own path."""
-    path = _module_path(module)
-    if path is None:
-        raise UsageError(f"{spec}: no module {module} here or on sys.path")
+    Modules are those Python can import from the working directory or its own path.
+    """
+    if place.endswith(".py"):
+        kind, path, whose = "file", Path(place), Path(place).name
+        if not path.is_file():
+            raise UsageError(f"{spec}: no file {place}")
+    else:
+        found = _module_path(place)
+        if found is None:
+            raise UsageError(f"{spec}: no module {place} here or on sys.path")
+        kind, path, whose = "module", found, place
     if path.suffix == ".py":
         _check_defines(spec, path, factory)
     make = _BUILDERS + "from_user:from_user"
-    options = {"module": module, "factory": factory}
-    return Workload(spec, f"{factory} of {module}", "given", make, options)
+    options = {kind: place, "factory": factory}
+    return Workload(spec, f"{factory} of {whose}", "user", make, options)
 
 
 def installed(library: str, spec: str) -> Path:
@@ -325,18 +300,13 @@ def find_workload(spec: str) -> Workload:
     if library in LIBRARIES:
         if not name:
             raise UsageError(f"{spec}: name a model, {library}:NAME")
-        return LIBRARIES[library](spec, name)
+        return _library_workload(spec, library, name)
     head, colon, rest = spec.rpartition(":")
-    if head.endswith(".py"):
-        return from_file(spec, head, rest)
     if spec.endswith(".py"):
         raise UsageError(f"{spec}: name the factory that builds the model, {spec}:factory")
-    if colon and head and rest and head not in WORKLOADS:
-        return from_module(spec, head, rest)
-    raise UsageError(_unknown(spec))
-
-
-def _unknown(spec: str) -> str:
+    if head.endswith(".py") or (colon and head and rest and head not in WORKLOADS):
+        return _user_workload(spec, head, rest)
     near = get_close_matches(spec, WORKLOADS, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? There are" if near else "there are"
-    return f"no workload named {spec}: {hint} {', '.join(WORKLOADS)}; or {_ELSEWHERE}"
+    names = ", ".join(WORKLOADS)
+    raise UsageError(f"no workload named {spec}: {hint} {names}; or {_ELSEWHERE}")

@@ -16,23 +16,19 @@ from stepscope.workloads.measure.arithmetic import fastest_arithmetic
 from stepscope.workloads.measure.clock import Clock, UntimedClock, clock_for
 from stepscope.workloads.measure.inputs import build_for_mode, describe_workload
 from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
-from stepscope.workloads.measure.program import (
-    MeasuredRecord,
-    MeasureNote,
-    peak_memory,
-    run_program,
-)
+from stepscope.workloads.measure.program import peak_memory, run_program
+from stepscope.workloads.measure.record import GenerateMeasured
 
 _SECONDS = 2.0
 _LEAST = 3  # generations: each is many calls
 
 
-def generate(asked: ProgramArguments, measured: MeasuredRecord) -> None:
-    """Build a decoder and have it write; say what was measured."""
-    device, prompt, new_tokens = measured.device, asked.prompt, asked.new_tokens
+def generate(asked: ProgramArguments, measured: GenerateMeasured, device: torch.device) -> None:
+    """Build a decoder and generate with it."""
+    prompt, new_tokens = asked.prompt, asked.new_tokens
     built = build_for_mode("generate", asked, prompt + new_tokens)
     batch = asked.batch or built.workload.batch
-    describe_workload(built, asked, batch, measured)
+    describe_workload(built, asked, batch, measured, device)
     model = built.model.to(device).eval()
     drawn = torch.Generator().manual_seed(asked.seed)
     words = built.workload.vocabulary
@@ -57,18 +53,13 @@ def generate(asked: ProgramArguments, measured: MeasuredRecord) -> None:
     if not timed:
         return
     times_s = inside.take()[-2 * meter.calls :]
-    measured.update(
-        **meter.to_json(),
-        **peak_memory(device),
-        prompt=prompt,
-        new_tokens=new_tokens,
-        first_token_ms=[1e3 * seconds for seconds in times_s[::2]],
-        token_ms=[1e3 * seconds / (new_tokens - 1) for seconds in times_s[1::2] if new_tokens > 1],
-        tokens_per_s=rate,
-        arithmetic=fastest_arithmetic(model, device, prompts, cache),
-    )
-    if not meter.settled:
-        measured.notes.append(MeasureNote.WARMUP_UNSETTLED)
+    meter.fill(measured)
+    measured.peak_memory_bytes, measured.reserved_memory_bytes = peak_memory(device)
+    measured.prompt, measured.new_tokens, measured.tokens_per_s = prompt, new_tokens, rate
+    measured.first_token_ms = [1e3 * seconds for seconds in times_s[::2]]
+    if new_tokens > 1:
+        measured.token_ms = [1e3 * seconds / (new_tokens - 1) for seconds in times_s[1::2]]
+    measured.arithmetic = fastest_arithmetic(model, device, prompts, cache)
 
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]

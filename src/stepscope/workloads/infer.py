@@ -24,26 +24,21 @@ from stepscope.workloads.measure.inputs import (
     takes_several_tensors,
 )
 from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
-from stepscope.workloads.measure.program import (
-    MeasuredRecord,
-    MeasureNote,
-    peak_memory,
-    run_program,
-)
+from stepscope.workloads.measure.program import peak_memory, run_program
+from stepscope.workloads.measure.record import InferMeasured
 
 _SECONDS = 2.0
 _LEAST = 10
 
 
-def infer(asked: ProgramArguments, measured: MeasuredRecord) -> None:
-    """Build a model and run it; say what was measured."""
-    device = measured.device
+def infer(asked: ProgramArguments, measured: InferMeasured, device: torch.device) -> None:
+    """Build a model and run it."""
     built = build_for_mode("infer", asked)
     batch = asked.batch or built.workload.batch
     if asked.data == "resident" and asked.samples is None:
         asked.samples = batch
     samples = make_program_task(built, asked, batch).train
-    describe_workload(built, asked, batch, measured)
+    describe_workload(built, asked, batch, measured, device)
     model = built.model.to(device).eval()
 
     on_device = asked.data == "resident" or takes_several_tensors(built)
@@ -71,9 +66,10 @@ def infer(asked: ProgramArguments, measured: MeasuredRecord) -> None:
     print(f"{meter.samples / meter.section_s:,.1f} samples/s", flush=True)
     if asked.measure is None:
         return
-    facts = meter.to_json()
-    measured.update(**facts, throughput_ms=facts["series_ms"], **peak_memory(device))
-    measured.update(batch=len(targets))  # a fix may form others than were asked for
+    meter.fill(measured)
+    measured.throughput_ms = measured.series_ms
+    measured.peak_memory_bytes, measured.reserved_memory_bytes = peak_memory(device)
+    measured.batch = len(targets)  # a fix may form others than were asked for
 
     clock, begun = clock_for(device), perf_counter()
     for calls, (inputs, _) in enumerate(repeat_forever(batches), start=1):
@@ -86,10 +82,8 @@ def infer(asked: ProgramArguments, measured: MeasuredRecord) -> None:
         clock.wait()
         if limits.reached(calls, perf_counter() - begun):
             break
-    series_ms = [1e3 * seconds for seconds in clock.take()]
-    measured.update(series_ms=series_ms, arithmetic=fastest_arithmetic(model, device, inputs))
-    if not meter.settled:
-        measured.notes.append(MeasureNote.WARMUP_UNSETTLED)
+    measured.series_ms = [1e3 * seconds for seconds in clock.take()]
+    measured.arithmetic = fastest_arithmetic(model, device, inputs)
 
 
 if __name__ == "__main__":

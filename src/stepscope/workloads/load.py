@@ -1,79 +1,31 @@
-"""How fast one setting of a DataLoader delivers batches to a device: one process, one number."""
+"""Measure how fast one setting of a DataLoader delivers batches to a device.
 
-import argparse
+python -m stepscope.workloads.load --model resnet18 --batch 64 --workers 4 --pin on --device cuda
+python -m stepscope.workloads.load --model data.py:dataset --batch 64 --measure result.json
+"""
+
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Sampler
 
 from stepscope.hardware.process_tree import ProcessTree
-from stepscope.record.errors import StepscopeError, UsageError
-from stepscope.store.json_file import write_json
+from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.measure.loader import (
     BatchTarget,
-    Delivered,
-    LoaderSource,
     deliver,
     loader_source,
     ms_per_round,
-    one_line_error,
     sample_bytes,
 )
+from stepscope.workloads.measure.program import run_program
+from stepscope.workloads.measure.record import LoadedDataset, LoadMeasured
+from stepscope.workloads.models.from_user import one_line_error
 
-_ABOUT = """How fast one setting of a DataLoader delivers batches to a device.
-
-python -m stepscope.workloads.load --model resnet18 --batch 64 --workers 4 --pin on --device cuda
-python -m stepscope.workloads.load --model data.py:dataset --batch 64 --measure result.json
-"""
-
-
-def _parse_load_arguments() -> argparse.Namespace:
-    """What was asked for."""
-    parser = argparse.ArgumentParser(
-        description=_ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--model", required=True, help="a workload, file.py:dataset, module:dataset"
-    )
-    parser.add_argument("--batch", type=_count(1), default=32)
-    parser.add_argument("--workers", type=_count(0), default=0)
-    parser.add_argument("--pin", choices=("off", "on"), default="off")
-    parser.add_argument(
-        "--prefetch", type=_count(1), default=2, help="batches prefetched per worker"
-    )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--samples", type=_count(1), default=2048)
-    parser.add_argument("--size", type=int)
-    parser.add_argument("--decode-ms", type=float, default=0.0)
-    parser.add_argument("--latency-ms", type=float, default=0.0)
-    parser.add_argument("--resize", type=int)
-    parser.add_argument("--disk-mb-s", type=float)
-    parser.add_argument("--measure", type=Path, metavar="FILE")
-    options = parser.parse_args()
-    options.pin = options.pin == "on"
-    return options
-
-
-def _count(least: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not (text.isdecimal() and int(text) >= least):
-            raise argparse.ArgumentTypeError(f"{text} is not a number from {least} up")
-        return int(text)
-
-    return read
-
-
-SCHEMA = "stepscope.loaded/1"
-_ASKED = ("model", "batch", "workers", "pin", "prefetch", "device")
+_BATCH, _SECONDS = 32, 2.0
 
 
 class EndlessSampler(Sampler[int]):
@@ -89,88 +41,57 @@ class EndlessSampler(Sampler[int]):
             yield from torch.randperm(self._samples, generator=generator).tolist()
 
 
-def main() -> int:
-    """Measure, tell, and write what was measured; errors become one line."""
-    options = _parse_load_arguments()
-    about = {
-        "schema": SCHEMA,
-        **{name: getattr(options, name) for name in _ASKED},
-        "mode": "load",
-        "torch": torch.__version__,
-        "notes": [],
-    }
-    try:
-        found = {**measure_loader(options), "error": None}
-    except Exception as problem:
-        kind, code = _kind(problem)
-        text = str(problem) if isinstance(problem, StepscopeError) else one_line_error(problem)
-        found = {"error": {"kind": kind, "text": text}}
-        if code == 1:
-            traceback.print_exc()
-        print(text, file=sys.stderr)
-    else:
-        code = 0
-        print(f"{found['samples'] / found['elapsed_s']:,.0f} samples/s")
-    if options.measure:
-        write_json(options.measure, {**about, **found}, indent=None)
-    return code
-
-
-def measure_loader(options: argparse.Namespace) -> dict[str, Any]:
-    """The numbers of one setting. Raises UsageError where no setting could work."""
-    if options.device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("torch sees no CUDA device; use --device cpu")
-    torch.manual_seed(options.seed)
-    source = loader_source(options)
-    each = sample_bytes(options.model, source)
-    place = BatchTarget(options.device, options.pin, options.batch)
-    loader = make_loader(source, options)
+def load(asked: ProgramArguments, measured: LoadMeasured, device: torch.device) -> None:
+    """Time a DataLoader of one setting. Raises UsageError where no setting could work."""
+    batch, workers, pin = asked.batch or _BATCH, asked.workers, asked.pin == "on"
+    measured.model, measured.batch, measured.device = asked.model, batch, device.type
+    measured.workers, measured.pin, measured.prefetch = workers, pin, asked.prefetch
+    measured.torch = str(torch.__version__)
+    source = loader_source(asked)
+    each = sample_bytes(asked.model, source)
+    target = BatchTarget(device, pin, batch)
+    endless = None if source.samples is None else EndlessSampler(source.samples, asked.seed)
+    loader = DataLoader(
+        source.dataset,
+        batch_size=batch,
+        sampler=endless,
+        num_workers=workers,
+        collate_fn=source.collate,
+        pin_memory=pin,
+        prefetch_factor=asked.prefetch if workers else None,
+        persistent_workers=workers > 0,
+    )
     tree = ProcessTree(os.getpid(), {})
 
-    def look() -> None:
+    def count_workers() -> None:
         tree.refresh()
         tree.sample()
 
-    delivered = deliver(
+    found = deliver(
         _endless(loader),
-        place.take,
-        place.wait,
-        workers=options.workers,
-        prefetch=options.prefetch,
-        seconds=options.seconds,
-        on_first=look,
+        target.take,
+        target.wait,
+        workers=workers,
+        prefetch=asked.prefetch,
+        seconds=asked.seconds or _SECONDS,
+        on_first=count_workers,
     )
     used = tree.sample()
-    name = torch.cuda.get_device_name() if options.device == "cuda" else None
-    return {
-        "device_name": name,
-        "dataset": {
-            "kind": type(source.dataset).__name__,
-            "samples": source.samples,
-            "sample_bytes": each,
-        },
-        **_numbers(delivered, options.workers),
-        "rss_bytes": int(used["rss_bytes"]),
-        "cores": used["cpu_percent"] / 100,
-    }
+    print(f"{found.samples / found.elapsed_s:,.0f} samples/s")
+    measured.device_name = torch.cuda.get_device_name() if device.type == "cuda" else None
+    measured.dataset = LoadedDataset(type(source.dataset).__name__, source.samples, each)
+    measured.started_ns, measured.ended_ns = found.started_ns, found.ended_ns
+    measured.elapsed_s, measured.calls, measured.samples = (
+        found.elapsed_s, found.calls, found.samples,
+    )  # fmt: skip
+    measured.first_s, measured.warmup = found.first_s, found.warmup
+    percentiles = np.percentile(np.array(found.gaps_s) * 1e3, (50, 95, 99)).tolist()
+    measured.p50_ms, measured.p95_ms, measured.p99_ms = percentiles
+    measured.series_ms = ms_per_round(found.gaps_s, workers)
+    measured.rss_bytes, measured.cores = int(used["rss_bytes"]), used["cpu_percent"] / 100
 
 
-def make_loader(source: LoaderSource, options: argparse.Namespace) -> Any:
-    """The DataLoader of one setting."""
-    endless = None if source.samples is None else EndlessSampler(source.samples, options.seed)
-    return DataLoader(
-        source.dataset,
-        batch_size=options.batch,
-        sampler=endless,
-        num_workers=options.workers,
-        collate_fn=source.collate,
-        pin_memory=options.pin,
-        prefetch_factor=options.prefetch if options.workers else None,
-        persistent_workers=options.workers > 0,
-    )
-
-
-def _endless(loader: Any) -> Iterator[Any]:
+def _endless(loader: "DataLoader[object]") -> Iterator[object]:
     """Its batches; a stream that ends is begun again."""
     while True:
         empty = True
@@ -181,21 +102,5 @@ def _endless(loader: Any) -> Iterator[Any]:
             raise RuntimeError("the loader yields no batches")
 
 
-def _numbers(delivered: Delivered, workers: int) -> dict[str, Any]:
-    numbers = asdict(delivered)
-    gaps = np.array(numbers.pop("gaps_s")) * 1e3
-    p50, p95, p99 = (float(np.percentile(gaps, q)) for q in (50, 95, 99))
-    series = ms_per_round(delivered.gaps_s, workers)
-    return {**numbers, "p50_ms": p50, "p95_ms": p95, "p99_ms": p99, "series_ms": series}
-
-
-def _kind(problem: Exception) -> tuple[str, int]:
-    """(kind of error, exit code)."""
-    if isinstance(problem, StepscopeError):
-        return "failed", 2
-    is_memory = isinstance(problem, MemoryError | torch.OutOfMemoryError)
-    return ("out_of_memory", 3) if is_memory else ("failed", 1)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program("load", __doc__, load, error_line=one_line_error))

@@ -23,26 +23,21 @@ from stepscope.workloads.measure.inputs import (
     takes_several_tensors,
 )
 from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
-from stepscope.workloads.measure.program import (
-    MeasuredRecord,
-    MeasureNote,
-    peak_memory,
-    run_program,
-)
+from stepscope.workloads.measure.program import peak_memory, run_program
+from stepscope.workloads.measure.record import MeasureNote, TrainMeasured
 from stepscope.workloads.measure.scores import Losses, Scores
 
 _SECONDS = 2.0
 _EPOCHS_TO_TARGET = 100
 
 
-def train(asked: ProgramArguments, measured: MeasuredRecord) -> None:
-    """Build, train and score a model; say what was measured."""
-    device = measured.device
+def train(asked: ProgramArguments, measured: TrainMeasured, device: torch.device) -> None:
+    """Build, train and score a model."""
     built = build_for_mode("train", asked)
     workload = built.workload
     batch = asked.batch or workload.batch
     task = make_program_task(built, asked, batch)
-    describe_workload(built, asked, batch, measured)
+    describe_workload(built, asked, batch, measured, device)
     model = built.model.to(device).train()
 
     on_device = asked.data == "resident" or takes_several_tensors(built)
@@ -84,18 +79,18 @@ def train(asked: ProgramArguments, measured: MeasuredRecord) -> None:
                 if not meter.going:
                     break
     meter.end()
-    measured.update(**meter.to_json(), **peak_memory(device), steps=meter.all_calls)
-    measured.update(batch=len(targets))  # a fix may form others than were asked for
+    meter.fill(measured)
+    measured.peak_memory_bytes, measured.reserved_memory_bytes = peak_memory(device)
+    measured.steps = meter.all_calls
+    measured.batch = len(targets)  # a fix may form others than were asked for
     if scores.steps != meter.all_calls:
         scores.take(meter, losses)
-    measured.update(
-        arithmetic=fastest_arithmetic(model, device, inputs),
-        losses=losses.curve(),
-        final_loss=losses.lately(),
-        train_samples=len(task.train),
-        **scores.to_json(asked.target_score),
-    )
-    _note(asked, meter, measured)
+    scores.fill(measured, asked.target_score)
+    measured.arithmetic = fastest_arithmetic(model, device, inputs)
+    measured.losses, measured.final_loss = losses.curve(), losses.lately()
+    measured.train_samples = len(task.train)
+    if meter.pauses:
+        measured.notes.append(MeasureNote.SCORED_DURING_TRAINING)
 
 
 def usual_lr(workload: Workload, batch: int) -> float:
@@ -134,13 +129,6 @@ def scored_every(asked: ProgramArguments, epoch: int) -> int:
         return asked.score_every
     by_epoch = asked.measure is None or asked.epochs is not None or asked.target_score is not None
     return epoch if by_epoch else 0
-
-
-def _note(asked: ProgramArguments, meter: Meter, measured: MeasuredRecord) -> None:
-    if asked.measure is not None and not meter.settled:
-        measured.notes.append(MeasureNote.WARMUP_UNSETTLED)
-    if meter.pauses:
-        measured.notes.append(MeasureNote.SCORED_DURING_TRAINING)
 
 
 if __name__ == "__main__":

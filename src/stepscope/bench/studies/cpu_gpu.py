@@ -7,12 +7,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from stepscope.bench import measure_point
 from stepscope.bench.build_request import why_no_cuda
 from stepscope.bench.ceilings import device_ceilings
-from stepscope.bench.grid import BenchRequest, Point
+from stepscope.bench.grid import BenchRequest, Point, Settings
+from stepscope.bench.record import ProcessRecord, Records, results_of
 from stepscope.bench.results import (
     Agreement,
     CpuGpuStudy,
@@ -27,7 +28,6 @@ from stepscope.bench.results import (
 from stepscope.bench.speed import point_speed, speedup
 from stepscope.bench.studies.measurements import (
     Measure,
-    Record,
     StudyMeasurements,
     Tell,
     study_subject,
@@ -35,50 +35,45 @@ from stepscope.bench.studies.measurements import (
 from stepscope.bench.studies.operator_kinds import StepTimes, operator_rows, step_times
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.timeline import Timeline
-from stepscope.workloads.measure.program import MeasureNote
-
-Measured = Mapping[str, Any]
+from stepscope.workloads.measure.record import MeasureNote, TrainMeasured
 
 FIRST: Final = 10
 """Losses of how many first steps are compared."""
 WITHIN: Final = 0.01
 
 
-def loss_curves(ours: Measured, theirs: Measured) -> Curves:
-    """Losses by step and scores by step, of both; steps that only one has are left out."""
-    losses = [dict(one.get("losses") or []) for one in (ours, theirs)]
-    scores = [
-        {score["step"]: score for score in one.get("scores") or [] if score["score"] is not None}
-        for one in (ours, theirs)
-    ]
+def loss_curves(ours: TrainMeasured, theirs: TrainMeasured) -> Curves:
+    """Losses and scores by step, of both; steps that only one has are left out."""
+    losses = [dict(one.losses) for one in (ours, theirs)]
+    scores = [{one.step: one for one in side.scores} for side in (ours, theirs)]
+    pairs = [(step, scores[0][step], scores[1][step]) for step in _common(scores)]
     return Curves(
+        tuple(LossPoint(step, losses[0][step], losses[1][step]) for step in _common(losses)),
         tuple(
-            LossPoint(step, losses[0][step], losses[1][step])
-            for step in sorted(losses[0].keys() & losses[1].keys())
-        ),
-        tuple(
-            ScorePoint(
-                step,
-                *(side[step]["score"] for side in scores),
-                *(side[step]["train_s"] for side in scores),
-            )
-            for step in sorted(scores[0].keys() & scores[1].keys())
+            ScorePoint(step, a.score, b.score, a.train_s, b.train_s)
+            for step, a, b in pairs
+            if a.score is not None and b.score is not None
         ),
     )
 
 
-def losses_agree(ours: Measured, theirs: Measured) -> Agreement:
+def _common(sides: Sequence[Mapping[int, object]]) -> list[int]:
+    return sorted(sides[0].keys() & sides[1].keys())
+
+
+def losses_agree(ours: TrainMeasured, theirs: TrainMeasured) -> Agreement:
     """How far two trainings differ; None where not known."""
     first = loss_curves(ours, theirs).losses[:FIRST]
-    loss = _relative(ours.get("final_loss"), theirs.get("final_loss"))
-    score = _difference(ours.get("final_score"), theirs.get("final_score"))
+    loss = _relative(ours.final_loss, theirs.final_loss)
+    score = _minus(ours.final_score, theirs.final_score)
+    score = None if score is None or not isfinite(score) else abs(score)
     apart = score if score is not None else loss
     return Agreement(
         first_steps=len(first),
         first_loss_relative=largest_relative(first),
         final_loss_relative=loss,
         final_score_difference=score,
-        score_name=ours.get("score_name"),
+        score_name=ours.score_name,
         within=WITHIN,
         same=None if apart is None else apart <= WITHIN,
     )
@@ -94,12 +89,6 @@ def _relative(a: float | None, b: float | None) -> float | None:
     if a is None or b is None or not (isfinite(a) and isfinite(b)):
         return None
     return abs(a - b) / max(abs(a), abs(b), 1e-12)
-
-
-def _difference(a: float | None, b: float | None) -> float | None:
-    if a is None or b is None or not (isfinite(a) and isfinite(b)):
-        return None
-    return abs(a - b)
 
 
 _Recorder = Callable[[Point, Path, float | None], "Timeline | str"]
@@ -179,7 +168,7 @@ def run(
     if len(request.variants) > 1:
         raise UsageError("--study cpu-gpu takes one --fix: what both devices are to run with")
     fixes = request.variants[0].fixes if request.variants else ()
-    settings = {"data": "resident", **about.settings}
+    settings: Settings = {"data": "resident", **about.settings}
     if not any(settings.get(name) for name in _WHOLE):
         settings["epochs"] = _EPOCHS
     points = [
@@ -200,12 +189,12 @@ def run(
     )
     if any(side.status is not PointStatus.OK for side in sides):
         return study
-    cpu, gpu = (several[0]["measured"] for several in records)
+    cpu, gpu = (_training(several) for several in records)
     study = replace(
         study,
         speedup=speedup(records[0], records[1], "cpu", None),
         saved=Saved(
-            _less(sides[0].epoch_s, sides[1].epoch_s), _less(sides[0].train_s, sides[1].train_s)
+            _minus(sides[0].epoch_s, sides[1].epoch_s), _minus(sides[0].train_s, sides[1].train_s)
         ),
         curves=loss_curves(cpu, gpu),
         agreement=losses_agree(cpu, gpu),
@@ -218,7 +207,7 @@ def run(
             return replace(study, notes=(*notes, f"no operators of {point.device}: {found}"))
         times.append(step_times(found))
     limits = (ceilings(devices[0], tell), ceilings(devices[1], tell))
-    kinds = (cpu["arithmetic"], gpu["arithmetic"])
+    kinds = (cpu.arithmetic or "", gpu.arithmetic or "")
     return replace(
         study,
         operators=tuple(operator_rows(times, limits, kinds, fixes)),
@@ -229,17 +218,17 @@ def run(
 
 def _measured(
     points: Sequence[Point], rounds: int, kept: StudyMeasurements, tell: Tell
-) -> tuple[list[Record], list[Record]]:
+) -> tuple[list[ProcessRecord], list[ProcessRecord]]:
     """The trainings, the faster device first, then further processes for speed, taking turns."""
-    found: tuple[list[Record], list[Record]] = ([], [])
+    found: tuple[list[ProcessRecord], list[ProcessRecord]] = ([], [])
     for which in (1, 0):
         tell(f"training on {points[which].device}")
         found[which].append(kept(points[which], which + 1))
-        if found[which][0]["status"] != PointStatus.OK:
+        if found[which][0].status is not PointStatus.OK:
             return found
     for number in range(2, rounds + 1):
         for which, point in enumerate(points):
-            settings = {name: v for name, v in point.settings if name not in _WHOLE}
+            settings = {name: v for name, v in point.settings.items() if name not in _WHOLE}
             again = Point.of(
                 point.model, point.mode, point.batch, point.device, point.fixes, **settings
             )
@@ -248,36 +237,40 @@ def _measured(
     return found
 
 
-def _side(records: Sequence[Record]) -> StudySide:
+def _training(records: Records) -> TrainMeasured:
+    """What the first process measured; nothing where it failed."""
+    measured = records[0].measured
+    return measured if isinstance(measured, TrainMeasured) else TrainMeasured()
+
+
+def _side(records: Records) -> StudySide:
     """One device: its speed over all processes, and the result of its training."""
     if not records:
         return StudySide(status=PointStatus.NOT_TRIED, why="the other device failed first")
-    first = records[0]
-    measured = first["measured"] or {}
-    fine = [record["measured"] for record in records if record["status"] == PointStatus.OK]
-    quick = point_speed(fine, None)
-    size, rate = measured.get("train_samples"), quick["samples_per_s"]
-    scores = measured.get("scores") or []
+    first, measured = records[0], _training(records)
+    fine = results_of(records)
+    speed = point_speed(fine, None)
+    size, rate, scores = measured.train_samples, speed.samples_per_s, measured.scores
     return StudySide(
-        status=PointStatus(first["status"]),
-        why=first["why"],
-        device=first["point"]["device"],
-        device_name=measured.get("device_name"),
+        status=first.status,
+        why=first.why,
+        device=first.point.device,
+        device_name=measured.device_name,
         processes=len(fine),
-        **quick,
-        arithmetic=measured.get("arithmetic"),
-        steps=measured.get("steps"),
+        **asdict(speed),
+        arithmetic=measured.arithmetic,
+        steps=measured.steps,
         epoch_s=size / rate if size and rate else None,
-        train_s=scores[-1]["train_s"] if scores else measured.get("elapsed_s"),
-        loss=measured.get("final_loss"),
-        score=measured.get("final_score"),
-        score_name=measured.get("score_name"),
-        peak_memory_bytes=measured.get("peak_memory_bytes"),
-        energy_j=first["machine"].get("energy_j"),
+        train_s=scores[-1].train_s if scores else measured.elapsed_s or None,
+        loss=measured.final_loss,
+        score=measured.final_score,
+        score_name=measured.score_name,
+        peak_memory_bytes=measured.peak_memory_bytes,
+        energy_j=first.machine.energy_j,
     )
 
 
-def _less(ours: float | None, theirs: float | None) -> float | None:
+def _minus(ours: float | None, theirs: float | None) -> float | None:
     return None if ours is None or theirs is None else ours - theirs
 
 
@@ -288,21 +281,22 @@ def _waiting(gpu: StudySide, times: StepTimes) -> GpuWait | None:
     return GpuWait(gpu.mean_ms, min(times.ms, gpu.mean_ms))
 
 
-def _notes(records: Sequence[Sequence[Record]]) -> tuple[str, ...]:
+def _notes(records: Sequence[Records]) -> tuple[str, ...]:
     """What a reader should know: fixes that did not apply, processes that did not count."""
     found = []
     for several in records:
         for number, record in enumerate(several, start=1):
-            device = record["point"]["device"]
+            device = record.point.device
             found += [
-                f"{device}: {fix['name']} not applied: {'; '.join(fix['reasons'])}"
-                for fix in record["fixes"]
-                if fix["state"] == "not applicable"
+                f"{device}: {fix.name} not applied: {'; '.join(fix.reasons)}"
+                for fix in record.fixes
+                if fix.state == "not applicable"
             ]
-            if record["status"] != PointStatus.OK and number > 1:
-                found.append(f"{device}: process {number} left out: {record['why']}")
-            said = (record["measured"] or {}).get("notes", ())
+            if record.status is not PointStatus.OK and number > 1:
+                found.append(f"{device}: process {number} left out: {record.why}")
             found += [
-                f"{device}: {note}" for note in said if note != MeasureNote.SCORED_DURING_TRAINING
+                f"{device}: {note}"
+                for note in (record.measured.notes if record.measured else ())
+                if note != MeasureNote.SCORED_DURING_TRAINING
             ]
     return tuple(dict.fromkeys(found))

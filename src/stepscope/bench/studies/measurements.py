@@ -3,13 +3,17 @@ study resumes.
 """
 
 import hashlib
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from stepscope.bench.grid import BenchRequest, Point
+from msgspec import to_builtins
+from msgspec.json import decode
+
+from stepscope.bench.grid import BenchRequest, Point, Settings
+from stepscope.bench.record import ProcessRecord
 from stepscope.record.errors import UsageError
+from stepscope.store.json_file import write_json
 
 
 class StudySubject(NamedTuple):
@@ -17,7 +21,7 @@ class StudySubject(NamedTuple):
 
     model: str
     batch: int
-    settings: dict[str, Any]
+    settings: Settings
 
 
 def study_subject(request: BenchRequest) -> StudySubject:
@@ -38,8 +42,7 @@ def study_subject(request: BenchRequest) -> StudySubject:
     return StudySubject(model, batch, dict(request.settings))
 
 
-Record = dict[str, Any]
-Measure = Callable[[Point, Path, float | None], Record]
+Measure = Callable[[Point, Path, float | None], ProcessRecord]
 Tell = Callable[[str], None]
 
 _RECORD = "record.json"
@@ -53,28 +56,21 @@ class StudyMeasurements:
         self._measure = measure
         self._timeout_s = timeout_s
 
-    def __call__(self, point: Point, number: int = 1) -> Record:
+    def __call__(self, point: Point, number: int = 1) -> ProcessRecord:
         """The record of the point's n-th process."""
         place = self.place(point, str(number))
-        known = _read(place / _RECORD)
-        if known is not None and known.get("key") == point.key():
-            return known
+        try:
+            known = decode((place / _RECORD).read_bytes(), type=ProcessRecord)
+            if known.key == point.key():
+                return known
+        except (OSError, ValueError):  # not measured yet, or not whole
+            pass
         record = self._measure(point, place, self._timeout_s)
         place.mkdir(parents=True, exist_ok=True)
-        part = place / f"{_RECORD}.part"
-        part.write_text(json.dumps(record))
-        part.replace(place / _RECORD)
+        write_json(place / _RECORD, to_builtins(record), indent=None)
         return record
 
     def place(self, point: Point, purpose: str) -> Path:
         """A folder for one process of a point."""
         digest = hashlib.sha256(point.key().encode()).hexdigest()[:12]
         return self._folder / f"{point.device}-{point.batch}-{digest}-{purpose}"
-
-
-def _read(path: Path) -> Record | None:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None

@@ -1,6 +1,6 @@
 """What each technique saves of a model's memory, and how large a batch it makes room for."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
@@ -10,16 +10,23 @@ from msgspec.structs import replace
 
 from stepscope.bench import measure_point
 from stepscope.bench.grid import BenchRequest, Point, Variant
-from stepscope.bench.results import MemoryStudy, PointStatus, SearchBound, TechniqueRow
+from stepscope.bench.record import ProcessRecord, results_of
+from stepscope.bench.results import (
+    BatchTry,
+    MemoryStudy,
+    PointStatus,
+    SearchBound,
+    TechniqueRow,
+)
 from stepscope.bench.studies.measurements import (
     Measure,
-    Record,
     StudyMeasurements,
     StudySubject,
     Tell,
     study_subject,
 )
 from stepscope.record.errors import UsageError
+from stepscope.workloads.measure.record import ModelMeasured
 
 PARTS: Final = 4
 """Batches that accumulation splits one into."""
@@ -81,8 +88,7 @@ def all_together(applied: Sequence[Technique]) -> Technique | None:
     return Technique("all together", ordered_fixes(fixes), accumulation_of(fixes))
 
 
-TryBatch = Callable[[int], Mapping[str, Any]]
-"""Tries a batch; gives at least `status` and `seconds`."""
+TryBatch = Callable[[int], BatchTry]
 
 _PRECISION: Final = 16
 """The answer is known to one part in so many."""
@@ -99,7 +105,7 @@ class LargestBatch:
     too_large: int | None
     bound: SearchBound
     why: str | None = None
-    tries: list[dict[str, Any]] = field(default_factory=list)
+    tries: list[BatchTry] = field(default_factory=list)
 
 
 def largest_batch(
@@ -131,7 +137,7 @@ class _Search:
         self.bad: int | None = None
         self.bound: SearchBound | None = None
         self.why: str | None = None
-        self.tries: list[dict[str, Any]] = []
+        self.tries: list[BatchTry] = []
         self._left = seconds
         self._attempt = attempt
         self._step = step
@@ -143,21 +149,21 @@ class _Search:
     def fits(self, batch: int) -> bool:
         """Whether a batch works. One that ends otherwise than by memory ends the search."""
         last = self.tries[-1] if self.tries else None
-        if last is not None and last["seconds"] * max(1.0, batch / last["batch"]) > self._left:
+        if last is not None and last.seconds * max(1.0, batch / last.batch) > self._left:
             self.bound = SearchBound.TIME
             return False
-        told = self._attempt(batch)
-        self.tries.append({"batch": batch, **told})
-        self._left -= told["seconds"]
-        if told["status"] == PointStatus.OK:
+        tried = self._attempt(batch)
+        self.tries.append(tried)
+        self._left -= tried.seconds
+        if tried.status is PointStatus.OK:
             self.good = batch
             return True
-        if told["status"] == PointStatus.OUT_OF_MEMORY:
+        if tried.status is PointStatus.OUT_OF_MEMORY:
             self.bad = batch
         else:
-            timed_out = told["status"] == PointStatus.TIMED_OUT
+            timed_out = tried.status is PointStatus.TIMED_OUT
             self.bound = SearchBound.TIME if timed_out else SearchBound.FAILURE
-            self.why = told.get("why")
+            self.why = tried.why
         return False
 
     def halve(self) -> None:
@@ -199,40 +205,35 @@ class _TechniqueRows:
             return replace(row, why=f"a batch of {batch} does not split into {parts}")
         self._tell(f"{technique.name}: peak memory at batch {batch:,}")
         first = self._try(technique, batch)
-        self.device_name = self.device_name or _measured(first, "device_name")
+        if first.measured is not None:
+            self.device_name = self.device_name or first.measured.device_name
         refused = _refused(first, technique.fixes)
         if refused is not None:
             return replace(row, why=refused)
-        worked = first["status"] == PointStatus.OK
+        worked = first.status is PointStatus.OK
         steady = self._steady(technique, batch) if worked else first
-        status, why = PointStatus(steady["status"]), steady["why"]
+        status, why = steady.status, steady.why
         if status not in (PointStatus.OK, PointStatus.OUT_OF_MEMORY):
             return replace(row, status=status, why=why)
-        found = self._largest(technique)
-        if not worked and found["largest_batch"]:
+        if status is PointStatus.OK:
+            peak = max(_peak_bytes(one) or 0 for one in (first, steady))
+            row = replace(row, peak_memory_bytes=peak)
+        row = self._with_largest(technique, row)
+        if not worked and row.largest_batch:
             # Memory may have run out before the fixes had their turn: a batch that fits tells.
-            fitted = self._steady(technique, found["largest_batch"])
-            refused = _refused(fitted, technique.fixes)
+            refused = _refused(self._steady(technique, row.largest_batch), technique.fixes)
             if refused is not None:
-                return replace(row, why=refused)
-        peaks = [_measured(one, "peak_memory_bytes") or 0 for one in (first, steady)]
-        return replace(
-            row,
-            status=status,
-            why=why,
-            applies=True,
-            peak_memory_bytes=max(peaks) if status is PointStatus.OK else None,
-            samples_per_s=_rate(steady),
-            **found,
-        )
+                return TechniqueRow(
+                    technique=row.technique, fixes=row.fixes, accumulate=parts, why=refused
+                )
+        return replace(row, status=status, why=why, applies=True, samples_per_s=_rate(steady))
 
-    def _largest(self, technique: Technique) -> dict[str, Any]:
-        def attempt(batch: int) -> dict[str, Any]:
+    def _with_largest(self, technique: Technique, row: TechniqueRow) -> TechniqueRow:
+        def attempt(batch: int) -> BatchTry:
             if batch != self._about.batch:
                 self._tell(f"{technique.name}: does batch {batch:,} fit?")
-            record = self._try(technique, batch)
-            told = {name: record[name] for name in ("status", "why", "seconds")}
-            return told | {"peak_memory_bytes": _measured(record, "peak_memory_bytes")}
+            tried = self._try(technique, batch)
+            return BatchTry(batch, tried.status, tried.why, tried.seconds, _peak_bytes(tried))
 
         parts = technique.accumulate
         found = largest_batch(self._about.batch, self._limit, self._seconds, attempt, parts)
@@ -240,26 +241,27 @@ class _TechniqueRows:
         while most:
             steady = self._steady(technique, most)
             rate = _rate(steady)
-            if steady["status"] != PointStatus.OUT_OF_MEMORY:
+            if steady.status is not PointStatus.OUT_OF_MEMORY:
                 break
             # What a few steps had room for, many had not.
             less = (most - max(parts, most // _FINE)) // parts * parts
             most, too_large, bound = less or None, most, SearchBound.MEMORY
-        return {
-            "largest_batch": most,
-            "largest_micro_batch": most // parts if most else None,
-            "too_large": too_large,
-            "bound": bound,
-            "bound_why": found.why,
-            "largest_samples_per_s": rate,
-            "tries": tuple(found.tries),
-        }
+        return replace(
+            row,
+            largest_batch=most,
+            largest_micro_batch=most // parts if most else None,
+            too_large=too_large,
+            bound=bound,
+            bound_why=found.why,
+            largest_samples_per_s=rate,
+            tries=tuple(found.tries),
+        )
 
-    def _try(self, technique: Technique, batch: int) -> Record:
+    def _try(self, technique: Technique, batch: int) -> ProcessRecord:
         """A few steps: do they fit?"""
         return self._kept(self._point(technique, batch, steps=_STEPS))
 
-    def _steady(self, technique: Technique, batch: int) -> Record:
+    def _steady(self, technique: Technique, batch: int) -> ProcessRecord:
         """As many steps as it takes to know the throughput."""
         self._tell(f"{technique.name}: throughput at batch {batch:,}")
         return self._kept(self._point(technique, batch))
@@ -277,23 +279,24 @@ class _TechniqueRows:
         )
 
 
-def _measured(record: Record, name: str) -> Any:
-    return (record["measured"] or {}).get(name) if record["status"] == PointStatus.OK else None
+def _peak_bytes(record: ProcessRecord) -> int | None:
+    measured = record.measured if record.status is PointStatus.OK else None
+    return measured.peak_memory_bytes if isinstance(measured, ModelMeasured) else None
 
 
-def _rate(record: Record) -> float | None:
-    elapsed = _measured(record, "elapsed_s")
-    return float(_measured(record, "samples") / elapsed) if elapsed else None
+def _rate(record: ProcessRecord) -> float | None:
+    rates = [one.samples / one.elapsed_s for one in results_of([record]) if one.elapsed_s]
+    return rates[0] if rates else None
 
 
-def _refused(record: Record, fixes: Sequence[str]) -> str | None:
+def _refused(record: ProcessRecord, fixes: Sequence[str]) -> str | None:
     """Why none of the fixes applied; None if one did, if there are none, or if it failed."""
-    states = record["fixes"]
-    if not fixes or record["status"] != PointStatus.OK or not states:
+    reports = record.fixes
+    if not fixes or record.status is not PointStatus.OK or not reports:
         return None
-    if any(fix["state"] == "applied" for fix in states):
+    if any(fix.state == "applied" for fix in reports):
         return None
-    return "; ".join(reason for fix in states for reason in fix["reasons"]) or "no effect"
+    return "; ".join(reason for fix in reports for reason in fix.reasons) or "no effect"
 
 
 BATCH_LIMIT: Final = 65_536
@@ -319,8 +322,8 @@ def run(
     device = request.devices[0]
     if device == "cpu" and about.settings.get("memory_limit_gib") is None:
         raise UsageError("--study memory on the CPU needs --memory-limit-gib: it fills the memory")
-    limit = about.settings.pop("batch_limit", None) or BATCH_LIMIT
-    limit = min(limit, about.settings.get("samples") or limit)
+    samples, memory = (about.settings.get(name) for name in ("samples", "memory_limit_gib"))
+    limit = min(BATCH_LIMIT, samples) if isinstance(samples, int) else BATCH_LIMIT
     if limit < about.batch:
         raise UsageError(
             f"--study memory begins at batch {about.batch}, above its limit of {limit}"
@@ -341,7 +344,7 @@ def run(
         batch=about.batch,
         device=device,
         device_name=bench.device_name,
-        memory_limit_gib=about.settings.get("memory_limit_gib"),
+        memory_limit_gib=memory if isinstance(memory, int | float) else None,
         batch_limit=limit,
         settings=about.settings,
         rows=tuple(

@@ -5,9 +5,11 @@ kind gains more than another.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from stepscope.analyze.timeline.attribution import categorise, is_operator
 from stepscope.analyze.timeline.document import launched_within
@@ -142,19 +144,29 @@ _LATENCY_US: Final = 10.0
 _REACHED: Final = 0.5
 
 
+class Explanation(Struct, frozen=True):
+    """What bounds a kind of operators, and the speedup that is possible by the ceilings (None: not
+    known)."""
+
+    bound: str | None
+    possible: float | None
+    why: str
+    kernel_us: float | None
+
+
 def explain(
     kind: str,
     speedup: float | None,
     gpu: KindTime | None,
     ceilings: tuple[_Ceilings, _Ceilings],
     arithmetic: tuple[str, str],
-) -> dict[str, Any]:
-    """`bound`, the speedup that is `possible` by the ceilings (None: not known), and `why`."""
+) -> Explanation:
+    """Why a kind gains what it does."""
     kernel_us = gpu.ms * 1e3 / gpu.calls if gpu and gpu.calls else None
     small = _small(gpu, kernel_us)
     if kind == "recurrent":
         words = "each time step waits for the previous one"
-        return _told("sequence", None, "; ".join(filter(None, [words, small])), kernel_us)
+        return Explanation("sequence", None, "; ".join(filter(None, [words, small])), kernel_us)
     if kind in _MATRIX:
         names = tuple(f"matmul_{which}_tflops" for which in arithmetic)
         bound, unit, notes = "matrix products", "TFLOP/s", f" ({arithmetic[1]}, {arithmetic[0]})"
@@ -162,15 +174,15 @@ def explain(
         names = ("memory_gb_per_s", "memory_gb_per_s")
         bound, unit, notes = "memory", "GB/s", ""
     else:
-        return _told(None, None, small or "", kernel_us)
+        return Explanation(None, None, small or "", kernel_us)
     slow, fast = ceilings[0].get(names[0]), ceilings[1].get(names[1])
     if not slow or not fast:
-        return _told(bound, None, small or f"bound by {bound}", kernel_us)
+        return Explanation(bound, None, small or f"bound by {bound}", kernel_us)
     possible = fast / slow
     words = f"{_rate(fast, unit)} against {_rate(slow, unit)}{notes}: {possible:,.0f}× possible"
     if speedup is not None and speedup < _REACHED * possible and small:
         words += f"; {small}"
-    return _told(bound, possible, words, kernel_us)
+    return Explanation(bound, possible, words, kernel_us)
 
 
 def arithmetic_of(kind: str, fastest: str, fixes: tuple[str, ...]) -> str:
@@ -191,12 +203,6 @@ def _rate(value: float, unit: str) -> str:
     return " ".join(format_quantity(value, unit))
 
 
-def _told(
-    bound: str | None, possible: float | None, why: str, kernel_us: float | None
-) -> dict[str, Any]:
-    return {"bound": bound, "possible": possible, "why": why, "kernel_us": kernel_us}
-
-
 def operator_rows(
     times: Sequence[StepTimes],
     ceilings: tuple[_Ceilings, _Ceilings],
@@ -212,7 +218,7 @@ def operator_rows(
             continue
         ratio = one.ms / other.ms if one and other and other.ms else None
         uses = (arithmetic_of(kind, fastest[0], fixes), arithmetic_of(kind, fastest[1], fixes))
-        told = explain(kind, ratio, other if theirs.on_device else None, ceilings, uses)
+        explained = explain(kind, ratio, other if theirs.on_device else None, ceilings, uses)
         rows.append(
             OperatorRow(
                 kind=kind,
@@ -222,7 +228,7 @@ def operator_rows(
                 gpu_share=other.ms / theirs.ms if other and theirs.ms else None,
                 speedup=ratio,
                 kernels=other.calls if other else None,
-                **told,
+                **asdict(explained),
             )
         )
     return sorted(rows, key=lambda row: -(row.cpu_ms or 0.0))

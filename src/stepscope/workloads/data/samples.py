@@ -1,11 +1,12 @@
 """Stored samples as the tensors a model is fed, one by one or a whole set on the device at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import Dataset, default_collate
 
 from stepscope.record.errors import UsageError
@@ -101,7 +102,7 @@ def copy_to_device(
 ) -> tuple[Any, Any]:
     """All inputs and all targets as tensors on the device. UsageError where they take too much."""
     samples = len(dataset)
-    each = sum(part.nbytes for part in _tensors(dataset[0]))
+    each = sum(part.nbytes for part in tree_leaves(dataset[0]))
     if samples * each > most_bytes:
         raise UsageError(
             f"--data resident: {samples} samples take {samples * each / 2**30:.1f} GiB, more than"
@@ -111,24 +112,12 @@ def copy_to_device(
     for start in range(0, samples, _TOGETHER):
         stop = min(samples, start + _TOGETHER)
         part = default_collate([dataset[index] for index in range(start, stop)])
-        whole = whole if whole is not None else _room(part, samples, device)
-        for to, tensor in zip(_tensors(whole), _tensors(part), strict=True):
+        if whole is None:
+            whole = tree_map(
+                lambda one: torch.empty((samples, *one.shape[1:]), dtype=one.dtype, device=device),
+                part,
+            )
+        for to, tensor in zip(tree_leaves(whole), tree_leaves(part), strict=True):
             to[start:stop].copy_(tensor)
     inputs, targets = whole
     return inputs, targets
-
-
-def _room(part: Any, samples: int, device: Any) -> Any:
-    if isinstance(part, Tensor):
-        return torch.empty((samples, *part.shape[1:]), dtype=part.dtype, device=device)
-    if isinstance(part, dict):
-        return {name: _room(value, samples, device) for name, value in part.items()}
-    return tuple(_room(value, samples, device) for value in part)
-
-
-def _tensors(part: Any) -> Iterator[Tensor]:
-    if isinstance(part, Tensor):
-        yield part
-    else:
-        for value in part.values() if isinstance(part, dict) else part:
-            yield from _tensors(value)

@@ -3,7 +3,6 @@ raise.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -87,78 +86,59 @@ _FITS: Final = {"cifar10": "images", "images": "images", "characters": "characte
 """The task that each set of real samples is for."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleShape:
-    """What a model takes and gives. None: it has no such thing."""
-
-    size: int | None = None
-    classes: int | None = None
-    length: int | None = None
-    vocabulary: int | None = None
-
-
 def _make_dataset(
-    split: str,
-    workload: Workload,
-    shape: SampleShape,
-    options: DataOptions,
-    given: UserInputs | None,
+    split: str, workload: Workload, options: DataOptions, user: UserInputs | None
 ) -> Samples:
     """Items (input, target) of the "train" or "test" split. UsageError where there are none."""
     _check(workload, options)
     prepare: Callable[[Any, Any], tuple[Any, Any]]
-    if workload.task == "given":
-        source, prepare = _given(split, workload, options, given), _as_they_are
+    if workload.task == "user":
+        prepare = _unchanged
     elif workload.task in ("images", "segmentation"):
-        size = _number(workload, shape.size, "size")
-        source, prepare = _pictures(split, workload, size, shape, options), ToImageTensor(size)
+        prepare = ToImageTensor(_number(workload, "size"))
     else:
-        source, prepare = _codes(split, workload, shape, options), ToTokenTensor()
-    _check_classes(workload, shape, options, source)
+        prepare = ToTokenTensor()
+    source = _source(split, workload, options, user)
+    if options.data not in GENERATED_KINDS:
+        there = cifar10.CLASSES if options.data == "cifar10" else len(source.classes)
+        if there > _number(workload, "classes"):
+            raise UsageError(
+                f"--data {options.data}: it has {there} classes, {workload.name}"
+                f" {workload.classes}: --classes {there}"
+            )
     return Samples(_at_cost(source, workload, options), prepare)
 
 
-def _pictures(
-    split: str, workload: Workload, size: int, shape: SampleShape, options: DataOptions
-) -> Source:
-    classes = _number(workload, shape.classes, "classes")
-    if options.data == "cifar10":
-        return cifar10.Cifar10(split, _asked(split, options), options.folder)
-    pixels = options.resize or size
-    if options.data == "images":
-        if options.folder is None:
-            raise UsageError("--data images: give a folder, images:FOLDER")
-        return ImageFolder(split, _asked(split, options), options.folder, pixels)
-    make: Callable[..., Source]
-    make = SyntheticShapes if workload.task == "segmentation" else SyntheticImages
-    return make(split, _made(split, options), pixels, classes, options.seed)
-
-
-def _codes(split: str, workload: Workload, shape: SampleShape, options: DataOptions) -> Source:
-    length = _number(workload, shape.length, "length")
-    vocabulary = _number(workload, shape.vocabulary, "vocabulary")
-    if workload.task == "language":
-        return SyntheticTokens(split, _made(split, options), length, vocabulary, options.seed)
-    if options.data == "characters":
-        if options.folder is None:
-            raise UsageError("--data characters: give a file, characters:FILE")
-        asked = _asked(split, options)
+def _source(split: str, workload: Workload, options: DataOptions, user: UserInputs | None) -> Any:
+    """The stored samples of a split."""
+    task, data, seed = workload.task, options.data, options.seed
+    asked = options.samples if split == "train" else options.test_samples
+    made = asked or (TRAIN_SAMPLES if split == "train" else TEST_SAMPLES)
+    if task == "user":
+        if user is None:
+            raise UsageError(f"{workload.name} returned no inputs; return (model, inputs)")
+        return _UserSamples(split, made, user.inputs, seed, workload.name)
+    if data in ("images", "characters") and options.folder is None:
+        what = ("folder", "FOLDER") if data == "images" else ("file", "FILE")
+        raise UsageError(f"--data {data}: give a {what[0]}, {data}:{what[1]}")
+    if task in ("images", "segmentation"):
+        classes, pixels = _number(workload, "classes"), options.resize or _number(workload, "size")
+        if data == "cifar10":
+            return cifar10.Cifar10(split, asked, options.folder)
+        if data == "images" and options.folder:
+            return ImageFolder(split, asked, options.folder, pixels)
+        make = SyntheticShapes if task == "segmentation" else SyntheticImages
+        return make(split, made, pixels, classes, seed)
+    length, vocabulary = _number(workload, "length"), _number(workload, "vocabulary")
+    if task == "language":
+        return SyntheticTokens(split, made, length, vocabulary, seed)
+    if data == "characters" and options.folder:
         return CharacterFile(split, asked, options.folder, length, vocabulary)
-    classes = _number(workload, shape.classes, "classes")
-    count = _made(split, options)
-    return SyntheticCharacters(split, count, length, vocabulary, classes, options.seed)
+    classes = _number(workload, "classes")
+    return SyntheticCharacters(split, made, length, vocabulary, classes, seed)
 
 
-def _given(
-    split: str, workload: Workload, options: DataOptions, given: UserInputs | None
-) -> Source:
-    if given is None:
-        raise UsageError(f"{workload.name} returned no inputs; return (model, inputs)")
-    made = _made(split, options)
-    return _UserSamples(split, made, given.inputs, options.seed, workload.name)
-
-
-def _as_they_are(inputs: Any, target: Any) -> tuple[Any, Any]:
+def _unchanged(inputs: Any, target: Any) -> tuple[Any, Any]:
     return inputs, target
 
 
@@ -174,7 +154,7 @@ def _at_cost(source: Source, workload: Workload, options: DataOptions) -> Source
 
 
 def _check(workload: Workload, options: DataOptions) -> None:
-    """Whether the model can use such samples at all."""
+    """Raise UsageError where the model cannot use such samples."""
     fits = options.data in GENERATED_KINDS or _FITS[options.data] == workload.task
     if not fits:
         raise UsageError(
@@ -185,37 +165,15 @@ def _check(workload: Workload, options: DataOptions) -> None:
     if options.resize and (not pictures or options.data == "cifar10"):
         what = "cifar10 images are stored at 32 pixels" if pictures else "there are no images here"
         raise UsageError(f"--resize {options.resize}: {what}")
-    if options.disk_mb_per_s and workload.task == "given":
+    if options.disk_mb_per_s and workload.task == "user":
         raise UsageError(f"--disk-mb-s: {workload.name} has its own inputs")
 
 
-def _check_classes(
-    workload: Workload, shape: SampleShape, options: DataOptions, source: Any
-) -> None:
-    """Whether the model has an output for every class of real samples."""
-    if options.data in GENERATED_KINDS:
-        return
-    there = cifar10.CLASSES if options.data == "cifar10" else len(source.classes)
-    if there > _number(workload, shape.classes, "classes"):
-        raise UsageError(
-            f"--data {options.data}: it has {there} classes, {workload.name} {shape.classes}:"
-            f" --classes {there}"
-        )
-
-
-def _asked(split: str, options: DataOptions) -> int | None:
-    return options.samples if split == "train" else options.test_samples
-
-
-def _made(split: str, options: DataOptions) -> int:
-    asked = _asked(split, options)
-    return asked or (TRAIN_SAMPLES if split == "train" else TEST_SAMPLES)
-
-
-def _number(workload: Workload, value: int | None, option: str) -> int:
+def _number(workload: Workload, option: str) -> int:
+    value = getattr(workload, option)
     if value is None or value < 1:
         raise UsageError(f"{workload.name} needs --{option} N, 1 or more")
-    return value
+    return int(value)
 
 
 _Score = tuple[Tensor, int]
@@ -292,15 +250,13 @@ class UserTask(Task):
         return torch.zeros((), device=targets.device), 0
 
 
-def make_task(
-    workload: Workload, shape: SampleShape, options: DataOptions, given: UserInputs | None = None
-) -> Task:
-    """The task of a workload. `given` is what a user's factory brought, for task "given" only."""
-    train = _make_dataset("train", workload, shape, options, given)
-    test = _make_dataset("test", workload, shape, options, given)
-    if workload.task == "given":
-        return UserTask(train, test, given.loss if given else None)
-    return _TASKS[workload.task](train, test, shape.classes)
+def make_task(workload: Workload, options: DataOptions, user: UserInputs | None = None) -> Task:
+    """The task of a workload; `user` is what a user's factory returned."""
+    train = _make_dataset("train", workload, options, user)
+    test = _make_dataset("test", workload, options, user)
+    if workload.task == "user":
+        return UserTask(train, test, user.loss if user else None)
+    return _TASKS[workload.task](train, test, workload.classes)
 
 
 _TASKS: Final[Mapping[str, type[Task]]] = {

@@ -5,6 +5,7 @@ images, one folder in it for each class, or a text file, `label<TAB>text` in eve
 import hashlib
 from collections.abc import Iterable
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +48,8 @@ class ImageFolder:
     """Bytes [3, pixels, pixels] and a class, decoded at every use. A fifth is for the test."""
 
     def __init__(self, split: str, samples: int | None, folder: Path, pixels: int) -> None:
-        _need_pillow(folder)
+        if find_spec("PIL") is None:
+            raise UsageError(f"--data images:{folder} needs Pillow: pip install pillow")
         train, test = _divided(folder)
         files, option = (train, "samples") if split == "train" else (test, "test-samples")
         count = sample_count(samples, len(files), f"{folder}, without the other split,", option)
@@ -81,7 +83,11 @@ def _divided(folder: Path) -> tuple[list[str], list[str]]:
     train: list[str] = []
     test: list[str] = []
     for place in _class_folders(folder):
-        files = [f"{place.name}/{path.name}" for path in place.iterdir() if _is_image(path)]
+        files = [
+            f"{place.name}/{path.name}"
+            for path in place.iterdir()
+            if path.suffix.lower() in _ENDINGS and path.is_file()
+        ]
         if not files:
             kinds = " ".join(sorted(_ENDINGS))
             raise UsageError(f"--data images: no images ({kinds}) in class folder {place}")
@@ -99,17 +105,6 @@ def _class_folders(folder: Path) -> list[Path]:
     if not found:
         raise UsageError(f"--data images: {folder} has no class folders")
     return sorted(found)
-
-
-def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in _ENDINGS and path.is_file()
-
-
-def _need_pillow(folder: Path) -> None:
-    try:
-        import_module("PIL.Image")
-    except ImportError:
-        raise UsageError(f"--data images:{folder} needs Pillow: pip install pillow") from None
 
 
 class CharacterFile:

@@ -50,7 +50,7 @@ def _safely(model: Any, count: Callable[[str], float]) -> tuple[float | None, st
     """Without values if the model can do without, else with a few: never an error."""
     import torch
 
-    reason = "its operations are none that are counted"
+    reason = "it has no operations that are counted"
     places = ["meta", "cpu"]
     if any(isinstance(module, torch.nn.RNNBase) for module in model.modules()):
         places.reverse()  # thousands of small operations, which are slower without values
@@ -167,7 +167,7 @@ def fastest_arithmetic(model: Any, device: Any, *inputs: Any) -> str:
 
 @contextmanager
 def without_compile() -> Iterator[None]:
-    """Models that are compiled run as they are written inside, so that nothing is compiled anew."""
+    """Compiled models run eagerly inside, so that nothing is recompiled."""
     import torch
 
     used = "torch._dynamo" in sys.modules

@@ -15,13 +15,14 @@ from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.catalogue import WORKLOADS, Workload, find_workload
 from stepscope.workloads.data.options import TEST_SAMPLES, TRAIN_SAMPLES, DataOptions
 from stepscope.workloads.data.samples import copy_to_device
-from stepscope.workloads.data.tasks import SampleShape, Task, make_task
+from stepscope.workloads.data.tasks import Task, make_task
 from stepscope.workloads.measure.arithmetic import (
     flops_per_generation,
     flops_per_sample,
     unobserved_calls,
 )
-from stepscope.workloads.measure.program import MeasuredRecord, reset_peak_memory
+from stepscope.workloads.measure.program import reset_peak_memory
+from stepscope.workloads.measure.record import GenerateMeasured, ModelMeasured, TrainMeasured
 from stepscope.workloads.models.build import BuiltModel, build_model
 
 
@@ -87,7 +88,7 @@ def build_for_mode(mode: str, asked: ProgramArguments, length: int | None = None
     with unobserved_calls():  # a look at what a user's model returns is no call of the program
         built = build_model(workload, size=asked.size, classes=asked.classes, length=wanted)
     _check(mode, built.workload)
-    if built.given is not None and not isinstance(built.given.inputs(1), Tensor):
+    if built.user is not None and not isinstance(built.user.inputs(1), Tensor):
         return replace(built, model=_UnpackInputs(built.model))
     return built
 
@@ -97,27 +98,37 @@ def _check(mode: str, workload: Workload) -> None:
         return
     able = ", ".join(name for name, other in WORKLOADS.items() if mode in other.modes)
     own = ", ".join(workload.modes)
-    if workload.task == "given":
+    if workload.task == "user":
         able = "a factory that returns (module, inputs, loss)"
     raise UsageError(f"{workload.name} has no mode {mode}, only {own}; {mode} works with {able}")
 
 
-def make_program_task(built: BuiltModel, asked: ProgramArguments, batch: int) -> Task:
-    """The samples, at least a batch of them. Raises UsageError."""
-    workload = built.workload
-    shape = SampleShape(workload.size, workload.classes, workload.length, workload.vocabulary)
-    options = DataOptions(
+def data_options(
+    asked: ProgramArguments, samples: int | None, test_samples: int | None
+) -> DataOptions:
+    """The data asked for, of these numbers of samples; None: all there are."""
+    return DataOptions(
         data=asked.data,
         folder=asked.folder,
-        samples=asked.samples or _usual_samples(asked.data, workload, batch),
-        test_samples=asked.test_samples or _usual_test_samples(asked.data, workload),
+        samples=samples,
+        test_samples=test_samples,
         seed=asked.seed,
         decode_ms=asked.decode_ms,
         resize=asked.resize,
         latency_ms=asked.latency_ms,
         disk_mb_per_s=asked.disk_mb_s,
     )
-    task = make_task(workload, shape, options, built.given)
+
+
+def make_program_task(built: BuiltModel, asked: ProgramArguments, batch: int) -> Task:
+    """The samples, at least a batch of them. Raises UsageError."""
+    workload = built.workload
+    samples = asked.samples or _usual_samples(asked.data, workload, batch)
+    test = asked.test_samples
+    if test is None and asked.data == "resident":
+        test = max(1, _few(workload, TEST_SAMPLES))
+    options = data_options(asked, samples, test)
+    task = make_task(workload, options, built.user)
     there = len(task.train)
     if there < batch:
         raise UsageError(f"--batch {batch} is more than the {there} samples to train with")
@@ -129,10 +140,6 @@ def _usual_samples(data: str, workload: Workload, batch: int) -> int | None:
     if data == "synthetic":
         return max(TRAIN_SAMPLES, 4 * batch)
     return max(batch, _few(workload, TRAIN_SAMPLES)) if data == "resident" else None
-
-
-def _usual_test_samples(data: str, workload: Workload) -> int | None:
-    return max(1, _few(workload, TEST_SAMPLES)) if data == "resident" else None
 
 
 def _few(workload: Workload, most: int) -> int:
@@ -147,41 +154,33 @@ def takes_several_tensors(built: BuiltModel) -> bool:
 
 
 def describe_workload(
-    built: BuiltModel, asked: ProgramArguments, batch: int, measured: MeasuredRecord
+    built: BuiltModel, asked: ProgramArguments, batch: int, measured: ModelMeasured, device: Any
 ) -> None:
-    """Say what is measured, with its operations counted before anybody else sees the model."""
-    workload, model, device = built.workload, built.model, measured.device
-    measured.update(
-        model=asked.model,
-        batch=batch,
-        device=device.type,
-        device_name=_device_name(device),
-        torch=torch.__version__,
-        parameters=sum(parameter.numel() for parameter in model.parameters()),
-        tokens_per_sample=asked.new_tokens or workload.length,
-    )
+    """Write down what is measured; FLOPs are counted before anything else sees the model."""
+    model = built.model
+    measured.model, measured.batch = asked.model, batch
+    measured.device, measured.device_name = device.type, _device_name(device)
+    measured.torch = str(torch.__version__)
+    measured.parameters = sum(parameter.numel() for parameter in model.parameters())
+    measured.tokens_per_sample = asked.new_tokens or built.workload.length
     if asked.measure is None:
         return
-    flops, why = (asked.flops, None) if asked.flops else _counted(built, asked, measured)
-    measured.update(flops_per_sample=flops, flops_why_not=why)
+    if asked.flops:
+        found: tuple[float | None, str | None] = (asked.flops, None)
+    elif isinstance(measured, GenerateMeasured):
+        found = flops_per_generation(model, asked.prompt, asked.new_tokens)
+    else:
+        train = isinstance(measured, TrainMeasured)
+        found = flops_per_sample(model, lambda n: _example(built, n), train)
+    measured.flops_per_sample, measured.flops_why_not = found
     reset_peak_memory()
-
-
-def _counted(
-    built: BuiltModel, asked: ProgramArguments, measured: MeasuredRecord
-) -> tuple[float | None, str | None]:
-    """Operations of a sample, or why they are not known."""
-    mode = measured.facts["mode"]
-    if mode == "generate":
-        return flops_per_generation(built.model, asked.prompt, asked.new_tokens)
-    return flops_per_sample(built.model, lambda n: _example(built, n), mode == "train")
 
 
 def _example(built: BuiltModel, samples: int) -> Any:
     """Inputs of the right form."""
     workload = built.workload
-    if built.given is not None:
-        return built.given.inputs(samples)
+    if built.user is not None:
+        return built.user.inputs(samples)
     if workload.task in ("images", "segmentation"):
         return torch.zeros(samples, 3, workload.size, workload.size)
     return torch.zeros(samples, workload.length, dtype=torch.int64)

@@ -3,22 +3,23 @@ the clock: how many samples it delivers once its workers are under way.
 """
 
 import inspect
-import re
 import time
-import traceback
-from argparse import Namespace
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from stepscope.record.errors import UsageError
+from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.catalogue import Workload, find_workload
-from stepscope.workloads.models.from_user import import_user_module
+from stepscope.workloads.models.from_user import import_user_module, one_line_error
 
 _CYCLES: Final = 3  # of all that is prefetched, at least, in a section
+_SAMPLES: Final = 2048  # of a workload, where no number is asked for
 _PATIENCE: Final = 5  # times the seconds asked for, after which fewer cycles must do
 
 
@@ -97,8 +98,8 @@ def ms_per_round(gaps_s: list[float], workers: int, most: int = 500) -> list[flo
 class BatchTarget:
     """Where batches go. Copies from pinned memory run beside the loader, one at a time."""
 
-    def __init__(self, device: str, pinned: bool, batch: int) -> None:
-        self._device = torch.device(device)
+    def __init__(self, device: torch.device, pinned: bool, batch: int) -> None:
+        self._device = device
         self._pinned = pinned
         self._batch = batch
         self._copies: list[Any] = []  # events that end the copies under way
@@ -109,12 +110,14 @@ class BatchTarget:
 
     def take(self, batch: Any) -> int:
         """Move a batch, waiting for the one before it. Gives the samples in it."""
-        moved = self._moved(batch)
+        moved = tree_map_only(
+            Tensor, lambda part: part.to(self._device, non_blocking=self._pinned), batch
+        )
         if self._device.type == "cuda":
             self._mark()
             if len(self._copies) > 1:
                 self._copies.pop(0).synchronize()
-        first = next(tensors(moved), None)
+        first = next(iter(tensors(moved)), None)
         return int(first.shape[0]) if first is not None and first.dim() else self._batch
 
     def wait(self) -> None:
@@ -127,31 +130,10 @@ class BatchTarget:
         event.record()
         self._copies.append(event)
 
-    def _moved(self, batch: Any) -> Any:
-        if isinstance(batch, torch.Tensor):
-            return batch.to(self._device, non_blocking=self._pinned)
-        if isinstance(batch, dict):
-            return {key: self._moved(value) for key, value in batch.items()}
-        if isinstance(batch, list | tuple):
-            return [self._moved(value) for value in batch]
-        return batch
 
-
-def tensors(batch: Any) -> Iterator[Any]:
+def tensors(batch: Any) -> list[Tensor]:
     """All tensors in a batch, however nested."""
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif isinstance(batch, dict | list | tuple):
-        for value in batch.values() if isinstance(batch, dict) else batch:
-            yield from tensors(value)
-
-
-def _tensor_bytes(batch: Any) -> int:
-    """Bytes in all its tensors."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors(batch))
-
-
-_PLACE: Final = re.compile(r'File "(.+)", line (\d+)')
+    return [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,41 +145,23 @@ class LoaderSource:
     collate: Callable[[list[Any]], Any] | None
 
 
-def loader_source(options: Namespace) -> LoaderSource:
-    """The workload's data, or the user's. Raises UsageError where there is none to be had."""
-    workload = find_workload(options.model)
-    if workload.task == "given":
+def loader_source(asked: ProgramArguments) -> LoaderSource:
+    """The workload's data, or the user's. Raises UsageError where there is none."""
+    workload = find_workload(asked.model)
+    if workload.task == "user":
         return _users(workload)
-    from stepscope.workloads.data.options import DataOptions
     from stepscope.workloads.data.tasks import make_task
+    from stepscope.workloads.measure.inputs import data_options
 
-    data = DataOptions(
-        samples=options.samples,
-        test_samples=1,
-        seed=options.seed,
-        decode_ms=options.decode_ms,
-        resize=options.resize,
-        latency_ms=options.latency_ms,
-        disk_mb_per_s=options.disk_mb_s,
-    )
-    task = make_task(workload, _shape(workload, options.size), data)
-    return check_dataset(options.model, task.train)
-
-
-def _shape(workload: Workload, size: int | None) -> Any:
-    """What the workload's samples look like; where only its model can tell, that is built."""
-    from stepscope.workloads.data.tasks import SampleShape
-
-    def known(one: Workload) -> Any:
-        return SampleShape(size or one.size, one.classes, one.length, one.vocabulary)
-
-    shape = known(workload)
     pictures = workload.task in ("images", "segmentation")
-    if shape.size if pictures else shape.length and shape.vocabulary:
-        return shape
-    from stepscope.workloads.models.build import build_model
+    size = asked.size or workload.size
+    if not (size if pictures else workload.length and workload.vocabulary):
+        from stepscope.workloads.models.build import build_model  # only the model can tell
 
-    return known(build_model(workload, size=size).workload)
+        workload = build_model(workload, size=asked.size).workload
+    workload = replace(workload, size=asked.size or workload.size)
+    task = make_task(workload, data_options(asked, asked.samples or _SAMPLES, 1))
+    return check_dataset(asked.model, task.train)
 
 
 def _users(workload: Workload) -> LoaderSource:
@@ -214,8 +178,6 @@ def _users(workload: Workload) -> LoaderSource:
 
 def check_dataset(name: str, found: Any) -> LoaderSource:
     """The parts of something that should be a data set. Raises UsageError where it is none."""
-    from torch.utils.data import DataLoader, IterableDataset
-
     collate = None
     if isinstance(found, DataLoader):
         found, collate = found.dataset, found.collate_fn
@@ -240,30 +202,8 @@ def sample_bytes(name: str, source: LoaderSource) -> int:
         item = next(iter(samples))
     except Exception as problem:
         raise UsageError(f"{name}: the first sample fails: {one_line_error(problem)}") from None
-    from torch.utils.data import default_collate
-
     try:
         batch = (source.collate or default_collate)([item, item])
     except Exception as problem:
         raise UsageError(f"{name}: samples cannot be collated: {one_line_error(problem)}") from None
-
-    return _tensor_bytes(batch) // 2
-
-
-def one_line_error(problem: BaseException) -> str:
-    """An exception in one line, with the last place in it that is not the library's or ours."""
-    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
-    if lines and lines[0].startswith("Caught ") and len(lines) > 1:  # in a worker, with its trace
-        text, places = lines[-1], [(m[1], m[2]) for line in lines if (m := _PLACE.match(line))]
-    else:
-        text = f"{type(problem).__name__}: {lines[0]}" if lines else type(problem).__name__
-        frames = traceback.extract_tb(problem.__traceback__)
-        places = [(frame.filename, str(frame.lineno)) for frame in frames]
-    users_own = [f"{Path(file).name}:{line}" for file, line in places if not _is_library(file)]
-    return f"{text} ({users_own[-1]})" if users_own else text
-
-
-def _is_library(file: str) -> bool:
-    ours = str(Path(__file__).parents[1])
-    libraries = ("site-packages", "dist-packages", "<frozen", f"{Path(inspect.__file__).parent}/")
-    return file.startswith(ours) or any(part in file for part in libraries)
+    return sum(int(part.nbytes) for part in tensors(batch)) // 2

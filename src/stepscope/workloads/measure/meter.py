@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import ceil
 from statistics import fmean, median
 from time import monotonic_ns, perf_counter
-from typing import Any
 
 from stepscope.workloads.measure.clock import Clock
+from stepscope.workloads.measure.record import MeasureNote, ModelMeasured, Warmup
 
 _RECENT, _BEFORE = 5, 10
 _LONG_S = 1.0
@@ -107,7 +107,7 @@ class Meter:
         self.going = True
         """The loop may set it to False, to end in its own time."""
         self.settled: bool | None = None
-        """Whether the warm-up came to an end by itself; None: there was none, or it goes on."""
+        """Whether the warm-up settled; None: there was none, or it goes on."""
         self.warm_calls = self.calls = self.samples = 0
         self.warm_s = self.section_s = 0.0
         self.first_call_s: float | None = None
@@ -168,26 +168,21 @@ class Meter:
         else:
             self.series_s = self.clock.take()
 
-    def to_json(self) -> dict[str, Any]:
-        """What a measured record says of it."""
+    def fill(self, measured: ModelMeasured) -> None:
+        """Write down the section and its warm-up."""
         usual = self.section_s / self.calls if self.calls else None
-        extra = None if usual is None else max(0.0, self.warm_s - usual * self.warm_calls)
-        return {
-            "clock": self.clock.name,
-            "warmup": {
-                "calls": self.warm_calls,
-                "seconds": self.warm_s,
-                "settled": bool(self.settled),
-                "first_call_s": self.first_call_s,
-            },
-            "first_calls_extra_s": extra,
-            "started_ns": self.started_ns,
-            "ended_ns": self.ended_ns,
-            "elapsed_s": self.section_s if self.calls else None,
-            "calls": self.calls,
-            "samples": self.samples,
-            "series_ms": [1e3 * seconds for seconds in self.series_s],
-        }
+        measured.clock = self.clock.name
+        measured.warmup = Warmup(
+            self.warm_calls, self.warm_s, bool(self.settled), self.first_call_s
+        )
+        if usual is not None:
+            measured.first_calls_extra_s = max(0.0, self.warm_s - usual * self.warm_calls)
+        measured.started_ns, measured.ended_ns = self.started_ns, self.ended_ns
+        measured.elapsed_s = self.section_s if self.calls else 0.0
+        measured.calls, measured.samples = self.calls, self.samples
+        measured.series_ms = [1e3 * seconds for seconds in self.series_s]
+        if not self.settled:
+            measured.notes.append(MeasureNote.WARMUP_UNSETTLED)
 
     def _open(self) -> None:
         self.clock.begin()

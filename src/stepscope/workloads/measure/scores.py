@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from stepscope.workloads.data.tasks import Task
 from stepscope.workloads.measure.arithmetic import without_compile
 from stepscope.workloads.measure.meter import Meter
+from stepscope.workloads.measure.record import Score, TrainMeasured
 
 _MOST = 200
 _LAST = 20
@@ -43,58 +44,53 @@ class Losses:
 
     def lately(self) -> float | None:
         """The mean of the last losses; None before the first. Waits for the device."""
-
         return float(torch.stack(list(self._last)).float().mean()) if self._last else None
 
-    def curve(self) -> list[list[Any]]:
-        """[step, loss] from step 1 on; None for a loss that is no number. Waits for the device."""
-
+    def curve(self) -> list[tuple[int, float | None]]:
+        """(step, loss) from step 1 on; None for a loss that is not finite. Waits for the device."""
         if not self._points:
             return []
         values = torch.stack([loss for _, loss in self._points]).float().tolist()
         return [
-            [step, value if isfinite(value) else None]
+            (step, value if isfinite(value) else None)
             for (step, _), value in zip(self._points, values, strict=True)
         ]
 
 
 class Scores:
-    """The test split scored now and then, each time told in a line."""
+    """The test split scored now and then, with a line printed each time."""
 
     def __init__(self, task: Task, model: torch.nn.Module, batch: int, device: Any) -> None:
         self._task = task
         self._model = model
         self._batch = batch
         self._device = device
-        self._taken: list[dict[str, Any]] = []
+        self._taken: list[Score] = []
         self._rate_from = (0, 0.0)
 
     @property
     def steps(self) -> int:
         """Steps made when it was last scored; 0: never."""
-        return int(self._taken[-1]["step"]) if self._taken else 0
+        return self._taken[-1].step if self._taken else 0
 
     def take(self, meter: Meter, losses: Losses) -> None:
         """Score the model as it is, while the loop pauses or is over."""
         score, loss = self._score(), losses.lately()
-        taken = {"step": meter.all_calls, "train_s": meter.all_s, "loss": loss, "score": score}
+        taken = Score(meter.all_calls, meter.all_s, loss, score)
         self._taken.append(taken)
-        self._tell(taken, meter)
+        self._print(taken, meter)
 
     def reached(self, target: float | None) -> bool:
         """Whether the last score is as good as wanted."""
-        last = self._taken[-1]["score"] if self._taken else None
+        last = self._taken[-1].score if self._taken else None
         return target is not None and last is not None and last >= target
 
-    def to_json(self, target: float | None) -> dict[str, Any]:
-        """What a measured record says of them; the time to a score has no scoring in it."""
-        found = (t["train_s"] for t in self._taken if t["score"] is not None)
-        return {
-            "scores": self._taken,
-            "score_name": self._task.score_name,
-            "final_score": self._taken[-1]["score"] if self._taken else None,
-            "time_to_score_s": list(found)[-1] if self.reached(target) else None,
-        }
+    def fill(self, measured: TrainMeasured, target: float | None) -> None:
+        """Write them down; the time to a score excludes scoring."""
+        measured.scores, measured.score_name = self._taken, self._task.score_name
+        measured.final_score = self._taken[-1].score if self._taken else None
+        if self.reached(target):
+            measured.time_to_score_s = self._taken[-1].train_s
 
     def _score(self) -> float | None:
         """The mean over the test split; None where nothing can be scored."""
@@ -114,16 +110,13 @@ class Scores:
         self._model.train()
         return float(torch.stack(sums).double().sum()) / count if count else None
 
-    def _tell(self, taken: dict[str, Any], meter: Meter) -> None:
-        parts = [f"step {taken['step']}"]
-        if taken["loss"] is not None:
-            parts.append(f"loss {taken['loss']:.4f}")
-        if taken["score"] is not None:
-            parts.append(f"{self._task.score_name} {taken['score']:.4f}")
-        samples, seconds = (
-            now - then
-            for now, then in zip((meter.samples, meter.section_s), self._rate_from, strict=True)
-        )
+    def _print(self, taken: Score, meter: Meter) -> None:
+        parts = [f"step {taken.step}"]
+        if taken.loss is not None:
+            parts.append(f"loss {taken.loss:.4f}")
+        if taken.score is not None:
+            parts.append(f"{self._task.score_name} {taken.score:.4f}")
+        samples, seconds = meter.samples - self._rate_from[0], meter.section_s - self._rate_from[1]
         if samples and seconds:
             parts.append(f"{samples / seconds:,.1f} samples/s")
         self._rate_from = (meter.samples, meter.section_s)

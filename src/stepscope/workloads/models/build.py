@@ -26,11 +26,11 @@ class UserInputs:
 @dataclass(frozen=True, slots=True)
 class BuiltModel:
     """A model on the CPU, in fp32 and training mode. `workload` is the one asked for with the size,
-    classes, length and vocabulary that the model really has; `given` is for task "given" only.
+    classes, length and vocabulary that the model really has; `user` is for task "user" only.
     """
 
     model: nn.Module
-    given: UserInputs | None
+    user: UserInputs | None
     workload: Workload
 
 
@@ -59,7 +59,7 @@ def build_model(
         reason = " ".join(str(problem).split())
         raise UsageError(f"{workload.name}: {reason}") from problem
     built = BuiltModel(made, None, wanted) if isinstance(made, nn.Module) else made
-    return built if workload.task == "given" else replace(built, model=built.model.float().train())
+    return built if workload.task == "user" else replace(built, model=built.model.float().train())
 
 
 def _arguments(make: Any, workload: Workload) -> dict[str, Any]:

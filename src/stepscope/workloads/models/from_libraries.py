@@ -20,7 +20,6 @@ from stepscope.workloads.models.build import BuiltModel
 
 
 def _import_library(name: str) -> Any:
-    """The imported library."""
     with _explain_errors(f"{name} cannot be imported"):
         return import_module(name)
 
@@ -67,7 +66,7 @@ def timm_model(workload: Workload, name: str) -> BuiltModel:
     timm = _import_library("timm")
     if not timm.is_model(name):
         _check_name(name, timm.list_models(), "timm's models")
-    with _explain_errors("timm knows no such weights"):
+    with _explain_errors("timm has no such weights"):
         usual = timm.get_pretrained_cfg(name)
     channels, size, _ = usual.input_size if usual is not None else (3, _USUAL_SIZE, _USUAL_SIZE)
     if channels != 3:
@@ -141,7 +140,7 @@ class _Decoder(nn.Module):
         return logits
 
     def generate_cache(self, batch: int, length: int | None = None) -> Any:
-        """An empty static cache of the library's; it finds `batch` out by itself."""
+        """An empty static cache of the library's, which takes `batch` from its first use."""
         config = self.model.config
         places = getattr(config, "max_position_embeddings", None) or MOST_PLACES
         most = min(places, MOST_PLACES) if length is None else length
@@ -196,7 +195,12 @@ def _config(factory: Any, auto: Any, workload: Workload, name: str, kind: str) -
     else:
         config = factory.for_model(name, **wanted)
         if _parameters(auto, config) > MOST_PARAMETERS:
-            smaller = {key: value for key, value in SMALLER.items() if _settable(config, key)}
+            made = type(config)
+            smaller = {
+                key: value
+                for key, value in SMALLER.items()
+                if hasattr(config, key) and not isinstance(getattr(made, key, None), property)
+            }
             config = factory.for_model(name, **wanted, **smaller)
     # Where a type has several classes the library looks through this, and does not expect None.
     config.architectures = config.architectures or []
@@ -209,10 +213,6 @@ def _check_config(workload: Workload, config: Any) -> None:
         raise ValueError(f"--length {workload.length} is more than its {longest} places")
     if workload.vocabulary and getattr(config, "vocab_size", 0) < workload.vocabulary:
         config.vocab_size = workload.vocabulary
-
-
-def _settable(config: Any, key: str) -> bool:
-    return hasattr(config, key) and not isinstance(getattr(type(config), key, None), property)
 
 
 def _parameters(auto: Any, config: Any) -> int:

@@ -2,6 +2,7 @@
 and a loss. A module that comes without inputs is taken as an image classifier, after a check.
 """
 
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -36,11 +37,6 @@ def import_user_module(workload: Workload) -> ModuleType:
     sys.modules[name] = module  # where workers and pickles look classes up
     spec.loader.exec_module(module)
     return module
-
-
-def _has_tensor(nest: Any) -> bool:
-    """Whether a tensor is somewhere in tuples, lists and mappings."""
-    return _first(nest) is not None
 
 
 def repeat_to_batch(nest: Any, batch: int) -> Any:
@@ -115,8 +111,20 @@ def _outputs(model: nn.Module, size: int) -> Any:
 
 
 # Frames of the interpreter, of what is installed and of ours say little about a mistake.
-_OURS = str(Path(__file__).parents[1])
-_NOT_THEIRS = ("<", _OURS, *(get_path(name) for name in ("stdlib", "purelib", "platlib")))
+_LIBRARY = re.compile(
+    "|".join(
+        (
+            "site-packages",
+            "dist-packages",
+            "^<",
+            *(
+                f"^{re.escape(folder)}/"
+                for folder in (str(Path(__file__).parents[1]), get_path("stdlib"))
+            ),
+        )
+    )
+)
+_PLACE = re.compile(r'File "(.+)", line (\d+)')
 _FORMS = "a module, (module, inputs) or (module, inputs, loss)"
 
 
@@ -143,12 +151,12 @@ def _accept(workload: Workload, made: Any) -> BuiltModel:
     if loss is not None and not callable(loss):
         raise UsageError(f"{workload.name}: its loss is {_kind(loss)}, not a function of outputs")
     modes = workload.modes if loss is not None else ("infer",)
-    given = UserInputs(_inputs(workload.name, inputs), loss)
-    return BuiltModel(model, given, replace(workload, modes=modes))
+    user = UserInputs(_inputs(workload.name, inputs), loss)
+    return BuiltModel(model, user, replace(workload, modes=modes))
 
 
 def _inputs(name: str, inputs: Any) -> Callable[[int], Any]:
-    if _has_tensor(inputs):
+    if _first(inputs) is not None:
         return lambda batch: repeat_to_batch(inputs, batch)
     if callable(inputs):
         function: Callable[[int], Any] = inputs
@@ -157,18 +165,25 @@ def _inputs(name: str, inputs: Any) -> Callable[[int], Any]:
 
 
 def _attempt(name: str, action: Callable[[], Any]) -> Any:
-    """What the user's code returns; where it raises, says what and at which of its lines."""
+    """What the user's code returns; what it raises is one line."""
     try:
         return action()
     except (Exception, SystemExit) as problem:
-        frames = [
-            frame
-            for frame in traceback.extract_tb(problem.__traceback__)
-            if not frame.filename.startswith(_NOT_THEIRS)
-        ]
-        where = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-        text = " ".join(str(problem).split())
-        raise UsageError(f"{name}: {type(problem).__name__}{where}: {text}") from problem
+        raise UsageError(f"{name}: {one_line_error(problem)}") from problem
+
+
+def one_line_error(problem: BaseException) -> str:
+    """An exception in one line, with the last line of the user's own code."""
+    text = str(problem)
+    if text.startswith("Caught ") and "\n" in text:  # in a worker, with its traceback
+        places = _PLACE.findall(text)
+        text = text.strip().splitlines()[-1].strip()
+    else:
+        frames = traceback.extract_tb(problem.__traceback__)
+        places = [(frame.filename, frame.lineno) for frame in frames]
+        text = f"{type(problem).__name__}: {' '.join(text.split())}".removesuffix(": ")
+    own = [f"{Path(f).name}:{n}" for f, n in places if not _LIBRARY.search(f)]
+    return f"{text} ({own[-1]})" if own else text
 
 
 def _kind(thing: Any) -> str:

@@ -19,7 +19,6 @@ from stepscope.report.story.blocks import (
     Cell,
     Chart,
     Column,
-    Command,
     Paragraph,
     Section,
     Series,
@@ -89,22 +88,12 @@ def cpu_gpu_sections(study: CpuGpuStudy) -> list[Section]:
         blocks: list[Block] = [_operators(study)]
         if words := _waiting(study):
             blocks.append(Paragraph(words))
-        told = [f"{one.kind}: {one.why}." for one in study.operators if one.why]
-        blocks += [Paragraph(text, tone=Tone.QUIET) for text in told]
+        reasons = [f"{one.kind}: {one.why}." for one in study.operators if one.why]
+        blocks += [Paragraph(text, tone=Tone.QUIET) for text in reasons]
         title = "Where the speedup comes from"
         made.append(Section("operators", title, tuple(blocks), Weight.LEAD))
         made.append(Section("operator-chart", "Speedup by operator", (_operator_chart(study),)))
     return made
-
-
-def cpu_gpu_about(study: CpuGpuStudy) -> list[str]:
-    """The devices."""
-    return [side.device_name or name for side, name in _sides(study)]
-
-
-def cpu_gpu_command(study: CpuGpuStudy) -> Command:
-    """What makes the GPU faster."""
-    return Command(f"stepscope bench {study.model} --device cuda --ablate amp=bf16,compile=default")
 
 
 def _sides(study: CpuGpuStudy) -> tuple[tuple[StudySide, str], ...]:

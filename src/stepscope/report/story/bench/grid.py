@@ -66,20 +66,27 @@ def grid_verdict(bench: BenchResult) -> str:
 def grid_sections(bench: BenchResult) -> list[Section]:
     """The answer, the models side by side, then a section for each model, mode and device."""
     groups = group_points(bench.points)
-    fixes = list(bench.request.get("ablate") or ())
+    fixes = list(bench.request.ablate)
     answers = list(_answers(groups))
     answers = answers if len(answers) > 1 else []  # the verdict says it
     rest = len(answers) - _MOST_ANSWERS
     if rest > 0:
         answers[_MOST_ANSWERS:] = [f"{plural(rest, 'more line')}: --json"]
-    told = tuple(Paragraph(text) for text in answers)
-    made = [Section("summary", "At a glance", told, Weight.LEAD)] if told else []
-    charts = (_device_chart(groups), *(_model_chart(groups, mode) for mode in _modes(groups)))
+    paragraphs = tuple(Paragraph(text) for text in answers)
+    made = [Section("summary", "At a glance", paragraphs, Weight.LEAD)] if paragraphs else []
+    modes = dict.fromkeys(group.mode for group in groups)
+    charts = (_device_chart(groups), *(_model_chart(groups, mode) for mode in modes))
     if drawn := tuple(chart for chart in charts if chart is not None):
         made.append(Section("models", "Models and devices", drawn))
     for number, group in enumerate(groups, start=1):
         label = f"points-{number}"
-        made.append(Section(label, group.name, tuple(_group(group, label, fixes)), Weight.LEAD))
+        blocks = [
+            block
+            for batch in (group.batches if fixes else ())
+            for block in _ablation_blocks(group.at(batch), fixes, batch, f"{label}-{batch}")
+        ]
+        blocks += _short_tables(group, label)
+        made.append(Section(label, group.name, tuple(blocks), Weight.LEAD))
         details: list[Block] = [*_sweep_charts(group, label), _full_table(group, label)]
         made.append(Section(f"{label}-details", f"{group.name}: details", tuple(details)))
     return made
@@ -200,16 +207,6 @@ def _model_chart(groups: list[Group], mode: str) -> Chart | None:
     return Chart(f"models-{mode}", "bars", title, tuple(series), y=Axis(unit), across=True)
 
 
-def _modes(groups: list[Group]) -> list[str]:
-    return list(dict.fromkeys(group.mode for group in groups))
-
-
-def _group(group: Group, label: str, fixes: list[str]) -> Iterator[Block]:
-    for batch in group.batches if fixes else ():
-        yield from _ablation_blocks(group.at(batch), fixes, batch, f"{label}-{batch}")
-    yield from _short_tables(group, label)
-
-
 def _ablation_blocks(points: Points, fixes: list[str], batch: int, label: str) -> Iterator[Block]:
     """The chart and the table of one batch size."""
     rows = ablation_rows(points, fixes)
@@ -262,7 +259,13 @@ def _sweep_charts(group: Group, label: str) -> list[Chart]:
                 group, f"{label}-throughput", "Throughput", unit, lambda p: p.throughput
             ),
             _against_batch(group, f"{label}-latency", "Time", "ms", lambda p: p.mean_ms),
-            _against_batch(group, f"{label}-memory", "Peak memory", "GiB", _memory_gib),
+            _against_batch(
+                group,
+                f"{label}-memory",
+                "Peak memory",
+                "GiB",
+                lambda p: None if p.peak_memory_bytes is None else p.peak_memory_bytes * _GIB,
+            ),
         ]
         return [chart for chart in charts if chart is not None]
     points = [point for point in group.points if point.throughput is not None]
@@ -291,14 +294,6 @@ def _against_batch(
         return None
     title = f"{what} by batch size"
     return Chart(label, "line", title, tuple(series), Axis("batch size", log=True), Axis(unit))
-
-
-def _throughput(point: PointSummary) -> float | None:
-    return point.throughput
-
-
-def _memory_gib(point: PointSummary) -> float | None:
-    return None if point.peak_memory_bytes is None else point.peak_memory_bytes * _GIB
 
 
 def _interval(points: Points) -> tuple[list[float], list[float]]:
@@ -416,8 +411,13 @@ def _with_values(columns: _Columns, points: Points) -> _Columns:
 
 
 def _cells(point: PointSummary, columns: _Columns) -> list[Cell]:
-    values = ((getattr(point, key), by) for key, _, by in columns)
-    return [point.batch, point.variant, *(_scaled(value, by) for value, by in values)]
+    cells: list[Cell] = [point.batch, point.variant]
+    for key, _, by in columns:
+        value = getattr(point, key)
+        if key == "half_interval" and value is not None and value > 1:
+            value = ">100%"
+        cells.append(value if value is None or by == 1 else value * by)
+    return cells
 
 
 def _tone(point: PointSummary) -> Tone:
@@ -429,7 +429,3 @@ def _tone(point: PointSummary) -> Tone:
 def outcome(point: PointSummary) -> str:
     """`ok`, `out of memory: …`."""
     return f"{point.status.label}: {point.why}" if point.why else point.status.label
-
-
-def _scaled(value: float | None, by: float) -> Cell:
-    return value if value is None or by == 1 else value * by

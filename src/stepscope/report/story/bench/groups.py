@@ -104,11 +104,11 @@ def sweep_sentences(group: Group) -> list[str]:
         rates = [point.throughput or 0.0 for point in points]
         top = max(rates)
         most = points[rates.index(top)]
-        told = f"{name}{format_number(top)} {most.throughput_unit} at batch {most.batch:,}"
+        text = f"{name}{format_number(top)} {most.throughput_unit} at batch {most.batch:,}"
         knee = points[knee_index(rates) or 0]
         if knee is points[-1]:
-            told += "; throughput still grows"
+            text += "; throughput still grows"
         elif knee is not most:
-            told += f"; batch {knee.batch:,} is within {NEAR_BEST:.0%} of that"
-        sentences.append(f"{told}.")
+            text += f"; batch {knee.batch:,} is within {NEAR_BEST:.0%} of that"
+        sentences.append(f"{text}.")
     return sentences

@@ -43,7 +43,7 @@ def kernels_sections(found: KernelsResult) -> list[Section]:
     if found.operators:
         blocks.append(_operators(found))
         if (left := found.operators_in_all - len(found.operators)) > 0:
-            blocks.append(Paragraph(f"… {left} more: --top", tone=Tone.QUIET))
+            blocks.append(Paragraph(f"… {left} more (--top N)", tone=Tone.QUIET))
     blocks += [Paragraph(text, tone=Tone.QUIET) for text in map(_counted, found.operators) if text]
     if found.ceilings is None:
         blocks.append(Missing("Ceilings unknown.", "stepscope doctor measures them."))
@@ -57,7 +57,7 @@ def kernels_sections(found: KernelsResult) -> list[Section]:
 
 def kernels_command(found: KernelsResult) -> Command:
     """Ceilings first where they are not measured."""
-    if found.ceilings is None or found.ceilings.get("source") == "datasheet":
+    if found.ceilings is None or found.ceilings.source == "datasheet":
         return Command("stepscope doctor", "measure this machine's ceilings")
     return Command(f"stepscope bench {found.model} --mode {found.mode} --fix none --fix amp=bf16")
 
@@ -66,9 +66,9 @@ def _figures(found: KernelsResult) -> tuple[str, ...]:
     on_device = found.on == "device"
     parts = [f"{format_number(found.work_ms)} ms of {'GPU work' if on_device else 'operators'}"]
     parts += [f"{found.launched:,.0f} kernels"] if on_device else []
-    if flops := found.step.get("model_flops"):
+    if flops := found.step.model_flops:
         parts.append(f"{format_number(flops / 1e9)} GFLOP")
-    return (*parts, f"FLOPs known of {found.known_share:.0%}")
+    return (*parts, f"FLOPs known for {found.known_share:.0%}")
 
 
 def _operator_chart(found: KernelsResult) -> Chart:
@@ -112,15 +112,15 @@ def _operator(one: OperatorUse) -> tuple[Cell, ...]:
 
 def _counted(one: OperatorUse) -> str:
     """How far the model is from what the counters say of the same calls."""
-    told, parts = one.counted, []
-    if told is None:
+    counted, parts = one.counted, []
+    if counted is None:
         return ""
-    if told.flops is not None and told.flops_error is not None:
-        gflop = told.flops * _scale(one) / 1e9
-        parts.append(f"{gflop:,.0f} GFLOP (model {told.flops_error:+.1%})")
-    if told.bytes is not None and told.bytes_ratio is not None:
-        parts.append(f"{told.bytes_ratio:.2f}× the least bytes")
-    part = f" ({told.time_share:.0%} of its time)" if told.time_share < 0.995 else ""
+    if counted.flops is not None and counted.flops_error is not None:
+        gflop = counted.flops * _scale(one) / 1e9
+        parts.append(f"{gflop:,.0f} GFLOP (model {counted.flops_error:+.1%})")
+    if counted.bytes is not None and counted.bytes_ratio is not None:
+        parts.append(f"{counted.bytes_ratio:.2f}× the least bytes")
+    part = f" ({counted.time_share:.0%} of its time)" if counted.time_share < 0.995 else ""
     return f"{_short(one.name)} counted{part}: {', '.join(parts)}" if parts else ""
 
 
@@ -130,13 +130,13 @@ def _short(operator: str) -> str:
 
 def _scale(one: OperatorUse) -> float:
     """From the calls that were counted to a step of all of them, going by the model."""
-    told = one.counted
-    if told is None:
+    counted = one.counted
+    if counted is None:
         return 1.0
-    for mine, theirs in ((one.flops, told.model_flops), (one.bytes, told.model_bytes)):
+    for mine, theirs in ((one.flops, counted.model_flops), (one.bytes, counted.model_bytes)):
         if mine and theirs:
             return mine / theirs
-    return (one.calls or 0.0) / told.calls
+    return (one.calls or 0.0) / counted.calls
 
 
 def _kernels(found: KernelsResult) -> Table:
@@ -149,12 +149,12 @@ def _kernels(found: KernelsResult) -> Table:
 
 
 def _kernel(one: KernelUse) -> tuple[Cell, ...]:
-    told = one.counted
+    counted = one.counted
     name = kernel_base_name(one.name) if one.operator else one.name
     return (
         name, _short(one.operator or "") or None, one.time_ms, one.share,
-        _in(told.flops_per_s if told else None, 1e12),
-        _in(told.bytes_per_s if told else None, 1e12),
+        _in(counted.flops_per_s if counted else None, 1e12),
+        _in(counted.bytes_per_s if counted else None, 1e12),
     )  # fmt: skip
 
 

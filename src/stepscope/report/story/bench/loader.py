@@ -104,12 +104,11 @@ def _folded(call: str) -> str:
 
 
 def _dataset(loader: LoaderResult) -> tuple[tuple[str, str], ...]:
-    found = loader.dataset or {}
-    pairs = [("dataset", str(found["kind"]))] if found.get("kind") else []
-    if found.get("samples") is not None:
-        pairs.append(("samples", f"{found['samples']:,}"))
-    if found.get("sample_bytes"):
-        pairs.append(("sample size", format_bytes(found["sample_bytes"])))
+    found, pairs = loader.dataset, []
+    if found is not None:
+        pairs = [("dataset", found.kind), ("sample size", format_bytes(found.sample_bytes))]
+        if found.samples is not None:
+            pairs.insert(1, ("samples", f"{found.samples:,}"))
     return (*pairs, ("usable cores", f"{loader.usable_cores:g}"))
 
 

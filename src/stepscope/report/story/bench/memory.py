@@ -23,7 +23,7 @@ _MIB = 2.0**-20
 _BOUNDS = {
     SearchBound.LIMIT: "no larger batch was tried",
     SearchBound.TIME: "search time exhausted",
-    SearchBound.FAILURE: "a larger batch failed for another reason than memory",
+    SearchBound.FAILURE: "a larger batch failed, but not for lack of memory",
 }
 
 
@@ -38,7 +38,7 @@ def memory_answers(study: MemoryStudy) -> Iterator[str]:
         yield f"Largest batch: {largest:,}, with {best.technique}. fp32 fits none."
     elif largest == most:
         tried = "" if first.bound is SearchBound.MEMORY else ", the largest tried"
-        yield f"Nothing fits a larger batch than fp32: {most:,}{tried}."
+        yield f"No technique fits a larger batch than fp32: {most:,}{tried}."
     else:
         ratio = format_number(largest / most)
         yield f"{best.technique} fits a batch of {largest:,}, {ratio}× that of fp32 ({most:,})."
@@ -64,17 +64,12 @@ def memory_sections(study: MemoryStudy) -> list[Section]:
         Chart("largest", "bars", "Largest batch", (Series("", names, largest),),
               y=Axis("samples"), across=True),
     )  # fmt: skip
-    told = tuple(Paragraph(text, tone=Tone.QUIET) for text in _explanations(study))
+    notes = tuple(Paragraph(text, tone=Tone.QUIET) for text in _explanations(study))
     title = "What each technique saves"
     return [
-        Section("techniques", title, (_table(study), *told), Weight.LEAD),
+        Section("techniques", title, (_table(study), *notes), Weight.LEAD),
         Section("technique-charts", f"{title}: charts", charts),
     ]
-
-
-def memory_about(study: MemoryStudy) -> list[str]:
-    """The device."""
-    return [study.device_name or study.device]
 
 
 def memory_command(study: MemoryStudy) -> Command:

@@ -13,7 +13,7 @@ from stepscope.bench.results import (
     read_bench,
 )
 from stepscope.record.units import capitalized, plural
-from stepscope.report.story.bench import cpu_gpu, memory
+from stepscope.report.story.bench.cpu_gpu import cpu_gpu_answers, cpu_gpu_sections
 from stepscope.report.story.bench.grid import grid_sections, grid_verdict, next_command
 from stepscope.report.story.bench.kernels import (
     kernels_command,
@@ -26,6 +26,7 @@ from stepscope.report.story.bench.loader import (
     loader_sections,
     loader_verdict,
 )
+from stepscope.report.story.bench.memory import memory_answers, memory_command, memory_sections
 from stepscope.report.story.blocks import (
     Block,
     Code,
@@ -78,16 +79,17 @@ _Parts = tuple[str, list[str], str, list[Section], tuple[Command, ...]]
 def _parts(bench: BenchResult) -> _Parts:
     match bench.study:
         case CpuGpuStudy() as study:
-            answers = list(cpu_gpu.cpu_gpu_answers(study))
-            sections, command = cpu_gpu.cpu_gpu_sections(study), cpu_gpu.cpu_gpu_command(study)
             title = f"{study.model}: CPU against GPU, batch {study.batch:,}"
             title += f", with {','.join(study.fixes)}" if study.fixes else ""
-            return _study(title, cpu_gpu.cpu_gpu_about(study), answers, sections, command)
+            about = [study.cpu.device_name or "CPU", study.gpu.device_name or "GPU"]
+            faster = f"bench {study.model} --device cuda --ablate amp=bf16,compile=default"
+            answers, sections = cpu_gpu_answers(study), cpu_gpu_sections(study)
+            return _study(title, about, answers, sections, Command(f"stepscope {faster}"))
         case MemoryStudy() as study:
-            answers = list(memory.memory_answers(study))
-            sections, command = memory.memory_sections(study), memory.memory_command(study)
             title = f"{study.model}: memory, batch {study.batch:,}"
-            return _study(title, memory.memory_about(study), answers, sections, command)
+            about = [study.device_name or study.device]
+            answers, sections = memory_answers(study), memory_sections(study)
+            return _study(title, about, answers, sections, memory_command(study))
     if (found := bench.kernels) is not None:
         title = f"kernels of {found.model}, {found.mode}, batch {found.batch:,}"
         title += f", with {','.join(found.fixes)}" if found.fixes else ""
@@ -96,7 +98,7 @@ def _parts(bench: BenchResult) -> _Parts:
         return title, about, kernels_verdict(found), kernels_sections(found), commands
     if (loader := bench.loader) is not None:
         points = [point for point in bench.points if isinstance(point, LoaderPoint)]
-        title = f"loading {points[0].model}" if points else "loader"
+        title = f"DataLoader of {points[0].model}" if points else "DataLoader"
         sections, commands = loader_sections(loader, points), loader_commands(loader)
         return title, loader_about(bench, loader), loader_verdict(loader), sections, commands
     if not bench.points:
@@ -111,10 +113,14 @@ def _parts(bench: BenchResult) -> _Parts:
 
 
 def _study(
-    title: str, about: list[str], answers: list[str], sections: list[Section], command: Command
+    title: str,
+    about: list[str],
+    answers: Iterator[str],
+    sections: list[Section],
+    command: Command,
 ) -> _Parts:
     """The first answer is the verdict, the others lead."""
-    verdict, *rest = answers or ["Nothing was measured."]
+    verdict, *rest = list(answers) or ["Nothing was measured."]
     if rest:
         summary = Section("summary", "At a glance", tuple(map(Paragraph, rest)), Weight.LEAD)
         sections = [summary, *sections]

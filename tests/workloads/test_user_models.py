@@ -75,7 +75,7 @@ def users(tmp_path, monkeypatch):
 
 def test_a_bare_module_is_an_image_classifier_with_its_own_classes(users):
     built = build_model(users("Net"))
-    assert (built.given, built.workload.task) == (None, "images")
+    assert (built.user, built.workload.task) == (None, "images")
     assert (built.workload.size, built.workload.classes) == (224, 5)
     assert built.model.training
     assert not built.model.norm.training
@@ -84,19 +84,19 @@ def test_a_bare_module_is_an_image_classifier_with_its_own_classes(users):
 
 def test_a_factory_brings_inputs_as_a_function_and_a_loss(users):
     built = build_model(users("with_function"))
-    assert built.workload.task == "given"
-    assert built.given.inputs(7).shape == (7, 3, 8, 8)
-    assert built.given.loss(torch.ones(2)) == 2
+    assert built.workload.task == "user"
+    assert built.user.inputs(7).shape == (7, 3, 8, 8)
+    assert built.user.loss(torch.ones(2)) == 2
     assert built.workload.modes == ("train", "infer")
 
 
 def test_an_example_is_repeated_to_the_batch_and_without_a_loss_it_only_infers(users):
     built = build_model(users("with_example"))
-    batch = built.given.inputs(3)
+    batch = built.user.inputs(3)
     assert batch["ids"].tolist() == [[0, 1, 2], [3, 4, 5], [0, 1, 2]]
     assert batch["scale"].shape == (5,)
     assert batch["note"] == "x"
-    assert built.given.loss is None
+    assert built.user.loss is None
     assert built.workload.modes == ("infer",)
 
 
@@ -114,14 +114,14 @@ def test_examples_keep_their_form():
 def test_a_module_of_the_users_is_imported(users):
     workload = find_workload("usersnet:with_function")
     sys.path.insert(0, "")
-    assert build_model(workload).given is not None
+    assert build_model(workload).user is not None
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("raises", "KeyError at usersnet.py:28: 'no such thing'"),
-        ("leaves", "SystemExit at usersnet.py:33: 1"),
+        ("raises", "KeyError: 'no such thing' (usersnet.py:28)"),
+        ("leaves", "SystemExit: 1 (usersnet.py:33)"),
         ("nothing", "returned None; a factory returns a module, (module, inputs) or"),
         ("four", "returned a tuple; a factory returns"),
         ("number", "number is a int, not a function or module"),
@@ -139,7 +139,7 @@ def test_what_a_factory_does_wrong_is_said_in_one_line(users, name, text):
 def test_a_file_that_cannot_be_imported_is_said_to_be(users, tmp_path):
     (tmp_path / "other.py").write_text("import no_such_library\ndef make(): ...\n")
     text = refused(find_workload("other.py:make"))
-    assert text.startswith("other.py:make: ModuleNotFoundError at other.py:1: No module named")
+    assert text.startswith("other.py:make: ModuleNotFoundError: No module named")
 
 
 def test_classes_that_a_users_module_does_not_have_are_refused(users):
