@@ -137,7 +137,8 @@ class Run(LoadedResult):
     def _document(self) -> ResultDocument:
         from stepscope.analyze.run.document import to_json
 
-        return to_json(self.summary)
+        found: ResultDocument = to_json(self.summary)
+        return found
 
     @cached_property
     def tables(self) -> RunTables | None:
@@ -197,7 +198,8 @@ class Trace(LoadedResult):
         from stepscope.analyze.run.document import to_json
         from stepscope.diagnose.findings import with_trace_findings
 
-        return to_json(with_trace_findings(self.analysis, self.recording))
+        found: ResultDocument = to_json(with_trace_findings(self.analysis, self.recording))
+        return found
 
     @cached_property
     def analysis(self) -> "TraceAnalysis":

@@ -274,10 +274,9 @@ class RunSummary(Struct, frozen=True):
     baseline: list[Answer] = []
 
 
-def to_json(document: Struct) -> dict[str, Any]:
+def to_json(document: Struct) -> Any:
     """A document as plain data."""
-    found: dict[str, Any] = msgspec.to_builtins(document, enc_hook=_plain)
-    return found
+    return msgspec.to_builtins(document, str_keys=True, enc_hook=_plain)
 
 
 def from_json(document: object, kind: type[_S]) -> _S:
