@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from documents import made
 
-from stepscope.analyze.run.document import CategoryPlace
+from stepscope.analyze.run.document import CategoryPlace, HotSite
 from stepscope.analyze.run.steps import assemble_steps
 from stepscope.analyze.run.totals import CATEGORIES_IN_ORDER, category_places, wall_time_by_category
 from stepscope.record.facts import Facts, ImportFact, ProcessFact
