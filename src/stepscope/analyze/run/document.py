@@ -198,16 +198,19 @@ class WorkWithStacks(Struct, frozen=True):
 class PythonLines(Struct, frozen=True):
     """The user's functions on the host."""
 
-    lines: list[PythonLine]
+    lines: list[PythonLine] = []
 
 
 class StackLines(Struct, frozen=True):
-    """What only the window recorded with stacks tells; recording them distorts its times."""
+    """What only the window recorded with stacks tells; recording them distorts its times.
+
+    The last two are empty in a window.json that an earlier version kept.
+    """
 
     steps: int
     by: WorkWithStacks
-    host: PythonLines
-    idle_places: dict[IdleCause, list[IdlePlace]]
+    host: PythonLines = PythonLines()
+    idle_places: dict[IdleCause, list[IdlePlace]] = {}
 
 
 class Sink(Struct, frozen=True):
