@@ -144,7 +144,8 @@ class Run(LoadedResult):
     def tables(self) -> RunTables | None:
         """Its steps and the machine's samples."""
         steps, samples = self.records.steps, self.records.samples
-        return RunTables(steps if len(steps) else None, samples, self.summary.steps.warmup_steps)
+        warmup = int(self.document["steps"]["warmup_steps"] or 0)
+        return RunTables(steps if len(steps) else None, samples, warmup)
 
     @cached_property
     def analysis(self) -> "TraceAnalysis | None":
