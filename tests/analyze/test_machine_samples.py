@@ -2,9 +2,13 @@
 
 import numpy as np
 import pytest
+from documents import made
+from msgspec import to_builtins
 
+from stepscope.analyze.run.document import HostTotals
 from stepscope.analyze.run.steps import DEVICE_PHASES, HOST_PHASES, Steps
 from stepscope.analyze.run.totals import gpu_totals, host_totals, memory_totals
+from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.record.facts import Facts, MemoryFact
 from stepscope.record.row_log import SAMPLE_COLUMNS
 from stepscope.record.run import RunInfo, RunRecord
@@ -57,10 +61,21 @@ def on_gpu():
     )
 
 
-def told(facts, taken, made=None, window=None, use=None):
-    made = steps() if made is None else made
-    use = np.ones(len(made), bool) if use is None else use
-    return gpu_totals(RUN, facts, taken, made, use, window)
+def recorded(busy_ms, kernels=0):
+    """A window of one step that the device works so long in."""
+    whole = {"wall": int(busy_ms * 1e6), "idle": 0}
+    return made(
+        TraceAnalysis,
+        steps={"count": 1},
+        devices=[{"whole_ns": whole}],
+        launch={"kernels": kernels},
+    )
+
+
+def told(facts, taken, found=None, window=None, use=None):
+    found = steps() if found is None else found
+    use = np.ones(len(found), bool) if use is None else use
+    return to_builtins(gpu_totals(RUN, facts, taken, found, use, window))
 
 
 def test_a_program_on_the_cpu_has_no_gpu(facts):
@@ -78,16 +93,16 @@ def test_the_device_and_its_memory_are_named(on_gpu):
 
 
 def test_the_busy_share_is_kernel_time_over_the_step_outside_the_window(on_gpu):
-    found = told(on_gpu, samples(gpu_percent=99), window={"busy_ms": 2.5, "kernels": 40})
+    found = told(on_gpu, samples(gpu_percent=99), window=recorded(2.5, 40))
     assert found["busy_fraction"] == pytest.approx(0.25)
     assert found["kernels_per_step"] == 40
 
 
 def test_the_busy_share_is_at_most_one(on_gpu):
-    assert told(on_gpu, samples(), window={"busy_ms": 12.0})["busy_fraction"] == 1.0
+    assert told(on_gpu, samples(), window=recorded(12.0))["busy_fraction"] == 1.0
 
 
-@pytest.mark.parametrize("window", [None, {"busy_ms": None, "kernels": 0}])
+@pytest.mark.parametrize("window", [None, made(TraceAnalysis, steps={"count": 1})])
 def test_without_a_window_the_busy_share_is_what_was_sampled(on_gpu, window):
     assert told(on_gpu, samples(gpu_percent=40), window=window)["busy_fraction"] == 0.4
 
@@ -153,20 +168,16 @@ def test_a_run_without_steps_still_has_a_gpu(on_gpu):
 
 def test_a_machine_that_tells_nothing_of_its_gpu(on_gpu):
     found = gpu_totals(RunRecord(run=RUN.run), on_gpu, samples(), steps(), np.ones(100, bool), None)
-    assert found["name"] is None
-    assert found["total_bytes"] is None
+    assert found.name is None
+    assert found.total_bytes is None
 
 
 def test_the_host_is_its_average_and_its_peaks():
     taken = samples(4, cpu_percent=[100, 200, 300, 200], rss_bytes=[1, 5, 3, 2], processes=3)
     taken["read_bytes"] = [0, 10, 20, 30]
-    assert host_totals(taken) == {
-        "cpu_percent": 200,
-        "peak_rss_bytes": 5,
-        "processes": 3,
-        "read_bytes": 30,
-        "write_bytes": None,
-    }
+    assert host_totals(taken) == HostTotals(
+        cpu_percent=200, peak_rss_bytes=5, processes=3, read_bytes=30, write_bytes=None
+    )
 
 
 def test_a_host_never_sampled_is_not_known():
@@ -175,32 +186,32 @@ def test_a_host_never_sampled_is_not_known():
 
 def test_gpu_memory_adds_up_to_its_peak(on_gpu):
     found = memory_totals(on_gpu, samples(rss_bytes=5))
-    assert found["device"] == "cuda"
-    assert found["peak_bytes"] == 9 * GIB
-    assert found["owners"] == {
+    assert found.device == "cuda"
+    assert found.peak_bytes == 9 * GIB
+    assert found.owners == {
         "parameters": 2 * GIB, "gradients": 2 * GIB, "activations": 3 * GIB, "rest": 2 * GIB,
     }  # fmt: skip
-    assert sum(found["owners"].values()) == found["peak_bytes"]
+    assert sum(found.owners.values()) == found.peak_bytes
 
 
 def test_owners_that_exceed_the_peak_leave_no_negative_rest(on_gpu):
     on_gpu.last(MemoryFact).activations_bytes = 30 * GIB
-    assert memory_totals(on_gpu, samples())["owners"]["rest"] == 0
+    assert memory_totals(on_gpu, samples()).owners["rest"] == 0
 
 
 def test_cpu_memory_is_the_processs_own():
     facts = Facts([MemoryFact(state={"cpu": {"parameters": 7}}, activations_bytes=None)])
     found = memory_totals(facts, samples(rss_bytes=500))
-    assert (found["device"], found["peak_bytes"]) == ("cpu", 500)
-    assert found["owners"] == {"parameters": 7, "activations": None}
+    assert (found.device, found.peak_bytes) == ("cpu", 500)
+    assert found.owners == {"parameters": 7, "activations": None}
 
 
 def test_the_last_reading_of_memory_stands(on_gpu):
     first = on_gpu.last(MemoryFact)
     later = MemoryFact(**vars(first) | {"peak_allocated_bytes": 11 * GIB})
     on_gpu = Facts([first, later])
-    assert memory_totals(on_gpu, samples())["peak_bytes"] == 11 * GIB
+    assert memory_totals(on_gpu, samples()).peak_bytes == 11 * GIB
 
 
 def test_memory_of_a_run_that_told_nothing(facts):
-    assert memory_totals(facts, np.zeros(0))["peak_bytes"] is None
+    assert memory_totals(facts, np.zeros(0)).peak_bytes is None

@@ -1,5 +1,6 @@
 """Where in the user's source things happen, from counters and facts made by hand."""
 
+from stepscope.analyze.run.document import SyncSite
 from stepscope.analyze.run.sites import (
     Site,
     hot_sites,
@@ -58,11 +59,8 @@ def test_waits_for_the_device_come_costliest_first():
         3: site("sync:cpu", 13, 0, 0.0),
     }
     first, second = sync_sites(sites)
-    assert first == {
-        "what": "pageable copy", "count": 7, "lost_ms": 9.0, "bytes": 4096,
-        "file": "/home/me/train.py", "line": 11,
-    }  # fmt: skip
-    assert (second["what"], second["bytes"]) == ("item", None)
+    assert first == SyncSite(HostWait.PAGEABLE_COPY, 7, 9.0, 4096, "/home/me/train.py", 11)
+    assert (second.what, second.bytes) == ("item", None)
 
 
 def test_hot_lines_leave_waits_and_what_never_happened_to_others():
@@ -73,7 +71,7 @@ def test_hot_lines_leave_waits_and_what_never_happened_to_others():
         3: site("setup:item", 13, 5, 99.0),
         4: site("loader", 14, 0, 0.0),
     }
-    assert [(found["what"], found["line"]) for found in hot_sites(sites)] == [
+    assert [(found.what, found.line) for found in hot_sites(sites)] == [
         ("backward", 11),
         ("forward", 10),
     ]
@@ -92,10 +90,10 @@ def test_a_loader_knows_the_line_that_made_it():
         ]
     )
     found = loader_sites(facts, {4: site("loader", 31)})
-    assert found[0] == {
+    assert found[0].to_json() == {
         "id": 0, "num_workers": 2, "batch_size": 8, "file": "/home/me/train.py", "line": 31,
     }  # fmt: skip
-    assert [(loader["file"], loader["line"]) for loader in found[1:]] == [(None, None)] * 2
+    assert [(loader.file, loader.line) for loader in found[1:]] == [(None, None)] * 2
 
 
 def test_processes_the_program_started_itself_are_told_from_workers():

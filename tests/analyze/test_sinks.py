@@ -1,8 +1,11 @@
 """The largest time sinks of a step, each with its place in the source."""
 
 import pytest
+from documents import made
+from msgspec import to_builtins
 
-from stepscope.analyze.run.sites import largest_sinks
+from stepscope.analyze.run import sites as module
+from stepscope.analyze.run.document import RunSummary
 
 PHASES = {
     "data_wait": 50.0, "h2d": 5.0, "forward": 20.0, "backward": 20.5, "optimizer": 4.0,
@@ -12,7 +15,7 @@ PHASES = {
 
 def document(phases=PHASES, what="training", **more):
     total = sum(phases.values())
-    made = {
+    known = {
         "steps": {"mean_ms": total, "what": what, "count": 100},
         "phases_ms": phases,
         "sites": [],
@@ -20,7 +23,13 @@ def document(phases=PHASES, what="training", **more):
         "loaders": [],
         "pipeline": [],
     }
-    return made | more
+    return known | more
+
+
+def largest_sinks(document):
+    run = made(RunSummary, document)
+    detail = module.loader_detail(run.loaders, run.pipeline)
+    return to_builtins(module.largest_sinks(run.steps, run.phases_ms, run.sites, run.syncs, detail))
 
 
 def only(phase, ms=10.0):
@@ -56,9 +65,9 @@ def test_phases_too_small_to_matter_are_left_out():
 
 @pytest.mark.parametrize("mean", [None, 0.0])
 def test_without_steps_there_are_no_sinks(mean):
-    made = document()
-    made["steps"]["mean_ms"] = mean
-    assert largest_sinks(made) == []
+    told = document()
+    told["steps"]["mean_ms"] = mean
+    assert largest_sinks(told) == []
 
 
 def test_a_sink_names_the_hottest_line_of_its_phase():
@@ -81,32 +90,32 @@ def test_in_inference_a_call_without_gradients_is_the_forward():
 
 
 def test_a_slow_loader_names_its_workers_and_its_slowest_part():
-    made = document(
+    told = document(
         only("data_wait"),
         sites=[site("data_wait", 50)],
         loaders=[{"num_workers": 2}],
         pipeline=[{"parts": [part("rest", 0.9, "rest"), part("Resize", 0.61)]}],
     )
-    [sink] = largest_sinks(made)
+    [sink] = largest_sinks(told)
     assert sink["line"] == 50
     assert sink["detail"] == "num_workers=2; Resize, data.py:41 is 61% of it"
 
 
 def test_a_pipeline_without_a_part_that_stands_out_says_nothing_of_parts():
     pipeline = [{"parts": [part("Resize", 0.1)]}, {"parts": []}]
-    made = document(only("data_wait"), loaders=[{"num_workers": 0}], pipeline=pipeline)
-    assert largest_sinks(made)[0]["detail"] == "num_workers=0"
+    told = document(only("data_wait"), loaders=[{"num_workers": 0}], pipeline=pipeline)
+    assert largest_sinks(told)[0]["detail"] == "num_workers=0"
 
 
 def test_a_part_without_a_place_is_named_all_the_same():
     pipeline = [{"parts": [part("collate", 0.5, "collate", file=None, line=None)]}]
-    made = document(only("data_wait"), loaders=[{"num_workers": 0}], pipeline=pipeline)
-    assert largest_sinks(made)[0]["detail"] == "num_workers=0; collate is 50% of it"
+    told = document(only("data_wait"), loaders=[{"num_workers": 0}], pipeline=pipeline)
+    assert largest_sinks(told)[0]["detail"] == "num_workers=0; collate is 50% of it"
 
 
 def test_copies_from_pageable_memory_are_named():
-    made = document(only("h2d"), syncs=[sync("item", 3), sync("pageable copy", 44)])
-    [sink] = largest_sinks(made)
+    told = document(only("h2d"), syncs=[sync("item", 3), sync("pageable copy", 44)])
+    [sink] = largest_sinks(told)
     assert sink["line"] == 44
     assert "pageable" in sink["detail"]
 
@@ -128,6 +137,6 @@ def test_waits_that_are_only_a_little_of_other_do_not_explain_it():
 
 
 def test_every_sink_has_the_same_fields():
-    made = document(sites=[site("forward", 1)], loaders=[{"num_workers": 0}])
+    told = document(sites=[site("forward", 1)], loaders=[{"num_workers": 0}])
     fields = {"phase", "title", "ms", "share", "file", "line", "detail"}
-    assert all(set(sink) == fields for sink in largest_sinks(made))
+    assert all(set(sink) == fields for sink in largest_sinks(told))

@@ -10,6 +10,7 @@ from rowmaking import MS, PHASES, START, row, table
 
 from stepscope.analyze.run.steps import HOST_PHASES, assemble_steps
 from stepscope.analyze.run.summary import outlier_steps
+from stepscope.analyze.timeline.document import StepOutlier
 from stepscope.record.row_log import FLAG_PROFILED, RowKind
 
 
@@ -186,7 +187,7 @@ def test_a_step_that_stands_out_is_told_unless_it_follows_a_recording():
     window = [step(flags=FLAG_PROFILED)] * 3
     slow = step(other=90)
     steps = assembled(SETUP, [step()] * 12, slow, [step()] * 5, window, slow, [step()] * 12, END)
-    assert outlier_steps(steps, ~steps.in_window) == [{"step": 13, "ms": pytest.approx(99)}]
+    assert outlier_steps(steps, ~steps.in_window) == [StepOutlier(13, pytest.approx(99))]
 
 
 def test_a_host_that_falls_back_to_the_device_is_not_made_faster():

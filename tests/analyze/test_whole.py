@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from documents import made
 
+from stepscope.analyze.run.document import CategoryPlace, HotSite
 from stepscope.analyze.run.steps import assemble_steps
 from stepscope.analyze.run.totals import CATEGORIES_IN_ORDER, category_places, wall_time_by_category
 from stepscope.record.facts import Facts, ImportFact, ProcessFact
@@ -166,20 +168,21 @@ def test_without_any_time_known_there_is_nothing_to_tell(facts):
 
 
 def site(what, line):
-    return {"what": what, "file": "train.py", "line": line}
+    return made(HotSite, what=what, file="train.py", line=line)
 
 
 def test_categories_have_the_line_that_costs_most_in_them(started):
     sites = [site("save", 9), site("save", 10), site("evaluation", 20), site("backward", 30)]
     found = category_places(sites, started)
-    assert found["checkpoint"] == {"file": "train.py", "line": 9}
-    assert found["evaluation"] == {"file": "train.py", "line": 20}
+    assert found["checkpoint"] == CategoryPlace(file="train.py", line=9)
+    assert found["evaluation"] == CategoryPlace(file="train.py", line=20)
     assert "compile" not in found
 
 
 def test_imports_name_the_slowest_module(started):
     started.all(ImportFact).append(ImportFact(name="numpy", begun_ns=BEGIN, elapsed_ns=S // 10))
-    assert category_places([], started) == {"imports": {"module": "torch", "seconds": 1.5}}
+    slowest = CategoryPlace(module="torch", seconds=1.5)
+    assert category_places([], started) == {"imports": slowest}
 
 
 def test_a_program_that_told_nothing_has_no_places(facts):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from stepscope.analyze.run.records import WINDOW_CACHE, RunRecords
-from stepscope.analyze.run.summary import device_use
+from stepscope.analyze.run.totals import busy_ms_per_step
 
 TRACE = "window.pt.trace.json.gz"
 
@@ -30,7 +30,11 @@ def write(tmp_path):
 
 
 def used(folder):
-    return device_use(RunRecords(folder).windows["timeline"])
+    window = RunRecords(folder).windows.timeline
+    return {
+        "busy_ms": busy_ms_per_step(window),
+        "kernels": window.launch.kernels / window.steps.count,
+    }
 
 
 def test_busy_time_and_kernels_are_per_step(write):
@@ -44,7 +48,7 @@ def test_busy_time_and_kernels_are_per_step(write):
             event("gpu_memcpy", 1500, 100),
         ]
     )
-    assert RunRecords(folder).windows["timeline"]["steps"]["count"] == 2
+    assert RunRecords(folder).windows.timeline.steps.count == 2
     assert used(folder) == {"busy_ms": pytest.approx(0.3), "kernels": 1}
 
 
@@ -78,16 +82,15 @@ def test_lines_and_modules_come_from_the_window_with_stacks(write, tmp_path):
     kernel = event("kernel", 30, 50, "gemm", pid=0, args={"correlation": 3, "device": 0})
     with gzip.open(folder / "stacks.pt.trace.json.gz", "wt") as file:
         json.dump({"traceEvents": [mark(1, 0), line, operator, launch, kernel]}, file)
-    stacks = RunRecords(folder).windows["stacks"]
-    assert stacks["steps"] == 1
-    assert [group["name"] for group in stacks["by"]["line"]] == ["train.py(7): main"]
-    assert [line["name"] for line in stacks["host"]["lines"]] == ["train.py(7): main"]
-    assert stacks["host"]["lines"][0]["self_ns"] > 0
+    stacks = RunRecords(folder).windows.stacks
+    assert stacks.steps == 1
+    assert [group.name for group in stacks.by.line] == ["train.py(7): main"]
+    assert [line.name for line in stacks.host.lines] == ["train.py(7): main"]
+    assert stacks.host.lines[0].self_ns > 0
 
 
 def test_without_a_window_there_is_nothing(tmp_path):
-    assert RunRecords(tmp_path).windows["timeline"] is None
-    assert device_use(None) is None
+    assert RunRecords(tmp_path).windows.timeline is None
 
 
 def damaged(data, at=40):
@@ -121,4 +124,4 @@ def test_a_broken_trace_tells_nothing(write, breaking):
     folder = write([mark(1, 0), *events])
     trace = folder / TRACE
     trace.write_bytes(breaking(trace.read_bytes()))
-    assert RunRecords(folder).windows["timeline"] is None
+    assert RunRecords(folder).windows.timeline is None

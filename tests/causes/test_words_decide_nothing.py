@@ -7,6 +7,7 @@ import pytest
 from msgspec import structs
 from recorded import ARCHIVES, unpack
 
+from stepscope.analyze.run.document import to_json
 from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.summary import summarize
 from stepscope.diagnose import findings as module
@@ -83,10 +84,10 @@ def test_random_words_change_no_fact(name, tmp_path, monkeypatch):
     scrambled = Scrambled(name)
     monkeypatch.setattr(module, "all_rules", lambda: (tuple(map(scrambled.rule, RULES)), []))
     other = module.with_findings(document, records)
-    found = (*said["findings"], *said["minor"], *said["healthy"])
+    found = (*said.findings, *said.minor, *said.healthy)
     assert found
-    assert {one["title"] for one in found}.isdisjoint(one["title"] for one in other["findings"])
+    assert {one.title for one in found}.isdisjoint(one.title for one in other.findings)
     for key in ("findings", "minor", "healthy", "headroom", "baseline", "problems"):
-        assert facts(other[key]) == facts(said[key])
+        assert facts(to_json(other)[key]) == facts(to_json(said)[key])
     assert predicted_by_findings(other) == predicted_by_findings(said)
-    assert suggested_fixes(other) == suggested_fixes(said)
+    assert suggested_fixes(to_json(other)) == suggested_fixes(to_json(said))

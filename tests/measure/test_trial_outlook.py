@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 from diagnosing import Parts, case
+from documents import made
 
+from stepscope.analyze.run.document import RunSummary
 from stepscope.fixes.registry import FIX_NAMES, fix_named
 from stepscope.measure import prediction as module
 from stepscope.measure.prediction import Prediction, window_predictor
@@ -13,7 +15,7 @@ HERE = Path()
 
 
 def document(*findings):
-    return {"findings": findings, "minor": ()}
+    return made(RunSummary, findings=findings)
 
 
 @pytest.fixture

@@ -1,7 +1,9 @@
 """What is tried on a program, in which order, and why the rest is not."""
 
 import pytest
+from documents import made
 
+from stepscope.analyze.run.document import RunSummary
 from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.data.workers import most_workers
 from stepscope.fixes.registry import FIX_NAMES, fix_named
@@ -268,7 +270,9 @@ def test_findings_predict_where_nothing_is_replayed():
     document = scout(
         findings=[finding("workers", "8", 2.0), finding("batch", "64", 4.0, scope="run")]
     )
-    assert predicted_by_findings(document.document) == {"workers=8": Prediction(2.0, 1.8, 2.2)}
+    assert predicted_by_findings(made(RunSummary, findings=document.document["findings"])) == {
+        "workers=8": Prediction(2.0, 1.8, 2.2)
+    }
     assert no_prediction((), ("workers=8",)) is None
 
 

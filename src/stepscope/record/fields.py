@@ -20,7 +20,7 @@ class Record:
         fields = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
         return f"{type(self).__name__}({fields})"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The fields that were given, as plain data."""
         return {name: _plain(value) for name, value in vars(self).items()}
 

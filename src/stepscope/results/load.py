@@ -137,13 +137,15 @@ class Run(LoadedResult):
     def _document(self) -> ResultDocument:
         from stepscope.analyze.run.document import to_json
 
-        return to_json(self.summary)
+        found: ResultDocument = to_json(self.summary)
+        return found
 
     @cached_property
     def tables(self) -> RunTables | None:
         """Its steps and the machine's samples."""
         steps, samples = self.records.steps, self.records.samples
-        return RunTables(steps if len(steps) else None, samples, self.summary.steps.warmup_steps)
+        warmup = int(self.document["steps"]["warmup_steps"] or 0)
+        return RunTables(steps if len(steps) else None, samples, warmup)
 
     @cached_property
     def analysis(self) -> "TraceAnalysis | None":
@@ -197,7 +199,8 @@ class Trace(LoadedResult):
         from stepscope.analyze.run.document import to_json
         from stepscope.diagnose.findings import with_trace_findings
 
-        return to_json(with_trace_findings(self.analysis, self.recording))
+        found: ResultDocument = to_json(with_trace_findings(self.analysis, self.recording))
+        return found
 
     @cached_property
     def analysis(self) -> "TraceAnalysis":

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from cases import Document, case, dataset, kernel, show, trace
+from documents import made
+from msgspec import structs
 from recordings import recorded
 from whatif_tasks import host, make
 
@@ -13,6 +15,7 @@ from stepscope.analyze.replay.known import device_limits, factors_by_operator, t
 from stepscope.analyze.replay.simulator import replay_tasks
 from stepscope.analyze.replay.tasks import LoaderQueue
 from stepscope.analyze.timeline.document import trace_analysis
+from stepscope.analyze.timeline.roofline.rates import OperatorRate
 from stepscope.diagnose.case import Case, case_of_trace
 from stepscope.fixes.base import Fix
 from stepscope.fixes.registry import FIX_NAMES, all_fixes, fix_named
@@ -177,17 +180,17 @@ def test_a_processors_ceilings_are_those_of_its_model(monkeypatch, tmp_path):
 
 
 def test_a_row_keeps_what_its_ceiling_does_not_explain():
-    row = {"time_ns": 10 * MS, "least_ns": 3 * MS, "kernels": 10}
+    row = made(OperatorRate, time_ns=10 * MS, least_ns=3 * MS, kernels=10)
     assert time_at_bound(row, 1.5 * MS, rest=0.5) == pytest.approx(1.5 / 0.75 * MS + 6 * MS * 0.5)
-    assert time_at_bound(row | {"least_ns": None}, MS, rest=0.5) is None
-    short = {"time_ns": 20_000, "least_ns": 100, "kernels": 10}
+    assert time_at_bound(structs.replace(row, least_ns=None), MS, rest=0.5) is None
+    short = made(OperatorRate, time_ns=20_000, least_ns=100, kernels=10)
     assert time_at_bound(short, 50, rest=0.1) is None  # no kernel is shorter than 2 µs
 
 
 def test_operators_are_weighed_by_the_time_of_their_shapes():
-    rows = [{"name": "aten::mm", "time_ns": 30}, {"name": "aten::mm", "time_ns": 10},
-            {"name": "aten::add", "time_ns": 5}]  # fmt: skip
-    factors = factors_by_operator(rows, lambda row: 10.0 if row["time_ns"] == 30 else None)
+    times = (("aten::mm", 30), ("aten::mm", 10), ("aten::add", 5))
+    rows = [made(OperatorRate, name=name, time_ns=time) for name, time in times]
+    factors = factors_by_operator(rows, lambda row: 10.0 if row.time_ns == 30 else None)
     assert factors == {"aten::mm": 0.5}
 
 

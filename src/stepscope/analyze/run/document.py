@@ -198,16 +198,19 @@ class WorkWithStacks(Struct, frozen=True):
 class PythonLines(Struct, frozen=True):
     """The user's functions on the host."""
 
-    lines: list[PythonLine]
+    lines: list[PythonLine] = []
 
 
 class StackLines(Struct, frozen=True):
-    """What only the window recorded with stacks tells; recording them distorts its times."""
+    """What only the window recorded with stacks tells; recording them distorts its times.
+
+    The last two are empty in a window.json that an earlier version kept.
+    """
 
     steps: int
     by: WorkWithStacks
-    host: PythonLines
-    idle_places: dict[IdleCause, list[IdlePlace]]
+    host: PythonLines = PythonLines()
+    idle_places: dict[IdleCause, list[IdlePlace]] = {}
 
 
 class Sink(Struct, frozen=True):
@@ -274,10 +277,9 @@ class RunSummary(Struct, frozen=True):
     baseline: list[Answer] = []
 
 
-def to_json(document: Struct) -> dict[str, Any]:
+def to_json(document: Struct) -> Any:
     """A document as plain data."""
-    found: dict[str, Any] = msgspec.to_builtins(document, enc_hook=_plain)
-    return found
+    return msgspec.to_builtins(document, str_keys=True, enc_hook=_plain)
 
 
 def from_json(document: object, kind: type[_S]) -> _S:
