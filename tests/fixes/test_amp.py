@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from stepscope.fixes.arithmetic.loss_scaler import _FIRST
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
-from stepscope.record.fix_words import break_words
+from stepscope.record.fix_words import sentence
 
 
 class Net(nn.Module):
@@ -374,7 +374,7 @@ def test_a_model_that_cannot_mix_is_explained(tmp_path):
     with fixed(tmp_path, "amp"):
         with pytest.raises(RuntimeError) as caught:
             Mixed()(torch.randn(2, 4))
-        reason = break_words(fix_named("amp").explain(caught.value, "rows[where] = self.layer(x)"))
+        reason = sentence(fix_named("amp").explain(caught.value, "rows[where] = self.layer(x)"))
         assert fix_named("amp").explain(ValueError("other"), "x") is None
     assert reason.startswith("`rows[where] = self.layer(x)` cannot work on values in half")
 

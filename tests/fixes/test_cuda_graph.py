@@ -16,7 +16,7 @@ from stepscope.fixes.launching.cuda_graph import fix
 from stepscope.fixes.launching.cuda_graph.model import flatten_tensors
 from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
-from stepscope.record.fix_words import break_words
+from stepscope.record.fix_words import sentence
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 
@@ -444,7 +444,7 @@ def test_backward_again_after_another_call_is_refused_and_explained(tmp_path, st
             loss.backward(retain_graph=True)
         with pytest.raises(RuntimeError, match="used in backward twice") as caught:
             loss.backward()
-    assert "used in backward twice" in break_words(
+    assert "used in backward twice" in sentence(
         fix_named("cuda_graph").explain(caught.value, "loss.backward()")
     )
 

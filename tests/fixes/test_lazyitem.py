@@ -13,7 +13,7 @@ from fixing import fixed
 from stepscope.fixes.inspect.user_code import SourceTree, reason_needed_now
 from stepscope.fixes.registry import fix_named
 from stepscope.fixes.waiting.lazyitem import LateNumber
-from stepscope.record.fix_words import refusal_words
+from stepscope.record.fix_words import sentence
 
 
 @pytest.fixture
@@ -226,7 +226,7 @@ def test_values_that_are_only_summed_may_come_late(source):
 
 @pytest.mark.parametrize(("source", "reason"), BAD)
 def test_values_that_go_elsewhere_may_not(source, reason):
-    assert reason in refusal_words(judged(source)[0])
+    assert reason in sentence(judged(source)[0])
 
 
 def test_its_edit_sums_the_tensor():

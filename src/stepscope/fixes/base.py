@@ -8,6 +8,8 @@ from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import PRIOR_GAINS, ObservedProgram, ProgramPart
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
+    LOADER,
+    NO_CUDA,
     Applied,
     Broke,
     FixKind,
@@ -15,10 +17,10 @@ from stepscope.record.fix import (
     Reason,
     SourceEdit,
     SourceLine,
-    Target,
     TrainingChange,
     fact_state,
 )
+from stepscope.record.fix_words import sentence
 from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
@@ -51,11 +53,11 @@ class FixContext:
 
     def no_cuda(self) -> None:
         """It needs a CUDA device, and there is none."""
-        self._report(NotApplied(Reason.NO_CUDA))
+        self._report(NotApplied(NO_CUDA))
 
     def loader_not_applied(self, reason: Reason, value: int | None = None) -> None:
         """It does not apply to the DataLoader that the program is making."""
-        self._report(NotApplied(reason, Target.LOADER, place=self.place(), value=value))
+        self._report(NotApplied(reason, LOADER, place=self.place(), value=value))
 
     def place(self) -> SourceLine | None:
         """The line of the user's code that led to the present call."""
@@ -68,7 +70,11 @@ class FixContext:
             return
         self._reported.add(record)
         self.seams.core.facts.write(
-            "fix", name=self._fix.name, state=fact_state(record), record=record.to_json()
+            "fix",
+            name=self._fix.name,
+            state=fact_state(record),
+            record=record.to_json(),
+            text=sentence(record),
         )
 
 
@@ -203,7 +209,7 @@ class Fix:
         """How many batches it puts into one update."""
         return 1
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         """Take hold of the seams. In the program's process, just after torch was imported."""
         raise NotImplementedError
 

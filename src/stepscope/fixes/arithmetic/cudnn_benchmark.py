@@ -4,17 +4,31 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, program_config
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
-from stepscope.record.fix import Applied, NotApplied, Reason, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.fix import DETERMINISTIC, Applied, NotApplied, Reason, Target
+from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _MANY_SHAPES = 20
 _TUNED = 0.92  # of a convolution's time with the fastest algorithm: a prior, between 0.8 and 1
+
+
+NO_CONVOLUTIONS = Reason("no_convolutions", "no convolutions")
+WANTS_DETERMINISM = Reason("deterministic", "the program asks for deterministic algorithms")
+CONVOLUTIONS = Target("convolutions", "the convolutions of {object}")
+NO_CUDA_CONVOLUTIONS = Reason(
+    "no_cuda_convolutions", "{object} has no convolutions on a CUDA device"
+)
+TURNED_OFF = Reason("turned_off", "the program turns it off{at}")
+MANY_SHAPES = Reason(
+    "many_shapes",
+    "inputs come in more than {value} shapes, and each new one is benchmarked again: this may be"
+    " slower than without",
+)
 
 
 class CudnnBenchmark(Fix):
@@ -32,11 +46,11 @@ class CudnnBenchmark(Fix):
     def applies(self, program: ObservedProgram) -> Rejection | None:
         switches = program.switches
         if not program.convolved_dims:
-            return Rejection(RejectReason.NO_CONVOLUTIONS)
+            return unsuitable(NO_CONVOLUTIONS)
         if switches.get("cudnn_benchmark"):
-            return Rejection(RejectReason.ALREADY_ON)
+            return unsuitable(ALREADY_ON)
         fixed = switches.get("deterministic") or switches.get("cudnn_deterministic")
-        return Rejection(RejectReason.DETERMINISTIC) if fixed else None
+        return unsuitable(WANTS_DETERMINISM) if fixed else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Convolutions by the fastest algorithm; None without any, or where that is on already."""
@@ -48,17 +62,17 @@ class CudnnBenchmark(Fix):
             return None
         return [scale_kernels(select_kernels("convolution"), _TUNED)]
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
 
         if not torch.cuda.device_count():
-            hands.no_cuda()
+            context.no_cuda()
             return
-        benchmark = _Benchmark(hands)
+        benchmark = _Benchmark(context)
         benchmark.respect()
         benchmark.set(True)
-        hands.seams.root_found(benchmark.found)
-        hands.seams.root_called(benchmark.called)
+        context.seams.root_found(benchmark.found)
+        context.seams.root_called(benchmark.called)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
@@ -74,8 +88,8 @@ class CudnnBenchmark(Fix):
 class _Benchmark:
     """The switch, which the program's own wish for the same algorithms every time turns off."""
 
-    def __init__(self, hands: FixContext) -> None:
-        self._hands = hands
+    def __init__(self, context: FixContext) -> None:
+        self._context = context
         self._setting = False
         self._refused = False
         self._shapes: set[Any] | None = set()
@@ -102,11 +116,11 @@ class _Benchmark:
             if self._setting:
                 return
             if switch is off and not value:
-                self._refuse(NotApplied(Reason.TURNED_OFF, place=self._hands.place()))
+                self._refuse(NotApplied(TURNED_OFF, place=self._context.place()))
             elif switch is same and value:
-                self._refuse(NotApplied(Reason.DETERMINISTIC, place=self._hands.place()))
+                self._refuse(NotApplied(DETERMINISTIC, place=self._context.place()))
 
-        self._hands.seams.around(type(off), "__set__", property_set)
+        self._context.seams.around(type(off), "__set__", property_set)
 
     def found(self, module: Any) -> None:
         """Say what it means for a model that is about to run."""
@@ -114,11 +128,11 @@ class _Benchmark:
 
         name = type(module).__qualname__
         if torch.are_deterministic_algorithms_enabled():
-            self._refuse(NotApplied(Reason.DETERMINISTIC))
+            self._refuse(NotApplied(DETERMINISTIC))
         elif not any(weight.is_cuda for weight in convolution_weights(module)):
-            self._hands.not_applied(NotApplied(Reason.NO_CUDA_CONVOLUTIONS, object=name))
+            self._context.not_applied(NotApplied(NO_CUDA_CONVOLUTIONS, object=name))
         elif not self._refused:
-            self._hands.applied(Applied(Target.CONVOLUTIONS, name))
+            self._context.applied(Applied(CONVOLUTIONS, name))
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """Count the shapes a model is given: each new one is benchmarked anew."""
@@ -126,13 +140,13 @@ class _Benchmark:
             self._shapes.add(tuple(getattr(arg, "shape", None) for arg in args))
             if len(self._shapes) > _MANY_SHAPES:
                 self._shapes = None
-                self._hands.not_applied(NotApplied(Reason.MANY_SHAPES, value=_MANY_SHAPES))
+                self._context.not_applied(NotApplied(MANY_SHAPES, value=_MANY_SHAPES))
         return call(module, *args, **kwargs)
 
     def _refuse(self, record: NotApplied) -> None:
         self._refused = True
         self.set(False)
-        self._hands.not_applied(record)
+        self._context.not_applied(record)
 
 
 FIX = CudnnBenchmark()

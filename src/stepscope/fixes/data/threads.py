@@ -23,6 +23,11 @@ _PARALLEL_SHARE = 0.9  # of a large operator's time: shared out among threads
 _LARGE_NS = 100_000.0  # an operator must take that long on average to gain from more threads
 
 
+THREADS = Target("threads", "{before} → {after} threads")
+THREADS_SETTING = Target("threads_setting", "{after} threads where {overrides} asks for {before}")
+THREADS_ALREADY = Reason("threads_already", "torch already uses {value} threads")
+
+
 class Threads(Fix):
     """Without a number: the cores this process may use, less one for each worker of a loader.
 
@@ -58,7 +63,7 @@ class Threads(Fix):
         factor = 1 - _PARALLEL_SHARE + _PARALLEL_SHARE * now / int(value)
         return [scale_host(select_host(operator=pattern), factor)]
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
 
         cores = allowed_cores()
@@ -70,7 +75,7 @@ class Threads(Fix):
             before = torch.get_num_threads()
             if before != count:
                 torch.set_num_threads(count)
-                hands.applied(Applied(Target.THREADS, before=before, after=count))
+                context.applied(Applied(THREADS, before=before, after=count))
 
         def asked(call: Any, count: int) -> None:
             """The program's own number gives way."""
@@ -79,12 +84,12 @@ class Threads(Fix):
                 return
             call(chosen)
             if count != chosen:
-                hands.applied(
+                context.applied(
                     Applied(
-                        Target.THREADS_SETTING,
+                        THREADS_SETTING,
                         before=count,
                         after=chosen,
-                        overrides=hands.place(),
+                        overrides=context.place(),
                     )
                 )
 
@@ -93,10 +98,10 @@ class Threads(Fix):
                 choose(min(chosen, max(1, cores - loader.num_workers)))
             return make(loader)
 
-        hands.seams.loader_iterated(iterated)
-        hands.seams.around(torch, "set_num_threads", asked)
+        context.seams.loader_iterated(iterated)
+        context.seams.around(torch, "set_num_threads", asked)
         if value and torch.get_num_threads() == value:
-            hands.not_applied(NotApplied(Reason.THREADS_ALREADY, value=value))
+            context.not_applied(NotApplied(THREADS_ALREADY, value=value))
         choose(chosen)
 
     def edit(self, value: Any, line: str) -> SourceEdit:

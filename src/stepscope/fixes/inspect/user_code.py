@@ -21,6 +21,20 @@ from types import FrameType, TracebackType
 from stepscope.probe.sites import is_user_code
 from stepscope.record.fix import NotApplied, Reason, SourceLine
 
+VALUE_NEEDED_NOW = Reason("value_needed_now", "the value of .item(){at} is needed at once")
+VALUE_SHARED = Reason(
+    "value_shared", "the value of .item(){at} goes into `{code}`, which other functions may read"
+)
+VALUE_RETURNED = Reason(
+    "value_returned",
+    "the value of .item(){at} is returned at line {value}, where a plain number is needed",
+)
+VALUE_HANDED_ON = Reason(
+    "value_handed_on",
+    "the value of .item(){at} is handed on at line {value}, where a plain number is needed",
+)
+VALUE_IN_CLASS = Reason("value_in_class", "the value of .item(){at} becomes `{code}` of a class")
+
 
 def user_location() -> SourceLine | None:
     """The line of the nearest user's frame; None where there is none."""
@@ -134,7 +148,7 @@ def reason_needed_now(call: ast.Call, tree: SourceTree) -> NotApplied | None:
     return uses.follow(call, fresh=True) or uses.check()
 
 
-_NOW = NotApplied(Reason.VALUE_NEEDED_NOW)
+_NOW = NotApplied(VALUE_NEEDED_NOW)
 
 
 @dataclass
@@ -151,7 +165,7 @@ class _Uses:
             scope, name, fresh = self.pending.pop()
             for node in uses_of_name(scope, name):
                 if isinstance(node, ast.Global | ast.Nonlocal):
-                    return NotApplied(Reason.VALUE_SHARED, code=name)
+                    return NotApplied(VALUE_SHARED, code=name)
                 if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                     verdict = self.follow(node, fresh)
                     if verdict not in (_NOW, None):
@@ -193,9 +207,9 @@ class _Uses:
             case ast.Call(func=func) if func is not node and _takes_numbers(func):
                 return _NOW
             case ast.Return():
-                return NotApplied(Reason.VALUE_RETURNED, value=parent.lineno)
+                return NotApplied(VALUE_RETURNED, value=parent.lineno)
         line = getattr(parent, "lineno", None) or getattr(node, "lineno", 0)
-        return NotApplied(Reason.VALUE_HANDED_ON, value=line)
+        return NotApplied(VALUE_HANDED_ON, value=line)
 
     def _fills_a_text(self, values: ast.Tuple) -> bool:
         """`"…" % (a, b)`"""
@@ -211,7 +225,7 @@ class _Uses:
             if isinstance(at, _Function | ast.Lambda | ast.ClassDef | ast.Module)
         )
         if isinstance(scope, ast.ClassDef):
-            return NotApplied(Reason.VALUE_IN_CLASS, code=name)
+            return NotApplied(VALUE_IN_CLASS, code=name)
         use = (scope, name, fresh)
         if use not in self.seen:
             self.seen.add(use)

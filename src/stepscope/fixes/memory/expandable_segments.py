@@ -14,6 +14,12 @@ _NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _KEY = "expandable_segments"
 
 
+ALLOCATOR = Target("allocator", "the program's CUDA allocator")
+PROGRAM_SETS_VARIABLE = Reason(
+    "program_sets_variable", "the program sets {code} itself: add {value} to it there"
+)
+
+
 class ExpandableSegments(Fix):
     """`expandable_segments:True` in the allocator's variable, with what the user has put there.
 
@@ -36,18 +42,16 @@ class ExpandableSegments(Fix):
         text = _merged(next((os.environ[n] for n in reversed(_NAMES) if os.environ.get(n)), ""))
         return dict.fromkeys(_NAMES, text)
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
 
         if torch.version.cuda is None or not torch.cuda.device_count():
-            hands.no_cuda()
+            context.no_cuda()
         elif any(f"{_KEY}:True" not in os.environ.get(name, "") for name in _NAMES):
             name = next(n for n in _NAMES if f"{_KEY}:True" not in os.environ.get(n, ""))
-            hands.not_applied(
-                NotApplied(Reason.PROGRAM_SETS_VARIABLE, code=name, value=f"{_KEY}:True")
-            )
+            context.not_applied(NotApplied(PROGRAM_SETS_VARIABLE, code=name, value=f"{_KEY}:True"))
         else:
-            hands.applied(Applied(Target.ALLOCATOR))
+            context.applied(Applied(ALLOCATOR))
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(

@@ -8,11 +8,11 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import call_under_way, reason_needed_now, user_calling_frame
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
@@ -29,6 +29,11 @@ _UNARY = (
     *(operator.neg, operator.pos, operator.invert, operator.index, abs, round, int, float, bool),
     *(math.trunc, math.floor, math.ceil, hash, str, repr, format),
 )
+
+
+NO_ITEM = Reason("no_item", "no .item() calls")
+ITEM = Target("item", ".item(){at}")
+SOURCE_UNREADABLE = Reason("source_unreadable", "the source of .item(){at} cannot be read")
 
 
 class LateNumber:
@@ -132,7 +137,7 @@ class LazyItem(Fix):
     """Where scalars are answered late: on a CPU there is nothing to wait for."""
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
-        return None if program.waits_for("item") else Rejection(RejectReason.NO_ITEM)
+        return None if program.waits_for("item") else unsuitable(NO_ITEM)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Reading numbers in the loop no longer waits."""
@@ -140,11 +145,11 @@ class LazyItem(Fix):
 
         return [drop_waits("item")] if known.device == "cuda" else None
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
 
         if self.devices == ("cuda",) and not torch.cuda.device_count():
-            hands.no_cuda()
+            context.no_cuda()
             return
         sites: dict[tuple[CodeType, int], bool] = {}
         plain_tensors = (torch.Tensor, torch.nn.Parameter)
@@ -157,25 +162,25 @@ class LazyItem(Fix):
                 return call(tensor)
             site = (frame.f_code, frame.f_lasti)
             if site not in sites:
-                sites[site] = self._judge(frame, hands)
+                sites[site] = self._judge(frame, context)
             if not sites[site] or _capturing(tensor):
                 return call(tensor)
             return LateNumber(_begin_reading(tensor))
 
-        hands.seams.around(torch.Tensor, "item", item)
+        context.seams.around(torch.Tensor, "item", item)
 
     @staticmethod
-    def _judge(frame: Any, hands: FixContext) -> bool:
+    def _judge(frame: Any, context: FixContext) -> bool:
         """Whether the value read at a place may come late, said once."""
         found = call_under_way(frame)
         if found is None:
-            hands.not_applied(NotApplied(Reason.SOURCE_UNREADABLE, place=hands.place()))
+            context.not_applied(NotApplied(SOURCE_UNREADABLE, place=context.place()))
             return False
         needed = reason_needed_now(*found)
         if needed is not None:
-            hands.not_applied(replace(needed, place=hands.place()))
+            context.not_applied(replace(needed, place=context.place()))
             return False
-        hands.applied(Applied(Target.ITEM, place=hands.place()))
+        context.applied(Applied(ITEM, place=context.place()))
         return True
 
     def edit(self, value: Any, line: str) -> SourceEdit:

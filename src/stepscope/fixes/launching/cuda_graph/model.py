@@ -17,6 +17,18 @@ from weakref import ref
 
 from stepscope.record.fix import Broke, Reason
 
+HIDDEN_PARAMETERS = Reason(
+    "hidden_parameters",
+    "{subject}: its forward uses parameters that it keeps outside of its modules",
+)
+BACKWARD_TWICE = Reason(
+    "backward_twice",
+    "a model's outputs were used in backward twice, or after the model had been called again",
+)
+UNUSED_OUTPUT = Reason(
+    "unused_output", "an output of the model got a gradient that got none in the first steps"
+)
+
 
 class GraphRecorder:
     """Runs functions ahead of recording, records them, and cleans up where that fails."""
@@ -173,9 +185,9 @@ class GraphMisuseError(RuntimeError):
     """The program does something that a graph cannot follow."""
 
     def __init__(self, reason: Reason) -> None:
-        from stepscope.record.fix_words import break_words
+        from stepscope.record.fix_words import sentence
 
-        super().__init__(break_words(Broke(reason)))
+        super().__init__(sentence(Broke(reason)))
         self.reason = reason
 
 
@@ -291,7 +303,7 @@ class GraphedModel:
         outputs = [self._live[place] for place in self._used]
         reached = torch.autograd.grad(outputs, self._parameters, self._grads_in, allow_unused=True)
         if any(grad is not None for grad in reached):
-            raise GraphMisuseError(Reason.HIDDEN_PARAMETERS)
+            raise GraphMisuseError(HIDDEN_PARAMETERS)
 
     def _as_function(self, torch: Any) -> Any:
         graphed = self
@@ -318,9 +330,9 @@ class GraphedModel:
 
     def _run_backward(self, now: _Call, grads: Any) -> list[Any]:
         if now.done or self._last is None or self._last() is not now:
-            raise GraphMisuseError(Reason.BACKWARD_TWICE)
+            raise GraphMisuseError(BACKWARD_TWICE)
         if any(grad is not None and i not in self._used for i, grad in enumerate(grads)):
-            raise GraphMisuseError(Reason.UNUSED_OUTPUT)
+            raise GraphMisuseError(UNUSED_OUTPUT)
         now.done = True
         for static, place in zip(self._grads_in, self._used, strict=True):
             if grads[place] is None:
