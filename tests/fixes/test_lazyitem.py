@@ -20,6 +20,7 @@ from stepscope.record.fix_words import sentence
 def on_cpu(monkeypatch):
     """Scalars on the CPU are answered late too."""
     monkeypatch.setattr(fix_named("lazyitem"), "devices", ("cpu",))
+    monkeypatch.setattr(fix_named("lazyitem"), "needs", None)
 
 
 def late(value):

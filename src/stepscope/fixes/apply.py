@@ -10,16 +10,21 @@ from stepscope.fixes.base import Fix, FixContext
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.registry import parse_fixes
 from stepscope.probe.points.seams import Seams
-from stepscope.record.fix import INSTALL_FAILED, Broke, NotApplied
+from stepscope.record.fix import INSTALL_FAILED, NO_CUDA, NotApplied
 
 
 def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
     """Install every fix. One that cannot says so; the program runs without it."""
+    import torch
+
     placed: list[tuple[Fix, FixContext]] = []
     for fix, value in parse_fixes(asked):
         context = FixContext(fix, value, seams)
         seams.core.facts.write("fix", name=fix.name, state="asked", value=value, text=fix.missing)
         try:
+            if fix.needs == "cuda" and not torch.cuda.device_count():
+                context.not_applied(NotApplied(NO_CUDA))
+                continue
             fix.install(value, context)
         except Exception as problem:
             context.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
@@ -41,7 +46,10 @@ def _explain_failures(placed: list[tuple[Fix, FixContext]], seams: Seams) -> Non
 
         where, line = raise_location(trace)
         for fix, context in placed:
-            record = _explained(fix, error, line)
+            try:
+                record = fix.explain(error, line)
+            except Exception:
+                record = None
             if record is not None:
                 record = record if record.place else replace(record, place=where)
                 context.broke(record)
@@ -50,10 +58,3 @@ def _explain_failures(placed: list[tuple[Fix, FixContext]], seams: Seams) -> Non
         call(kind, error, trace)
 
     seams.around(sys, "excepthook", hook)
-
-
-def _explained(fix: Fix, error: BaseException, line: str) -> Broke | None:
-    try:
-        return fix.explain(error, line)
-    except Exception:
-        return None

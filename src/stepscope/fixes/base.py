@@ -9,7 +9,6 @@ from stepscope.fixes.applicability import PRIOR_GAINS, ObservedProgram, ProgramP
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
     LOADER,
-    NO_CUDA,
     Applied,
     Broke,
     FixKind,
@@ -50,10 +49,6 @@ class FixContext:
     def broke(self, record: Broke) -> None:
         """It took effect, and then the program could not go on."""
         self._report(record)
-
-    def no_cuda(self) -> None:
-        """It needs a CUDA device, and there is none."""
-        self._report(NotApplied(NO_CUDA))
 
     def loader_not_applied(self, reason: Reason, value: int | None = None) -> None:
         """It does not apply to the DataLoader that the program is making."""
@@ -113,6 +108,8 @@ class Fix:
     """What a semantic fix changes."""
     values: Sequence[str] = ()
     """What may stand after `=`; empty where nothing may. `N` stands for a number."""
+    default: str | None = None
+    """What stands for a fix given without a value."""
     suggested: Sequence[str] = ()
     """Values worth trying, the best guess first."""
     bad_with: Sequence[str] = ()
@@ -121,6 +118,9 @@ class Fix:
     """What to say when it was asked for and found nothing to apply to."""
     edited_by_hand: bool = False
     """Its edit is described, never written into the source."""
+    edited_at_top: bool = False
+    """Its edit is `SourceEdit.before`, put at the top of the program: before torch is imported
+    where it sets the environment."""
     redraws_model: bool = False
     """The model's own random draws, as of dropout, are made in another way."""
 
@@ -128,7 +128,8 @@ class Fix:
         """The value in `--fix name=text`, checked. Raises UsageError. None: none was given."""
         if text is not None and not self.values:
             raise UsageError(f"--fix {self.name} takes no value")
-        return self.one_of(text) if text is not None else None
+        text = self.default if text is None else text
+        return None if text is None else self.one_of(text)
 
     def one_of(self, text: str) -> Any:
         """A number where numbers are allowed, else one of the values."""
@@ -227,10 +228,12 @@ class Fix:
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
         """The parts of a patch that write it into the source where it took effect, and the places
         left to the user. Unless a fix does it otherwise: arguments of the calls on those lines."""
-        from stepscope.fixes.edit.locate import by_arguments
+        from stepscope.fixes.edit.locate import at_the_top, by_arguments
 
         if self.edited_by_hand:
             return iter(())
+        if self.edited_at_top:
+            return at_the_top(self, value, applied, files, bool(self.environment(value)))
         return by_arguments(self, value, applied, files)
 
     def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:

@@ -107,12 +107,10 @@ class Amp(Fix):
     kind = FixKind.NUMERIC
     effort = "one line; fp16 a GradScaler too"
     values = ("bf16", "fp16")
+    default = "bf16"
     suggested = ("bf16",)
     missing = "no model was called"
     _casting: "_Casting | None" = None
-
-    def parse(self, text: str | None) -> Any:
-        return super().parse(text if text is not None else "bf16")
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         if own := program.config.get("autocast"):

@@ -1,7 +1,6 @@
 """Have cuDNN try its algorithms for every convolution and keep the fastest."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, program_config
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
@@ -9,9 +8,6 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
 from stepscope.record.fix import DETERMINISTIC, Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
-
-if TYPE_CHECKING:
-    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _MANY_SHAPES = 20
 _TUNED = 0.92  # of a convolution's time with the fastest algorithm: a prior, between 0.8 and 1
@@ -39,6 +35,7 @@ class CudnnBenchmark(Fix):
     title = "let cuDNN find the fastest algorithm of each convolution"
     kind = FixKind.NUMERIC
     effort = "one line"
+    edited_at_top = True
     needs = "cuda"
     missing = "no model ran on a CUDA device"
     slow_start = True
@@ -63,11 +60,6 @@ class CudnnBenchmark(Fix):
         return [scale_kernels(select_kernels("convolution"), _TUNED)]
 
     def install(self, value: Any, context: FixContext) -> None:
-        import torch
-
-        if not torch.cuda.device_count():
-            context.no_cuda()
-            return
         benchmark = _Benchmark(context)
         benchmark.respect()
         benchmark.set(True)
@@ -78,11 +70,6 @@ class CudnnBenchmark(Fix):
         return SourceEdit(
             "put this line at the beginning", before=("torch.backends.cudnn.benchmark = True",)
         )
-
-    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import at_the_top
-
-        return at_the_top(self, value, applied, files)
 
 
 class _Benchmark:

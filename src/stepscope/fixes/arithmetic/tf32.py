@@ -1,7 +1,6 @@
 """Let float32 products and convolutions run in TF32 on the tensor cores, or keep them from it."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope.analyze.replay.known import (
     MATRIX_CATEGORIES,
@@ -18,9 +17,6 @@ from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitabl
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
-
-if TYPE_CHECKING:
-    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _OFF = (False, "ieee", "highest")
 _ON = (True, "tf32", "high", "medium")
@@ -41,13 +37,12 @@ class Tf32(Fix):
     title = "float32 products and convolutions in TF32, or not"
     kind = FixKind.NUMERIC
     effort = "two lines"
+    edited_at_top = True
     needs = "cuda"
     values = ("on", "off")
+    default = "on"
     suggested = ("on",)
     missing = "no model ran on a CUDA device"
-
-    def parse(self, text: str | None) -> Any:
-        return super().parse(text if text is not None else "on")
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         products = program.switches.get("tf32_matmul") in ("high", "medium")
@@ -74,11 +69,6 @@ class Tf32(Fix):
         return "tfloat32"
 
     def install(self, value: Any, context: FixContext) -> None:
-        import torch
-
-        if not torch.cuda.device_count():
-            context.no_cuda()
-            return
         switch = _Switch(value == "on", context)
         switch.set()
         switch.keep()
@@ -93,11 +83,6 @@ class Tf32(Fix):
                 f"torch.backends.cudnn.allow_tf32 = {on}",
             ),
         )
-
-    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import at_the_top
-
-        return at_the_top(self, value, applied, files)
 
 
 class _Switch:

@@ -36,19 +36,15 @@ class Affinity(Fix):
     only_if_found = True
 
     def install(self, value: Any, context: FixContext) -> None:
-        import torch
-
         if not hasattr(os, "sched_setaffinity"):
             context.not_applied(NotApplied(NO_AFFINITY))
-        elif not torch.cuda.device_count():
-            context.no_cuda()
+            return
+        cpus, record = cores_near_gpu(os.environ, os.sched_getaffinity(0))
+        if isinstance(record, Applied):
+            move_threads(cpus)
+            context.applied(record)
         else:
-            cpus, record = cores_near_gpu(os.environ, os.sched_getaffinity(0))
-            if isinstance(record, Applied):
-                move_threads(cpus)
-                context.applied(record)
-            else:
-                context.not_applied(record)
+            context.not_applied(record)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         node = gpu_numa_node(os.environ)

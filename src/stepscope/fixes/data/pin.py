@@ -61,15 +61,6 @@ class Pin(Fix):
 
     def install(self, value: Any, context: FixContext) -> None:
         import torch
-
-        if not torch.cuda.device_count():
-            context.no_cuda()
-            return
-        self.place(context)
-
-    def place(self, context: FixContext) -> None:
-        """Take hold, whatever device there is."""
-        import torch
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
         marks = LoaderRecords(context)

@@ -254,19 +254,10 @@ class Prefetch(Fix):
 
     def install(self, value: Any, context: FixContext) -> None:
         import torch
-
-        if not torch.cuda.device_count():
-            context.no_cuda()
-            return
-        self.place(context, _CopyStreams())
-
-    def place(self, context: FixContext, side: Any) -> None:
-        """Take hold; `side` makes the copies."""
-        import torch
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
         marks = LoaderRecords(context)
-        ahead = _Iterators(marks, _EarlyCopies(side))
+        ahead = _Iterators(marks, _EarlyCopies(_CopyStreams()))
         marks.watch(lambda arguments: request_pinning(arguments, context))
         context.seams.loader_iterated(ahead.iterated)
         context.seams.around(_BaseDataLoaderIter, "__next__", ahead.next)

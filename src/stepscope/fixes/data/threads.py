@@ -1,8 +1,7 @@
 """Have torch use so many threads on the CPU."""
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope.analyze.replay.known import (
     Changes,
@@ -15,9 +14,6 @@ from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cores
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
-
-if TYPE_CHECKING:
-    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _PARALLEL_SHARE = 0.9  # of a large operator's time: shared out among threads
 _LARGE_NS = 100_000.0  # an operator must take that long on average to gain from more threads
@@ -39,6 +35,7 @@ class Threads(Fix):
     title = "have torch use N threads on the CPU"
     kind = FixKind.NUMERIC
     effort = "one line"
+    edited_at_top = True
     values = ("N",)
     suggested = ("1", "2", "4")
     missing = "torch uses as many threads as there are cores, and no loader has workers"
@@ -110,11 +107,6 @@ class Threads(Fix):
             f"call torch.set_num_threads({count}) at the start of the program",
             before=(f"torch.set_num_threads({count})",),
         )
-
-    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import at_the_top
-
-        return at_the_top(self, value, applied, files)
 
 
 FIX = Threads()

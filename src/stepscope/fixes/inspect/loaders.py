@@ -9,6 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from stepscope.fixes.base import FixContext
+from stepscope.fixes.inspect.dataset_code import word_set
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.record.fix import DataChange, SourceLine, Trait, TraitKind, Variation
 
@@ -67,16 +68,9 @@ class LoaderRecords:
             self._iterators[iterator][0] = True
 
 
-_AT_ONCE: Final = frozenset(
-    {
-        "SequentialSampler",
-        "RandomSampler",
-        "SubsetRandomSampler",
-        "WeightedRandomSampler",
-        "DistributedSampler",
-        "SeedableRandomSampler",
-        "_InfiniteConstantSampler",
-    }
+_AT_ONCE: Final = word_set(
+    "SequentialSampler RandomSampler SubsetRandomSampler WeightedRandomSampler DistributedSampler"
+    " SeedableRandomSampler _InfiniteConstantSampler"
 )
 """They draw from the program's generator before their first index only, if at all."""
 _AROUND: Final = {"BatchSampler": "sampler", "BatchSamplerShard": "batch_sampler"}

@@ -207,12 +207,10 @@ class Compile(Fix):
     kind = FixKind.NUMERIC
     effort = "one line"
     values = (*_MODES, *(f"{mode},dynamic" for mode in _MODES))
+    default = "default"
     suggested = ("default", "reduce-overhead", "max-autotune")
     missing = "no model was called"
     slow_start = True
-
-    def parse(self, text: str | None) -> Any:
-        return super().parse("default" if text is None else text)
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         return unsuitable(COMPILED) if program.compiles else None

@@ -148,9 +148,6 @@ class LazyItem(Fix):
     def install(self, value: Any, context: FixContext) -> None:
         import torch
 
-        if self.devices == ("cuda",) and not torch.cuda.device_count():
-            context.no_cuda()
-            return
         sites: dict[tuple[CodeType, int], bool] = {}
         plain_tensors = (torch.Tensor, torch.nn.Parameter)
 

@@ -172,10 +172,7 @@ class CudaGraph(Fix):
         return [drop_launch_cost()] if known.device == "cuda" else None
 
     def install(self, value: Any, context: FixContext) -> None:
-        if not GraphRecorder.available():
-            context.no_cuda()
-        else:
-            _take_hold(context)
+        _install_graphs(context)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         if isinstance(error, GraphMisuseError):
@@ -194,7 +191,7 @@ class CudaGraph(Fix):
         )
 
 
-def _take_hold(context: FixContext) -> None:
+def _install_graphs(context: FixContext) -> None:
     import torch
 
     roots: dict[int, GraphedRoot] = {}

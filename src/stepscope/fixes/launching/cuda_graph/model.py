@@ -38,13 +38,6 @@ class GraphRecorder:
     def __init__(self) -> None:
         self._pool: Any = None
 
-    @staticmethod
-    def available() -> bool:
-        """Whether there is a device that has graphs."""
-        import torch
-
-        return bool(torch.cuda.is_available())
-
     def try_out(self, function: Callable[[], Any]) -> None:
         """Run a function on a stream of its own, first freely, then so that waiting raises."""
         import torch
