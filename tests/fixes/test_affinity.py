@@ -91,7 +91,7 @@ def test_this_process_is_moved_and_its_children_with_it():
 def test_a_machine_without_a_gpu_is_told(tmp_path):
     with fixed(tmp_path, "affinity") as run:
         pass
-    assert run.fixes()["affinity"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["affinity"]["reasons"] == ["no CUDA device"]
 
 
 def test_its_edit_and_its_values():

@@ -354,7 +354,7 @@ def test_fp16_is_not_combined_with_a_cuda_graph(tmp_path):
         model = Net()
         model(torch.randn(2, 8))
     assert model.inside == torch.float32
-    assert "cannot leave out steps" in run.fixes()["amp"]["reasons"][0]
+    assert "which a CUDA graph cannot" in run.fixes()["amp"]["reasons"][0]
 
 
 class Mixed(nn.Module):

@@ -487,7 +487,7 @@ def test_without_cuda_it_is_told_so(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with fixed(tmp_path, "cuda_graph") as run:
         train(steps=1)
-    assert run.fixes()["cuda_graph"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["cuda_graph"]["reasons"] == ["no CUDA device"]
 
 
 def test_its_edit_and_its_bad_pairs():

@@ -242,8 +242,8 @@ def test_sentences_have_no_empty_fields():
 
 def test_facts_of_older_runs_have_words_and_no_place():
     facts = [
-        {"name": "workers", "state": "asked", "value": 4, "text": "no DataLoader is used here"},
-        {"name": "pin", "state": "asked", "value": None, "text": "no DataLoader is used here"},
+        {"name": "workers", "state": "asked", "value": 4, "text": "no DataLoader"},
+        {"name": "pin", "state": "asked", "value": None, "text": "no DataLoader"},
         {
             "name": "workers",
             "state": "applied",

@@ -10,9 +10,9 @@ import pytest
 import torch
 from fixing import fixed
 
-from stepscope.fixes.inspect.user_code import SourceTree, reason_needed_now
+from stepscope.fixes.inspect.user_code import SourceTree
 from stepscope.fixes.registry import fix_named
-from stepscope.fixes.waiting.lazyitem import LateNumber
+from stepscope.fixes.waiting.lazyitem import LateNumber, reason_needed_now
 from stepscope.record.fix_words import sentence
 
 
@@ -112,7 +112,7 @@ def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
         total = 0.0
         total += torch.tensor(1.0).item()
         assert type(total) is float
-    assert run.fixes()["lazyitem"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["lazyitem"]["reasons"] == ["no CUDA device"]
 
 
 def test_a_late_number_is_asked_for_once_and_only_when_needed():

@@ -145,7 +145,7 @@ def test_a_loader_without_workers_is_told_so(tmp_path):
         list(DataLoader(Numbers(), batch_size=4))
         DataLoader(Numbers(), num_workers=1, persistent_workers=True)
     reasons = run.fixes()["persistent"]["reasons"]
-    assert "has no workers; ask for them with --fix workers" in reasons[0]
+    assert "has no workers; add --fix workers" in reasons[0]
     assert "already keeps its workers" in reasons[1]
 
 

@@ -138,7 +138,7 @@ def test_views_share_what_is_known_of_their_tensor():
 def test_a_machine_without_a_gpu_is_told(tmp_path):
     with fixed(tmp_path, "pin") as run:
         assert not DataLoader(TensorDataset(torch.zeros(4))).pin_memory
-    assert run.fixes()["pin"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["pin"]["reasons"] == ["no CUDA device"]
 
 
 def test_batches_that_cannot_be_pinned_are_explained():

@@ -17,7 +17,7 @@ from stepscope.record.trial import TrialReason, TrialStatus
 
 GIB = 2.0**30
 
-_NO_BATCHES = "no DataLoader forms batches here"
+_NO_BATCHES = "no DataLoader forms batches"
 
 
 @dataclass
@@ -87,7 +87,7 @@ class World:
                 seconds=self.startup_s,
             )
         if self.breaks_at is not None and batch >= self.breaks_at:
-            why = "the program counts on batches of 64"
+            why = "the program relies on batches of 64"
             return Trial(ask, number, TrialStatus.BROKE, TrialReason.FIX_BROKE, why, "batch")
         step_ms = batch * 1e3 / self.rate(batch) * self.noise[again % len(self.noise)]
         return Trial(

@@ -85,11 +85,11 @@ class Fix:
     effort: str
     """How much its edit of the source is, in a few words."""
     needs: str | None = None
-    """The device without which it has nothing to do: "cuda", or None."""
+    """The device it needs: "cuda", or None."""
     works_on: ProgramPart | None = None
     """What the program must have for it; None: nothing in particular."""
     requires: str | None = None
-    """The fix it has nothing to do without, unless the program does that itself."""
+    """The fix it needs, unless the program does that itself."""
     inside_of: str | None = None
     """For fixes of other packages: the fix it is installed just after. None: after all others."""
     acts_in_step: bool = True
@@ -115,7 +115,7 @@ class Fix:
     bad_with: Sequence[str] = ()
     """Fixes it must not be combined with."""
     missing: str = "never reached"
-    """What to say when it was asked for and found nothing to apply to."""
+    """Why it did nothing, where it reported nothing."""
     edited_by_hand: bool = False
     """Its edit is described, never written into the source."""
     edited_at_top: bool = False
@@ -211,7 +211,8 @@ class Fix:
         return 1
 
     def install(self, value: Any, context: FixContext) -> None:
-        """Take hold of the seams. In the program's process, just after torch was imported."""
+        """Subscribe to the seams. In the program's process, just after torch was imported, with a
+        CUDA device where the fix needs one."""
         raise NotImplementedError
 
     def explain(self, error: BaseException, line: str) -> Broke | None:

@@ -345,9 +345,9 @@ OTHER_TARGET = Target("other")
 """Of a run from before records were typed."""
 NOTHING_FOUND = Reason("nothing_found")
 """The sentence is `Fix.missing`."""
-INSTALL_FAILED = Reason("install_failed", "it could not be installed: {error}")
+INSTALL_FAILED = Reason("install_failed", "could not be installed: {error}")
 NO_TORCH = Reason("no_torch", "the program did not import torch")
-NO_CUDA = Reason("no_cuda", "there is no CUDA device here")
+NO_CUDA = Reason("no_cuda", "no CUDA device")
 OWN_BATCH_SAMPLER = Reason("own_batch_sampler", "{subject} has its own batch sampler")
 NOT_BATCHED = Reason("not_batched", "{subject} does not form batches")
 EPOCH_TOO_SMALL = Reason("epoch_too_small", "{subject} has only {value} samples")

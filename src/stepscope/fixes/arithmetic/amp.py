@@ -47,10 +47,10 @@ NO_FLOAT32 = Reason("no_float32", "{object} has no parameters in float32")
 RECURRENT_ON_CPU = Reason(
     "recurrent_on_cpu", "{object} has recurrent layers, which the CPU lacks in fp16: use bf16"
 )
-FP16_IN_GRAPH = Reason("fp16_in_graph", "a CUDA graph cannot leave out steps, as fp16 must")
+FP16_IN_GRAPH = Reason("fp16_in_graph", "fp16 skips steps that overflow, which a CUDA graph cannot")
 NOT_IN_HALF = Reason(
     "not_in_half",
-    "`{code}` cannot work on values in half precision; give it .float(), or leave amp out",
+    "`{code}` does not support half precision; pass it .float(), or drop amp",
 )
 
 

@@ -22,7 +22,7 @@ NO_CUDA_CONVOLUTIONS = Reason(
 TURNED_OFF = Reason("turned_off", "the program turns it off{at}")
 MANY_SHAPES = Reason(
     "many_shapes",
-    "inputs come in more than {value} shapes, and each new one is benchmarked again: this may be"
+    "inputs come in more than {value} shapes; each new one is benchmarked again, which may be"
     " slower than without",
 )
 

@@ -18,7 +18,7 @@ Hook = Callable[[Any], Any]
 
 CLOSURE_OPTIMIZER = Reason(
     "closure_optimizer",
-    "{object} computes gradients inside its step{at}: overflows cannot be left out there; use"
+    "{object} computes gradients inside its step{at}: steps that overflow cannot be skipped; use"
     " amp=bf16",
 )
 OVERFLOWS = Reason("overflows", "gradients overflow fp16 in {value} steps in a row; use amp=bf16")

@@ -55,14 +55,14 @@ WEIGHTS_ASKED_FOR = Reason("weights_asked_for", "attention weights are asked for
 WEIGHTS_RETURNED = Reason("weights_returned", "{object} returns attention weights ({code})")
 WEIGHTS_MAY_BE_USED = Reason(
     "weights_may_be_used",
-    "the weights that MultiheadAttention{at} returns may be used; pass need_weights=False if they"
-    " are not",
+    "the program may use the weights of MultiheadAttention{at}; if not, pass need_weights=False",
 )
-NO_OTHER_ATTENTION = Reason("no_other_attention", "{object} offers no attention but its own")
+NO_OTHER_ATTENTION = Reason(
+    "no_other_attention", "{object} supports no other attention implementation"
+)
 WRITTEN_BY_HAND = Reason(
     "written_by_hand",
-    "{object} writes its attention out{at}; use torch.nn.functional.scaled_dot_product_attention"
-    " there",
+    "{object} computes attention by hand{at}; use torch.nn.functional.scaled_dot_product_attention",
 )
 SECOND_DERIVATIVES = Reason(
     "second_derivatives", "`{code}` needs second derivatives, which fused attention does not have"

@@ -34,7 +34,7 @@ class Tf32(Fix):
 
     name = "tf32"
     group = "arithmetic"
-    title = "float32 products and convolutions in TF32, or not"
+    title = "run float32 matmuls and convolutions in TF32, or not"
     kind = FixKind.NUMERIC
     effort = "two lines"
     edited_at_top = True

@@ -10,9 +10,9 @@ from stepscope.fixes.inspect.cpus import gpu_numa_node, move_threads, numa_nodes
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
 CORES = Target("cores", "{count} of {all} cores: those of the GPU's NUMA node {after}")
-NO_AFFINITY = Reason("no_affinity", "this system does not let a program choose its cores")
+NO_AFFINITY = Reason("no_affinity", "this system has no CPU affinity")
 ONE_NUMA_NODE = Reason("one_numa_node", "this machine has one NUMA node")
-GPU_NODE_UNKNOWN = Reason("gpu_node_unknown", "it is not known which NUMA node the GPU belongs to")
+GPU_NODE_UNKNOWN = Reason("gpu_node_unknown", "the GPU's NUMA node is unknown")
 CORES_NOT_ALLOWED = Reason(
     "cores_not_allowed", "this process may not use the cores of the GPU's NUMA node {value}"
 )
@@ -31,7 +31,7 @@ class Affinity(Fix):
     kind = FixKind.EXACT
     effort = "one line, or numactl in front of the program"
     needs = "cuda"
-    missing = "there is nothing to choose from"
+    missing = "no cores to choose from"
     acts_in_step = False
     only_if_found = True
 

@@ -47,7 +47,7 @@ class Batch(Fix):
     effort = "one argument, and the learning rate to think about"
     values = ("N",)
     suggested = ("64", "128", "256", "512")
-    missing = "no DataLoader forms batches here"
+    missing = "no DataLoader forms batches"
     works_on = ProgramPart.LOADER
     acts_in_step = False
     step_grows = True

@@ -27,9 +27,7 @@ SAMPLES = Target("samples", "samples of the DataLoader{at}, up to {size}")
 SAMPLES_THAT_FIT = Target(
     "samples_that_fit", "{count:,}{total} samples of the DataLoader{at} fit into {size}"
 )
-FREE_MEMORY_UNKNOWN = Reason(
-    "free_memory_unknown", "how much memory is free is not known here; give a size: cache=4G"
-)
+FREE_MEMORY_UNKNOWN = Reason("free_memory_unknown", "free memory unknown; give a size: cache=4G")
 HAS_WORKERS = Reason(
     "has_workers", "{subject} has workers, which would each keep samples of their own"
 )
@@ -178,7 +176,7 @@ class Cache(Fix):
     values = ("SIZE",)
     suggested = ("4G",)
     bad_with = ("workers",)
-    missing = "no DataLoader is used here"
+    missing = "no DataLoader"
     works_on = ProgramPart.LOADER
     only_if_found = True
 

@@ -20,10 +20,10 @@ class DropLast(Fix):
 
     name = "drop_last"
     group = "batch"
-    title = "leave out the last, smaller batch of an epoch"
+    title = "drop the last, smaller batch of an epoch"
     kind = FixKind.SEMANTIC
     effort = "one argument"
-    missing = "no DataLoader forms batches here"
+    missing = "no DataLoader forms batches"
     works_on = ProgramPart.LOADER
     acts_in_step = False
     only_if_found = True

@@ -15,13 +15,11 @@ from stepscope.record.trial import Rejection
 _SHORT_EPOCH = 130  # steps: a trial can have three such epochs
 
 
-HAS_NO_WORKERS = Reason(
-    "has_no_workers", "{subject} has no workers; ask for them with --fix workers"
-)
+HAS_NO_WORKERS = Reason("has_no_workers", "{subject} has no workers; add --fix workers")
 KEEPS_WORKERS = Reason("keeps_workers", "{subject} already keeps its workers")
 DATASET_CHANGED = Reason(
     "dataset_changed",
-    "the dataset of {subject} is changed between epochs, so workers are started anew",
+    "the program changes the dataset of {subject} between epochs, so workers restart",
 )
 
 
@@ -37,7 +35,7 @@ class Persistent(Fix):
     title = "keep a loader's workers from epoch to epoch"
     kind = FixKind.EXACT
     effort = "one argument"
-    missing = "no DataLoader is used here"
+    missing = "no DataLoader"
     works_on = ProgramPart.LOADER
     requires = "workers"
     acts_in_step = False

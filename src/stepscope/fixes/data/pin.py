@@ -47,7 +47,7 @@ class Pin(Fix):
     kind = FixKind.EXACT
     effort = "one argument, and one in each `.to`"
     needs = "cuda"
-    missing = "no DataLoader is used here"
+    missing = "no DataLoader"
     works_on = ProgramPart.LOADER
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:

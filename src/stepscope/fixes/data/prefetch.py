@@ -1,4 +1,4 @@
-"""Copy the next batch to the GPU, on a stream of its own, while the present one is worked on."""
+"""Copy the next batch to the GPU, on a stream of its own, while the current one computes."""
 
 from collections import deque
 from collections.abc import Callable
@@ -235,7 +235,7 @@ class Prefetch(Fix):
 
     name = "prefetch"
     group = "data"
-    title = "copy the next batch to the GPU while the present one is worked on"
+    title = "copy the next batch to the GPU while the current one computes"
     edited_by_hand = True
     kind = FixKind.EXACT
     effort = "a small class around the loader"

@@ -209,7 +209,7 @@ class Recycle(Fix):
 
     name = "recycle"
     group = "data"
-    title = "have workers hand batches over in memory that was used before"
+    title = "have workers reuse shared memory for their batches"
     edited_by_hand = True
     kind = FixKind.EXACT
     effort = "a collate function with buffers of its own"

@@ -58,25 +58,23 @@ GPU_IN_WORKER = Reason(
 )
 SHARED_MEMORY_FULL = Reason(
     "shared_memory_full",
-    "there is too little shared memory (/dev/shm) for batches from workers; give the container"
-    " more (docker: --shm-size) or ask for fewer workers",
+    "too little shared memory (/dev/shm) for batches from workers; give the container"
+    " more (docker: --shm-size) or use fewer workers",
 )
 WORKER_KILLED = Reason(
-    "worker_killed", "a worker was killed, most likely for lack of memory; ask for fewer workers"
+    "worker_killed", "a worker was killed, probably out of memory; use fewer workers"
 )
 TOO_MANY_FILES = Reason(
-    "too_many_files", "workers need more open files than are allowed; raise `ulimit -n`"
+    "too_many_files", "workers need more open files than allowed; raise `ulimit -n`"
 )
 NESTED_PROCESSES = Reason(
-    "nested_processes", "the dataset starts processes of its own, which workers may not"
+    "nested_processes", "the dataset starts its own processes, which workers may not"
 )
 NO_MAIN_GUARD = Reason(
     "no_main_guard",
-    'workers import the program again here; put what it runs under `if __name__ == "__main__":`',
+    'spawned workers import the program again; put what it runs under `if __name__ == "__main__":`',
 )
-UNPICKLABLE = Reason(
-    "unpicklable", "the dataset cannot be pickled, which workers started afresh here need"
-)
+UNPICKLABLE = Reason("unpicklable", "the dataset cannot be pickled, which spawned workers need")
 
 
 class _DeferredStart:
@@ -142,7 +140,7 @@ class Workers(Fix):
     effort = "one argument"
     values = ("N",)
     suggested = ("4", "8", "12", "2")
-    missing = "no DataLoader is used here"
+    missing = "no DataLoader"
     works_on = ProgramPart.LOADER
     fills_buffers = True
 

@@ -12,9 +12,7 @@ from weakref import WeakKeyDictionary
 from stepscope.fixes.base import FixContext
 from stepscope.record.fix import OPTIMIZER, Applied, NotApplied, Reason, SourceLine
 
-NOT_TORCHS_STEP = Reason(
-    "not_torchs_step", "{subject}: its step is not one of torch's own optimizers"
-)
+NOT_TORCHS_STEP = Reason("not_torchs_step", "{subject}: not one of torch's own optimizers")
 NO_SUCH_VERSION = Reason("no_such_version", "{subject}: torch has no {code} version of it")
 PROGRAM_SETS_FLAG = Reason("program_sets_flag", "{subject}: the program sets {code}={value} itself")
 DIFFERENTIABLE = Reason("differentiable", "{subject}: differentiable=True rules out {code}")

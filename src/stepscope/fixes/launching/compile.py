@@ -48,8 +48,8 @@ NO_C_COMPILER = Reason(
 )
 GRAPH_MEMORY_REUSED = Reason(
     "graph_memory_reused",
-    "the CUDA graphs of this mode reuse the memory of gradients or outputs that are still needed,"
-    " as when gradients are accumulated: use compile=default",
+    "this mode's CUDA graphs overwrite gradients or outputs still in use, as when accumulating"
+    " gradients: use compile=default",
 )
 COMPILER_FAILED = Reason("compiler_failed", "torch.compile failed: {error}")
 

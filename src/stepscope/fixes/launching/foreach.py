@@ -18,9 +18,9 @@ _CLASSES = (
 _HOST_LEFT = 0.5  # of the time between operators on a processor
 
 
-TORCH_CHOOSES = Reason("torch_chooses", "{subject}: torch chooses foreach by itself here")
+TORCH_CHOOSES = Reason("torch_chooses", "{subject}: torch already uses foreach here")
 TENSOR_LEARNING_RATE = Reason(
-    "tensor_learning_rate", "{subject}: foreach takes no learning rate that is a tensor"
+    "tensor_learning_rate", "{subject}: foreach does not take a tensor as learning rate"
 )
 
 

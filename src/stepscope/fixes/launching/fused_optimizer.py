@@ -27,23 +27,26 @@ NOT_PLAIN_PARAMETER = Reason(
     "not_plain_parameter", "{subject}: it holds a {code}, not a plain parameter"
 )
 NOT_FLOATING = Reason("not_floating", "{subject}: it holds a parameter of {code}")
-NO_KERNEL = Reason("no_kernel", "{subject}: torch has no fused kernel of it for {value}")
+NO_KERNEL = Reason("no_kernel", "{subject}: torch has no fused kernel for it on {value}")
 SPARSE_GRADIENTS = Reason(
-    "sparse_gradients", "{subject}: fused optimizers take no sparse gradients"
+    "sparse_gradients", "{subject}: fused optimizers do not support sparse gradients"
 )
 OTHER_LAYOUT = Reason(
-    "other_layout", "{subject}: a gradient is laid out in memory unlike its parameter"
+    "other_layout", "{subject}: a gradient's memory layout differs from its parameter's"
 )
 _FAILURES = (
     (
         ("must have same dtype, device, and layout",),
-        Reason("other_layout", "the fused kernel needs gradients laid out as their parameters are"),
+        Reason("other_layout", "the fused kernel needs gradients laid out like their parameters"),
     ),
     (
         ("fused=True", "floating point"),
         Reason("no_kernel", "a parameter of this optimizer cannot be updated by a fused kernel"),
     ),
-    (("fused", "sparse"), Reason("sparse_gradients", "fused optimizers take no sparse gradients")),
+    (
+        ("fused", "sparse"),
+        Reason("sparse_gradients", "fused optimizers do not support sparse gradients"),
+    ),
 )
 """What torch's exceptions hold, and what they mean."""
 

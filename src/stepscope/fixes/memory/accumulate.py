@@ -18,10 +18,10 @@ GATHERED_STEPS = Target(
     " with every batch",
 )
 CLEARS_GRADIENTS = Reason(
-    "clears_gradients", "the program clears gradients in its own way, not by zero_grad{before}"
+    "clears_gradients", "the program clears gradients without zero_grad{before}"
 )
 SEVERAL_OPTIMIZERS = Reason(
-    "several_optimizers", "{object}{at}: there are several optimizers, whose gradients would mix"
+    "several_optimizers", "{object}{at}: several optimizers, whose gradients would mix"
 )
 LBFGS = Reason("lbfgs", "{object}{at}: LBFGS computes the loss several times in a step")
 
@@ -94,7 +94,7 @@ class Accumulate(Fix):
 
     name = "accumulate"
     group = "memory"
-    title = "take several batches together for each step of the optimizer"
+    title = "accumulate gradients over several batches per optimizer step"
     edited_by_hand = True
     kind = FixKind.SEMANTIC
     effort = "a few lines"

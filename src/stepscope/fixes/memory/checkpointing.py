@@ -28,7 +28,7 @@ CHECKPOINTING_ALREADY = Reason(
     "checkpointing_already", "{subject}: its gradient checkpointing is already on"
 )
 RECOMPUTED_DIFFERENTLY = Reason(
-    "recomputed_differently", "a block did something else when it was computed again in backward"
+    "recomputed_differently", "a block computed something else when recomputed in backward"
 )
 
 
@@ -103,7 +103,8 @@ def _repeated_blocks(root: Any) -> list[Any]:
         children = list(module.children())
         row = isinstance(module, ModuleList | ModuleDict | Sequential)
         for child in children:
-            if row and _is_repeated(child, children):
+            alike = sum(type(other) is type(child) for other in children)
+            if row and alike > 1 and next(child.children(), None) is not None:
                 found[id(child)] = child
             else:
                 waiting.append(child)
@@ -120,11 +121,6 @@ def _self_checkpointing(root: Any) -> list[Any]:
     return [model for child in root.children() for model in _self_checkpointing(child)]
 
 
-def _is_repeated(module: Any, row: list[Any]) -> bool:
-    alike = sum(type(other) is type(module) for other in row)
-    return alike > 1 and next(module.children(), None) is not None
-
-
 def _layers(module: Any) -> int:
     """Modules without parts inside one."""
     return sum(next(part.children(), None) is None for part in module.modules())
@@ -133,12 +129,12 @@ def _layers(module: Any) -> int:
 class Checkpointing(Fix):
     """Random numbers are drawn again as they were, and buffers are put back: nothing changes.
 
-    Inside compiled code blocks cannot be taken hold of, so it does not go with `compile`.
+    Blocks inside compiled code cannot be wrapped, so it does not go with `compile`.
     """
 
     name = "checkpointing"
     group = "memory"
-    title = "compute activations of repeated blocks again in backward instead of keeping them"
+    title = "recompute activations of repeated blocks in backward"
     edited_by_hand = True
     kind = FixKind.EXACT
     effort = "one line per kind of block"
@@ -157,7 +153,7 @@ class Checkpointing(Fix):
     def install(self, value: Any, context: FixContext) -> None:
         blocks: WeakSet[Any] = WeakSet()
         handler = _checkpointed(blocks, context)
-        held: set[type] = set()
+        wrapped: set[type] = set()
 
         def found(module: Any) -> None:
             name, place = type(module).__qualname__, context.place()
@@ -174,8 +170,8 @@ class Checkpointing(Fix):
             for block in chosen:
                 blocks.add(block)
                 cls = next(base for base in type(block).__mro__ if "forward" in vars(base))
-                if cls not in held:
-                    held.add(cls)
+                if cls not in wrapped:
+                    wrapped.add(cls)
                     context.seams.around(cls, "forward", handler)
             kinds = ", ".join(sorted({type(block).__qualname__ for block in chosen}))
             context.applied(Applied(BLOCKS, name, place, count=len(chosen), detail=kinds))
@@ -195,7 +191,7 @@ class Checkpointing(Fix):
 
 
 def _out_of_reach(module: Any) -> Reason | None:
-    """Why nothing inside a model can be taken hold of."""
+    """Why the blocks of a model cannot be wrapped."""
     import torch
 
     if is_compiled(module):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _OTHER_CUDA = ("cupy", "numba.cuda", "pycuda", "jax", "tensorflow")
+"""Libraries that put work on the device without torch, on streams of their own."""
 
 
 def _hazard(name: str, words: str) -> Reason:
@@ -39,11 +40,6 @@ STREAM_MADE = _hazard("stream_made", "the stream made{at}")
 STREAM_USED = _hazard("stream_used", "the stream used{at}")
 DEVICE_ASKED = _hazard("device_asked", "asking whether the device is done{at}")
 OTHER_CUDA_LIBRARY = _hazard("other_cuda_library", "{code}, which uses the device on its own,")
-
-
-def _other_cuda_users() -> str | None:
-    """A library in use that puts work on the device past torch, on streams of its own."""
-    return next((name for name in _OTHER_CUDA if name in sys.modules), None)
 
 
 def _watch_hazards(context: FixContext, found: Callable[[Reason], None]) -> None:
@@ -176,7 +172,7 @@ class _Dropping:
         frame = user_calling_frame(__file__)
         if frame is None:
             return call(*args, **kwargs)
-        other = _other_cuda_users()
+        other = next((name for name in _OTHER_CUDA if name in sys.modules), None)
         if other is not None:
             self._found(OTHER_CUDA_LIBRARY, other)
             return call(*args, **kwargs)

@@ -20,9 +20,9 @@ _PATIENCE = 30  # calls without one after which that is said
 
 
 GRAPHED_STEP = Target("graphed_step", "the step of {object}{at}")
-CAPTURE_LEFT_OPEN = Reason("capture_left_open", "a capture that failed could not be undone")
+CAPTURE_LEFT_OPEN = Reason("capture_left_open", "a failed capture could not be undone")
 GRAPH_DERIVATIVES = Reason(
-    "graph_derivatives", "gradients of gradients cannot be computed through a CUDA graph"
+    "graph_derivatives", "a CUDA graph cannot compute gradients of gradients"
 )
 STEP_NOT_CAPTURED = Reason("step_not_captured", "the step of {object} is not captured")
 STEP_NEEDS_FUSED = Reason(
@@ -34,8 +34,7 @@ STEP_CAPTURE_FAILED = Reason(
 )
 STEP_CHANGES = Reason(
     "step_changes",
-    "the step of {object} is not captured: its learning rate changes all the time, or gradients"
-    " move in memory",
+    "the step of {object} is not captured: its learning rate keeps changing, or gradients move",
 )
 
 

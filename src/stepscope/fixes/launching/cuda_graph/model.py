@@ -19,14 +19,14 @@ from stepscope.record.fix import Broke, Reason
 
 HIDDEN_PARAMETERS = Reason(
     "hidden_parameters",
-    "{subject}: its forward uses parameters that it keeps outside of its modules",
+    "{subject}: its forward uses parameters kept outside its modules",
 )
 BACKWARD_TWICE = Reason(
     "backward_twice",
     "a model's outputs were used in backward twice, or after the model had been called again",
 )
 UNUSED_OUTPUT = Reason(
-    "unused_output", "an output of the model got a gradient that got none in the first steps"
+    "unused_output", "an output without a gradient in the first steps now has one"
 )
 
 
@@ -222,7 +222,7 @@ class GraphedModel:
         self._grads_in: list[Any] = []
         self._aside: list[Any] = []
         self.result: FlatTensors | None = None
-        recorder.try_out(self._both)
+        recorder.try_out(lambda: (self._forward(), self._backward()))
         self._check_stand_ins()
         self._forward_graph, self._outputs = recorder.record(self._forward)
         self._backward_graph, self._grads_out = recorder.record(self._backward)
@@ -241,10 +241,6 @@ class GraphedModel:
         outputs = self._function.apply(now, self._anchor, *tensors)
         assert self.result is not None
         return (self.result.together(list(outputs)),)
-
-    def _both(self) -> None:
-        self._forward()
-        self._backward()
 
     def _forward(self) -> list[Any]:
         import torch
@@ -310,7 +306,11 @@ class GraphedModel:
                     static.detach().copy_(tensor)
                 graphed._forward_graph.replay()
                 outputs = tuple(output.detach().clone() for output in graphed._outputs)
-                numb = [o for o, of in zip(outputs, graphed._outputs, strict=True) if _numb(of)]
+                numb = [
+                    o
+                    for o, of in zip(outputs, graphed._outputs, strict=True)
+                    if not of.requires_grad
+                ]
                 ctx.mark_non_differentiable(*numb)
                 return outputs
 
@@ -370,7 +370,3 @@ def _static(tensor: Any) -> Any:
 
     copy = torch.empty_like(tensor, requires_grad=False).copy_(tensor.detach())
     return copy.requires_grad_(tensor.requires_grad)
-
-
-def _numb(output: Any) -> bool:
-    return not output.requires_grad

@@ -38,7 +38,7 @@ GRAPH = Target("graph", "forward and backward of {object}, called{at}, for input
 NOT_ON_GPU = Reason("not_on_gpu", "{subject}: it or its inputs are not on the GPU")
 SEVERAL_GPUS = Reason("several_gpus", "{subject}: it is spread over several GPUs")
 SEVERAL_PROCESSES = Reason(
-    "several_processes", "{subject}: it trains in several processes, which talk in backward"
+    "several_processes", "{subject}: distributed training communicates in backward"
 )
 CHECKPOINTED = Reason("checkpointed", "{subject}: gradient checkpointing cannot be captured")
 HOOKS = Reason("hooks", "{subject}: {code} has hooks, which a graph would not call")
@@ -50,10 +50,10 @@ RECURRENT = Reason(
 )
 BUFFER_GRADIENTS = Reason("buffer_gradients", "{subject}: it has buffers that require gradients")
 STRANGE_INPUT = Reason(
-    "strange_input", "{subject}: it is called with a {code}, which a graph cannot take"
+    "strange_input", "{subject}: called with a {code}, which a graph cannot take"
 )
-STRANGE_OUTPUT = Reason("strange_output", "{subject}: it returns a {code}, which a graph cannot")
-NO_GRADIENT = Reason("no_gradient", "{subject}: no gradient comes back through its outputs")
+STRANGE_OUTPUT = Reason("strange_output", "{subject}: returns a {code}, which a graph cannot")
+NO_GRADIENT = Reason("no_gradient", "{subject}: its outputs get no gradient")
 CHANGES_ATTRIBUTE = Reason(
     "changes_attribute", "{subject}: its forward changes {code}, which a graph would not"
 )
@@ -329,9 +329,11 @@ class GraphedRoot:
             return
         finally:
             self._recording = False
-        refused = _side_effect(_changed_attributes(before, _attribute_marks(self.module)), drawn)
-        if refused is not None:
-            self._close(refused)
+        if names := _changed_attributes(before, _attribute_marks(self.module)):
+            self._close(NotApplied(CHANGES_ATTRIBUTE, code=names[0]))
+            return
+        if drawn:
+            self._close(NotApplied(HOST_RANDOM))
             return
         self._graphed, self._key, self._attributes = graphed, key, before
         self._recordings += 1
@@ -351,15 +353,6 @@ def _arithmetic(kind: str) -> tuple[Any, ...]:
 
     on = torch.is_autocast_enabled(kind)
     return on, torch.get_autocast_dtype(kind) if on else None
-
-
-def _side_effect(names: list[str], drawn: bool) -> NotApplied | None:
-    """What a forward does on the host that replaying a graph would not."""
-    if names:
-        return NotApplied(CHANGES_ATTRIBUTE, code=names[0])
-    if drawn:
-        return NotApplied(HOST_RANDOM)
-    return None
 
 
 def _failure(problem: BaseException) -> NotApplied:
