@@ -173,7 +173,7 @@ def test_a_cell_is_broken_that(what: dict[str, Any], says: str) -> None:
 
 
 def test_a_fix_that_failed_to_install_breaks_its_cell() -> None:
-    reasons = ["it could not be installed: KeyError('x')"]
+    reasons = ["could not be installed: KeyError('x')"]
     one = changed(ended("pin"), "pin", state="not applicable", kind=None, reasons=reasons)
     assert judged(one).state == "broken"
 

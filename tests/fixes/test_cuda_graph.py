@@ -169,7 +169,7 @@ def test_a_learning_rate_that_changes_is_not_frozen(tmp_path, stand):
     with fixed(tmp_path, "cuda_graph") as run:
         same(plain, train(sched=True, steps=40))
     told = run.fixes()["cuda_graph"]
-    assert "learning rate changes all the time" in told["reasons"][0]
+    assert "learning rate keeps changing" in told["reasons"][0]
     assert not any("the step" in where for where in told["where"])
 
 
@@ -456,7 +456,7 @@ def test_a_gradient_for_another_output_is_refused_and_explained(tmp_path, stand)
             result = model(torch.randn(8, 6))
             result["out"].sum().backward(retain_graph=True)
         result = model(torch.randn(8, 6))
-        with pytest.raises(RuntimeError, match="got none in the first steps") as caught:
+        with pytest.raises(RuntimeError, match="in the first steps now has one") as caught:
             (result["out"].sum() + result["hidden"].sum()).backward()
     assert fix_named("cuda_graph").explain(caught.value, "") is not None
     assert fix_named("cuda_graph").explain(RuntimeError("other"), "") is None

@@ -98,7 +98,7 @@ def test_parameters_it_cannot_update_are_told_so(tmp_path):
     reasons = run.fixes()["fused_optimizer"]["reasons"]
     assert "complex64" in reasons[0]
     assert "sparse" in reasons[1]
-    assert "laid out" in reasons[2]
+    assert "memory layout" in reasons[2]
 
 
 def test_checkpoints_go_both_ways(tmp_path):

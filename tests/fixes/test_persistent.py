@@ -94,7 +94,7 @@ def test_what_is_set_on_the_dataset_between_epochs_reaches_it(tmp_path):
         assert int(pids[0]) not in first
         data.data += 1
         assert torch.equal(next(iter(loader))[0], data.data * 3)
-    assert "changed between epochs" in run.fixes()["persistent"]["reasons"][0]
+    assert "between epochs, so workers restart" in run.fixes()["persistent"]["reasons"][0]
 
 
 def test_two_loops_over_one_loader_at_a_time_stay_apart(tmp_path):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, program_config
+from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, switches
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
@@ -54,8 +54,9 @@ class CudnnBenchmark(Fix):
         from stepscope.analyze.replay.changes import scale_kernels
         from stepscope.analyze.replay.tasks import select_kernels
 
-        on = (program_config(known).get("switches") or {}).get("cudnn_benchmark")
-        if on or not any(one["category"] == "convolution" for one in kernel_rows(known)):
+        set_to = switches(known)
+        on = set_to is not None and set_to.cudnn_benchmark
+        if on or not any(one.category == "convolution" for one in kernel_rows(known)):
             return None
         return [scale_kernels(select_kernels("convolution"), _TUNED)]
 
