@@ -203,7 +203,7 @@ def test_attention_written_by_hand_is_named(tmp_path):
     with fixed(tmp_path, "sdpa") as run:
         ByHand()(torch.randn(2, 5, 8))
     reason = run.fixes()["sdpa"]["reasons"][0]
-    assert "ByHand writes its attention out at" in reason
+    assert "ByHand computes attention by hand at" in reason
     assert "test_sdpa.py:" in reason
     assert "scaled_dot_product_attention" in reason
 
