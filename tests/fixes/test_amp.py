@@ -376,7 +376,7 @@ def test_a_model_that_cannot_mix_is_explained(tmp_path):
             Mixed()(torch.randn(2, 4))
         reason = sentence(fix_named("amp").explain(caught.value, "rows[where] = self.layer(x)"))
         assert fix_named("amp").explain(ValueError("other"), "x") is None
-    assert reason.startswith("`rows[where] = self.layer(x)` cannot work on values in half")
+    assert reason.startswith("`rows[where] = self.layer(x)` does not support half precision")
 
 
 def test_its_edit_and_its_values():

@@ -80,7 +80,7 @@ def test_each_sample_is_made_once_and_losses_stay_the_same(tmp_path):
     assert sorted(MADE) == list(range(12))
     fact = run.fixes()["cache"]
     assert fact["kind"] == "exact"
-    assert "up to 1 MiB" in fact["where"][0]
+    assert "up to 1.0 MiB" in fact["where"][0]
     assert "test_cache.py" in fact["where"][0]
 
 
@@ -135,7 +135,7 @@ def test_it_stops_at_its_limit_and_says_so(tmp_path):
     assert all(torch.equal(epoch, Numbers().data) for epoch in epochs)
     assert 12 < len(MADE) < 36
     assert " of 12 samples of the DataLoader at " in run.fixes()["cache"]["where"][1]
-    assert run.fixes()["cache"]["where"][1].endswith("fit into 1 KiB")
+    assert run.fixes()["cache"]["where"][1].endswith("fit into 1.0 KiB")
 
 
 class Batched(Numbers):
