@@ -8,7 +8,7 @@ Document = Mapping[str, Any]
 BEGIN, END = "<!-- compatibility: begin -->", "<!-- compatibility: end -->"
 _MARKS = {"runs": "✓", "not applicable": "–", "stops": "■", "declared bad": "bad", "broken": "✗"}
 _MARKS |= {"not run": "?"}
-_NO_DEVICE = "there is no CUDA device here"
+_NO_DEVICE = "no CUDA device"
 _PLACE = re.compile(r",? ?(called|made)? ?(at|of) \S+\.py:\d+")
 
 
@@ -74,7 +74,7 @@ def _rows_of(document: Document) -> list[str]:
         text
         for found in programs
         for text, (_, _, why) in found["cells"].items()
-        if "+" not in text and not found["whys"][why].endswith(_NO_DEVICE)
+        if "+" not in text and _NO_DEVICE not in found["whys"][why]
     )
     order = document["fixes"]
     return sorted(asked, key=lambda text: order.index(text.split("=")[0]))

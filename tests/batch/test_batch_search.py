@@ -187,7 +187,7 @@ def test_a_size_the_program_cannot_take_ends_the_way_up_with_its_reason():
     found = find(World(breaks_at=256))
     stop = found["stopped"]
     assert (stop["kind"], stop["batch"], stop["status"]) == ("failure", 256, "broke")
-    assert stop["detail"] == "the program counts on batches of 64"
+    assert stop["detail"] == "the program relies on batches of 64"
     assert found["knee"]["batch"] == 128
 
 
@@ -262,7 +262,7 @@ def test_a_program_that_ends_by_itself_after_few_steps_is_told_so():
 
 
 def test_a_batch_size_that_cannot_be_changed_is_an_error():
-    with pytest.raises(UsageError, match="cannot be changed: no DataLoader forms batches here"):
+    with pytest.raises(UsageError, match="cannot be changed: no DataLoader forms batches"):
         find(World(applies=False))
 
 

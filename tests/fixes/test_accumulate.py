@@ -209,7 +209,7 @@ def test_a_program_that_clears_gradients_by_itself_is_told_so(tmp_path):
                 parameter.grad = None
             loss_of(model, x).backward()
             optimizer.step()
-    assert "clears gradients in its own way" in run.fixes()["accumulate"]["reasons"][0]
+    assert "clears gradients without zero_grad" in run.fixes()["accumulate"]["reasons"][0]
     assert run.observer.core.steps == 7  # all but the first batch
 
 

@@ -6,12 +6,18 @@ import pytest
 import torch
 from fixing import fixed
 
-from stepscope.fixes.data.affinity import cores_near_gpu
+from stepscope.fixes.data.affinity import (
+    CORES_NOT_ALLOWED,
+    GPU_NODE_UNKNOWN,
+    ON_NODE_ALREADY,
+    ONE_NUMA_NODE,
+    cores_near_gpu,
+)
 from stepscope.fixes.inspect.cpus import move_threads
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
-from stepscope.record.fix import NotApplied, Reason
-from stepscope.record.fix_words import applied_words
+from stepscope.record.fix import NotApplied
+from stepscope.record.fix_words import sentence
 
 
 @pytest.fixture
@@ -47,7 +53,7 @@ EVERY = set(range(8))
 def test_the_cores_of_the_gpus_node_are_chosen(machine, environ, cpus):
     chosen, record = cores_near_gpu(environ, EVERY, machine)
     assert chosen == cpus
-    assert applied_words(record).startswith("4 of 8 cores")
+    assert sentence(record).startswith("4 of 8 cores")
 
 
 def test_only_allowed_cores_are_chosen(machine):
@@ -57,10 +63,10 @@ def test_only_allowed_cores_are_chosen(machine):
 @pytest.mark.parametrize(
     ("environ", "allowed", "why"),
     [
-        ({}, {0, 1}, NotApplied(Reason.CORES_NOT_ALLOWED, value=1)),
-        ({}, {4, 5}, NotApplied(Reason.ON_NODE_ALREADY, value=1)),
-        ({"CUDA_VISIBLE_DEVICES": ""}, EVERY, NotApplied(Reason.GPU_NODE_UNKNOWN)),
-        ({"LOCAL_RANK": "7"}, EVERY, NotApplied(Reason.GPU_NODE_UNKNOWN)),
+        ({}, {0, 1}, NotApplied(CORES_NOT_ALLOWED, value=1)),
+        ({}, {4, 5}, NotApplied(ON_NODE_ALREADY, value=1)),
+        ({"CUDA_VISIBLE_DEVICES": ""}, EVERY, NotApplied(GPU_NODE_UNKNOWN)),
+        ({"LOCAL_RANK": "7"}, EVERY, NotApplied(GPU_NODE_UNKNOWN)),
     ],
 )
 def test_where_there_is_no_choice_it_says_why(machine, environ, allowed, why):
@@ -68,7 +74,7 @@ def test_where_there_is_no_choice_it_says_why(machine, environ, allowed, why):
 
 
 def test_a_machine_with_one_node_is_told(tmp_path):
-    assert cores_near_gpu({}, EVERY, tmp_path) == (set(), NotApplied(Reason.ONE_NUMA_NODE))
+    assert cores_near_gpu({}, EVERY, tmp_path) == (set(), NotApplied(ONE_NUMA_NODE))
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="Linux only")
@@ -85,7 +91,7 @@ def test_this_process_is_moved_and_its_children_with_it():
 def test_a_machine_without_a_gpu_is_told(tmp_path):
     with fixed(tmp_path, "affinity") as run:
         pass
-    assert run.fixes()["affinity"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["affinity"]["reasons"] == ["no CUDA device"]
 
 
 def test_its_edit_and_its_values():

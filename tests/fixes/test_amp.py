@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 from stepscope.fixes.arithmetic.loss_scaler import _FIRST
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
-from stepscope.record.fix_words import break_words
+from stepscope.record.fix_words import sentence
 
 
 class Net(nn.Module):
@@ -354,7 +354,7 @@ def test_fp16_is_not_combined_with_a_cuda_graph(tmp_path):
         model = Net()
         model(torch.randn(2, 8))
     assert model.inside == torch.float32
-    assert "cannot leave out steps" in run.fixes()["amp"]["reasons"][0]
+    assert "which a CUDA graph cannot" in run.fixes()["amp"]["reasons"][0]
 
 
 class Mixed(nn.Module):
@@ -374,9 +374,9 @@ def test_a_model_that_cannot_mix_is_explained(tmp_path):
     with fixed(tmp_path, "amp"):
         with pytest.raises(RuntimeError) as caught:
             Mixed()(torch.randn(2, 4))
-        reason = break_words(fix_named("amp").explain(caught.value, "rows[where] = self.layer(x)"))
+        reason = sentence(fix_named("amp").explain(caught.value, "rows[where] = self.layer(x)"))
         assert fix_named("amp").explain(ValueError("other"), "x") is None
-    assert reason.startswith("`rows[where] = self.layer(x)` cannot work on values in half")
+    assert reason.startswith("`rows[where] = self.layer(x)` does not support half precision")
 
 
 def test_its_edit_and_its_values():

@@ -15,7 +15,7 @@ from torch.utils.data import (
 
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
-from stepscope.record.fix_words import break_words
+from stepscope.record.fix_words import sentence
 
 DATA = TensorDataset(torch.arange(20))
 
@@ -88,10 +88,10 @@ def test_a_program_that_counts_on_its_size_is_told(tmp_path):
         (batch,) = next(iter(DataLoader(DATA, batch_size=5)))
         with pytest.raises(RuntimeError) as caught:
             batch.view(5, 1)
-    reason = break_words(fix_named("batch").explain(caught.value, "batch.view(5, 1)"))
+    reason = sentence(fix_named("batch").explain(caught.value, "batch.view(5, 1)"))
     assert reason == "the program relies on batches of 5; have it use the batch's own size"
     full = torch.OutOfMemoryError("CUDA out of memory.")
-    assert "a batch of 8 does not fit" in break_words(fix_named("batch").explain(full, ""))
+    assert "a batch of 8 does not fit" in sentence(fix_named("batch").explain(full, ""))
     assert fix_named("batch").explain(KeyError("x"), "") is None
 
 

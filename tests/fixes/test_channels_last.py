@@ -10,7 +10,7 @@ from torch import nn
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
-from stepscope.record.fix_words import break_words
+from stepscope.record.fix_words import sentence
 
 LAST = torch.channels_last
 
@@ -145,7 +145,7 @@ def test_a_view_of_a_weight_ends_the_program_with_a_reason(tmp_path):
         with pytest.raises(RuntimeError) as caught:
             conv.weight.view(-1)
         line = "norm = sum(p.view(-1).norm() for p in model.parameters())"
-        reason = break_words(channels_last.explain(caught.value, line))
+        reason = sentence(channels_last.explain(caught.value, line))
     assert reason == "`p.view` needs contiguous memory; use `reshape`"
     assert channels_last.explain(ValueError("other"), line) is None
 

@@ -11,7 +11,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
-from stepscope.record.fix_words import break_words
+from stepscope.record.fix_words import sentence
 
 
 class Block(nn.Module):
@@ -189,9 +189,7 @@ def test_its_edit_and_its_bad_pairs():
 
 def test_a_block_that_does_something_else_is_explained():
     error = torch.utils.checkpoint.CheckpointError("a different number of tensors")
-    assert "computed again" in break_words(
-        fix_named("checkpointing").explain(error, "loss.backward()")
-    )
+    assert "recomputed" in sentence(fix_named("checkpointing").explain(error, "loss.backward()"))
     assert fix_named("checkpointing").explain(RuntimeError("other"), "") is None
 
 

@@ -11,8 +11,7 @@ from torch import nn
 from stepscope.fixes.launching import compile as compiling
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
-from stepscope.record.fix import Reason
-from stepscope.record.fix_words import break_words
+from stepscope.record.fix_words import sentence
 
 
 class Net(nn.Module):
@@ -189,10 +188,10 @@ def test_a_gpu_needs_triton_and_a_compiler(monkeypatch):
     from torch.utils import _triton
 
     monkeypatch.setattr(_triton, "has_triton", lambda: False)
-    assert compiling.missing_tools("cuda") == Reason.NO_TRITON
+    assert compiling.missing_tools("cuda") == compiling.NO_TRITON
     monkeypatch.setattr(_triton, "has_triton", lambda: True)
     monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
-    assert compiling.missing_tools("cuda") == Reason.NO_C_COMPILER
+    assert compiling.missing_tools("cuda") == compiling.NO_C_COMPILER
     monkeypatch.setattr(compiling.shutil, "which", lambda name: f"/bin/{name}")
     assert compiling.missing_tools("cuda") is None
 
@@ -201,7 +200,7 @@ def test_failures_are_explained():
     overwritten = RuntimeError(
         "accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run."
     )
-    assert "compile=default" in break_words(
+    assert "compile=default" in sentence(
         fix_named("compile").explain(overwritten, "loss.backward()")
     )
     broken = torch._dynamo.exc.Unsupported("no such thing\nand more")

@@ -85,7 +85,7 @@ def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with fixed(tmp_path, "cudnn_benchmark") as run:
         assert not torch.backends.cudnn.benchmark
-    assert run.fixes()["cudnn_benchmark"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["cudnn_benchmark"]["reasons"] == ["no CUDA device"]
 
 
 def test_its_edit_and_its_values():

@@ -36,7 +36,7 @@ def test_a_loader_that_forms_no_batches_is_left_alone(tmp_path):
 def test_a_program_without_a_loader_is_told_so(tmp_path):
     with fixed(tmp_path, "drop_last") as run:
         pass
-    assert run.fixes()["drop_last"]["reasons"] == ["no DataLoader forms batches here"]
+    assert run.fixes()["drop_last"]["reasons"] == ["no DataLoader forms batches"]
 
 
 def test_its_edit_changes_the_loaders_line():

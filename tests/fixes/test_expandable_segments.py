@@ -42,7 +42,7 @@ def test_without_cuda_it_is_told_so(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with fixed(tmp_path, "expandable_segments") as run:
         pass
-    assert run.fixes()["expandable_segments"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["expandable_segments"]["reasons"] == ["no CUDA device"]
 
 
 def test_with_cuda_it_applies(tmp_path, monkeypatch, cuda):

@@ -1,8 +1,10 @@
 """Sentences of fixes are for people: with random words in their place patches, the choice of the
 proof and the batch search stay the same."""
 
+import gc
 import json
 from dataclasses import replace
+from string import Formatter
 
 import pytest
 import torch
@@ -18,6 +20,10 @@ from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.measure.trial_status import classify_trial
 from stepscope.record import fix_words
 from stepscope.record.fix import (
+    MODEL,
+    NO_TORCH,
+    NOTHING_FOUND,
+    OUT_OF_MEMORY,
     Applied,
     Broke,
     DataChange,
@@ -52,24 +58,40 @@ PROGRAM = """
 DRAWS = Variation(
     DataChange.DRAWS, because=Trait(TraitKind.USES, "rand", SourceLine("reorder.py", 3))
 )
-TABLES = ("_APPLIED", "_REMARKS", "_DATA", "_TRAITS", "_OPEN", "_REASONS", "_BREAKS")
+TABLES = ("_DATA", "_TRAITS", "_OPEN")
+AUTOCAST, TF32_SETTING, LOADER_WORKERS = map(Target, ("autocast", "tf32_setting", "loader_workers"))
+FIXED_BATCH_SIZE = Reason("fixed_batch_size")
+
+
+def declared(kind: type) -> list:
+    """All targets or reasons with words, wherever a fix declares them."""
+    all_fixes()
+    return [one for one in gc.get_objects() if type(one) is kind and one.words]
 
 
 @pytest.fixture(params=[None, 1, 2])
 def words(request, monkeypatch):
     """The sentences as they are, then random ones; None stands for the former."""
     if request.param is None:
-        return None
-    some = RandomWords(request.param)
+        yield None
+        return
+    some, kept = RandomWords(request.param), []
     for name in TABLES:
         table = {key: some(text) for key, text in getattr(fix_words, name).items()}
         monkeypatch.setattr(fix_words, name, table)
+    for one in (*declared(Target), *declared(Reason)):
+        for name in {*one.__slots__} - {"id"}:
+            before = getattr(one, name)
+            kept.append((one, name, before))
+            object.__setattr__(one, name, some(before))
     for fix in all_fixes():
         for name in ("title", "missing", "effort"):
             if isinstance(getattr(fix, name), str):
                 monkeypatch.setattr(type(fix), name, some(getattr(fix, name)))
         monkeypatch.setattr(type(fix), "edit", _edited(type(fix).edit, some))
-    return some
+    yield some
+    for one, name, before in kept:
+        object.__setattr__(one, name, before)
 
 
 def _edited(edit, some):
@@ -82,7 +104,7 @@ def _edited(edit, some):
 
 def test_a_patch_is_the_same(tmp_path, words):
     made = project(tmp_path, PROGRAM, forward=9)
-    own = Applied(Target.TF32_SETTING, overrides=SourceLine("train.py", 12))
+    own = Applied(TF32_SETTING, overrides=SourceLine("train.py", 12))
     patch = made.patch(
         *("workers=2", "pin", "amp", "compile", "channels_last", "tf32", "nosync", "prefetch"),
         workers=at(6, varies=DRAWS),
@@ -135,7 +157,7 @@ def kept(one: Trial, words) -> Trial:
 )
 def test_the_choice_of_the_proof_is_the_same(words, data, other):
     because = Trait(TraitKind.USES, "sum", SourceLine("reorder/samples.py", 3))
-    record = Applied(Target.LOADER_WORKERS, varies=Variation(data, because=because))
+    record = Applied(LOADER_WORKERS, varies=Variation(data, because=because))
     record = replace(record, kind=FixKind.NUMERIC)
     done = trial(FixOutcome("workers", 4, FixState.APPLIED, FixKind.NUMERIC, (record,)))
     again = kept(done, words)
@@ -146,7 +168,7 @@ def test_the_choice_of_the_proof_is_the_same(words, data, other):
 
 @pytest.mark.parametrize(
     ("reason", "status"),
-    [(Reason.OUT_OF_MEMORY, "out_of_memory"), (Reason.FIXED_BATCH_SIZE, "broke")],
+    [(OUT_OF_MEMORY, "out_of_memory"), (FIXED_BATCH_SIZE, "broke")],
 )
 def test_the_batch_search_takes_a_failure_for_the_same(words, reason, status):
     outcome = FixOutcome("batch", 8, FixState.BROKE, broke=Broke(reason, value=8))
@@ -162,17 +184,13 @@ def test_the_batch_search_takes_a_failure_for_the_same(words, reason, status):
 
 def test_every_record_comes_back_from_json_as_it_was():
     place = SourceLine("train.py", 7)
-    for target in Target:
+    for target in declared(Target):
         record = Applied(target, "Net", place, 1, 2, count=3, total=4, varies=DRAWS, detail="x")
         assert Applied.from_json(json.loads(json.dumps(record.to_json()))) == record
-        assert fix_words.applied_words(record)
-    for reason in Reason:
-        refused = NotApplied(reason, Target.MODEL, "Net", place, 1, "x", DRAWS.because)
+        assert fix_words.sentence(record)
+    for reason in declared(Reason):
+        refused = NotApplied(reason, MODEL, "Net", place, 1, "x", DRAWS.because)
         assert NotApplied.from_json(json.loads(json.dumps(refused.to_json()))) == refused
-        words = fix_words.refusal_words(replace(refused, detail="x", error="y", varies=DRAWS))
-        assert words
-        assert "None" not in words
-        assert fix_words.break_words(Broke(reason, detail="x"))
     assert {*fix_words._TRAITS} == {*TraitKind}
     assert {*fix_words._DATA} == {*DataChange}
 
@@ -192,7 +210,7 @@ def test_what_a_fix_says_in_a_program_is_read_back_as_records(tmp_path, words):
         next(iter(DataLoader(Drawn(), batch_size=4)))
     found = run.outcomes()
     (record,) = found["workers"].applied
-    assert (record.target, record.before, record.after) == (Target.LOADER_WORKERS, 0, 1)
+    assert (record.target, record.before, record.after) == (LOADER_WORKERS, 0, 1)
     assert record.place.file.endswith("test_facts_not_words.py")
     assert record.varies.data == DataChange.DRAWS
     assert record.varies.because.code == "torch.rand"
@@ -200,10 +218,32 @@ def test_what_a_fix_says_in_a_program_is_read_back_as_records(tmp_path, words):
     assert found["drop_last"].applied[0].place == record.place
 
 
+def test_a_process_without_the_fix_reads_its_records_and_sentences():
+    refused = NotApplied(Reason("no_moon", "no moon{at}"), place=SourceLine("train.py", 7))
+    did = Applied(Target("tide", "{count} tides in {{x}}"), count=3)
+    outcome = FixOutcome("tides", None, FixState.APPLIED, None, (did,), (refused,))
+    read = FixOutcome.from_json(json.loads(json.dumps(fix_words.outcome_json(outcome))))
+    assert read == outcome
+    assert read.applied[0].target.words == ""
+    assert fix_words.outcome_json(read) == fix_words.outcome_json(outcome)
+    assert fix_words.reason_words(read) == ["no moon at train.py:7"]
+    assert fix_words.sentence(read.applied[0]) == "3 tides in {x}"
+
+
+def test_sentences_have_no_empty_fields():
+    place = SourceLine("train.py", 7)
+    for reason in declared(Reason):
+        names = {name for _, name, _, _ in Formatter().parse(reason.words) if name}
+        if names & {"detail", "size"}:  # of a fix that is not tried
+            continue
+        refused = NotApplied(reason, MODEL, "Net", place, 1, "x", DRAWS.because, DRAWS, error="y")
+        assert "None" not in fix_words.sentence(refused)
+
+
 def test_facts_of_older_runs_have_words_and_no_place():
     facts = [
-        {"name": "workers", "state": "asked", "value": 4, "text": "no DataLoader is used here"},
-        {"name": "pin", "state": "asked", "value": None, "text": "no DataLoader is used here"},
+        {"name": "workers", "state": "asked", "value": 4, "text": "no DataLoader"},
+        {"name": "pin", "state": "asked", "value": None, "text": "no DataLoader"},
         {
             "name": "workers",
             "state": "applied",
@@ -218,7 +258,7 @@ def test_facts_of_older_runs_have_words_and_no_place():
     shown = fix_words.outcome_json(workers)
     assert shown["where"] == ["DataLoader at train.py:5: 0 → 4 workers"]
     assert shown["reasons"] == ["a worker was killed"]
-    assert (pin.state, pin.reason) == (FixState.NOT_APPLICABLE, Reason.NOTHING_FOUND)
-    assert (compiled.value, compiled.reason) == ("default", Reason.NO_TORCH)
+    assert (pin.state, pin.reason) == (FixState.NOT_APPLICABLE, NOTHING_FOUND)
+    assert (compiled.value, compiled.reason) == ("default", NO_TORCH)
     old = {key: shown[key] for key in ("name", "value", "state", "kind", "where", "reasons")}
     assert fix_words.outcome_json(FixOutcome.from_json(old))["where"] == shown["where"]

@@ -46,7 +46,7 @@ def test_what_the_program_sets_itself_is_left(tmp_path):
 def test_a_learning_rate_that_is_a_tensor_is_told_so(tmp_path):
     with fixed(tmp_path, "foreach") as run:
         train(torch.optim.Adam, lr=torch.tensor(0.1))
-    assert "learning rate that is a tensor" in run.fixes()["foreach"]["reasons"][0]
+    assert "a tensor as learning rate" in run.fixes()["foreach"]["reasons"][0]
 
 
 def test_its_edit():
@@ -61,4 +61,4 @@ def test_on_the_gpu_torch_chooses_it_by_itself(tmp_path):
         w = nn.Parameter(torch.ones(3, device="cuda"))
         w.sum().backward()
         torch.optim.SGD([w], lr=0.1).step()
-    assert "by itself" in run.fixes()["foreach"]["reasons"][0]
+    assert "already uses foreach" in run.fixes()["foreach"]["reasons"][0]

@@ -9,7 +9,7 @@ from torch import nn
 
 from stepscope.fixes.registry import fix_named, parse_fixes
 from stepscope.record.errors import UsageError
-from stepscope.record.fix_words import break_words
+from stepscope.record.fix_words import sentence
 
 KINDS = [torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad]
 
@@ -98,7 +98,7 @@ def test_parameters_it_cannot_update_are_told_so(tmp_path):
     reasons = run.fixes()["fused_optimizer"]["reasons"]
     assert "complex64" in reasons[0]
     assert "sparse" in reasons[1]
-    assert "laid out" in reasons[2]
+    assert "memory layout" in reasons[2]
 
 
 def test_checkpoints_go_both_ways(tmp_path):
@@ -161,9 +161,7 @@ def test_its_edit_and_its_bad_pairs():
 
 def test_a_kernel_that_refuses_is_explained():
     error = RuntimeError("params, grads and momentum must have same dtype, device, and layout")
-    assert "laid out" in break_words(
-        fix_named("fused_optimizer").explain(error, "optimizer.step()")
-    )
+    assert "laid out" in sentence(fix_named("fused_optimizer").explain(error, "optimizer.step()"))
     assert fix_named("fused_optimizer").explain(RuntimeError("other"), "") is None
 
 

@@ -10,16 +10,17 @@ import pytest
 import torch
 from fixing import fixed
 
-from stepscope.fixes.inspect.user_code import SourceTree, reason_needed_now
+from stepscope.fixes.inspect.user_code import SourceTree
 from stepscope.fixes.registry import fix_named
-from stepscope.fixes.waiting.lazyitem import LateNumber
-from stepscope.record.fix_words import refusal_words
+from stepscope.fixes.waiting.lazyitem import LateNumber, reason_needed_now
+from stepscope.record.fix_words import sentence
 
 
 @pytest.fixture
 def on_cpu(monkeypatch):
     """Scalars on the CPU are answered late too."""
     monkeypatch.setattr(fix_named("lazyitem"), "devices", ("cpu",))
+    monkeypatch.setattr(fix_named("lazyitem"), "needs", None)
 
 
 def late(value):
@@ -111,7 +112,7 @@ def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
         total = 0.0
         total += torch.tensor(1.0).item()
         assert type(total) is float
-    assert run.fixes()["lazyitem"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["lazyitem"]["reasons"] == ["no CUDA device"]
 
 
 def test_a_late_number_is_asked_for_once_and_only_when_needed():
@@ -226,7 +227,7 @@ def test_values_that_are_only_summed_may_come_late(source):
 
 @pytest.mark.parametrize(("source", "reason"), BAD)
 def test_values_that_go_elsewhere_may_not(source, reason):
-    assert reason in refusal_words(judged(source)[0])
+    assert reason in sentence(judged(source)[0])
 
 
 def test_its_edit_sums_the_tensor():

@@ -157,7 +157,7 @@ def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with fixed(tmp_path, "nosync") as run:
         pass
-    assert run.fixes()["nosync"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["nosync"]["reasons"] == ["no CUDA device"]
 
 
 def test_a_program_that_does_not_synchronise_is_told_so(tmp_path, cuda):

@@ -94,7 +94,7 @@ def test_what_is_set_on_the_dataset_between_epochs_reaches_it(tmp_path):
         assert int(pids[0]) not in first
         data.data += 1
         assert torch.equal(next(iter(loader))[0], data.data * 3)
-    assert "changed between epochs" in run.fixes()["persistent"]["reasons"][0]
+    assert "between epochs, so workers restart" in run.fixes()["persistent"]["reasons"][0]
 
 
 def test_two_loops_over_one_loader_at_a_time_stay_apart(tmp_path):
@@ -145,7 +145,7 @@ def test_a_loader_without_workers_is_told_so(tmp_path):
         list(DataLoader(Numbers(), batch_size=4))
         DataLoader(Numbers(), num_workers=1, persistent_workers=True)
     reasons = run.fixes()["persistent"]["reasons"]
-    assert "has no workers; ask for them with --fix workers" in reasons[0]
+    assert "has no workers; add --fix workers" in reasons[0]
     assert "already keeps its workers" in reasons[1]
 
 

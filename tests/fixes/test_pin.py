@@ -19,7 +19,7 @@ from stepscope.fixes.inspect.tensors import (
 )
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
-from stepscope.record.fix_words import break_words
+from stepscope.record.fix_words import sentence
 
 GPU = "cuda:0"
 gpu = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA")]
@@ -138,12 +138,12 @@ def test_views_share_what_is_known_of_their_tensor():
 def test_a_machine_without_a_gpu_is_told(tmp_path):
     with fixed(tmp_path, "pin") as run:
         assert not DataLoader(TensorDataset(torch.zeros(4))).pin_memory
-    assert run.fixes()["pin"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["pin"]["reasons"] == ["no CUDA device"]
 
 
 def test_batches_that_cannot_be_pinned_are_explained():
     error = RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
-    assert "cannot be pinned" in break_words(fix_named("pin").explain(error, ""))
+    assert "cannot be pinned" in sentence(fix_named("pin").explain(error, ""))
     assert fix_named("pin").explain(RuntimeError("x"), "") is None
 
 

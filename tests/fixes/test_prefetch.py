@@ -57,14 +57,14 @@ class Numbers(Dataset):
 
 
 @pytest.fixture
-def placed(tmp_path):
+def placed(tmp_path, monkeypatch):
     """Prefetching to the meta device: the run and the side that makes the copies."""
     side = Side()
+    monkeypatch.setattr("stepscope.fixes.data.prefetch._CopyStreams", lambda: side)
     with fixed(tmp_path) as run:
         run.observer.core.facts.write("fix", name="prefetch", state="asked", value=None, text="")
-        fix_named("prefetch").place(
-            FixContext(fix_named("prefetch"), None, run.observer.seams), side
-        )
+        fix = fix_named("prefetch")
+        fix.install(None, FixContext(fix, None, run.observer.seams))
         yield run, side
 
 
@@ -258,7 +258,7 @@ def test_the_end_of_an_epoch_leaves_no_garbage_behind():
 def test_a_machine_without_a_gpu_is_told(tmp_path):
     with fixed(tmp_path, "prefetch") as run:
         pass
-    assert run.fixes()["prefetch"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["prefetch"]["reasons"] == ["no CUDA device"]
 
 
 def test_its_edit_and_its_values():

@@ -13,7 +13,7 @@ from stepscope.fixes.arithmetic.sdpa import drops_second
 from stepscope.fixes.inspect.user_code import SourceTree
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
-from stepscope.record.fix_words import break_words
+from stepscope.record.fix_words import sentence
 
 
 @pytest.fixture(autouse=True)
@@ -203,7 +203,7 @@ def test_attention_written_by_hand_is_named(tmp_path):
     with fixed(tmp_path, "sdpa") as run:
         ByHand()(torch.randn(2, 5, 8))
     reason = run.fixes()["sdpa"]["reasons"][0]
-    assert "ByHand writes its attention out at" in reason
+    assert "ByHand computes attention by hand at" in reason
     assert "test_sdpa.py:" in reason
     assert "scaled_dot_product_attention" in reason
 
@@ -216,9 +216,7 @@ def test_a_program_without_attention_is_told_so(tmp_path):
 
 def test_second_derivatives_are_explained():
     error = RuntimeError("derivative for aten::_scaled_dot_product_x_backward is not implemented")
-    assert "second derivatives" in break_words(
-        fix_named("sdpa").explain(error, "penalty.backward()")
-    )
+    assert "second derivatives" in sentence(fix_named("sdpa").explain(error, "penalty.backward()"))
     assert fix_named("sdpa").explain(RuntimeError("other"), "x") is None
 
 

@@ -125,7 +125,7 @@ def test_a_machine_without_cuda_is_told_so(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with fixed(tmp_path, "tf32") as run:
         assert torch.get_float32_matmul_precision() == "highest"
-    assert run.fixes()["tf32"]["reasons"] == ["there is no CUDA device here"]
+    assert run.fixes()["tf32"]["reasons"] == ["no CUDA device"]
 
 
 def test_its_edit_and_its_values():

@@ -24,7 +24,7 @@ from stepscope.fixes.data.workers import default_workers
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.registry import fix_named
 from stepscope.record.errors import UsageError
-from stepscope.record.fix_words import break_words, variation_words
+from stepscope.record.fix_words import sentence, variation_words
 
 
 class Numbers(Dataset):
@@ -311,7 +311,7 @@ def test_failures_of_workers_are_explained():
         "Caught RuntimeError in DataLoader worker process 0. Cannot re-initialize CUDA in forked"
         " subprocess."
     )
-    assert "the dataset uses the GPU" in break_words(fix_named("workers").explain(cuda, ""))
+    assert "the dataset uses the GPU" in sentence(fix_named("workers").explain(cuda, ""))
     assert fix_named("workers").explain(ValueError("no"), "") is None
 
 

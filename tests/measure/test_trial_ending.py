@@ -5,7 +5,16 @@ import pytest
 from stepscope.launch.child import Outcome
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.measure.trial_status import FIRST_S, TrialEnd, classify_trial, limit_s
-from stepscope.record.fix import Broke, FixOutcome, FixState, NotApplied, Reason, Target
+from stepscope.record.fix import (
+    EPOCH_TOO_SMALL,
+    LOADER,
+    OUT_OF_MEMORY,
+    Broke,
+    FixOutcome,
+    FixState,
+    NotApplied,
+    Reason,
+)
 from stepscope.record.fix_words import outcome_json
 from stepscope.record.trial import TrialReason, TrialStatus
 
@@ -108,7 +117,7 @@ def test_every_end_has_a_status_and_a_reason(how, said, expected):
 
 @pytest.mark.parametrize(
     ("reason", "expected"),
-    [(Reason.OUT_OF_MEMORY, MEMORY), (Reason.NEEDS_CONTIGUOUS, TrialStatus.BROKE)],
+    [(OUT_OF_MEMORY, MEMORY), (Reason("needs_contiguous"), TrialStatus.BROKE)],
 )
 def test_a_batch_too_large_for_memory_is_out_of_memory_though_the_fix_says_so(reason, expected):
     stopped = FixOutcome("amp", "bf16", FixState.BROKE, broke=Broke(reason))
@@ -117,7 +126,7 @@ def test_a_batch_too_large_for_memory_is_out_of_memory_though_the_fix_says_so(re
 
 
 def test_an_epoch_smaller_than_the_batch_is_told_from_other_refusals():
-    small = NotApplied(Reason.EPOCH_TOO_SMALL, Target.LOADER, value=20)
+    small = NotApplied(EPOCH_TOO_SMALL, LOADER, value=20)
     refused = FixOutcome("workers", 4, FixState.NOT_APPLICABLE, not_applied=(small,))
     found = classify_trial(ASK, outcome(), document(outcome_json(refused)), 0, "")
     assert found.reason is TrialReason.EPOCH_TOO_SMALL

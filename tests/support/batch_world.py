@@ -4,13 +4,20 @@ from dataclasses import dataclass, field
 
 from stepscope.batch.program import ProgramFacts
 from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.record.fix import FixOutcome, FixState, NotApplied, Reason, Target
-from stepscope.record.fix_words import refusal_words
+from stepscope.record.fix import (
+    EPOCH_TOO_SMALL,
+    LOADER,
+    NOTHING_FOUND,
+    FixOutcome,
+    FixState,
+    NotApplied,
+)
+from stepscope.record.fix_words import sentence
 from stepscope.record.trial import TrialReason, TrialStatus
 
 GIB = 2.0**30
 
-_NO_BATCHES = "no DataLoader forms batches here"
+_NO_BATCHES = "no DataLoader forms batches"
 
 
 @dataclass
@@ -63,10 +70,10 @@ class World:
                     ask, number, TrialStatus.NOT_APPLICABLE, TrialReason.FIX_NOT_APPLIED, why, fix
                 )
         if batch != self.own and not self.applies:
-            nothing = NotApplied(Reason.NOTHING_FOUND, detail=_NO_BATCHES)
+            nothing = NotApplied(NOTHING_FOUND, text=_NO_BATCHES)
             return self._unfit(ask, TrialReason.FIX_NOT_APPLIED, nothing)
         if self.samples is not None and batch > self.samples:
-            few = NotApplied(Reason.EPOCH_TOO_SMALL, Target.LOADER, value=self.samples)
+            few = NotApplied(EPOCH_TOO_SMALL, LOADER, value=self.samples)
             return self._unfit(ask, TrialReason.EPOCH_TOO_SMALL, few)
         if self.bytes(batch) > 0.97 * self.memory:
             why = f"a batch of {batch} does not fit into memory; try a smaller one"
@@ -80,7 +87,7 @@ class World:
                 seconds=self.startup_s,
             )
         if self.breaks_at is not None and batch >= self.breaks_at:
-            why = "the program counts on batches of 64"
+            why = "the program relies on batches of 64"
             return Trial(ask, number, TrialStatus.BROKE, TrialReason.FIX_BROKE, why, "batch")
         step_ms = batch * 1e3 / self.rate(batch) * self.noise[again % len(self.noise)]
         return Trial(
@@ -103,7 +110,7 @@ class World:
             len(self.asks),
             TrialStatus.NOT_APPLICABLE,
             reason,
-            refusal_words(record),
+            sentence(record),
             f"batch={self._batch(ask)}",
             seconds=self.startup_s,
             fixes=(outcome,),

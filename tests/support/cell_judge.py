@@ -102,7 +102,7 @@ def _problem(ended: dict[str, Any]) -> str | None:
         return "a fix was not put in place"
     for fix in ended["became"]:
         for reason in fix["reasons"]:
-            if reason.startswith("it could not be installed"):
+            if reason.startswith("could not be installed"):
                 return f"{fix['name']}: {reason}"
     if ended["problems"]:
         return f"the observer gave up: {ended['problems'][0]}"

@@ -31,7 +31,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE.parent / "fixes" / "programs"
 SOURCE = HERE.parent.parent / "src"
-NO_DEVICE = "there is no CUDA device here"
+NO_DEVICE = "no CUDA device"
 NEEDS_ANOTHER = ("persistent", "cuda_graph")
 """Fixes that may have nothing to do alone, and something beside another."""
 Cell = dict[str, Any]

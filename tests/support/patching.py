@@ -8,7 +8,7 @@ from textwrap import dedent
 from typing import Any
 
 from stepscope.measure.source_diff import apply_diff
-from stepscope.record.fix import Applied, FixOutcome, FixState, SourceLine, Target
+from stepscope.record.fix import OTHER_TARGET, Applied, FixOutcome, FixState, SourceLine, Target
 from stepscope.store.source import save_sources
 from stepscope.tune.patch import Patch, write_patch
 
@@ -41,12 +41,12 @@ def _listed(records: Applied | list[Applied]) -> list[Applied]:
 
 def at(line: int, file: str = "train.py", **more: Any) -> Applied:
     """A fix took effect on a line."""
-    return Applied(Target.OTHER, place=SourceLine(file, line), **more)
+    return Applied(OTHER_TARGET, place=SourceLine(file, line), **more)
 
 
 def half(dtype: str, device: str) -> Applied:
     """A model runs under autocast."""
-    return Applied(Target.AUTOCAST, "Net", dtype=dtype, device=device)
+    return Applied(Target("autocast"), "Net", dtype=dtype, device=device)
 
 
 def project(

@@ -19,12 +19,12 @@ from stepscope.measure.prediction import Prediction
 from stepscope.measure.trial import Trial
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
+    LOADER,
     Applied,
     DataChange,
     FixKind,
     FixOutcome,
     FixState,
-    Target,
     Variation,
 )
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
@@ -200,7 +200,7 @@ def test_a_proof_that_differs_rejects_however_fast():
 
 def test_what_turns_out_to_change_more_than_allowed_is_rejected():
     def told(ask):
-        record = Applied(Target.LOADER, varies=Variation(DataChange.ORDER))
+        record = Applied(LOADER, varies=Variation(DataChange.ORDER))
         outcome = FixOutcome("workers", 12, FixState.APPLIED, FixKind.NUMERIC, (record,))
         return {"fixes": (outcome,) if ask.fixes else ()}
 

@@ -9,6 +9,7 @@ from patching import at, project
 
 from stepscope.measure.source_diff import apply_diff
 from stepscope.record.fix import (
+    OTHER_TARGET,
     Applied,
     DataChange,
     SourceLine,
@@ -28,7 +29,7 @@ LOADER = """
             step(batch)
 """
 AT = at(5)
-ON = Applied(Target.TF32, "Net", after="on")
+ON = Applied(Target("tf32"), "Net", after="on")
 
 
 def test_arguments_of_several_fixes_meet_in_one_call(tmp_path):
@@ -58,9 +59,7 @@ def test_places_in_a_remark_are_not_where_the_fix_took_hold(tmp_path):
 
 def test_a_fix_of_a_run_that_kept_sentences_only_is_left_to_the_user(tmp_path):
     made = project(tmp_path, LOADER)
-    patch = made.patch(
-        "workers=4", workers=Applied(Target.OTHER, detail="DataLoader at train.py:5")
-    )
+    patch = made.patch("workers=4", workers=Applied(OTHER_TARGET, text="DataLoader at train.py:5"))
     assert patch.text is None
     assert "where it took effect was not recorded" in patch.by_hand[0][1]
 
@@ -216,7 +215,7 @@ def test_a_variable_the_allocator_reads_is_set_before_any_import(tmp_path):
 
 def test_a_switch_the_program_sets_itself_is_left_to_the_user(tmp_path):
     made = project(tmp_path, SWITCHES.format(torch="import torch"))
-    own = Applied(Target.TF32_SETTING, overrides=SourceLine("train.py", 12))
+    own = Applied(Target("tf32_setting"), overrides=SourceLine("train.py", 12))
     patch = made.patch("tf32", tf32=[ON, own])
     assert patch.text is None
     assert "sets it differently itself" in patch.by_hand[0][1]

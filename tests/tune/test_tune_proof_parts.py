@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.record.errors import BrokenRun
 from stepscope.record.fix import (
+    LOADER,
     Applied,
     DataChange,
     FixKind,
     FixOutcome,
     FixState,
     SourceLine,
-    Target,
     Variation,
 )
 from stepscope.record.proof import Because, ProofReason, ProofState
@@ -179,9 +179,9 @@ def test_other_draws_are_told_from_other_rounding() -> None:
 
     def varying(data: DataChange) -> Applied:
         place = SourceLine("draws/order.py", 9)
-        return Applied(Target.LOADER, place=place, varies=Variation(data, certain=False))
+        return Applied(LOADER, place=place, varies=Variation(data, certain=False))
 
-    plain = Applied(Target.LOADER, place=SourceLine("draws/order.py", 9))
+    plain = Applied(LOADER, place=SourceLine("draws/order.py", 9))
     assert changes_draws(did(plain, varying(DataChange.DRAWS)))
     assert changes_draws(did(varying(DataChange.SHUFFLES)))
     assert not changes_draws(did(varying(DataChange.ROUNDING)))

@@ -135,7 +135,7 @@ def test_known_trials_are_not_run_again() -> None:
 
 def draws(trial: Trial) -> Trial:
     """A trial whose workers draw otherwise."""
-    return with_fix(trial, Applied(Target.LOADER_WORKERS, varies=Variation(DataChange.DRAWS)))
+    return with_fix(trial, Applied(Target("loader_workers"), varies=Variation(DataChange.DRAWS)))
 
 
 def test_other_random_draws_are_held_and_take_more_seeds_and_no_control_where_batches_differ():

@@ -12,7 +12,9 @@ from stepscope.analyze.replay.known import (
     ProgramConfig,
     Switches,
 )
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.fix import Reason
+from stepscope.record.trial import Rejection
+from stepscope.record.units import format_bytes
 
 _DESCRIBED_MODELS: Final = 4  # at most: there may be more
 _LITTLE_WAIT: Final = 0.01  # of a step: making batches sooner could not take more from it
@@ -27,6 +29,10 @@ PRIOR_GAINS: Final[Mapping[str, float]] = {
     "waiting": 1.02,
 }
 """What fixes of a group gain as a rule, where nothing is predicted."""
+ALREADY_ON = Reason("already_on", "already on")
+NOT_TRAINING = Reason("not_training", "no training")
+COMPILED = Reason("program_compiles", "the program compiles the model itself")
+LITTLE_WAIT = Reason("little_wait", "steps hardly wait for data ({detail:.1%})")
 
 
 class ProgramPart(StrEnum):
@@ -173,4 +179,11 @@ def waits_little(program: ObservedProgram) -> Rejection | None:
     share = program.data_wait_share
     if program.has_workers or share is None or share >= _LITTLE_WAIT:
         return None
-    return Rejection(RejectReason.LITTLE_WAIT, share)
+    return unsuitable(LITTLE_WAIT, share)
+
+
+def unsuitable(reason: Reason, detail: float | str | None = None) -> Rejection:
+    """A fix cannot help the program. The reason's words may name `{detail}`, or `{size}` for
+    bytes."""
+    size = "" if detail is None or isinstance(detail, str) else format_bytes(detail)
+    return Rejection(reason.id, detail, text=reason.words.format(detail=detail, size=size))

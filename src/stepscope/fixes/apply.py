@@ -10,21 +10,26 @@ from stepscope.fixes.base import Fix, FixContext
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.registry import parse_fixes
 from stepscope.probe.points.seams import Seams
-from stepscope.record.fix import Broke, NotApplied, Reason
+from stepscope.record.fix import INSTALL_FAILED, NO_CUDA, NotApplied
 
 
 def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
     """Install every fix. One that cannot says so; the program runs without it."""
+    import torch
+
     placed: list[tuple[Fix, FixContext]] = []
     for fix, value in parse_fixes(asked):
-        hands = FixContext(fix, value, seams)
+        context = FixContext(fix, value, seams)
         seams.core.facts.write("fix", name=fix.name, state="asked", value=value, text=fix.missing)
         try:
-            fix.install(value, hands)
+            if fix.needs == "cuda" and not torch.cuda.device_count():
+                context.not_applied(NotApplied(NO_CUDA))
+                continue
+            fix.install(value, context)
         except Exception as problem:
-            hands.not_applied(NotApplied(Reason.INSTALL_FAILED, error=repr(problem)))
+            context.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
             continue
-        placed.append((fix, hands))
+        placed.append((fix, context))
     _explain_failures(placed, seams)
 
 
@@ -37,23 +42,19 @@ def _explain_failures(placed: list[tuple[Fix, FixContext]], seams: Seams) -> Non
         error: BaseException,
         trace: TracebackType | None,
     ) -> None:
-        from stepscope.record.fix_words import break_words
+        from stepscope.record.fix_words import sentence
 
         where, line = raise_location(trace)
-        for fix, hands in placed:
-            record = _explained(fix, error, line)
+        for fix, context in placed:
+            try:
+                record = fix.explain(error, line)
+            except Exception:
+                record = None
             if record is not None:
                 record = record if record.place else replace(record, place=where)
-                hands.broke(record)
-                print(f"stepscope: {fix.name}: {break_words(record)}", file=sys.stderr)
+                context.broke(record)
+                print(f"stepscope: {fix.name}: {sentence(record)}", file=sys.stderr)
                 return
         call(kind, error, trace)
 
     seams.around(sys, "excepthook", hook)
-
-
-def _explained(fix: Fix, error: BaseException, line: str) -> Broke | None:
-    try:
-        return fix.explain(error, line)
-    except Exception:
-        return None

@@ -8,6 +8,7 @@ from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import PRIOR_GAINS, ObservedProgram, ProgramPart
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
+    LOADER,
     Applied,
     Broke,
     FixKind,
@@ -15,10 +16,10 @@ from stepscope.record.fix import (
     Reason,
     SourceEdit,
     SourceLine,
-    Target,
     TrainingChange,
     fact_state,
 )
+from stepscope.record.fix_words import sentence
 from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
@@ -49,13 +50,9 @@ class FixContext:
         """It took effect, and then the program could not go on."""
         self._report(record)
 
-    def no_cuda(self) -> None:
-        """It needs a CUDA device, and there is none."""
-        self._report(NotApplied(Reason.NO_CUDA))
-
     def loader_not_applied(self, reason: Reason, value: int | None = None) -> None:
         """It does not apply to the DataLoader that the program is making."""
-        self._report(NotApplied(reason, Target.LOADER, place=self.place(), value=value))
+        self._report(NotApplied(reason, LOADER, place=self.place(), value=value))
 
     def place(self) -> SourceLine | None:
         """The line of the user's code that led to the present call."""
@@ -68,7 +65,11 @@ class FixContext:
             return
         self._reported.add(record)
         self.seams.core.facts.write(
-            "fix", name=self._fix.name, state=fact_state(record), record=record.to_json()
+            "fix",
+            name=self._fix.name,
+            state=fact_state(record),
+            record=record.to_json(),
+            text=sentence(record),
         )
 
 
@@ -84,11 +85,11 @@ class Fix:
     effort: str
     """How much its edit of the source is, in a few words."""
     needs: str | None = None
-    """The device without which it has nothing to do: "cuda", or None."""
+    """The device it needs: "cuda", or None."""
     works_on: ProgramPart | None = None
     """What the program must have for it; None: nothing in particular."""
     requires: str | None = None
-    """The fix it has nothing to do without, unless the program does that itself."""
+    """The fix it needs, unless the program does that itself."""
     inside_of: str | None = None
     """For fixes of other packages: the fix it is installed just after. None: after all others."""
     acts_in_step: bool = True
@@ -107,14 +108,19 @@ class Fix:
     """What a semantic fix changes."""
     values: Sequence[str] = ()
     """What may stand after `=`; empty where nothing may. `N` stands for a number."""
+    default: str | None = None
+    """What stands for a fix given without a value."""
     suggested: Sequence[str] = ()
     """Values worth trying, the best guess first."""
     bad_with: Sequence[str] = ()
     """Fixes it must not be combined with."""
     missing: str = "never reached"
-    """What to say when it was asked for and found nothing to apply to."""
+    """Why it did nothing, where it reported nothing."""
     edited_by_hand: bool = False
     """Its edit is described, never written into the source."""
+    edited_at_top: bool = False
+    """Its edit is `SourceEdit.before`, put at the top of the program: before torch is imported
+    where it sets the environment."""
     redraws_model: bool = False
     """The model's own random draws, as of dropout, are made in another way."""
 
@@ -122,7 +128,8 @@ class Fix:
         """The value in `--fix name=text`, checked. Raises UsageError. None: none was given."""
         if text is not None and not self.values:
             raise UsageError(f"--fix {self.name} takes no value")
-        return self.one_of(text) if text is not None else None
+        text = self.default if text is None else text
+        return None if text is None else self.one_of(text)
 
     def one_of(self, text: str) -> Any:
         """A number where numbers are allowed, else one of the values."""
@@ -203,8 +210,9 @@ class Fix:
         """How many batches it puts into one update."""
         return 1
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        """Take hold of the seams. In the program's process, just after torch was imported."""
+    def install(self, value: Any, context: FixContext) -> None:
+        """Subscribe to the seams. In the program's process, just after torch was imported, with a
+        CUDA device where the fix needs one."""
         raise NotImplementedError
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
@@ -221,10 +229,12 @@ class Fix:
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
         """The parts of a patch that write it into the source where it took effect, and the places
         left to the user. Unless a fix does it otherwise: arguments of the calls on those lines."""
-        from stepscope.fixes.edit.locate import by_arguments
+        from stepscope.fixes.edit.locate import at_the_top, by_arguments
 
         if self.edited_by_hand:
             return iter(())
+        if self.edited_at_top:
+            return at_the_top(self, value, applied, files, bool(self.environment(value)))
         return by_arguments(self, value, applied, files)
 
     def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:

@@ -7,7 +7,7 @@ from stepscope.fixes.registry import fix_named
 from stepscope.launch.child import Outcome
 from stepscope.measure.speed import FEWEST_STEADY
 from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.record.fix import FixOutcome, FixState, Reason
+from stepscope.record.fix import EPOCH_TOO_SMALL, OUT_OF_MEMORY, FixOutcome, FixState
 from stepscope.record.fix_words import reason_words
 from stepscope.record.out_of_memory import says_out_of_memory
 from stepscope.record.trial import TrialReason, TrialStatus
@@ -51,9 +51,9 @@ def _fix_ended(request: TrialRequest, fix: FixOutcome, status: TrialStatus) -> T
     """A fix that broke the program or found nothing to change; memory that ran out is told so."""
     broke = status is TrialStatus.BROKE
     reason = TrialReason.FIX_BROKE if broke else TrialReason.FIX_NOT_APPLIED
-    if fix.reason is Reason.EPOCH_TOO_SMALL:
+    if fix.reason == EPOCH_TOO_SMALL:
         reason = TrialReason.EPOCH_TOO_SMALL
-    if broke and fix.reason is Reason.OUT_OF_MEMORY:
+    if broke and fix.reason == OUT_OF_MEMORY:
         status, reason = TrialStatus.OUT_OF_MEMORY, TrialReason.ALLOCATION_FAILED
     asked = next((one for one in request.fixes if one.split("=")[0] == fix.name), fix.name)
     return TrialEnd(status, reason, reason_words(fix)[-1 if broke else 0], asked)

@@ -1,12 +1,15 @@
 """What a fix did to a program: typed records, written as `fix` facts in the program's own process
 and read back from run folders, journals and JSON documents.
 
-Decisions read these fields; sentences are made of them last, in `record.fix_words`. Plain
-dataclasses, since the user's program imports this: importing msgspec would take as long again.
+Decisions read these fields. A fix declares the targets and reasons it reports, each with its
+sentence, in its own module; those that several fixes or other layers use are at the end of this
+one. JSON keeps ids, fields and the finished sentence, so that a process that never imported the fix
+reads all of it. Plain dataclasses, since the user's program imports this: importing msgspec would
+take as long again.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
@@ -35,37 +38,25 @@ class FixState(StrEnum):
     BROKE = "broke"
 
 
-class Target(StrEnum):
-    """What a fix took effect on."""
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a fix took effect on. Its id alone identifies it."""
 
-    LOADER = "loader"
-    LOADER_WORKERS = "loader_workers"
-    SAMPLES = "samples"
-    SAMPLES_THAT_FIT = "samples_that_fit"
-    COPY = "copy"
-    SYNCHRONIZE = "synchronize"
-    ITEM = "item"
-    MODEL = "model"
-    AUTOCAST = "autocast"
-    TF32 = "tf32"
-    TF32_SETTING = "tf32_setting"
-    CONVOLUTIONS = "convolutions"
-    BLOCKS = "blocks"
-    OWN_LAYERS = "own_layers"
-    GRAPH = "graph"
-    GRAPHED_STEP = "graphed_step"
-    OPTIMIZER = "optimizer"
-    GATHERED_STEPS = "gathered_steps"
-    THREADS = "threads"
-    THREADS_SETTING = "threads_setting"
-    CORES = "cores"
-    ALLOCATOR = "allocator"
-    FUSED_KEPT_ON = "fused_kept_on"
-    FUSED_ALLOWED = "fused_allowed"
-    ATTENTION_IMPLEMENTATION = "attention_implementation"
-    ATTENTION = "attention"
-    OTHER = "other"
-    """In words only: of a fix from another package, or of a run before records were typed."""
+    id: str
+    words: str = field(default="", compare=False)
+    """The sentence, as a template: see `record.fix_words.sentence` for its fields."""
+    remark: str = field(default="", compare=False)
+    """What to add where `Applied.remark` is set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a fix did not apply to something, or why the program could not go on with it. Its id
+    alone identifies it: two of the same id may say a refusal and a failure in different words."""
+
+    id: str
+    words: str = field(default="", compare=False)
+    """As in `Target`."""
 
 
 class DataChange(StrEnum):
@@ -101,154 +92,6 @@ class TraitKind(StrEnum):
     UNREADABLE = "unreadable"
 
 
-class Reason(StrEnum):
-    """Why a fix did not apply to something, or why the program could not go on with it."""
-
-    OTHER = "other"
-    """In words only, as `Target.OTHER`."""
-    NOTHING_FOUND = "nothing_found"
-    INSTALL_FAILED = "install_failed"
-    NO_TORCH = "no_torch"
-    NO_CUDA = "no_cuda"
-    # processors
-    NO_AFFINITY = "no_affinity"
-    ONE_NUMA_NODE = "one_numa_node"
-    GPU_NODE_UNKNOWN = "gpu_node_unknown"
-    CORES_NOT_ALLOWED = "cores_not_allowed"
-    ON_NODE_ALREADY = "on_node_already"
-    THREADS_ALREADY = "threads_already"
-    # loaders
-    OWN_BATCH_SAMPLER = "own_batch_sampler"
-    NOT_BATCHED = "not_batched"
-    BATCH_SIZE_ALREADY = "batch_size_already"
-    SINGLE_SAMPLES = "single_samples"
-    EPOCH_TOO_SMALL = "epoch_too_small"
-    FIXED_BATCH_SIZE = "fixed_batch_size"
-    OUT_OF_MEMORY = "out_of_memory"
-    FREE_MEMORY_UNKNOWN = "free_memory_unknown"
-    HAS_WORKERS = "has_workers"
-    HAS_NO_WORKERS = "has_no_workers"
-    WORKERS_ALREADY = "workers_already"
-    KEEPS_WORKERS = "keeps_workers"
-    ITERABLE_DATASET = "iterable_dataset"
-    IN_MEMORY = "in_memory"
-    SAMPLES_VARY = "samples_vary"
-    UNCOPYABLE = "uncopyable"
-    CUDA_IN_DATASET = "cuda_in_dataset"
-    CUDA_IN_WORKERS = "cuda_in_workers"
-    OPEN_HANDLE = "open_handle"
-    EACH_WORKER_ALL_DATA = "each_worker_all_data"
-    DATASET_CHANGED = "dataset_changed"
-    GPU_IN_WORKER = "gpu_in_worker"
-    SHARED_MEMORY_FULL = "shared_memory_full"
-    WORKER_KILLED = "worker_killed"
-    TOO_MANY_FILES = "too_many_files"
-    NESTED_PROCESSES = "nested_processes"
-    NO_MAIN_GUARD = "no_main_guard"
-    UNPICKLABLE = "unpicklable"
-    CHANGED_IN_PLACE = "changed_in_place"
-    UNPINNABLE = "unpinnable"
-    BATCHES_SHARE_MEMORY = "batches_share_memory"
-    COPY_FAILED = "copy_failed"
-    ITERABLE_IN_PROCESS = "iterable_in_process"
-    NO_USE_COUNT = "no_use_count"
-    SHARING_STRATEGY = "sharing_strategy"
-    START_METHOD = "start_method"
-    # waiting
-    COPY_TO_HOST = "copy_to_host"
-    PINNED_REFILLED = "pinned_refilled"
-    PINNED_IN_NUMPY = "pinned_in_numpy"
-    STREAM_MADE = "stream_made"
-    STREAM_USED = "stream_used"
-    DEVICE_ASKED = "device_asked"
-    OTHER_CUDA_LIBRARY = "other_cuda_library"
-    SOURCE_UNREADABLE = "source_unreadable"
-    VALUE_NEEDED_NOW = "value_needed_now"
-    VALUE_SHARED = "value_shared"
-    VALUE_RETURNED = "value_returned"
-    VALUE_HANDED_ON = "value_handed_on"
-    VALUE_IN_CLASS = "value_in_class"
-    # arithmetic
-    NOT_ON_CUDA = "not_on_cuda"
-    NO_TF32 = "no_tf32"
-    NO_CONVOLUTIONS = "no_convolutions"
-    NO_CUDA_CONVOLUTIONS = "no_cuda_convolutions"
-    TURNED_OFF = "turned_off"
-    DETERMINISTIC = "deterministic"
-    MANY_SHAPES = "many_shapes"
-    OWN_AUTOCAST = "own_autocast"
-    OWN_GRAD_SCALER = "own_grad_scaler"
-    HALF_ALREADY = "half_already"
-    NO_FLOAT32 = "no_float32"
-    RECURRENT_ON_CPU = "recurrent_on_cpu"
-    FP16_IN_GRAPH = "fp16_in_graph"
-    CLOSURE_OPTIMIZER = "closure_optimizer"
-    OVERFLOWS = "overflows"
-    NOT_IN_HALF = "not_in_half"
-    WEIGHTS_ASKED_FOR = "weights_asked_for"
-    WEIGHTS_RETURNED = "weights_returned"
-    WEIGHTS_MAY_BE_USED = "weights_may_be_used"
-    NO_OTHER_ATTENTION = "no_other_attention"
-    WRITTEN_BY_HAND = "written_by_hand"
-    SECOND_DERIVATIVES = "second_derivatives"
-    NEEDS_CONTIGUOUS = "needs_contiguous"
-    # models
-    TORCHSCRIPT = "torchscript"
-    DATA_PARALLEL = "data_parallel"
-    PROGRAM_COMPILES = "program_compiles"
-    NO_CPP_COMPILER = "no_cpp_compiler"
-    NO_TRITON = "no_triton"
-    NO_C_COMPILER = "no_c_compiler"
-    GRAPH_MEMORY_REUSED = "graph_memory_reused"
-    COMPILER_FAILED = "compiler_failed"
-    NOT_ON_GPU = "not_on_gpu"
-    SEVERAL_GPUS = "several_gpus"
-    SEVERAL_PROCESSES = "several_processes"
-    CHECKPOINTED = "checkpointed"
-    HOOKS = "hooks"
-    PARAMETER_HOOKS = "parameter_hooks"
-    RECURRENT = "recurrent"
-    BUFFER_GRADIENTS = "buffer_gradients"
-    STRANGE_INPUT = "strange_input"
-    STRANGE_OUTPUT = "strange_output"
-    NO_GRADIENT = "no_gradient"
-    CHANGES_ATTRIBUTE = "changes_attribute"
-    KEEPS_CHANGING = "keeps_changing"
-    HOST_RANDOM = "host_random"
-    WAITS_FOR_GPU = "waits_for_gpu"
-    CAPTURE_FAILED = "capture_failed"
-    CAPTURE_LEFT_OPEN = "capture_left_open"
-    HIDDEN_PARAMETERS = "hidden_parameters"
-    SINGLE_GRADIENTS = "single_gradients"
-    BACKWARD_TWICE = "backward_twice"
-    UNUSED_OUTPUT = "unused_output"
-    GRAPH_DERIVATIVES = "graph_derivatives"
-    NO_REPEATED_BLOCKS = "no_repeated_blocks"
-    CHECKPOINTING_ALREADY = "checkpointing_already"
-    RECOMPUTED_DIFFERENTLY = "recomputed_differently"
-    # optimizers
-    STEP_NOT_CAPTURED = "step_not_captured"
-    STEP_NEEDS_FUSED = "step_needs_fused"
-    STEP_CAPTURE_FAILED = "step_capture_failed"
-    STEP_CHANGES = "step_changes"
-    NOT_TORCHS_STEP = "not_torchs_step"
-    NO_SUCH_VERSION = "no_such_version"
-    PROGRAM_SETS_FLAG = "program_sets_flag"
-    DIFFERENTIABLE = "differentiable"
-    TORCH_CHOOSES = "torch_chooses"
-    TENSOR_LEARNING_RATE = "tensor_learning_rate"
-    NOT_PLAIN_PARAMETER = "not_plain_parameter"
-    NOT_FLOATING = "not_floating"
-    NO_KERNEL = "no_kernel"
-    SPARSE_GRADIENTS = "sparse_gradients"
-    OTHER_LAYOUT = "other_layout"
-    CLEARS_GRADIENTS = "clears_gradients"
-    SEVERAL_OPTIMIZERS = "several_optimizers"
-    LBFGS = "lbfgs"
-    # memory
-    PROGRAM_SETS_VARIABLE = "program_sets_variable"
-
-
 @dataclass(frozen=True, slots=True)
 class SourceLine:
     """A line of the user's code, as the user names the file."""
@@ -265,23 +108,21 @@ class _Record:
     """As JSON, without the fields at their default, and back."""
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value != field.default:
-                found[field.name] = _plain(value)
-        return found
+        values = {one.name: (getattr(self, one.name), one) for one in fields(self) if one.compare}
+        return {
+            name: _plain(value) for name, (value, one) in values.items() if value != one.default
+        }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        known = {field.name for field in fields(cls)}
-        return cls(
-            **{
-                name: _TYPES[name](value) if name in _TYPES and value is not None else value
-                for name, value in data.items()
-                if name in known
-            }
-        )
+    def from_json(cls, data: Mapping[str, Any], text: str | None = None) -> Self:
+        """`text` is the sentence kept beside a record."""
+        known = {one.name for one in fields(cls)}
+        values = {
+            name: _TYPES[name](value) if name in _TYPES and value is not None else value
+            for name, value in {**data, "text": text}.items()
+            if name in known
+        }
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +156,6 @@ class Applied(_Record):
     object: str | None = None
     """The class of what it took effect on, qualified."""
     place: SourceLine | None = None
-    """None also for records in words only."""
     before: int | str | None = None
     after: int | str | None = None
     count: int | None = None
@@ -324,15 +164,17 @@ class Applied(_Record):
     """bf16 or fp16."""
     device: str | None = None
     varies: Variation | None = None
-    """None: batches stay as they are, or it is not known (`Target.OTHER`)."""
+    """None: batches stay the same, or it is not known (`OTHER_TARGET`)."""
     overrides: SourceLine | None = None
     """The program's own setting that it overrides."""
     of_torch_nn: bool = False
     """The class is one of torch.nn, which `model.compile()` would leave alone."""
     remark: bool = False
-    """Whether there is something to know about it: depends on the target."""
+    """Whether the target's remark holds here."""
     detail: str | None = None
     kind: FixKind | None = None
+    text: str | None = field(default=None, compare=False)
+    """The sentence, of a record that was read back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +194,8 @@ class NotApplied(_Record):
     """The line whose exception it is, where `place` is another."""
     error: str | None = None
     """What somebody else's exception says: shown, never read."""
-    detail: str | None = None
+    text: str | None = field(default=None, compare=False)
+    """As in `Applied`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,23 +237,20 @@ class FixOutcome:
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """From a JSON document; one from before records were typed gives words without a place."""
+        """From a JSON document; one from before records were typed has sentences only."""
         state = FixState(data.get("state", FixState.APPLIED))
-        kind = None if data.get("kind") is None else FixKind(data["kind"])
-        if "applied" in data:
-            refused = [NotApplied.from_json(one) for one in data["not_applied"]]
-            broke = None if data["broke"] is None else Broke.from_json(data["broke"])
-            applied = [Applied.from_json(one) for one in data["applied"]]
-        else:
-            texts = list(data.get("reasons") or ())
-            last = [texts.pop()] if state == FixState.BROKE and texts else []
-            applied = [
-                Applied(Target.OTHER, detail=text, kind=kind) for text in data.get("where") or ()
-            ]
-            refused = [NotApplied(Reason.OTHER, detail=text) for text in texts]
-            broke = Broke(Reason.OTHER, detail=last[0]) if last else None
+        where, reasons, kind = data.get("where") or [], data.get("reasons") or [], data.get("kind")
+        broke = data.get("broke", _UNTYPED if state == FixState.BROKE and reasons else None)
+        applied = data.get("applied", [_UNTYPED | {"kind": kind}] * len(where))
+        refused = data.get("not_applied", [_UNTYPED] * (len(reasons) - (broke is not None)))
         return cls(
-            data["name"], data.get("value"), state, kind, tuple(applied), tuple(refused), broke
+            data["name"],
+            data.get("value"),
+            state,
+            None if kind is None else FixKind(kind),
+            tuple(map(Applied.from_json, applied, where)),
+            tuple(map(NotApplied.from_json, refused, reasons)),
+            None if broke is None else Broke.from_json(broke, reasons[-1]),
         )
 
 
@@ -427,12 +267,14 @@ def fix_outcomes(facts: Iterable[Any], asked: Iterable[str] = ()) -> list[FixOut
             requested[name] = fact
             records[name] = []
         else:
-            records[name].append(_record(fact))
+            kind = _KINDS[FixState(fact["state"])]
+            data = fact.get("record") or _UNTYPED | {"kind": fact["kind"]}
+            records[name].append(kind.from_json(data, fact.get("text")))
     found = [_outcome(fact, records[name]) for name, fact in requested.items()]
     for text in asked:
         name, _, value = text.partition("=")
         if name not in requested:
-            reasons = (NotApplied(Reason.NO_TORCH),)
+            reasons = (NotApplied(NO_TORCH),)
             found.append(
                 FixOutcome(name, value or None, FixState.NOT_APPLICABLE, not_applied=reasons)
             )
@@ -441,30 +283,19 @@ def fix_outcomes(facts: Iterable[Any], asked: Iterable[str] = ()) -> list[FixOut
 
 def fact_state(record: Applied | NotApplied) -> FixState:
     """What a record says of its fix."""
-    if isinstance(record, Applied):
-        return FixState.APPLIED
-    return FixState.BROKE if isinstance(record, Broke) else FixState.NOT_APPLICABLE
-
-
-def _record(fact: Mapping[str, Any]) -> Applied | NotApplied:
-    state, data = FixState(fact["state"]), fact.get("record")
-    if state == FixState.APPLIED:
-        data = data or {"target": "other", "detail": fact["text"], "kind": fact["kind"]}
-        return Applied.from_json(data)
-    data = data or {"reason": "other", "detail": fact["text"]}
-    return (Broke if state == FixState.BROKE else NotApplied).from_json(data)
+    return next(state for state, kind in _KINDS.items() if type(record) is kind)
 
 
 def _outcome(fact: Mapping[str, Any], records: list[Applied | NotApplied]) -> FixOutcome:
     applied = tuple(one for one in records if isinstance(one, Applied))
     broke = [one for one in records if isinstance(one, Broke)]
     refused = [one for one in records if type(one) is NotApplied]
-    if not (applied or broke or refused):
-        refused = [NotApplied(Reason.NOTHING_FOUND, detail=fact["text"])]
+    if not records:
+        refused = [NotApplied(NOTHING_FOUND, text=fact["text"])]
     return FixOutcome(
         fact["name"],
         fact["value"],
-        max(map(fact_state, records), key=_STATES.index, default=FixState.NOT_APPLICABLE),
+        max(map(fact_state, records), key=[*_KINDS].index, default=FixState.NOT_APPLICABLE),
         max((one.kind for one in applied if one.kind), key=[*FixKind].index, default=None),
         applied,
         tuple(refused),
@@ -473,6 +304,8 @@ def _outcome(fact: Mapping[str, Any], records: list[Applied | NotApplied]) -> Fi
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Target | Reason):
+        return value.id
     if isinstance(value, SourceLine):
         return {"file": value.file, "line": value.line}
     return value.to_json() if isinstance(value, _Record) else value
@@ -482,7 +315,14 @@ def _source_line(data: Mapping[str, Any]) -> SourceLine:
     return SourceLine(data["file"], data["line"])
 
 
-_STATES = (FixState.NOT_APPLICABLE, FixState.APPLIED, FixState.BROKE)
+_KINDS: dict[FixState, type[Applied | NotApplied]] = {
+    FixState.NOT_APPLICABLE: NotApplied,
+    FixState.APPLIED: Applied,
+    FixState.BROKE: Broke,
+}
+"""The records of each state; a later one decides the state of the fix."""
+_UNTYPED = {"target": "other", "reason": "other"}
+"""The record of a sentence without one."""
 _TYPES: dict[str, Any] = {
     "target": Target,
     "reason": Reason,
@@ -497,3 +337,23 @@ _TYPES: dict[str, Any] = {
     "trait": Trait.from_json,
 }
 """How fields are read back from JSON; those not listed are taken as they are."""
+
+LOADER = Target("loader", "DataLoader{at}{change}{varies}")
+MODEL = Target("model", "{object}, called{at}")
+OPTIMIZER = Target("optimizer", "{object} made{at}")
+OTHER_TARGET = Target("other")
+"""Of a run from before records were typed."""
+NOTHING_FOUND = Reason("nothing_found")
+"""The sentence is `Fix.missing`."""
+INSTALL_FAILED = Reason("install_failed", "could not be installed: {error}")
+NO_TORCH = Reason("no_torch", "the program did not import torch")
+NO_CUDA = Reason("no_cuda", "no CUDA device")
+OWN_BATCH_SAMPLER = Reason("own_batch_sampler", "{subject} has its own batch sampler")
+NOT_BATCHED = Reason("not_batched", "{subject} does not form batches")
+EPOCH_TOO_SMALL = Reason("epoch_too_small", "{subject} has only {value} samples")
+OUT_OF_MEMORY = Reason(
+    "out_of_memory", "a batch of {value} does not fit into memory; try a smaller one"
+)
+DETERMINISTIC = Reason("deterministic", "the program asks for deterministic results{at}")
+TORCHSCRIPT = Reason("torchscript", "{subject}: it is a TorchScript module")
+PROGRAM_COMPILES = Reason("program_compiles", "{subject}: the program compiles it itself")

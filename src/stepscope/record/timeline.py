@@ -40,8 +40,23 @@ class DeviceKind(IntEnum):
     SET = 2  # memset
 
 
+class _Spans:
+    """Events with a start and a duration."""
+
+    __slots__ = ()
+    start: Column
+    duration: Column
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def end(self) -> Column:
+        return self.start + self.duration
+
+
 @dataclass(frozen=True, slots=True)
-class HostEvents:
+class HostEvents(_Spans):
     """Ordered by start; of two that start together on a thread the longer comes first."""
 
     kind: UInt8  # HostKind
@@ -56,16 +71,9 @@ class HostEvents:
     collective: Int32  # into Timeline.collectives
     parent: Int32  # the event around this one on its thread, as an index into these columns
 
-    def __len__(self) -> int:
-        return len(self.start)
-
-    @property
-    def end(self) -> Column:
-        return self.start + self.duration
-
 
 @dataclass(frozen=True, slots=True)
-class DeviceEvents:
+class DeviceEvents(_Spans):
     """Ordered by start."""
 
     kind: UInt8  # DeviceKind
@@ -80,13 +88,6 @@ class DeviceEvents:
     collective: Int32  # into Timeline.collectives
     graph: Int64  # the CUDA graph's id or node where the work came from one
     launch: Int32  # the runtime call that launched it, as an index into the host events
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    @property
-    def end(self) -> Column:
-        return self.start + self.duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class MemoryEvents:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncEvents:
+class SyncEvents(_Spans):
     """Synchronisations as the device's tracer saw them (category cuda_sync); often empty.
 
     Not work: a stream that waits is idle.
@@ -118,9 +119,6 @@ class SyncEvents:
     stream: Int32  # into Timeline.streams, NOTHING for a whole context
     correlation: Int64
     waits_for: Int32  # into Timeline.streams: whose event was waited for
-
-    def __len__(self) -> int:
-        return len(self.start)
 
 
 @dataclass(frozen=True, slots=True)

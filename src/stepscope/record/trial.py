@@ -4,7 +4,7 @@ facts, no sentence is kept.
 Without msgspec: fixes, which reject themselves, are imported inside the user's program.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -84,7 +84,8 @@ class TrialNote:
 
 
 class RejectReason(StrEnum):
-    """Why a fix was not tried, or not kept."""
+    """Why a fix was not tried, or not kept, as the search decides. Fixes have reasons of their own
+    why they cannot help a program: see `fixes.applicability.unsuitable`."""
 
     # Not tried. In brackets: what `Rejection.detail` holds.
     SKIPPED = "skipped"
@@ -92,21 +93,6 @@ class RejectReason(StrEnum):
     NEEDS_DEVICE = "needs_device"  # the device
     NO_LOADER = "no_loader"
     NO_OPTIMIZER = "no_optimizer"
-    NOT_TRAINING = "not_training"
-    ALREADY_ON = "already_on"
-    LITTLE_WAIT = "little_wait"  # the share of a step that waits for data
-    SMALL_BATCHES = "small_batches"  # bytes
-    HAS_WORKERS = "has_workers"
-    NO_SYNCHRONIZE = "no_synchronize"
-    NO_ITEM = "no_item"
-    NO_CONVOLUTIONS = "no_convolutions"
-    NO_IMAGE_CONVOLUTIONS = "no_image_convolutions"
-    NO_ATTENTION = "no_attention"
-    DETERMINISTIC = "deterministic"
-    OWN_AUTOCAST = "own_autocast"  # its dtype
-    HALF_PRECISION = "half_precision"
-    PROGRAM_COMPILES = "program_compiles"
-    NOTHING_TO_DO = "nothing_to_do"  # the fix's own words, as of one from another package
     NOTHING_FOUND = "nothing_found"  # no finding suggests it, and without one it is not tried
     SAVES_MEMORY_ONLY = "saves_memory_only"
     NO_OTHER_VALUE = "no_other_value"
@@ -148,7 +134,7 @@ class RejectState(StrEnum):
     DROPPED = "dropped"
 
 
-_STATES = {
+_STATES: dict[str, RejectState] = {
     RejectReason.OBSERVED_KIND: RejectState.NOT_ALLOWED,
     RejectReason.UNSETTLED: RejectState.UNSETTLED,
     RejectReason.DIFFERS: RejectState.DIFFERS,
@@ -168,7 +154,8 @@ _STATES = {
 class Rejection:
     """Why a fix was not tried or not kept. Fields that do not belong to the reason are None."""
 
-    reason: RejectReason
+    reason: str
+    """A RejectReason, or the id of a fix's own reason."""
     detail: float | str | None = None
     """See the reason; words are those of the fix or of the program."""
     fix: str | None = None
@@ -178,11 +165,13 @@ class Rejection:
     status: TrialStatus | None = None
     """Of the trial that failed."""
     trials: int | None = None
+    text: str | None = field(default=None, compare=False)
+    """The sentence of a fix's own reason."""
 
     @property
     def state(self) -> RejectState | TrialStatus:
         """The coarse outcome."""
-        if self.reason is RejectReason.TRIAL_FAILED:
+        if self.reason == RejectReason.TRIAL_FAILED:
             return self.status if self.status not in (None, TrialStatus.OK) else TrialStatus.FAILED
         return _STATES.get(self.reason, RejectState.LEFT_OUT)
 

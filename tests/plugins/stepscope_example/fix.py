@@ -3,8 +3,13 @@
 from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
+from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.record.fix import Applied, Target
+from stepscope.record.fix import Applied, Reason, Target
+from stepscope.record.trial import Rejection
+
+ANOMALY_DETECTION = Target("anomaly_detection", "anomaly detection{at}")
+NO_BACKWARD = Reason("no_backward", "no backward pass")
 
 
 class AnomalyOff(Fix):
@@ -19,23 +24,24 @@ class AnomalyOff(Fix):
     inside_of = "nosync"
     only_if_found = True
 
+    def applies(self, program: ObservedProgram) -> Rejection | None:
+        return None if program.trains else unsuitable(NO_BACKWARD)
+
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """A prior: backward takes half as long."""
         from stepscope.analyze.replay.changes import scale_phase
 
         return [scale_phase("backward", 0.5)]
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
 
         def asked(call: Any, mode: bool, check_nan: bool = True) -> None:
             call(False, check_nan)
             if mode:
-                hands.applied(
-                    Applied(Target.OTHER, place=hands.place(), detail="anomaly detection")
-                )
+                context.applied(Applied(ANOMALY_DETECTION, place=context.place()))
 
-        hands.seams.around(torch, "set_anomaly_enabled", asked)
+        context.seams.around(torch, "set_anomaly_enabled", asked)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit("remove torch.autograd.set_detect_anomaly(True)")

@@ -22,16 +22,35 @@ from stepscope.analyze.replay.known import (
     time_at_bound,
     trained_parameters,
 )
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.arithmetic.loss_scaler import LossScaler
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import calling_frame
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
+
+
+USES_AUTOCAST = Reason("own_autocast", "the program uses autocast ({detail})")
+HALF_PRECISION = Reason("half_precision", "the model is in half precision")
+AUTOCAST = Target("autocast", "{object} in {dtype} on {device}", ", as this device has no bf16")
+OWN_AUTOCAST = Reason("own_autocast", "the program uses mixed precision itself: autocast{at}")
+OWN_GRAD_SCALER = Reason(
+    "own_grad_scaler", "the program uses mixed precision itself: a GradScaler{at}"
+)
+HALF_ALREADY = Reason("half_already", "{object}, called{at}, is already in {value}")
+NO_FLOAT32 = Reason("no_float32", "{object} has no parameters in float32")
+RECURRENT_ON_CPU = Reason(
+    "recurrent_on_cpu", "{object} has recurrent layers, which the CPU lacks in fp16: use bf16"
+)
+FP16_IN_GRAPH = Reason("fp16_in_graph", "fp16 skips steps that overflow, which a CUDA graph cannot")
+NOT_IN_HALF = Reason(
+    "not_in_half",
+    "`{code}` does not support half precision; pass it .float(), or drop amp",
+)
 
 
 def unwatched_autocast() -> Any:
@@ -41,7 +60,7 @@ def unwatched_autocast() -> Any:
     return type("autocast", (torch.autocast,), {"__enter__": torch.autocast.__enter__})
 
 
-def watch_own_mixed_precision(hands: FixContext, found: Callable[[Reason], None]) -> None:
+def watch_own_mixed_precision(context: FixContext, found: Callable[[Reason], None]) -> None:
     """Say `found` when the program turns autocast on or makes a GradScaler.
 
     What torch's own parts do, such as checkpoints that bring back the autocast they ran under,
@@ -51,22 +70,22 @@ def watch_own_mixed_precision(hands: FixContext, found: Callable[[Reason], None]
 
     folder = torch.__path__[0]
 
-    def entered(call: Any, context: Any) -> Any:
-        if getattr(context, "_enabled", False):
+    def entered(call: Any, autocast: Any) -> Any:
+        if getattr(autocast, "_enabled", False):
             frame = calling_frame(__file__)
             while frame is not None and frame.f_code.co_filename.startswith(f"{folder}/amp/"):
                 frame = frame.f_back  # autocast as a decorator
             if frame is not None and not frame.f_code.co_filename.startswith(folder):
-                found(Reason.OWN_AUTOCAST)
-        return call(context)
+                found(OWN_AUTOCAST)
+        return call(autocast)
 
     def scaler_made(call: Any, scaler: Any, *args: Any, **kwargs: Any) -> None:
         call(scaler, *args, **kwargs)
         if scaler.is_enabled():
-            found(Reason.OWN_GRAD_SCALER)
+            found(OWN_GRAD_SCALER)
 
-    hands.seams.around(torch.autocast, "__enter__", entered)
-    hands.seams.around(torch.amp.GradScaler, "__init__", scaler_made)
+    context.seams.around(torch.autocast, "__enter__", entered)
+    context.seams.around(torch.amp.GradScaler, "__init__", scaler_made)
 
 
 _DTYPES = {"bf16": "bfloat16", "fp16": "float16"}
@@ -87,19 +106,17 @@ class Amp(Fix):
     kind = FixKind.NUMERIC
     effort = "one line; fp16 a GradScaler too"
     values = ("bf16", "fp16")
+    default = "bf16"
     suggested = ("bf16",)
     missing = "no model was called"
     _casting: "_Casting | None" = None
 
-    def parse(self, text: str | None) -> Any:
-        return super().parse(text if text is not None else "bf16")
-
     def applies(self, program: ObservedProgram) -> Rejection | None:
         if own := program.config.get("autocast"):
-            return Rejection(RejectReason.OWN_AUTOCAST, str(own))
+            return unsuitable(USES_AUTOCAST, str(own))
         dtypes = {dtype for model in program.models for dtype in model["dtypes"]}
         half = dtypes and dtypes <= {*_DTYPES.values()}
-        return Rejection(RejectReason.HALF_PRECISION) if half else None
+        return unsuitable(HALF_PRECISION) if half else None
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
         return [proposed or ("fp16" if program.lacks_bf16 else "bf16")]
@@ -125,11 +142,11 @@ class Amp(Fix):
     def rounding(self, value: str) -> str:
         return _DTYPES["fp16" if value == "fp16" else "bf16"]
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        casting = self._casting = _Casting(value, hands)
-        watch_own_mixed_precision(hands, casting.give_way)
-        hands.seams.root_found(casting.found)
-        hands.seams.root_called(casting.called)
+    def install(self, value: Any, context: FixContext) -> None:
+        casting = self._casting = _Casting(value, context)
+        watch_own_mixed_precision(context, casting.give_way)
+        context.seams.root_found(casting.found)
+        context.seams.root_called(casting.called)
         casting.scaler.install()
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
@@ -138,7 +155,7 @@ class Amp(Fix):
         its_doing = any(word in str(error) for word in _ITS_DOING)
         if not its_doing or not isinstance(error, RuntimeError | TypeError):
             return None
-        return Broke(Reason.NOT_IN_HALF, code=line)
+        return Broke(NOT_IN_HALF, code=line)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         indent = line[: len(line) - len(line.lstrip())]
@@ -181,19 +198,19 @@ def _first_parameter(module: Any) -> tuple[Any, str]:
 class _Casting:
     """Which models run under autocast, and in what."""
 
-    def __init__(self, value: str, hands: FixContext) -> None:
+    def __init__(self, value: str, context: FixContext) -> None:
         import torch
 
-        self._hands = hands
+        self._context = context
         self._autocast = unwatched_autocast()
         self._value = value
         self._off = False
-        self._graphed = "cuda_graph" in hands.seams.core.options.fixes
+        self._graphed = "cuda_graph" in context.seams.core.options.fixes
         self._models: dict[int, tuple[Any, str]] = {}  # where each has its first parameter
         self._scaled: set[int] = set()
         self._bf16: bool | None = None
         self._said: set[tuple[int, str, str]] = set()
-        self.scaler = LossScaler(hands)
+        self.scaler = LossScaler(context)
         self.scaler.possible = value == "fp16" or torch.cuda.device_count() > 0
         self.used = False
 
@@ -201,7 +218,7 @@ class _Casting:
         """The program has mixed precision of its own: from now on only that."""
         self._off = True
         self.scaler.active = self.scaler.possible = False
-        self._hands.not_applied(NotApplied(reason, place=self._hands.place()))
+        self._context.not_applied(NotApplied(reason, place=self._context.place()))
 
     def found(self, module: Any) -> None:
         """Look at a model's parameters before its first call."""
@@ -213,14 +230,14 @@ class _Casting:
         refused = None
         if halves:
             dtype = str(halves.pop()).removeprefix("torch.")
-            place = self._hands.place()
-            refused = NotApplied(Reason.HALF_ALREADY, object=name, place=place, value=dtype)
+            place = self._context.place()
+            refused = NotApplied(HALF_ALREADY, object=name, place=place, value=dtype)
         elif torch.float32 not in dtypes:
-            refused = NotApplied(Reason.NO_FLOAT32, object=name)
+            refused = NotApplied(NO_FLOAT32, object=name)
         elif self._value == "fp16" and _recurrent_on_cpu(module):
-            refused = NotApplied(Reason.RECURRENT_ON_CPU, object=name)
+            refused = NotApplied(RECURRENT_ON_CPU, object=name)
         if refused is not None:
-            self._hands.not_applied(refused)
+            self._context.not_applied(refused)
         else:
             self._models[id(module)] = _first_parameter(module)
 
@@ -237,7 +254,7 @@ class _Casting:
             return call(module, *args, **kwargs)
         value = self._suited(device)
         if value == "fp16" and self._graphed:
-            self._hands.not_applied(NotApplied(Reason.FP16_IN_GRAPH))
+            self._context.not_applied(NotApplied(FP16_IN_GRAPH))
             return call(module, *args, **kwargs)
         dtype = getattr(torch, _DTYPES[value])
         self._say(module, device, value)
@@ -277,9 +294,9 @@ class _Casting:
             return
         self._said.add(said)
         self.used = True
-        self._hands.applied(
+        self._context.applied(
             Applied(
-                Target.AUTOCAST,
+                AUTOCAST,
                 type(module).__qualname__,
                 dtype=value,
                 device=device,

@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import raise_location
-from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.fix import MODEL, Applied, Broke, NotApplied, Reason, SourceLine
+from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
+
+
+NO_IMAGE_CONVOLUTIONS = Reason("no_image_convolutions", "no 2d or 3d convolutions")
+NO_CONVOLUTIONS = Reason("no_convolutions", "{object} has no 2d or 3d convolutions")
+NEEDS_CONTIGUOUS = Reason(
+    "needs_contiguous", "`{code}`{at} needs contiguous memory; use `reshape`{left}"
+)
 
 
 class _StateSnapshot:
@@ -122,10 +129,10 @@ class ChannelsLast(Fix):
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         if program.convolved_dims.isdisjoint((2, 3)):
-            return Rejection(RejectReason.NO_IMAGE_CONVOLUTIONS)
+            return unsuitable(NO_IMAGE_CONVOLUTIONS)
         models = program.models
         on = models and all(model["memory_format"] == "channels_last" for model in models)
-        return Rejection(RejectReason.ALREADY_ON) if on else None
+        return unsuitable(ALREADY_ON) if on else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Layout changes around convolutions go away, and normalising between them takes less time.
@@ -144,19 +151,19 @@ class ChannelsLast(Fix):
             *(scale_host(select_host(phase=p), _LAYOUT_HOST) for p in ("forward", "backward")),
         ]
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         from torch.optim import Optimizer
 
-        layout = self._layout = _Layout(hands)
-        hands.seams.root_found(layout.found)
-        hands.seams.root_called(layout.called)
-        hands.seams.optimizer_made(lambda optimizer, _: layout.optimizers.add(optimizer))
-        hands.seams.around(Optimizer, "load_state_dict", layout.loaded)
+        layout = self._layout = _Layout(context)
+        context.seams.root_found(layout.found)
+        context.seams.root_called(layout.called)
+        context.seams.optimizer_made(lambda optimizer, _: layout.optimizers.add(optimizer))
+        context.seams.around(Optimizer, "load_state_dict", layout.loaded)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         if not _is_view_error(error) or self._layout is None or not self._layout.models:
             return None
-        return Broke(Reason.NEEDS_CONTIGUOUS, code=_view_in(line))
+        return Broke(NEEDS_CONTIGUOUS, code=_view_in(line))
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
@@ -180,8 +187,8 @@ class ChannelsLast(Fix):
 class _Layout:
     """Which models are in the other format."""
 
-    def __init__(self, hands: FixContext) -> None:
-        self._hands = hands
+    def __init__(self, context: FixContext) -> None:
+        self._context = context
         self.models: dict[int, _ConvolutionWeights] = {}
         self._tried: set[tuple[int, bool, bool]] = set()
         self.optimizers: WeakSet[Any] = WeakSet()
@@ -191,7 +198,7 @@ class _Layout:
         name = type(module).__qualname__
         weights = _ConvolutionWeights(module)
         if not weights.dims:
-            self._hands.not_applied(NotApplied(Reason.NO_CONVOLUTIONS, object=name))
+            self._context.not_applied(NotApplied(NO_CONVOLUTIONS, object=name))
             return
         weights.channels_last()
         self.models[id(module)] = weights
@@ -221,8 +228,8 @@ class _Layout:
         else:
             if before is not None:
                 self._tried.add(mode)
-                name, place = type(module).__qualname__, self._hands.place()
-                self._hands.applied(Applied(Target.MODEL, name, place))
+                name, place = type(module).__qualname__, self._context.place()
+                self._context.applied(Applied(MODEL, name, place))
             return map_tensors(result, _outward)
         return call(module, *args, **kwargs)
 
@@ -242,9 +249,7 @@ class _Layout:
         torch.clear_autocast_cache()  # it may keep the rearranged weights in half precision
         self._arrange_states(weights)
         name, view = type(module).__qualname__, _view_in(line)
-        self._hands.not_applied(
-            NotApplied(Reason.NEEDS_CONTIGUOUS, Target.MODEL, name, where, code=view)
-        )
+        self._context.not_applied(NotApplied(NEEDS_CONTIGUOUS, MODEL, name, where, code=view))
 
     def _arrange_states(self, weights: _ConvolutionWeights) -> None:
         for optimizer in self.optimizers:

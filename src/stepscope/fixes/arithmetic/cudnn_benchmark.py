@@ -1,20 +1,30 @@
 """Have cuDNN try its algorithms for every convolution and keep the fastest."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, switches
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
-from stepscope.record.fix import Applied, NotApplied, Reason, Target
-from stepscope.record.trial import Rejection, RejectReason
-
-if TYPE_CHECKING:
-    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
+from stepscope.record.fix import DETERMINISTIC, Applied, NotApplied, Reason, Target
+from stepscope.record.trial import Rejection
 
 _MANY_SHAPES = 20
 _TUNED = 0.92  # of a convolution's time with the fastest algorithm: a prior, between 0.8 and 1
+
+
+NO_CONVOLUTIONS = Reason("no_convolutions", "no convolutions")
+WANTS_DETERMINISM = Reason("deterministic", "the program asks for deterministic algorithms")
+CONVOLUTIONS = Target("convolutions", "the convolutions of {object}")
+NO_CUDA_CONVOLUTIONS = Reason(
+    "no_cuda_convolutions", "{object} has no convolutions on a CUDA device"
+)
+TURNED_OFF = Reason("turned_off", "the program turns it off{at}")
+MANY_SHAPES = Reason(
+    "many_shapes",
+    "inputs come in more than {value} shapes; each new one is benchmarked again, which may be"
+    " slower than without",
+)
 
 
 class CudnnBenchmark(Fix):
@@ -25,6 +35,7 @@ class CudnnBenchmark(Fix):
     title = "let cuDNN find the fastest algorithm of each convolution"
     kind = FixKind.NUMERIC
     effort = "one line"
+    edited_at_top = True
     needs = "cuda"
     missing = "no model ran on a CUDA device"
     slow_start = True
@@ -32,11 +43,11 @@ class CudnnBenchmark(Fix):
     def applies(self, program: ObservedProgram) -> Rejection | None:
         switches = program.switches
         if not program.convolved_dims:
-            return Rejection(RejectReason.NO_CONVOLUTIONS)
+            return unsuitable(NO_CONVOLUTIONS)
         if switches.get("cudnn_benchmark"):
-            return Rejection(RejectReason.ALREADY_ON)
+            return unsuitable(ALREADY_ON)
         fixed = switches.get("deterministic") or switches.get("cudnn_deterministic")
-        return Rejection(RejectReason.DETERMINISTIC) if fixed else None
+        return unsuitable(WANTS_DETERMINISM) if fixed else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Convolutions by the fastest algorithm; None without any, or where that is on already."""
@@ -49,34 +60,24 @@ class CudnnBenchmark(Fix):
             return None
         return [scale_kernels(select_kernels("convolution"), _TUNED)]
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        import torch
-
-        if not torch.cuda.device_count():
-            hands.no_cuda()
-            return
-        benchmark = _Benchmark(hands)
+    def install(self, value: Any, context: FixContext) -> None:
+        benchmark = _Benchmark(context)
         benchmark.respect()
         benchmark.set(True)
-        hands.seams.root_found(benchmark.found)
-        hands.seams.root_called(benchmark.called)
+        context.seams.root_found(benchmark.found)
+        context.seams.root_called(benchmark.called)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
             "put this line at the beginning", before=("torch.backends.cudnn.benchmark = True",)
         )
 
-    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import at_the_top
-
-        return at_the_top(self, value, applied, files)
-
 
 class _Benchmark:
     """The switch, which the program's own wish for the same algorithms every time turns off."""
 
-    def __init__(self, hands: FixContext) -> None:
-        self._hands = hands
+    def __init__(self, context: FixContext) -> None:
+        self._context = context
         self._setting = False
         self._refused = False
         self._shapes: set[Any] | None = set()
@@ -103,11 +104,11 @@ class _Benchmark:
             if self._setting:
                 return
             if switch is off and not value:
-                self._refuse(NotApplied(Reason.TURNED_OFF, place=self._hands.place()))
+                self._refuse(NotApplied(TURNED_OFF, place=self._context.place()))
             elif switch is same and value:
-                self._refuse(NotApplied(Reason.DETERMINISTIC, place=self._hands.place()))
+                self._refuse(NotApplied(DETERMINISTIC, place=self._context.place()))
 
-        self._hands.seams.around(type(off), "__set__", property_set)
+        self._context.seams.around(type(off), "__set__", property_set)
 
     def found(self, module: Any) -> None:
         """Say what it means for a model that is about to run."""
@@ -115,11 +116,11 @@ class _Benchmark:
 
         name = type(module).__qualname__
         if torch.are_deterministic_algorithms_enabled():
-            self._refuse(NotApplied(Reason.DETERMINISTIC))
+            self._refuse(NotApplied(DETERMINISTIC))
         elif not any(weight.is_cuda for weight in convolution_weights(module)):
-            self._hands.not_applied(NotApplied(Reason.NO_CUDA_CONVOLUTIONS, object=name))
+            self._context.not_applied(NotApplied(NO_CUDA_CONVOLUTIONS, object=name))
         elif not self._refused:
-            self._hands.applied(Applied(Target.CONVOLUTIONS, name))
+            self._context.applied(Applied(CONVOLUTIONS, name))
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """Count the shapes a model is given: each new one is benchmarked anew."""
@@ -127,13 +128,13 @@ class _Benchmark:
             self._shapes.add(tuple(getattr(arg, "shape", None) for arg in args))
             if len(self._shapes) > _MANY_SHAPES:
                 self._shapes = None
-                self._hands.not_applied(NotApplied(Reason.MANY_SHAPES, value=_MANY_SHAPES))
+                self._context.not_applied(NotApplied(MANY_SHAPES, value=_MANY_SHAPES))
         return call(module, *args, **kwargs)
 
     def _refuse(self, record: NotApplied) -> None:
         self._refused = True
         self.set(False)
-        self._hands.not_applied(record)
+        self._context.not_applied(record)
 
 
 FIX = CudnnBenchmark()

@@ -16,6 +16,14 @@ from stepscope.record.fix import NotApplied, Reason
 Hook = Callable[[Any], Any]
 
 
+CLOSURE_OPTIMIZER = Reason(
+    "closure_optimizer",
+    "{object} computes gradients inside its step{at}: steps that overflow cannot be skipped; use"
+    " amp=bf16",
+)
+OVERFLOWS = Reason("overflows", "gradients overflow fp16 in {value} steps in a row; use amp=bf16")
+
+
 class _LeafHooks:
     """A hook on every leaf that has been named once.
 
@@ -68,14 +76,14 @@ _WALKED = 2  # backwards whose whole graph is looked at for leaves nobody has na
 class LossScaler:
     """Scales backwards, leaves out steps that overflowed, and adapts the scale to them."""
 
-    def __init__(self, hands: FixContext) -> None:
+    def __init__(self, context: FixContext) -> None:
         self.active = False
         """From the first call in float16 on."""
         self.possible = True
         """Whether such a call may come, perhaps inside of an optimizer's step."""
         self.scale = _FIRST
         self.leaves = _LeafHooks(self._unscaled)
-        self._hands = hands
+        self._context = context
         self._wanted = _FIRST
         self._running = 0  # scaled backwards under way
         self._backwards = 0
@@ -84,7 +92,7 @@ class LossScaler:
 
     def install(self) -> None:
         """Take hold of backwards and optimizers."""
-        seams = self._hands.seams
+        seams = self._context.seams
         seams.optimizer_made(lambda optimizer, _: self._optimizers.add(optimizer))
         seams.backward(self._backward)
         seams.optimizer_stepped(self._stepped)
@@ -148,9 +156,9 @@ class LossScaler:
             if not _evaluates_once(optimizer):
                 result = call(optimizer, *args, **kwargs)
                 if self.active:
-                    name, place = type(optimizer).__qualname__, self._hands.place()
-                    self._hands.not_applied(
-                        NotApplied(Reason.CLOSURE_OPTIMIZER, object=name, place=place)
+                    name, place = type(optimizer).__qualname__, self._context.place()
+                    self._context.not_applied(
+                        NotApplied(CLOSURE_OPTIMIZER, object=name, place=place)
                     )
                 return result
             result = _evaluated(closure)
@@ -170,8 +178,8 @@ class LossScaler:
         self._good, self._bad = 0, self._bad + 1
         self._wanted = self.scale / 2
         if self._bad == _PATIENCE:
-            self._hands.not_applied(NotApplied(Reason.OVERFLOWS, value=_PATIENCE))
-        core = self._hands.seams.core
+            self._context.not_applied(NotApplied(OVERFLOWS, value=_PATIENCE))
+        core = self._context.seams.core
         if core.optimizer_point is not None and not core.log.off and not core.backward_depth:
             core.skipped_updates += 1
             core.optimizer_stepped(core.optimizer_point.number(optimizer))

@@ -22,7 +22,7 @@ from stepscope.analyze.replay.known import (
     scale_operators,
     score_rows,
 )
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.fixes.inspect.user_code import (
@@ -33,11 +33,43 @@ from stepscope.fixes.inspect.user_code import (
     uses_of_name,
 )
 from stepscope.probe.sites import is_user_code
-from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.fix import (
+    DETERMINISTIC,
+    Applied,
+    Broke,
+    NotApplied,
+    Reason,
+    SourceLine,
+    Target,
+)
+from stepscope.record.trial import Rejection
+
+NO_ATTENTION = Reason("no_attention", "no attention layers")
+FUSED_KEPT_ON = Target("fused_kept_on", "fused attention kept on{at}")
+FUSED_ALLOWED = Target("fused_allowed", "fused attention allowed{at}")
+ATTENTION_IMPLEMENTATION = Target(
+    "attention_implementation", '{object} with attn_implementation="{after}"'
+)
+ATTENTION = Target("attention", "MultiheadAttention{at}, whose weights are not used")
+WEIGHTS_ASKED_FOR = Reason("weights_asked_for", "attention weights are asked for{at}")
+WEIGHTS_RETURNED = Reason("weights_returned", "{object} returns attention weights ({code})")
+WEIGHTS_MAY_BE_USED = Reason(
+    "weights_may_be_used",
+    "the program may use the weights of MultiheadAttention{at}; if not, pass need_weights=False",
+)
+NO_OTHER_ATTENTION = Reason(
+    "no_other_attention", "{object} supports no other attention implementation"
+)
+WRITTEN_BY_HAND = Reason(
+    "written_by_hand",
+    "{object} computes attention by hand{at}; use torch.nn.functional.scaled_dot_product_attention",
+)
+SECOND_DERIVATIVES = Reason(
+    "second_derivatives", "`{code}` needs second derivatives, which fused attention does not have"
+)
 
 
-def _keep_fused_on(hands: FixContext) -> None:
+def _keep_fused_on(context: FixContext) -> None:
     """Let neither switches nor contexts leave only the attention that is written out in steps.
 
     cuDNN's is left as the program wants it: some turn it off for its faults.
@@ -49,12 +81,12 @@ def _keep_fused_on(hands: FixContext) -> None:
     def allowed() -> bool:
         if not torch.are_deterministic_algorithms_enabled():
             return True
-        hands.not_applied(NotApplied(Reason.DETERMINISTIC, place=hands.place()))
+        context.not_applied(NotApplied(DETERMINISTIC, place=context.place()))
         return False
 
     def switched(call: Any, enabled: Any) -> None:
         if not enabled and allowed():
-            hands.applied(Applied(Target.FUSED_KEPT_ON, place=hands.place()))
+            context.applied(Applied(FUSED_KEPT_ON, place=context.place()))
             enabled = True
         call(enabled)
 
@@ -63,13 +95,13 @@ def _keep_fused_on(hands: FixContext) -> None:
         kinds = attention.SDPBackend
         fused = [kinds.FLASH_ATTENTION, kinds.EFFICIENT_ATTENTION]
         if kinds.MATH in asked and not any(one in asked for one in fused) and allowed():
-            hands.applied(Applied(Target.FUSED_ALLOWED, place=hands.place()))
+            context.applied(Applied(FUSED_ALLOWED, place=context.place()))
             backends = [*fused, *asked]
         return call(backends, *args, **kwargs)
 
-    hands.seams.around(cuda, "enable_flash_sdp", switched)
-    hands.seams.around(cuda, "enable_mem_efficient_sdp", switched)
-    hands.seams.around(attention, "sdpa_kernel", chosen)
+    context.seams.around(cuda, "enable_flash_sdp", switched)
+    context.seams.around(cuda, "enable_mem_efficient_sdp", switched)
+    context.seams.around(attention, "sdpa_kernel", chosen)
 
 
 _RETURNS_WEIGHTS = "output_attentions"
@@ -78,8 +110,8 @@ _RETURNS_WEIGHTS = "output_attentions"
 class _TransformersSwitch:
     """Has models use torch's fused attention, and back when weights are asked for."""
 
-    def __init__(self, hands: FixContext) -> None:
-        self._hands = hands
+    def __init__(self, context: FixContext) -> None:
+        self._context = context
         self._switched: dict[int, list[Any]] = {}  # by root
 
     def found(self, module: Any) -> None:
@@ -101,8 +133,8 @@ class _TransformersSwitch:
         if kwargs.get(_RETURNS_WEIGHTS) and id(module) in self._switched:
             for model in self._switched.pop(id(module)):
                 model.set_attn_implementation("eager")
-            place = self._hands.place()
-            self._hands.not_applied(NotApplied(Reason.WEIGHTS_ASKED_FOR, place=place))
+            place = self._context.place()
+            self._context.not_applied(NotApplied(WEIGHTS_ASKED_FOR, place=place))
         return call(module, *args, **kwargs)
 
     def _switch(self, model: Any) -> bool:
@@ -111,8 +143,8 @@ class _TransformersSwitch:
         if getattr(config, "_attn_implementation", None) != "eager":
             return False
         if getattr(config, _RETURNS_WEIGHTS, False):
-            self._hands.not_applied(
-                NotApplied(Reason.WEIGHTS_RETURNED, object=name, code=_RETURNS_WEIGHTS)
+            self._context.not_applied(
+                NotApplied(WEIGHTS_RETURNED, object=name, code=_RETURNS_WEIGHTS)
             )
             return False
         try:
@@ -120,16 +152,16 @@ class _TransformersSwitch:
         except (AttributeError, ValueError, ImportError):
             pass
         if config._attn_implementation != "sdpa":
-            self._hands.not_applied(NotApplied(Reason.NO_OTHER_ATTENTION, object=name))
+            self._context.not_applied(NotApplied(NO_OTHER_ATTENTION, object=name))
             return False
-        self._hands.applied(Applied(Target.ATTENTION_IMPLEMENTATION, name, after="sdpa"))
+        self._context.applied(Applied(ATTENTION_IMPLEMENTATION, name, after="sdpa"))
         return True
 
 
 _NEED_WEIGHTS = 3  # its place among the arguments that may follow the query
 
 
-def _drop_unused_weights(hands: FixContext) -> None:
+def _drop_unused_weights(context: FixContext) -> None:
     """Pass need_weights=False where the source shows that the weights are dropped."""
     import torch
 
@@ -138,7 +170,7 @@ def _drop_unused_weights(hands: FixContext) -> None:
 
     def forward(call: Any, module: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
         given = args[_NEED_WEIGHTS] if len(args) > _NEED_WEIGHTS else kwargs.get("need_weights")
-        if given is False or not _dropped(passed, known, hands):
+        if given is False or not _dropped(passed, known, context):
             return call(module, query, *args, **kwargs)
         if len(args) > _NEED_WEIGHTS:
             args = (*args[:_NEED_WEIGHTS], False, *args[_NEED_WEIGHTS + 1 :])
@@ -146,11 +178,11 @@ def _drop_unused_weights(hands: FixContext) -> None:
             kwargs["need_weights"] = False
         return call(module, query, *args, **kwargs)
 
-    hands.seams.around(torch.nn.MultiheadAttention, "forward", forward)
+    context.seams.around(torch.nn.MultiheadAttention, "forward", forward)
 
 
 def _dropped(
-    passed: tuple[str, str], known: dict[tuple[CodeType, int], bool], hands: FixContext
+    passed: tuple[str, str], known: dict[tuple[CodeType, int], bool], context: FixContext
 ) -> bool:
     """Whether the call under way drops the weights; looked at once for each place."""
     frame: FrameType | None = sys._getframe(1)
@@ -163,9 +195,9 @@ def _dropped(
         found = call_under_way(frame)
         known[site] = found is not None and drops_second(*found)
         if known[site]:
-            hands.applied(Applied(Target.ATTENTION, place=hands.place()))
+            context.applied(Applied(ATTENTION, place=context.place()))
         else:
-            hands.not_applied(NotApplied(Reason.WEIGHTS_MAY_BE_USED, place=hands.place()))
+            context.not_applied(NotApplied(WEIGHTS_MAY_BE_USED, place=context.place()))
     return known[site]
 
 
@@ -194,7 +226,7 @@ _CPU_PRODUCTS_LEFT = 0.9
 _PRODUCTS = ("matmul", "bmm", "einsum", "baddbmm")
 
 
-def _report_written_out(module: Any, hands: FixContext) -> None:
+def _report_written_out(module: Any, context: FixContext) -> None:
     """Say where a model's own layers multiply, take a softmax, and multiply again."""
     for cls in {type(layer) for layer in module.modules()}:
         code = getattr(getattr(cls, "forward", None), "__code__", None)
@@ -203,9 +235,7 @@ def _report_written_out(module: Any, hands: FixContext) -> None:
         line = _softmax_between_products(code)
         if line is not None:
             place = SourceLine(os.path.basename(code.co_filename), line)
-            hands.not_applied(
-                NotApplied(Reason.WRITTEN_BY_HAND, object=cls.__qualname__, place=place)
-            )
+            context.not_applied(NotApplied(WRITTEN_BY_HAND, object=cls.__qualname__, place=place))
 
 
 def _softmax_between_products(code: CodeType) -> int | None:
@@ -257,9 +287,7 @@ class Sdpa(Fix):
     def applies(self, program: ObservedProgram) -> Rejection | None:
         """A finding may know of attention outside of layers that are called so."""
         attends = any(model.get("attends", True) for model in program.every_model)
-        return (
-            None if attends or program.proposed(self.name) else Rejection(RejectReason.NO_ATTENTION)
-        )
+        return None if attends or program.proposed(self.name) else unsuitable(NO_ATTENTION)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Passes over the scores go away and the products run as one fused kernel."""
@@ -281,19 +309,19 @@ class Sdpa(Fix):
         change = scale_operators(factors_by_operator(rows, new_time))
         return None if change is None else [change]
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
 
-        switching = _TransformersSwitch(hands)
-        _keep_fused_on(hands)
-        _drop_unused_weights(hands)
-        hands.seams.root_found(switching.found)
-        hands.seams.root_found(lambda module: _report_written_out(module, hands))
-        hands.seams.root_called(switching.called)
+        switching = _TransformersSwitch(context)
+        _keep_fused_on(context)
+        _drop_unused_weights(context)
+        context.seams.root_found(switching.found)
+        context.seams.root_found(lambda module: _report_written_out(module, context))
+        context.seams.root_called(switching.called)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         text = str(error)
         if "scaled_dot_product" in text and "not implemented" in text:
-            return Broke(Reason.SECOND_DERIVATIVES, code=line)
+            return Broke(SECOND_DERIVATIVES, code=line)
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:

@@ -1,7 +1,6 @@
 """Let float32 products and convolutions run in TF32 on the tensor cores, or keep them from it."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope.analyze.replay.known import (
     MATRIX_CATEGORIES,
@@ -14,17 +13,20 @@ from stepscope.analyze.replay.known import (
     scale_operators,
     time_at_bound,
 )
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
-from stepscope.record.trial import Rejection, RejectReason
-
-if TYPE_CHECKING:
-    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
+from stepscope.record.trial import Rejection
 
 _OFF = (False, "ieee", "highest")
 _ON = (True, "tf32", "high", "medium")
 _NEEDED = (8, 0)
+
+
+TF32 = Target("tf32", "{object}, TF32 {after}")
+TF32_SETTING = Target("tf32_setting", "over the program's own setting at {overrides}")
+NOT_ON_CUDA = Reason("not_on_cuda", "{object} is not on a CUDA device")
+NO_TF32 = Reason("no_tf32", "{object} has no TF32")
 
 
 class Tf32(Fix):
@@ -32,21 +34,20 @@ class Tf32(Fix):
 
     name = "tf32"
     group = "arithmetic"
-    title = "float32 products and convolutions in TF32, or not"
+    title = "run float32 matmuls and convolutions in TF32, or not"
     kind = FixKind.NUMERIC
     effort = "two lines"
+    edited_at_top = True
     needs = "cuda"
     values = ("on", "off")
+    default = "on"
     suggested = ("on",)
     missing = "no model ran on a CUDA device"
-
-    def parse(self, text: str | None) -> Any:
-        return super().parse(text if text is not None else "on")
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         products = program.switches.get("tf32_matmul") in ("high", "medium")
         on = products and program.switches.get("tf32_cudnn")
-        return Rejection(RejectReason.ALREADY_ON) if on else None
+        return unsuitable(ALREADY_ON) if on else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Products that are now done in fp32 at the rate of TF32; None where there are none."""
@@ -67,16 +68,11 @@ class Tf32(Fix):
     def rounding(self, value: str) -> str:
         return "tfloat32"
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        import torch
-
-        if not torch.cuda.device_count():
-            hands.no_cuda()
-            return
-        switch = _Switch(value == "on", hands)
+    def install(self, value: Any, context: FixContext) -> None:
+        switch = _Switch(value == "on", context)
         switch.set()
         switch.keep()
-        hands.seams.root_found(switch.said_of)
+        context.seams.root_found(switch.said_of)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         on = value == "on"
@@ -88,18 +84,13 @@ class Tf32(Fix):
             ),
         )
 
-    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import at_the_top
-
-        return at_the_top(self, value, applied, files)
-
 
 class _Switch:
     """TF32's switches, set one way; the fix wins over what the program sets later, and says so."""
 
-    def __init__(self, on: bool, hands: FixContext) -> None:
+    def __init__(self, on: bool, context: FixContext) -> None:
         self._on = on
-        self._hands = hands
+        self._context = context
         self._setting = False
 
     def set(self) -> None:
@@ -122,7 +113,7 @@ class _Switch:
         """Notice whatever way the program sets them."""
         import torch
 
-        around = self._hands.seams.around
+        around = self._context.seams.around
         around(torch, "set_float32_matmul_precision", self._program_set)
         around(type(torch.backends.cuda.matmul), "__setattr__", self._attribute_set)
         single = getattr(torch.backends, "_FP32Precision", None)
@@ -149,12 +140,12 @@ class _Switch:
         name = type(module).__qualname__
         device = next((p.device for p in module.parameters() if p.is_cuda), None)
         if device is None:
-            self._hands.not_applied(NotApplied(Reason.NOT_ON_CUDA, object=name))
+            self._context.not_applied(NotApplied(NOT_ON_CUDA, object=name))
         elif torch.cuda.get_device_capability(device) < _NEEDED:
             gpu = torch.cuda.get_device_name(device)
-            self._hands.not_applied(NotApplied(Reason.NO_TF32, object=gpu))
+            self._context.not_applied(NotApplied(NO_TF32, object=gpu))
         else:
-            self._hands.applied(Applied(Target.TF32, name, after="on" if self._on else "off"))
+            self._context.applied(Applied(TF32, name, after="on" if self._on else "off"))
 
     def _program_set(self, call: Any, precision: str) -> None:
         call(precision)
@@ -169,7 +160,7 @@ class _Switch:
         if self._setting:
             return
         if value in (_OFF if self._on else _ON):
-            self._hands.applied(Applied(Target.TF32_SETTING, overrides=self._hands.place()))
+            self._context.applied(Applied(TF32_SETTING, overrides=self._context.place()))
         self.set()
 
 

@@ -9,6 +9,17 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import gpu_numa_node, move_threads, numa_nodes
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
+CORES = Target("cores", "{count} of {all} cores: those of the GPU's NUMA node {after}")
+NO_AFFINITY = Reason("no_affinity", "this system has no CPU affinity")
+ONE_NUMA_NODE = Reason("one_numa_node", "this machine has one NUMA node")
+GPU_NODE_UNKNOWN = Reason("gpu_node_unknown", "the GPU's NUMA node is unknown")
+CORES_NOT_ALLOWED = Reason(
+    "cores_not_allowed", "this process may not use the cores of the GPU's NUMA node {value}"
+)
+ON_NODE_ALREADY = Reason(
+    "on_node_already", "the program already runs on the GPU's NUMA node {value} only"
+)
+
 
 class Affinity(Fix):
     """Memory of another NUMA node is slower to reach, also for copies to the GPU."""
@@ -20,24 +31,20 @@ class Affinity(Fix):
     kind = FixKind.EXACT
     effort = "one line, or numactl in front of the program"
     needs = "cuda"
-    missing = "there is nothing to choose from"
+    missing = "no cores to choose from"
     acts_in_step = False
     only_if_found = True
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        import torch
-
+    def install(self, value: Any, context: FixContext) -> None:
         if not hasattr(os, "sched_setaffinity"):
-            hands.not_applied(NotApplied(Reason.NO_AFFINITY))
-        elif not torch.cuda.device_count():
-            hands.no_cuda()
+            context.not_applied(NotApplied(NO_AFFINITY))
+            return
+        cpus, record = cores_near_gpu(os.environ, os.sched_getaffinity(0))
+        if isinstance(record, Applied):
+            move_threads(cpus)
+            context.applied(record)
         else:
-            cpus, record = cores_near_gpu(os.environ, os.sched_getaffinity(0))
-            if isinstance(record, Applied):
-                move_threads(cpus)
-                hands.applied(record)
-            else:
-                hands.not_applied(record)
+            context.not_applied(record)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         node = gpu_numa_node(os.environ)
@@ -58,16 +65,16 @@ def cores_near_gpu(
     """The cores to use and the record of that; none, and why, where the choice is no better."""
     found = numa_nodes(root)
     if len(found) < 2:
-        return set(), NotApplied(Reason.ONE_NUMA_NODE)
+        return set(), NotApplied(ONE_NUMA_NODE)
     node = gpu_numa_node(environ, root)
     if node is None or node not in found:
-        return set(), NotApplied(Reason.GPU_NODE_UNKNOWN)
+        return set(), NotApplied(GPU_NODE_UNKNOWN)
     near = found[node] & allowed
     if not near:
-        return set(), NotApplied(Reason.CORES_NOT_ALLOWED, value=node)
+        return set(), NotApplied(CORES_NOT_ALLOWED, value=node)
     if near == allowed:
-        return set(), NotApplied(Reason.ON_NODE_ALREADY, value=node)
-    return near, Applied(Target.CORES, count=len(near), total=len(allowed), after=node)
+        return set(), NotApplied(ON_NODE_ALREADY, value=node)
+    return near, Applied(CORES, count=len(near), total=len(allowed), after=node)
 
 
 def _set(numbers: list[int]) -> str:

@@ -7,13 +7,30 @@ from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.errors import UsageError
-from stepscope.record.fix import Applied, Broke, Reason, Target, TrainingChange
+from stepscope.record.fix import (
+    EPOCH_TOO_SMALL,
+    LOADER,
+    NOT_BATCHED,
+    OUT_OF_MEMORY,
+    OWN_BATCH_SAMPLER,
+    Applied,
+    Broke,
+    Reason,
+    TrainingChange,
+)
 
 _MOST = 1 << 20  # samples of a batch
 _SHAPES = re.compile(
     r"invalid for input of size|must match the size of|must match the existing size"
     r"|[Ee]xpected (hidden|input batch_size|target|.*batch)|size mismatch|[Ss]izes of tensors"
     r"|shapes? cannot be|could not be broadcast|mat1 and mat2"
+)
+
+
+BATCH_SIZE_ALREADY = Reason("batch_size_already", "{subject} already has batch size {value}")
+SINGLE_SAMPLES = Reason("single_samples", "{subject} has batch size 1")
+FIXED_BATCH_SIZE = Reason(
+    "fixed_batch_size", "the program relies on batches of {value}; have it use the batch's own size"
 )
 
 
@@ -30,7 +47,7 @@ class Batch(Fix):
     effort = "one argument, and the learning rate to think about"
     values = ("N",)
     suggested = ("64", "128", "256", "512")
-    missing = "no DataLoader forms batches here"
+    missing = "no DataLoader forms batches"
     works_on = ProgramPart.LOADER
     acts_in_step = False
     step_grows = True
@@ -53,7 +70,7 @@ class Batch(Fix):
     def most(self, program: ObservedProgram) -> int:
         return _MOST
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         self._size = value
 
         def made(arguments: dict[str, Any]) -> None:
@@ -61,25 +78,25 @@ class Batch(Fix):
             before = arguments.get("batch_size", 1) if sampler is None else _size(sampler)
             reason, told = _refused(arguments, before, value)
             if before is None or reason is not None:
-                hands.loader_not_applied(reason or Reason.NOT_BATCHED, told)
+                context.loader_not_applied(reason or NOT_BATCHED, told)
                 return
             if sampler is None:
                 arguments["batch_size"] = value
             else:
                 sampler.batch_size = value
             self._replaced.add(before)
-            hands.applied(Applied(Target.LOADER, place=hands.place(), before=before, after=value))
+            context.applied(Applied(LOADER, place=context.place(), before=before, after=value))
 
-        hands.seams.loader_made(made)
+        context.seams.loader_made(made)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         text = f"{type(error).__name__}: {error}"
         if "OutOfMemoryError" in text or "out of memory" in text:
-            return Broke(Reason.OUT_OF_MEMORY, value=self._size)
+            return Broke(OUT_OF_MEMORY, value=self._size)
         numbers = set(map(int, re.findall(r"\b\d{1,9}\b", text)))
         known = self._replaced & numbers
         if known and _SHAPES.search(text):
-            return Broke(Reason.FIXED_BATCH_SIZE, value=min(known))
+            return Broke(FIXED_BATCH_SIZE, value=min(known))
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -103,19 +120,19 @@ def _refused(
 ) -> tuple[Reason | None, int | None]:
     """Why a loader keeps its batch size, and the number that says it; (None, None): it does not."""
     if arguments.get("batch_sampler") is not None and before is None:
-        return Reason.OWN_BATCH_SAMPLER, None
+        return OWN_BATCH_SAMPLER, None
     if before is None:
-        return Reason.NOT_BATCHED, None
+        return NOT_BATCHED, None
     if before == value:
-        return Reason.BATCH_SIZE_ALREADY, value
+        return BATCH_SIZE_ALREADY, value
     if before == 1:
-        return Reason.SINGLE_SAMPLES, None
+        return SINGLE_SAMPLES, None
     sampler = getattr(arguments.get("batch_sampler"), "sampler", arguments.get("sampler"))
     try:
         count = len(arguments["dataset"] if sampler is None else sampler)
     except (TypeError, NotImplementedError):  # an IterableDataset need not know
         return None, None
-    return (Reason.EPOCH_TOO_SMALL, count) if count < value else (None, None)
+    return (EPOCH_TOO_SMALL, count) if count < value else (None, None)
 
 
 FIX = Batch()

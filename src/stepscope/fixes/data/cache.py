@@ -7,19 +7,36 @@ from pathlib import Path
 from typing import Any, Final
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import ObservedProgram, ProgramPart, waits_little
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart, unsuitable, waits_little
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords
 from stepscope.hardware.processor import cgroup_limits
 from stepscope.record.errors import UsageError
-from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target, Variation
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine, Target, Variation
+from stepscope.record.trial import Rejection
 
 _UNITS: Final = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OVERHEAD: Final = 64
 _LOOKUP_SHARE: Final = 0.02  # of making a sample: looking it up
 _FIXED: Final = (type(None), bool, int, float, complex, str, bytes)
+
+
+WORKERS_DO_NOT_SHARE = Reason("has_workers", "loader workers do not share samples")
+SAMPLES = Target("samples", "samples of the DataLoader{at}, up to {size}")
+SAMPLES_THAT_FIT = Target(
+    "samples_that_fit", "{count:,}{total} samples of the DataLoader{at} fit into {size}"
+)
+FREE_MEMORY_UNKNOWN = Reason("free_memory_unknown", "free memory unknown; give a size: cache=4G")
+HAS_WORKERS = Reason(
+    "has_workers", "{subject} has workers, which would each keep samples of their own"
+)
+ITERABLE_DATASET = Reason(
+    "iterable_dataset", "{subject}: samples of an IterableDataset have no index"
+)
+IN_MEMORY = Reason("in_memory", "{subject}: a TensorDataset is already in memory")
+SAMPLES_VARY = Reason("samples_vary", "{subject}: {varies}")
+UNCOPYABLE = Reason("uncopyable", "samples of {subject} cannot be copied")
 
 
 def parse_size(text: str) -> int | None:
@@ -159,7 +176,7 @@ class Cache(Fix):
     values = ("SIZE",)
     suggested = ("4G",)
     bad_with = ("workers",)
-    missing = "no DataLoader is used here"
+    missing = "no DataLoader"
     works_on = ProgramPart.LOADER
     only_if_found = True
 
@@ -173,7 +190,7 @@ class Cache(Fix):
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         if all(one.get("num_workers") for one in program.loaders):
-            return Rejection(RejectReason.HAS_WORKERS)
+            return unsuitable(WORKERS_DO_NOT_SHARE)
         return waits_little(program)
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
@@ -188,15 +205,15 @@ class Cache(Fix):
         collating = max(source.collate_share for source in known.show.pipeline)
         return [scale_batch_time(min(1.0, collating + _LOOKUP_SHARE))]
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         from torch.utils.data import default_collate
         from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
         limit = parse_size(value) if value else (free_bytes() or 0) // 2
         if not limit:
-            hands.not_applied(NotApplied(Reason.FREE_MEMORY_UNKNOWN))
+            context.not_applied(NotApplied(FREE_MEMORY_UNKNOWN))
             return
-        stores = _Stores(hands, limit)
+        stores = _Stores(context, limit)
 
         def fetch(call: Any, fetcher: Any, possibly_batched_index: Any) -> Any:
             store = stores.of.get(id(fetcher.dataset))
@@ -215,8 +232,8 @@ class Cache(Fix):
             return make(loader)
 
         stores.marks.watch(lambda arguments: None)
-        hands.seams.loader_iterated(iterated)
-        hands.seams.around(_MapDatasetFetcher, "fetch", fetch)
+        context.seams.loader_iterated(iterated)
+        context.seams.around(_MapDatasetFetcher, "fetch", fetch)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
@@ -228,10 +245,10 @@ class Cache(Fix):
 class _Stores:
     """The stores there are, by the id of their dataset."""
 
-    def __init__(self, hands: FixContext, limit: int) -> None:
-        self.marks = LoaderRecords(hands)
+    def __init__(self, context: FixContext, limit: int) -> None:
+        self.marks = LoaderRecords(context)
         self.of: dict[int, _SampleStore | None] = {}
-        self._hands = hands
+        self._context = context
         self._budget = _CacheBudget(limit)
         self._kept: dict[int, tuple[Any, SourceLine | None]] = {}
         """Datasets, so that their ids stay theirs, and where the loader of each was made."""
@@ -241,32 +258,32 @@ class _Stores:
         """A loader is iterated: have its samples kept, or say why not."""
         dataset, place = loader.dataset, self.marks.place(loader)
         if loader.num_workers:
-            self._refuse(Reason.HAS_WORKERS, place)
+            self._refuse(HAS_WORKERS, place)
         elif id(dataset) not in self.of:
             seen = dataset_traits(dataset)
             varies = seen.varies()
-            reason = _out_of_question(dataset) or (Reason.SAMPLES_VARY if varies else None)
+            reason = _out_of_question(dataset) or (SAMPLES_VARY if varies else None)
             store = None if reason else _SampleStore(dataset, seen.parts, self._budget)
             self.of[id(dataset)] = store
             self._kept[id(dataset)] = (dataset, place)
             if reason:
                 self._refuse(reason, place, varies)
             else:
-                self._hands.applied(Applied(Target.SAMPLES, place=place, after=self._budget.limit))
+                self._context.applied(Applied(SAMPLES, place=place, after=self._budget.limit))
 
     def stopped(self, store: _SampleStore) -> None:
         """Say, once, why no more samples are kept."""
         dataset, place = self._kept[id(store.dataset)]
         if store.uncopyable:
             self.of[id(dataset)] = None
-            self._refuse(Reason.UNCOPYABLE, place)
+            self._refuse(UNCOPYABLE, place)
         elif id(dataset) not in self._told:
             self._told.add(id(dataset))
             total = len(dataset) if hasattr(dataset, "__len__") else None
             limit = self._budget.limit
-            self._hands.applied(
+            self._context.applied(
                 Applied(
-                    Target.SAMPLES_THAT_FIT,
+                    SAMPLES_THAT_FIT,
                     place=place,
                     count=len(store),
                     total=total,
@@ -277,7 +294,7 @@ class _Stores:
     def _refuse(
         self, reason: Reason, place: SourceLine | None, varies: Variation | None = None
     ) -> None:
-        self._hands.not_applied(NotApplied(reason, Target.LOADER, place=place, varies=varies))
+        self._context.not_applied(NotApplied(reason, LOADER, place=place, varies=varies))
 
 
 def _made(fetcher: Any, indices: list[Any]) -> list[Any]:
@@ -293,8 +310,8 @@ def _out_of_question(dataset: Any) -> Reason | None:
     from torch.utils.data import IterableDataset, TensorDataset
 
     if isinstance(dataset, IterableDataset):
-        return Reason.ITERABLE_DATASET
-    return Reason.IN_MEMORY if type(dataset) is TensorDataset else None
+        return ITERABLE_DATASET
+    return IN_MEMORY if type(dataset) is TensorDataset else None
 
 
 FIX = Cache()

@@ -2,11 +2,17 @@
 
 from typing import Any
 
-from stepscope.fixes.applicability import ObservedProgram, ProgramPart
+from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
-from stepscope.record.fix import Applied, Reason, Target, TrainingChange
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.fix import (
+    LOADER,
+    NOT_BATCHED,
+    OWN_BATCH_SAMPLER,
+    Applied,
+    TrainingChange,
+)
+from stepscope.record.trial import Rejection
 
 
 class DropLast(Fix):
@@ -14,10 +20,10 @@ class DropLast(Fix):
 
     name = "drop_last"
     group = "batch"
-    title = "leave out the last, smaller batch of an epoch"
+    title = "drop the last, smaller batch of an epoch"
     kind = FixKind.SEMANTIC
     effort = "one argument"
-    missing = "no DataLoader forms batches here"
+    missing = "no DataLoader forms batches"
     works_on = ProgramPart.LOADER
     acts_in_step = False
     only_if_found = True
@@ -25,19 +31,19 @@ class DropLast(Fix):
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         on = all(one.get("drop_last") for one in program.loaders)
-        return Rejection(RejectReason.ALREADY_ON) if on else None
+        return unsuitable(ALREADY_ON) if on else None
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         def made(arguments: dict[str, Any]) -> None:
             if arguments.get("batch_sampler") is not None:
-                hands.loader_not_applied(Reason.OWN_BATCH_SAMPLER)
+                context.loader_not_applied(OWN_BATCH_SAMPLER)
             elif arguments.get("batch_size", 1) is None:
-                hands.loader_not_applied(Reason.NOT_BATCHED)
+                context.loader_not_applied(NOT_BATCHED)
             elif not arguments.get("drop_last"):
                 arguments["drop_last"] = True
-                hands.applied(Applied(Target.LOADER, place=hands.place()))
+                context.applied(Applied(LOADER, place=context.place()))
 
-        hands.seams.loader_made(made)
+        context.seams.loader_made(made)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = with_arguments(line, "DataLoader", {"drop_last": "True"})

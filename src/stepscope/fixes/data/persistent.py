@@ -4,15 +4,23 @@ import sys
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from stepscope.fixes.applicability import ObservedProgram, ProgramPart
+from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
 from stepscope.fixes.inspect.source_edit import with_arguments
-from stepscope.record.fix import Applied, NotApplied, Reason, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.fix import LOADER, Applied, NotApplied, Reason
+from stepscope.record.trial import Rejection
 
 _SHORT_EPOCH = 130  # steps: a trial can have three such epochs
+
+
+HAS_NO_WORKERS = Reason("has_no_workers", "{subject} has no workers; add --fix workers")
+KEEPS_WORKERS = Reason("keeps_workers", "{subject} already keeps its workers")
+DATASET_CHANGED = Reason(
+    "dataset_changed",
+    "the program changes the dataset of {subject} between epochs, so workers restart",
+)
 
 
 class Persistent(Fix):
@@ -27,7 +35,7 @@ class Persistent(Fix):
     title = "keep a loader's workers from epoch to epoch"
     kind = FixKind.EXACT
     effort = "one argument"
-    missing = "no DataLoader is used here"
+    missing = "no DataLoader"
     works_on = ProgramPart.LOADER
     requires = "workers"
     acts_in_step = False
@@ -35,25 +43,25 @@ class Persistent(Fix):
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         kept = all(one.get("persistent_workers") for one in program.loaders)
-        return Rejection(RejectReason.ALREADY_ON) if kept else None
+        return unsuitable(ALREADY_ON) if kept else None
 
     def needed_beside(self, program: ObservedProgram) -> bool:
         """Where epochs are short, starting workers anew takes much of what they gain."""
         sizes = [(one.get("samples"), one.get("batch_size")) for one in program.loaders]
         return all(count and size and count / size <= _SHORT_EPOCH for count, size in sizes)
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        marks = LoaderRecords(hands)
+    def install(self, value: Any, context: FixContext) -> None:
+        marks = LoaderRecords(context)
         changes: WeakKeyDictionary[Any, AttributeChanges] = WeakKeyDictionary()
 
         def decide(arguments: dict[str, Any]) -> bool | None:
             if not arguments.get("num_workers"):
-                hands.loader_not_applied(Reason.HAS_NO_WORKERS)
+                context.loader_not_applied(HAS_NO_WORKERS)
             elif not arguments.get("persistent_workers") or marks.remade(arguments):
                 arguments["persistent_workers"] = True
                 return True
             else:
-                hands.loader_not_applied(Reason.KEEPS_WORKERS)
+                context.loader_not_applied(KEEPS_WORKERS)
             return None
 
         def iterated(make: Any, loader: Any) -> Any:
@@ -62,8 +70,8 @@ class Persistent(Fix):
             if loader._iterator is None:
                 seen = dataset_traits(loader.dataset, loader.collate_fn)
                 changes[loader] = AttributeChanges(seen.parts)
-                record = Applied(Target.LOADER, place=marks.place(loader), varies=seen.varies())
-                hands.applied(record, FixKind.NUMERIC if record.varies else None)
+                record = Applied(LOADER, place=marks.place(loader), varies=seen.varies())
+                context.applied(record, FixKind.NUMERIC if record.varies else None)
                 shut_down_at_exit(iterator := make(loader))
                 return iterator
             if _in_use(loader):  # two iterators at a time: the second gets workers of its own
@@ -72,13 +80,13 @@ class Persistent(Fix):
                 loader._iterator._shutdown_workers()
                 loader._iterator = None
                 place = marks.place(loader)
-                hands.not_applied(NotApplied(Reason.DATASET_CHANGED, Target.LOADER, place=place))
+                context.not_applied(NotApplied(DATASET_CHANGED, LOADER, place=place))
                 return iterated(make, loader)
             _draw_base_seed(loader)
             return make(loader)
 
         marks.watch(decide)
-        hands.seams.loader_iterated(iterated)
+        context.seams.loader_iterated(iterated)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = with_arguments(line, "DataLoader", {"persistent_workers": "True"})

@@ -17,10 +17,20 @@ from stepscope.fixes.inspect.tensors import (
     storage_key,
     tensor_version,
 )
-from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target
+from stepscope.record.fix import LOADER, Applied, Broke, NotApplied, Reason, SourceLine, Target
 
 _TRIED: Final = 2  # batches copied as before, while it is seen what the program does with them
 _MANY: Final = 256  # tensors handed out, before those that are gone are forgotten
+
+
+COPY = Target("copy", "the copy{at} no longer waits")
+CUDA_IN_DATASET = Reason("cuda_in_dataset", "{subject}: its dataset {trait}")
+CHANGED_IN_PLACE = Reason(
+    "changed_in_place", "a batch is changed in place after its copy{at}: copies wait again"
+)
+UNPINNABLE = Reason(
+    "unpinnable", "the loader's batches hold tensors that cannot be pinned (on the GPU, or sparse)"
+)
 
 
 class Pin(Fix):
@@ -37,7 +47,7 @@ class Pin(Fix):
     kind = FixKind.EXACT
     effort = "one argument, and one in each `.to`"
     needs = "cuda"
-    missing = "no DataLoader is used here"
+    missing = "no DataLoader"
     works_on = ProgramPart.LOADER
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
@@ -49,36 +59,27 @@ class Pin(Fix):
             return None
         return [unblock_copies(pinned_speedup(known)), pin_batches()]
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        import torch
-
-        if not torch.cuda.device_count():
-            hands.no_cuda()
-            return
-        self.place(hands)
-
-    def place(self, hands: FixContext) -> None:
-        """Take hold, whatever device there is."""
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-        marks = LoaderRecords(hands)
-        copies = NonBlockingCopies(hands)
+        marks = LoaderRecords(context)
+        copies = NonBlockingCopies(context)
 
         def iterated(make: Any, loader: Any) -> Any:
             iterator = make(loader)
             if loader in marks.chosen:
-                hands.applied(Applied(Target.LOADER, place=marks.place(loader)))
+                context.applied(Applied(LOADER, place=marks.place(loader)))
                 copies.follow(iterator)
                 if loader.persistent_workers:
                     shut_down_at_exit(iterator)
             return iterator
 
-        marks.watch(lambda arguments: request_pinning(arguments, hands))
-        hands.seams.loader_iterated(iterated)
-        hands.seams.around(_BaseDataLoaderIter, "__next__", copies.next)
+        marks.watch(lambda arguments: request_pinning(arguments, context))
+        context.seams.loader_iterated(iterated)
+        context.seams.around(_BaseDataLoaderIter, "__next__", copies.next)
         for name in ("to", "cuda"):
-            hands.seams.around(torch.Tensor, name, partial(copies.move, name))
+            context.seams.around(torch.Tensor, name, partial(copies.move, name))
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         return pinning_failure(error)
@@ -102,8 +103,8 @@ class Pin(Fix):
 class NonBlockingCopies:
     """Knows the tensors loaders hand out, and what becomes of them."""
 
-    def __init__(self, hands: FixContext) -> None:
-        self._hands = hands
+    def __init__(self, context: FixContext) -> None:
+        self._context = context
         self._iterators: WeakSet[Any] = WeakSet()
         self._known: dict[int | None, Any] = {}  # a storage → the tensor it was handed out in
         self._moved: list[tuple[Any, int]] = []
@@ -143,12 +144,12 @@ class NonBlockingCopies:
         if aim is None or count is None or aim.device.type != "cuda":
             return call(tensor, *args, **kwargs)
         if not self._said:
-            self._place = self._hands.place()
+            self._place = self._context.place()
         self._moved.append((ref(tensor), count))
         if self._tried < _TRIED:
             return call(tensor, *args, **kwargs)
         if not self._said:
-            self._hands.applied(Applied(Target.COPY, place=self._place))
+            self._context.applied(Applied(COPY, place=self._place))
             self._said = True
         return call(tensor, *args, **kwargs, non_blocking=True)
 
@@ -163,19 +164,19 @@ class NonBlockingCopies:
             alive = tensor()
             if alive is not None and alive._version != count:
                 self._over = True
-                self._hands.not_applied(NotApplied(Reason.CHANGED_IN_PLACE, place=self._place))
+                self._context.not_applied(NotApplied(CHANGED_IN_PLACE, place=self._place))
         self._tried += bool(self._moved)
         self._moved.clear()
 
 
-def request_pinning(arguments: dict[str, Any], hands: FixContext) -> bool | None:
+def request_pinning(arguments: dict[str, Any], context: FixContext) -> bool | None:
     """Have a loader pin its batches; None where it cannot."""
     if arguments.get("pin_memory"):
         return True
     seen = dataset_traits(arguments.get("dataset"), arguments.get("collate_fn"))
     if seen.cuda is not None:
-        hands.not_applied(
-            NotApplied(Reason.CUDA_IN_DATASET, Target.LOADER, place=hands.place(), trait=seen.cuda)
+        context.not_applied(
+            NotApplied(CUDA_IN_DATASET, LOADER, place=context.place(), trait=seen.cuda)
         )
         return None
     arguments["pin_memory"] = True
@@ -186,7 +187,7 @@ def pinning_failure(error: BaseException) -> Broke | None:
     """Why pinning a batch failed; None for other errors."""
     text = str(error)
     if "cannot pin" in text or "only dense CPU tensors can be pinned" in text:
-        return Broke(Reason.UNPINNABLE)
+        return Broke(UNPINNABLE)
     return None
 
 

@@ -1,4 +1,4 @@
-"""Copy the next batch to the GPU, on a stream of its own, while the present one is worked on."""
+"""Copy the next batch to the GPU, on a stream of its own, while the current one computes."""
 
 from collections import deque
 from collections.abc import Callable
@@ -27,9 +27,28 @@ from stepscope.fixes.inspect.tensors import (
     storage_key,
     tensor_version,
 )
-from stepscope.record.fix import Applied, Broke, NotApplied, Reason, SourceLine, Target, Variation
+from stepscope.record.fix import (
+    LOADER,
+    Applied,
+    Broke,
+    NotApplied,
+    Reason,
+    SourceLine,
+    Variation,
+)
 
 _NOTHING: Final = object()
+
+
+BATCHES_SHARE_MEMORY = Reason(
+    "batches_share_memory", "batches of {subject} share memory: none can be fetched ahead"
+)
+COPY_FAILED = Reason("copy_failed", "the next batch of {subject} could not be copied: {error}")
+ITERABLE_IN_PROCESS = Reason(
+    "iterable_in_process",
+    "{subject} reads an IterableDataset in the program's process, where a sample fetched ahead is"
+    " lost when the loop leaves an epoch early; give it workers",
+)
 
 
 class BatchAhead:
@@ -216,7 +235,7 @@ class Prefetch(Fix):
 
     name = "prefetch"
     group = "data"
-    title = "copy the next batch to the GPU while the present one is worked on"
+    title = "copy the next batch to the GPU while the current one computes"
     edited_by_hand = True
     kind = FixKind.EXACT
     effort = "a small class around the loader"
@@ -233,27 +252,18 @@ class Prefetch(Fix):
             return None
         return [unblock_copies(pinned_speedup(known)), pin_batches(), overlap_copies()]
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        import torch
-
-        if not torch.cuda.device_count():
-            hands.no_cuda()
-            return
-        self.place(hands, _CopyStreams())
-
-    def place(self, hands: FixContext, side: Any) -> None:
-        """Take hold; `side` makes the copies."""
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-        marks = LoaderRecords(hands)
-        ahead = _Iterators(marks, _EarlyCopies(side))
-        marks.watch(lambda arguments: request_pinning(arguments, hands))
-        hands.seams.loader_iterated(ahead.iterated)
-        hands.seams.around(_BaseDataLoaderIter, "__next__", ahead.next)
+        marks = LoaderRecords(context)
+        ahead = _Iterators(marks, _EarlyCopies(_CopyStreams()))
+        marks.watch(lambda arguments: request_pinning(arguments, context))
+        context.seams.loader_iterated(ahead.iterated)
+        context.seams.around(_BaseDataLoaderIter, "__next__", ahead.next)
         for name in ("to", "cuda"):
-            hands.seams.around(torch.Tensor, name, partial(ahead.copied.move, name))
-        hands.seams.around(torch.Tensor, "numpy", ahead.copied.read)
+            context.seams.around(torch.Tensor, name, partial(ahead.copied.move, name))
+        context.seams.around(torch.Tensor, "numpy", ahead.copied.read)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         return pinning_failure(error)
@@ -271,7 +281,7 @@ class _Iterators:
 
     def __init__(self, marks: LoaderRecords, copied: _EarlyCopies) -> None:
         self._marks = marks
-        self._hands = marks.hands
+        self._context = marks.context
         self.copied = copied
         self._plans: WeakKeyDictionary[Any, _MovePlan] = WeakKeyDictionary()
         self._loaders: WeakKeyDictionary[Any, tuple[Applied, _MovePlan]] = WeakKeyDictionary()
@@ -291,7 +301,7 @@ class _Iterators:
         if self._marks.began(loader, iterator) and has_own_generator(loader._index_sampler):
             self._varies[loader] = OTHER_SHUFFLES
         place, varies = self._marks.place(loader), self._varies[loader]
-        self._loaders[iterator] = (Applied(Target.LOADER, place=place, varies=varies), plan)
+        self._loaders[iterator] = (Applied(LOADER, place=place, varies=varies), plan)
         return iterator
 
     def next(self, call: Any, iterator: Any) -> Any:
@@ -313,14 +323,14 @@ class _Iterators:
             self._marks.ended(iterator)
             raise
         if self.copied.answered:
-            self._hands.applied(record, FixKind.NUMERIC if record.varies else None)
+            self._context.applied(record, FixKind.NUMERIC if record.varies else None)
         return batch
 
     def _as_usual(self, batch: Any, place: SourceLine | None, plan: _MovePlan) -> Any:
         """A batch that was not fetched ahead: it shows what the program does with it."""
         if not plan.over and not plan.apart and not plan.compare(batch):
             plan.over = True
-            self._refuse(Reason.BATCHES_SHARE_MEMORY, place)
+            self._refuse(BATCHES_SHARE_MEMORY, place)
         self._copy(batch, place, plan)
         return batch
 
@@ -331,7 +341,7 @@ class _Iterators:
             self.copied.know(batch, plan)
         except RuntimeError as problem:  # most likely the device is full
             plan.over = True
-            self._refuse(Reason.COPY_FAILED, place, str(problem).partition("\n")[0])
+            self._refuse(COPY_FAILED, place, str(problem).partition("\n")[0])
 
     def _fits(self, loader: Any) -> bool:
         """Whether fetching one ahead does no harm; notes what it may change."""
@@ -342,14 +352,14 @@ class _Iterators:
         varies = None
         if loader.num_workers == 0:
             if isinstance(loader.dataset, IterableDataset):
-                self._refuse(Reason.ITERABLE_IN_PROCESS, self._marks.place(loader))
+                self._refuse(ITERABLE_IN_PROCESS, self._marks.place(loader))
                 return False
             varies = dataset_traits(loader.dataset, loader.collate_fn).varies()
         self._varies[loader] = varies or sampler_draw_change(loader._index_sampler)
         return True
 
     def _refuse(self, reason: Reason, place: SourceLine | None, error: str | None = None) -> None:
-        self._hands.not_applied(NotApplied(reason, Target.LOADER, place=place, error=error))
+        self._context.not_applied(NotApplied(reason, LOADER, place=place, error=error))
 
 
 FIX = Prefetch()

@@ -18,11 +18,11 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakMethod, finalize
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import ObservedProgram, ProgramPart
+from stepscope.fixes.applicability import ObservedProgram, ProgramPart, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.loaders import LoaderRecords
-from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine
+from stepscope.record.trial import Rejection
 
 _FOOTER_BYTES: Final = 64  # bytes behind a batch
 _LEAST: Final = 1 << 18  # bytes of a batch, below which it is not worth it
@@ -35,6 +35,18 @@ SENT: Final = 2
 GONE: Final = 3
 """A slot's states: in a worker until it is sent, in the program's process until it is free; and
 gone where the worker wants memory of another size, or a process beside these two may use it."""
+
+
+SMALL_BATCHES = Reason("small_batches", "batches are small ({size})")
+NO_USE_COUNT = Reason(
+    "no_use_count", "this version of torch does not count the users of a tensor's memory"
+)
+SHARING_STRATEGY = Reason(
+    "sharing_strategy", "{subject}: processes share memory by {value}, which is not supported"
+)
+START_METHOD = Reason(
+    "start_method", "{subject}: needs workers started by fork (these use {value})"
+)
 
 
 class _Footer(ctypes.Structure):
@@ -197,7 +209,7 @@ class Recycle(Fix):
 
     name = "recycle"
     group = "data"
-    title = "have workers hand batches over in memory that was used before"
+    title = "have workers reuse shared memory for their batches"
     edited_by_hand = True
     kind = FixKind.EXACT
     effort = "a collate function with buffers of its own"
@@ -211,9 +223,7 @@ class Recycle(Fix):
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         size = program.batch_bytes
-        return (
-            None if size is None or size >= _LEAST else Rejection(RejectReason.SMALL_BATCHES, size)
-        )
+        return None if size is None or size >= _LEAST else unsuitable(SMALL_BATCHES, size)
 
     def needed_beside(self, program: ObservedProgram) -> bool:
         """Where batches are large, fresh memory for each takes much of what workers gain."""
@@ -225,26 +235,26 @@ class Recycle(Fix):
 
         return [recycle_batch_memory()] if known.show and known.show.loaders else None
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
         from torch.multiprocessing import reductions
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
         if not hasattr(torch._C, "_storage_Use_Count"):
-            hands.not_applied(NotApplied(Reason.NO_USE_COUNT))
+            context.not_applied(NotApplied(NO_USE_COUNT))
             return
         mark = int.from_bytes(os.urandom(8), "little")
         received, slots = ReceivedSlots(mark), WorkerSlots(mark)
-        loaders = _Loaders(LoaderRecords(hands), received)
-        hands.seams.loader_iterated(loaders.iterated)
-        hands.seams.around(_BaseDataLoaderIter, "__next__", loaders.next)
-        hands.seams.around(reductions, "rebuild_storage_fd", partial(_rebuilt, received))
+        loaders = _Loaders(LoaderRecords(context), received)
+        context.seams.loader_iterated(loaders.iterated)
+        context.seams.around(_BaseDataLoaderIter, "__next__", loaders.next)
+        context.seams.around(reductions, "rebuild_storage_fd", partial(_rebuilt, received))
         forked = WeakMethod(received.forked)
         os.register_at_fork(before=lambda: (known := forked()) and known())
         typed, untyped = torch.storage.TypedStorage, torch.UntypedStorage
-        hands.seams.replace(typed, "_new_shared", _new_shared(typed._new_shared, slots))
+        context.seams.replace(typed, "_new_shared", _new_shared(typed._new_shared, slots))
         share = _shared(untyped._share_fd_cpu_, slots, received)
-        hands.seams.replace(untyped, "_share_fd_cpu_", share)
+        context.seams.replace(untyped, "_share_fd_cpu_", share)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
@@ -275,7 +285,7 @@ class _Loaders:
         place = self._marks.place(loader)
         refused = _refused(workers[0])
         if refused is not None:
-            self._marks.hands.not_applied(replace(refused, place=place))
+            self._marks.context.not_applied(replace(refused, place=place))
             return iterator
         pids = [worker.pid for worker in workers]
         self._unsaid[iterator] = (place, pids)
@@ -290,7 +300,7 @@ class _Loaders:
             place, pids = self._unsaid[iterator]
             if self._received.any_of(pids):
                 del self._unsaid[iterator]
-                self._marks.hands.applied(Applied(Target.LOADER, place=place))
+                self._marks.context.applied(Applied(LOADER, place=place))
         return batch
 
 
@@ -302,9 +312,9 @@ def _refused(worker: Any) -> NotApplied | None:
 
     strategy = get_sharing_strategy()
     if strategy != "file_descriptor":
-        return NotApplied(Reason.SHARING_STRATEGY, Target.LOADER, value=strategy)
+        return NotApplied(SHARING_STRATEGY, LOADER, value=strategy)
     start = getattr(type(worker), "_start_method", None) or get_start_method()
-    return None if start == "fork" else NotApplied(Reason.START_METHOD, Target.LOADER, value=start)
+    return None if start == "fork" else NotApplied(START_METHOD, LOADER, value=start)
 
 
 def _rebuilt(received: ReceivedSlots, call: Any, *args: Any, **kwargs: Any) -> Any:

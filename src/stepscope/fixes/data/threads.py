@@ -1,8 +1,7 @@
 """Have torch use so many threads on the CPU."""
 
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope.analyze.replay.known import (
     Changes,
@@ -16,11 +15,13 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cores
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
-if TYPE_CHECKING:
-    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
-
 _PARALLEL_SHARE = 0.9  # of a large operator's time: shared out among threads
 _LARGE_NS = 100_000.0  # an operator must take that long on average to gain from more threads
+
+
+THREADS = Target("threads", "{before} → {after} threads")
+THREADS_SETTING = Target("threads_setting", "{after} threads where {overrides} asks for {before}")
+THREADS_ALREADY = Reason("threads_already", "torch already uses {value} threads")
 
 
 class Threads(Fix):
@@ -34,6 +35,7 @@ class Threads(Fix):
     title = "have torch use N threads on the CPU"
     kind = FixKind.NUMERIC
     effort = "one line"
+    edited_at_top = True
     values = ("N",)
     suggested = ("1", "2", "4")
     missing = "torch uses as many threads as there are cores, and no loader has workers"
@@ -59,7 +61,7 @@ class Threads(Fix):
         factor = 1 - _PARALLEL_SHARE + _PARALLEL_SHARE * now / int(value)
         return [scale_host(select_host(operator=pattern), factor)]
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
 
         cores = allowed_cores()
@@ -71,7 +73,7 @@ class Threads(Fix):
             before = torch.get_num_threads()
             if before != count:
                 torch.set_num_threads(count)
-                hands.applied(Applied(Target.THREADS, before=before, after=count))
+                context.applied(Applied(THREADS, before=before, after=count))
 
         def asked(call: Any, count: int) -> None:
             """The program's own number gives way."""
@@ -80,12 +82,12 @@ class Threads(Fix):
                 return
             call(chosen)
             if count != chosen:
-                hands.applied(
+                context.applied(
                     Applied(
-                        Target.THREADS_SETTING,
+                        THREADS_SETTING,
                         before=count,
                         after=chosen,
-                        overrides=hands.place(),
+                        overrides=context.place(),
                     )
                 )
 
@@ -94,10 +96,10 @@ class Threads(Fix):
                 choose(min(chosen, max(1, cores - loader.num_workers)))
             return make(loader)
 
-        hands.seams.loader_iterated(iterated)
-        hands.seams.around(torch, "set_num_threads", asked)
+        context.seams.loader_iterated(iterated)
+        context.seams.around(torch, "set_num_threads", asked)
         if value and torch.get_num_threads() == value:
-            hands.not_applied(NotApplied(Reason.THREADS_ALREADY, value=value))
+            context.not_applied(NotApplied(THREADS_ALREADY, value=value))
         choose(chosen)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -106,11 +108,6 @@ class Threads(Fix):
             f"call torch.set_num_threads({count}) at the start of the program",
             before=(f"torch.set_num_threads({count})",),
         )
-
-    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import at_the_top
-
-        return at_the_top(self, value, applied, files)
 
 
 FIX = Threads()

@@ -25,6 +25,7 @@ from stepscope.fixes.inspect.loaders import (
 )
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import (
+    LOADER,
     Applied,
     Broke,
     DataChange,
@@ -37,6 +38,44 @@ from stepscope.record.fix import (
 )
 from stepscope.record.trial import Rejection
 
+LOADER_WORKERS = Target("loader_workers", "DataLoader{at}{change} workers{varies}")
+WORKERS_ALREADY = Reason("workers_already", "{subject} already has {value} workers")
+CUDA_IN_WORKERS = Reason(
+    "cuda_in_workers", "{subject}: its dataset {trait}; keep its samples on the CPU"
+)
+OPEN_HANDLE = Reason(
+    "open_handle", "{subject}: its dataset holds {trait}; open it at the first sample instead"
+)
+EACH_WORKER_ALL_DATA = Reason(
+    "each_worker_all_data",
+    "{subject}: each worker would give all the data of its IterableDataset; have it ask"
+    " torch.utils.data.get_worker_info() for its share",
+)
+GPU_IN_WORKER = Reason(
+    "gpu_in_worker",
+    "the dataset uses the GPU, which worker processes cannot; move its samples in the training"
+    " loop instead",
+)
+SHARED_MEMORY_FULL = Reason(
+    "shared_memory_full",
+    "too little shared memory (/dev/shm) for batches from workers; give the container"
+    " more (docker: --shm-size) or use fewer workers",
+)
+WORKER_KILLED = Reason(
+    "worker_killed", "a worker was killed, probably out of memory; use fewer workers"
+)
+TOO_MANY_FILES = Reason(
+    "too_many_files", "workers need more open files than allowed; raise `ulimit -n`"
+)
+NESTED_PROCESSES = Reason(
+    "nested_processes", "the dataset starts its own processes, which workers may not"
+)
+NO_MAIN_GUARD = Reason(
+    "no_main_guard",
+    'spawned workers import the program again; put what it runs under `if __name__ == "__main__":`',
+)
+UNPICKLABLE = Reason("unpicklable", "the dataset cannot be pickled, which spawned workers need")
+
 
 class _DeferredStart:
     """Has the first indices of an epoch sent with its first batch."""
@@ -47,8 +86,8 @@ class _DeferredStart:
         self._marks = marks
         self._waiting: WeakSet[Any] = WeakSet()
         self._making = False
-        marks.hands.seams.around(Iterator, "_try_put_index", self._put)
-        marks.hands.seams.around(Iterator, "_next_data", self._next)
+        marks.context.seams.around(Iterator, "_try_put_index", self._put)
+        marks.context.seams.around(Iterator, "_next_data", self._next)
 
     def make(self, make: Callable[[Any], Any], loader: Any) -> Any:
         """An epoch's iterator, which sends no index yet."""
@@ -79,14 +118,14 @@ class _DeferredStart:
 _MOST: Final = 12
 _PREDICTED: Final = 4  # workers, where no number is given
 _FAILURES: Final = {
-    "in forked subprocess": Reason.GPU_IN_WORKER,
-    "shared memory": Reason.SHARED_MEMORY_FULL,
-    "</torch_": Reason.SHARED_MEMORY_FULL,
-    "killed by signal: Killed": Reason.WORKER_KILLED,
-    "ancdata": Reason.TOO_MANY_FILES,
-    "daemonic processes are not allowed": Reason.NESTED_PROCESSES,
-    "before the current process has finished its bootstrapping": Reason.NO_MAIN_GUARD,
-    "pickle": Reason.UNPICKLABLE,
+    "in forked subprocess": GPU_IN_WORKER,
+    "shared memory": SHARED_MEMORY_FULL,
+    "</torch_": SHARED_MEMORY_FULL,
+    "killed by signal: Killed": WORKER_KILLED,
+    "ancdata": TOO_MANY_FILES,
+    "daemonic processes are not allowed": NESTED_PROCESSES,
+    "before the current process has finished its bootstrapping": NO_MAIN_GUARD,
+    "pickle": UNPICKLABLE,
 }
 """Parts of what torch and Python say."""
 
@@ -101,7 +140,7 @@ class Workers(Fix):
     effort = "one argument"
     values = ("N",)
     suggested = ("4", "8", "12", "2")
-    missing = "no DataLoader is used here"
+    missing = "no DataLoader"
     works_on = ProgramPart.LOADER
     fills_buffers = True
 
@@ -136,9 +175,9 @@ class Workers(Fix):
         loads = known.show is not None and known.show.loaders
         return [set_workers(int(value or _PREDICTED))] if loads else None
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         count = value or default_workers()
-        marks = LoaderRecords(hands)
+        marks = LoaderRecords(context)
         start = _DeferredStart(marks)
 
         def decide(arguments: dict[str, Any]) -> int | None:
@@ -149,9 +188,9 @@ class Workers(Fix):
                 return before
             refused = _refused(arguments)
             if have >= count:
-                hands.loader_not_applied(Reason.WORKERS_ALREADY, have)
+                context.loader_not_applied(WORKERS_ALREADY, have)
             elif refused is not None:
-                hands.not_applied(replace(refused, target=Target.LOADER, place=hands.place()))
+                context.not_applied(replace(refused, target=LOADER, place=context.place()))
             else:
                 arguments["num_workers"] = count
                 return have
@@ -162,18 +201,16 @@ class Workers(Fix):
             if before is None:
                 return make(loader)
             place, varies = marks.place(loader), _variation(loader, before)
-            record = Applied(
-                Target.LOADER_WORKERS, place=place, before=before, after=count, varies=varies
-            )
-            hands.applied(record, FixKind.NUMERIC if varies else None)
+            record = Applied(LOADER_WORKERS, place=place, before=before, after=count, varies=varies)
+            context.applied(record, FixKind.NUMERIC if varies else None)
             iterator = make(loader) if before else start.make(make, loader)
             if marks.began(loader, iterator) and has_own_generator(loader._index_sampler):
-                shuffles = Applied(Target.LOADER, place=place, varies=OTHER_SHUFFLES)
-                hands.applied(shuffles, FixKind.NUMERIC)
+                shuffles = Applied(LOADER, place=place, varies=OTHER_SHUFFLES)
+                context.applied(shuffles, FixKind.NUMERIC)
             return iterator
 
         marks.watch(decide)
-        hands.seams.loader_iterated(iterated)
+        context.seams.loader_iterated(iterated)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         text = f"{type(error).__name__}: {error}"
@@ -208,11 +245,11 @@ def _refused(arguments: dict[str, Any]) -> NotApplied | None:
     dataset = arguments.get("dataset")
     seen = dataset_traits(dataset, arguments.get("collate_fn"))
     if seen.cuda is not None:
-        return NotApplied(Reason.CUDA_IN_WORKERS, trait=seen.cuda)
+        return NotApplied(CUDA_IN_WORKERS, trait=seen.cuda)
     if seen.handle is not None:
-        return NotApplied(Reason.OPEN_HANDLE, trait=seen.handle)
+        return NotApplied(OPEN_HANDLE, trait=seen.handle)
     if isinstance(dataset, IterableDataset) and not _splits(dataset, arguments):
-        return NotApplied(Reason.EACH_WORKER_ALL_DATA)
+        return NotApplied(EACH_WORKER_ALL_DATA)
     return None
 
 

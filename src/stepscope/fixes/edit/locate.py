@@ -23,7 +23,7 @@ from stepscope.fixes.edit.statements import (
     under_autocast,
 )
 from stepscope.record.facts import SiteFact
-from stepscope.record.fix import Applied, SourceEdit, SourceLine, Target
+from stepscope.record.fix import OTHER_TARGET, Applied, SourceEdit, SourceLine
 from stepscope.record.frames import is_program
 from stepscope.store.json_lines import read_facts
 from stepscope.store.source import read_sources
@@ -164,7 +164,7 @@ def locate_edits(
     if isinstance(setting, PatchPart):
         return [setting]
     found = list(fix.patch(value, applied, files))
-    unplaced = any(one.target == Target.OTHER and one.place is None for one in applied)
+    unplaced = any(one.target == OTHER_TARGET and one.place is None for one in applied)
     if unplaced and not found and not fix.edited_by_hand:
         return [LeftToUser("the program", "where it took effect was not recorded")]
     return (

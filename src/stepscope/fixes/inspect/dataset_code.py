@@ -17,15 +17,8 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-RANDOM_MODULES: Final = frozenset(
-    {
-        "random",
-        "secrets",
-        "numpy.random",
-        "torch.random",
-        "torch.distributions",
-        "torch.cuda.random",
-    }
+RANDOM_MODULES: Final = word_set(
+    "random secrets numpy.random torch.random torch.distributions torch.cuda.random"
 )
 RANDOM_TYPES: Final = frozenset(
     {
@@ -59,29 +52,17 @@ _TRUSTED: Final = (
     )
     | sys.stdlib_module_names
 ) - {"random", "secrets"}
-_TRUSTED_PARTS: Final = (
-    "torchvision.transforms.functional",
-    "torchvision.transforms._functional",
-    "torchvision.transforms.v2.functional",
-    "torchvision.transforms._presets",
-    "torchvision.io",
-    "torchvision.tv_tensors",
-    "torchvision.ops",
-    "torchvision.utils",
-    "transformers.tokenization",
-    "transformers.image_",
-    "transformers.utils",
+_TRUSTED_PARTS: Final = tuple(
+    word_set(
+        "torchvision.transforms.functional torchvision.transforms._functional"
+        " torchvision.transforms.v2.functional torchvision.transforms._presets torchvision.io"
+        " torchvision.tv_tensors torchvision.ops torchvision.utils transformers.tokenization"
+        " transformers.image_ transformers.utils"
+    )
 )
-_TRUSTED_THINGS: Final = frozenset(
-    {
-        "default_data_collator",
-        "DefaultDataCollator",
-        "DataCollatorWithPadding",
-        "DataCollatorForSeq2Seq",
-        "DataCollatorForTokenClassification",
-        "DataCollatorWithFlattening",
-        "RemoveColumnsCollator",
-    }
+_TRUSTED_THINGS: Final = word_set(
+    "default_data_collator DefaultDataCollator DataCollatorWithPadding DataCollatorForSeq2Seq"
+    " DataCollatorForTokenClassification DataCollatorWithFlattening RemoveColumnsCollator"
 )
 HANDLES: Final = word_set("h5py sqlite3 lmdb zipfile tarfile netCDF4")
 """Libraries whose objects are something open."""

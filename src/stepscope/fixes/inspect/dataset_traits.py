@@ -80,9 +80,8 @@ def dataset_traits(*things: Any) -> _DatasetTraits:
             walker.visit(thing)
         walker.finish()
     except Exception as problem:
-        unreadable = Trait(TraitKind.UNREADABLE, repr(problem))
-        walker.look.unknown = walker.look.unknown or unreadable
-    return walker.look
+        walker.note("unknown", TraitKind.UNREADABLE, repr(problem))
+    return walker.traits
 
 
 class AttributeChanges:
@@ -136,57 +135,46 @@ _FEW: Final = 64
 _MOST: Final = 20_000
 
 
-class _ObjectVisitor:
-    """Goes through objects and what they hold; `adopt` and `refer` look at code."""
+_MOST_CODE: Final = 3000
+_CALLED_SILENTLY: Final = ("__call__", "__getitem__", "__getitems__", "__iter__", "forward")
+_BUILDING: Final = ("__init__", "__new__", "__post_init__")  # what these set is new
+_NOT_CALLED: Final = word_set(
+    "__init__ __new__ __repr__ __str__ __del__ __getstate__ __setstate__ __reduce__"
+    " __reduce_ex__ __init_subclass__ __class_getitem__ __copy__ __deepcopy__ __dir__"
+    " __sizeof__ __add__ __radd__ __or__"
+)
 
-    def __init__(self, look: _DatasetTraits) -> None:
-        self.look = look
+
+class _CodeWalker:
+    """Goes through objects, what they hold, and the code of their classes."""
+
+    def __init__(self) -> None:
+        self.traits = _DatasetTraits()
         self._visited: dict[int, Any] = {}  # kept, so that ids stay theirs
+        self._names: set[str] = set(_CALLED_SILENTLY)
+        self._classes: dict[type, None] = {}
+        self._built: set[type] = set()
+        self._read: set[Any] = set()
 
-    def draws(self, what: TraitKind, code: str, place: SourceLine | None = None) -> None:
-        """It draws random numbers: the first thing seen of a kind stays, here and below."""
-        self.look.draws = self.look.draws or Trait(what, code, place)
-
-    def unknown(self, what: TraitKind, code: str = "", place: SourceLine | None = None) -> None:
-        """Something cannot be looked through."""
-        self.look.unknown = self.look.unknown or Trait(what, code or None, place)
-
-    def keeps(self, what: TraitKind, code: str, place: SourceLine | None = None) -> None:
-        """It keeps something from sample to sample."""
-        self.look.keeps = self.look.keeps or Trait(what, code, place)
-
-    def sums(self, what: TraitKind, code: str, place: SourceLine | None = None) -> None:
-        """It adds up tensors."""
-        self.look.sums = self.look.sums or Trait(what, code, place)
-
-    def cuda(self, trait: Trait) -> None:
-        """It has to do with the GPU."""
-        self.look.cuda = self.look.cuda or trait
-
-    def adopt(self, cls: type) -> None:
-        """Instances of a class are there."""
-        raise NotImplementedError
-
-    def refer(self, thing: Any, text: str, place: SourceLine | None) -> None:
-        """Code names something outside it."""
-        raise NotImplementedError
-
-    def function(self, function: Any) -> None:
-        """A Python function may be called."""
-        raise NotImplementedError
+    def note(
+        self, kind: str, what: TraitKind, code: str | None = None, place: SourceLine | None = None
+    ) -> None:
+        """Something was seen, `kind` being a field of the traits: the first of a kind stays."""
+        if getattr(self.traits, kind) is None:
+            setattr(self.traits, kind, Trait(what, code, place))
 
     def visit(self, thing: Any, name: str = "", place: SourceLine | None = None) -> None:
         """Look at an object and, in turn, at those it holds; `name`: as code at `place` has it."""
         if isinstance(thing, _PLAIN) or id(thing) in self._visited:
             return
         if len(self._visited) > _MOST:
-            self.unknown(TraitKind.TOO_LARGE)
+            self.note("unknown", TraitKind.TOO_LARGE)
             return
         self._visited[id(thing)] = thing
         kind = type(thing)
         if isinstance(thing, str):
             if thing.startswith("cuda"):
-                self.cuda(Trait(TraitKind.NAMES_GPU, thing))
+                self.note("cuda", TraitKind.NAMES_GPU, thing)
         elif isinstance(thing, (list, tuple, set, frozenset, deque, dict)):
             self._all(thing.values() if isinstance(thing, dict) else thing)
         elif isinstance(thing, (BuiltinFunctionType, FunctionType)):
@@ -200,8 +188,8 @@ class _ObjectVisitor:
             self._all((thing.func, thing.args, thing.keywords))
         elif isinstance(thing, (type, ModuleType)):
             self.refer(thing, name or getattr(thing, "__name__", ""), place)
-        elif any((module_of(base), base.__name__) in RANDOM_TYPES for base in kind.__mro__):
-            self.draws(TraitKind.HOLDS, kind.__name__)
+        elif _random(kind):
+            self.note("draws", TraitKind.HOLDS, kind.__name__)
         elif not self._known(thing, kind):
             self._instance(thing, kind)
 
@@ -224,15 +212,15 @@ class _ObjectVisitor:
         if isinstance(thing, io.IOBase) and not isinstance(thing, (io.BytesIO, io.StringIO)):
             library = "io"
         if library is not None and module != "h5py._hl.attrs":
-            self.look.handle = self.look.handle or Trait(TraitKind.OPEN_FILE, library)
+            self.note("handle", TraitKind.OPEN_FILE, library)
         elif isinstance(thing, Iterator):
-            self.keeps(TraitKind.ITERATES, kind.__name__)
+            self.note("keeps", TraitKind.ITERATES, kind.__name__)
         elif hasattr(thing, "is_cuda") and hasattr(thing, "untyped_storage"):
             if thing.is_cuda:
-                self.cuda(Trait(TraitKind.HOLDS_GPU_TENSORS))
+                self.note("cuda", TraitKind.HOLDS_GPU_TENSORS)
         elif module == "torch" and kind.__name__ == "device":
             if thing.type == "cuda":
-                self.cuda(Trait(TraitKind.NAMES_GPU))
+                self.note("cuda", TraitKind.NAMES_GPU)
         elif top == "numpy":
             if getattr(getattr(thing, "dtype", None), "hasobject", False):
                 self._all(thing.flat)
@@ -246,45 +234,21 @@ class _ObjectVisitor:
         module = module_of(kind)
         if module.startswith("torch.nn."):
             if draws_in_torch(kind.__name__):
-                self.draws(TraitKind.HOLDS, kind.__name__)
+                self.note("draws", TraitKind.HOLDS, kind.__name__)
             elif not module.endswith("container"):
-                self.sums(TraitKind.RUNS, kind.__name__)
+                self.note("sums", TraitKind.RUNS, kind.__name__)
         elif module.startswith("torch.distributions"):
-            self.draws(TraitKind.HOLDS, kind.__name__)
+            self.note("draws", TraitKind.HOLDS, kind.__name__)
         elif module.startswith("torch.utils.data.datapipes"):
-            self.unknown(TraitKind.UNKNOWN_CLASS, kind.__name__)
+            self.note("unknown", TraitKind.UNKNOWN_CLASS, kind.__name__)
         self.adopt(kind)
         if hasattr(thing, "__dict__"):
-            self.look.parts.append(thing)
-            self._all_attributes(vars(thing))
+            self.traits.parts.append(thing)
+            for value in list(vars(thing).values()):
+                self.visit(value)
         slots = (name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
         for name in slots:
             self.visit(getattr(thing, name, None))
-
-    def _all_attributes(self, attributes: dict[str, Any]) -> None:
-        for value in list(attributes.values()):
-            self.visit(value)
-
-
-_MOST_CODE: Final = 3000
-_CALLED_SILENTLY: Final = ("__call__", "__getitem__", "__getitems__", "__iter__", "forward")
-_BUILDING: Final = ("__init__", "__new__", "__post_init__")  # what these set is new
-_NOT_CALLED: Final = word_set(
-    "__init__ __new__ __repr__ __str__ __del__ __getstate__ __setstate__ __reduce__"
-    " __reduce_ex__ __init_subclass__ __class_getitem__ __copy__ __deepcopy__ __dir__"
-    " __sizeof__ __add__ __radd__ __or__"
-)
-
-
-class _CodeWalker(_ObjectVisitor):
-    """One look at a number of things."""
-
-    def __init__(self) -> None:
-        super().__init__(_DatasetTraits())
-        self._names: set[str] = set(_CALLED_SILENTLY)
-        self._classes: dict[type, None] = {}
-        self._built: set[type] = set()
-        self._read: set[Any] = set()
 
     def finish(self) -> None:
         """Follow calls until no more code comes to light."""
@@ -311,10 +275,10 @@ class _CodeWalker(_ObjectVisitor):
     def refer(self, thing: Any, text: str, place: SourceLine | None) -> None:
         """Code names something outside it."""
         if thing is ABSENT:
-            self.unknown(TraitKind.UNKNOWN_NAME, text, place)
+            self.note("unknown", TraitKind.UNKNOWN_NAME, text, place)
         elif isinstance(thing, ModuleType):
             if thing.__name__ in RANDOM_MODULES:
-                self.draws(TraitKind.USES, text, place)
+                self.note("draws", TraitKind.USES, text, place)
         elif isinstance(thing, type):
             self._class(thing, text, place)
         elif isinstance(thing, (BuiltinFunctionType, FunctionType)) and is_trusted(thing):
@@ -334,7 +298,7 @@ class _CodeWalker(_ObjectVisitor):
         if code in self._read:
             return
         if len(self._read) > _MOST_CODE:
-            self.unknown(TraitKind.TOO_MUCH_CODE)
+            self.note("unknown", TraitKind.TOO_MUCH_CODE)
             return
         self._read.add(code)
         reading = read_code(code, scope)
@@ -353,24 +317,24 @@ class _CodeWalker(_ObjectVisitor):
         for name, line in reading.names.items():
             place = SourceLine(file, line)
             if name in RANDOM_METHODS:
-                self.draws(TraitKind.USES, name, place)
+                self.note("draws", TraitKind.USES, name, place)
             elif name in SUMS & reading.calls:
-                self.sums(TraitKind.USES, name, place)
+                self.note("sums", TraitKind.USES, name, place)
             elif name == "cuda":
-                self.cuda(Trait(TraitKind.MOVES_TO_GPU, name, place))
+                self.note("cuda", TraitKind.MOVES_TO_GPU, name, place)
         for name, line in reading.sets.items():
-            self.keeps(TraitKind.SETS, name, SourceLine(file, line))
+            self.note("keeps", TraitKind.SETS, name, SourceLine(file, line))
         if reading.products:
-            self.sums(TraitKind.USES, "@", SourceLine(file, reading.products))
+            self.note("sums", TraitKind.USES, "@", SourceLine(file, reading.products))
         if any(text.startswith("cuda") for text in reading.strings) and users:
-            self.cuda(Trait(TraitKind.NAMES_GPU, file=file))
+            self.traits.cuda = self.traits.cuda or Trait(TraitKind.NAMES_GPU, file=file)
 
     def _class(self, cls: type, text: str, place: SourceLine | None) -> None:
         if (module_of(cls), cls.__name__) in RANDOM_TYPES:
-            self.draws(TraitKind.USES, text, place)
+            self.note("draws", TraitKind.USES, text, place)
         elif is_trusted(cls):
             if module_of(cls).startswith("torch") and draws_in_torch(cls.__name__):
-                self.draws(TraitKind.USES, text, place)
+                self.note("draws", TraitKind.USES, text, place)
         else:
             self._built.add(cls)
             self.adopt(cls)
@@ -379,16 +343,16 @@ class _CodeWalker(_ObjectVisitor):
         name = getattr(function, "__name__", "")
         owner = type(getattr(function, "__self__", None))
         if module_of(function) in RANDOM_MODULES or _random(owner):
-            self.draws(TraitKind.USES, text, place)
+            self.note("draws", TraitKind.USES, text, place)
         elif name == "get_worker_info":
-            self.look.splits = True
+            self.traits.splits = True
         elif name in ("eval", "exec", "__import__"):
-            self.unknown(TraitKind.UNKNOWN_NAME, text, place)
+            self.note("unknown", TraitKind.UNKNOWN_NAME, text, place)
         elif (module_of(function) or "torch").startswith("torch"):
             if draws_in_torch(name):
-                self.draws(TraitKind.USES, text, place)
+                self.note("draws", TraitKind.USES, text, place)
             elif name in SUMS:
-                self.sums(TraitKind.USES, text, place)
+                self.note("sums", TraitKind.USES, text, place)
 
     def _reachable(self, cls: type, name: str) -> bool:
         if name in self._names:
@@ -401,7 +365,7 @@ class _CodeWalker(_ObjectVisitor):
         for function in _functions(found):
             self.function(function)
         if type(found).__name__ in ("builtin_function_or_method", "method_descriptor"):
-            self.unknown(TraitKind.UNKNOWN_CLASS, cls.__qualname__)
+            self.note("unknown", TraitKind.UNKNOWN_CLASS, cls.__qualname__)
 
 
 def _functions(found: Any) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from stepscope.fixes.base import FixContext
+from stepscope.fixes.inspect.dataset_code import word_set
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.record.fix import DataChange, SourceLine, Trait, TraitKind, Variation
 
@@ -16,8 +17,8 @@ from stepscope.record.fix import DataChange, SourceLine, Trait, TraitKind, Varia
 class LoaderRecords:
     """Facts about the loaders a fix has to do with. Nothing is put on the loaders themselves."""
 
-    def __init__(self, hands: FixContext) -> None:
-        self.hands = hands
+    def __init__(self, context: FixContext) -> None:
+        self.context = context
         self.chosen: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
         """Loaders the fix changes, and what it decided for each."""
         self._places: WeakKeyDictionary[Any, SourceLine | None] = WeakKeyDictionary()
@@ -33,12 +34,12 @@ class LoaderRecords:
         def made(call: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
             decided.clear()
             call(loader, *args, **kwargs)
-            self._places[loader] = self.hands.place()
+            self._places[loader] = self.context.place()
             if decided and decided[-1] is not None:
                 self.chosen[loader] = decided[-1]
 
-        self.hands.seams.around(DataLoader, "__init__", made)
-        self.hands.seams.loader_made(lambda arguments: decided.append(decide(arguments)))
+        self.context.seams.around(DataLoader, "__init__", made)
+        self.context.seams.loader_made(lambda arguments: decided.append(decide(arguments)))
 
     def remade(self, arguments: dict[str, Any]) -> Any:
         """What was decided for a chosen loader of the same dataset; None: there is none.
@@ -67,16 +68,9 @@ class LoaderRecords:
             self._iterators[iterator][0] = True
 
 
-_AT_ONCE: Final = frozenset(
-    {
-        "SequentialSampler",
-        "RandomSampler",
-        "SubsetRandomSampler",
-        "WeightedRandomSampler",
-        "DistributedSampler",
-        "SeedableRandomSampler",
-        "_InfiniteConstantSampler",
-    }
+_AT_ONCE: Final = word_set(
+    "SequentialSampler RandomSampler SubsetRandomSampler WeightedRandomSampler DistributedSampler"
+    " SeedableRandomSampler _InfiniteConstantSampler"
 )
 """They draw from the program's generator before their first index only, if at all."""
 _AROUND: Final = {"BatchSampler": "sampler", "BatchSamplerShard": "batch_sampler"}

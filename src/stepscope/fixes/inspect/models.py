@@ -10,7 +10,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from stepscope.fixes.base import FixContext
-from stepscope.record.fix import Applied, NotApplied, Reason, SourceLine, Target
+from stepscope.record.fix import OPTIMIZER, Applied, NotApplied, Reason, SourceLine
+
+NOT_TORCHS_STEP = Reason("not_torchs_step", "{subject}: not one of torch's own optimizers")
+NO_SUCH_VERSION = Reason("no_such_version", "{subject}: torch has no {code} version of it")
+PROGRAM_SETS_FLAG = Reason("program_sets_flag", "{subject}: the program sets {code}={value} itself")
+DIFFERENTIABLE = Reason("differentiable", "{subject}: differentiable=True rules out {code}")
 
 
 def convolution_weights(module: Any) -> Iterator[Any]:
@@ -33,7 +38,7 @@ def convolution_weights(module: Any) -> Iterator[Any]:
 Decide = Callable[[Any, dict[str, Any]], NotApplied | None]
 
 
-def switch_optimizer_flag(flag: str, hands: FixContext, decide: Decide) -> None:
+def switch_optimizer_flag(flag: str, context: FixContext, decide: Decide) -> None:
     """Set `flag` of every parameter group that `decide(optimizer, group)` has no reason against.
 
     A group whose flag the program has set itself is left alone, which is said.
@@ -43,7 +48,7 @@ def switch_optimizer_flag(flag: str, hands: FixContext, decide: Decide) -> None:
     seen: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
 
     def made(optimizer: Any, defaults: dict[str, Any]) -> None:
-        made_at[optimizer] = hands.place()
+        made_at[optimizer] = context.place()
 
     def stepped(call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         known = kept.setdefault(optimizer, set())
@@ -54,17 +59,17 @@ def switch_optimizer_flag(flag: str, hands: FixContext, decide: Decide) -> None:
             refused = _flag_conflict(flag, optimizer, group) or decide(optimizer, group)
             if refused is not None:
                 known.add(place)
-                hands.not_applied(
-                    replace(refused, target=Target.OPTIMIZER, object=name, place=made_here)
+                context.not_applied(
+                    replace(refused, target=OPTIMIZER, object=name, place=made_here)
                 )
                 continue
             group[flag] = True
-            hands.applied(Applied(Target.OPTIMIZER, name, made_here))
+            context.applied(Applied(OPTIMIZER, name, made_here))
         seen[optimizer] = True
         return call(optimizer, *args, **kwargs)
 
-    hands.seams.optimizer_made(made)
-    hands.seams.optimizer_stepped(stepped)
+    context.seams.optimizer_made(made)
+    context.seams.optimizer_stepped(stepped)
 
 
 def torch_optimizer_name(optimizer: Any) -> str | None:
@@ -76,12 +81,12 @@ def torch_optimizer_name(optimizer: Any) -> str | None:
 def _flag_conflict(flag: str, optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
     """Why a group's flag is not ours to set, whatever the parameters."""
     if torch_optimizer_name(optimizer) is None:
-        return NotApplied(Reason.NOT_TORCHS_STEP)
+        return NotApplied(NOT_TORCHS_STEP)
     if flag not in group:
-        return NotApplied(Reason.NO_SUCH_VERSION, code=flag)
+        return NotApplied(NO_SUCH_VERSION, code=flag)
     for name in ("fused", "foreach"):
         if group.get(name) is not None:
-            return NotApplied(Reason.PROGRAM_SETS_FLAG, code=name, value=str(group[name]))
+            return NotApplied(PROGRAM_SETS_FLAG, code=name, value=str(group[name]))
     if group.get("differentiable"):
-        return NotApplied(Reason.DIFFERENTIABLE, code=flag)
+        return NotApplied(DIFFERENTIABLE, code=flag)
     return None

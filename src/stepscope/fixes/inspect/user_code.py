@@ -1,25 +1,17 @@
-"""The user's own code behind a call: its frame, its line, the call expression, and where the value
-of that expression goes.
-
-A number may come late where it only goes into sums (`total += loss.item() * n`), and where those
-are printed, compared or divided, which is when they are needed. This knows how
-`waiting.lazyitem.LateNumber` calculates: adding gives a late number, scaling one that is no sum
-does too, all else a plain one.
-"""
+"""The user's own code behind a call: its frame, its line and the call expression."""
 
 import ast
 import linecache
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import FrameType, TracebackType
 
 from stepscope.probe.sites import is_user_code
-from stepscope.record.fix import NotApplied, Reason, SourceLine
+from stepscope.record.fix import SourceLine
 
 
 def user_location() -> SourceLine | None:
@@ -124,118 +116,7 @@ def call_under_way(frame: FrameType) -> tuple[ast.Call, SourceTree] | None:
     return (call, tree) if call is not None and tree is not None else None
 
 
-_TAKES_NUMBERS = ("print", "float", "int", "round", "abs", "str", "repr", "format", "bool", "len")
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def reason_needed_now(call: ast.Call, tree: SourceTree) -> NotApplied | None:
-    """Why the value of a call cannot come late; None where it can."""
-    uses = _Uses(tree)
-    return uses.follow(call, fresh=True) or uses.check()
-
-
-_NOW = NotApplied(Reason.VALUE_NEEDED_NOW)
-
-
-@dataclass
-class _Uses:
-    """The names a late number goes through, and what is left to be looked at."""
-
-    tree: SourceTree
-    pending: list[tuple[ast.AST, str, bool]] = field(default_factory=list)
-    seen: set[tuple[ast.AST, str, bool]] = field(default_factory=set)
-
-    def check(self) -> NotApplied | None:
-        """Look at every use of every name the number goes into."""
-        while self.pending:
-            scope, name, fresh = self.pending.pop()
-            for node in uses_of_name(scope, name):
-                if isinstance(node, ast.Global | ast.Nonlocal):
-                    return NotApplied(Reason.VALUE_SHARED, code=name)
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    verdict = self.follow(node, fresh)
-                    if verdict not in (_NOW, None):
-                        return verdict
-        return None
-
-    def follow(self, node: ast.AST, fresh: bool) -> NotApplied | None:
-        """Where an expression's value goes: `_NOW` if a plain number comes of it at once, None if
-        into a name (then to be looked at), else a reason."""
-        while True:
-            parent = self.tree.parent(node)
-            if isinstance(parent, ast.BinOp):
-                if isinstance(parent.op, ast.Add):
-                    fresh = False
-                elif not (fresh and _scales(parent, node)):
-                    return _NOW
-                node = parent
-                continue
-            return self._end(node, parent, fresh)
-
-    def _end(self, node: ast.AST, parent: ast.AST | None, fresh: bool) -> NotApplied | None:
-        if isinstance(parent, ast.keyword):
-            parent = self.tree.parent(parent)
-        match parent:
-            case ast.AugAssign(op=ast.Add(), target=ast.Name(id=name)):
-                return self._into(parent, name, fresh=False)
-            case ast.AugAssign(target=ast.Name()):
-                return _NOW
-            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
-                return self._into(parent, name, fresh)
-            case ast.FormattedValue() | ast.Compare() | ast.UnaryOp():
-                return _NOW
-            case ast.If() | ast.While() | ast.Assert() | ast.IfExp() if parent.test is node:
-                return _NOW
-            case ast.Tuple() if self._fills_a_text(parent):
-                return _NOW
-            case ast.Expr():
-                return None
-            case ast.Call(func=func) if func is not node and _takes_numbers(func):
-                return _NOW
-            case ast.Return():
-                return NotApplied(Reason.VALUE_RETURNED, value=parent.lineno)
-        line = getattr(parent, "lineno", None) or getattr(node, "lineno", 0)
-        return NotApplied(Reason.VALUE_HANDED_ON, value=line)
-
-    def _fills_a_text(self, values: ast.Tuple) -> bool:
-        """`"…" % (a, b)`"""
-        match self.tree.parent(values):
-            case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str()), right=right):
-                return right is values
-        return False
-
-    def _into(self, statement: ast.AST, name: str, fresh: bool) -> NotApplied | None:
-        scope = next(
-            at
-            for at in self.tree.above(statement)
-            if isinstance(at, _Function | ast.Lambda | ast.ClassDef | ast.Module)
-        )
-        if isinstance(scope, ast.ClassDef):
-            return NotApplied(Reason.VALUE_IN_CLASS, code=name)
-        use = (scope, name, fresh)
-        if use not in self.seen:
-            self.seen.add(use)
-            self.pending.append(use)
-        return None
-
-
-def _scales(operation: ast.BinOp, number: ast.AST) -> bool:
-    """Whether it multiplies a number by something, or divides it by something."""
-    if isinstance(operation.op, ast.Div):
-        return operation.left is number
-    return isinstance(operation.op, ast.Mult)
-
-
-def _takes_numbers(func: ast.expr) -> bool:
-    """Whether a function makes a plain number or a text of what it is given, and keeps nothing."""
-    match func:
-        case ast.Name(id=name):
-            return name in _TAKES_NUMBERS
-        case ast.Attribute(value=ast.Name(id="math")):
-            return True
-        case ast.Attribute(value=ast.Constant(value=str()), attr="format"):
-            return True
-    return False
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def uses_of_name(scope: ast.AST, name: str) -> list[ast.AST]:
@@ -244,7 +125,7 @@ def uses_of_name(scope: ast.AST, name: str) -> list[ast.AST]:
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
-        if isinstance(node, _Function) and _has_own(node, name):
+        if isinstance(node, _FUNCTIONS) and _has_own(node, name):
             continue
         named = node.id == name if isinstance(node, ast.Name) else False
         if named or (isinstance(node, ast.Global | ast.Nonlocal) and name in node.names):
@@ -253,7 +134,7 @@ def uses_of_name(scope: ast.AST, name: str) -> list[ast.AST]:
     return found
 
 
-def _has_own(function: _Function, name: str) -> bool:
+def _has_own(function: _FUNCTIONS, name: str) -> bool:
     """Whether a nested function has a variable of its own of that name."""
     inside = list(ast.walk(function))
     if any(isinstance(n, ast.Global | ast.Nonlocal) and name in n.names for n in inside):

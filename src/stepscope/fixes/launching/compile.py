@@ -15,13 +15,43 @@ from stepscope.analyze.replay.known import (
     host_operator_rows,
     is_pointwise,
 )
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import COMPILED, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.fix import (
+    MODEL,
+    PROGRAM_COMPILES,
+    TORCHSCRIPT,
+    Applied,
+    Broke,
+    NotApplied,
+    Reason,
+)
+from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
+
+
+DATA_PARALLEL = Reason(
+    "data_parallel",
+    "{subject}: nn.DataParallel copies models at every call: use DistributedDataParallel",
+)
+NO_CPP_COMPILER = Reason(
+    "no_cpp_compiler", "{subject}: no C++ compiler: install g++ or clang++, or set CXX"
+)
+NO_TRITON = Reason(
+    "no_triton",
+    "{subject}: no Triton for this GPU: pip install triton (it needs compute capability 7.0)",
+)
+NO_C_COMPILER = Reason(
+    "no_c_compiler", "{subject}: no C compiler, which Triton needs: install gcc or clang, or set CC"
+)
+GRAPH_MEMORY_REUSED = Reason(
+    "graph_memory_reused",
+    "this mode's CUDA graphs overwrite gradients or outputs still in use, as when accumulating"
+    " gradients: use compile=default",
+)
+COMPILER_FAILED = Reason("compiler_failed", "torch.compile failed: {error}")
 
 
 def missing_tools(kind: str) -> Reason | None:
@@ -53,10 +83,10 @@ def reason_not_compiled(module: Any) -> Reason | None:
     import torch
 
     if isinstance(module, torch.jit.ScriptModule):
-        return Reason.TORCHSCRIPT
+        return TORCHSCRIPT
     if isinstance(module, torch.nn.DataParallel):
-        return Reason.DATA_PARALLEL
-    return Reason.PROGRAM_COMPILES if is_compiled(module) else None
+        return DATA_PARALLEL
+    return PROGRAM_COMPILES if is_compiled(module) else None
 
 
 def is_compiled(module: Any) -> bool:
@@ -74,7 +104,7 @@ def _missing_for_cpu() -> Reason | None:
     try:
         get_cpp_compiler()
     except (exc.InvalidCxxCompiler, RuntimeError, OSError):
-        return Reason.NO_CPP_COMPILER
+        return NO_CPP_COMPILER
     return None
 
 
@@ -82,16 +112,16 @@ def _missing_for_cuda() -> Reason | None:
     from torch.utils._triton import has_triton
 
     if not has_triton():
-        return Reason.NO_TRITON
+        return NO_TRITON
     if not any(map(shutil.which, (os.environ.get("CC") or "gcc", "gcc", "clang"))):
-        return Reason.NO_C_COMPILER
+        return NO_C_COMPILER
     return None
 
 
 _SMALL = 16 << 20  # bytes of an output that is worth a copy
 
 
-def _guard_replays(hands: FixContext, compiled: WeakSet[Any]) -> None:
+def _guard_replays(context: FixContext, compiled: WeakSet[Any]) -> None:
     """Say where a step begins, hand out copies of outputs, and put gradients that are still
     needed, as where they are accumulated, into memory of their own."""
     import torch
@@ -119,8 +149,8 @@ def _guard_replays(hands: FixContext, compiled: WeakSet[Any]) -> None:
             return _copied(result)
         return tree_map_only(torch.Tensor, _copied, result)
 
-    hands.seams.optimizer_stepped(stepped)
-    hands.seams.root_called(called)
+    context.seams.optimizer_stepped(stepped)
+    context.seams.root_called(called)
 
 
 def _keep_gradients(module: Any, own: dict[int, int]) -> None:
@@ -177,15 +207,13 @@ class Compile(Fix):
     kind = FixKind.NUMERIC
     effort = "one line"
     values = (*_MODES, *(f"{mode},dynamic" for mode in _MODES))
+    default = "default"
     suggested = ("default", "reduce-overhead", "max-autotune")
     missing = "no model was called"
     slow_start = True
 
-    def parse(self, text: str | None) -> Any:
-        return super().parse("default" if text is None else text)
-
     def applies(self, program: ObservedProgram) -> Rejection | None:
-        return Rejection(RejectReason.PROGRAM_COMPILES) if program.compiles else None
+        return unsuitable(COMPILED) if program.compiles else None
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
         if proposed is not None:
@@ -210,34 +238,34 @@ class Compile(Fix):
             return [fuse_pointwise(), drop_launch_cost(*_MODEL_PHASES, keep=_COMPILED_HOST)]
         return [fuse_pointwise(), drop_launch_cost(*_MODEL_PHASES)]
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         mode, _, dynamic = value.partition(",")
         compiled: WeakSet[Any] = WeakSet()
 
         def found(module: Any) -> None:
-            name, place = type(module).__qualname__, hands.place()
+            name, place = type(module).__qualname__, context.place()
             kind = next((p.device.type for p in module.parameters()), "cpu")
             reason = reason_not_compiled(module) or (None if _backend else missing_tools(kind))
             if reason is not None:
-                hands.not_applied(NotApplied(reason, Target.MODEL, name, place))
+                context.not_applied(NotApplied(reason, MODEL, name, place))
                 return
             options: dict[str, Any] = {"backend": _backend} if _backend else {"mode": mode}
             own = compile_in_place(module, **options, dynamic=True if dynamic else None)
             compiled.add(module)
-            hands.applied(Applied(Target.MODEL, name, place, of_torch_nn=not own))
+            context.applied(Applied(MODEL, name, place, of_torch_nn=not own))
 
-        hands.seams.root_found(found)
+        context.seams.root_found(found)
         if mode in _REPLAYED:
-            _guard_replays(hands, compiled)
+            _guard_replays(context, compiled)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         text = str(error)
         if "CUDAGraphs that has been overwritten" in text:
-            return Broke(Reason.GRAPH_MEMORY_REUSED)
+            return Broke(GRAPH_MEMORY_REUSED)
         module = type(error).__module__
         if module.startswith(("torch._dynamo", "torch._inductor", "torch.fx")):
             first = next(filter(None, map(str.strip, text.splitlines())), "")
-            return Broke(Reason.COMPILER_FAILED, error=f"{type(error).__name__}: {first[:200]}")
+            return Broke(COMPILER_FAILED, error=f"{type(error).__name__}: {first[:200]}")
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:

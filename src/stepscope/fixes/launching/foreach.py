@@ -3,12 +3,12 @@
 from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import ObservedProgram, ProgramPart
+from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import NotApplied, Reason
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.trial import Rejection
 
 _CLASSES = (
     *("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax"),
@@ -16,6 +16,12 @@ _CLASSES = (
 )
 
 _HOST_LEFT = 0.5  # of the time between operators on a processor
+
+
+TORCH_CHOOSES = Reason("torch_chooses", "{subject}: torch already uses foreach here")
+TENSOR_LEARNING_RATE = Reason(
+    "tensor_learning_rate", "{subject}: foreach does not take a tensor as learning rate"
+)
 
 
 class Foreach(Fix):
@@ -36,7 +42,7 @@ class Foreach(Fix):
             chosen = program.device == "cuda" and given is None
             if not one.get("fused") and not given and not chosen:
                 return None
-        return Rejection(RejectReason.ALREADY_ON)
+        return unsuitable(ALREADY_ON)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Few operations over lists of parameters; None where that is on, as on CUDA."""
@@ -51,8 +57,8 @@ class Foreach(Fix):
         between = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
         return [scale_host(select_host(*between, phase="optimizer"), _HOST_LEFT)]
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        switch_optimizer_flag("foreach", hands, _misfit)
+    def install(self, value: Any, context: FixContext) -> None:
+        switch_optimizer_flag("foreach", context, _misfit)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = (with_arguments(line, name, {"foreach": "True"}) for name in _CLASSES)
@@ -66,9 +72,9 @@ def _misfit(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
 
     kinds = {parameter.device.type for parameter in group["params"]}
     if kinds <= set(_get_foreach_kernels_supported_devices()):
-        return NotApplied(Reason.TORCH_CHOOSES)
+        return NotApplied(TORCH_CHOOSES)
     if torch.is_tensor(group.get("lr")) and not group.get("capturable"):
-        return NotApplied(Reason.TENSOR_LEARNING_RATE)
+        return NotApplied(TENSOR_LEARNING_RATE)
     return None
 
 

@@ -11,16 +11,44 @@ from stepscope.analyze.replay.known import (
     optimizer_ms,
     trained_parameters,
 )
-from stepscope.fixes.applicability import ObservedProgram, ProgramPart
+from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
 from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.record.fix import Broke, NotApplied, Reason
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.trial import Rejection
 
 _CLASSES = ("AdamW", "Adam", "SGD", "Adagrad")
 _CACHE_BYTES = 64_000_000  # what caches hold, memory's rate does not bound
 _STREAMS = 0.8  # of the memory's rate: what a fused step reaches
+
+
+NOT_PLAIN_PARAMETER = Reason(
+    "not_plain_parameter", "{subject}: it holds a {code}, not a plain parameter"
+)
+NOT_FLOATING = Reason("not_floating", "{subject}: it holds a parameter of {code}")
+NO_KERNEL = Reason("no_kernel", "{subject}: torch has no fused kernel for it on {value}")
+SPARSE_GRADIENTS = Reason(
+    "sparse_gradients", "{subject}: fused optimizers do not support sparse gradients"
+)
+OTHER_LAYOUT = Reason(
+    "other_layout", "{subject}: a gradient's memory layout differs from its parameter's"
+)
+_FAILURES = (
+    (
+        ("must have same dtype, device, and layout",),
+        Reason("other_layout", "the fused kernel needs gradients laid out like their parameters"),
+    ),
+    (
+        ("fused=True", "floating point"),
+        Reason("no_kernel", "a parameter of this optimizer cannot be updated by a fused kernel"),
+    ),
+    (
+        ("fused", "sparse"),
+        Reason("sparse_gradients", "fused optimizers do not support sparse gradients"),
+    ),
+)
+"""What torch's exceptions hold, and what they mean."""
 
 
 class FusedOptimizer(Fix):
@@ -41,7 +69,7 @@ class FusedOptimizer(Fix):
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         fused = all(one.get("fused") for one in program.optimizers)
-        return Rejection(RejectReason.ALREADY_ON) if fused else None
+        return unsuitable(ALREADY_ON) if fused else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """One kernel that reads and writes a parameter's state once.
@@ -66,24 +94,19 @@ class FusedOptimizer(Fix):
         factor = min(1.0, least / now) if least and now else step.passes / step.eager_passes
         return [fuse_optimizer(device_factor=factor)]
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         def decide(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
             refused = _misfit(optimizer, group)
             if refused is None:
                 _move_counts(optimizer, group)
             return refused
 
-        switch_optimizer_flag("fused", hands, decide)
+        switch_optimizer_flag("fused", context, decide)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         text = str(error)
-        if "must have same dtype, device, and layout" in text:
-            return Broke(Reason.OTHER_LAYOUT)
-        if "fused=True" in text and "floating point" in text:
-            return Broke(Reason.NO_KERNEL)
-        if "fused" in text and "sparse" in text:
-            return Broke(Reason.SPARSE_GRADIENTS)
-        return None
+        found = (why for parts, why in _FAILURES if all(part in text for part in parts))
+        return next(map(Broke, found), None)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         changed = (with_arguments(line, name, {"fused": "True"}) for name in _CLASSES)
@@ -98,16 +121,16 @@ def _misfit(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
     for parameter in group["params"]:
         kind, grad = parameter.device.type, parameter.grad
         if type(parameter) not in (torch.Tensor, torch.nn.Parameter):
-            return NotApplied(Reason.NOT_PLAIN_PARAMETER, code=type(parameter).__name__)
+            return NotApplied(NOT_PLAIN_PARAMETER, code=type(parameter).__name__)
         if not parameter.is_floating_point():
-            return NotApplied(Reason.NOT_FLOATING, code=str(parameter.dtype))
+            return NotApplied(NOT_FLOATING, code=str(parameter.dtype))
         if not torch._C._dispatch_has_kernel_for_dispatch_key(operator, kind.upper()):
-            return NotApplied(Reason.NO_KERNEL, value=kind)
+            return NotApplied(NO_KERNEL, value=kind)
         if grad is not None and grad.is_sparse:
-            return NotApplied(Reason.SPARSE_GRADIENTS)
+            return NotApplied(SPARSE_GRADIENTS)
         for other in (grad, *optimizer.state.get(parameter, {}).values()):
             if _lies_otherwise(other, parameter):
-                return NotApplied(Reason.OTHER_LAYOUT)
+                return NotApplied(OTHER_LAYOUT)
     return None
 
 

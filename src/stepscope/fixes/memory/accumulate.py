@@ -12,6 +12,20 @@ from stepscope.record.fix import Applied, NotApplied, Reason, Target, TrainingCh
 _ADDING_SHARE = 0.15  # of an optimizer's step: adding a batch's gradients to those there are
 
 
+GATHERED_STEPS = Target(
+    "gathered_steps",
+    "{object}, which steps{at} once in {after} batches; learning rate schedulers still advance"
+    " with every batch",
+)
+CLEARS_GRADIENTS = Reason(
+    "clears_gradients", "the program clears gradients without zero_grad{before}"
+)
+SEVERAL_OPTIMIZERS = Reason(
+    "several_optimizers", "{object}{at}: several optimizers, whose gradients would mix"
+)
+LBFGS = Reason("lbfgs", "{object}{at}: LBFGS computes the loss several times in a step")
+
+
 class _BatchGroups:
     """Where a program is in its present group of `size` batches."""
 
@@ -42,9 +56,9 @@ class _BatchGroups:
         if self._off is not None:
             return self._off
         if len(self.optimizers) > 1:
-            return Reason.SEVERAL_OPTIMIZERS
+            return SEVERAL_OPTIMIZERS
         if any(type(optimizer).__name__ == "LBFGS" for optimizer in self.optimizers):
-            return Reason.LBFGS
+            return LBFGS
         return None
 
     def forgotten(self) -> bool:
@@ -80,7 +94,7 @@ class Accumulate(Fix):
 
     name = "accumulate"
     group = "memory"
-    title = "take several batches together for each step of the optimizer"
+    title = "accumulate gradients over several batches per optimizer step"
     edited_by_hand = True
     kind = FixKind.SEMANTIC
     effort = "a few lines"
@@ -108,12 +122,12 @@ class Accumulate(Fix):
     def batches_per_update(self, value: str) -> int:
         return int(value or 1)
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         groups = _BatchGroups(value)
-        _gather_backward(groups, hands)
-        _gather_steps(groups, hands)
-        _gather_scaler(groups, hands)
-        _gather_gradients(groups, hands)
+        _gather_backward(groups, context)
+        _gather_steps(groups, context)
+        _gather_scaler(groups, context)
+        _gather_gradients(groups, context)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
@@ -122,7 +136,7 @@ class Accumulate(Fix):
         )
 
 
-def _gather_backward(groups: _BatchGroups, hands: FixContext) -> None:
+def _gather_backward(groups: _BatchGroups, context: FixContext) -> None:
     """Divide gradients by the size of a group, at their source: the loss itself stays as it is."""
     inside = False  # a reentrant checkpoint calls backward in backward
 
@@ -131,8 +145,8 @@ def _gather_backward(groups: _BatchGroups, hands: FixContext) -> None:
     ) -> Any:
         nonlocal inside
         if groups.forgotten():
-            groups.stop(Reason.CLEARS_GRADIENTS)
-            hands.not_applied(NotApplied(Reason.CLEARS_GRADIENTS, place=hands.place()))
+            groups.stop(CLEARS_GRADIENTS)
+            context.not_applied(NotApplied(CLEARS_GRADIENTS, place=context.place()))
         if inside or not groups.optimizers or not groups.on:
             return call(tensors, grad_tensors, *rest, **kwargs)
         inside = True
@@ -141,7 +155,7 @@ def _gather_backward(groups: _BatchGroups, hands: FixContext) -> None:
         finally:
             inside = False
 
-    hands.seams.backward(backward)
+    context.seams.backward(backward)
 
 
 def _divided(tensors: Any, gradients: Any, size: int) -> Any:
@@ -157,7 +171,7 @@ def _divided(tensors: Any, gradients: Any, size: int) -> Any:
     return [_divided(one, grad, size) for one, grad in zip(several, given, strict=True)]
 
 
-def _gather_steps(groups: _BatchGroups, hands: FixContext) -> None:
+def _gather_steps(groups: _BatchGroups, context: FixContext) -> None:
     """Let only the last step of a group happen; a closure is called all the same."""
     import torch
 
@@ -167,9 +181,9 @@ def _gather_steps(groups: _BatchGroups, hands: FixContext) -> None:
     def stepped(call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if not groups.on:
             reason = groups.misfit()
-            if reason not in (None, Reason.CLEARS_GRADIENTS):  # which has been said
+            if reason not in (None, CLEARS_GRADIENTS):  # which has been said
                 name = type(optimizer).__name__
-                hands.not_applied(NotApplied(reason, object=name, place=hands.place()))
+                context.not_applied(NotApplied(reason, object=name, place=context.place()))
             return call(optimizer, *args, **kwargs)
         if not groups.gathering:
             result = call(optimizer, *args, **kwargs)
@@ -180,20 +194,20 @@ def _gather_steps(groups: _BatchGroups, hands: FixContext) -> None:
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        _leave_out(groups, optimizer, hands)
+        _leave_out(groups, optimizer, context)
         return loss
 
-    hands.seams.optimizer_made(made)
-    hands.seams.optimizer_stepped(stepped)
+    context.seams.optimizer_made(made)
+    context.seams.optimizer_stepped(stepped)
 
 
-def _leave_out(groups: _BatchGroups, optimizer: Any, hands: FixContext) -> None:
+def _leave_out(groups: _BatchGroups, optimizer: Any, context: FixContext) -> None:
     groups.end_batch()
     name = type(optimizer).__name__
-    hands.applied(Applied(Target.GATHERED_STEPS, name, hands.place(), after=groups.size))
+    context.applied(Applied(GATHERED_STEPS, name, context.place(), after=groups.size))
 
 
-def _gather_scaler(groups: _BatchGroups, hands: FixContext) -> None:
+def _gather_scaler(groups: _BatchGroups, context: FixContext) -> None:
     """A GradScaler unscales, steps and adapts its scale at the last batch of a group."""
     from torch.amp import GradScaler
 
@@ -203,8 +217,8 @@ def _gather_scaler(groups: _BatchGroups, hands: FixContext) -> None:
         nonlocal skipped
         skipped = groups.gathering
         if skipped:
-            _leave_out(groups, optimizer, hands)
-            hands.seams.left_out()
+            _leave_out(groups, optimizer, context)
+            context.seams.left_out()
             return None
         result = call(scaler, optimizer, *args, **kwargs)
         groups.end_group()  # also where infinite gradients kept the optimizer from stepping
@@ -216,12 +230,12 @@ def _gather_scaler(groups: _BatchGroups, hands: FixContext) -> None:
     def update(call: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
         return None if skipped else call(scaler, *args, **kwargs)
 
-    hands.seams.around(GradScaler, "step", step)
-    hands.seams.around(GradScaler, "unscale_", unscale)
-    hands.seams.around(GradScaler, "update", update)
+    context.seams.around(GradScaler, "step", step)
+    context.seams.around(GradScaler, "unscale_", unscale)
+    context.seams.around(GradScaler, "update", update)
 
 
-def _gather_gradients(groups: _BatchGroups, hands: FixContext) -> None:
+def _gather_gradients(groups: _BatchGroups, context: FixContext) -> None:
     """Keep gradients while a group is under way; clip them at its end."""
     import torch
     from torch.nn.utils import get_total_norm
@@ -241,10 +255,10 @@ def _gather_gradients(groups: _BatchGroups, hands: FixContext) -> None:
     def clip_value(call: Any, *args: Any, **kwargs: Any) -> Any:
         return None if groups.gathering else call(*args, **kwargs)
 
-    hands.seams.around(torch.optim.Optimizer, "zero_grad", zero)
-    hands.seams.around(torch.nn.Module, "zero_grad", zero)
-    hands.seams.around(torch.nn.utils, "clip_grad_norm_", clip_norm)
-    hands.seams.around(torch.nn.utils, "clip_grad_value_", clip_value)
+    context.seams.around(torch.optim.Optimizer, "zero_grad", zero)
+    context.seams.around(torch.nn.Module, "zero_grad", zero)
+    context.seams.around(torch.nn.utils, "clip_grad_norm_", clip_norm)
+    context.seams.around(torch.nn.utils, "clip_grad_value_", clip_value)
 
 
 FIX = Accumulate()

@@ -8,7 +8,28 @@ from weakref import WeakKeyDictionary, WeakSet
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.launching.compile import is_compiled
-from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
+from stepscope.record.fix import (
+    MODEL,
+    PROGRAM_COMPILES,
+    TORCHSCRIPT,
+    Applied,
+    Broke,
+    NotApplied,
+    Reason,
+    Target,
+)
+
+BLOCKS = Target("blocks", "{count} blocks ({detail}) of {object}, called{at}")
+OWN_LAYERS = Target("own_layers", "the layers of {detail}{object}, called{at}")
+NO_REPEATED_BLOCKS = Reason(
+    "no_repeated_blocks", "{subject}: no repeated blocks hold most of its layers"
+)
+CHECKPOINTING_ALREADY = Reason(
+    "checkpointing_already", "{subject}: its gradient checkpointing is already on"
+)
+RECOMPUTED_DIFFERENTLY = Reason(
+    "recomputed_differently", "a block computed something else when recomputed in backward"
+)
 
 
 class _ChangingBuffers:
@@ -82,7 +103,8 @@ def _repeated_blocks(root: Any) -> list[Any]:
         children = list(module.children())
         row = isinstance(module, ModuleList | ModuleDict | Sequential)
         for child in children:
-            if row and _is_repeated(child, children):
+            alike = sum(type(other) is type(child) for other in children)
+            if row and alike > 1 and next(child.children(), None) is not None:
                 found[id(child)] = child
             else:
                 waiting.append(child)
@@ -99,11 +121,6 @@ def _self_checkpointing(root: Any) -> list[Any]:
     return [model for child in root.children() for model in _self_checkpointing(child)]
 
 
-def _is_repeated(module: Any, row: list[Any]) -> bool:
-    alike = sum(type(other) is type(module) for other in row)
-    return alike > 1 and next(module.children(), None) is not None
-
-
 def _layers(module: Any) -> int:
     """Modules without parts inside one."""
     return sum(next(part.children(), None) is None for part in module.modules())
@@ -112,12 +129,12 @@ def _layers(module: Any) -> int:
 class Checkpointing(Fix):
     """Random numbers are drawn again as they were, and buffers are put back: nothing changes.
 
-    Inside compiled code blocks cannot be taken hold of, so it does not go with `compile`.
+    Blocks inside compiled code cannot be wrapped, so it does not go with `compile`.
     """
 
     name = "checkpointing"
     group = "memory"
-    title = "compute activations of repeated blocks again in backward instead of keeping them"
+    title = "recompute activations of repeated blocks in backward"
     edited_by_hand = True
     kind = FixKind.EXACT
     effort = "one line per kind of block"
@@ -133,37 +150,37 @@ class Checkpointing(Fix):
         forward, backward = phases.get("forward", 0.0), phases.get("backward", 0.0)
         return [scale_phase("backward", 1 + forward / backward)] if backward else None
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         blocks: WeakSet[Any] = WeakSet()
-        handler = _checkpointed(blocks, hands)
-        held: set[type] = set()
+        handler = _checkpointed(blocks, context)
+        wrapped: set[type] = set()
 
         def found(module: Any) -> None:
-            name, place = type(module).__qualname__, hands.place()
+            name, place = type(module).__qualname__, context.place()
             reason = _out_of_reach(module)
             offers = _self_checkpointing(module)
             if reason is None and offers:
-                _enable(offers, module, hands)
+                _enable(offers, module, context)
                 return
             chosen = [] if reason else _repeated_blocks(module)
             if not chosen:
-                reason = reason or Reason.NO_REPEATED_BLOCKS
-                hands.not_applied(NotApplied(reason, Target.MODEL, name, place))
+                reason = reason or NO_REPEATED_BLOCKS
+                context.not_applied(NotApplied(reason, MODEL, name, place))
                 return
             for block in chosen:
                 blocks.add(block)
                 cls = next(base for base in type(block).__mro__ if "forward" in vars(base))
-                if cls not in held:
-                    held.add(cls)
-                    hands.seams.around(cls, "forward", handler)
+                if cls not in wrapped:
+                    wrapped.add(cls)
+                    context.seams.around(cls, "forward", handler)
             kinds = ", ".join(sorted({type(block).__qualname__ for block in chosen}))
-            hands.applied(Applied(Target.BLOCKS, name, place, count=len(chosen), detail=kinds))
+            context.applied(Applied(BLOCKS, name, place, count=len(chosen), detail=kinds))
 
-        hands.seams.root_found(found)
+        context.seams.root_found(found)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         if type(error).__name__ == "CheckpointError":
-            return Broke(Reason.RECOMPUTED_DIFFERENTLY)
+            return Broke(RECOMPUTED_DIFFERENTLY)
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -174,35 +191,35 @@ class Checkpointing(Fix):
 
 
 def _out_of_reach(module: Any) -> Reason | None:
-    """Why nothing inside a model can be taken hold of."""
+    """Why the blocks of a model cannot be wrapped."""
     import torch
 
     if is_compiled(module):
-        return Reason.PROGRAM_COMPILES
+        return PROGRAM_COMPILES
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        return Reason.TORCHSCRIPT
+        return TORCHSCRIPT
     return None
 
 
-def _enable(models: list[Any], root: Any, hands: FixContext) -> None:
+def _enable(models: list[Any], root: Any, context: FixContext) -> None:
     """Models of transformers know best how: they leave their caches out."""
-    name, place = type(root).__qualname__, hands.place()
+    name, place = type(root).__qualname__, context.place()
     for model in models:
         if getattr(model, "is_gradient_checkpointing", False):
-            hands.not_applied(NotApplied(Reason.CHECKPOINTING_ALREADY, Target.MODEL, name, place))
+            context.not_applied(NotApplied(CHECKPOINTING_ALREADY, MODEL, name, place))
             continue
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         part = "" if model is root else f"{type(model).__qualname__} in "
-        hands.applied(Applied(Target.OWN_LAYERS, name, place, detail=part))
+        context.applied(Applied(OWN_LAYERS, name, place, detail=part))
 
 
-def _checkpointed(blocks: WeakSet[Any], hands: FixContext) -> Any:
+def _checkpointed(blocks: WeakSet[Any], context: FixContext) -> Any:
     """The handler around `forward` of classes that blocks are of."""
     import torch
     from torch.utils.checkpoint import checkpoint
 
     buffers = _ChangingBuffers()
-    unseen = hands.seams.unseen
+    unseen = context.seams.unseen
 
     def forward(call: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
         if not block.training or not torch.is_grad_enabled() or block not in blocks:

@@ -1,17 +1,19 @@
 """Let the CUDA allocator's segments grow."""
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.record.fix import Applied, NotApplied, Reason, Target
-
-if TYPE_CHECKING:
-    from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
+from stepscope.record.fix import NO_CUDA, Applied, NotApplied, Reason, Target
 
 _NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _KEY = "expandable_segments"
+
+
+ALLOCATOR = Target("allocator", "the program's CUDA allocator")
+PROGRAM_SETS_VARIABLE = Reason(
+    "program_sets_variable", "the program sets {code} itself: add {value} to it there"
+)
 
 
 class ExpandableSegments(Fix):
@@ -26,6 +28,7 @@ class ExpandableSegments(Fix):
     title = "let the CUDA allocator's segments grow, against fragmentation"
     kind = FixKind.EXACT
     effort = "an environment variable"
+    edited_at_top = True
     needs = "cuda"
     missing = "the program did not use CUDA"
     acts_in_step = False
@@ -36,29 +39,22 @@ class ExpandableSegments(Fix):
         text = _merged(next((os.environ[n] for n in reversed(_NAMES) if os.environ.get(n)), ""))
         return dict.fromkeys(_NAMES, text)
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
 
-        if torch.version.cuda is None or not torch.cuda.device_count():
-            hands.no_cuda()
-        elif any(f"{_KEY}:True" not in os.environ.get(name, "") for name in _NAMES):
-            name = next(n for n in _NAMES if f"{_KEY}:True" not in os.environ.get(n, ""))
-            hands.not_applied(
-                NotApplied(Reason.PROGRAM_SETS_VARIABLE, code=name, value=f"{_KEY}:True")
-            )
+        name = next((n for n in _NAMES if f"{_KEY}:True" not in os.environ.get(n, "")), None)
+        if torch.version.cuda is None:
+            context.not_applied(NotApplied(NO_CUDA))
+        elif name is not None:
+            context.not_applied(NotApplied(PROGRAM_SETS_VARIABLE, code=name, value=f"{_KEY}:True"))
         else:
-            hands.applied(Applied(Target.ALLOCATOR))
+            context.applied(Applied(ALLOCATOR))
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
             f"start the program with {_NAMES[0]}={_KEY}:True, or set that before importing torch",
             before=("import os", f'os.environ["{_NAMES[0]}"] = "{_KEY}:True"'),
         )
-
-    def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import at_the_top
-
-        return at_the_top(self, value, applied, files, before_torch=True)
 
 
 def _merged(text: str) -> str:

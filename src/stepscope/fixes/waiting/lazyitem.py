@@ -1,18 +1,24 @@
 """Answer `.item()` late where its value is merely summed."""
 
+import ast
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.inspect.user_code import call_under_way, reason_needed_now, user_calling_frame
+from stepscope.fixes.inspect.user_code import (
+    SourceTree,
+    call_under_way,
+    user_calling_frame,
+    uses_of_name,
+)
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
@@ -29,6 +35,24 @@ _UNARY = (
     *(operator.neg, operator.pos, operator.invert, operator.index, abs, round, int, float, bool),
     *(math.trunc, math.floor, math.ceil, hash, str, repr, format),
 )
+
+
+VALUE_NEEDED_NOW = Reason("value_needed_now", "the value of .item(){at} is needed at once")
+VALUE_SHARED = Reason(
+    "value_shared", "the value of .item(){at} goes into `{code}`, which other functions may read"
+)
+VALUE_RETURNED = Reason(
+    "value_returned",
+    "the value of .item(){at} is returned at line {value}, where a plain number is needed",
+)
+VALUE_HANDED_ON = Reason(
+    "value_handed_on",
+    "the value of .item(){at} is handed on at line {value}, where a plain number is needed",
+)
+VALUE_IN_CLASS = Reason("value_in_class", "the value of .item(){at} becomes `{code}` of a class")
+NO_ITEM = Reason("no_item", "no .item() calls")
+ITEM = Target("item", ".item(){at}")
+SOURCE_UNREADABLE = Reason("source_unreadable", "the source of .item(){at} cannot be read")
 
 
 class LateNumber:
@@ -118,12 +142,132 @@ for _operation in (*_BINARY, *_COMPARING, *_UNARY):
         _define(f"r{_name}", _operation, reflected=True)
 
 
+_TAKES_NUMBERS = ("print", "float", "int", "round", "abs", "str", "repr", "format", "bool", "len")
+
+
+def reason_needed_now(call: ast.Call, tree: SourceTree) -> NotApplied | None:
+    """Why the value of a call cannot come late; None where it can: where it only goes into sums
+    (`total += loss.item() * n`) that are printed, compared or divided later.
+
+    Follows how `LateNumber` calculates: adding gives a late number, scaling one that is not a sum
+    does too, all else a plain one.
+    """
+    uses = _Uses(tree)
+    return uses.follow(call, fresh=True) or uses.check()
+
+
+_NOW = NotApplied(VALUE_NEEDED_NOW)
+
+
+@dataclass
+class _Uses:
+    """The names a late number goes through, and what is left to be looked at."""
+
+    tree: SourceTree
+    pending: list[tuple[ast.AST, str, bool]] = field(default_factory=list)
+    seen: set[tuple[ast.AST, str, bool]] = field(default_factory=set)
+
+    def check(self) -> NotApplied | None:
+        """Look at every use of every name the number goes into."""
+        while self.pending:
+            scope, name, fresh = self.pending.pop()
+            for node in uses_of_name(scope, name):
+                if isinstance(node, ast.Global | ast.Nonlocal):
+                    return NotApplied(VALUE_SHARED, code=name)
+                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                    verdict = self.follow(node, fresh)
+                    if verdict not in (_NOW, None):
+                        return verdict
+        return None
+
+    def follow(self, node: ast.AST, fresh: bool) -> NotApplied | None:
+        """Where an expression's value goes: `_NOW` if a plain number comes of it at once, None if
+        into a name (then to be looked at), else a reason."""
+        while True:
+            parent = self.tree.parent(node)
+            if isinstance(parent, ast.BinOp):
+                if isinstance(parent.op, ast.Add):
+                    fresh = False
+                elif not (fresh and _scales(parent, node)):
+                    return _NOW
+                node = parent
+                continue
+            return self._end(node, parent, fresh)
+
+    def _end(self, node: ast.AST, parent: ast.AST | None, fresh: bool) -> NotApplied | None:
+        if isinstance(parent, ast.keyword):
+            parent = self.tree.parent(parent)
+        match parent:
+            case ast.AugAssign(op=ast.Add(), target=ast.Name(id=name)):
+                return self._into(parent, name, fresh=False)
+            case ast.AugAssign(target=ast.Name()):
+                return _NOW
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                return self._into(parent, name, fresh)
+            case ast.FormattedValue() | ast.Compare() | ast.UnaryOp():
+                return _NOW
+            case ast.If() | ast.While() | ast.Assert() | ast.IfExp() if parent.test is node:
+                return _NOW
+            case ast.Tuple() if self._fills_a_text(parent):
+                return _NOW
+            case ast.Expr():
+                return None
+            case ast.Call(func=func) if func is not node and _takes_numbers(func):
+                return _NOW
+            case ast.Return():
+                return NotApplied(VALUE_RETURNED, value=parent.lineno)
+        line = getattr(parent, "lineno", None) or getattr(node, "lineno", 0)
+        return NotApplied(VALUE_HANDED_ON, value=line)
+
+    def _fills_a_text(self, values: ast.Tuple) -> bool:
+        """`"…" % (a, b)`"""
+        match self.tree.parent(values):
+            case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str()), right=right):
+                return right is values
+        return False
+
+    def _into(self, statement: ast.AST, name: str, fresh: bool) -> NotApplied | None:
+        scope = next(
+            at
+            for at in self.tree.above(statement)
+            if isinstance(
+                at, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | ast.Module
+            )
+        )
+        if isinstance(scope, ast.ClassDef):
+            return NotApplied(VALUE_IN_CLASS, code=name)
+        use = (scope, name, fresh)
+        if use not in self.seen:
+            self.seen.add(use)
+            self.pending.append(use)
+        return None
+
+
+def _scales(operation: ast.BinOp, number: ast.AST) -> bool:
+    """Whether it multiplies a number by something, or divides it by something."""
+    if isinstance(operation.op, ast.Div):
+        return operation.left is number
+    return isinstance(operation.op, ast.Mult)
+
+
+def _takes_numbers(func: ast.expr) -> bool:
+    """Whether a function makes a plain number or a text of what it is given, and keeps nothing."""
+    match func:
+        case ast.Name(id=name):
+            return name in _TAKES_NUMBERS
+        case ast.Attribute(value=ast.Name(id="math")):
+            return True
+        case ast.Attribute(value=ast.Constant(value=str()), attr="format"):
+            return True
+    return False
+
+
 class LazyItem(Fix):
     """The host no longer waits for the device to have computed a loss it will print much later."""
 
     name = "lazyitem"
     group = "waiting"
-    title = "answer .item() late where its value is merely summed"
+    title = "defer .item() where its value is only summed"
     kind = FixKind.EXACT
     effort = "two lines"
     needs = "cuda"
@@ -132,7 +276,7 @@ class LazyItem(Fix):
     """Where scalars are answered late: on a CPU there is nothing to wait for."""
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
-        return None if program.waits_for("item") else Rejection(RejectReason.NO_ITEM)
+        return None if program.waits_for("item") else unsuitable(NO_ITEM)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Reading numbers in the loop no longer waits."""
@@ -140,12 +284,9 @@ class LazyItem(Fix):
 
         return [drop_waits("item")] if known.device == "cuda" else None
 
-    def install(self, value: Any, hands: FixContext) -> None:
+    def install(self, value: Any, context: FixContext) -> None:
         import torch
 
-        if self.devices == ("cuda",) and not torch.cuda.device_count():
-            hands.no_cuda()
-            return
         sites: dict[tuple[CodeType, int], bool] = {}
         plain_tensors = (torch.Tensor, torch.nn.Parameter)
 
@@ -157,25 +298,25 @@ class LazyItem(Fix):
                 return call(tensor)
             site = (frame.f_code, frame.f_lasti)
             if site not in sites:
-                sites[site] = self._judge(frame, hands)
+                sites[site] = self._judge(frame, context)
             if not sites[site] or _capturing(tensor):
                 return call(tensor)
             return LateNumber(_begin_reading(tensor))
 
-        hands.seams.around(torch.Tensor, "item", item)
+        context.seams.around(torch.Tensor, "item", item)
 
     @staticmethod
-    def _judge(frame: Any, hands: FixContext) -> bool:
+    def _judge(frame: Any, context: FixContext) -> bool:
         """Whether the value read at a place may come late, said once."""
         found = call_under_way(frame)
         if found is None:
-            hands.not_applied(NotApplied(Reason.SOURCE_UNREADABLE, place=hands.place()))
+            context.not_applied(NotApplied(SOURCE_UNREADABLE, place=context.place()))
             return False
         needed = reason_needed_now(*found)
         if needed is not None:
-            hands.not_applied(replace(needed, place=hands.place()))
+            context.not_applied(replace(needed, place=context.place()))
             return False
-        hands.applied(Applied(Target.ITEM, place=hands.place()))
+        context.applied(Applied(ITEM, place=context.place()))
         return True
 
     def edit(self, value: Any, line: str) -> SourceEdit:

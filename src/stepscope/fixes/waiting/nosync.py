@@ -10,36 +10,51 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.trial import Rejection
 
 if TYPE_CHECKING:
     from stepscope.fixes.edit.locate import FoundEdits, SourceFiles
 
 _OTHER_CUDA = ("cupy", "numba.cuda", "pycuda", "jax", "tensorflow")
+"""Libraries that put work on the device without torch, on streams of their own."""
 
 
-def _other_cuda_users() -> str | None:
-    """A library in use that puts work on the device past torch, on streams of its own."""
-    return next((name for name in _OTHER_CUDA if name in sys.modules), None)
+def _hazard(name: str, words: str) -> Reason:
+    return Reason(name, f"{words} may depend on torch.cuda.synchronize, so it stays")
 
 
-def _watch_hazards(hands: FixContext, found: Callable[[Reason], None]) -> None:
+SYNCHRONIZE = Target(
+    "synchronize",
+    "torch.cuda.synchronize{at}",
+    "; the program's own timings there no longer wait for the device",
+)
+NO_SYNCHRONIZE = Reason("no_synchronize", "no explicit synchronization")
+COPY_TO_HOST = _hazard("copy_to_host", "a non-blocking copy to the host{at}")
+PINNED_REFILLED = _hazard("pinned_refilled", "pinned memory filled again for each copy{at}")
+PINNED_IN_NUMPY = _hazard("pinned_in_numpy", "pinned memory shared with numpy{at}")
+STREAM_MADE = _hazard("stream_made", "the stream made{at}")
+STREAM_USED = _hazard("stream_used", "the stream used{at}")
+DEVICE_ASKED = _hazard("device_asked", "asking whether the device is done{at}")
+OTHER_CUDA_LIBRARY = _hazard("other_cuda_library", "{code}, which uses the device on its own,")
+
+
+def _watch_hazards(context: FixContext, found: Callable[[Reason], None]) -> None:
     """Say `found` for each thing that makes a synchronisation matter.
 
     What stepscope does itself does not count, nor do streams inside of libraries.
     """
     import torch
 
-    seams = hands.seams
+    seams = context.seams
     fills: dict[int, int] = {}  # address of pinned memory copied from → how often it was written
 
     def to_host(source: Any) -> None:
         if source.is_cuda and calling_frame(__file__) is not None:
-            found(Reason.COPY_TO_HOST)
+            found(COPY_TO_HOST)
 
     def to_device(source: Any) -> None:
         """Pinned memory filled again must not be while it is still being copied."""
@@ -47,7 +62,7 @@ def _watch_hazards(hands: FixContext, found: Callable[[Reason], None]) -> None:
             return
         address, version = source.data_ptr(), source._version
         if version > fills.setdefault(address, version):
-            found(Reason.PINNED_REFILLED)
+            found(PINNED_REFILLED)
 
     def moved(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not kwargs.get("non_blocking") and True not in _flags(args):
@@ -78,16 +93,16 @@ def _watch_hazards(hands: FixContext, found: Callable[[Reason], None]) -> None:
 
     def viewed(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         if not tensor.is_cuda and user_calling_frame(__file__) is not None and tensor.is_pinned():
-            found(Reason.PINNED_IN_NUMPY)
+            found(PINNED_IN_NUMPY)
         return call(tensor, *args, **kwargs)
 
     seams.moved(moved)
     seams.around(torch.Tensor, "copy_", copied)
     seams.around(torch.Tensor, "numpy", viewed)
-    seams.around(torch.cuda.Stream, "__new__", used_by_program(Reason.STREAM_MADE))
-    seams.around(torch.cuda, "stream", used_by_program(Reason.STREAM_USED))
+    seams.around(torch.cuda.Stream, "__new__", used_by_program(STREAM_MADE))
+    seams.around(torch.cuda, "stream", used_by_program(STREAM_USED))
     for owner in (torch.cuda.Stream, torch.cuda.Event):
-        seams.around(owner, "query", used_by_program(Reason.DEVICE_ASKED))
+        seams.around(owner, "query", used_by_program(DEVICE_ASKED))
 
 
 def _flags(args: tuple[Any, ...]) -> tuple[bool, ...]:
@@ -112,7 +127,7 @@ class NoSync(Fix):
     missing = "the program's own loop never calls torch.cuda.synchronize"
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
-        return None if program.waits_for("synchronize") else Rejection(RejectReason.NO_SYNCHRONIZE)
+        return None if program.waits_for("synchronize") else unsuitable(NO_SYNCHRONIZE)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Explicit synchronisations go away."""
@@ -120,13 +135,8 @@ class NoSync(Fix):
 
         return [drop_waits("synchronize")] if known.device == "cuda" else None
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        import torch
-
-        if not torch.cuda.device_count():
-            hands.no_cuda()
-            return
-        _Dropping(hands).install()
+    def install(self, value: Any, context: FixContext) -> None:
+        _Dropping(context).install()
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit("delete torch.cuda.synchronize() from the loop", "")
@@ -141,8 +151,8 @@ class NoSync(Fix):
 class _Dropping:
     """Which synchronisations are dropped, until one is found to matter."""
 
-    def __init__(self, hands: FixContext) -> None:
-        self._hands = hands
+    def __init__(self, context: FixContext) -> None:
+        self._context = context
         self._needed = False
         self._dropped = False
         self._said: set[tuple[CodeType, int]] = set()
@@ -152,19 +162,19 @@ class _Dropping:
         import torch
 
         self._synchronize = torch.cuda.synchronize
-        self._hands.seams.synchronised(self._synchronised)
-        self._hands.seams.around(torch.cuda.Event, "elapsed_time", self._elapsed)
-        _watch_hazards(self._hands, self._found)
+        self._context.seams.synchronised(self._synchronised)
+        self._context.seams.around(torch.cuda.Event, "elapsed_time", self._elapsed)
+        _watch_hazards(self._context, self._found)
 
     def _synchronised(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._needed or self._hands.seams.core.steps < _WATCHED_STEPS:
+        if self._needed or self._context.seams.core.steps < _WATCHED_STEPS:
             return call(*args, **kwargs)
         frame = user_calling_frame(__file__)
         if frame is None:
             return call(*args, **kwargs)
-        other = _other_cuda_users()
+        other = next((name for name in _OTHER_CUDA if name in sys.modules), None)
         if other is not None:
-            self._found(Reason.OTHER_CUDA_LIBRARY, other)
+            self._found(OTHER_CUDA_LIBRARY, other)
             return call(*args, **kwargs)
         self._dropped = True
         self._say(frame)
@@ -182,8 +192,8 @@ class _Dropping:
         if self._needed:
             return
         self._needed = True
-        place = None if library else self._hands.place()
-        self._hands.not_applied(NotApplied(reason, place=place, code=library))
+        place = None if library else self._context.place()
+        self._context.not_applied(NotApplied(reason, place=place, code=library))
         if self._dropped:
             self._synchronize()
 
@@ -193,7 +203,7 @@ class _Dropping:
             return
         self._said.add(site)
         timed = _times_itself(frame.f_code.co_filename, frame.f_lineno)
-        self._hands.applied(Applied(Target.SYNCHRONIZE, place=self._hands.place(), remark=timed))
+        self._context.applied(Applied(SYNCHRONIZE, place=self._context.place(), remark=timed))
 
 
 def _times_itself(file: str, line: int) -> bool:

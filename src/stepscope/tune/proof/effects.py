@@ -8,7 +8,7 @@ from typing import Final
 
 from stepscope.fixes.registry import fix_named
 from stepscope.measure.trial import ROUNDING_DTYPES, Trial
-from stepscope.record.fix import Applied, DataChange, FixKind, Target
+from stepscope.record.fix import OTHER_TARGET, Applied, DataChange, FixKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def changes_draws(trial: Trial) -> bool:
 
 
 def _varies(name: str, one: Applied) -> bool:
-    if one.target == Target.OTHER:
+    if one.target == OTHER_TARGET:
         return one.kind == FixKind.NUMERIC and fix_named(name).kind == FixKind.EXACT
     return one.varies is not None and one.varies.data != DataChange.ROUNDING
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from stepscope.measure.contest import ContestResult, hold_contest
 from stepscope.measure.trial_pool import BudgetSpent, Fixes
-from stepscope.record.fix_words import applied_words
+from stepscope.record.fix_words import sentence
 from stepscope.record.proof import ProofState
 from stepscope.record.trial import Rejection, RejectReason, StopReason, TrialStatus
 from stepscope.stats.verdict import MIN_DIFFERENCE
@@ -103,7 +103,7 @@ def _too_far(standing: Ladder, one: Candidate, fixes: Fixes) -> Rejected | None:
             if did.name not in map(fix_name, one.whole) or kind is None:
                 continue
             if FIX_KINDS.index(kind) > FIX_KINDS.index(standing.allow):
-                where = "; ".join(map(applied_words, did.applied))
+                where = "; ".join(map(sentence, did.applied))
                 return Rejected(one.fix, Rejection(RejectReason.OBSERVED_KIND, where, kind=kind))
     return None
 

@@ -160,7 +160,7 @@ def run_search(
         refine(standing, others, extra_s)
     except BudgetSpent:
         result.stopped = StopReason.BUDGET
-        open_ = {one.fix for one in result.rejected if one.why.reason is RejectReason.UNSETTLED}
+        open_ = {one.fix for one in result.rejected if one.why.reason == RejectReason.UNSETTLED}
         result.untried = [fix for fix in result.untried if fix not in open_]
     except KeyboardInterrupt:
         result.stopped = StopReason.INTERRUPTED

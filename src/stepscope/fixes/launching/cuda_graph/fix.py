@@ -7,16 +7,35 @@ from importlib import import_module
 from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
-from stepscope.fixes.applicability import ObservedProgram
+from stepscope.fixes.applicability import COMPILED, NOT_TRAINING, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.launching.cuda_graph.model import GraphMisuseError, GraphRecorder
 from stepscope.fixes.launching.cuda_graph.root_model import GraphedRoot
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
-from stepscope.record.trial import Rejection, RejectReason
+from stepscope.record.trial import Rejection
 
 _STEADY = 3  # calls with the same key before it is recorded
 _MOST = 5  # recordings: after that the values change too often
 _PATIENCE = 30  # calls without one after which that is said
+
+
+GRAPHED_STEP = Target("graphed_step", "the step of {object}{at}")
+CAPTURE_LEFT_OPEN = Reason("capture_left_open", "a failed capture could not be undone")
+GRAPH_DERIVATIVES = Reason(
+    "graph_derivatives", "a CUDA graph cannot compute gradients of gradients"
+)
+STEP_NOT_CAPTURED = Reason("step_not_captured", "the step of {object} is not captured")
+STEP_NEEDS_FUSED = Reason(
+    "step_needs_fused",
+    "the step of {object} counts on the CPU and is not captured: add fused_optimizer",
+)
+STEP_CAPTURE_FAILED = Reason(
+    "step_capture_failed", "the step of {object} could not be captured: {error}"
+)
+STEP_CHANGES = Reason(
+    "step_changes",
+    "the step of {object} is not captured: its learning rate keeps changing, or gradients move",
+)
 
 
 @dataclass(slots=True)
@@ -35,9 +54,9 @@ class _Slot:
 class _GraphedUpdates:
     """Handlers around `torch.optim.sgd.sgd` and the like, which get all tensors and numbers."""
 
-    def __init__(self, recorder: GraphRecorder, hands: FixContext) -> None:
+    def __init__(self, recorder: GraphRecorder, context: FixContext) -> None:
         self._recorder = recorder
-        self._hands = hands
+        self._context = context
         self._slots: dict[int, _Slot] = {}
         self._recording = False  # one update function may call another
 
@@ -68,7 +87,7 @@ class _GraphedUpdates:
             slot.closed = True
         elif name != "SGD" and not kwargs.get("fused"):
             slot.closed = True
-            self._hands.not_applied(NotApplied(Reason.STEP_NEEDS_FUSED, object=name))
+            self._context.not_applied(NotApplied(STEP_NEEDS_FUSED, object=name))
         return not slot.closed
 
     def _recorded(self, name: str, slot: _Slot, key: Any, function: Any) -> Any:
@@ -78,8 +97,8 @@ class _GraphedUpdates:
             slot.graph, _ = self._recorder.record(function)
         except Exception as problem:
             slot.closed = True
-            self._hands.not_applied(
-                NotApplied(Reason.STEP_CAPTURE_FAILED, object=name, error=str(problem))
+            self._context.not_applied(
+                NotApplied(STEP_CAPTURE_FAILED, object=name, error=str(problem))
             )
             return function()
         finally:
@@ -87,12 +106,12 @@ class _GraphedUpdates:
         slot.key = key
         slot.recordings += 1
         slot.graph.replay()
-        self._hands.applied(Applied(Target.GRAPHED_STEP, name, self._hands.place()))
+        self._context.applied(Applied(GRAPHED_STEP, name, self._context.place()))
         return None
 
     def _complain(self, name: str, slot: _Slot) -> None:
         if slot.calls == _PATIENCE and (slot.graph is None or slot.recordings == _MOST):
-            self._hands.not_applied(NotApplied(Reason.STEP_CHANGES, object=name))
+            self._context.not_applied(NotApplied(STEP_CHANGES, object=name))
 
 
 def _places(value: Any) -> Any:
@@ -142,8 +161,8 @@ class CudaGraph(Fix):
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         if not program.trains:
-            return Rejection(RejectReason.NOT_TRAINING)
-        return Rejection(RejectReason.PROGRAM_COMPILES) if program.compiles else None
+            return unsuitable(NOT_TRAINING)
+        return unsuitable(COMPILED) if program.compiles else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """The host's part of forward, backward and optimizer becomes one launch."""
@@ -151,20 +170,17 @@ class CudaGraph(Fix):
 
         return [drop_launch_cost()] if known.device == "cuda" else None
 
-    def install(self, value: Any, hands: FixContext) -> None:
-        if not GraphRecorder.available():
-            hands.no_cuda()
-        else:
-            _take_hold(hands)
+    def install(self, value: Any, context: FixContext) -> None:
+        _install_graphs(context)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         if isinstance(error, GraphMisuseError):
             return Broke(error.reason)
         text = str(error)
         if "once_differentiable" in text:
-            return Broke(Reason.GRAPH_DERIVATIVES)
+            return Broke(GRAPH_DERIVATIVES)
         if "outside graph capture" in text or "stream is capturing" in text:
-            return Broke(Reason.CAPTURE_LEFT_OPEN)
+            return Broke(CAPTURE_LEFT_OPEN)
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -174,7 +190,7 @@ class CudaGraph(Fix):
         )
 
 
-def _take_hold(hands: FixContext) -> None:
+def _install_graphs(context: FixContext) -> None:
     import torch
 
     roots: dict[int, GraphedRoot] = {}
@@ -201,11 +217,11 @@ def _take_hold(hands: FixContext) -> None:
         nonlocal watching
         root = roots.get(id(module))
         if root is None:
-            root = roots[id(module)] = GraphedRoot(module, GraphRecorder(), hands)
+            root = roots[id(module)] = GraphedRoot(module, GraphRecorder(), context)
         result = root.called(call, args, kwargs)
         if root.recorded and not watching:
             watching = True
-            hands.seams.around(torch.nn.Module, "__setattr__", assigned)
+            context.seams.around(torch.nn.Module, "__setattr__", assigned)
         return result
 
     def assigned(call: Any, module: Any, name: str, value: Any) -> None:
@@ -218,17 +234,17 @@ def _take_hold(hands: FixContext) -> None:
         names = {cls.__name__ for cls in type(optimizer).__mro__}
         if not names & {name for _, name in _FUNCTIONS}:
             name = type(optimizer).__name__
-            hands.not_applied(NotApplied(Reason.STEP_NOT_CAPTURED, object=name))
+            context.not_applied(NotApplied(STEP_NOT_CAPTURED, object=name))
 
-    hands.seams.root_called(called)
-    hands.seams.backward(backward)
-    hands.seams.around(torch.autograd, "grad", grad)
+    context.seams.root_called(called)
+    context.seams.backward(backward)
+    context.seams.around(torch.autograd, "grad", grad)
     for name in ("register_hook", "register_post_accumulate_grad_hook"):
-        hands.seams.around(torch.Tensor, name, hooked)
-    hands.seams.optimizer_made(made)
-    updates = _GraphedUpdates(GraphRecorder(), hands)
+        context.seams.around(torch.Tensor, name, hooked)
+    context.seams.optimizer_made(made)
+    updates = _GraphedUpdates(GraphRecorder(), context)
     for module, name in _FUNCTIONS:
-        hands.seams.around(import_module(f"torch.optim.{module}"), module, updates.handler(name))
+        context.seams.around(import_module(f"torch.optim.{module}"), module, updates.handler(name))
 
 
 FIX = CudaGraph()

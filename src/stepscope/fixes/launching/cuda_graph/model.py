@@ -17,6 +17,18 @@ from weakref import ref
 
 from stepscope.record.fix import Broke, Reason
 
+HIDDEN_PARAMETERS = Reason(
+    "hidden_parameters",
+    "{subject}: its forward uses parameters kept outside its modules",
+)
+BACKWARD_TWICE = Reason(
+    "backward_twice",
+    "a model's outputs were used in backward twice, or after the model had been called again",
+)
+UNUSED_OUTPUT = Reason(
+    "unused_output", "an output without a gradient in the first steps now has one"
+)
+
 
 class GraphRecorder:
     """Runs functions ahead of recording, records them, and cleans up where that fails."""
@@ -25,13 +37,6 @@ class GraphRecorder:
 
     def __init__(self) -> None:
         self._pool: Any = None
-
-    @staticmethod
-    def available() -> bool:
-        """Whether there is a device that has graphs."""
-        import torch
-
-        return bool(torch.cuda.is_available())
 
     def try_out(self, function: Callable[[], Any]) -> None:
         """Run a function on a stream of its own, first freely, then so that waiting raises."""
@@ -173,9 +178,9 @@ class GraphMisuseError(RuntimeError):
     """The program does something that a graph cannot follow."""
 
     def __init__(self, reason: Reason) -> None:
-        from stepscope.record.fix_words import break_words
+        from stepscope.record.fix_words import sentence
 
-        super().__init__(break_words(Broke(reason)))
+        super().__init__(sentence(Broke(reason)))
         self.reason = reason
 
 
@@ -217,7 +222,7 @@ class GraphedModel:
         self._grads_in: list[Any] = []
         self._aside: list[Any] = []
         self.result: FlatTensors | None = None
-        recorder.try_out(self._both)
+        recorder.try_out(lambda: (self._forward(), self._backward()))
         self._check_stand_ins()
         self._forward_graph, self._outputs = recorder.record(self._forward)
         self._backward_graph, self._grads_out = recorder.record(self._backward)
@@ -236,10 +241,6 @@ class GraphedModel:
         outputs = self._function.apply(now, self._anchor, *tensors)
         assert self.result is not None
         return (self.result.together(list(outputs)),)
-
-    def _both(self) -> None:
-        self._forward()
-        self._backward()
 
     def _forward(self) -> list[Any]:
         import torch
@@ -291,7 +292,7 @@ class GraphedModel:
         outputs = [self._live[place] for place in self._used]
         reached = torch.autograd.grad(outputs, self._parameters, self._grads_in, allow_unused=True)
         if any(grad is not None for grad in reached):
-            raise GraphMisuseError(Reason.HIDDEN_PARAMETERS)
+            raise GraphMisuseError(HIDDEN_PARAMETERS)
 
     def _as_function(self, torch: Any) -> Any:
         graphed = self
@@ -305,7 +306,11 @@ class GraphedModel:
                     static.detach().copy_(tensor)
                 graphed._forward_graph.replay()
                 outputs = tuple(output.detach().clone() for output in graphed._outputs)
-                numb = [o for o, of in zip(outputs, graphed._outputs, strict=True) if _numb(of)]
+                numb = [
+                    o
+                    for o, of in zip(outputs, graphed._outputs, strict=True)
+                    if not of.requires_grad
+                ]
                 ctx.mark_non_differentiable(*numb)
                 return outputs
 
@@ -318,9 +323,9 @@ class GraphedModel:
 
     def _run_backward(self, now: _Call, grads: Any) -> list[Any]:
         if now.done or self._last is None or self._last() is not now:
-            raise GraphMisuseError(Reason.BACKWARD_TWICE)
+            raise GraphMisuseError(BACKWARD_TWICE)
         if any(grad is not None and i not in self._used for i, grad in enumerate(grads)):
-            raise GraphMisuseError(Reason.UNUSED_OUTPUT)
+            raise GraphMisuseError(UNUSED_OUTPUT)
         now.done = True
         for static, place in zip(self._grads_in, self._used, strict=True):
             if grads[place] is None:
@@ -365,7 +370,3 @@ def _static(tensor: Any) -> Any:
 
     copy = torch.empty_like(tensor, requires_grad=False).copy_(tensor.detach())
     return copy.requires_grad_(tensor.requires_grad)
-
-
-def _numb(output: Any) -> bool:
-    return not output.requires_grad

@@ -21,9 +21,62 @@ from stepscope.fixes.launching.cuda_graph.model import (
     GraphRecorder,
     flatten_tensors,
 )
-from stepscope.record.fix import Applied, NotApplied, Reason, Target
+from stepscope.record.fix import (
+    MODEL,
+    PROGRAM_COMPILES,
+    TORCHSCRIPT,
+    Applied,
+    NotApplied,
+    Reason,
+    Target,
+)
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+GRAPH = Target("graph", "forward and backward of {object}, called{at}, for inputs of {detail}")
+NOT_ON_GPU = Reason("not_on_gpu", "{subject}: it or its inputs are not on the GPU")
+SEVERAL_GPUS = Reason("several_gpus", "{subject}: it is spread over several GPUs")
+SEVERAL_PROCESSES = Reason(
+    "several_processes", "{subject}: distributed training communicates in backward"
+)
+CHECKPOINTED = Reason("checkpointed", "{subject}: gradient checkpointing cannot be captured")
+HOOKS = Reason("hooks", "{subject}: {code} has hooks, which a graph would not call")
+PARAMETER_HOOKS = Reason(
+    "parameter_hooks", "{subject}: its parameters have hooks, which a graph would not call"
+)
+RECURRENT = Reason(
+    "recurrent", "{subject}: {code} is recurrent and keeps state that a graph cannot restore"
+)
+BUFFER_GRADIENTS = Reason("buffer_gradients", "{subject}: it has buffers that require gradients")
+STRANGE_INPUT = Reason(
+    "strange_input", "{subject}: called with a {code}, which a graph cannot take"
+)
+STRANGE_OUTPUT = Reason("strange_output", "{subject}: returns a {code}, which a graph cannot")
+NO_GRADIENT = Reason("no_gradient", "{subject}: its outputs get no gradient")
+CHANGES_ATTRIBUTE = Reason(
+    "changes_attribute", "{subject}: its forward changes {code}, which a graph would not"
+)
+KEEPS_CHANGING = Reason(
+    "keeps_changing", "{subject}: the program keeps changing {code}, which a graph would freeze"
+)
+HOST_RANDOM = Reason(
+    "host_random",
+    "{subject}: its forward draws random numbers on the host, which a graph would repeat",
+)
+WAITS_FOR_GPU = Reason(
+    "waits_for_gpu",
+    "{subject}: its forward or backward waits for the GPU{raised}, which a graph cannot",
+)
+CAPTURE_FAILED = Reason("capture_failed", "{subject}: it could not be captured: {error}{raised}")
+SINGLE_GRADIENTS = Reason(
+    "single_gradients",
+    "{subject}: gradients of single parameters are asked for, which CUDA graphs cannot give",
+)
+_SINGLE_GRADIENTS_ASKED = Reason(
+    "single_gradients",
+    "gradients of single parameters were asked for, which CUDA graphs cannot give",
+)
 
 
 def _not_captured(module: Any, tensors: list[Any], kind: str) -> NotApplied | None:
@@ -33,15 +86,15 @@ def _not_captured(module: Any, tensors: list[Any], kind: str) -> NotApplied | No
     parameters = list(module.parameters())
     devices = {tensor.device for tensor in (*parameters, *module.buffers(), *tensors)}
     if any(device.type != kind for device in devices):
-        return NotApplied(Reason.NOT_ON_GPU)
+        return NotApplied(NOT_ON_GPU)
     if len(devices) > 1:
-        return NotApplied(Reason.SEVERAL_GPUS)
+        return NotApplied(SEVERAL_GPUS)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return NotApplied(Reason.SEVERAL_PROCESSES)
+        return NotApplied(SEVERAL_PROCESSES)
     if is_compiled(module):
-        return NotApplied(Reason.PROGRAM_COMPILES)
+        return NotApplied(PROGRAM_COMPILES)
     if getattr(module, "is_gradient_checkpointing", False):
-        return NotApplied(Reason.CHECKPOINTED)
+        return NotApplied(CHECKPOINTED)
     return _hooked(module, parameters)
 
 
@@ -50,15 +103,15 @@ def _hooked(module: Any, parameters: list[Any]) -> NotApplied | None:
 
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
-            return NotApplied(Reason.TORCHSCRIPT)
+            return NotApplied(TORCHSCRIPT)
         if any(getattr(part, hooks) for hooks in _HOOKS):
-            return NotApplied(Reason.HOOKS, code=name or "it")
+            return NotApplied(HOOKS, code=name or "it")
         if isinstance(part, torch.nn.RNNBase):  # trying would move on cuDNN's state of dropout
-            return NotApplied(Reason.RECURRENT, code=name or "it")
+            return NotApplied(RECURRENT, code=name or "it")
     if any(p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters):
-        return NotApplied(Reason.PARAMETER_HOOKS)
+        return NotApplied(PARAMETER_HOOKS)
     if any(buffer.requires_grad for buffer in module.buffers()):
-        return NotApplied(Reason.BUFFER_GRADIENTS)
+        return NotApplied(BUFFER_GRADIENTS)
     return None
 
 
@@ -162,14 +215,14 @@ _MOST = 5  # recordings: a model that changes more often is left alone
 class GraphedRoot:
     """One root model."""
 
-    def __init__(self, module: Any, recorder: GraphRecorder, hands: FixContext) -> None:
+    def __init__(self, module: Any, recorder: GraphRecorder, context: FixContext) -> None:
         self.module = module
         self.parts = {id(part) for part in module.modules()}
         self.touched = False
         """Whether an attribute of the model was set since it was last looked at."""
-        self._name, self._place = type(module).__qualname__, hands.place()
+        self._name, self._place = type(module).__qualname__, context.place()
         self._recorder = recorder
-        self._hands = hands
+        self._context = context
         self._seen: Counter[Any] = Counter()
         self._used: set[int] = set()
         self._graphed: GraphedModel | None = None
@@ -193,7 +246,7 @@ class GraphedRoot:
             return call(self.module, *args, **kwargs)
         given = flatten_tensors((args, kwargs))
         if given.strange is not None:
-            self._close(NotApplied(Reason.STRANGE_INPUT, code=given.strange))
+            self._close(NotApplied(STRANGE_INPUT, code=given.strange))
             return call(self.module, *args, **kwargs)
         key = (given.key, _arithmetic(self._recorder.kind), self.module.training)
         if self._graphed is None:
@@ -212,14 +265,14 @@ class GraphedRoot:
         own = {id(parameter) for parameter in self.module.parameters()}
         if any(id(tensor) in own for tensor in tensors):
             graphed = self._graphed
-            self._close(NotApplied(Reason.SINGLE_GRADIENTS))
+            self._close(NotApplied(SINGLE_GRADIENTS))
             if graphed is not None:
-                raise GraphMisuseError(Reason.SINGLE_GRADIENTS)
+                raise GraphMisuseError(_SINGLE_GRADIENTS_ASKED)
 
     def hooked(self, tensor: Any) -> None:
         """A hook is registered on a tensor: one of a parameter would not be called."""
         if not self._closed and any(tensor is one for one in self.module.parameters()):
-            self._close(NotApplied(Reason.PARAMETER_HOOKS))
+            self._close(NotApplied(PARAMETER_HOOKS))
 
     def _replayed(self, given: FlatTensors, key: Any) -> Any:
         if self._graphed is None or key != self._key:
@@ -238,13 +291,13 @@ class GraphedRoot:
         self._graphed, self._fits = None, True
         self._seen.clear()
         if self._recordings == _MOST:
-            self._close(NotApplied(Reason.KEEPS_CHANGING, code=name))
+            self._close(NotApplied(KEEPS_CHANGING, code=name))
 
     def _watched(self, result: Any) -> Any:
         """Learn which outputs get gradients from the program, not from each other."""
         taken = flatten_tensors(result)
         if taken.strange is not None:
-            self._close(NotApplied(Reason.STRANGE_OUTPUT, code=taken.strange))
+            self._close(NotApplied(STRANGE_OUTPUT, code=taken.strange))
             return result
         return taken.together(
             [
@@ -256,7 +309,7 @@ class GraphedRoot:
     def _record(self, call: Any, given: FlatTensors, key: Any) -> None:
         refused = _not_captured(self.module, given.tensors, self._recorder.kind)
         if refused is None and not self._used:
-            refused = NotApplied(Reason.NO_GRADIENT)
+            refused = NotApplied(NO_GRADIENT)
         if refused is not None:
             self._close(refused)
             return
@@ -276,19 +329,21 @@ class GraphedRoot:
             return
         finally:
             self._recording = False
-        refused = _side_effect(_changed_attributes(before, _attribute_marks(self.module)), drawn)
-        if refused is not None:
-            self._close(refused)
+        if names := _changed_attributes(before, _attribute_marks(self.module)):
+            self._close(NotApplied(CHANGES_ATTRIBUTE, code=names[0]))
+            return
+        if drawn:
+            self._close(NotApplied(HOST_RANDOM))
             return
         self._graphed, self._key, self._attributes = graphed, key, before
         self._recordings += 1
         shapes = " and ".join("×".join(map(str, t.shape)) or "a number" for t in given.tensors)
-        self._hands.applied(Applied(Target.GRAPH, self._name, self._place, detail=shapes))
+        self._context.applied(Applied(GRAPH, self._name, self._place, detail=shapes))
 
     def _close(self, refused: NotApplied) -> None:
         self._closed, self._graphed = True, None
-        self._hands.not_applied(
-            replace(refused, target=Target.MODEL, object=self._name, place=self._place)
+        self._context.not_applied(
+            replace(refused, target=MODEL, object=self._name, place=self._place)
         )
 
 
@@ -300,15 +355,6 @@ def _arithmetic(kind: str) -> tuple[Any, ...]:
     return on, torch.get_autocast_dtype(kind) if on else None
 
 
-def _side_effect(names: list[str], drawn: bool) -> NotApplied | None:
-    """What a forward does on the host that replaying a graph would not."""
-    if names:
-        return NotApplied(Reason.CHANGES_ATTRIBUTE, code=names[0])
-    if drawn:
-        return NotApplied(Reason.HOST_RANDOM)
-    return None
-
-
 def _failure(problem: BaseException) -> NotApplied:
     """Why recording failed. Ending a capture that failed raises once more."""
     while problem.__context__ is not None:
@@ -318,6 +364,6 @@ def _failure(problem: BaseException) -> NotApplied:
     raised, _ = raise_location(problem.__traceback__)
     text = str(problem)
     if "synchronizing CUDA operation" in text:
-        return NotApplied(Reason.WAITS_FOR_GPU, raised=raised)
+        return NotApplied(WAITS_FOR_GPU, raised=raised)
     first = next(filter(None, map(str.strip, text.splitlines())), type(problem).__name__)
-    return NotApplied(Reason.CAPTURE_FAILED, raised=raised, error=first[:160])
+    return NotApplied(CAPTURE_FAILED, raised=raised, error=first[:160])

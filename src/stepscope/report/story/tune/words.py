@@ -6,7 +6,6 @@ from stepscope.record.fix import TrainingChange
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.record.trial import NoteKind, RejectReason, StopReason, TrialStatus
 from stepscope.record.units import (
-    format_bytes,
     format_duration,
     format_interval,
     format_speedup,
@@ -120,21 +119,10 @@ def proof_sentence(proof: Proof | None) -> str:
 
 
 _BETTER = {"memory": "less memory", "energy": "less energy"}
-_NOT_TRIED = {
+_NOT_TRIED: dict[str, str] = {
     RejectReason.SKIPPED: "--skip",
     RejectReason.NO_LOADER: "no DataLoader",
     RejectReason.NO_OPTIMIZER: "no optimizer",
-    RejectReason.NOT_TRAINING: "no training",
-    RejectReason.ALREADY_ON: "already on",
-    RejectReason.HAS_WORKERS: "loader workers do not share samples",
-    RejectReason.NO_SYNCHRONIZE: "no explicit synchronization",
-    RejectReason.NO_ITEM: "no .item() calls",
-    RejectReason.NO_CONVOLUTIONS: "no convolutions",
-    RejectReason.NO_IMAGE_CONVOLUTIONS: "no 2d or 3d convolutions",
-    RejectReason.NO_ATTENTION: "no attention layers",
-    RejectReason.DETERMINISTIC: "the program asks for deterministic algorithms",
-    RejectReason.HALF_PRECISION: "the model is in half precision",
-    RejectReason.PROGRAM_COMPILES: "the program compiles the model itself",
     RejectReason.NOTHING_FOUND: "no finding suggests it",
     RejectReason.SAVES_MEMORY_ONLY: "saves memory, not time",
     RejectReason.NO_OTHER_VALUE: "no other value to try",
@@ -156,19 +144,13 @@ def rejection_text(one: RejectedFix, objective: str = "throughput") -> str:
     better, detail = _BETTER.get(objective, "faster"), because.detail
     slower = one.verdict is Verdict.SLOWER and objective == "throughput"
     match because.reason:
-        case RejectReason.RECORDED | RejectReason.NOTHING_TO_DO:
+        case RejectReason.RECORDED:
             return str(detail)
         case RejectReason.NOT_ALLOWED:
             changes = "training" if detail == "semantic" else "rounding or random draws"
             return f"changes {changes}: needs --allow {detail}"
         case RejectReason.NEEDS_DEVICE:
             return f"needs {'a CUDA device' if detail == 'cuda' else detail}"
-        case RejectReason.LITTLE_WAIT if isinstance(detail, float):
-            return f"steps hardly wait for data ({detail:.1%})"
-        case RejectReason.SMALL_BATCHES if isinstance(detail, float | int):
-            return f"batches are small ({format_bytes(detail)})"
-        case RejectReason.OWN_AUTOCAST:
-            return f"the program uses autocast ({detail})"
         case RejectReason.REQUIRES:
             return f"does nothing without {detail}"
         case RejectReason.PREDICTED_LOSS if isinstance(detail, float):
@@ -200,7 +182,7 @@ def rejection_text(one: RejectedFix, objective: str = "throughput") -> str:
         case RejectReason.DROPPED:
             return f"dropped: {ratio} without it"
         case reason:
-            return _NOT_TRIED.get(reason, reason.value.replace("_", " "))
+            return because.text or _NOT_TRIED.get(reason, reason.replace("_", " "))
 
 
 def is_tried(one: RejectedFix) -> bool:
