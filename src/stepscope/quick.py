@@ -193,7 +193,7 @@ def _profile(arguments: tuple[str, ...], folder: Path) -> None:
     """Observe the training. Raises StepscopeError with its last line of output where it fails."""
     from stepscope.launch.observed_run import RunRequest, observe_program
     from stepscope.launch.program import Program, check_program
-    from stepscope.measure.trial_folder import OUTPUT_FILE, last_output_line
+    from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line
     from stepscope.record.probe_options import ProbeOptions
 
     folder.mkdir()

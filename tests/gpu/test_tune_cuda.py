@@ -8,8 +8,8 @@ import pytest
 
 from stepscope.launch.program import Program
 from stepscope.measure.runner import TrialRunner
-from stepscope.measure.trial import TrialRequest
-from stepscope.measure.trial_host import host_named
+from stepscope.measure.trial.host import host_named
+from stepscope.measure.trial.record import TrialRequest
 from stepscope.tune.proof.prove import prove
 
 torch = pytest.importorskip("torch")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from stepscope.batch.program import ProgramFacts
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.fix import FixOutcome, FixState, NotApplied, Reason, Target
 from stepscope.record.fix_words import refusal_words
 from stepscope.record.trial import TrialReason, TrialStatus

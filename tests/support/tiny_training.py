@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.trial import TrialStatus
 
 SAMPLES, CLASSES = 500, 10

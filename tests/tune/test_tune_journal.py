@@ -12,7 +12,7 @@ from stepscope.measure.journal import (
     run_journaled,
     source_digests,
 )
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.record.trial import TrialStatus
 from stepscope.store.json_lines import RecordLog, read_record_lines

@@ -3,7 +3,7 @@
 from rowmaking import END, SETUP, START, epoch, evaluation, row, step, table
 
 from stepscope.analyze.run.steps import assemble_steps
-from stepscope.measure.trial_folder import training_events
+from stepscope.measure.trial.folder import training_events
 from stepscope.record.row_log import RowKind
 
 

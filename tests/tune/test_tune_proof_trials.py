@@ -10,7 +10,7 @@ import torch
 from msgspec.structs import replace
 from tiny_training import How, train
 
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.fix import (
     Applied,
     DataChange,

@@ -20,8 +20,8 @@ from stepscope.measure.journal import (
     run_journaled,
 )
 from stepscope.measure.runner import TrialRunner
-from stepscope.measure.trial import TrialRequest
-from stepscope.measure.trial_host import host_named
+from stepscope.measure.trial.host import host_named
+from stepscope.measure.trial.record import TrialRequest
 from stepscope.record.errors import UsageError
 
 TRAINING = """
@@ -238,8 +238,8 @@ from pathlib import Path
 from stepscope.launch.program import Program
 from stepscope.measure.journal import journal_identity, open_journal, run_journaled
 from stepscope.measure.runner import TrialRunner
-from stepscope.measure.trial import TrialRequest
-from stepscope.measure.trial_host import host_named
+from stepscope.measure.trial.record import TrialRequest
+from stepscope.measure.trial.host import host_named
 
 cwd, folder = Path(sys.argv[1]), Path(sys.argv[2])
 with open_journal(folder, journal_identity({}, cwd, {}, "train.py")) as journal:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from stepscope.batch.search import BatchSearch, SearchBounds, SearchStop, StopKind
 from stepscope.batch.sizes import LEAST_STEPS, SizeMeasurement
 from stepscope.measure.speed import FEWEST_STEADY, buffered_steps
-from stepscope.measure.trial import RunTrial, Trial, TrialRequest
+from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.trial import TrialReason, TrialStatus
 

@@ -85,7 +85,7 @@ def remember_noise_of(folder: Path) -> None:
 
 def run_series(folder: Path) -> tuple[float, ...]:
     """The steady steps of a run outside its window; none where there are too few."""
-    from stepscope.measure.trial_folder import read_speed
+    from stepscope.measure.trial.folder import read_speed
 
     speed, _ = read_speed(folder, read_run(folder).start_ns)
     return speed.step_ms

@@ -6,8 +6,8 @@ from statistics import fmean
 from typing import Final
 
 from stepscope.measure.prediction import Prediction
-from stepscope.measure.trial import Trial
-from stepscope.measure.trial_pool import Fixes, TrialPool, speed_left, trial_costs
+from stepscope.measure.trial.pool import Fixes, TrialPool, speed_left, trial_costs
+from stepscope.measure.trial.record import Trial
 from stepscope.record.trial import Rejection, RejectReason
 from stepscope.stats.intervals import student_t
 from stepscope.stats.verdict import MIN_DIFFERENCE, Comparison, Verdict

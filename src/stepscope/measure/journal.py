@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import msgspec
 
-from stepscope.measure.trial import RunTrial, Trial, TrialRequest
+from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.record.trial import NoteKind, TrialReason
 from stepscope.record.version import __version__

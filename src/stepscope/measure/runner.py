@@ -25,10 +25,10 @@ from stepscope.measure.scratch_copy import (
     renew_scratch,
 )
 from stepscope.measure.source_diff import apply_diff
-from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.measure.trial_folder import OUTPUT_FILE, last_output_line, read_trial, tidy_folder
-from stepscope.measure.trial_host import TrialHost
-from stepscope.measure.trial_status import limit_s, wall_seconds
+from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line, read_trial, tidy_folder
+from stepscope.measure.trial.host import TrialHost
+from stepscope.measure.trial.record import Trial, TrialRequest
+from stepscope.measure.trial.status import limit_s, wall_seconds
 from stepscope.probe.guard import native
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import EnvironFact, ProcessFact

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from stepscope.fixes.registry import fix_named
-from stepscope.measure.trial import ROUNDING_DTYPES, Trial
+from stepscope.measure.trial.record import ROUNDING_DTYPES, Trial
 from stepscope.record.fix import Applied, DataChange, FixKind, Target
 
 

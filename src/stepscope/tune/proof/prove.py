@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace as replace_fields
 
 from stepscope.fixes.base import FixKind
-from stepscope.measure.trial import RunTrial, Trial, TrialRequest
+from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.record.trial import TrialStatus
 from stepscope.tune.proof.effects import (

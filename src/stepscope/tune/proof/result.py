@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from stepscope.fixes.registry import fix_named
-from stepscope.measure.trial import Trial
+from stepscope.measure.trial.record import Trial
 from stepscope.record.fix import TrainingChange
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 

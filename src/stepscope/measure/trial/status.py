@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from stepscope.fixes.registry import fix_named
 from stepscope.launch.child import Outcome
 from stepscope.measure.speed import FEWEST_STEADY
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.fix import FixOutcome, FixState, Reason
 from stepscope.record.fix_words import reason_words
 from stepscope.record.out_of_memory import says_out_of_memory

@@ -24,8 +24,8 @@ from stepscope.measure.speed import (
     read_loader_timing,
     steady_speed,
 )
-from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.measure.trial_status import classify_trial, wall_seconds
+from stepscope.measure.trial.record import Trial, TrialRequest
+from stepscope.measure.trial.status import classify_trial, wall_seconds
 from stepscope.record.facts import Facts, ProofFact
 from stepscope.record.fix import FixOutcome
 from stepscope.record.row_log import RowKind

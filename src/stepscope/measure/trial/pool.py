@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from stepscope.measure.trial import RunTrial, Trial, TrialRequest
+from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.stats.intervals import Processes
 from stepscope.stats.verdict import (
