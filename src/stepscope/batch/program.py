@@ -90,7 +90,7 @@ def free_host_bytes() -> float | None:
     from stepscope.hardware.machine import describe_memory
 
     memory = describe_memory()
-    return float(min(memory["available_bytes"], memory["limit_bytes"] or memory["total_bytes"]))
+    return float(min(memory.available_bytes, memory.limit_bytes or memory.total_bytes))
 
 
 ReadFacts = Callable[[Trial], ProgramFacts]

@@ -1,7 +1,7 @@
 """The heaviest operators and kernels of a recorded step, beside what the device could do."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -41,14 +41,13 @@ class _CeilingComparison:
 def compare_with_ceilings(
     timeline: Timeline,
     counters: Sequence[KernelCounters] = (),
-    cached: Iterable[Mapping[str, Any]] = (),
     ceilings: Ceilings | None = None,
     steps: int = 1,
 ) -> _CeilingComparison:
-    """`ceilings` None: those of the device, measured (`cached`) or its maker's."""
+    """`ceilings` None: those of the device's datasheet."""
     attribution = attribute(timeline)
     work = operator_work(timeline, attribution)
-    limits = ceilings or ceilings_for(timeline, cached)
+    limits = ceilings or ceilings_for(timeline)
     model = roofline_of(timeline, attribution, work, limits, steps)
     joined = join_counters(counters, timeline) if len(timeline.device) else JoinedCounters()
     counted = model

@@ -220,6 +220,8 @@ def bench_result(
     **more: Any,
 ) -> BenchResult:
     """All of it; `more` are the parts of a study or subcommand."""
+    from msgspec import to_builtins
+
     from stepscope.hardware.machine import describe_machine
 
     machine = describe_machine()
@@ -229,10 +231,10 @@ def bench_result(
         **more,
     }
     return BenchResult(
-        machine=machine,
+        machine=to_builtins(machine),
         versions={
             "python": platform.python_version(),
-            "torch": (machine["torch"] or {}).get("version"),
+            "torch": machine.torch.version if machine.torch else None,
             "stepscope": __version__,
         },
         command=command,

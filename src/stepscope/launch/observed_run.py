@@ -162,6 +162,8 @@ class _Monitors:
 
 def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> RunRecord:
     """What is known of a run before it starts."""
+    from msgspec import to_builtins
+
     from stepscope.hardware.machine import describe_machine
     from stepscope.store.source import git_commit
 
@@ -179,7 +181,7 @@ def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> Run
             exit_code=None,
         ),
         environment=kept_environment(os.environ),
-        machine=describe_machine(),
+        machine=to_builtins(describe_machine()),
     )
 
 

@@ -95,7 +95,7 @@ def _gpu(environ: Mapping[str, str]) -> str | None:
     from stepscope.hardware.gpus import open_gpus, visible_gpu_index
 
     index = visible_gpu_index(environ)
-    return next((gpu.facts()["name"] for gpu in open_gpus() if gpu.index == index), None)
+    return next((gpu.info().name for gpu in open_gpus() if gpu.index == index), None)
 
 
 JOURNAL_FILE = "journal.jsonl"

@@ -41,6 +41,7 @@ from stepscope.analyze.timeline.steps import (
     break_down,
     find_steps,
 )
+from stepscope.hardware.ceiling_cache import DeviceCeilings
 from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import Column, Timeline
 from stepscope.stats.series import drift, find_spikes
@@ -177,7 +178,7 @@ class TraceAnalysis(Struct, frozen=True):
 
 def trace_analysis(
     timeline: Timeline,
-    cached: Iterable[Mapping[str, Any]] = (),
+    cached: Iterable[DeviceCeilings] = (),
     counters: Mapping[int, WorkCounters] | None = None,
 ) -> TraceAnalysis:
     """Everything a timeline tells. `cached` are measured ceilings, `counters` by device event."""
@@ -217,7 +218,7 @@ def trace_analysis(
 
 def analyze_timeline(
     timeline: Timeline,
-    cached: Iterable[Mapping[str, Any]] = (),
+    cached: Iterable[DeviceCeilings] = (),
     counters: Mapping[int, WorkCounters] | None = None,
 ) -> dict[str, Any]:
     """`trace_analysis` as the document that `analyze --json` prints."""
@@ -303,7 +304,7 @@ def _roofline(
     timeline: Timeline,
     attribution: Attribution,
     steps: RecordedSteps,
-    cached: Iterable[Mapping[str, Any]],
+    cached: Iterable[DeviceCeilings],
     counters: Mapping[int, WorkCounters] | None,
 ) -> Roofline | None:
     if not len(timeline.device) or not timeline.shapes:
@@ -337,7 +338,7 @@ class RankAnalysis(Struct, frozen=True):
 
 
 def analyze_ranks(
-    timelines: Iterable[Timeline], cached: Iterable[Mapping[str, Any]] = ()
+    timelines: Iterable[Timeline], cached: Iterable[DeviceCeilings] = ()
 ) -> dict[str, Any]:
     """The document of a `RankAnalysis`."""
     cached = list(cached)
