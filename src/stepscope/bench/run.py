@@ -87,7 +87,7 @@ def open_bench_folder(
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """The records of a grid; a torn last line is left out. Raises UsageError for other damage."""
-    return read_record_lines(path, "--force begins anew, or name another --out")
+    return read_record_lines(path, dict[str, Any], "--force begins anew, or name another --out")
 
 
 def _is_bench(out: Path) -> bool:

@@ -115,7 +115,9 @@ def _records(subject: LoadedResult, name: str) -> list[dict[str, Any]]:
     """What lies beside a result's document; none beside a document on its own."""
     folder = subject.folder
     return (
-        [] if folder is None else read_record_lines(folder / name, "compare its JSON alone instead")
+        []
+        if folder is None
+        else read_record_lines(folder / name, dict[str, Any], "compare its JSON alone instead")
     )
 
 

@@ -164,7 +164,7 @@ def _problem(found: Any) -> Any:
 _LONGEST = 60
 
 
-def request_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def request_difference(then: Mapping[str, object], now: Mapping[str, object]) -> str | None:
     """The first thing in which `now` differs from what was written, in a few words; None if in
     nothing."""
     for name, value in json.loads(json.dumps(now)).items():
@@ -173,7 +173,7 @@ def request_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str |
     return None
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if isinstance(value, list):
         value = ", ".join(str(v["label"]) if isinstance(v, dict) else str(v) for v in value)
     text = str(value)

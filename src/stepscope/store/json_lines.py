@@ -7,12 +7,15 @@ journal holds the lock of the folder (`store.folder.lock_folder`).
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import KINDS, Fact, Facts
 from stepscope.record.problems import ProblemKind
+
+T = TypeVar("T")
 
 
 class FactLog:
@@ -73,7 +76,7 @@ class RecordLog:
         self._fd = os.open(path, flags, 0o644)
         _cut_torn_line(self._fd)
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: Mapping[str, object]) -> None:
         """Keep a record for good. Raises OSError on a full disk, and leaves nothing of it then."""
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         size = os.fstat(self._fd).st_size
@@ -89,7 +92,7 @@ class RecordLog:
         os.close(self._fd)
 
 
-def read_record_lines(path: Path, advice: str) -> list[dict[str, Any]]:
+def read_record_lines(path: Path, kind: type[T], advice: str) -> list[T]:
     """The records of a file, none where there is no file; a torn last line is left out.
 
     Raises UsageError for other damage, with `advice` on what to do about it.
@@ -98,15 +101,14 @@ def read_record_lines(path: Path, advice: str) -> list[dict[str, Any]]:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
+    import msgspec  # not at the top: the probe writes facts in the user's program
+
     found = []
     for number, line in enumerate(lines[:-1], start=1):
-        try:
-            record = json.loads(line)
+        try:  # json.loads knows NaN, which losses may be
+            found.append(msgspec.convert(json.loads(line), kind))
         except ValueError:
-            record = None
-        if not isinstance(record, dict):
-            raise UsageError(f"{path} is damaged at line {number}: {advice}")
-        found.append(record)
+            raise UsageError(f"{path} is damaged at line {number}: {advice}") from None
     return found
 
 
