@@ -249,8 +249,6 @@ def test_inference_is_proven_by_its_outputs() -> None:
 def test_inference_without_kept_outputs_is_not_proven() -> None:
     bare = ProofRecord()
     machine = Machine(lambda trial: replace(trial, what="inference", losses=(), proof=bare))
-        lambda trial: replace(trial, what="inference", losses=(), proof=ProofRecord())
-    )
     assert prove(machine, ("nosync",), "exact", steps=STEPS).state == "not proven"
     assert prove(machine, ("nosync",), "exact", steps=STEPS, outputs=lambda _: {}).seeds == 0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from stepscope.record.errors import BrokenRun, MissingExtra
 from stepscope.record.frames import Frame, Owner, find_owner
@@ -91,12 +91,30 @@ def _largest_first(rows: list[LineBytes]) -> list[LineBytes]:
     return sorted(rows, key=lambda row: (-row.bytes, row.file, row.line, row.function))
 
 
-HistoryEntry = dict[str, Any]
+class HistoryFrame(TypedDict, total=False):
+    """A frame of torch's allocation history."""
+
+    name: str
+    filename: str
+    line: int
+
+
+class HistoryEntry(TypedDict, total=False):
+    """An entry of torch's allocation history, or a block of a snapshot's segment."""
+
+    action: str
+    addr: int
+    size: int
+    time_us: int
+    frames: Sequence[HistoryFrame]  # innermost first
+    state: str
+    address: int
+    requested_size: int
 
 
 class _Block(NamedTuple):
     bytes: int
-    frames: Sequence[dict[str, Any]]  # innermost first; empty when it was not recorded
+    frames: Sequence[HistoryFrame]  # empty when it was not recorded
 
 
 def replay_cuda_history(
@@ -156,7 +174,7 @@ def _apply(alive: dict[int, _Block], entry: HistoryEntry) -> int:
     if action == "alloc":
         old = alive.get(entry["addr"])
         alive[entry["addr"]] = _Block(entry["size"], entry.get("frames", ()))
-        return int(entry["size"]) - (old.bytes if old else 0)
+        return entry["size"] - (old.bytes if old else 0)
     if action == "free_requested":
         gone = alive.pop(entry["addr"], None)
         return -gone.bytes if gone else 0
@@ -178,10 +196,9 @@ def _lines_alive(start: dict[int, _Block], entries: Sequence[HistoryEntry]) -> l
     return _sum_by_line((_owner_of_block(block.frames), block.bytes, 1) for block in alive.values())
 
 
-def _owner_of_block(frames: Sequence[dict[str, Any]]) -> Owner:
+def _owner_of_block(frames: Sequence[HistoryFrame]) -> Owner:
     return find_owner(
-        Frame(str(f.get("name", "")), str(f.get("filename", "")), int(f.get("line", 0)))
-        for f in frames
+        Frame(f.get("name", ""), f.get("filename", ""), f.get("line", 0)) for f in frames
     )
 
 
