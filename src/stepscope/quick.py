@@ -201,7 +201,7 @@ def _profile(arguments: tuple[str, ...], folder: Path) -> None:
     check_program(program, Path.cwd())
     options = ProbeOptions(folder=str(folder.absolute()), launched_ns=0, window=6, stacks=2)
     outcome = observe_program(RunRequest(program, output=folder / OUTPUT_FILE), options)
-    if outcome.told is not None:
+    if outcome.end_signal is not None:
         raise KeyboardInterrupt
     if outcome.exit_code != 0:
         said = safe(last_output_line(folder).removeprefix("train: "))

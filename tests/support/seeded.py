@@ -45,7 +45,7 @@ def trial(folder: Path, source: str, **options: Any) -> Seeded:
     asked = ProbeOptions(str(folder), monotonic_ns(), window=0, stacks=0, **options)
     with (folder / "output.txt").open("w+b") as output:
         to_run = Program(str(program), (), module=False)
-        running = _nursery().start(to_run, asked.to_json(), output, folder)
+        running = _fork_server().start(to_run, asked.to_json(), output, folder)
         assert running is not None
         code = running.wait(120)
         output.seek(0)
@@ -61,7 +61,7 @@ def trial(folder: Path, source: str, **options: Any) -> Seeded:
 
 
 @functools.cache
-def _nursery() -> ForkServer:
+def _fork_server() -> ForkServer:
     """One for all tests of this process."""
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     made = ForkServer(environ, Path.cwd())

@@ -133,7 +133,7 @@ class TrialRunner:
         refuse = not self._allow_writes
         with isolated(self._folder, folder, self._tmp, scratch, refuse) as around:
             outcome = self._run(request, folder, scratch, around, warm)
-        if outcome.told is not None:
+        if outcome.end_signal is not None:
             raise KeyboardInterrupt
         if refuse:
             # Under Landlock no trial can have changed them: then it was somebody else.

@@ -74,7 +74,10 @@ class RecordLog:
     def __init__(self, path: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o644)
-        _cut_torn_line(self._fd)
+        size = os.fstat(self._fd).st_size
+        whole = os.pread(self._fd, size, 0).rfind(b"\n") + 1
+        if whole < size:  # what a killed process had begun to write
+            os.ftruncate(self._fd, whole)
 
     def append(self, record: Mapping[str, object]) -> None:
         """Keep a record for good. Raises OSError on a full disk, and leaves nothing of it then."""
@@ -110,12 +113,3 @@ def read_record_lines(path: Path, kind: type[T], advice: str) -> list[T]:
         except ValueError:
             raise UsageError(f"{path} is damaged at line {number}: {advice}") from None
     return found
-
-
-def _cut_torn_line(fd: int) -> None:
-    """Take away what a killed process had begun to write."""
-    size = os.fstat(fd).st_size
-    content = os.pread(fd, size, 0)
-    whole = content.rfind(b"\n") + 1
-    if whole < size:
-        os.ftruncate(fd, whole)

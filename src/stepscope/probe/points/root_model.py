@@ -245,7 +245,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
             if roots.searching:
                 roots.watch()
             if core.find_lines or not grad:
-                core.sites.add(core.sites.here(_FORWARD if grad else _EVALUATION), now - begun)
+                core.sites.add(core.sites.locate(_FORWARD if grad else _EVALUATION), now - begun)
             log.forwards += 1
             if measure:
                 roots.measure = None

@@ -170,7 +170,7 @@ class OptimizerPoint:
             if self._open:
                 return
             if core.find_lines:
-                core.sites.add(core.sites.here(_OPTIMIZER_SITE), now - begun)
+                core.sites.add(core.sites.locate(_OPTIMIZER_SITE), now - begun)
             self.fired += 1
             core.optimizer_stepped(self.number(optimizer))  # StopProgram is no Exception
         except Exception as problem:
@@ -193,7 +193,7 @@ def patch_optimizers(core: Core, patches: Patches) -> None:
         original_init(self, *args, **kwargs)
         if not core.log.off:
             try:
-                core.optimizer_made(self, core.sites.here(SiteKind.OPTIMIZER_MADE))
+                core.optimizer_made(self, core.sites.locate(SiteKind.OPTIMIZER_MADE))
             except Exception as problem:
                 core.guard(problem)
 
