@@ -63,10 +63,10 @@ def _sum_by_line(blocks: Iterable[tuple[Owner, int, int]]) -> list[LineBytes]:
         total[1] += count
         asked = details.setdefault(key, {})
         asked[who.detail] = asked.get(who.detail, 0) + size
-    rows = [
-        LineBytes(*key, _largest(details[key]), size, count)
-        for key, (size, count) in totals.items()
-    ]
+    rows = []
+    for key, (size, count) in totals.items():
+        detail = max(details[key], key=lambda name: (details[key][name], name))
+        rows.append(LineBytes(*key, detail, size, count))
     return _largest_first(rows)
 
 
@@ -81,10 +81,6 @@ def _growth_by_line(before: list[LineBytes], after: list[LineBytes]) -> list[Lin
             count = row.count - (old.count if old else 0)
             rows.append(LineBytes(row.file, row.line, row.function, row.detail, more, count))
     return _largest_first(rows)
-
-
-def _largest(sizes: dict[str, int]) -> str:
-    return max(sizes, key=lambda name: (sizes[name], name))
 
 
 def _largest_first(rows: list[LineBytes]) -> list[LineBytes]:
@@ -183,10 +179,8 @@ def _apply(alive: dict[int, _Block], entry: HistoryEntry) -> int:
 
 def _position(entries: Sequence[HistoryEntry], moment_us: float) -> int:
     """How many entries lie before a moment; all of them where torch gave no times."""
-    for index, entry in enumerate(entries):
-        if entry.get("time_us", 0) > moment_us:
-            return index
-    return len(entries)
+    later = (i for i, entry in enumerate(entries) if entry.get("time_us", 0) > moment_us)
+    return next(later, len(entries))
 
 
 def _lines_alive(start: dict[int, _Block], entries: Sequence[HistoryEntry]) -> list[LineBytes]:

@@ -48,7 +48,7 @@ def classify_trial(
 
 
 def _fix_ended(request: TrialRequest, fix: FixOutcome, status: TrialStatus) -> TrialEnd:
-    """A fix that broke the program or found nothing to change; memory that ran out is told so."""
+    """A fix broke the program, ran out of memory or found nothing to change."""
     broke = status is TrialStatus.BROKE
     reason = TrialReason.FIX_BROKE if broke else TrialReason.FIX_NOT_APPLIED
     if fix.reason is Reason.EPOCH_TOO_SMALL:

@@ -1,4 +1,4 @@
-"""torch.compile called, a compiled function called, graphs captured. Dynamo is told to skip our own
+"""torch.compile called, a compiled function called, graphs captured. Dynamo skips our own
 functions, which it would otherwise compile where a graph breaks.
 """
 

@@ -186,7 +186,7 @@ def compiler_in_use() -> None:
 
 
 def bypassed() -> bool:
-    """Whether calls are to go through untimed: inside a root, and layers computed anew in backward.
+    """Whether calls go through untimed: inside a root, and layers computed anew in backward.
 
     Apart, so that what is put on a user's class refers to nothing here but functions by name.
     """
