@@ -131,6 +131,7 @@ def test_keys_name_device_and_torch():
     assert ceilings.device_key("cuda", 0) != ceilings.device_key("cpu")
 
 
+@pytest.mark.launches
 def test_a_small_real_measurement_on_the_cpu():
     heard = []
     only = ("launch_us", "matmul_fp32_tflops")
@@ -156,18 +157,21 @@ def child_that(code, monkeypatch, tmp_path):
     monkeypatch.setattr(ceilings.sys, "executable", str(script))
 
 
+@pytest.mark.launches
 def test_a_child_that_dies_is_one_clear_error(monkeypatch, tmp_path):
     child_that("echo 'first'; echo 'no room' >&2; exit 3", monkeypatch, tmp_path)
     with pytest.raises(StepscopeError, match="exit code 3\\): no room"):
         ceilings.measure_ceilings("cpu", "key")
 
 
+@pytest.mark.launches
 def test_a_child_that_says_nothing_is_one_clear_error(monkeypatch, tmp_path):
     child_that("exit 0", monkeypatch, tmp_path)
     with pytest.raises(StepscopeError, match="no ceiling"):
         ceilings.measure_ceilings("cpu", "key")
 
 
+@pytest.mark.launches
 def test_one_failed_measurement_leaves_the_others(monkeypatch, tmp_path):
     lines = [
         ceilings.Plan(["a", "b"], "x", "2.13.0", 2, 0.0),

@@ -1,19 +1,23 @@
 """What fixes should gain beside others, from one recorded window."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from diagnosing import Parts, case
+from diagnosing import Parts, case, finding
+from msgspec.structs import replace
 
 from stepscope.fixes.registry import FIX_NAMES, fix_named
 from stepscope.measure import prediction as module
 from stepscope.measure.prediction import Prediction, window_predictor
+from stepscope.record.finding import FixRef, Predicted
 
 HERE = Path()
 
 
-def document(*findings):
-    return {"findings": findings, "minor": ()}
+def summary(*findings):
+    """As much of a run's summary as is looked at."""
+    return SimpleNamespace(findings=findings, minor=())
 
 
 @pytest.fixture
@@ -27,7 +31,7 @@ def seeing(monkeypatch):
         for name in FIX_NAMES:
             changes = [known[name]] if name in known else None
             monkeypatch.setattr(fix_named(name), "predict", lambda *given, changes=changes: changes)
-        return window_predictor(document(*findings), HERE)
+        return window_predictor(summary(*findings), HERE)
 
     return made
 
@@ -60,11 +64,10 @@ def test_of_fixes_tried_as_one_those_with_nothing_to_change_change_nothing(seein
 
 
 def test_findings_speak_where_nothing_can_be_replayed(seeing):
-    told = {
-        "fix": {"name": "persistent", "value": None},
-        "predicted": {"speedup": 1.4, "low": 1.2, "high": 1.6},
-        "scope": "step",
-    }
+    told = replace(
+        finding("data.restarts", fix=FixRef("persistent")),
+        predicted=Predicted(71.4, 1.4, 1.2, 1.6, "workers stay"),
+    )
     see = seeing([told], data=60.0, rest=40.0)
     assert see(("workers=4",), ("workers=4", "persistent")) == Prediction(1.4, 1.2, 1.6)
     assert see((), ("pin",)) is None
