@@ -20,11 +20,13 @@ def about(
     schema: str, program: str, spelt: Callable[[str], str] = str, device: str | None = None
 ) -> dict[str, Any]:
     """The head of a result; `spelt` writes an argument of the command without what is private."""
+    from msgspec import to_builtins
+
     import stepscope
     from stepscope.hardware.machine import describe_machine
     from stepscope.store.source import git_commit
 
-    machine = describe_machine()
+    machine = to_builtins(describe_machine())
     gpus = [{k: v for k, v in gpu.items() if k != "uuid"} for gpu in machine["gpus"]]
     words = ["python", f"benchmarks/{program}", *map(spelt, _without_out(sys.argv[1:]))]
     return {

@@ -46,7 +46,7 @@ def main() -> None:
 
 def measured(program: str, device: str, pairs: int) -> list[dict[str, Any]]:
     """Trials both ways in turn; the first of each, which finds cold caches, is left out."""
-    from stepscope.measure.trial import TrialRequest
+    from stepscope.measure.trial.record import TrialRequest
 
     request = TrialRequest(steps=STEPS[device], proof=True)
     made = []

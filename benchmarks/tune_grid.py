@@ -99,7 +99,7 @@ def arguments() -> argparse.Namespace:
 def trials_of(program: str, device: str) -> Iterator["TrialRunner"]:
     """A runner of an example's trials, in a folder of their own."""
     from stepscope.measure.runner import TrialRunner
-    from stepscope.measure.trial_host import host_named
+    from stepscope.measure.trial.host import host_named
 
     with tempfile.TemporaryDirectory() as place:
         cwd = Path(place) / "work"
@@ -139,7 +139,7 @@ def against_grid(
     name: str, device: str, earlier: dict[str, Any] | None = None
 ) -> Iterator[dict[str, Any]]:
     """The tune, and the grid as far as it is measured."""
-    from stepscope.measure.trial import TrialRequest
+    from stepscope.measure.trial.record import TrialRequest
 
     program, fixes = GRIDS[name]
     sets = combined(fixes)
@@ -270,8 +270,8 @@ def _tune(
 def nulls(device: str) -> dict[str, Any]:
     """A fix that sets what is set already, against the program as it is, many times."""
     from stepscope.measure.contest import hold_contest
-    from stepscope.measure.trial import TrialRequest
-    from stepscope.measure.trial_pool import Budget, TrialPool
+    from stepscope.measure.trial.pool import Budget, TrialPool
+    from stepscope.measure.trial.record import TrialRequest
 
     asked = [sys.executable, "-c", "import torch; print(torch.get_num_threads())"]
     nothing = (f"threads={subprocess.check_output(asked, text=True).strip()}",)

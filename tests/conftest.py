@@ -7,7 +7,7 @@ import children
 import pytest
 import warm
 
-from stepscope.measure import trial_host
+from stepscope.measure.trial import host
 
 # Where packages were installed without compiling them, every process would compile torch anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -16,7 +16,7 @@ sys.dont_write_bytecode = False
 
 def pytest_configure(config: pytest.Config) -> None:
     children.guard()
-    trial_host.ForkServer = warm.SharedServer  # one for all trials of this process
+    host.ForkServer = warm.SharedServer  # one for all trials of this process
 
 
 @pytest.hookimpl(tryfirst=True)

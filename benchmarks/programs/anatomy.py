@@ -101,7 +101,7 @@ def pieces(observer: Observer, device: str) -> dict[str, Action]:
     found: dict[str, Action] = {
         "log.enter + leave": lambda: (log.enter(FORWARD), log.leave()),
         "log.end_row": lambda: log.end_row(RowKind.STEP),
-        "sites.here": lambda: sites.here(SiteKind.FORWARD, 1),
+        "sites.locate": lambda: sites.locate(SiteKind.FORWARD, 1),
         "sites.add": lambda: sites.add(0, 1),
         "a row and its loss, with the device's clock": row_with_loss,
     }

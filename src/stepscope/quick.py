@@ -193,7 +193,7 @@ def _profile(arguments: tuple[str, ...], folder: Path) -> None:
     """Observe the training. Raises StepscopeError with its last line of output where it fails."""
     from stepscope.launch.observed_run import RunRequest, observe_program
     from stepscope.launch.program import Program, check_program
-    from stepscope.measure.trial_folder import OUTPUT_FILE, last_output_line
+    from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line
     from stepscope.record.probe_options import ProbeOptions
 
     folder.mkdir()
@@ -201,7 +201,7 @@ def _profile(arguments: tuple[str, ...], folder: Path) -> None:
     check_program(program, Path.cwd())
     options = ProbeOptions(folder=str(folder.absolute()), launched_ns=0, window=6, stacks=2)
     outcome = observe_program(RunRequest(program, output=folder / OUTPUT_FILE), options)
-    if outcome.told is not None:
+    if outcome.end_signal is not None:
         raise KeyboardInterrupt
     if outcome.exit_code != 0:
         said = safe(last_output_line(folder).removeprefix("train: "))

@@ -6,7 +6,7 @@ from batch_world import GIB, World
 
 from stepscope.batch.document import search_result
 from stepscope.batch.program import BatchRequest, search_program
-from stepscope.measure.trial import Trial
+from stepscope.measure.trial.record import Trial
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.trial import TrialReason, TrialStatus
 

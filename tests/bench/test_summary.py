@@ -11,6 +11,7 @@ from stepscope.bench.ceilings import matmul_ceilings
 from stepscope.bench.grid import BenchRequest, Point
 from stepscope.bench.results import MemoryStudy
 from stepscope.bench.summary import bench_result
+from stepscope.hardware.ceiling_cache import Ceiling, DeviceCeilings
 from stepscope.record.errors import StepscopeError
 
 TRAIN = Point.of("mlp", "train", 4, "cpu")
@@ -233,7 +234,8 @@ def test_a_document_without_points_is_whole():
 
 
 def test_ceilings_known_before_are_not_measured_again(monkeypatch):
-    known = {"ceilings": {"matmul_fp32_tflops": {"value": 2.0}, "launch_us": {"value": 3.0}}}
+    entries = {"matmul_fp32_tflops": Ceiling(2.0, 0.1), "launch_us": Ceiling(3.0, 0.1)}
+    known = DeviceCeilings(key="", ceilings=entries)
     monkeypatch.setattr("stepscope.hardware.ceiling_cache.load_ceilings", lambda key: known)
     told = []
     assert matmul_ceilings(["cpu"], told.append) == ({"cpu": {"fp32": 2.0}}, [])
@@ -241,7 +243,7 @@ def test_ceilings_known_before_are_not_measured_again(monkeypatch):
 
 
 def test_ceilings_not_known_are_measured_once_and_kept(monkeypatch):
-    made = {"ceilings": {"matmul_bf16_tflops": {"value": 4.0}}}
+    made = DeviceCeilings(key="", ceilings={"matmul_bf16_tflops": Ceiling(4.0, 0.1)})
     kept = []
     monkeypatch.setattr("stepscope.hardware.ceiling_cache.load_ceilings", lambda key: None)
     monkeypatch.setattr("stepscope.hardware.ceilings.measure_ceilings", lambda device, key: made)

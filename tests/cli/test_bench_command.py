@@ -15,7 +15,7 @@ from measured import failure, record
 
 from stepscope.bench import measure_point
 from stepscope.cli.main import main
-from stepscope.hardware.ceiling_cache import CEILINGS_SCHEMA, save_ceilings
+from stepscope.hardware.ceiling_cache import Ceiling, DeviceCeilings, save_ceilings
 from stepscope.hardware.ceilings import device_key
 
 STEPSCOPE = [sys.executable, "-m", "stepscope.cli.main"]
@@ -39,14 +39,8 @@ def bench(capsys, tmp_path, monkeypatch):
 
 def keep_ceilings():
     """As if they had been measured here before."""
-    fp32 = {"value": 2.0, "spread": 0.01}
-    save_ceilings(
-        {
-            "schema": CEILINGS_SCHEMA,
-            "key": device_key("cpu"),
-            "ceilings": {"matmul_fp32_tflops": fp32},
-        }
-    )
+    found = {"matmul_fp32_tflops": Ceiling(2.0, 0.01)}
+    save_ceilings(DeviceCeilings(key=device_key("cpu"), ceilings=found))
 
 
 @pytest.fixture

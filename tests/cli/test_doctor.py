@@ -5,12 +5,13 @@ import json
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
 from stepscope.cli.doctor import doctor
 from stepscope.hardware import ceilings, machine
-from stepscope.hardware.ceiling_cache import cache_file
+from stepscope.hardware.ceiling_cache import Ceiling, DeviceCeilings, cache_file
 from stepscope.record.errors import MissingExtra
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.machine import machine_story
@@ -52,19 +53,18 @@ class Stub:
 
     def __call__(self, device, key, listener=None):
         self.calls += 1
-        listener({"plan": ["launch_us", "memory_gb_per_s"], "facts": {}})
-        entry = {"value": 4.1, "spread": 0.02, "repeats": 9, "size": 1000}
-        listener({"measured": "launch_us", "result": entry})
-        listener({"failed": "memory_gb_per_s", "why": "out of memory"})
-        return {
-            "schema": 1,
-            "key": key,
-            "device": "A Device",
-            "busy_percent": 0.0,
-            "measured_at": "2026-11-15T10:00:00+00:00",
-            "ceilings": {"launch_us": entry},
-            "failed": {"memory_gb_per_s": "out of memory"},
-        }
+        names = ["launch_us", "memory_gb_per_s"]
+        listener(ceilings.Plan(names, "A Device", "2.13.0", 2, 0.0))
+        entry = Ceiling(4.1, 0.02, repeats=9, size=1000)
+        listener(ceilings.Measured("launch_us", entry))
+        listener(ceilings.Failed("memory_gb_per_s", "out of memory"))
+        return DeviceCeilings(
+            key=key,
+            device="A Device",
+            measured_at="2026-11-15T10:00:00+00:00",
+            ceilings={"launch_us": entry},
+            failed={"memory_gb_per_s": "out of memory"},
+        )
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_cache_that_cannot_be_written_is_said(stub, tmp_path):
 
 
 def machine_with_gpus():
-    described = machine.describe_machine()
+    described = msgspec.to_builtins(machine.describe_machine())
     described["gpus"] = [GPU | {"index": index} for index in range(2)]
     described["topology"] = [{"a": 0, "b": 1, "link": "NVLink"}]
     described["driver"] = "580.95"

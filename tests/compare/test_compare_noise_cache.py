@@ -8,6 +8,8 @@ from compare_world import item, run, times
 from stepscope.compare.sides import BenchSide
 from stepscope.compare.verdicts import remember_noise, stored_floor
 from stepscope.hardware.ceiling_cache import cache_file
+from stepscope.hardware.gpus import GpuInfo
+from stepscope.hardware.machine import Cpu, Machine
 from stepscope.hardware.noise_floors import known_noise_floor, machine_key, save_group
 
 KEY = "Some CPU x 8"
@@ -73,7 +75,7 @@ def test_programs_are_not_named_in_the_cache():
 
 
 def test_a_gpu_has_noise_of_its_own():
-    machine = {"cpu": {"model": "Some CPU", "usable_cores": 8}, "gpus": [{"name": "G"}]}
+    machine = Machine(cpu=Cpu(model="Some CPU", usable_cores=8), gpus=[GpuInfo(name="G")])
     assert machine_key(machine, "cpu") == KEY
     assert machine_key(machine, "cuda") == f"{KEY} | G | None"
 

@@ -16,8 +16,8 @@ from torch.utils.data import DataLoader, Dataset
 from stepscope.batch.program import as_measurement
 from stepscope.fixes.registry import all_fixes
 from stepscope.launch.child import Outcome
-from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.measure.trial_status import classify_trial
+from stepscope.measure.trial.record import Trial, TrialRequest
+from stepscope.measure.trial.status import classify_trial
 from stepscope.record import fix_words
 from stepscope.record.fix import (
     MODEL,

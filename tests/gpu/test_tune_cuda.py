@@ -8,8 +8,8 @@ import pytest
 
 from stepscope.launch.program import Program
 from stepscope.measure.runner import TrialRunner
-from stepscope.measure.trial import TrialRequest
-from stepscope.measure.trial_host import host_named
+from stepscope.measure.trial.host import host_named
+from stepscope.measure.trial.record import TrialRequest
 from stepscope.tune.proof.prove import prove
 
 torch = pytest.importorskip("torch")
@@ -61,8 +61,8 @@ def test_a_guarded_trial_on_the_gpu_tells_speed_memory_losses_and_norms(runner):
     assert trial.peak_memory_bytes > 1 << 20
     assert trial.gpu_busy is not None
     assert None not in trial.losses
-    assert all(norm > 0 for norm in trial.proof["grad_norms"])
-    assert len(trial.proof["grad_norms"]) == 3
+    assert all(norm > 0 for norm in trial.proof.grad_norms)
+    assert len(trial.proof.grad_norms) == 3
 
 
 def test_the_same_seed_repeats_every_loss_and_another_does_not(runner):

@@ -2,9 +2,12 @@
 
 import copy
 
+import msgspec
 import pytest
 
 from stepscope.hardware.capabilities import capabilities, cautions
+from stepscope.hardware.ceiling_cache import DeviceCeilings
+from stepscope.hardware.machine import Machine
 
 MACHINE = {
     "cpu": {"governor": None, "load_average": (0.5, 0.5, 0.5), "usable_cores": 8},
@@ -32,13 +35,22 @@ def machine():
     return copy.deepcopy(MACHINE)
 
 
+def able(machine):
+    return capabilities(msgspec.convert(machine, Machine))
+
+
+def minded(machine, ceilings=None):
+    found = ceilings and msgspec.convert({"key": "", **ceilings}, DeviceCeilings)
+    return cautions(msgspec.convert(machine, Machine), found)
+
+
 def told(machine):
-    return {capability.what: capability for capability in capabilities(machine)}
+    return {capability.what: capability for capability in able(machine)}
 
 
 def test_a_complete_machine_can_measure_everything(machine):
-    assert all(capability.ok for capability in capabilities(machine))
-    assert cautions(machine, None) == []
+    assert all(capability.ok for capability in able(machine))
+    assert minded(machine) == []
 
 
 def test_without_torch_each_line_says_how_to_get_it(machine):
@@ -56,7 +68,7 @@ def test_a_cpu_build_cannot_time_the_gpu(machine):
 
 def test_without_a_gpu_only_gpu_lines_are_crossed(machine):
     machine["gpus"] = []
-    crossed = [capability.what for capability in capabilities(machine) if not capability.ok]
+    crossed = [capability.what for capability in able(machine) if not capability.ok]
     assert crossed == ["GPU timing", "GPU samples", "energy"]
 
 
@@ -76,13 +88,13 @@ def test_counters_kept_for_root(machine):
 def test_what_to_mind_is_said(machine):
     machine["cpu"] |= {"governor": "powersave", "load_average": (9.0, 1.0, 1.0)}
     machine["gpus"][0] |= {"processes": 2, "pcie_width": 8}
-    words = " ".join(cautions(machine, None))
+    words = " ".join(minded(machine))
     for part in ("powersave", "load 9 on 8", "2 processes", "8 of 16 PCIe lanes"):
         assert part in words
 
 
 def test_ceilings_measured_on_a_busy_machine_are_doubted(machine):
     entry = {"value": 1.0, "spread": 0.5}
-    assert "51% busy" in cautions(machine, {"busy_percent": 51.2, "ceilings": {}})[0]
+    assert "51% busy" in minded(machine, {"busy_percent": 51.2, "ceilings": {}})[0]
     shaky = {"busy_percent": 0.0, "ceilings": {"launch_us": entry}}
-    assert "operator call" in cautions(machine, shaky)[0]
+    assert "operator call" in minded(machine, shaky)[0]

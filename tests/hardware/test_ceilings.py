@@ -3,11 +3,14 @@
 import json
 import os
 
+import msgspec
 import pytest
 
 from stepscope.hardware import ceilings
 from stepscope.hardware.ceiling_cache import (
     CEILING_NAMES,
+    Ceiling,
+    DeviceCeilings,
     cache_file,
     cache_folder,
     format_quantity,
@@ -32,14 +35,18 @@ def document(**changes):
     return whole | changes
 
 
+def measured(**changes):
+    return msgspec.convert(document(**changes), DeviceCeilings)
+
+
 def test_what_was_saved_is_loaded(cache):
-    save_ceilings(document())
-    assert load_ceilings(KEY) == document()
+    save_ceilings(measured())
+    assert load_ceilings(KEY) == measured()
     assert len(list(cache.iterdir())) == 1
 
 
 def test_another_device_has_other_ceilings():
-    save_ceilings(document())
+    save_ceilings(measured())
     assert load_ceilings(KEY + ".1") is None
     assert cache_file(KEY) != cache_file(KEY + ".1")
 
@@ -71,18 +78,23 @@ def test_bytes_that_are_no_text_count_as_none(cache):
     assert load_ceilings(KEY) is None
 
 
+def full_disk(*_):
+    raise OSError(28, "No space left on device")
+
+
 def test_a_failed_save_leaves_the_old_file_alone(cache, monkeypatch):
-    save_ceilings(document())
-    with pytest.raises(TypeError):
-        save_ceilings(document(extra=object()))
-    assert load_ceilings(KEY) == document()
+    save_ceilings(measured())
+    monkeypatch.setattr("pathlib.Path.replace", full_disk)
+    with pytest.raises(OSError, match="No space"):
+        save_ceilings(measured(device="another"))
+    assert load_ceilings(KEY) == measured()
     assert len(list(cache.iterdir())) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_an_oserror(cache):
     cache.write_text("a file where the folder should be")
     with pytest.raises(OSError, match="cache"):
-        save_ceilings(document())
+        save_ceilings(measured())
 
 
 def test_where_the_cache_is():
@@ -119,14 +131,15 @@ def test_keys_name_device_and_torch():
     assert ceilings.device_key("cuda", 0) != ceilings.device_key("cpu")
 
 
+@pytest.mark.launches
 def test_a_small_real_measurement_on_the_cpu():
     heard = []
     only = ("launch_us", "matmul_fp32_tflops")
     result = ceilings.measure_ceilings("cpu", "key", heard.append, only, budget_s=0.01)
-    assert set(result["ceilings"]) == set(only)
-    assert all(entry["value"] > 0 for entry in result["ceilings"].values())
-    assert heard[0]["plan"] == ["matmul_fp32_tflops", "launch_us"]
-    assert [line["measured"] for line in heard[1:]] == heard[0]["plan"]
+    assert set(result.ceilings) == set(only)
+    assert all(entry.value > 0 for entry in result.ceilings.values())
+    assert heard[0].names == ["matmul_fp32_tflops", "launch_us"]
+    assert [line.name for line in heard[1:]] == heard[0].names
     save_ceilings(result)
     assert load_ceilings("key") == result
 
@@ -144,30 +157,33 @@ def child_that(code, monkeypatch, tmp_path):
     monkeypatch.setattr(ceilings.sys, "executable", str(script))
 
 
+@pytest.mark.launches
 def test_a_child_that_dies_is_one_clear_error(monkeypatch, tmp_path):
     child_that("echo 'first'; echo 'no room' >&2; exit 3", monkeypatch, tmp_path)
     with pytest.raises(StepscopeError, match="exit code 3\\): no room"):
         ceilings.measure_ceilings("cpu", "key")
 
 
+@pytest.mark.launches
 def test_a_child_that_says_nothing_is_one_clear_error(monkeypatch, tmp_path):
     child_that("exit 0", monkeypatch, tmp_path)
     with pytest.raises(StepscopeError, match="no ceiling"):
         ceilings.measure_ceilings("cpu", "key")
 
 
+@pytest.mark.launches
 def test_one_failed_measurement_leaves_the_others(monkeypatch, tmp_path):
     lines = [
-        {"plan": ["a", "b"], "facts": {"device": "x"}},
-        {"failed": "a", "why": "out of memory"},
-        {"measured": "b", "result": {"value": 1.0, "spread": 0.0}},
+        ceilings.Plan(["a", "b"], "x", "2.13.0", 2, 0.0),
+        ceilings.Failed("a", "out of memory"),
+        ceilings.Measured("b", Ceiling(1.0, 0.0)),
     ]
-    code = "\n".join(f"echo '{json.dumps(line)}'" for line in lines)
+    code = "\n".join(f"echo '{msgspec.json.encode(line).decode()}'" for line in lines)
     child_that(code, monkeypatch, tmp_path)
     result = ceilings.measure_ceilings("cpu", "key")
-    assert result["failed"] == {"a": "out of memory"}
-    assert list(result["ceilings"]) == ["b"]
-    assert result["device"] == "x"
+    assert result.failed == {"a": "out of memory"}
+    assert list(result.ceilings) == ["b"]
+    assert result.device == "x"
 
 
 @pytest.mark.gpu
@@ -177,9 +193,9 @@ def test_every_ceiling_of_a_gpu():
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     result = ceilings.measure_ceilings("cuda", "key", budget_s=0.1)
-    assert result["failed"] == {}
-    assert set(result["ceilings"]) <= set(CEILING_NAMES)
+    assert result.failed == {}
+    assert set(result.ceilings) <= set(CEILING_NAMES)
     pinned, pageable = (
-        result["ceilings"][f"h2d_{kind}_gb_per_s"]["value"] for kind in ("pinned", "pageable")
+        result.ceilings[f"h2d_{kind}_gb_per_s"].value for kind in ("pinned", "pageable")
     )
     assert pinned > pageable

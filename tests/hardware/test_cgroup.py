@@ -4,8 +4,7 @@ import pytest
 
 from stepscope.hardware.processor import (
     cgroup_limits,
-    cores_v1,
-    cores_v2,
+    core_limit,
     group_paths,
     memory_limit,
 )
@@ -26,20 +25,21 @@ def test_group_paths_of_both_versions():
 @pytest.mark.parametrize(
     ("text", "cores"), [("200000 100000\n", 2.0), ("max 100000\n", None), ("", None), ("x y", None)]
 )
-def test_cores_of_version_2(text, cores):
-    assert cores_v2(text) == cores
+def test_cores_of_version_2(text, cores, tmp_path):
+    make(tmp_path, {"sys/fs/cgroup/cpu.max": text})
+    assert cgroup_limits(tmp_path)[0] == cores
 
 
 def test_cores_of_version_1():
-    assert cores_v1("150000\n", "100000\n") == 1.5
-    assert cores_v1("-1\n", "100000\n") is None
-    assert cores_v1("", "") is None
+    assert core_limit("150000", "100000") == 1.5
+    assert core_limit("-1", "100000") is None
+    assert core_limit("", "") is None
 
 
 def test_memory_limit():
-    assert memory_limit("1073741824\n") == 1 << 30
-    assert memory_limit("max\n") is None
-    assert memory_limit("9223372036854771712\n") is None
+    assert memory_limit("1073741824") == 1 << 30
+    assert memory_limit("max") is None
+    assert memory_limit("9223372036854771712") is None
     assert memory_limit("") is None
 
 

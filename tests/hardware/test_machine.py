@@ -4,7 +4,9 @@ import json
 import subprocess
 import sys
 
-from stepscope.hardware.gpus import link_name, pci_locality, sysfs_name
+import msgspec
+
+from stepscope.hardware.gpus import link_name, pci_locality
 from stepscope.hardware.machine import (
     counters_need_root,
     cuda_build,
@@ -17,7 +19,7 @@ from stepscope.hardware.machine import (
 
 
 def test_description_is_ready_for_json():
-    document = json.loads(json.dumps(describe_machine(), allow_nan=False))
+    document = json.loads(msgspec.json.encode(describe_machine()))
     assert document["cpu"]["usable_cores"] > 0
     assert document["memory"]["total_bytes"] > 0
     assert set(document["tools"]) == {"nsys", "ncu", "py-spy", "g++"}
@@ -33,16 +35,16 @@ def test_describing_does_not_import_torch():
 
 def test_a_machine_that_says_nothing(tmp_path):
     cpu = describe_cpu(tmp_path)
-    assert cpu["model"] is None
-    assert cpu["governor"] is None
-    assert cpu["numa_nodes"] is None
-    assert cpu["usable_cores"] >= 1
+    assert cpu.model is None
+    assert cpu.governor is None
+    assert cpu.numa_nodes is None
+    assert cpu.usable_cores >= 1
 
 
 def test_a_cgroup_limit_bounds_the_usable_cores(tmp_path):
     (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
     (tmp_path / "sys/fs/cgroup/cpu.max").write_text("50000 100000")
-    assert describe_cpu(tmp_path)["usable_cores"] == 0.5
+    assert describe_cpu(tmp_path).usable_cores == 0.5
 
 
 def test_counters_need_root():
@@ -61,7 +63,7 @@ def test_cuda_build_of_torch():
 def test_torch_is_described_by_its_metadata():
     build = torch_build()
     assert build is not None
-    assert build["version"] == package_version("torch")
+    assert build.version == package_version("torch")
 
 
 def test_missing_software_is_none():
@@ -70,11 +72,10 @@ def test_missing_software_is_none():
 
 
 def test_pci_place(tmp_path):
-    folder = tmp_path / sysfs_name("00000000:C1:00.0")
+    folder = tmp_path / "0000:c1:00.0"
     folder.mkdir()
     (folder / "numa_node").write_text("1\n")
     (folder / "local_cpulist").write_text("32-63\n")
-    assert folder.name == "0000:c1:00.0"
     assert pci_locality("00000000:C1:00.0", tmp_path) == (1, "32-63")
 
 

@@ -4,9 +4,10 @@ import math
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from stepscope.hardware import gpus
-from stepscope.hardware.gpus import Gpu, count_other_processes, open_gpu, throttle_reasons
+from stepscope.hardware.gpus import Gpu, GpuInfo, count_other_processes, open_gpu, throttle_reasons
 from stepscope.record.row_log import SAMPLE_COLUMNS
 
 GPU_COLUMNS = {column for column in SAMPLE_COLUMNS if column.startswith("gpu_")}
@@ -63,11 +64,7 @@ def test_a_gpu_that_answers_nothing_gives_nan_and_none():
     gpu = Gpu(FakeNvml(), handle=None, index=0)
     assert set(gpu.sample()) == GPU_COLUMNS
     assert all(map(math.isnan, gpu.sample().values()))
-    facts = gpu.facts()
-    assert facts.pop("index") == 0
-    assert facts.pop("energy_counter") is False
-    facts.pop("driver")
-    assert set(facts.values()) == {None}
+    assert replace(gpu.info(), driver=None) == GpuInfo(index=0)
 
 
 def test_an_old_driver_knows_throttling_by_its_older_name():
@@ -81,11 +78,11 @@ def test_facts_speak_plain_units():
         EnforcedPowerLimit=700_000,
         MigMode=(0, 0),
     )
-    facts = Gpu(fake, None, 0).facts()
-    assert facts["name"] == "NVIDIA H200"
-    assert facts["compute_capability"] == "9.0"
-    assert facts["power_limit_w"] == 700
-    assert facts["mig"] is False
+    info = Gpu(fake, None, 0).info()
+    assert info.name == "NVIDIA H200"
+    assert info.compute_capability == "9.0"
+    assert info.power_limit_w == 700
+    assert info.mig is False
 
 
 def test_own_processes_are_not_others():
@@ -118,4 +115,4 @@ def test_a_real_gpu_answers():
     sample = gpu.sample()
     assert set(sample) == GPU_COLUMNS
     assert sample["gpu_memory_bytes"] > 0
-    assert gpu.facts()["memory_bytes"] > 1 << 30
+    assert gpu.info().memory_bytes > 1 << 30

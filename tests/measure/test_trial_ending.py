@@ -3,8 +3,8 @@
 import pytest
 
 from stepscope.launch.child import Outcome
-from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.measure.trial_status import FIRST_S, TrialEnd, classify_trial, limit_s
+from stepscope.measure.trial.record import Trial, TrialRequest
+from stepscope.measure.trial.status import FIRST_S, TrialEnd, classify_trial, limit_s
 from stepscope.record.fix import (
     EPOCH_TOO_SMALL,
     LOADER,

@@ -4,7 +4,7 @@ import gzip
 import json
 from pathlib import Path
 
-from stepscope.measure.trial_folder import last_output_line, tidy_folder
+from stepscope.measure.trial.folder import last_output_line, tidy_folder
 
 SCRATCH, ORIGINAL = Path("/t/scratch/a/wörk"), Path("/a/wörk")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from stepscope.measure.trial_host import host_named
+from stepscope.measure.trial.host import host_named
 from stepscope.record.errors import UsageError
 
 

@@ -349,14 +349,14 @@ def test_a_loss_on_the_device_is_read_late(device):
 
 
 def test_losses_of_several_rows_travel_together(device, monkeypatch):
-    monkeypatch.setattr(device_module, "_HELD_NS", math.inf)
-    for number in range(device_module._HELD_ROWS):
+    monkeypatch.setattr(device_module, "_UNSENT_NS", math.inf)
+    for number in range(device_module._UNSENT_ROWS):
         device.clock.loss(on_cuda(float(number)))
         device.clock.loss(on_cuda(float(number + 2)))
         device.end_row()
     device.stream.catch_up()
     device.clock.poll()
-    rows = device_module._HELD_ROWS
+    rows = device_module._UNSENT_ROWS
     assert losses_of(device)[:rows].tolist() == [number + 1 for number in range(rows)]
     assert device.stream.buffers == 1
 
@@ -381,7 +381,7 @@ def test_a_loss_on_another_device_than_the_one_timed_is_left_alone(device):
 
 
 def test_pinned_memory_is_used_again(device, monkeypatch):
-    monkeypatch.setattr(device_module, "_HELD_ROWS", 1)
+    monkeypatch.setattr(device_module, "_UNSENT_ROWS", 1)
     for number in range(40):
         device.clock.loss(on_cuda(float(number)))
         row = device.end_row()

@@ -23,7 +23,7 @@ class Recorded:
 
     def here(self, what="forward"):
         """Stands for a patch: the frame that `here` passes over."""
-        return self.sites.here(what)
+        return self.sites.locate(what)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_the_library_that_a_line_goes_through_is_told_unless_it_is_torch(
     exec(code_of(inner, "def loop(here):\n    return here('loader', 1)\n"), {}, namespace)
     library = str(tmp_path / "site-packages" / "trainer" / "fit.py")
     exec(code_of(library, "def fit(here):\n    return loop(here)\n"), namespace)
-    namespace["fit"](recorded.sites.here)
+    namespace["fit"](recorded.sites.locate)
     [fact] = recorded.facts
     assert fact.file == __file__
     assert fact.through == through

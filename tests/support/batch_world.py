@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from stepscope.batch.program import ProgramFacts
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.fix import (
     EPOCH_TOO_SMALL,
     LOADER,

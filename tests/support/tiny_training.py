@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.record.trial import TrialStatus
 
 SAMPLES, CLASSES = 500, 10
@@ -219,11 +219,13 @@ def train(kind: str, seed: int, how: How, steps: int = 120) -> Trial:
         status=TrialStatus.OK,
         steps=steps,
         losses=tuple(losses),
-        proof={
-            "grad_norms": norms, "rates": rates, "epochs": ends, "evaluations": [], "saves": [],
-            "short_batches": short,
-        },
-    )  # fmt: skip
+        proof=ProofRecord(
+            grad_norms=tuple(norms),
+            rates=tuple(rates),
+            epochs=tuple(ends),
+            short_batches=tuple(short),
+        ),
+    )
 
 
 def _backward(loss: torch.Tensor, net: torch.nn.Module, how: How) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from stepscope.measure.prediction import Prediction
-from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.measure.trial_pool import Budget, TrialPool
+from stepscope.measure.trial.pool import Budget, TrialPool
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.trial import TrialReason, TrialStatus
 
 StepMs = Callable[[frozenset[str]], float]

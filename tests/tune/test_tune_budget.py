@@ -3,8 +3,8 @@
 import pytest
 from tune_machine import Machine, slow_program
 
-from stepscope.measure.trial import TrialRequest
-from stepscope.measure.trial_pool import Budget, BudgetSpent, parse_budget
+from stepscope.measure.trial.pool import Budget, BudgetSpent, parse_budget
+from stepscope.measure.trial.record import TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.tune.search.candidates import Candidate
 from stepscope.tune.search.ladder import Ladder

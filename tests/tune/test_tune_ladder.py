@@ -16,7 +16,7 @@ from tune_machine import (
 )
 
 from stepscope.measure.prediction import Prediction
-from stepscope.measure.trial import Trial
+from stepscope.measure.trial.record import Trial
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
     LOADER,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.record.errors import BrokenRun
 from stepscope.record.fix import (
     LOADER,
@@ -37,7 +37,7 @@ def trial(seed: int = 0, steps: int = 40, scale: float = 1.0, **known: Any) -> T
     """Losses that fall from 2 to 1, with the noise of batches that the seed draws."""
     noise = np.random.default_rng(seed).normal(0, 0.02, steps)
     losses = (1 + np.exp(-np.arange(steps) / 10) + noise) * scale
-    proof = {"rates": [0.1] * steps, "grad_norms": [1.0, 1.0, 1.0]}
+    proof = ProofRecord(rates=(0.1,) * steps, grad_norms=(1.0, 1.0, 1.0))
     made = Trial(
         TrialRequest(steps=steps, seed=seed),
         1,
@@ -45,7 +45,7 @@ def trial(seed: int = 0, steps: int = 40, scale: float = 1.0, **known: Any) -> T
         steps=steps,
         losses=tuple(losses.tolist()),
     )
-    return replace(made, proof={**proof, **known})
+    return replace(made, proof=replace(proof, **known))
 
 
 def group(scale: float = 1.0, **known: Any) -> list[Trial]:
@@ -81,7 +81,7 @@ def test_clipping_that_shows_only_in_gradients_is_rejected() -> None:
 
 
 def test_gradients_of_unknown_size_are_passed_over() -> None:
-    for unknown in (None, [None, 1.0, 1.0], [float("nan")]):
+    for unknown in ((), (None, 1.0, 1.0), (float("nan"),)):
         proof = judge_numeric(group(), group(), group(grad_norms=unknown), "bfloat16")
         assert proof.state == "matches"
         assert "first_norm" not in proof.numbers

@@ -10,7 +10,7 @@ import torch
 from msgspec.structs import replace
 from tiny_training import How, train
 
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.record.fix import (
     Applied,
     DataChange,
@@ -149,8 +149,8 @@ def test_other_random_draws_are_held_and_take_more_seeds_and_no_control_where_ba
 
 def same(trial: Trial) -> Trial:
     """One that draws the same where its draws are held to the batch."""
-    batches = [*range(trial.steps)] if trial.request.draws_per_batch else None
-    return draws(replace(trial, proof={**trial.proof, "batches": batches}))
+    batches = tuple(range(trial.steps)) if trial.request.draws_per_batch else ()
+    return draws(replace(trial, proof=replace(trial.proof, batches=batches)))
 
 
 def test_with_draws_held_and_the_same_batches_steps_are_paired() -> None:
@@ -230,7 +230,7 @@ def test_program_without_losses_is_not_proven() -> None:
 
 
 def test_inference_is_proven_by_its_outputs() -> None:
-    kept = {"outputs": "outputs.npz"}
+    kept = ProofRecord(outputs="outputs.npz")
     machine = Machine(lambda trial: replace(trial, what="inference", losses=(), proof=kept))
 
     def outputs(trial: Trial) -> dict[str, Any]:
@@ -247,7 +247,8 @@ def test_inference_is_proven_by_its_outputs() -> None:
 
 
 def test_inference_without_kept_outputs_is_not_proven() -> None:
-    machine = Machine(lambda trial: replace(trial, what="inference", losses=(), proof={}))
+    bare = ProofRecord()
+    machine = Machine(lambda trial: replace(trial, what="inference", losses=(), proof=bare))
     assert prove(machine, ("nosync",), "exact", steps=STEPS).state == "not proven"
     assert prove(machine, ("nosync",), "exact", steps=STEPS, outputs=lambda _: {}).seeds == 0
 
@@ -280,9 +281,9 @@ def test_the_first_steps_of_longer_trials_are_used_and_shorter_ones_are_not() ->
 
 def test_what_came_after_the_steps_that_are_used_is_not_covered() -> None:
     def change(trial: Trial) -> Trial:
-        rates = [0.1] * 30 + [0.05] * 10
-        found = {"rates": rates, "epochs": [30], "short_batches": [30]}
-        return replace(trial, proof={**trial.proof, **found})
+        rates = (0.1,) * 30 + (0.05,) * 10
+        proof = replace(trial.proof, rates=rates, epochs=(30,), short_batches=(30,))
+        return replace(trial, proof=proof)
 
     machine = Machine(change)
     whole = prove(machine, ("nosync",), "exact", steps=STEPS)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_training import How, train
 
-from stepscope.measure.trial import Trial
+from stepscope.measure.trial.record import Trial
 from stepscope.record.proof import Proof, ProofReason
 from stepscope.tune.proof.judge import judge_numeric
 

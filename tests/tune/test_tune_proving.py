@@ -5,8 +5,8 @@ import pytest
 from tune_machine import Machine
 
 from stepscope.launch.program import Program
-from stepscope.measure.trial import TrialRequest
-from stepscope.measure.trial_pool import Budget, TrialPool
+from stepscope.measure.trial.pool import Budget, TrialPool
+from stepscope.measure.trial.record import TrialRequest
 from stepscope.tune.proof.prover import Prover
 from stepscope.tune.request import TuneRequest
 

@@ -217,10 +217,10 @@ def batch_result(
         started=started,
         device=facts.device,
         device_name=facts.device_name,
-        machine=machine,
+        machine=msgspec.to_builtins(machine),
         versions={
             "python": platform.python_version(),
-            "torch": (machine["torch"] or {}).get("version"),
+            "torch": machine.torch.version if machine.torch else None,
             "stepscope": __version__,
         },
         what=searched.what,

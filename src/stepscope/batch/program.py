@@ -9,7 +9,7 @@ from typing import Any, Final
 from stepscope.batch.search import BatchSearch, SearchBounds, SearchStop, StopKind
 from stepscope.batch.sizes import LEAST_STEPS, SizeMeasurement
 from stepscope.measure.speed import FEWEST_STEADY, buffered_steps
-from stepscope.measure.trial import RunTrial, Trial, TrialRequest
+from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.trial import TrialReason, TrialStatus
 
@@ -91,7 +91,7 @@ def free_host_bytes() -> float | None:
     from stepscope.hardware.machine import describe_memory
 
     memory = describe_memory()
-    return float(min(memory["available_bytes"], memory["limit_bytes"] or memory["total_bytes"]))
+    return float(min(memory.available_bytes, memory.limit_bytes or memory.total_bytes))
 
 
 ReadFacts = Callable[[Trial], ProgramFacts]

@@ -17,8 +17,8 @@ from stepscope.batch.program import (
 )
 from stepscope.launch.program import Program
 from stepscope.measure.runner import TrialRunner
-from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.measure.trial_host import host_named
+from stepscope.measure.trial.host import host_named
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.store.folder import create_folder
 
 DOCUMENT_FILE = "batch.json"

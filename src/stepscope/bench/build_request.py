@@ -132,8 +132,8 @@ def why_no_cuda() -> str | None:
     torch = torch_build()
     if torch is None:
         raise UsageError(f"no torch for {sys.executable}: pip install torch")
-    if torch["cuda"] is None:
-        return f"torch {torch['version']} is a CPU-only build"
+    if torch.cuda is None:
+        return f"torch {torch.version} is a CPU-only build"
     return "no GPU is visible" if visible_gpu_index(os.environ) is None else None
 
 

@@ -2,9 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from stepscope.record.errors import StepscopeError
+
+if TYPE_CHECKING:
+    from stepscope.hardware.ceiling_cache import DeviceCeilings
 
 _BEFORE, _AFTER = "matmul_", "_tflops"
 
@@ -27,16 +30,18 @@ def matmul_ceilings(
     return found, notes
 
 
-def products(document: dict[str, Any] | None) -> dict[str, float]:
+def products(document: "DeviceCeilings | None") -> dict[str, float]:
     """TFLOP/s by arithmetic ("fp32", "tf32", "bf16", "fp16") in a document of ceilings."""
     return {
-        name.removeprefix(_BEFORE).removesuffix(_AFTER): float(entry["value"])
-        for name, entry in (document or {}).get("ceilings", {}).items()
+        name.removeprefix(_BEFORE).removesuffix(_AFTER): entry.value
+        for name, entry in (document.ceilings if document else {}).items()
         if name.startswith(_BEFORE)
     }
 
 
-def _document(device: str, tell: Callable[[str], None]) -> tuple[dict[str, Any] | None, str | None]:
+def _document(
+    device: str, tell: Callable[[str], None]
+) -> "tuple[DeviceCeilings | None, str | None]":
     from stepscope.hardware.ceiling_cache import load_ceilings, save_ceilings
     from stepscope.hardware.ceilings import device_key, measure_ceilings
     from stepscope.hardware.gpus import visible_gpu_index
@@ -61,5 +66,5 @@ def device_ceilings(device: str, tell: Callable[[str], None]) -> dict[str, float
     document, problem = _document(device, tell)
     if problem:
         tell(f"ceilings of {device} unknown: {problem}")
-    found = (document or {}).get("ceilings", {})
-    return {name: float(entry["value"]) for name, entry in found.items()}
+    found = document.ceilings if document else {}
+    return {name: entry.value for name, entry in found.items()}

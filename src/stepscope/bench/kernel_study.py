@@ -54,7 +54,7 @@ def compare_with_ceilings(
     """`ceilings` None: those of its datasheet."""
     attribution = attribute(timeline)
     work = operator_work(timeline, attribution)
-    limits = ceilings or ceilings_for(timeline, ())
+    limits = ceilings or ceilings_for(timeline)
     model = roofline_of(timeline, attribution, work, limits, steps)
     joined = join_counters(counters, timeline) if len(timeline.device) else JoinedCounters()
     counted = model

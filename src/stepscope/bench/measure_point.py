@@ -54,7 +54,7 @@ def run_logged(
     """Run a program, its output in a file. Raises KeyboardInterrupt on a signal to stop."""
     with open(log, "wb") as output:
         outcome = run_child(command, environ, timeout_s, begin, tick, output)
-    if outcome.told is not None:
+    if outcome.end_signal is not None:
         raise KeyboardInterrupt
     return outcome
 

@@ -106,12 +106,7 @@ class _Opened(msgspec.Struct):
 
 def read_records(path: Path) -> list[ProcessRecord]:
     """The records of a grid; a torn last line is left out. Raises UsageError for other damage."""
-    advice = "--force starts over, or name another --out"
-    lines = read_record_lines(path, advice)
-    try:
-        return msgspec.convert(lines, list[ProcessRecord])
-    except msgspec.ValidationError as problem:
-        raise UsageError(f"{path} is damaged ({problem}): {advice}") from None
+    return read_record_lines(path, ProcessRecord, "--force starts over, or name another --out")
 
 
 def _is_bench(out: Path) -> bool:

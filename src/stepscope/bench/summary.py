@@ -195,14 +195,16 @@ def bench_result(
     loader: LoaderResult | None = None,
 ) -> BenchResult:
     """All of it; `points` None: a summary of the records."""
+    from msgspec import to_builtins
+
     from stepscope.hardware.machine import describe_machine
 
     machine = describe_machine()
     return BenchResult(
-        machine=machine,
+        machine=to_builtins(machine),
         versions={
             "python": platform.python_version(),
-            "torch": (machine["torch"] or {}).get("version"),
+            "torch": machine.torch.version if machine.torch else None,
             "stepscope": __version__,
         },
         command=command,

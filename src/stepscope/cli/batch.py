@@ -110,7 +110,7 @@ def batch(
     from stepscope.batch.program import BatchRequest
     from stepscope.batch.session import BatchSession
     from stepscope.launch.program import Program, check_program
-    from stepscope.measure.trial_pool import parse_budget
+    from stepscope.measure.trial.pool import parse_budget
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.batch import batch_story
 

@@ -63,7 +63,7 @@ def loader(
     if find_workload(source).task == "user" and given:
         option = given[0].replace("_", "-")
         raise UsageError(f"--{option} is for built-in workloads: {source} is your own dataset")
-    cores = describe_cpu()["usable_cores"]
+    cores = describe_cpu().usable_cores
     request = loader_request(
         source,
         _device(device),

@@ -2,11 +2,15 @@
 
 import json
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from stepscope.cli.progress import Progress, progress
+
+if TYPE_CHECKING:
+    from stepscope.hardware.ceiling_cache import DeviceCeilings
+    from stepscope.hardware.ceilings import Line
 
 
 @click.command()
@@ -29,7 +33,8 @@ def doctor(as_json: bool, refresh: bool, no_measure: bool) -> None:
 
 def _document(refresh: bool, no_measure: bool) -> dict[str, Any]:
     import os
-    from dataclasses import asdict
+
+    from msgspec import to_builtins
 
     from stepscope.hardware.capabilities import capabilities, cautions
     from stepscope.hardware.ceiling_cache import cache_file, load_ceilings
@@ -39,7 +44,7 @@ def _document(refresh: bool, no_measure: bool) -> dict[str, Any]:
 
     machine = describe_machine()
     gpu = visible_gpu_index(os.environ)
-    has_cuda = gpu is not None and machine["torch"] and machine["torch"]["cuda"]
+    has_cuda = gpu is not None and machine.torch and machine.torch.cuda
     device = "cuda" if has_cuda else "cpu"
     key = device_key(device, gpu)
     ceilings, problem = None if refresh else load_ceilings(key), None
@@ -47,16 +52,16 @@ def _document(refresh: bool, no_measure: bool) -> dict[str, Any]:
         ceilings, problem = _measure(device, key)
     return {
         "schema": 1,
-        "machine": machine,
-        "can_measure": [asdict(capability) for capability in capabilities(machine)],
-        "ceilings": ceilings,
+        "machine": to_builtins(machine),
+        "can_measure": to_builtins(capabilities(machine)),
+        "ceilings": to_builtins(ceilings),
         "cautions": cautions(machine, ceilings),
         "problem": problem,
         "cache": str(cache_file(key)),
     }
 
 
-def _measure(device: str, key: str) -> tuple[dict[str, Any] | None, str | None]:
+def _measure(device: str, key: str) -> "tuple[DeviceCeilings | None, str | None]":
     """(what was measured, what went wrong), either of them None."""
     from stepscope.hardware.ceiling_cache import save_ceilings
     from stepscope.hardware.ceilings import measure_ceilings
@@ -83,20 +88,21 @@ class _Heard:
         self._ahead: list[str] = []
         self._total = 0
 
-    def __call__(self, line: dict[str, Any]) -> None:
+    def __call__(self, line: "Line") -> None:
         from stepscope.hardware.ceiling_cache import CEILING_NAMES, format_quantity
+        from stepscope.hardware.ceilings import Measured, Plan
 
-        if "plan" in line:
-            self._ahead = list(line["plan"])
+        if isinstance(line, Plan):
+            self._ahead = list(line.names)
             self._total = len(self._ahead)
-        elif "measured" in line:
-            name = CEILING_NAMES[line["measured"]]
-            number, unit = format_quantity(line["result"]["value"], name.unit)
-            self._shown.line(f"  {name.words}: {number} {unit}")
-        elif "failed" in line:
-            self._shown.line(f"  {CEILING_NAMES[line['failed']].words}: {line['why']}")
-        if "plan" not in line and self._ahead:
-            self._ahead.pop(0)
+        else:
+            name = CEILING_NAMES[line.name]
+            if isinstance(line, Measured):
+                number, unit = format_quantity(line.result.value, name.unit)
+                self._shown.line(f"  {name.words}: {number} {unit}")
+            else:
+                self._shown.line(f"  {name.words}: {line.why}")
+            self._ahead = self._ahead[1:]
         if self._ahead:
             label = f"measuring {CEILING_NAMES[self._ahead[0]].words}"
             self._shown.update(label, self._total - len(self._ahead), self._total)

@@ -10,7 +10,7 @@ from stepscope.cli.progress import Progress, progress
 from stepscope.record.units import format_duration, format_number
 
 if TYPE_CHECKING:
-    from stepscope.measure.trial import TrialRequest
+    from stepscope.measure.trial.record import TrialRequest
     from stepscope.tune.session import TrialEvent
 
 _LONGEST = 48
@@ -109,7 +109,7 @@ def tune(
 
     from stepscope.compare.open_sides import remember_noise_of
     from stepscope.launch.program import Program, check_program
-    from stepscope.measure.trial_pool import parse_budget
+    from stepscope.measure.trial.pool import parse_budget
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.tune.story import tune_story
     from stepscope.tune.request import TuneRequest, check_fix_names

@@ -85,7 +85,7 @@ def remember_noise_of(folder: Path) -> None:
 
 def run_series(folder: Path) -> tuple[float, ...]:
     """The steady steps of a run outside its window; none where there are too few."""
-    from stepscope.measure.trial_folder import read_speed
+    from stepscope.measure.trial.folder import read_speed
 
     speed, _ = read_speed(folder, read_run(folder).start_ns)
     return speed.step_ms
@@ -115,7 +115,9 @@ def _records(subject: LoadedResult, name: str) -> list[dict[str, Any]]:
     """What lies beside a result's document; none beside a document on its own."""
     folder = subject.folder
     return (
-        [] if folder is None else read_record_lines(folder / name, "compare its JSON alone instead")
+        []
+        if folder is None
+        else read_record_lines(folder / name, dict[str, Any], "compare its JSON alone instead")
     )
 
 

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import msgspec
+
 from stepscope.bench.grid import NO_FIXES
+from stepscope.hardware.machine import Machine
 from stepscope.hardware.noise_floors import machine_key
 from stepscope.record.errors import UsageError
 from stepscope.record.timeline import Timeline
@@ -97,7 +100,9 @@ class Side:
 
     def machine_key(self) -> str | None:
         """The machine and device; None where the result does not say."""
-        return machine_key(self.machine(), self._device()) if self.machine() else None
+        if not self.machine():
+            return None
+        return machine_key(msgspec.convert(self.machine(), Machine), self._device())
 
     def program(self) -> str:
         """The program's name without its folder."""

@@ -3,13 +3,15 @@ file per device.
 """
 
 import hashlib
-import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
 
 from stepscope.store.json_file import write_json
 
@@ -50,7 +52,37 @@ def format_quantity(value: float, unit: str) -> tuple[str, str]:
     return f"{value:,.{digits}f}", unit
 
 
-CEILINGS_SCHEMA: Final = 1
+_SCHEMA: Final = 1
+
+
+class Ceiling(Struct, frozen=True):
+    """A measured rate or time: what lasts, the median of the steady repeats.
+
+    `spread` is the width of their middle 80% over the median; `best` the best of all repeats,
+    which a GPU reaches for a moment, until its power limit sets in.
+    """
+
+    value: float
+    spread: float
+    best: float | None = None
+    repeats: int = 0
+    size: int = 0
+
+
+class DeviceCeilings(Struct, frozen=True, kw_only=True):
+    """What was measured on a device, by the names of `CEILING_NAMES`."""
+
+    schema: int = _SCHEMA
+    key: str
+    device: str | None = None
+    torch: str | None = None
+    threads: int = 0
+    busy_percent: float = 0.0
+    """How busy the CPU was before."""
+    measured_at: str = ""
+    ceilings: dict[str, Ceiling]
+    failed: dict[str, str] = {}
+    """Why others could not be measured."""
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -73,54 +105,35 @@ def short_digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
 
 
-def load_ceilings(device_key: str) -> dict[str, Any] | None:
+def load_ceilings(device_key: str) -> DeviceCeilings | None:
     """What was measured on this device; None if it was not, or if the file cannot be trusted."""
-    try:
-        document = json.loads(cache_file(device_key).read_text())
-    except (OSError, ValueError):
-        return None
-    return document if _is_sound(document, device_key) else None
+    found = _read([cache_file(device_key)])
+    return found[0] if found and found[0].key == device_key else None
 
 
-def known_ceilings() -> list[dict[str, Any]]:
+def known_ceilings() -> list[DeviceCeilings]:
     """What was measured on all devices seen so far; files that cannot be trusted are left out."""
+    return _read(sorted(cache_folder().glob("ceilings-*.json")))
+
+
+def save_ceilings(document: DeviceCeilings) -> None:
+    """Raises OSError where the folder cannot be written."""
+    path = cache_file(document.key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, msgspec.to_builtins(document))
+
+
+def _read(paths: Iterable[Path]) -> list[DeviceCeilings]:
     found = []
-    for path in sorted(cache_folder().glob("ceilings-*.json")):
+    for path in paths:
         try:
-            document = json.loads(path.read_text())
-        except (OSError, ValueError):
+            document = msgspec.json.decode(path.read_bytes(), type=DeviceCeilings)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             continue
-        if isinstance(document, dict) and _is_sound(document, str(document.get("key"))):
+        sound = all(
+            one.value > 0 and math.isfinite(one.value) and math.isfinite(one.spread)
+            for one in document.ceilings.values()
+        )
+        if document.schema == _SCHEMA and document.ceilings and sound:
             found.append(document)
     return found
-
-
-def save_ceilings(document: dict[str, Any]) -> Path:
-    """Keep a document. Raises OSError where the folder cannot be written."""
-    path = cache_file(document["key"])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_json(path, document)
-    return path
-
-
-def _is_sound(document: Any, device_key: str) -> bool:
-    if not isinstance(document, dict) or document.get("schema") != CEILINGS_SCHEMA:
-        return False
-    ceilings = document.get("ceilings")
-    return (
-        document.get("key") == device_key
-        and isinstance(ceilings, dict)
-        and bool(ceilings)
-        and all(isinstance(entry, dict) and _is_sound_entry(entry) for entry in ceilings.values())
-    )
-
-
-def _is_sound_entry(entry: dict[str, Any]) -> bool:
-    value, spread = entry.get("value"), entry.get("spread")
-    return (
-        isinstance(value, int | float)
-        and isinstance(spread, int | float)
-        and math.isfinite(value)
-        and math.isfinite(spread)
-        and value > 0
-    )

@@ -4,10 +4,12 @@ repeated on the clock of the device. They need torch.
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from statistics import median, quantiles
 from typing import Any, Final
+
+from stepscope.hardware.ceiling_cache import Ceiling
 
 REPEATS: Final = (5, 50)  # at least, at most
 
@@ -20,31 +22,12 @@ class Repeats:
     steady_s: list[float]
 
 
-@dataclass(frozen=True)
-class _CeilingResult:
-    """A measured rate or time: what lasts, the median of the steady repeats.
-
-    `spread` is the width of their middle 80% over the median; `best` the best of all repeats,
-    which a GPU reaches for a moment, until its power limit sets in.
-    """
-
-    value: float
-    spread: float
-    best: float
-    repeats: int
-    size: int
-
-    def to_json(self) -> dict[str, Any]:
-        """As kept in the cache."""
-        return asdict(self)
-
-
-def summarise(repeats: Repeats, size: int, value_of: Callable[[float], float]) -> _CeilingResult:
+def summarise(repeats: Repeats, size: int, value_of: Callable[[float], float]) -> Ceiling:
     """A result from repeats; `value_of` turns seconds into the unit."""
     seconds = repeats.steady_s
     middle = median(seconds)
     deciles = quantiles(seconds, n=10, method="inclusive") if len(seconds) > 1 else [middle] * 9
-    return _CeilingResult(
+    return Ceiling(
         value=value_of(middle),
         spread=(deciles[8] - deciles[0]) / middle,
         best=value_of(min(seconds + repeats.warm_s)),
@@ -85,7 +68,7 @@ def _time_once(action: Callable[[], object], device: str) -> float:
     return float(start.elapsed_time(end)) / 1000
 
 
-Measurement = Callable[[float], _CeilingResult]
+Measurement = Callable[[float], Ceiling]
 
 _FIRST_SIZE: Final = {"cuda": 2048, "cpu": 1024}
 _LARGEST_SIZE: Final = 8192
@@ -124,7 +107,7 @@ def _matrix_kinds(device: str) -> Iterator[tuple[str, str, str]]:
         yield "bf16", "bfloat16", "highest"
 
 
-def measure_matmul(device: str, dtype: str, precision: str, budget_s: float) -> _CeilingResult:
+def measure_matmul(device: str, dtype: str, precision: str, budget_s: float) -> Ceiling:
     """TFLOP/s of a square product of random matrices, as large as the budget and memory allow."""
     import torch
 
@@ -155,7 +138,7 @@ def _product(device: str, dtype: str, size: int) -> Callable[[], object]:
     return lambda: torch.matmul(a, b, out=out)
 
 
-def measure_memory(device: str, budget_s: float) -> _CeilingResult:
+def measure_memory(device: str, budget_s: float) -> Ceiling:
     """GB/s of the device's own memory while copying: bytes read and bytes written both count."""
     import torch
 
@@ -166,7 +149,7 @@ def measure_memory(device: str, budget_s: float) -> _CeilingResult:
     return summarise(repeats, size, lambda s: 2 * size / s / 1e9)
 
 
-def measure_transfer(to_device: bool, pinned: bool, budget_s: float) -> _CeilingResult:
+def measure_transfer(to_device: bool, pinned: bool, budget_s: float) -> Ceiling:
     """GB/s between the host's memory and the GPU's, for about a batch of images."""
     import torch
 
@@ -180,7 +163,7 @@ def measure_transfer(to_device: bool, pinned: bool, budget_s: float) -> _Ceiling
     return summarise(repeats, size, lambda s: size / s / 1e9)
 
 
-def measure_launch(device: str, budget_s: float) -> _CeilingResult:
+def measure_launch(device: str, budget_s: float) -> Ceiling:
     """Microseconds the host needs to call one operator on a single number."""
     import torch
 

@@ -4,16 +4,18 @@
 """
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from stepscope.hardware.ceiling_cache import CEILINGS_SCHEMA
+import msgspec
+from msgspec import Struct
+
+from stepscope.hardware.ceiling_cache import Ceiling, DeviceCeilings
 from stepscope.hardware.gpus import driver_version, open_gpu
 from stepscope.hardware.machine import describe_cpu, package_version
 from stepscope.record.errors import MissingExtra, StepscopeError
@@ -21,7 +23,33 @@ from stepscope.record.errors import MissingExtra, StepscopeError
 BUDGET_S: Final = 0.5
 _TIMEOUT_S: Final = 300.0
 
-Listener = Callable[[dict[str, Any]], None]
+
+class Plan(Struct, frozen=True, tag="plan"):
+    """What is going to be measured, and on what."""
+
+    names: list[str]
+    device: str | None
+    torch: str
+    threads: int
+    busy_percent: float
+
+
+class Measured(Struct, frozen=True, tag="measured"):
+    name: str
+    result: Ceiling
+
+
+class Failed(Struct, frozen=True, tag="failed"):
+    name: str
+    why: str
+
+
+class _Error(Struct, frozen=True, tag="error"):
+    text: str
+
+
+Line = Plan | Measured | Failed
+Listener = Callable[[Line], None]
 
 
 def device_key(device: str, gpu_index: int | None = None) -> str:
@@ -29,9 +57,9 @@ def device_key(device: str, gpu_index: int | None = None) -> str:
     torch = package_version("torch")
     if device == "cuda":
         gpu = open_gpu(gpu_index or 0)
-        return f"{gpu.facts()['name'] if gpu else 'cuda'} | {driver_version()} | torch {torch}"
+        return f"{gpu.info().name if gpu else 'cuda'} | {driver_version()} | torch {torch}"
     cpu = describe_cpu()
-    return f"{cpu['model'] or 'cpu'} x {cpu['usable_cores']:g} | torch {torch}"
+    return f"{cpu.model or 'cpu'} x {cpu.usable_cores:g} | torch {torch}"
 
 
 def measure_ceilings(
@@ -40,42 +68,45 @@ def measure_ceilings(
     listener: Listener | None = None,
     only: tuple[str, ...] = (),
     budget_s: float = BUDGET_S,
-) -> dict[str, Any]:
+) -> DeviceCeilings:
     """Measure every ceiling of `device` ("cuda" or "cpu") in a child process, for the cache.
 
-    `listener` hears each line as it comes: first the `plan`, then what was `measured` or `failed`.
+    `listener` is called with each line as it comes: the plan first, then one per measurement.
     """
     if package_version("torch") is None:
         raise MissingExtra("torch", "torch", "measuring ceilings")
-    ceilings: dict[str, Any] = {}
+    plan: Plan | None = None
+    ceilings: dict[str, Ceiling] = {}
     failed: dict[str, str] = {}
-    facts: dict[str, Any] = {}
     for line in _child_lines(device, only, budget_s):
-        if "measured" in line:
-            ceilings[line["measured"]] = line["result"]
-        elif "failed" in line:
-            failed[line["failed"]] = line["why"]
-        elif "error" in line:
-            raise StepscopeError(line["error"])
-        else:
-            facts = line["facts"]
+        match line:
+            case Plan():
+                plan = line
+            case Measured():
+                ceilings[line.name] = line.result
+            case Failed():
+                failed[line.name] = line.why
+            case _Error():
+                raise StepscopeError(line.text)
         if listener:
             listener(line)
-    if not ceilings:
+    if plan is None or not ceilings:
         raise StepscopeError(
             f"no ceiling could be measured: {next(iter(failed.values()), 'no output')}"
         )
-    return {
-        "schema": CEILINGS_SCHEMA,
-        "key": key,
-        **facts,
-        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "ceilings": ceilings,
-        "failed": failed,
-    }
+    return DeviceCeilings(
+        key=key,
+        device=plan.device,
+        torch=plan.torch,
+        threads=plan.threads,
+        busy_percent=plan.busy_percent,
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        ceilings=ceilings,
+        failed=failed,
+    )
 
 
-def _child_lines(device: str, only: tuple[str, ...], budget_s: float) -> Iterator[dict[str, Any]]:
+def _child_lines(device: str, only: tuple[str, ...], budget_s: float) -> Iterator[Line | _Error]:
     # -P: a file named torch.py in the current folder must not stand in for the real one.
     command = [sys.executable, "-P", "-m", "stepscope.hardware.ceilings"]
     command += ["--device", device, "--budget-s", str(budget_s), *only]
@@ -89,7 +120,7 @@ def _child_lines(device: str, only: tuple[str, ...], budget_s: float) -> Iterato
             assert child.stdout is not None
             for line in child.stdout:
                 if line.startswith("{"):
-                    yield json.loads(line)
+                    yield msgspec.json.decode(line, type=Line | _Error)
             code = child.wait()
         finally:
             watchdog.cancel()
@@ -100,8 +131,8 @@ def _child_lines(device: str, only: tuple[str, ...], budget_s: float) -> Iterato
             raise StepscopeError(f"the measuring process failed (exit code {code}): {words[-1]}")
 
 
-def _tell(**line: Any) -> None:
-    print(json.dumps(line), flush=True)
+def _print(line: Line | _Error) -> None:
+    print(msgspec.json.encode(line).decode(), flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -119,18 +150,17 @@ def main(arguments: list[str] | None = None) -> int:
     from stepscope.hardware.ceiling_measurements import measurements_for
 
     if options.device == "cuda" and not torch.cuda.is_available():
-        _tell(error="torch does not see a CUDA device")
+        _print(_Error("torch does not see a CUDA device"))
         return 0
     measurements = measurements_for(options.device)
     names = [name for name in measurements if not options.only or name in options.only]
-    name = torch.cuda.get_device_name() if options.device == "cuda" else describe_cpu()["model"]
-    facts = {"device": name, "torch": torch.__version__, "threads": torch.get_num_threads()}
-    _tell(plan=names, facts={**facts, "busy_percent": busy_percent})
+    name = torch.cuda.get_device_name() if options.device == "cuda" else describe_cpu().model
+    _print(Plan(names, name, str(torch.__version__), torch.get_num_threads(), busy_percent))
     for name in names:
         try:
-            _tell(measured=name, result=measurements[name](options.budget_s).to_json())
+            _print(Measured(name, measurements[name](options.budget_s)))
         except RuntimeError as error:
-            _tell(failed=name, why=str(error).splitlines()[0])
+            _print(Failed(name, str(error).splitlines()[0]))
         if options.device == "cuda":
             torch.cuda.empty_cache()
     return 0

@@ -12,22 +12,19 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
+from msgspec import Struct
+
 from stepscope.record.kinds import ThrottleReason
 
 SYSFS = Path("/sys/bus/pci/devices")
-
-
-def sysfs_name(bus_id: str) -> str:
-    """NVML's bus id as sysfs spells it: `00000000:C1:00.0` is `0000:c1:00.0`."""
-    domain, _, rest = bus_id.partition(":")
-    return f"{domain[-4:]}:{rest}".lower()
 
 
 def pci_locality(bus_id: str | None, devices: Path = SYSFS) -> tuple[int | None, str | None]:
     """(NUMA node, list of cores such as "0-31") of a device, None where the kernel does not say."""
     if not bus_id:
         return None, None
-    folder = devices / sysfs_name(bus_id)
+    domain, _, rest = bus_id.partition(":")  # sysfs spells NVML's 00000000:C1:00.0 as 0000:c1:00.0
+    folder = devices / f"{domain[-4:]}:{rest}".lower()
     node = _read_sysfs(folder / "numa_node")
     known = node is not None and node.isdigit()  # -1 stands for "not known"
     return int(node) if node and known else None, _read_sysfs(folder / "local_cpulist") or None
@@ -62,6 +59,36 @@ def count_other_processes(
     if len(others) == len(listed) and not all(map(exists, others)):
         return math.nan
     return float(len(others))
+
+
+class GpuInfo(Struct, frozen=True):
+    """What a GPU is; None where not known."""
+
+    index: int = 0
+    name: str | None = None
+    uuid: str | None = None
+    memory_bytes: int | None = None
+    driver: str | None = None
+    compute_capability: str | None = None
+    power_limit_w: float | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    pcie_generation_max: int | None = None
+    pcie_width_max: int | None = None
+    numa_node: int | None = None
+    cpu_affinity: str | None = None
+    mig: bool | None = None
+    energy_counter: bool = False
+    processes: int | None = None
+    """Processes computing on it right now."""
+
+
+class GpuLink(Struct, frozen=True):
+    """How two GPUs are connected; None where NVML does not say."""
+
+    a: int
+    b: int
+    link: str | None
 
 
 class Gpu:
@@ -117,31 +144,33 @@ class Gpu:
             (process.pid for process in processes), own, lambda pid: os.path.exists(f"/proc/{pid}")
         )
 
-    def facts(self) -> dict[str, Any]:
-        """What this GPU is, ready for JSON; None where not known."""
+    def info(self) -> GpuInfo:
+        """What this GPU is."""
         memory = self._memory()
         capability = self.query("CudaComputeCapability")
         limit_mw = self.query("EnforcedPowerLimit")
         mig = self.query("MigMode")
         pci = self.query("PciInfo")
         numa_node, cpus = pci_locality(_text(pci.busId)) if pci else (None, None)
-        return {
-            "index": self.index,
-            "name": _text(self.query("Name")),
-            "uuid": self.uuid(),
-            "memory_bytes": memory.total if memory else None,
-            "driver": driver_version(),
-            "compute_capability": ".".join(map(str, capability)) if capability else None,
-            "power_limit_w": None if limit_mw is None else limit_mw / 1000,
-            "pcie_generation": self.query("CurrPcieLinkGeneration"),
-            "pcie_width": self.query("CurrPcieLinkWidth"),
-            "pcie_generation_max": self.query("MaxPcieLinkGeneration"),
-            "pcie_width_max": self.query("MaxPcieLinkWidth"),
-            "numa_node": numa_node,
-            "cpu_affinity": cpus,
-            "mig": None if mig is None else bool(mig[0]),
-            "energy_counter": self.query("TotalEnergyConsumption") is not None,
-        }
+        processes = self.other_processes(())
+        return GpuInfo(
+            index=self.index,
+            name=_text(self.query("Name")),
+            uuid=self.uuid(),
+            memory_bytes=memory.total if memory else None,
+            driver=driver_version(),
+            compute_capability=".".join(map(str, capability)) if capability else None,
+            power_limit_w=None if limit_mw is None else limit_mw / 1000,
+            pcie_generation=self.query("CurrPcieLinkGeneration"),
+            pcie_width=self.query("CurrPcieLinkWidth"),
+            pcie_generation_max=self.query("MaxPcieLinkGeneration"),
+            pcie_width_max=self.query("MaxPcieLinkWidth"),
+            numa_node=numa_node,
+            cpu_affinity=cpus,
+            mig=None if mig is None else bool(mig[0]),
+            energy_counter=self.query("TotalEnergyConsumption") is not None,
+            processes=None if math.isnan(processes) else int(processes),
+        )
 
     def _memory(self) -> Any:
         # The second version leaves out what the driver reserves, as nvidia-smi does.
@@ -216,15 +245,14 @@ def link_name(nvlink_status: int | None, ancestor: int | None) -> str | None:
     return None if ancestor is None else _ANCESTORS.get(ancestor, "PCIe")
 
 
-def gpu_links(gpus: Sequence[Gpu]) -> list[dict[str, Any]]:
+def gpu_links(gpus: Sequence[Gpu]) -> list[GpuLink]:
     """Every pair of GPUs with its link; empty for fewer than two."""
-    return [{"a": a.index, "b": b.index, "link": _link(a, b)} for a, b in combinations(gpus, 2)]
-
-
-def _link(a: Gpu, b: Gpu) -> str | None:
-    return link_name(
-        a.query("P2PStatus", b.handle, _NVLINK), a.query("TopologyCommonAncestor", b.handle)
-    )
+    found = []
+    for a, b in combinations(gpus, 2):
+        status = a.query("P2PStatus", b.handle, _NVLINK)
+        link = link_name(status, a.query("TopologyCommonAncestor", b.handle))
+        found.append(GpuLink(a.index, b.index, link))
+    return found
 
 
 def first_visible_gpu(environ: Mapping[str, str], uuids: Sequence[str | None]) -> int | None:

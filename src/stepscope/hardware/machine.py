@@ -10,13 +10,61 @@ import re
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from msgspec import Struct
 
 from stepscope.hardware import processor
-from stepscope.hardware.gpus import Gpu, driver_version, gpu_links, open_gpus
-from stepscope.hardware.processor import cgroup_limits
+from stepscope.hardware.gpus import GpuInfo, GpuLink, driver_version, gpu_links, open_gpus
+from stepscope.hardware.processor import cgroup_limits, read_text
 
 _EXTERNAL_TOOLS: Final = ("nsys", "ncu", "py-spy", "g++")
+
+
+class Cpu(Struct, frozen=True):
+    """The processor and how much of it this process may use; None where not known."""
+
+    model: str | None = None
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    usable_cores: int | float = 0
+    governor: str | None = None
+    numa_nodes: int | None = None
+    load_average: tuple[float, float, float] | None = None
+    virtual: bool | None = None
+
+
+class Memory(Struct, frozen=True):
+    """Bytes of memory in the machine, free now, and allowed to this process (None: all)."""
+
+    total_bytes: int = 0
+    available_bytes: int = 0
+    limit_bytes: int | None = None
+
+
+class TorchBuild(Struct, frozen=True):
+    """Version of torch and the CUDA version it was built for; None for a CPU build."""
+
+    version: str
+    cuda: str | None = None
+
+
+class Machine(Struct, frozen=True):
+    """Everything known of a machine. The JSON of older runs may lack some of it."""
+
+    cpu: Cpu = Cpu()
+    memory: Memory = Memory()
+    gpus: list[GpuInfo] = []
+    topology: list[GpuLink] = []
+    driver: str | None = None
+    system: str | None = None
+    python: str | None = None
+    torch: TorchBuild | None = None
+    packages: dict[str, str | None] = {}
+    tools: dict[str, str | None] = {}
+    """Where external programs are; None: not found."""
+    counters_need_root: bool | None = None
+    is_root: bool = False
 
 
 def package_version(name: str) -> str | None:
@@ -33,8 +81,8 @@ def cuda_build(version_py: str) -> str | None:
     return found[1] if found else None
 
 
-def torch_build() -> dict[str, Any] | None:
-    """Version of torch and the CUDA version it was built for; None without torch."""
+def torch_build() -> TorchBuild | None:
+    """None without torch."""
     version = package_version("torch")
     try:
         spec = importlib.util.find_spec("torch")
@@ -46,7 +94,7 @@ def torch_build() -> dict[str, Any] | None:
         text = Path(spec.origin).with_name("version.py").read_text()
     except (OSError, ValueError):
         text = ""
-    return {"version": version, "cuda": cuda_build(text)}
+    return TorchBuild(version, cuda_build(text))
 
 
 def find_tool(name: str) -> str | None:
@@ -57,54 +105,54 @@ def find_tool(name: str) -> str | None:
 _ROOT: Final = Path("/")
 
 
-def describe_machine(root: Path = _ROOT) -> dict[str, Any]:
-    """Everything known of this machine, ready for JSON; None where not known."""
+def describe_machine(root: Path = _ROOT) -> Machine:
+    """This machine, now."""
     gpus = open_gpus()
-    return {
-        "cpu": describe_cpu(root),
-        "memory": describe_memory(root),
-        "gpus": [_gpu(gpu) for gpu in gpus],
-        "topology": gpu_links(gpus),
-        "driver": driver_version(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": torch_build(),
-        "packages": {name: package_version(name) for name in ("py-spy", "memray")},
-        "tools": {name: find_tool(name) for name in _EXTERNAL_TOOLS},
-        "counters_need_root": counters_need_root(_read(root / "proc/driver/nvidia/params")),
-        "is_root": os.geteuid() == 0,
-    }
+    return Machine(
+        cpu=describe_cpu(root),
+        memory=describe_memory(root),
+        gpus=[gpu.info() for gpu in gpus],
+        topology=gpu_links(gpus),
+        driver=driver_version(),
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        torch=torch_build(),
+        packages={name: package_version(name) for name in ("py-spy", "memray")},
+        tools={name: find_tool(name) for name in _EXTERNAL_TOOLS},
+        counters_need_root=counters_need_root(read_text(root / "proc/driver/nvidia/params")),
+        is_root=os.geteuid() == 0,
+    )
 
 
-def describe_cpu(root: Path = _ROOT) -> dict[str, Any]:
-    """The processor and how much of it this process may use."""
-    info = _read(root / "proc/cpuinfo")
+def describe_cpu(root: Path = _ROOT) -> Cpu:
+    """The processor of this machine."""
+    info = read_text(root / "proc/cpuinfo")
     cores, _ = cgroup_limits(root)
     affinity = len(os.sched_getaffinity(0))
-    return {
-        "model": processor.cpu_model(info),
-        "physical_cores": processor.physical_cores(info),
-        "logical_cores": os.cpu_count(),
-        "usable_cores": affinity if cores is None else min(cores, affinity),
-        "governor": _read(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor") or None,
-        "numa_nodes": len(processor.cpu_list(_read(root / "sys/devices/system/node/online")))
-        or None,
-        "load_average": processor.load_average(_read(root / "proc/loadavg")),
-        "virtual": processor.is_virtual(info),
-    }
+    system = root / "sys/devices/system"
+    return Cpu(
+        model=processor.cpu_model(info),
+        physical_cores=processor.physical_cores(info),
+        logical_cores=os.cpu_count(),
+        usable_cores=affinity if cores is None else min(cores, affinity),
+        governor=read_text(system / "cpu/cpu0/cpufreq/scaling_governor") or None,
+        numa_nodes=len(processor.cpu_list(read_text(system / "node/online"))) or None,
+        load_average=processor.load_average(read_text(root / "proc/loadavg")),
+        virtual=processor.is_virtual(info),
+    )
 
 
-def describe_memory(root: Path = _ROOT) -> dict[str, Any]:
-    """Bytes of memory in the machine, free now, and allowed to this process (None: all)."""
+def describe_memory(root: Path = _ROOT) -> Memory:
+    """The memory of this machine, now."""
     import psutil
 
     memory = psutil.virtual_memory()
     _, limit = cgroup_limits(root)
-    return {
-        "total_bytes": memory.total,
-        "available_bytes": memory.available,
-        "limit_bytes": limit if limit is not None and limit < memory.total else None,
-    }
+    return Memory(
+        total_bytes=memory.total,
+        available_bytes=memory.available,
+        limit_bytes=limit if limit is not None and limit < memory.total else None,
+    )
 
 
 def counters_need_root(params: str) -> bool | None:
@@ -114,15 +162,3 @@ def counters_need_root(params: str) -> bool | None:
         if name.strip() == "RmProfilingAdminOnly":
             return value.strip() != "0"
     return None
-
-
-def _gpu(gpu: Gpu) -> dict[str, Any]:
-    others = gpu.other_processes(())
-    return {**gpu.facts(), "processes": None if others != others else int(others)}
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except (OSError, ValueError):
-        return ""

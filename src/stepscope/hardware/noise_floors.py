@@ -4,20 +4,36 @@ One JSON file per machine and device in the user's cache folder. It holds mean s
 of processes that did the same, so that a later comparison of single processes knows the noise.
 """
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+import msgspec
+from msgspec import Struct
 
 from stepscope.hardware.ceiling_cache import cache_file, short_digest
+from stepscope.hardware.machine import Machine
 from stepscope.stats.verdict import noise_floor
 from stepscope.store.json_file import write_json
 
-SCHEMA: Final = 1
+_SCHEMA: Final = 1
 MIN_GROUP_SIZE: Final = 3
 """Processes of a group worth keeping."""
 _MOST_GROUPS: Final = 100  # the oldest are forgotten first
+
+
+class _Group(Struct, frozen=True):
+    """Mean step times of processes that did the same thing, named by a digest."""
+
+    thing: str
+    means_ms: list[float]
+
+
+class _Cache(Struct, frozen=True):
+    schema: int
+    key: str
+    groups: list[_Group]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +47,11 @@ class NoiseFloor:
     """Of the very thing that was asked for; otherwise of whatever else was measured here."""
 
 
-def machine_key(machine: Mapping[str, Any], device: str | None) -> str:
+def machine_key(machine: Machine, device: str | None) -> str:
     """What noise belongs to: the processor, its cores and, on `cuda`, the GPU and its driver."""
-    cpu = machine.get("cpu") or {}
-    key = f"{cpu.get('model')} x {cpu.get('usable_cores')}"
-    gpus = machine.get("gpus") or ()
-    if device == "cuda" and gpus:
-        key += f" | {gpus[0].get('name')} | {machine.get('driver')}"
+    key = f"{machine.cpu.model} x {machine.cpu.usable_cores}"
+    if device == "cuda" and machine.gpus:
+        key += f" | {machine.gpus[0].name} | {machine.driver}"
     return key
 
 
@@ -46,15 +60,15 @@ def save_group(key: str, thing: str, means_ms: Sequence[float]) -> bool:
 
     The same group told twice counts once. A cache that cannot be written is done without.
     """
-    if len(means_ms) < MIN_GROUP_SIZE or not all(math.isfinite(ms) and ms > 0 for ms in means_ms):
+    if not _is_sound(means_ms):
         return False
-    groups = [one for one in _groups(key) if one["means_ms"] != list(means_ms)]
-    groups.append({"thing": short_digest(thing), "means_ms": list(means_ms)})
+    groups = [one for one in _groups(key) if one.means_ms != list(means_ms)]
+    groups.append(_Group(short_digest(thing), list(means_ms)))
     try:
         path = cache_file(key, "noise")
         path.parent.mkdir(parents=True, exist_ok=True)
-        document = {"schema": SCHEMA, "key": key, "groups": groups[-_MOST_GROUPS:]}
-        write_json(path, document, indent=None)
+        document = _Cache(_SCHEMA, key, groups[-_MOST_GROUPS:])
+        write_json(path, msgspec.to_builtins(document), indent=None)
     except OSError:
         return False
     return True
@@ -63,31 +77,25 @@ def save_group(key: str, thing: str, means_ms: Sequence[float]) -> bool:
 def known_noise_floor(key: str, thing: str) -> NoiseFloor | None:
     """The floor of this thing, else of everything measured on the machine; None: nothing was."""
     groups = _groups(key)
-    own = [one["means_ms"] for one in groups if one["thing"] == short_digest(thing)]
-    chosen = own or [one["means_ms"] for one in groups]
+    own = [one.means_ms for one in groups if one.thing == short_digest(thing)]
+    chosen = own or [one.means_ms for one in groups]
     share = noise_floor([[[ms] for ms in means] for means in chosen])
     if share is None:
         return None
     return NoiseFloor(share, sum(map(len, chosen)), bool(own))
 
 
-def _groups(key: str) -> list[dict[str, Any]]:
+def _groups(key: str) -> list[_Group]:
     """What is kept; nothing where the file cannot be trusted."""
     try:
-        document = json.loads(cache_file(key, "noise").read_text())
-    except (OSError, ValueError):
+        found = msgspec.json.decode(cache_file(key, "noise").read_bytes(), type=_Cache)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return []
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        return []
-    groups = document.get("groups")
-    return [one for one in groups if _is_sound(one)] if isinstance(groups, list) else []
-
-
-def _is_sound(group: Any) -> bool:
-    means = group.get("means_ms") if isinstance(group, dict) else None
     return (
-        isinstance(means, list)
-        and len(means) >= MIN_GROUP_SIZE
-        and isinstance(group.get("thing"), str)
-        and all(isinstance(ms, int | float) and math.isfinite(ms) and ms > 0 for ms in means)
+        [one for one in found.groups if _is_sound(one.means_ms)] if found.schema == _SCHEMA else []
     )
+
+
+def _is_sound(means_ms: Sequence[float]) -> bool:
+    positive = all(math.isfinite(ms) and ms > 0 for ms in means_ms)
+    return len(means_ms) >= MIN_GROUP_SIZE and positive

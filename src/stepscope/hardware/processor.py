@@ -69,37 +69,33 @@ def group_paths(cgroup: str) -> dict[str, str]:
     return paths
 
 
-def cores_v2(cpu_max: str) -> float | None:
-    """Cores' worth of time in `cpu.max` ("200000 100000" is 2.0); None for no limit."""
-    quota, _, period = cpu_max.strip().partition(" ")
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() else None
-
-
-def cores_v1(quota_us: str, period_us: str) -> float | None:
-    """Cores' worth of time in `cpu.cfs_quota_us` and `cpu.cfs_period_us`; None for no limit."""
-    return cores_v2(f"{quota_us.strip()} {period_us.strip()}")
+def core_limit(quota_us: str, period_us: str) -> float | None:
+    """Cores' worth of time in `cpu.max` ("200000 100000" is 2.0), or in `cpu.cfs_quota_us` and
+    `cpu.cfs_period_us`; None for no limit."""
+    known = quota_us.isdigit() and period_us.isdigit()
+    return int(quota_us) / int(period_us) if known else None
 
 
 def memory_limit(text: str) -> int | None:
     """Bytes in `memory.max` or `memory.limit_in_bytes`; None for no limit."""
-    text = text.strip()
     return int(text) if text.isdigit() and int(text) < _NO_LIMIT else None
 
 
 def cgroup_limits(root: Path = Path("/")) -> tuple[float | None, int | None]:
     """(cores' worth of time, bytes of memory) this process may use; the tightest group counts."""
     mount = root / "sys/fs/cgroup"
-    groups = group_paths(_read(root / "proc/self/cgroup"))
+    groups = group_paths(read_text(root / "proc/self/cgroup"))
     cores: list[float | None] = []
     memory: list[int | None] = []
     for folder in _upwards(mount, groups.get("", "/")):
-        cores.append(cores_v2(_read(folder / "cpu.max")))
-        memory.append(memory_limit(_read(folder / "memory.max")))
+        quota, _, period = read_text(folder / "cpu.max").partition(" ")
+        cores.append(core_limit(quota, period))
+        memory.append(memory_limit(read_text(folder / "memory.max")))
     for folder in _upwards(mount / "cpu", groups.get("cpu", "/")):
-        quota, period = folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us"
-        cores.append(cores_v1(_read(quota), _read(period)))
+        quota, period = (read_text(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+        cores.append(core_limit(quota, period))
     for folder in _upwards(mount / "memory", groups.get("memory", "/")):
-        memory.append(memory_limit(_read(folder / "memory.limit_in_bytes")))
+        memory.append(memory_limit(read_text(folder / "memory.limit_in_bytes")))
     return (
         min((number for number in cores if number is not None), default=None),
         min((number for number in memory if number is not None), default=None),
@@ -115,9 +111,10 @@ def _upwards(mount: Path, group: str) -> Iterator[Path]:
     yield mount
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """A file of the kernel's, stripped; "" where it cannot be read."""
     try:
-        return path.read_text()
+        return path.read_text().strip()
     except (OSError, ValueError):
         return ""
 
@@ -130,18 +127,21 @@ class RaplCounter:
 
     def __init__(self, root: Path = _POWERCAP) -> None:
         self._joules = 0.0
-        self._last = {
-            folder: uj for folder in _packages(root) if (uj := _energy(folder)) is not None
-        }
+        # Packages only: the cores and memory inside them would count twice.
+        packages = [
+            path
+            for digits in ("[0-9]", "[0-9][0-9]")
+            for path in sorted(root.glob(f"intel-rapl:{digits}"))
+        ]
+        energy = {folder: _number(folder / "energy_uj") for folder in packages}
+        self._last = {folder: uj for folder, uj in energy.items() if uj is not None}
         self.readable = bool(self._last)
 
     def joules(self) -> float | None:
-        """Joules so far; None where no counter can be read. To be asked at least once a minute:
-
-        a counter starts again at zero when it is full.
-        """
+        """Joules so far; None where no counter can be read. Read it at least once a minute: a full
+        counter starts again at zero."""
         for folder, before in self._last.items():
-            now = _energy(folder)
+            now = _number(folder / "energy_uj")
             if now is None:
                 self.readable = False
                 break
@@ -149,15 +149,6 @@ class RaplCounter:
             self._joules += (now - before + (full or 0)) / 1e6 if now >= before or full else 0.0
             self._last[folder] = now
         return self._joules if self.readable else None
-
-
-def _packages(root: Path) -> list[Path]:
-    """The packages; what is within them (cores, memory) would count twice."""
-    return sorted(root.glob("intel-rapl:[0-9]")) + sorted(root.glob("intel-rapl:[0-9][0-9]"))
-
-
-def _energy(folder: Path) -> int | None:
-    return _number(folder / "energy_uj")
 
 
 def _number(path: Path) -> int | None:

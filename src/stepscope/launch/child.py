@@ -28,8 +28,8 @@ class Outcome:
     started_ns: int
     ended_ns: int
     pid: int
-    told: int | None = None
-    """The last signal asking to end that came to this process meanwhile; None for none."""
+    end_signal: int | None = None
+    """The last signal to end that this process got meanwhile; None for none."""
 
 
 class Process(Protocol):
@@ -56,12 +56,20 @@ def run_child(
 ) -> Outcome:
     """Run a command to its end. `on_tick` is called about ten times a second meanwhile.
 
-    `output` takes what it says: a child of our own, that ends when this process is told to, and
-    with this process however that ends. It starts in `cwd`; None: where this process is.
+    `output` takes its output: such a child ends on a signal to this process, and with this process
+    however that ends. It starts in `cwd`; None: where this process is.
     """
-    started_ns = time.monotonic_ns()
-    process = _start(command, environ, output, cwd)
-    return watch_child(process, started_ns, timeout_s, on_start, on_tick, ours=output is not None)
+    started_ns, ours = time.monotonic_ns(), output is not None
+    process = subprocess.Popen(
+        command,
+        env=dict(environ),
+        cwd=cwd,
+        stdin=subprocess.DEVNULL if ours else None,
+        stdout=output,
+        stderr=subprocess.STDOUT if ours else None,
+        preexec_fn=die_with_parent() if ours else None,
+    )
+    return watch_child(process, started_ns, timeout_s, on_start, on_tick, ours=ours)
 
 
 def watch_child(
@@ -73,9 +81,9 @@ def watch_child(
     *,
     ours: bool,
 ) -> Outcome:
-    """The same of a child that has been started. `ours`: it ends when this process is told to."""
+    """Wait for a child that has been started. `ours`: it ends on a signal to this process."""
     timed_out = False
-    with _forwarding(process) as told:
+    with _forwarding(process) as signals:
         _quietly(on_start, process.pid)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -84,7 +92,7 @@ def watch_child(
                 break
             except subprocess.TimeoutExpired:
                 _quietly(on_tick)
-            if ours and told:
+            if ours and signals:
                 _end(process)
                 break
             if deadline is not None and time.monotonic() > deadline:
@@ -94,27 +102,8 @@ def watch_child(
     code = process.wait()
     number = -code if code < 0 else None
     exit_code = TIMEOUT_EXIT_CODE if timed_out else (code if number is None else 128 + number)
-    ended_ns, last = time.monotonic_ns(), told[-1] if told else None
+    ended_ns, last = time.monotonic_ns(), signals[-1] if signals else None
     return Outcome(exit_code, number, timed_out, started_ns, ended_ns, process.pid, last)
-
-
-def _start(
-    command: Sequence[str],
-    environ: Mapping[str, str],
-    output: IO[bytes] | None,
-    cwd: Path | None,
-) -> subprocess.Popen[bytes]:
-    if output is None:
-        return subprocess.Popen(command, env=dict(environ), cwd=cwd)
-    return subprocess.Popen(
-        command,
-        env=dict(environ),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=output,
-        stderr=subprocess.STDOUT,
-        preexec_fn=die_with_parent(),
-    )
 
 
 def die_with_parent() -> Callable[[], None] | None:
@@ -159,23 +148,23 @@ def _end(process: Process) -> None:
 
 @contextmanager
 def _forwarding(process: Process) -> Iterator[list[int]]:
-    """Hand signals on to the child while it runs; this process outlives them to tell the tale.
+    """Forward signals to the child while it runs; this process survives them to complete the run.
 
-    Gives the list of those that asked to end, as they come. What was ignored before, as under
-    nohup, stays ignored.
+    Gives the list of those to end, as they come. What was ignored before, as under nohup, stays
+    ignored.
     """
-    told: list[int] = []
+    ends: list[int] = []
 
     def forward(number: int, _: FrameType | None) -> None:
         if number in TERMINATION_SIGNALS:
-            told.append(number)
+            ends.append(number)
         if not (number in (signal.SIGINT, signal.SIGQUIT) and _from_terminal()):
             process.send_signal(number)
 
     heard = [number for number in _FORWARDED if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, forward) for number in heard}
     try:
-        yield told
+        yield ends
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

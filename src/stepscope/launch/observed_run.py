@@ -8,10 +8,9 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from time import monotonic_ns
 from typing import IO, TYPE_CHECKING
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What `stepscope run` is to do besides the probe's options."""
+    """What `stepscope run` is to do monitorss the probe's options."""
 
     program: Program
     timeout_s: float | None = None
     python: bool = False
     live: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What the program's environment is to have besides this process's own."""
+    """What the program's environment is to have monitorss this process's own."""
     cwd: Path | None = None
     """Where the program starts; None: where this process is."""
     output: Path | None = None
@@ -53,9 +52,10 @@ class RunRequest:
 
 
 def observe_program(
-    request: RunRequest, options: ProbeOptions, nursery: ForkServer | None = None
+    request: RunRequest, options: ProbeOptions, server: ForkServer | None = None
 ) -> Outcome:
-    """Run the program once into the folder that `options` names; `nursery` is to start it."""
+    """Run the program once into the folder that `options` names; `server`
+    starts it where it can."""
     folder = Path(options.folder)
     lock = folders.lock_folder(folder)
     record = _initial_record(request.program.name, request.program.arguments, folder)
@@ -69,15 +69,17 @@ def observe_program(
         raise UsageError(
             f"cannot write to {folder}: {problem.strerror}; choose another with --out"
         ) from None
-    beside = _Monitors(request, folder)
+    monitors = _Monitors(request, folder)
     options = replace(options, launched_ns=time.monotonic_ns())
     try:
-        with _opened(request.output) as output:
-            outcome = _run_program(request, options, beside, output, nursery)
+        with nullcontext() if request.output is None else open(request.output, "wb") as output:
+            outcome = _run_program(request, options, monitors, output, server)
     finally:
-        beside.end()
-    _note_end(record.run, outcome)
-    beside.note(record.run)
+        monitors.end()
+    ended = ("exit_code", "signal", "timed_out", "pid", "started_ns", "ended_ns")
+    for name in ended:
+        setattr(record.run, name, getattr(outcome, name))
+    monitors.note(record.run)
     try:
         complete_folder(folder, record)
     except Exception as problem:
@@ -89,34 +91,30 @@ def observe_program(
 def _run_program(
     request: RunRequest,
     options: ProbeOptions,
-    beside: "_Monitors",
+    monitors: "_Monitors",
     output: IO[bytes] | None,
-    nursery: ForkServer | None,
+    server: ForkServer | None,
 ) -> Outcome:
     """The program from its start to its end."""
     probe, timeout_s, cwd = options.to_json(), request.timeout_s, request.cwd or Path.cwd()
-    if nursery is not None and output is not None:
-        process = nursery.start(request.program, probe, output, cwd)
+    if server is not None and output is not None:
+        process = server.start(request.program, probe, output, cwd)
         if process is not None:
             begun = options.launched_ns
-            return watch_child(process, begun, timeout_s, beside.begin, beside.tick, ours=True)
+            return watch_child(process, begun, timeout_s, monitors.begin, monitors.tick, ours=True)
     return run_child(
         request.program.command,
         child_environment(probe, request.variables),
         timeout_s,
-        beside.begin,
-        beside.tick,
+        monitors.begin,
+        monitors.tick,
         output,
         request.cwd,
     )
 
 
-def _opened(path: Path | None) -> AbstractContextManager[IO[bytes] | None]:
-    return nullcontext() if path is None else open(path, "wb")
-
-
 class _Monitors:
-    """What goes on beside the child: the machine's samples, the host profiler, the live line."""
+    """What watches the child: the machine's sampler, the host profiler, the live line."""
 
     def __init__(self, request: RunRequest, folder: Path) -> None:
         from stepscope.hardware.gpus import visible_gpu_index
@@ -162,7 +160,9 @@ class _Monitors:
 
 def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> RunRecord:
     """What is known of a run before it starts."""
-    from stepscope.hardware.machine import describe_machine
+    from msgspec import to_builtins
+
+    from stepscope.hardware.machine import describe_machine, package_version
     from stepscope.store.source import git_commit
 
     return RunRecord(
@@ -173,13 +173,13 @@ def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> Run
             argv=masked_arguments(arguments),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             stepscope=__version__,
-            torch=_version("torch"),
+            torch=package_version("torch"),
             python=sys.version.split()[0],
             git=git_commit(Path.cwd()),
             exit_code=None,
         ),
         environment=kept_environment(os.environ),
-        machine=describe_machine(),
+        machine=to_builtins(describe_machine()),
     )
 
 
@@ -198,22 +198,6 @@ def complete_folder(folder: Path, record: RunRecord) -> None:
     except (OSError, StepscopeError) as problem:
         record.run.add_problem(Problem(kind=ProblemKind.NO_MEMORY_LINES, detail=str(problem)))
     folders.write_run(folder, record)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _note_end(run: RunInfo, outcome: Outcome) -> None:
-    run.exit_code = outcome.exit_code
-    run.signal = outcome.signal
-    run.timed_out = outcome.timed_out
-    run.pid = outcome.pid
-    run.started_ns = outcome.started_ns
-    run.ended_ns = outcome.ended_ns
 
 
 def _pack(folder: Path) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
-from stepscope.hardware.gpus import Gpu, open_gpu
+from stepscope.hardware.gpus import open_gpu
 from stepscope.hardware.process_tree import ProcessTree
 from stepscope.record.errors import MissingExtra
 from stepscope.record.problems import Problem, ProblemKind
@@ -36,7 +36,7 @@ _UNKNOWN: Final = dict.fromkeys(SAMPLE_COLUMNS, math.nan)
 class MachineSampler(threading.Thread):
     """Writes about ten samples a second of `pid`, its descendants and one GPU until `stop`.
 
-    It ends by itself, quietly, when no process is left or the disk is full; `problem` then says
+    It ends when no process is left or the disk is full; `problem` then says
     what went wrong (None: nothing). `commands` are the descendants seen, pid to short command line.
     """
 
@@ -83,15 +83,12 @@ class MachineSampler(threading.Thread):
             if tree.has_changed() or began - refreshed >= _REFRESH_S:
                 tree.refresh()
                 refreshed = began
-            sample = self._sample(tree, gpu)
+            sample = _UNKNOWN | {"t_ns": float(time.monotonic_ns())} | tree.sample()
+            sample |= gpu.sample(tree.pids) if gpu else {}
             if not sample["processes"]:
                 return
             self._write(table, sample)
             self._stopped.wait(max(0.0, began + self._interval_s - time.monotonic()))
-
-    def _sample(self, tree: ProcessTree, gpu: Gpu | None) -> dict[str, float]:
-        sample = _UNKNOWN | {"t_ns": float(time.monotonic_ns())} | tree.sample()
-        return sample | gpu.sample(tree.pids) if gpu else sample
 
     def _write(self, table: Table, sample: dict[str, float]) -> None:
         if self.rows == table.rows:

@@ -6,8 +6,8 @@ from statistics import fmean
 from typing import Final
 
 from stepscope.measure.prediction import Prediction
-from stepscope.measure.trial import Trial
-from stepscope.measure.trial_pool import Fixes, TrialPool, speed_left, trial_costs
+from stepscope.measure.trial.pool import Fixes, TrialPool, speed_left, trial_costs
+from stepscope.measure.trial.record import Trial
 from stepscope.record.trial import Rejection, RejectReason
 from stepscope.stats.intervals import student_t
 from stepscope.stats.verdict import MIN_DIFFERENCE, Comparison, Verdict
@@ -47,7 +47,7 @@ _MANY: Final = 5
 _APART: Final = 1.35  # how much wider the interval may be where the sides do not overlap
 _SMALL: Final = 1.1  # gains under it take five processes
 _HOPED: Final = 1.1  # a predicted gain that one slow process does not speak against
-_SURPRISING: Final = 0.87  # so much slower is no fix by itself; a machine may be
+_SURPRISING: Final = 0.87  # no fix alone is so much slower; the machine may be
 _FAR: Final = 1.5  # how many times as fast the slowest is as the fastest of the other side
 _BEYOND: Final = 2.5  # and how many times the noise of processes that must be
 

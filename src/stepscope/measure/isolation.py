@@ -187,21 +187,18 @@ def check_writes(facts: Facts, changed: Sequence[str], cwd: Path) -> None:
 
 
 def check_denied(said: str, scratch: Path) -> None:
-    """Raise UsageError where a program ended since the kernel kept it from writing a file that it
-    may write otherwise. `said` is what it said last: native code shows its files nowhere else."""
+    """Raise UsageError where the kernel refused a program a file that the user may write.
+
+    `said` is its last output: native code names its files nowhere else."""
     found = _DENIED.search(said)
     if found is None:
         return
     path = Path(found[1])
-    if not path.is_relative_to(scratch) and _writable(path):
+    there = next((place for place in (path, *path.parents) if place.exists()), path)
+    if not path.is_relative_to(scratch) and os.access(there, os.W_OK):
         raise UsageError(
             f"the program would write {path}, outside the working directory: {_ADVICE}"
         )
-
-
-def _writable(path: Path) -> bool:
-    there = next((place for place in (path, *path.parents) if place.exists()), path)
-    return os.access(there, os.W_OK)
 
 
 def _line(fact: WroteOutsideFact, cwd: Path) -> str:

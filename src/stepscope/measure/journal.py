@@ -11,44 +11,60 @@ import os
 import sys
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
-from importlib import metadata
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
-from stepscope.measure.trial import RunTrial, Trial, TrialRequest
+from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import UsageError
-from stepscope.record.trial import NoteKind, TrialReason
 from stepscope.record.version import __version__
 from stepscope.store import folder as folders
 from stepscope.store.folder import request_difference
 from stepscope.store.json_lines import RecordLog, read_record_lines
 
 SCHEMA = "stepscope.tune-journal/2"
-_READABLE = (SCHEMA, "stepscope.tune-journal/1")
 _PASSED_OVER = ("__pycache__", "node_modules", "site-packages", "dist-packages")
 _MOST = 5000  # files
 
 
+class MadeWith(Struct, frozen=True):
+    """Versions, and the GPU that trials see first (None: no GPU)."""
+
+    stepscope: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    gpu: str | None = None
+
+
+class JournalIdentity(Struct, frozen=True):
+    """The first line of a journal: what a tune must share with it to resume it."""
+
+    schema: str
+    asked: dict[str, object]
+    """The request."""
+    made_with: MadeWith
+    sources: dict[str, str]
+    """Digests of the program's files."""
+
+
 def journal_identity(
-    asked: Mapping[str, Any], cwd: Path, environ: Mapping[str, str], script: str | None
-) -> dict[str, Any]:
-    """Ready for JSON. `script` is the program's file; None for a module.
+    asked: Mapping[str, object], cwd: Path, environ: Mapping[str, str], script: str | None
+) -> JournalIdentity:
+    """`script` is the program's file; None for a module.
 
     `environ` is what trials run with: it decides which GPU they see.
     """
-    return {
-        "schema": SCHEMA,
-        "asked": dict(asked),
-        "made_with": {
-            "stepscope": __version__,
-            "python": sys.version.split()[0],
-            "torch": _version("torch"),
-            "gpu": _gpu(environ),
-        },
-        "sources": source_digests(cwd, script),
-    }
+    from stepscope.hardware.gpus import open_gpus, visible_gpu_index
+    from stepscope.hardware.machine import package_version
+
+    index = visible_gpu_index(environ)
+    gpu = next((gpu.info().name for gpu in open_gpus() if gpu.index == index), None)
+    made_with = MadeWith(__version__, sys.version.split()[0], package_version("torch"), gpu)
+    plain = json.loads(json.dumps(asked))  # as it will be read again
+    return JournalIdentity(SCHEMA, plain, made_with, source_digests(cwd, script))
 
 
 def source_digests(cwd: Path, script: str | None) -> dict[str, str]:
@@ -83,21 +99,6 @@ def _digest(path: Path) -> str:
         return "unreadable"
 
 
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _gpu(environ: Mapping[str, str]) -> str | None:
-    """The name of the GPU that trials will see first; None for none."""
-    from stepscope.hardware.gpus import open_gpus, visible_gpu_index
-
-    index = visible_gpu_index(environ)
-    return next((gpu.facts()["name"] for gpu in open_gpus() if gpu.index == index), None)
-
-
 JOURNAL_FILE = "journal.jsonl"
 _ADVICE = "run tune without --resume to start over"
 
@@ -121,30 +122,37 @@ class Journal:
     def append(self, trial: Trial) -> None:
         """Keep a trial for good. Raises UsageError on a full disk."""
         try:
-            self._lines.append({"trial": trial.to_json()})
+            self._lines.append({"trial": msgspec.to_builtins(trial)})
         except OSError as problem:
             raise UsageError(
                 f"cannot write {self._path}: {problem.strerror}; finished trials are kept"
             ) from None
         self.trials.append(trial)
 
-    def begin(self, identity: Mapping[str, Any]) -> None:
+    def begin(self, identity: JournalIdentity) -> None:
         """The first line of a fresh journal."""
-        self._lines.append(dict(identity))
+        self._lines.append(msgspec.to_builtins(identity))
 
 
-def open_journal(folder: Path, identity: Mapping[str, Any]) -> Journal:
+def open_journal(folder: Path, identity: JournalIdentity) -> Journal:
     """The journal in a folder: a fresh one, or one that the same tune began. Raises UsageError."""
-    lock = _locked(folder)
+    if folders.in_use(folder):
+        raise UsageError(f"{folder} is in use by another tune: wait, or choose another folder")
+    lock = folders.lock_folder(folder)
+    path = folder / JOURNAL_FILE
     try:
-        known = read_record_lines(folder / JOURNAL_FILE, _ADVICE)
-        if known:
-            _check(folder, known[0], identity)
-        journal = Journal(folder, [_trial(folder, record) for record in known[1:]], lock)
+        known = read_record_lines(path, dict[str, object], _ADVICE)
+        if known and (differs := _difference(known[0], identity)):
+            raise UsageError(f"{folder} holds a different tune ({differs}): {_ADVICE}")
+        journal = Journal(
+            folder, [msgspec.convert(line["trial"], Trial) for line in known[1:]], lock
+        )
         if not known:
             journal.begin(identity)
-    except BaseException:
+    except BaseException as problem:
         os.close(lock)
+        if isinstance(problem, KeyError | msgspec.ValidationError):
+            raise UsageError(f"{path} was written by another version: {_ADVICE}") from None
         raise
     return journal
 
@@ -160,56 +168,23 @@ def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
         if recorded:
             return recorded.popleft()
         # As it will be read again: the search must not see a difference.
-        recorded_form = json.loads(json.dumps(run(request).to_json()))
-        trial = read_recorded_trial(recorded_form)
+        trial = msgspec.convert(json.loads(json.dumps(msgspec.to_builtins(run(request)))), Trial)
         journal.append(trial)
         return trial
 
     return answer
 
 
-def _locked(folder: Path) -> int:
-    if folders.in_use(folder):
-        raise UsageError(f"{folder} is in use by another tune: wait, or choose another folder")
-    return folders.lock_folder(folder)
-
-
-def _trial(folder: Path, record: Mapping[str, Any]) -> Trial:
-    try:
-        return read_recorded_trial(record["trial"])
-    except (KeyError, msgspec.ValidationError):
-        raise UsageError(
-            f"{folder / JOURNAL_FILE} was written by another version: {_ADVICE}"
-        ) from None
-
-
-def read_recorded_trial(data: Mapping[str, Any]) -> Trial:
-    """A trial of any journal version: the first one kept sentences, which become `detail`."""
-    if "why" in data:
-        data = {
-            **data,
-            "detail": data["why"],
-            "reason": None if data["why"] is None else TrialReason.RECORDED,
-            "notes": [{"kind": NoteKind.RECORDED, "detail": text} for text in data["notes"]],
-            "steady": len(data["step_ms"]),
-        }
-    return Trial.from_json(data)
-
-
-def _check(folder: Path, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise UsageError unless the journal is of this very tune."""
-    differs = _difference(then, now)
-    if differs:
-        raise UsageError(f"{folder} holds a different tune ({differs}): {_ADVICE}")
-
-
-def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    if then.get("schema") not in _READABLE:
+def _difference(recorded: dict[str, object], now: JournalIdentity) -> str | None:
+    """The first thing in which a tune differs from the one that began the journal."""
+    if recorded.get("schema") != SCHEMA:
         return "written by another version"
-    for part in ("asked", "made_with"):
-        if differs := request_difference(then.get(part, {}), now[part]):
-            return differs
-    before, after = then.get("sources", {}), now["sources"]
+    then = msgspec.convert(recorded, JournalIdentity)
+    if differs := request_difference(then.asked, now.asked):
+        return differs
+    if differs := request_difference(asdict(then.made_with), asdict(now.made_with)):
+        return differs
+    before, after = then.sources, now.sources
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             word = "is new" if name not in before else "is gone" if name not in after else "changed"

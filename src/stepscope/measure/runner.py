@@ -25,10 +25,10 @@ from stepscope.measure.scratch_copy import (
     renew_scratch,
 )
 from stepscope.measure.source_diff import apply_diff
-from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.measure.trial_folder import OUTPUT_FILE, last_output_line, read_trial, tidy_folder
-from stepscope.measure.trial_host import TrialHost
-from stepscope.measure.trial_status import limit_s, wall_seconds
+from stepscope.measure.trial.folder import OUTPUT_FILE, last_output_line, read_trial, tidy_folder
+from stepscope.measure.trial.host import TrialHost
+from stepscope.measure.trial.record import Trial, TrialRequest
+from stepscope.measure.trial.status import limit_s, wall_seconds
 from stepscope.probe.guard import native
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import EnvironFact, ProcessFact
@@ -48,7 +48,7 @@ _HARMLESS = (
 class TrialRunner:
     """A `Run`. `done` is how many trials the journal of this tune holds already.
 
-    `baseline` is to be set once there is one: it says how long other trials may take.
+    Set `baseline` once there is one: it bounds the time of other trials.
     """
 
     def __init__(
@@ -81,12 +81,13 @@ class TrialRunner:
         self.clear()
 
     def __call__(self, request: TrialRequest) -> Trial:
-        """Run a trial. Raises UsageError for what ends the whole tune, KeyboardInterrupt when
-        this process is told to end."""
+        """Raises UsageError for what ends the whole tune, KeyboardInterrupt on a signal to end."""
         self._number += 1
         folder = self.folder_of(self._number)
         try:
-            alone = not self.forking or request.window or self._compiles()
+            # A program that compiles may set up the compiler before it imports it.
+            compiles = self.baseline is not None and self.baseline.compile_s is not None
+            alone = not self.forking or request.window or compiles
             warm = not alone and self._may_be_warm()
             trial = self._trial(request, folder, warm)
             if warm and self._warm is None and not trial.ok:
@@ -99,13 +100,9 @@ class TrialRunner:
             where = f" {problem.filename}" if problem.filename else ""
             raise UsageError(f"no further trials: {problem.strerror}{where}") from None
 
-    def _compiles(self) -> bool:
-        """A program that compiles may set up the compiler before it imports it."""
-        return self.baseline is not None and self.baseline.compile_s is not None
-
     def _may_be_warm(self) -> bool:
-        """Once a trial that started by itself has told what the program does before it imports
-        torch: an environment it has changed by then may be meant for that."""
+        """Whether a trial in a fresh process showed that the program leaves the environment alone
+        before it imports torch: a change may be meant for torch."""
         if self._warm is not None:
             return self._warm
         facts = read_facts(self.folder_of(1) / "facts.jsonl")
@@ -122,18 +119,13 @@ class TrialRunner:
             try:
                 apply_diff(scratch.folder, request.patched)
             except UsageError as problem:
-                return Trial(
-                    request,
-                    self._number,
-                    TrialStatus.FAILED,
-                    TrialReason.PATCH_REFUSED,
-                    str(problem),
-                )
+                failed, refused = TrialStatus.FAILED, TrialReason.PATCH_REFUSED
+                return Trial(request, self._number, failed, refused, str(problem))
         self._tmp = self._tmp or make_temporary()
         refuse = not self._allow_writes
         with isolated(self._folder, folder, self._tmp, scratch, refuse) as around:
             outcome = self._run(request, folder, scratch, around, warm)
-        if outcome.told is not None:
+        if outcome.end_signal is not None:
             raise KeyboardInterrupt
         if refuse:
             # Under Landlock no trial can have changed them: then it was somebody else.
@@ -184,14 +176,11 @@ class TrialRunner:
     def _run(
         self, request: TrialRequest, folder: Path, scratch: Scratch, around: Isolation, warm: bool
     ) -> Outcome:
-        given = self._program
-        program = replace(
-            given,
-            target=given.target if given.module else path_in_scratch(given.target, scratch),
-            arguments=tuple(path_in_scratch(argument, scratch) for argument in given.arguments),
-        )
+        program = self._program
+        target = program.target if program.module else path_in_scratch(program.target, scratch)
+        arguments = tuple(path_in_scratch(one, scratch) for one in program.arguments)
         run = RunRequest(
-            program,
+            replace(program, target=target, arguments=arguments),
             timeout_s=limit_s(request, self.baseline),
             variables={
                 **around.variables,

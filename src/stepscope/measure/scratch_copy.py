@@ -35,7 +35,7 @@ class Folder:
     path: str
     status: os.stat_result
     whole: bool = False
-    """Linked as it is, its content not looked at further."""
+    """Linked whole, its content not surveyed."""
     data: bool = False
     """Linked because it holds data, not because of its name."""
     copied: list[tuple[str, os.stat_result]] = field(default_factory=list)
@@ -322,7 +322,7 @@ def remove_scratch(scratch: Scratch) -> None:
 def path_in_scratch(text: str, scratch: Scratch) -> str:
     """A script or argument as the trial is to have it: paths into the original lead to the copy.
 
-    Only absolute paths are meant, also behind the `=` of an option; all else stays as it is.
+    Only absolute paths are meant, also behind the `=` of an option; all else stays.
     """
     before, equals, path = text.partition("=") if text.startswith("-") else ("", "", text)
     if not os.path.isabs(path):

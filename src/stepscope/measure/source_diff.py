@@ -26,7 +26,7 @@ def apply_diff(folder: Path, text: str) -> None:
     """Apply a diff of ours to the files of a folder.
 
     Raises UsageError where they are not what it was made for. A link is replaced by a file of its
-    own: what it leads to stays as it is.
+    own: its target is not changed.
     """
     for name, hunks in _files(text):
         path = folder / name

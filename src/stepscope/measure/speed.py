@@ -111,14 +111,14 @@ class Speed:
     first: int
 
 
-def steady_speed(steps: Steps, feed: LoaderTiming) -> Speed:
+def steady_speed(steps: Steps, timing: LoaderTiming) -> Speed:
     """The steady steps of a run."""
     if not len(steps):
         return Speed((), None, 0)
     times = steps.done() / 1e6
     usual = ~steps.in_window
     settled = warmup_length(times[usual])
-    first = max(settled, _compiled(steps) + _ROUNDS * feed.buffer)
+    first = max(settled, _compiled(steps) + _ROUNDS * timing.buffer)
     starts = np.flatnonzero(steps.epoch_start > 0)
     starts = starts[starts > 0]
     epochs = _whole_epochs(starts, settled, len(times) - first)
@@ -128,7 +128,7 @@ def steady_speed(steps: Steps, feed: LoaderTiming) -> Speed:
         samples = steps.samples[first:end]
     else:
         chosen = np.flatnonzero(usual & (np.arange(len(times)) >= first))
-        chosen = chosen[: _whole_cycles(times[chosen], feed)]
+        chosen = chosen[: _whole_cycles(times[chosen], timing)]
         series = times[chosen] + _per_step(steps, starts)
         samples = steps.samples[chosen]
     mean = float(samples.mean()) if samples.size and samples.any() else None
@@ -156,7 +156,7 @@ def _whole_epochs(starts: Places, settled: int, left: int) -> tuple[int, int] | 
 
 def _spread(steps: Steps, starts: Places, end: int) -> Floats:
     """What each epoch's start takes, spread over its steps: ms of every step up to `end`. A start
-    is no unsteady step."""
+    is not an unsteady step."""
     found = np.zeros(len(steps))
     for begin, after in pairwise([*starts[starts < end], end]):
         found[begin:after] = steps.epoch_start[begin] / 1e6 / (after - begin)
@@ -172,18 +172,18 @@ def _per_step(steps: Steps, starts: Places) -> float:
     return each / float(np.median(lengths))
 
 
-def _whole_cycles(series: Floats, feed: LoaderTiming) -> int:
+def _whole_cycles(series: Floats, timing: LoaderTiming) -> int:
     """How many of these steps make whole rounds of workers."""
     period = cycle_length(series)
     if period == 1:
-        period = max(1, feed.cycle)
+        period = max(1, timing.cycle)
     whole = len(series) // period * period
     return whole if whole >= min(FEWEST_STEADY, len(series)) else len(series)
 
 
 def trial_steps(
     scouted: Speed,
-    feed: LoaderTiming,
+    timing: LoaderTiming,
     made: int | None = None,
     buffer: int = 0,
     waiting: float = 0.0,
@@ -194,17 +194,17 @@ def trial_steps(
     Enough for `target_s` seconds at its pace, for four rounds of full buffers (`buffer`: of the
     largest number of workers to be tried, in steps), and for the starts of epochs where those are
     short and starts take time, as of workers. `waiting`: the share of a step in which it waits for
-    data, which workers make ready. `made`: how many the program makes by itself, where it ended
-    before it was told to.
+    data, which workers make ready. `made`: how many the program makes in all, where it ended
+    before the limit.
     """
-    wanted = [FEWEST, 2 * _ROUNDS * max(feed.buffer, buffer)]
+    wanted = [FEWEST, 2 * _ROUNDS * max(timing.buffer, buffer)]
     if scouted.step_ms:
         each_s = float(np.mean(scouted.step_ms)) / 1e3
         wanted.append(scouted.first + round(target_s / each_s))
-        dear = feed.start_ms > _SLIGHT * feed.epoch * each_s * 1e3
-        if buffer or feed.buffer or dear:
+        dear = timing.start_ms > _SLIGHT * timing.epoch * each_s * 1e3
+        if buffer or timing.buffer or dear:
             pace_s = each_s * max(1 - waiting, _LEAST_PACE)
-            wanted.append(_to_epoch_starts(feed.epoch, _DEAR * target_s / pace_s))
+            wanted.append(_to_epoch_starts(timing.epoch, _DEAR * target_s / pace_s))
     most = MOST if made is None else min(MOST, made)
     return min(most, max(wanted))
 

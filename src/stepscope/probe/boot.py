@@ -64,7 +64,7 @@ _BOOT = str(Path(__file__).parent.parent / "launch" / "boot")
 def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
     """Called before the program starts. Nothing here may raise.
 
-    `prepare` is called with the observer before it takes hold: that is where fixes come in.
+    `prepare` is called with the observer before it is installed: there fixes are added.
     """
     try:
         options = ProbeOptions.from_json(text)
@@ -128,7 +128,7 @@ def _begin(
 
 
 def _keep(options: ProbeOptions, problem: Exception) -> None:
-    """Leave word of it in the run folder, if that can be written."""
+    """Write the problem to the run folder, if that can be written."""
     from stepscope.record.facts import ProblemFact
     from stepscope.record.problems import ProblemKind
     from stepscope.store.json_lines import FactLog

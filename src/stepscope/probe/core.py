@@ -248,7 +248,7 @@ def call_in_phase(
 def note_site(core: Core, what: SiteKey, elapsed_ns: int) -> None:
     """Count an occurrence at the user's line that led here."""
     try:
-        core.sites.add(core.sites.here(what), elapsed_ns)
+        core.sites.add(core.sites.locate(what), elapsed_ns)
     except Exception as problem:
         core.guard(problem)
 

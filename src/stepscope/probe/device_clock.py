@@ -21,8 +21,8 @@ _BUDGET = 0.003  # of the program's time, for timing rows
 _ALL_OF_FIRST = 16  # rows timed whatever it costs
 _RAREST = 64  # at least one row in so many is timed
 _MOST_PENDING = 64  # timed rows, and copies; a device further behind is left alone
-_HELD_ROWS = 64
-_HELD_NS = 50_000_000
+_UNSENT_ROWS = 64
+_UNSENT_NS = 50_000_000
 _POLL_NS = 5_000_000
 _ROOM = 256  # losses in one copy
 
@@ -48,7 +48,7 @@ class _Copied:
 
 
 @dataclass(slots=True)
-class _Held:
+class _Unsent:
     """Losses still on the device, with the version each had when it was backpropagated."""
 
     row: int
@@ -64,7 +64,7 @@ class DeviceClock:
         self._buffers: dict[Any, list[Any]] = {}
         self._timed: deque[_Timed] = deque()
         self._copied: deque[_Copied] = deque()
-        self._held: list[_Held] = []
+        self._unsent: list[_Unsent] = []
         self._losses: list[tuple[Any, int]] = []  # of the row under way
         self._marks: list[tuple[Any, int]] = []
         self._first: Any = None
@@ -74,7 +74,7 @@ class DeviceClock:
         self._untimed_left = 0
         self._seen = 0
         self._spent_ns = 0
-        self._row_ns = self._held_ns = self._polled_ns = 0
+        self._row_ns = self._since_ns = self._polled_ns = 0
         self.capturing = False
         self.active = False
         """Whether the program uses CUDA."""
@@ -97,7 +97,7 @@ class DeviceClock:
         began = monotonic_ns()
         try:
             self._marks.append((self._record(), self._phase))
-        except RuntimeError:  # the device is in trouble; the program will hear of it by itself
+        except RuntimeError:  # the device has failed; the program meets the error too
             self.active = self.timing = False
         self._phase = slot
         self._spent_ns += monotonic_ns() - began
@@ -124,12 +124,14 @@ class DeviceClock:
             return
         now = monotonic_ns()
         if self._losses:
-            if not self._held:
-                self._held_ns = now
-            self._held.append(_Held(row, self._losses))
+            if not self._unsent:
+                self._since_ns = now
+            self._unsent.append(_Unsent(row, self._losses))
             self._losses = []
         self._time_rows(row, now)
-        if self._held and (len(self._held) >= _HELD_ROWS or now - self._held_ns > _HELD_NS):
+        if self._unsent and (
+            len(self._unsent) >= _UNSENT_ROWS or now - self._since_ns > _UNSENT_NS
+        ):
             self._send()
         if now - self._polled_ns > _POLL_NS:
             self._polled_ns = now
@@ -160,7 +162,7 @@ class DeviceClock:
         """The program is over: wait for the device, and settle all that it has passed."""
         if not self.catch_up():
             return
-        if self._held:
+        if self._unsent:
             self._send()
         if self._timed:
             self._timed[-1].marks[-1][0].synchronize()
@@ -216,18 +218,18 @@ class DeviceClock:
         self._spent_ns += monotonic_ns() - began
 
     def _send(self) -> None:
-        """Have the stream copy the losses held, of each row those nobody has written to since."""
+        """Have the stream copy the unsent losses, of each row those nobody has written to since."""
         rows: list[tuple[int, int]] = []
         values: list[Any] = []
-        for held in self._held:
-            kept = [value for value, version in held.losses if value._version == version]
+        for row in self._unsent:
+            kept = [value for value, version in row.losses if value._version == version]
             if values and len(values) + len(kept) > _ROOM:
                 self._copy(values, rows, None)
                 rows, values = [], []
             if 0 < len(kept) <= _ROOM:
-                rows.append((held.row, len(kept)))
+                rows.append((row.row, len(kept)))
                 values += kept
-        self._held.clear()
+        self._unsent.clear()
         if values:
             self._copy(values, rows, None)
 

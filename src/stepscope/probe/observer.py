@@ -83,24 +83,7 @@ def _add_nvtx_ranges(core: Core) -> None:
     core.on_step.append(step_ended)
 
 
-def _install_points(core: Core, patches: Patches) -> None:
-    """Put every point in place. torch has been imported."""
-    patch_loaders(core, patches)
-    patch_root_models(core, patches)
-    patch_backward(core, patches)
-    patch_optimizers(core, patches)
-    patch_compile(core, patches)
-    patch_saving(core, patches)
-    patch_waits(core, patches)
-
-
 _WATCHED_STEPS = 5
-
-
-def _memory_history() -> "MemoryHistory":
-    from stepscope.probe.memory_history import MemoryHistory
-
-    return MemoryHistory()
 
 
 current: "Observer | None" = None
@@ -117,7 +100,11 @@ class Observer:
         self._clock = DataClock(Path(options.folder))
         self._config = ConfigReader(self.core)
         self._memory = MemoryReader(self.core, self._config)
-        self._history = _memory_history() if options.memory else None
+        self._history: MemoryHistory | None = None
+        if options.memory:
+            from stepscope.probe import memory_history
+
+            self._history = memory_history.MemoryHistory()
         self._watch: ImportWatch | None = None
         self._earlier = getattr(sys, "last_value", None)  # of a notebook's other cells
 
@@ -131,7 +118,16 @@ class Observer:
             except RuntimeError:
                 core.facts.write(ProblemFact(kind=ProblemKind.NO_NVTX))
         self._serve_proofs()  # first: its hook at an optimizer's end runs before a step is over
-        _install_points(core, self._patches)
+        for patch in (
+            patch_loaders,
+            patch_root_models,
+            patch_backward,
+            patch_optimizers,
+            patch_compile,
+            patch_saving,
+            patch_waits,
+        ):
+            patch(core, self._patches)
         self._clock.install()
         watch.when_imported("torch._dynamo.eval_frame", skip_our_code)
         watch.when_imported("torch.export._trace", lambda _: compiler_in_use())

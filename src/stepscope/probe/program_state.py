@@ -22,6 +22,7 @@ from stepscope.record.facts import (
     Switches,
 )
 
+_DATA_PARALLEL = ("DistributedDataParallel", "FullyShardedDataParallel")
 _SCALE_EVERY = 20
 _SHOWN = 4  # root models that are described
 _CONFIG_STEPS = (3, 30, 300)  # steps at which the configuration is read; the last reading stands
@@ -85,7 +86,7 @@ class ConfigReader:
         return [optimizer for known in self._optimizers if (optimizer := known()) is not None]
 
     def write(self) -> None:
-        """One fact with everything as it is now."""
+        """One fact with the current settings."""
         scaler = self._core.scaler
         updates = self._core.skipped_updates
         self._core.facts.write(
@@ -119,6 +120,7 @@ def describe_model(module: Any) -> ModelConfig:
     """A model's parameters, dtypes, devices, memory format and wrappers."""
     dtypes: dict[str, int] = {}
     devices: set[str] = set()
+    parts = list(module.modules())
     total = trainable = 0
     channels_last = convolutions = 0
     for parameter in module.parameters():
@@ -138,21 +140,13 @@ def describe_model(module: Any) -> ModelConfig:
         dtypes=dtypes,
         devices=sorted(devices),
         memory_format="channels_last" if channels_last > convolutions / 2 else "contiguous",
-        convolved_dims=sorted(_convolved_dims(module)),
-        attends=any("attention" in type(part).__name__.lower() for part in module.modules()),
+        convolved_dims=sorted({len(m.kernel_size) for m in parts if isinstance(m, _ConvNd)}),
+        attends=any("attention" in type(m).__name__.lower() for m in parts),
         training=bool(module.training),
-        compiled=_is_compiled(module),
-        ddp=any(
-            type(m).__name__ in ("DistributedDataParallel", "FullyShardedDataParallel")
-            for m in module.modules()
-        ),
+        compiled=hasattr(module, "_orig_mod")
+        or any(getattr(m, "_compiled_call_impl", None) is not None for m in parts),
+        ddp=any(type(m).__name__ in _DATA_PARALLEL for m in parts),
     )
-
-
-def _convolved_dims(module: Any) -> set[int]:
-    """1, 2, 3: over how many dimensions its layers convolve."""
-    layers = (part for part in module.modules() if isinstance(part, _ConvNd))
-    return {len(layer.kernel_size) for layer in layers}
 
 
 def describe_optimizer(optimizer: Any, number: int) -> OptimizerFact:
@@ -182,12 +176,6 @@ def describe_switches() -> Switches:
         deterministic=torch.are_deterministic_algorithms_enabled(),
         anomaly_detection=torch.is_anomaly_enabled(),
         threads=torch.get_num_threads(),
-    )
-
-
-def _is_compiled(module: Any) -> bool:
-    return hasattr(module, "_orig_mod") or any(
-        getattr(m, "_compiled_call_impl", None) is not None for m in module.modules()
     )
 
 

@@ -49,7 +49,7 @@ class Sites:
         self._lines: dict[tuple[SiteKey, str, int], int] = {}
         self._users: dict[int, tuple[CodeType, bool]] = {}  # by id; the code is kept alive
 
-    def here(self, what: SiteKey, depth: int = 2) -> int:
+    def locate(self, what: SiteKey, depth: int = 2) -> int:
         """The site of the nearest line of the user's, skipping `depth` frames."""
         frame: FrameType | None = sys._getframe(depth)
         called = None

@@ -1,4 +1,4 @@
-"""Why the step times of a program are not to be relied on."""
+"""Why the step times of a program are unreliable."""
 
 from collections.abc import Sequence
 from math import sqrt

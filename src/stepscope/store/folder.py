@@ -30,7 +30,10 @@ def create_folder(out: Path | None, force: bool, cwd: Path, prefix: str = "") ->
     folder = out if out is not None else cwd / RUNS_FOLDER
     try:
         if out is None:
-            _make_home(folder)
+            folder.mkdir(exist_ok=True)
+            ignore = folder / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text("*\n")
             folder = _fresh(folder, prefix)
         elif folder.exists():
             _clear(folder, force)
@@ -47,10 +50,10 @@ def create_folder(out: Path | None, force: bool, cwd: Path, prefix: str = "") ->
     return folder
 
 
-def _fresh(home: Path, prefix: str) -> Path:
+def _fresh(runs: Path, prefix: str) -> Path:
     """A folder with an id nobody else has."""
     while True:
-        folder = home / f"{prefix}{new_id()}"
+        folder = runs / f"{prefix}{new_id()}"
         try:
             folder.mkdir()
             return folder
@@ -61,14 +64,6 @@ def _fresh(home: Path, prefix: str) -> Path:
 def new_id() -> str:
     """A short id that sorts by time: month, day, hour, minute and three random digits."""
     return f"{datetime.now():%m%d-%H%M}-{secrets.token_hex(2)[:3]}"
-
-
-def _make_home(home: Path) -> None:
-    """The folder of runs, which ignores itself in git."""
-    home.mkdir(exist_ok=True)
-    ignore = home / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
 
 
 def _clear(folder: Path, force: bool) -> None:
@@ -164,7 +159,7 @@ def _problem(found: Any) -> Any:
 _LONGEST = 60
 
 
-def request_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+def request_difference(then: Mapping[str, object], now: Mapping[str, object]) -> str | None:
     """The first thing in which `now` differs from what was written, in a few words; None if in
     nothing."""
     for name, value in json.loads(json.dumps(now)).items():
@@ -173,7 +168,7 @@ def request_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str |
     return None
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     if isinstance(value, list):
         value = ", ".join(str(v["label"]) if isinstance(v, dict) else str(v) for v in value)
     text = str(value)

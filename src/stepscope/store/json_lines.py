@@ -7,12 +7,15 @@ journal holds the lock of the folder (`store.folder.lock_folder`).
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from stepscope.record.errors import BrokenRun, UsageError
 from stepscope.record.facts import KINDS, Fact, Facts
 from stepscope.record.problems import ProblemKind
+
+T = TypeVar("T")
 
 
 class FactLog:
@@ -71,9 +74,12 @@ class RecordLog:
     def __init__(self, path: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o644)
-        _cut_torn_line(self._fd)
+        size = os.fstat(self._fd).st_size
+        whole = os.pread(self._fd, size, 0).rfind(b"\n") + 1
+        if whole < size:  # what a killed process had begun to write
+            os.ftruncate(self._fd, whole)
 
-    def append(self, record: dict[str, Any]) -> None:
+    def append(self, record: Mapping[str, object]) -> None:
         """Keep a record for good. Raises OSError on a full disk, and leaves nothing of it then."""
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         size = os.fstat(self._fd).st_size
@@ -89,7 +95,7 @@ class RecordLog:
         os.close(self._fd)
 
 
-def read_record_lines(path: Path, advice: str) -> list[dict[str, Any]]:
+def read_record_lines(path: Path, kind: type[T], advice: str) -> list[T]:
     """The records of a file, none where there is no file; a torn last line is left out.
 
     Raises UsageError for other damage, with `advice` on what to do about it.
@@ -98,22 +104,12 @@ def read_record_lines(path: Path, advice: str) -> list[dict[str, Any]]:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
+    import msgspec  # not at the top: the probe writes facts in the user's program
+
     found = []
     for number, line in enumerate(lines[:-1], start=1):
-        try:
-            record = json.loads(line)
+        try:  # json.loads knows NaN, which losses may be
+            found.append(msgspec.convert(json.loads(line), kind))
         except ValueError:
-            record = None
-        if not isinstance(record, dict):
-            raise UsageError(f"{path} is damaged at line {number}: {advice}")
-        found.append(record)
+            raise UsageError(f"{path} is damaged at line {number}: {advice}") from None
     return found
-
-
-def _cut_torn_line(fd: int) -> None:
-    """Take away what a killed process had begun to write."""
-    size = os.fstat(fd).st_size
-    content = os.pread(fd, size, 0)
-    whole = content.rfind(b"\n") + 1
-    if whole < size:
-        os.ftruncate(fd, whole)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from stepscope.record.errors import BrokenRun, MissingExtra
 from stepscope.record.frames import Frame, Owner, find_owner
@@ -63,10 +63,10 @@ def _sum_by_line(blocks: Iterable[tuple[Owner, int, int]]) -> list[LineBytes]:
         total[1] += count
         asked = details.setdefault(key, {})
         asked[who.detail] = asked.get(who.detail, 0) + size
-    rows = [
-        LineBytes(*key, _largest(details[key]), size, count)
-        for key, (size, count) in totals.items()
-    ]
+    rows = []
+    for key, (size, count) in totals.items():
+        detail = max(details[key], key=lambda name: (details[key][name], name))
+        rows.append(LineBytes(*key, detail, size, count))
     return _largest_first(rows)
 
 
@@ -83,20 +83,34 @@ def _growth_by_line(before: list[LineBytes], after: list[LineBytes]) -> list[Lin
     return _largest_first(rows)
 
 
-def _largest(sizes: dict[str, int]) -> str:
-    return max(sizes, key=lambda name: (sizes[name], name))
-
-
 def _largest_first(rows: list[LineBytes]) -> list[LineBytes]:
     return sorted(rows, key=lambda row: (-row.bytes, row.file, row.line, row.function))
 
 
-HistoryEntry = dict[str, Any]
+class HistoryFrame(TypedDict, total=False):
+    """A frame of torch's allocation history."""
+
+    name: str
+    filename: str
+    line: int
+
+
+class HistoryEntry(TypedDict, total=False):
+    """An entry of torch's allocation history, or a block of a snapshot's segment."""
+
+    action: str
+    addr: int
+    size: int
+    time_us: int
+    frames: Sequence[HistoryFrame]  # innermost first
+    state: str
+    address: int
+    requested_size: int
 
 
 class _Block(NamedTuple):
     bytes: int
-    frames: Sequence[dict[str, Any]]  # innermost first; empty when it was not recorded
+    frames: Sequence[HistoryFrame]  # empty when it was not recorded
 
 
 def replay_cuda_history(
@@ -156,7 +170,7 @@ def _apply(alive: dict[int, _Block], entry: HistoryEntry) -> int:
     if action == "alloc":
         old = alive.get(entry["addr"])
         alive[entry["addr"]] = _Block(entry["size"], entry.get("frames", ()))
-        return int(entry["size"]) - (old.bytes if old else 0)
+        return entry["size"] - (old.bytes if old else 0)
     if action == "free_requested":
         gone = alive.pop(entry["addr"], None)
         return -gone.bytes if gone else 0
@@ -165,10 +179,8 @@ def _apply(alive: dict[int, _Block], entry: HistoryEntry) -> int:
 
 def _position(entries: Sequence[HistoryEntry], moment_us: float) -> int:
     """How many entries lie before a moment; all of them where torch gave no times."""
-    for index, entry in enumerate(entries):
-        if entry.get("time_us", 0) > moment_us:
-            return index
-    return len(entries)
+    later = (i for i, entry in enumerate(entries) if entry.get("time_us", 0) > moment_us)
+    return next(later, len(entries))
 
 
 def _lines_alive(start: dict[int, _Block], entries: Sequence[HistoryEntry]) -> list[LineBytes]:
@@ -178,10 +190,9 @@ def _lines_alive(start: dict[int, _Block], entries: Sequence[HistoryEntry]) -> l
     return _sum_by_line((_owner_of_block(block.frames), block.bytes, 1) for block in alive.values())
 
 
-def _owner_of_block(frames: Sequence[dict[str, Any]]) -> Owner:
+def _owner_of_block(frames: Sequence[HistoryFrame]) -> Owner:
     return find_owner(
-        Frame(str(f.get("name", "")), str(f.get("filename", "")), int(f.get("line", 0)))
-        for f in frames
+        Frame(f.get("name", ""), f.get("filename", ""), f.get("line", 0)) for f in frames
     )
 
 

@@ -85,7 +85,7 @@ def _chosen(lines: list[str], numbers: Iterable[int]) -> Iterator[tuple[int, str
 def _text(file: str, since: float) -> str | None:
     """A file's text; None where it is gone, changed since, too large or no text.
 
-    A notebook's cell is no file: its text is where tracebacks find it.
+    A notebook's cell is not a file: its text is where tracebacks find it.
     """
     cell = linecache.cache.get(file)
     if cell is not None and len(cell) == 4 and cell[1] is None:

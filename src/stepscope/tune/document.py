@@ -13,8 +13,8 @@ from msgspec import Struct, field
 
 from stepscope.fixes.base import FixKind
 from stepscope.measure.prediction import Prediction
-from stepscope.measure.trial import Trial
-from stepscope.measure.trial_pool import Budget, TrialPool
+from stepscope.measure.trial.pool import Budget, TrialPool
+from stepscope.measure.trial.record import Trial
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import TrainingChange
 from stepscope.record.privacy import masked_arguments

@@ -14,8 +14,8 @@ from stepscope.fixes.edit.locate import LeftToUser, PatchPart, SourceFiles, loca
 from stepscope.fixes.edit.source import PatchError, Source, apply_changes
 from stepscope.fixes.registry import parse_fixes
 from stepscope.measure.source_diff import make_diff
-from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.measure.trial_pool import TrialPool, compare_trials, trial_noise_floor
+from stepscope.measure.trial.pool import TrialPool, compare_trials, trial_noise_floor
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.errors import StepscopeError
 from stepscope.record.fix import FixOutcome
 from stepscope.stats.verdict import Comparison

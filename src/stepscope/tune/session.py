@@ -15,10 +15,10 @@ from stepscope.measure.journal import Journal, journal_identity, open_journal, r
 from stepscope.measure.prediction import window_predictor
 from stepscope.measure.runner import TrialRunner
 from stepscope.measure.speed import LoaderTiming, Speed, trial_steps
-from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.measure.trial_folder import read_speed
-from stepscope.measure.trial_host import host_named
-from stepscope.measure.trial_pool import Budget, TrialPool
+from stepscope.measure.trial.folder import read_speed
+from stepscope.measure.trial.host import host_named
+from stepscope.measure.trial.pool import Budget, TrialPool
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.record.proof import Proof
 from stepscope.record.trial import StopReason

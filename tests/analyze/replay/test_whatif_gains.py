@@ -19,7 +19,7 @@ from stepscope.analyze.timeline.roofline.rates import OperatorRate
 from stepscope.diagnose.case import Case, case_of_trace
 from stepscope.fixes.base import Fix
 from stepscope.fixes.registry import FIX_NAMES, all_fixes, fix_named
-from stepscope.hardware.ceiling_cache import save_ceilings
+from stepscope.hardware.ceiling_cache import Ceiling, DeviceCeilings, save_ceilings
 
 MS = 1_000_000
 H200 = {"fp32": 50e12, "tf32": 400e12, "bf16": 700e12}
@@ -56,8 +56,8 @@ def measured(
     """A cache in which the processor "CPU" was measured, in TFLOP/s and GB/s."""
     monkeypatch.setenv("STEPSCOPE_CACHE", str(tmp_path))
     values = {"matmul_fp32_tflops": fp32, "matmul_bf16_tflops": bf16, "memory_gb_per_s": memory}
-    entries = {name: {"value": value, "spread": spread} for name, value in values.items()}
-    save_ceilings({"schema": 1, "key": "CPU x 2", "device": "CPU", "ceilings": entries})
+    entries = {name: Ceiling(value, spread) for name, value in values.items()}
+    save_ceilings(DeviceCeilings(key="CPU x 2", device="CPU", ceilings=entries))
 
 
 def on_host(*rows: tuple[str, int, float]) -> Document:

@@ -24,6 +24,7 @@ from stepscope.analyze.timeline.roofline.rates import (
     roofline_of,
     with_counters,
 )
+from stepscope.hardware.ceiling_cache import Ceiling, DeviceCeilings
 from stepscope.record.timeline import NOTHING, DeviceInfo, DeviceKind, Timeline
 
 RESNET50, GPT = "resnet50_b64_h200", "gpt_b4x1024_bf16_h200"
@@ -258,15 +259,15 @@ def test_a_call_with_an_uncounted_kernel_keeps_the_model() -> None:
 def test_measured_ceilings_of_the_same_device_come_before_the_datasheet() -> None:
     timeline, _, _ = read(RESNET50)
     entries = {
-        "matmul_bf16_tflops": {"value": 750.0, "spread": 0.01},
-        "memory_gb_per_s": {"value": 4200.0, "spread": 0.01},
-        "launch_us": {"value": 4.0, "spread": 0.1},
+        "matmul_bf16_tflops": Ceiling(750.0, 0.01),
+        "memory_gb_per_s": Ceiling(4200.0, 0.01),
+        "launch_us": Ceiling(4.0, 0.1),
     }
-    ours = {"device": "NVIDIA H200", "ceilings": entries}
-    other = {"device": "NVIDIA A100", "ceilings": entries}
+    ours = DeviceCeilings(key="", device="NVIDIA H200", ceilings=entries)
+    other = DeviceCeilings(key="", device="NVIDIA A100", ceilings=entries)
     assert ceilings_for(timeline, [other, ours]) == Ceilings({"bf16": 750e12}, 4.2e12, "measured")
     assert ceilings_for(timeline, [other]).source == "datasheet"
-    without_memory = {"device": "NVIDIA H200", "ceilings": {}}
+    without_memory = DeviceCeilings(key="", device="NVIDIA H200", ceilings={})
     assert ceilings_for(timeline, [without_memory]).source == "datasheet"
     assert ceilings_for(replace(timeline, devices=[])) is None
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from stepscope.analyze.timeline.host import HostEntry
     from stepscope.analyze.timeline.kernels import Kernel
     from stepscope.analyze.timeline.roofline.rates import OperatorRate
+    from stepscope.hardware.ceiling_cache import DeviceCeilings
     from stepscope.record import facts
     from stepscope.record.timeline import Column
 
@@ -136,19 +137,19 @@ def device_limits(known: KnownProgram) -> DeviceLimits:
     return _measured(cpu.get("model"), known_ceilings())
 
 
-def _measured(model: str | None, documents: Iterable[Document]) -> DeviceLimits:
+def _measured(model: str | None, documents: "Iterable[DeviceCeilings]") -> DeviceLimits:
     """Each rate as low, or for fp32 as high, as its spread allows: no promise rests on noise."""
     for document in documents:
-        if model is None or document.get("device") != model:
+        if model is None or document.device != model:
             continue
-        entries = document["ceilings"]
+        entries = document.ceilings
         rates = {}
         for dtype, sign in (("fp32", 1.0), ("bf16", -1.0)):
             entry = entries.get(f"matmul_{dtype}_tflops")
             if entry is not None:
-                rates[dtype] = entry["value"] * max(0.0, 1 + sign * entry["spread"]) * 1e12
+                rates[dtype] = entry.value * max(0.0, 1 + sign * entry.spread) * 1e12
         memory = entries.get("memory_gb_per_s")
-        return DeviceLimits(rates, memory["value"] * 1e9 if memory else None)
+        return DeviceLimits(rates, memory.value * 1e9 if memory else None)
     return _UNKNOWN
 
 
@@ -276,10 +277,10 @@ def pinned_speedup(known: KnownProgram) -> float:
         return 1.0
     name = known.trace.source.device
     for document in known_ceilings():
-        entries = document["ceilings"]
+        entries = document.ceilings
         pinned, pageable = entries.get("h2d_pinned_gb_per_s"), entries.get("h2d_pageable_gb_per_s")
-        if document.get("device") == name and pinned and pageable:
-            return max(1.0, float(pinned["value"] / pageable["value"]))
+        if document.device == name and pinned and pageable:
+            return max(1.0, pinned.value / pageable.value)
     return 1.0
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 from msgspec import Struct, structs
@@ -39,6 +38,7 @@ from stepscope.analyze.timeline.steps import (
     break_down,
     find_steps,
 )
+from stepscope.hardware.ceiling_cache import DeviceCeilings
 from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import Column, Timeline
 from stepscope.stats.series import drift, find_spikes
@@ -170,7 +170,7 @@ class TraceAnalysis(Struct, frozen=True):
 
 def trace_analysis(
     timeline: Timeline,
-    cached: Iterable[Mapping[str, Any]] = (),
+    cached: Iterable[DeviceCeilings] = (),
     counters: Mapping[int, WorkCounters] | None = None,
 ) -> TraceAnalysis:
     """Everything a timeline tells. `cached` are measured ceilings, `counters` by device event."""
@@ -283,7 +283,7 @@ def _roofline(
     timeline: Timeline,
     attribution: Attribution,
     steps: RecordedSteps,
-    cached: Iterable[Mapping[str, Any]],
+    cached: Iterable[DeviceCeilings],
     counters: Mapping[int, WorkCounters] | None,
 ) -> Roofline | None:
     if not len(timeline.device) or not timeline.shapes:
@@ -317,7 +317,7 @@ class RankAnalysis(Struct, frozen=True):
 
 
 def analyze_ranks(
-    timelines: Iterable[Timeline], cached: Iterable[Mapping[str, Any]] = ()
+    timelines: Iterable[Timeline], cached: Iterable[DeviceCeilings] = ()
 ) -> RankAnalysis:
     """Each rank, and all of them compared."""
     cached = list(cached)

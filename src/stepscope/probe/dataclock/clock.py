@@ -202,7 +202,7 @@ class DataClock:
             self._slots = None
 
     def switch_off(self) -> None:
-        """Count nothing more; the program goes on by itself."""
+        """Stop counting; the program goes on."""
         self.alive = False
         self._stop_tracing()
         self.watch.stack = None

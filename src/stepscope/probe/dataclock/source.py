@@ -79,7 +79,7 @@ class SlotTable:
 
 
 def _new_table(folder: Path) -> tuple[Table, int | str]:
-    """A table and the pid it is told under; pids come again, so a taken name gets a number."""
+    """A table and the pid its facts name; pids recur, so a taken name gets a number."""
     pid = os.getpid()
     for nth in range(1000):
         name = f"{pid}-{nth}" if nth else pid
@@ -190,7 +190,7 @@ class FetchSource:
     def fetched(
         self, elapsed_ns: int, samples: int | None, traced: bool, processor_ns: int
     ) -> None:
-        """A fetch is over; one that raised before collating (`samples` None) is no batch.
+        """A fetch is over; one that raised before collating (`samples` None) is not a batch.
 
         For `processor_ns` of it a core worked; else it waited.
         """

@@ -174,7 +174,7 @@ class _WriteWatcher:
         self._quietly(self._report, WriteAction.UPLOAD, where)
 
     def enters(self, arguments: tuple[Any, ...]) -> None:
-        """Relative paths are to lead into the scratch copy also after this."""
+        """Relative paths lead into the scratch copy after this too."""
         if not isinstance(arguments[0], int):
             self._quietly(lambda: self._zone.settle(os.fsdecode(arguments[0])))
 
@@ -222,7 +222,7 @@ class _WriteWatcher:
         if "__pycache__" in path:
             return  # Python's own, and it does without where it may not write
         if target.needs == "there" and not os.path.lexists(path):
-            return  # will fail by itself
+            return  # will fail without us
         if target.needs == "absent" and os.path.isdir(path):
             return
         outside = self._zone.settle(path, follow, keep)

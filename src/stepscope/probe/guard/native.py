@@ -45,7 +45,7 @@ def watch_native_writers(watch: ImportWatch, writes: OnWrite) -> None:
 def _telling(original: Any, writes: OnWrite, place: int, argument: str, mode: str) -> Any:
     """A writer that names its file first: the argument so called, or the one at that place.
 
-    `mode` names the argument that follows it and says whether it writes at all.
+    `mode` names the argument that follows it and says whether it writes.
     """
 
     @functools.wraps(original)
@@ -82,7 +82,7 @@ _UPLOADS = ("create_commit", "create_repo", "delete_repo")
 
 
 def silence_trackers(watch: ImportWatch, sends: Callable[[str], None]) -> None:
-    """Keep what a trial measures out of the user's records; `sends` is told of an upload."""
+    """Keep what a trial measures out of the user's records; `sends` is called on an upload."""
     patches = Patches()
 
     def disabled(original: Any) -> Any:

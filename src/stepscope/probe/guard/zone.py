@@ -203,7 +203,9 @@ class WriteZone:
             return False
         elif not keep:
             _replace_with_empty_file(link, found)
-        elif found.st_size > min(_LARGEST_COPY, _free(self.scratch)):
+        elif found.st_size > min(
+            _LARGEST_COPY, shutil.disk_usage(self.scratch).free - _SPARE_BYTES
+        ):
             return False
         else:
             _replace_with_copy(link, real)
@@ -219,10 +221,6 @@ def _pairs(scratch: str, original: str) -> list[tuple[str, str]]:
             break
         found.append((os.path.dirname(copy), os.path.dirname(own)))
     return found
-
-
-def _free(folder: str) -> int:
-    return shutil.disk_usage(folder).free - _SPARE_BYTES
 
 
 def _is_under(path: str, folder: str) -> bool:

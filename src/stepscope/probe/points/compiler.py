@@ -1,4 +1,4 @@
-"""torch.compile called, a compiled function called, graphs captured. Dynamo is told to skip our own
+"""torch.compile called, a compiled function called, graphs captured. Dynamo skips our own
 functions, which it would otherwise compile where a graph breaks.
 """
 
@@ -85,7 +85,7 @@ def patch_compile(core: Core, patches: Patches) -> None:
             if roots is not None and roots.searching:
                 roots.watch()
         try:
-            core.facts.write(_described(core.sites.here(SiteKind.COMPILE), model, kwargs))
+            core.facts.write(_described(core.sites.locate(SiteKind.COMPILE), model, kwargs))
             return _observed(core, model, compiled)
         except Exception as problem:
             core.guard(problem)

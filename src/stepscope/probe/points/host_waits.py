@@ -52,7 +52,7 @@ _SHAPES = ("nonzero", "masked_select", "unique")  # the host needs to know how l
 def patch_waits(core: Core, patches: Patches) -> None:
     """Patch the tensor's ways off and onto a device, and explicit synchronisation.
 
-    A build of torch that knows only the CPU has nothing to wait for and is left as it is.
+    A CPU build of torch has nothing to wait for: nothing is patched.
     """
     if torch.version.cuda is None and torch.version.hip is None:
         return
@@ -119,11 +119,11 @@ def _moving(core: Core, original: Any, what: str) -> Any:
 
     def note(tensor: Any, elapsed_ns: int) -> None:
         try:
-            line = sites.here(core.wait_site(_COPY), 3)
+            line = sites.locate(core.wait_site(_COPY), 3)
             site = copies.get(line)
             if site is None or core.find_lines:  # asking whether memory is pinned is slow
                 kind = _PINNED if tensor.is_pinned() else core.wait_site(_PAGEABLE)
-                site = copies[line] = sites.here(kind, 3)
+                site = copies[line] = sites.locate(kind, 3)
             sites.add(site, elapsed_ns, tensor.nbytes)
         except Exception as problem:
             core.guard(problem)

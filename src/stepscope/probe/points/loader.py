@@ -95,7 +95,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
         original_init(self, *args, **kwargs)
         if not log.off:
             try:
-                made_at[self] = sites.here(SiteKind.LOADER)
+                made_at[self] = sites.locate(SiteKind.LOADER)
             except Exception as problem:
                 core.guard(problem)
 
@@ -112,7 +112,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
         finally:
             now = log.leave()
         try:
-            sites.add(sites.here(SiteKind.EPOCH_START), now - begun)
+            sites.add(sites.locate(SiteKind.EPOCH_START), now - begun)
             if self not in numbers:
                 numbers[self] = next(counter)
                 core.facts.write(_arguments(self, numbers[self], made_at.get(self)))
@@ -148,7 +148,7 @@ def patch_loaders(core: Core, patches: Patches) -> None:
             if key in fresh:
                 fresh.discard(key)
             if core.find_lines:
-                sites.add(sites.here(_DATA_WAIT), now - begun)
+                sites.add(sites.locate(_DATA_WAIT), now - begun)
             axis = axes.get(key)
             if axis is None:
                 axis = axes[key] = batch_axis(batch, sizes.get(key))

@@ -186,7 +186,7 @@ def compiler_in_use() -> None:
 
 
 def bypassed() -> bool:
-    """Whether calls are to go through untimed: inside a root, and layers computed anew in backward.
+    """Whether calls go through untimed: inside a root, and layers computed anew in backward.
 
     Apart, so that what is put on a user's class refers to nothing here but functions by name.
     """
@@ -245,7 +245,7 @@ def timed_call(call: Callable[..., Any], args: Any, kwargs: Any, root: bool) -> 
             if roots.searching:
                 roots.watch()
             if core.find_lines or not grad:
-                core.sites.add(core.sites.here(_FORWARD if grad else _EVALUATION), now - begun)
+                core.sites.add(core.sites.locate(_FORWARD if grad else _EVALUATION), now - begun)
             log.forwards += 1
             if measure:
                 roots.measure = None

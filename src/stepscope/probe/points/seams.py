@@ -1,4 +1,4 @@
-"""Where fixes take hold of torch.
+"""Where fixes change torch.
 
 A seam is a function of torch that calls handlers around it; it is patched when the first handler
 comes, so a program without fixes meets none. Seams are in place before the observer's own points:

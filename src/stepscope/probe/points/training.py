@@ -35,7 +35,7 @@ def patch_backward(core: Core, patches: Patches) -> None:
     unscaled: list[Any] = [None, None]  # a scaled loss and what it was before
 
     def prepare(tensors: Any) -> None:
-        """Before a backward: its loss, and whether a forward was seen at all."""
+        """Before a backward: note its loss; search for roots where no forward was seen."""
         log.backwards += 1
         if not log.forwards and core.roots is not None and core.backward_depth == 0:
             core.roots.search()
@@ -170,9 +170,9 @@ class OptimizerPoint:
             if self._open:
                 return
             if core.find_lines:
-                core.sites.add(core.sites.here(_OPTIMIZER_SITE), now - begun)
+                core.sites.add(core.sites.locate(_OPTIMIZER_SITE), now - begun)
             self.fired += 1
-            core.optimizer_stepped(self.number(optimizer))  # StopProgram is no Exception
+            core.optimizer_stepped(self.number(optimizer))  # StopProgram is not an Exception
         except Exception as problem:
             core.guard(problem)
 
@@ -193,7 +193,7 @@ def patch_optimizers(core: Core, patches: Patches) -> None:
         original_init(self, *args, **kwargs)
         if not core.log.off:
             try:
-                core.optimizer_made(self, core.sites.here(SiteKind.OPTIMIZER_MADE))
+                core.optimizer_made(self, core.sites.locate(SiteKind.OPTIMIZER_MADE))
             except Exception as problem:
                 core.guard(problem)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from stepscope.fixes.registry import fix_named
-from stepscope.measure.trial import ROUNDING_DTYPES, Trial
+from stepscope.measure.trial.record import ROUNDING_DTYPES, Trial
 from stepscope.record.fix import OTHER_TARGET, Applied, DataChange, FixKind
 
 
@@ -87,7 +87,7 @@ def _varies(name: str, one: Applied) -> bool:
 
 def same_batches(base: Trial, variant: Trial) -> bool:
     """Whether all the batches of two trials with held draws were alike, as far as both went."""
-    ours, theirs = (trial.proof.get("batches") or [] for trial in (base, variant))
+    ours, theirs = (trial.proof.batches for trial in (base, variant))
     known = min(len(ours), len(theirs))
     return known > 0 and None not in ours[:known] and ours[:known] == theirs[:known]
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from stepscope.measure.trial import Trial
+from stepscope.measure.trial.record import Trial
 from stepscope.stats.intervals import student_t
 from stepscope.stats.series import Floats
 from stepscope.tune.proof.effects import RoundingLimits
@@ -76,7 +76,7 @@ def norm_shift(base: Sequence[Trial], variant: Sequence[Trial]) -> float | None:
 
 def first_other_rate(base: Trial, variant: Trial) -> int | None:
     """The first step, from 1, that another learning rate was shown for; None: none was."""
-    pairs = zip_longest(base.proof.get("rates") or (), variant.proof.get("rates") or ())
+    pairs = zip_longest(base.proof.rates, variant.proof.rates)
     for step, (ours, theirs) in enumerate(pairs, start=1):
         if ours is None or theirs is None:
             continue
@@ -91,7 +91,7 @@ def update_size(base: Sequence[Trial]) -> float | None:
     The highest rate times the gradient's squared norm (plain descent) or its norm (steps of a
     fixed size), whichever is less.
     """
-    rates = [rate for trial in base for rate in trial.proof.get("rates") or () if rate is not None]
+    rates = [rate for trial in base for rate in trial.proof.rates if rate is not None]
     known = _norms(base)
     if not rates or not known.size:
         return None
@@ -105,7 +105,7 @@ def _number(value: float | None) -> bool:
 
 
 def _norms(trials: Sequence[Trial]) -> Floats:
-    rows = [trial.proof.get("grad_norms") or () for trial in trials]
+    rows = [trial.proof.grad_norms for trial in trials]
     steps = 0
     while rows and all(len(row) > steps and _number(row[steps]) for row in rows):
         steps += 1

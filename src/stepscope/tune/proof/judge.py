@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stepscope.measure.trial import Trial
+from stepscope.measure.trial.record import Trial
 from stepscope.record.errors import BrokenRun
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.tune.proof.effects import RoundingLimits, early_limits, rounding_limits

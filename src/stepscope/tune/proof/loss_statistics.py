@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from stepscope.measure.trial import Trial
+from stepscope.measure.trial.record import Trial
 from stepscope.stats.intervals import student_t
 from stepscope.stats.series import Floats
 from stepscope.tune.proof.effects import RoundingLimits

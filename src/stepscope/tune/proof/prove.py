@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace as replace_fields
 
 from stepscope.fixes.base import FixKind
-from stepscope.measure.trial import RunTrial, Trial, TrialRequest
+from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.record.trial import TrialStatus
 from stepscope.tune.proof.effects import (
@@ -56,11 +56,8 @@ def _whatever_steps(request: TrialRequest) -> bytes:
 def _cut(trial: Trial, request: TrialRequest) -> Trial:
     """Its first steps, as many as requested."""
     steps = min(trial.steps, request.steps)
-    proof = dict(trial.proof)
-    if proof.get("rates"):
-        proof["rates"] = proof["rates"][:steps]
-    if proof.get("short_batches"):
-        proof["short_batches"] = [step for step in proof["short_batches"] if step <= steps]
+    short = tuple(step for step in trial.proof.short_batches if step <= steps)
+    proof = replace_fields(trial.proof, rates=trial.proof.rates[:steps], short_batches=short)
     return replace_fields(
         trial, request=request, steps=steps, losses=trial.losses[:steps], proof=proof
     )
@@ -185,7 +182,7 @@ def _prove_outputs(
     if not exact and proof.state in (ProofState.UNCLEAR, ProofState.DIFFERS):
         check = case.base(perturb=dtype)
         used.append(check.number)
-        if check.proof.get("outputs"):
+        if check.proof.outputs:
             proof = judge_outputs(ours, theirs, dtype, control=outputs(check))
     return replace_fields(proof, trials=tuple(used))
 
@@ -227,7 +224,7 @@ def prove(
             return changes_training(fixes)
         exact = kind == FixKind.EXACT
         if first.what == "inference":
-            if outputs is None or not all(one.proof.get("outputs") for one in (first, other)):
+            if outputs is None or not all(one.proof.outputs for one in (first, other)):
                 return not_proven(ProofReason.NO_OUTPUTS)
             return _prove_outputs(case, first, other, outputs, dtype, exact=exact)
         if exact:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from stepscope.measure.trial import ROUNDING_DTYPES, Trial, TrialRequest
-from stepscope.measure.trial_pool import CONFIRM_PAIRS, Budget, Fixes, TrialPool
+from stepscope.measure.trial.pool import CONFIRM_PAIRS, Budget, Fixes, TrialPool
+from stepscope.measure.trial.record import ROUNDING_DTYPES, Trial, TrialRequest
 from stepscope.record.proof import Proof, ProofState
 from stepscope.record.trial import Rejection, RejectReason
 from stepscope.tune.proof.effects import changes_draws, coarsest_rounding

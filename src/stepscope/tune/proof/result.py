@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from stepscope.fixes.registry import fix_named
-from stepscope.measure.trial import Trial
+from stepscope.measure.trial.record import ProofRecord, Trial
 from stepscope.record.fix import TrainingChange
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 
@@ -26,35 +26,22 @@ def changes_training(fixes: Iterable[str]) -> Proof:
     return Proof(ProofState.CHANGES, changes=training_changes(fixes))
 
 
-def _followed(name: str) -> Callable[[Trial], bool]:
-    """Whether such a thing occurred after some step that another step followed."""
-
-    def occurred(trial: Trial) -> bool:
-        found: Sequence[int] = trial.proof.get(name) or ()
-        return any(0 < step < trial.steps for step in found)
-
-    return occurred
+def _followed(steps_of: Callable[[ProofRecord], Sequence[int]]) -> Callable[[Trial], bool]:
+    """Whether an event occurred after some step that another step followed."""
+    return lambda trial: any(0 < step < trial.steps for step in steps_of(trial.proof))
 
 
 def _scheduled(trial: Trial) -> bool:
-    return any(a != b for a, b in pairwise(_known(trial.proof.get("rates"))))
-
-
-def _known(values: Any) -> list[float]:
-    return [value for value in values or () if value is not None]
-
-
-def _short(trial: Trial) -> bool:
-    return bool(trial.proof.get("short_batches"))
+    return any(a != b for a, b in pairwise(r for r in trial.proof.rates if r is not None))
 
 
 EVENTS: Final[dict[str, Callable[[Trial], bool]]] = {
-    "epoch end": _followed("epochs"),
-    "short last batch": _short,
-    "train→eval→train": _followed("evaluations"),
+    "epoch end": _followed(lambda proof: proof.epochs),
+    "short last batch": lambda trial: bool(trial.proof.short_batches),
+    "train→eval→train": _followed(lambda proof: proof.evaluations),
     "scheduler step": _scheduled,
-    "save": _followed("saves"),
-    "load": _followed("loads"),
+    "save": _followed(lambda proof: proof.saves),
+    "load": _followed(lambda proof: proof.loads),
 }
 """By name: whether it happened in a trial and training went on."""
 

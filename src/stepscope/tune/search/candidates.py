@@ -8,7 +8,7 @@ from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixKind
 from stepscope.fixes.registry import all_fixes, fix_named
 from stepscope.measure.prediction import Fixes, Prediction, Predictor, no_prediction
-from stepscope.measure.trial_pool import RECOMPILE_SHARE
+from stepscope.measure.trial.pool import RECOMPILE_SHARE
 from stepscope.record.trial import Rejection, RejectReason
 
 FIX_KINDS: Final = tuple(map(str, FixKind))

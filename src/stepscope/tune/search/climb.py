@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from stepscope.measure.contest import ContestResult, hold_contest
-from stepscope.measure.trial_pool import BudgetSpent, Fixes
+from stepscope.measure.trial.pool import BudgetSpent, Fixes
 from stepscope.record.fix_words import sentence
 from stepscope.record.proof import ProofState
 from stepscope.record.trial import Rejection, RejectReason, StopReason, TrialStatus

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from stepscope.measure.trial import Trial
-from stepscope.measure.trial_pool import (
+from stepscope.measure.trial.pool import (
     CONFIRM_PAIRS,
     FEWEST_CONFIRM_PAIRS,
     Fixes,
@@ -14,6 +13,7 @@ from stepscope.measure.trial_pool import (
     compare_trials,
     trial_noise_floor,
 )
+from stepscope.measure.trial.record import Trial
 from stepscope.stats.verdict import Comparison, Verdict
 from stepscope.tune.search.ladder import SearchResult, compile_payback
 

@@ -9,8 +9,8 @@ from statistics import median
 
 from stepscope.measure.contest import ContestResult
 from stepscope.measure.prediction import Predictor, no_prediction
-from stepscope.measure.trial import Trial
-from stepscope.measure.trial_pool import Fixes, TrialPool
+from stepscope.measure.trial.pool import Fixes, TrialPool
+from stepscope.measure.trial.record import Trial
 from stepscope.record.proof import Proof
 from stepscope.record.trial import Rejection, RejectReason, RejectState, StopReason, TrialStatus
 from stepscope.stats.verdict import Comparison

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from stepscope.fixes.registry import fix_named
-from stepscope.measure.trial_pool import BudgetSpent, Fixes, TrialPool
+from stepscope.measure.trial.pool import BudgetSpent, Fixes, TrialPool
 from stepscope.record.errors import UsageError
 from stepscope.record.proof import ProofState
 from stepscope.record.trial import RejectReason, StopReason

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
+from stepscope.hardware.ceiling_cache import DeviceCeilings
 from stepscope.record.timeline import DeviceInfo, Timeline
 
 
@@ -74,30 +75,27 @@ def datasheet_ceilings(device: DeviceInfo) -> Ceilings | None:
     return None
 
 
-def measured_ceilings(document: Mapping[str, Any]) -> Ceilings | None:
-    """From a document of the ceiling cache; None where it lacks the memory's rate."""
-    entries = document.get("ceilings") or {}
+def measured_ceilings(document: DeviceCeilings) -> Ceilings | None:
+    """As roofline ceilings; None where the memory's rate was not measured."""
+    entries = document.ceilings
     memory = entries.get("memory_gb_per_s")
     if memory is None:
         return None
     rates = {
-        found[1]: float(entry["value"]) * 1e12
+        found[1]: entry.value * 1e12
         for name, entry in entries.items()
         if (found := _MEASURED.fullmatch(name))
     }
-    return Ceilings(rates, float(memory["value"]) * 1e9, "measured")
+    return Ceilings(rates, memory.value * 1e9, "measured")
 
 
-def ceilings_for(timeline: Timeline, cached: Iterable[Mapping[str, Any]] = ()) -> Ceilings | None:
-    """Those measured on a device of the same name, else the datasheet's, else None.
-
-    `cached` are documents as the ceiling cache keeps them.
-    """
+def ceilings_for(timeline: Timeline, cached: Iterable[DeviceCeilings] = ()) -> Ceilings | None:
+    """Those measured on a device of the same name, else the datasheet's, else None."""
     device = used_device(timeline)
     if device is None:
         return None
     for document in cached:
-        if device.name and document.get("device") == device.name:
+        if device.name and document.device == device.name:
             found = measured_ceilings(document)
             if found:
                 return found

@@ -52,7 +52,7 @@ def _proof_curves(tune: Tune, proof: Proof | None, folder: Path | None) -> Curve
 def _trials(folder: Path) -> list[dict[str, Any]]:
     """Records of the journal; none where it cannot be read."""
     try:
-        records = read_record_lines(folder / JOURNAL_FILE, "")
+        records = read_record_lines(folder / JOURNAL_FILE, dict[str, Any], "")
         return [one["trial"] for one in records if "trial" in one]
     except (OSError, StepscopeError):
         return []

@@ -15,17 +15,17 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class TrialHost(Protocol):
-    """Runs one trial at a time to its end: this machine, or what hands trials to another."""
+    """Runs one trial at a time to its end."""
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What programs there are to have in their environment, so that they see its device."""
+        """What programs need in their environment to see its device."""
 
     def observe(self, request: RunRequest, options: ProbeOptions) -> Outcome:
-        """Run a program into the folder that `options` names, which is there when this returns."""
+        """Run a program into the folder that `options` names."""
 
     def close(self) -> None:
-        """No further trials for now: end what was only there to start them."""
+        """No further trials for now: end the fork server."""
 
 
 class LocalHost:
@@ -33,24 +33,21 @@ class LocalHost:
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self.variables = variables
-        self._nursery: ForkServer | None = None
+        self._server: ForkServer | None = None
 
     def observe(self, request: RunRequest, options: ProbeOptions) -> Outcome:
-        return observe_program(request, options, self._warm(request) if request.warm else None)
+        if not (request.warm and FORK_SERVER_AVAILABLE):
+            return observe_program(request, options)
+        environ = {**os.environ, **request.variables}
+        if self._server is None:
+            self._server = ForkServer(environ, request.cwd or Path.cwd())
+        fits = self._server.ready and self._server.environ == environ
+        return observe_program(request, options, self._server if fits else None)
 
     def close(self) -> None:
-        if self._nursery is not None:
-            self._nursery.close()
-            self._nursery = None
-
-    def _warm(self, request: RunRequest) -> ForkServer | None:
-        """What starts programs in this environment; None where they are to start by themselves."""
-        environ = {**os.environ, **request.variables}
-        if self._nursery is None and FORK_SERVER_AVAILABLE:
-            self._nursery = ForkServer(environ, request.cwd or Path.cwd())
-        nursery = self._nursery
-        fits = nursery is not None and nursery.ready and nursery.environ == environ
-        return nursery if fits else None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
 
 
 def host_named(text: str | None, environ: Mapping[str, str] | None = None) -> TrialHost:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from stepscope.fixes.registry import fix_named
 from stepscope.launch.child import Outcome
 from stepscope.measure.speed import FEWEST_STEADY
-from stepscope.measure.trial import Trial, TrialRequest
+from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.fix import EPOCH_TOO_SMALL, OUT_OF_MEMORY, FixOutcome, FixState
 from stepscope.record.fix_words import reason_words
 from stepscope.record.out_of_memory import says_out_of_memory
@@ -48,7 +48,7 @@ def classify_trial(
 
 
 def _fix_ended(request: TrialRequest, fix: FixOutcome, status: TrialStatus) -> TrialEnd:
-    """A fix that broke the program or found nothing to change; memory that ran out is told so."""
+    """A fix broke the program, ran out of memory or found nothing to change."""
     broke = status is TrialStatus.BROKE
     reason = TrialReason.FIX_BROKE if broke else TrialReason.FIX_NOT_APPLIED
     if fix.reason == EPOCH_TOO_SMALL:

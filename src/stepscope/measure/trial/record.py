@@ -1,14 +1,11 @@
 """One trial: what is requested of it, and the record of how it ended."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Self
+from collections.abc import Callable
 
 import msgspec
-from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec import Struct
 
 from stepscope.record.fix import FixOutcome
-from stepscope.record.fix_words import outcome_json
 from stepscope.record.trial import TrialNote, TrialReason, TrialStatus
 
 
@@ -39,6 +36,26 @@ class TrialRequest(Struct, frozen=True, rename={"draws_per_batch": "held"}):
 
 ROUNDING_DTYPES = ("float32", "tfloat32", "float16", "bfloat16")
 """Coarser and coarser. float32 moves each weight by half a unit in its last place, at random."""
+
+
+class ProofRecord(Struct, frozen=True, omit_defaults=True):
+    """What a proof compares besides losses. Steps count from 1; None: not known."""
+
+    grad_norms: tuple[float | None, ...] = ()
+    """Of the first steps."""
+    rates: tuple[float | None, ...] = ()
+    """The learning rate of each step."""
+    loads: tuple[int, ...] = ()
+    """Steps after which a state was loaded; the same for those that follow."""
+    epochs: tuple[int, ...] = ()
+    evaluations: tuple[int, ...] = ()
+    saves: tuple[int, ...] = ()
+    short_batches: tuple[int, ...] = ()
+    """Steps with fewer samples than usual."""
+    batches: tuple[int | None, ...] = ()
+    """A checksum of each batch, where random draws follow from the batch alone."""
+    outputs: str | None = None
+    """The file with outputs of an inference program."""
 
 
 class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
@@ -76,10 +93,8 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
     """What became of each fix."""
     losses: tuple[float | None, ...] = ()
     """One a step from the first; bit for bit as the program computed them."""
-    proof: dict[str, Any] = field(default_factory=dict)
-    """For requests with `proof`: grad_norms (first steps), rates (learning rate a step), epochs,
-    evaluations, saves (steps after which each occurred), short_batches (steps whose batch was
-    smaller), outputs (file name of kept outputs, inference only)."""
+    proof: ProofRecord = ProofRecord()
+    """Empty unless the request has `proof`."""
     what: str = "training"
     """training, inference or batches: what its steps are."""
     notes: tuple[TrialNote, ...] = ()
@@ -102,46 +117,30 @@ class Trial(Struct, frozen=True, rename={"request": "ask", "fix": "blame"}):
     @property
     def failure(self) -> str:
         """Why it is not ok, or not timed, in one line: for progress, errors and the story."""
-        return trial_failure(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """As journals keep it."""
-        kept: dict[str, Any] = msgspec.to_builtins(replace(self, fixes=()))
-        return kept | {"fixes": [outcome_json(one) for one in self.fixes]}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Raises msgspec.ValidationError or KeyError where it is no trial of this version."""
-        kept = msgspec.convert({**data, "fixes": ()}, cls)
-        return replace(kept, fixes=tuple(map(FixOutcome.from_json, data["fixes"])))
+        detail = self.detail or ""
+        match self.reason:
+            case TrialReason.HUNG:
+                return f"no end after {self.seconds:.0f} s"
+            case TrialReason.HOST_MEMORY_FULL:
+                return "killed by the kernel: the machine ran out of memory"
+            case TrialReason.KILLED:
+                return f"killed by signal {self.code}: {detail}".removesuffix(": ")
+            case TrialReason.PROGRAM_FAILED:
+                return detail or f"exit code {self.code}"
+            case TrialReason.NO_STEPS:
+                return detail or "no steps seen"
+            case TrialReason.TOO_FEW_STEADY:
+                wanted = self.request.steps
+                made = f"{self.steps} of {wanted}" if self.steps < wanted else f"{self.steps}"
+                return f"{made} steps, {self.steady} of them steady: too few to compare"
+            case TrialReason.NO_SAMPLE_COUNT:
+                return "the steps do not show how many samples they take"
+            case None if self.ok:
+                return "too few steps"
+            case _:
+                return detail or self.status.label
 
 
 RunTrial = Callable[[TrialRequest], Trial]
 """Runs a trial and keeps its record. Raises StepscopeError only for what ends the whole tune: a
-write outside the scratch copy, a full disk; KeyboardInterrupt when told to end."""
-
-
-def trial_failure(trial: Trial) -> str:
-    """One line, from the reason."""
-    detail = trial.detail or ""
-    match trial.reason:
-        case TrialReason.HUNG:
-            return f"no end after {trial.seconds:.0f} s"
-        case TrialReason.HOST_MEMORY_FULL:
-            return "killed by the kernel: the machine ran out of memory"
-        case TrialReason.KILLED:
-            return f"killed by signal {trial.code}: {detail}".removesuffix(": ")
-        case TrialReason.PROGRAM_FAILED:
-            return detail or f"exit code {trial.code}"
-        case TrialReason.NO_STEPS:
-            return detail or "no steps seen"
-        case TrialReason.TOO_FEW_STEADY:
-            wanted = trial.request.steps
-            made = f"{trial.steps} of {wanted}" if trial.steps < wanted else f"{trial.steps}"
-            return f"{made} steps, {trial.steady} of them steady: too few to compare"
-        case TrialReason.NO_SAMPLE_COUNT:
-            return "the steps do not show how many samples they take"
-        case None if trial.ok:
-            return "too few steps"
-        case _:
-            return detail or trial.status.label
+write outside the scratch copy, a full disk; KeyboardInterrupt on a signal to end."""

@@ -56,7 +56,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory):
+def server(tmp_path_factory):
     made = ForkServer(os.environ, tmp_path_factory.mktemp("cwd"))
     assert made.ready
     yield made
@@ -64,9 +64,9 @@ def nursery(tmp_path_factory):
 
 
 @pytest.fixture
-def run(nursery, tmp_path, monkeypatch):
+def run(server, tmp_path, monkeypatch):
     """Runs a program, warm or by itself; its outcome, what it said, and its facts."""
-    for name in {*os.environ} - {*nursery.environ}:
+    for name in {*os.environ} - {*server.environ}:
         monkeypatch.delenv(name)
 
     def run(source, *arguments, warm=True, module=False, timeout_s=60.0):
@@ -79,7 +79,7 @@ def run(nursery, tmp_path, monkeypatch):
         output, nothing = folder / "output.txt", lambda *_: None
         with open(output, "wb") as said:
             if warm:
-                process = nursery.start(program, probe, said, tmp_path)
+                process = server.start(program, probe, said, tmp_path)
                 ended = watch_child(process, 0, timeout_s, nothing, nothing, ours=True)
             else:
                 environ = child_environment(probe)
@@ -159,29 +159,29 @@ def test_one_that_hangs_is_ended(run):
     assert (again.exit_code, told.strip()) == (0, "still served")
 
 
-def test_a_signal_from_the_terminal_is_for_the_program(run, nursery):
-    os.kill(nursery._process.pid, signal.SIGINT)
+def test_a_signal_from_the_terminal_is_for_the_program(run, server):
+    os.kill(server._process.pid, signal.SIGINT)
     ended, told, _ = run("print('still served')")
     assert (ended.exit_code, told.strip()) == (0, "still served")
 
 
-def test_without_the_nursery_nothing_is_started(tmp_path):
-    nursery = ForkServer(os.environ, tmp_path)
-    nursery._process.kill()
-    nursery._process.wait()
+def test_without_the_server_nothing_is_started(tmp_path):
+    server = ForkServer(os.environ, tmp_path)
+    server._process.kill()
+    server._process.wait()
     with open(tmp_path / "out", "wb") as said:
-        started = nursery.start(Program("x.py", (), False), "{}", said, tmp_path)
-    nursery.close()
+        started = server.start(Program("x.py", (), False), "{}", said, tmp_path)
+    server.close()
     assert started is None
-    assert not nursery.ready
+    assert not server.ready
 
 
-def test_a_nursery_that_cannot_import_torch_is_not_ready(tmp_path):
+def test_a_server_that_cannot_import_torch_is_not_ready(tmp_path):
     (tmp_path / "torch.py").write_text("raise ImportError('no torch here')")
     path = os.pathsep.join([str(tmp_path), *sys.path])
-    nursery = ForkServer({**os.environ, "PYTHONPATH": path}, tmp_path)
-    nursery.close()
-    assert not nursery.ready
+    server = ForkServer({**os.environ, "PYTHONPATH": path}, tmp_path)
+    server.close()
+    assert not server.ready
 
 
 def test_programs_end_with_the_process_that_asked_for_them(tmp_path):
@@ -192,9 +192,9 @@ def test_programs_end_with_the_process_that_asked_for_them(tmp_path):
         "from pathlib import Path\n"
         "from stepscope.launch.fork_server import ForkServer\n"
         "from stepscope.launch.program import Program\n"
-        "nursery = ForkServer(os.environ, Path('/'))\n"
+        "server = ForkServer(os.environ, Path('/'))\n"
         "out = open(os.devnull, 'wb')\n"
-        "started = nursery.start(Program('long.py', (), False), '{}', out, Path(sys.argv[1]))\n"
+        "started = server.start(Program('long.py', (), False), '{}', out, Path(sys.argv[1]))\n"
         "print(started.pid, flush=True)\n"
         "time.sleep(600)\n"
     )

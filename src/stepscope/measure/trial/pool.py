@@ -8,16 +8,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from stepscope.measure.trial import RunTrial, Trial, TrialRequest
+from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.stats.intervals import Processes
 from stepscope.stats.verdict import (
     MIN_DIFFERENCE,
     Comparison,
-    Verdict,
     compare_processes,
     noise_floor,
     process_spread,
+    verdict_for_interval,
 )
 
 Trials = Sequence[Trial]
@@ -58,11 +58,6 @@ def trial_noise_floor(groups: Sequence[Trials], objective: str) -> float | None:
     return noise_floor(_each(groups, objective))
 
 
-def _trial_spread(groups: Sequence[Trials], objective: str) -> float | None:
-    """The standard deviation between processes, as a logarithm, from such groups."""
-    return process_spread(_each(groups, objective))
-
-
 def _each(groups: Sequence[Trials], objective: str) -> list[Processes]:
     """The numbers of each group; none of memory, whose peaks repeat."""
     return (
@@ -90,16 +85,7 @@ def _extremes(ours: Processes, theirs: Processes) -> Comparison:
     a, b = ([series[0] for series in side] for side in (ours, theirs))
     low, high = min(a) / max(b), max(a) / min(b)
     ratio = (sum(a) / len(a)) / (sum(b) / len(b))
-    same = low >= 1 / (1 + MIN_DIFFERENCE) and high <= 1 + MIN_DIFFERENCE
-    verdict = (
-        Verdict.FASTER
-        if low > 1 + MIN_DIFFERENCE
-        else Verdict.SLOWER
-        if high < 1 / (1 + MIN_DIFFERENCE)
-        else Verdict.SAME
-        if same
-        else Verdict.UNCLEAR
-    )
+    verdict = verdict_for_interval(low, high, MIN_DIFFERENCE)
     return Comparison(ratio, low, high, MIN_DIFFERENCE, verdict)
 
 
@@ -124,8 +110,8 @@ def parse_budget(text: str) -> float:
 
 
 class Budget:
-    """Counts the trials that pass through it by their own seconds; no clock is looked at, so that
-    the same records lead to the same decisions."""
+    """Adds up the seconds of the trials that pass through it. It reads no clock: the same records
+    lead to the same decisions."""
 
     def __init__(self, run: RunTrial, seconds: float) -> None:
         self._run = run
@@ -142,7 +128,7 @@ class Budget:
 
     @property
     def left(self) -> float:
-        """Seconds; less than 0 where the last trial took longer than thought."""
+        """Seconds; negative where the last trial took longer than expected."""
         return self.seconds - self.spent
 
     def want(self, seconds: float, reserve: float = 0.0) -> None:
@@ -152,7 +138,7 @@ class Budget:
 
 
 def _longest_seconds(trials: Sequence[Trial]) -> float:
-    """What one more of these takes: the longest so far, 0 of none."""
+    """The longest so far; 0 without trials."""
     return max((trial.seconds for trial in trials), default=0.0)
 
 
@@ -180,13 +166,13 @@ class TrialPool:
         self.budget = budget
         self.objective = objective
         self.best: Fixes = ()
-        """What is kept back holds for a confirmation of these."""
+        """The reserve is what confirming these takes."""
         self.request = request
-        """What every trial requests, besides its fixes; it has as many steps or more."""
+        """What every trial requests, besides its fixes."""
         self.steps_of = steps_of or (lambda fixes: request.steps)
-        """How many a trial of these has."""
+        """Steps of a trial of these."""
         self.begun_s = 0.0
-        """What was spent when there was nothing to find yet: on a look, and on the baseline."""
+        """Spent before the search: on the scout run and the baseline."""
         self._reserve_s = reserve_s
         self._extra_s = extra_s
         self._made: dict[frozenset[str], list[Trial]] = {}
@@ -201,7 +187,7 @@ class TrialPool:
         return self.fresh(fixes)
 
     def fresh(self, fixes: Fixes) -> Trial:
-        """The same, from what was kept back."""
+        """One more trial, from the reserve."""
         trial = self.budget(replace(self.request, fixes=fixes, steps=self.steps_of(fixes)))
         if trial.timed:
             self._made.setdefault(frozenset(fixes), []).append(trial)
@@ -254,14 +240,14 @@ class TrialPool:
 
     @property
     def reserve_s(self) -> float:
-        """For the confirmation, and for whatever else was asked to be kept back; half of what there
-        was to search with at most, or a small budget would try nothing, but enough to confirm."""
+        """For the confirmation and what else was to be reserved: at most half of what there was to
+        search with, or a small budget would try nothing, but enough to confirm."""
         wanted = self._reserve_s + self.confirming_s(self.best)
         half = (self.budget.seconds - self.begun_s) / 2
         return min(wanted, max(half, self.confirming_s(self.best, FEWEST_CONFIRM_PAIRS)))
 
     def confirming_s(self, fixes: Fixes, pairs: int = CONFIRM_PAIRS) -> float:
-        """What fresh trials of these and of the program as it is take at the end."""
+        """Seconds of the fresh trials of these and of the baseline at the end."""
         return pairs * (self.cost_s(()) + self.cost_s(fixes))
 
     def patching_s(self, fixes: Fixes, count: int) -> float:
@@ -283,4 +269,4 @@ class TrialPool:
 
     def spread(self) -> float | None:
         """The same as a standard deviation, a logarithm."""
-        return _trial_spread([*self._made.values()], self.objective)
+        return process_spread(_each([*self._made.values()], self.objective))

@@ -8,9 +8,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace as replace_fields
 
 from stepscope.analyze.run.document import GpuTotals, to_json
 from stepscope.analyze.run.records import RunRecords
@@ -24,8 +25,8 @@ from stepscope.measure.speed import (
     read_loader_timing,
     steady_speed,
 )
-from stepscope.measure.trial import Trial, TrialRequest
-from stepscope.measure.trial_status import classify_trial, wall_seconds
+from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
+from stepscope.measure.trial.status import classify_trial, wall_seconds
 from stepscope.record.facts import Facts, ProofFact
 from stepscope.record.row_log import RowKind
 from stepscope.record.trial import NoteKind, TrialNote
@@ -52,7 +53,7 @@ def tidy_folder(folder: Path, scratch: Path, original: Path) -> None:
         renamed = _renamed(content, scratch, original)
         if renamed != content:
             path.write_bytes(gzip.compress(renamed, compresslevel=5))
-    _cut(folder / OUTPUT_FILE)
+    _keep_tail(folder / OUTPUT_FILE)
 
 
 def last_output_line(folder: Path) -> str:
@@ -66,19 +67,14 @@ def last_output_line(folder: Path) -> str:
 
 
 def _renamed(content: bytes, scratch: Path, original: Path) -> bytes:
-    for written in (str, _as_json):
+    for written in (str, lambda path: json.dumps(str(path))[1:-1]):
         content = content.replace(
             os.fsencode(written(scratch) + "/"), os.fsencode(written(original) + "/")
         )
     return content
 
 
-def _as_json(path: Path) -> str:
-    return json.dumps(str(path))[1:-1]
-
-
-def _cut(path: Path) -> None:
-    """Keep the end of the program's output."""
+def _keep_tail(path: Path) -> None:
     try:
         if path.stat().st_size > _TAIL:
             with open(path, "rb") as file:
@@ -89,36 +85,30 @@ def _cut(path: Path) -> None:
         pass
 
 
-def training_events(rows: Rows, steps: Steps) -> dict[str, list[int]]:
-    """Steps count from 1. `epochs`, `evaluations` and `saves`: the steps after which one came,
-    among those that another step followed; `short_batches`: steps with fewer samples than usual.
+def training_events(rows: Rows, steps: Steps) -> ProofRecord:
+    """When epochs ended, evaluations and saves occurred, and batches were short.
+
+    Only events that another step followed count.
     """
     rows = rows[rows["end_ns"] > 0] if rows.size else rows
     if not len(steps) or not rows.size:
-        return {"epochs": [], "evaluations": [], "saves": [], "short_batches": []}
+        return ProofRecord()
     kind = rows["kind"].astype(int)
     after = np.searchsorted(steps.end, rows["end_ns"], side="left")
     after += np.isin(rows["end_ns"], steps.end)  # the row that ends a step is part of it
     evaluating = (kind == RowKind.EVAL) & (steps.what == "training")
     validating = (kind == RowKind.EPOCH) & np.append(evaluating[1:], False)
-    count = len(steps)
-    return {
-        "epochs": _between(after[(kind == RowKind.EPOCH) & ~validating], count),
-        "evaluations": _between(after[evaluating], count),
-        "saves": _between(after[(kind == RowKind.SAVE) | (rows["save_ns"] > 0)], count),
-        "short_batches": _short(steps),
-    }
+    short = (steps.samples > 0) & (steps.samples < np.median(steps.samples))
 
+    def followed(chosen: npt.NDArray[np.bool_]) -> tuple[int, ...]:
+        return tuple(int(step) for step in np.unique(after[chosen]) if 0 < step < len(steps))
 
-def _between(after: Any, count: int) -> list[int]:
-    return [int(step) for step in np.unique(after) if 0 < step < count]
-
-
-def _short(steps: Steps) -> list[int]:
-    usual = float(np.median(steps.samples))
-    return [
-        int(place) + 1 for place in np.flatnonzero((steps.samples > 0) & (steps.samples < usual))
-    ]
+    return ProofRecord(
+        epochs=followed((kind == RowKind.EPOCH) & ~validating),
+        evaluations=followed(evaluating),
+        saves=followed((kind == RowKind.SAVE) | (rows["save_ns"] > 0)),
+        short_batches=tuple((np.flatnonzero(short) + 1).tolist()),
+    )
 
 
 OUTPUTS_FILE = "outputs.npz"
@@ -147,7 +137,7 @@ def read_trial(request: TrialRequest, number: int, folder: Path, outcome: Outcom
         energy_j_per_step=run.gpu.energy_j_per_step if run.gpu else None,
         fixes=tuple(records.fixes),
         losses=tuple(run.losses),
-        proof=_proof(rows, steps, facts, folder) if request.proof else {},
+        proof=_proof(rows, steps, facts, folder) if request.proof else ProofRecord(),
         what=steps.what,
         notes=_notes(run.gpu, measured),
     )
@@ -162,16 +152,21 @@ def read_steps(folder: Path, started_ns: float) -> tuple[Steps, Rows, Facts]:
 def read_speed(folder: Path, started_ns: float) -> tuple[Speed, LoaderTiming]:
     """What `trial_steps` needs from the scout run."""
     steps, rows, facts = read_steps(folder, started_ns)
-    feed = read_loader_timing(rows, facts, len(steps))
+    timing = read_loader_timing(rows, facts, len(steps))
     start_ms = float(steps.epoch_start.max(initial=0.0)) / 1e6
-    return steady_speed(steps, feed), replace(feed, start_ms=start_ms)
+    return steady_speed(steps, timing), replace(timing, start_ms=start_ms)
 
 
-def _proof(rows: Rows, steps: Steps, facts: Facts, folder: Path) -> dict[str, Any]:
-    last = facts.last(ProofFact)
-    kept = last.to_json() if last else {}
-    outputs = {"outputs": OUTPUTS_FILE} if (folder / OUTPUTS_FILE).is_file() else {}
-    return {**kept, **training_events(rows, steps), **outputs}
+def _proof(rows: Rows, steps: Steps, facts: Facts, folder: Path) -> ProofRecord:
+    last = facts.last(ProofFact) or ProofFact(grad_norms=[], rates=[], loads=[])
+    return replace_fields(
+        training_events(rows, steps),
+        grad_norms=tuple(last.grad_norms),
+        rates=tuple(last.rates),
+        loads=tuple(last.loads),
+        batches=tuple(last.batches or ()),
+        outputs=OUTPUTS_FILE if (folder / OUTPUTS_FILE).is_file() else None,
+    )
 
 
 def _notes(gpu: GpuTotals | None, measured: Speed) -> tuple[TrialNote, ...]:
