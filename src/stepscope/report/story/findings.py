@@ -177,7 +177,7 @@ def findings_section(
         blocks.append(Paragraph(text, strong=True))
     blocks += _finding_table("minor", "Minor: less than 2% of a step each", document["minor"])
     blocks += _finding_table("healthy", "No problem", document["healthy"])
-    return Section("findings", "Why it is slow" if found else "Findings", tuple(blocks))
+    return Section("findings", "Why it's slow" if found else "Findings", tuple(blocks))
 
 
 def _card(

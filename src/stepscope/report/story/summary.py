@@ -71,14 +71,13 @@ def in_reach(document: Document) -> str:
 
 
 def findings_lead(document: Document, section: Section, short: bool = False) -> Section:
-    """The findings with what is in reach in their title; `short`: without those that are minor."""
-    title, blocks = section.title, section.blocks
-    if document.get("findings"):
-        reach = in_reach(document)
-        title = "Why it's slow" + (f" — {reach}" if reach else "")
-    if short:
-        blocks = tuple(one for one in blocks if isinstance(one, Card))
-    return replace(section, title=title, blocks=blocks, weight=Weight.LEAD)
+    """`short`: the cards alone, with what is in reach in the title, as no verdict stands above."""
+    if not short:
+        return replace(section, weight=Weight.LEAD)
+    reach = in_reach(document)
+    title = f"{section.title} — {reach}" if reach else section.title
+    cards = tuple(one for one in section.blocks if isinstance(one, Card))
+    return replace(section, title=title, blocks=cards, weight=Weight.LEAD)
 
 
 def run_subtitle(document: Document, dated: bool = True) -> str:
@@ -105,7 +104,7 @@ def run_summary(document: Document) -> Section:
     names = suggested_fixes(document)
     if names:
         blocks.append(Paragraph("Apply all compatible fixes:"))
-        blocks.append(Code(run_with_fixes(document, names), "shell"))
+        blocks.append(Code(run_with_fixes(document, names), "sh"))
     return Section("summary", "At a glance", tuple(blocks), Weight.LEAD)
 
 
@@ -153,8 +152,7 @@ def _figures(document: Document) -> tuple[tuple[tuple[str, str], ...], tuple[str
         pairs.append(("GPU busy", f"{gpu['busy_fraction']:.0%}"))
         brief.append(f"GPU busy {gpu['busy_fraction']:.0%}")
     if gpu:
-        of = f" of {format_bytes(gpu['total_bytes'])}" if gpu["total_bytes"] else ""
-        peak = f"{format_bytes(gpu['peak_allocated_bytes'])}{of}"
+        peak = _bytes_of(gpu["peak_allocated_bytes"], gpu["total_bytes"])
         pairs.append(("peak GPU memory", peak))
         brief.append(f"peak {peak}")
     elif memory["peak_bytes"]:
@@ -163,6 +161,13 @@ def _figures(document: Document) -> tuple[tuple[tuple[str, str], ...], tuple[str
     if gpu and gpu["energy_j_per_step"] is not None:
         pairs.append(("energy per step", f"{gpu['energy_j_per_step']:,.3g} J"))
     return tuple(pairs), tuple(brief)
+
+
+def _bytes_of(part: float, whole: float | None) -> str:
+    """`3.1 of 140 GiB`; both units where they differ."""
+    text, number = format_bytes(part), format_bytes(whole).replace(".0 ", " ") if whole else ""
+    same = text.partition(" ")[2] == number.partition(" ")[2]
+    return f"{text.partition(' ')[0] if same else text} of {number}" if whole else text
 
 
 def environment_section(document: Document) -> Section:

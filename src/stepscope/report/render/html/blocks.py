@@ -212,7 +212,7 @@ def _code(block: Card) -> str:
     parts = [
         _excerpt(block.excerpt) if block.excerpt else "",
         _edited(block.before, block.edit) if block.edit else "",
-        _copyable(Code(block.command, "shell")) if block.command else "",
+        _copyable(Code(block.command, "sh")) if block.command else "",
     ]
     return f'<div class="card-code">{"".join(parts)}</div>' if any(parts) else ""
 

@@ -57,7 +57,7 @@ def idle_causes_table(analysed: Document) -> list[Block]:
     )
     columns = (
         Column("cause"),
-        Column("idle", "ms per step", number=True),
+        Column("idle", "ms/step", number=True),
         Column("share", number=True, percent=True),
         Column("the host was in", clip=True, priority=1),
     )

@@ -184,8 +184,9 @@ def _names(document: Document) -> list[str]:
 
 def _each(document: Document) -> Chart:
     steps = busiest_device(document)["steps"][:MAX_POINTS]
+    names = _names(document)[: len(steps)]
     series = tuple(
-        Series(label, _names(document)[: len(steps)], [step[key] / 1e6 for step in steps])
+        Series(label, names, [step[key] / 1e6 for step in steps], role=DEVICE_WORK_ROLES[key])
         for key, label in _PARTS.items()
         if any(step[key] for step in steps)
     )
