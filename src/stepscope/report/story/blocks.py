@@ -2,9 +2,10 @@
 numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from typing import TypeVar
 
 Cell = str | float | int | bool | None
 """None: not known."""
@@ -264,28 +265,50 @@ class Story:
         return replace(self, sections=lead) if lead else self
 
 
-def table_without_empty_columns(
-    name: str, columns: tuple[Column, ...], rows: tuple[tuple[Cell, ...], ...], title: str
-) -> Table:
-    """A table of the columns of which anything is known."""
+def table_without_empty_columns(table: Table) -> Table:
+    """The table with the columns of which anything is known."""
     kept = [
         at
-        for at in range(len(columns))
-        if any(row[at] is not None and row[at] != "" for row in rows)
+        for at in range(len(table.columns))
+        if any(row[at] is not None and row[at] != "" for row in table.rows)
     ]
-    return Table(
-        name,
-        tuple(columns[at] for at in kept),
-        tuple(tuple(row[at] for at in kept) for row in rows),
-        title,
-    )
+    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[at] for at in kept), rows=rows)
 
 
-def number_column(name: str, unit: str = "", digits: int = 3) -> Column:
+Record = TypeVar("Record")
+
+
+def table_of(
+    name: str,
+    title: str,
+    records: Iterable[Record],
+    *fields: tuple[Column, Callable[[Record], Cell]],
+    shown: int = 20,
+    tones: tuple[Tone, ...] = (),
+) -> list[Block]:
+    """A table with a row for each record, each column beside what it takes from one; without the
+    columns of which nothing is known. Empty where there are no records."""
+    rows = tuple(tuple(value(one) for _, value in fields) for one in records)
+    table = Table(name, tuple(column for column, _ in fields), rows, title, shown, tones)
+    return [table_without_empty_columns(table)] if rows else []
+
+
+def number_column(name: str, unit: str = "", digits: int = 3, priority: int = 0) -> Column:
     """A column of numbers, with so many significant digits."""
-    return Column(name, unit, number=True, digits=digits)
+    return Column(name, unit, number=True, digits=digits, priority=priority)
 
 
-def share_column(name: str) -> Column:
+def share_column(name: str, priority: int = 0) -> Column:
     """A column of shares, 0 to 1, shown in percent."""
-    return Column(name, number=True, percent=True)
+    return Column(name, number=True, percent=True, priority=priority)
+
+
+def bar_chart(name: str, title: str, *series: Series, unit: str, note: str = "") -> Chart:
+    """Horizontal bars, side by side where there are several series."""
+    return Chart(name, "bars", title, series, y=Axis(unit), across=True, note=note)
+
+
+def stacked_chart(name: str, title: str, series: Iterable[Series], unit: str) -> Chart:
+    """A horizontal bar for each x, made of the series."""
+    return Chart(name, "stacked", title, tuple(series), y=Axis(unit), across=True)
