@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stepscope.record.units import format_rate, memory_unit
-from stepscope.report.story.blocks import Column, table_without_empty_columns
+from stepscope.report.story.blocks import Column, Table, table_without_empty_columns
 from stepscope.report.story.phrases import (
     command_line,
     display_location,

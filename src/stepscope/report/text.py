@@ -5,7 +5,7 @@ import os
 import re
 
 from stepscope.record.units import format_bytes, format_duration, format_number, plural
-from stepscope.report.story.blocks import Cell, Column
+from stepscope.report.story.blocks import Cell, Column, Table
 
 __all__ = [
     "exact_cell",
@@ -65,6 +65,14 @@ def format_cell(value: Cell, column: Column) -> str:
     if isinstance(value, int):
         return _signed(f"{abs(value):,}", value)
     return _signed(_rounded(abs(value), column.digits, most=12), value)
+
+
+def table_cells(table: Table, most: int | None = None) -> list[list[str]]:
+    """Its rows as text, the first `most` of them."""
+    return [
+        [safe(format_cell(value, column)) for value, column in zip(row, table.columns, strict=True)]
+        for row in table.rows[:most]
+    ]
 
 
 def exact_cell(value: Cell) -> str:

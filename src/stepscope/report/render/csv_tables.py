@@ -151,5 +151,4 @@ def report_tables(subjects: Sequence[LoadedResult], story: Story) -> dict[str, T
         for table in (_steps_table(subject), _findings_table(subject), _ladder_table(subject)):
             if table is not None:
                 found[f"{start}{table.id}"] = replace(table, id=f"{start}{table.id}")
-    blocks = (block for section in story.sections for block in section.blocks)
-    return {block.id: block for block in blocks if isinstance(block, Table)} | found
+    return {block.id: block for block in story.blocks if isinstance(block, Table)} | found

@@ -136,7 +136,7 @@ def _log(report: Report, folder: Path) -> list[Path]:
 
 def describe_contents(report: Report) -> str:
     """What a report holds, in a line."""
-    blocks = [block for section in report.story.sections for block in section.blocks]
+    blocks = list(report.story.blocks)
     counts = ((Card, "finding"), (Chart, "chart"), (Table, "table"))
     parts = [plural(len(report.story.sections), "section")]
     for kind, noun in counts:

@@ -9,7 +9,7 @@ from stepscope.report.story.blocks import Column, Table
 from stepscope.report.story.findings import distinct_answers
 from stepscope.report.story.narrator import versions_table
 from stepscope.report.story.summary import NO_BOTTLENECK
-from stepscope.report.text import format_cell, safe
+from stepscope.report.text import safe, table_cells
 from stepscope.results.comparison import Comparison, KernelComparison
 from stepscope.results.load import LoadedResult
 
@@ -64,14 +64,7 @@ def _wrapped(text: str, later: str) -> list[str]:
 
 def _plain_table(table: Table) -> Iterator[str]:
     """Lines of a table as plain text."""
-    rows = [[column.heading for column in table.columns]]
-    rows += [
-        [
-            safe(format_cell(value, column))
-            for value, column in zip(values, table.columns, strict=True)
-        ]
-        for values in table.rows
-    ]
+    rows = [[column.heading for column in table.columns], *table_cells(table)]
     widths = [max(len(line[at]) for line in rows) for at in range(len(table.columns))]
     for line in rows:
         cells = zip(line, widths, table.columns, strict=True)

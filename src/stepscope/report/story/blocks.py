@@ -2,10 +2,12 @@
 numbers.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import TypeVar
+
+from stepscope.record.units import plural
 
 Cell = str | float | int | bool | None
 """None: not known."""
@@ -170,6 +172,14 @@ class Excerpt:
     line: int
     """The one that is meant."""
 
+    def numbered(self, mark: str) -> str:
+        """Its lines with their numbers, the one that is meant marked."""
+        width = len(str(self.first + len(self.lines)))
+        return "\n".join(
+            f"{mark if number == self.line else ' '} {number:>{width}}  {line}"
+            for number, line in enumerate(self.lines, start=self.first)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -203,6 +213,16 @@ class Card:
     where: str = ""
     """Its places in the code: `train.py:58, :60`."""
 
+    def gains(self) -> list[str]:
+        """Predicted and measured, as far as known."""
+        known = (("predicted", self.predicted), ("measured", self.measured))
+        return [f"{name} {value}" for name, value in known if value]
+
+    def facts(self) -> list[str]:
+        """Its effort, and how sure it is."""
+        sure = f"{self.confidence} confidence" if self.confidence else ""
+        return [fact for fact in (self.effort, sure) if fact]
+
 
 @dataclass(frozen=True, slots=True)
 class TimelineView:
@@ -211,6 +231,13 @@ class TimelineView:
     events: int
     trace: str | None
     """The trace file's name beside the report, for Perfetto; None where there is none."""
+
+    @property
+    def sentence(self) -> str:
+        """Where to see it, for formats that cannot draw it."""
+        if self.trace is None:
+            return "No timeline."
+        return f"{plural(self.events, 'event')} in {self.trace}: open it in Perfetto."
 
 
 Block = Paragraph | Missing | Code | Facts | Table | Chart | Card | TimelineView
@@ -258,6 +285,11 @@ class Story:
     next: tuple[Command, ...] = ()
     more: str = ""
     """The command that shows what the short form leaves out."""
+
+    @property
+    def blocks(self) -> Iterator["Block"]:
+        """Those of all sections, in order."""
+        return (block for section in self.sections for block in section.blocks)
 
     def short(self) -> "Story":
         """The default screen: LEAD sections only; all where none leads."""

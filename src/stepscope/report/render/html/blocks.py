@@ -173,7 +173,7 @@ def render_card(block: Card, label: str, *, timeline: bool) -> str:
     kind = block.kind if block.kind in KINDS else "none"
     meaning = escape_attribute(KINDS[kind])
     chip = f'<span class="chip" title="{meaning}">{escape_text(block.kind)}</span>'
-    facts = " · ".join(escape_text(fact) for fact in (block.effort, _confidence(block)) if fact)
+    facts = " · ".join(map(escape_text, block.facts()))
     place = _seek(block) if timeline else ""
     return (
         f'<article class="card kind-{kind}" id="{label}" aria-labelledby="{label}-title">'
@@ -182,10 +182,6 @@ def render_card(block: Card, label: str, *, timeline: bool) -> str:
         f'<div class="card-body"><div class="card-words">{_words(block)}{place}</div>{_code(block)}'
         "</div></article>"
     )
-
-
-def _confidence(block: Card) -> str:
-    return f"{block.confidence} confidence" if block.confidence else ""
 
 
 def _gain(block: Card) -> str:

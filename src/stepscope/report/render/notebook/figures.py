@@ -18,7 +18,7 @@ from stepscope.report.render.html.escape import escape_label
 from stepscope.report.render.html.page import asset
 from stepscope.report.render.images import write_image
 from stepscope.report.story.blocks import Chart, Column, Table
-from stepscope.report.text import format_cell, safe
+from stepscope.report.text import safe, table_cells
 
 _NAMED = re.compile(r"^(var|soft)\((--[a-z0-9-]+)\)$")
 _TOKEN = re.compile(r"(--[a-z0-9-]+):\s*([^;]+);")
@@ -170,7 +170,7 @@ class ResultTable:
         return len(self._block.rows)
 
     def __repr__(self) -> str:
-        lines = [self.columns, *self._cells()]
+        lines = [self.columns, *table_cells(self._block)]
         widths = [max(len(line[at]) for line in lines) for at in range(len(self.columns))]
         return "\n".join(
             "  ".join(
@@ -193,18 +193,11 @@ class ResultTable:
                 for cell, side in zip(line, sides, strict=True)
             )
             + "</tr>"
-            for line in self._cells()[: self._block.shown]
+            for line in table_cells(self._block, self._block.shown)
         )
         more = len(self) - self._block.shown
         rest = f"<p>{more:,} more: .rows, .numpy(), .to_pandas()</p>" if more > 0 else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
-
-    def _cells(self) -> list[list[str]]:
-        columns = self._block.columns
-        return [
-            [safe(format_cell(value, column)) for value, column in zip(row, columns, strict=True)]
-            for row in self._block.rows
-        ]
 
 
 def _array(column: Column, cells: tuple[Any, ...]) -> npt.NDArray[Any]:

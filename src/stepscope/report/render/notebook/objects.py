@@ -120,12 +120,12 @@ class Result:
     @cached_property
     def charts(self) -> dict[str, Drawing]:
         """Every chart of the report by its id."""
-        return {block.id: Drawing(block) for block in self._blocks() if isinstance(block, Chart)}
+        return {block.id: Drawing(block) for block in self.story.blocks if isinstance(block, Chart)}
 
     @cached_property
     def tables(self) -> dict[str, ResultTable]:
         """Every table of the report by its id."""
-        found = (block for block in self._blocks() if isinstance(block, Table))
+        found = (block for block in self.story.blocks if isinstance(block, Table))
         return {block.id: ResultTable(block) for block in found}
 
     def chart(self, name: str) -> Drawing:
@@ -170,9 +170,6 @@ class Result:
 
     def _repr_html_(self) -> str:
         return compact_html(self.story)
-
-    def _blocks(self) -> Any:
-        return (block for section in self.story.sections for block in section.blocks)
 
 
 class Inline:
