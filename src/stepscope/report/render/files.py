@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.units import plural
 from stepscope.report.render.formats import Report, renderer_for
@@ -52,10 +50,9 @@ def _compared(before: LoadedResult, after: LoadedResult, redact: bool) -> Compar
     except StepscopeError as problem:
         return str(problem)
     if redact:
-        from stepscope.results.redact import redact_document
+        from stepscope.results.redact import redact_comparison
 
-        hidden = redact_document(msgspec.to_builtins(found))
-        return msgspec.convert(hidden | {"environment": ()}, Comparison)
+        return redact_comparison(found)
     return found
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from stepscope.record.errors import UsageError
+from stepscope.record.units import plural
 from stepscope.report.render.images import drawable_charts, file_stem, write_image
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import Column, Story, Table
-from stepscope.report.text import plural, safe, table_cells
+from stepscope.report.text import safe, table_cells
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",

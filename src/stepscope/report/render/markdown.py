@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable
 
+from stepscope.record.units import plural
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import Block, Card, Chart, Column, Section, Story, Table, Weight
-from stepscope.report.text import format_cell, plural, safe, table_cells
+from stepscope.report.text import format_cell, safe, table_cells
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~<>])")
 _LINKING = re.compile(r"(://|(?<!\w)www\.|@(?=\w)|(?<![^\s(\[{])#(?=\d))")

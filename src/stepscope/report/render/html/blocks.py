@@ -2,6 +2,7 @@
 
 import math
 
+from stepscope.record.units import plural
 from stepscope.report.render.html.charts import is_wide, plotly_figure
 from stepscope.report.render.html.escape import (
     escape_attribute,
@@ -12,7 +13,7 @@ from stepscope.report.render.html.escape import (
 )
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import Card, Cell, Code, Column, Excerpt, Table
-from stepscope.report.text import UNKNOWN, exact_cell, format_cell, plural
+from stepscope.report.text import UNKNOWN, exact_cell, format_cell
 
 
 def _copyable(block: Code) -> str:

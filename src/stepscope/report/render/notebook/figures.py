@@ -18,7 +18,7 @@ from stepscope.report.render.html.escape import escape_label
 from stepscope.report.render.html.page import asset
 from stepscope.report.render.images import write_image
 from stepscope.report.story.blocks import Chart, Column, Table
-from stepscope.report.text import safe, table_cells
+from stepscope.report.text import aligned_rows, safe, table_cells
 
 _NAMED = re.compile(r"^(var|soft)\((--[a-z0-9-]+)\)$")
 _TOKEN = re.compile(r"(--[a-z0-9-]+):\s*([^;]+);")
@@ -170,15 +170,7 @@ class ResultTable:
         return len(self._block.rows)
 
     def __repr__(self) -> str:
-        lines = [self.columns, *table_cells(self._block)]
-        widths = [max(len(line[at]) for line in lines) for at in range(len(self.columns))]
-        return "\n".join(
-            "  ".join(
-                cell.rjust(width) if column.number else cell.ljust(width)
-                for cell, width, column in zip(line, widths, self._block.columns, strict=True)
-            ).rstrip()
-            for line in lines
-        )
+        return "\n".join(aligned_rows(self._block, self.columns))
 
     def _repr_html_(self) -> str:
         sides = ["right" if column.number else "left" for column in self._block.columns]

@@ -21,6 +21,7 @@ from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.batch import size_table, stop_text, verdict_sentence
 from stepscope.report.story.blocks import (
     Block,
+    Cell,
     Chart,
     Paragraph,
     Section,
@@ -199,9 +200,9 @@ class BatchSizes:
         self.result = result
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """What `batch --json` prints."""
-        found: dict[str, Any] = msgspec.to_builtins(self.result)
+        found: dict[str, object] = msgspec.to_builtins(self.result)
         return found
 
     @property
@@ -215,9 +216,9 @@ class BatchSizes:
         return None if self.result.largest is None else self.result.largest.batch
 
     @property
-    def curve(self) -> list[dict[str, Any]]:
+    def curve(self) -> list[dict[str, Cell]]:
         """A row for each size, smallest first: batch, samples_per_s, step_ms, memory_bytes …"""
-        return list(self.document["curve"])
+        return [msgspec.to_builtins(row) for row in self.result.curve]
 
     def __repr__(self) -> str:
         lines = [

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from stepscope.record.units import format_number, plural
 from stepscope.report.render.terminal.console import console_for, fold, is_ascii, to_ascii
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import (
@@ -23,7 +24,7 @@ from stepscope.report.story.blocks import (
     Story,
     Tone,
 )
-from stepscope.report.text import format_cell, format_number, plural, safe
+from stepscope.report.text import format_cell, safe
 
 _TONES = {
     Tone.PLAIN: "",
