@@ -18,6 +18,8 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    number_column,
+    table_of,
 )
 from stepscope.report.story.findings import suggested_fixes
 from stepscope.report.story.phrases import (
@@ -221,28 +223,18 @@ def machine_facts(machine: Document) -> list[tuple[str, str]]:
 
 
 def _models(models: list[Document]) -> list[Block]:
-    columns = (
-        Column("model"),
-        Column("parameters", number=True, digits=15),
-        Column("trainable", number=True, digits=15),
-        Column("types"),
-        Column("devices"),
-        Column("memory format"),
-        Column("compiled"),
+    return table_of(
+        "models",
+        "Models",
+        models,
+        (Column("model"), lambda one: one.get("name")),
+        (number_column("parameters", digits=15), lambda one: one.get("parameters")),
+        (number_column("trainable", digits=15), lambda one: one.get("trainable")),
+        (Column("types"), lambda one: ", ".join(one.get("dtypes") or ())),
+        (Column("devices"), lambda one: ", ".join(one.get("devices") or ())),
+        (Column("memory format"), lambda one: one.get("memory_format")),
+        (Column("compiled"), lambda one: one.get("compiled")),
     )
-    rows = tuple(
-        (
-            one.get("name"),
-            one.get("parameters"),
-            one.get("trainable"),
-            ", ".join(one.get("dtypes") or ()),
-            ", ".join(one.get("devices") or ()),
-            one.get("memory_format"),
-            one.get("compiled"),
-        )
-        for one in models
-    )
-    return [Table("models", columns, rows, "Models")] if rows else []
 
 
 def _optimizers(optimizers: list[Document]) -> list[Block]:
