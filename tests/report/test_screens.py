@@ -19,9 +19,9 @@ from tune_documents import rung, tuned
 from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
 from stepscope.batch.document import batch_result
 from stepscope.batch.program import BatchRequest, search_program
-from stepscope.diagnose.findings import Diagnosis
 from stepscope.hardware.ceiling_cache import CEILING_NAMES
 from stepscope.launch.program import Program
+from stepscope.record.finding import Diagnosis
 from stepscope.report.story.batch import batch_story
 from stepscope.report.story.fixes import FixDescription, fix_story, fixes_story
 from stepscope.report.story.machine import machine_story
