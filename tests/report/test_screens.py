@@ -110,10 +110,14 @@ def tune(**changes):
 
 
 def batch(world):
+    return batch_story(searched(world))
+
+
+def searched(world):
     request, program = BatchRequest(), Program("train.py", ("--epochs", "3"), False)
     found = search_program(request, world.run, world.look, lambda batch, got: None)
     made = batch_result(found, request, program, "2026-01-01T00:00:00+00:00")
-    return batch_story(msgspec.structs.replace(made, versions={"torch": "2.11.0+cu130"}))
+    return msgspec.structs.replace(made, versions={"torch": "2.11.0+cu130"})
 
 
 def several_rungs():

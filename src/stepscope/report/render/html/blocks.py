@@ -236,10 +236,12 @@ def section_anchor(block: story.Section) -> str:
 def render_section(block: story.Section, *, timeline: bool) -> str:
     """A section with its anchor. `timeline`: the page holds one to lead to."""
     label = section_anchor(block)
+    blocks = _blocks(block.blocks, label, timeline)
+    if not block.title:
+        return f'<section id="{label}">{blocks}</section>'
     return (
         f'<section id="{label}" aria-labelledby="{label}-heading">'
-        f'<h2 id="{label}-heading">{escape_text(block.title)}</h2>'
-        f"{_blocks(block.blocks, label, timeline)}</section>"
+        f'<h2 id="{label}-heading">{escape_text(block.title)}</h2>{blocks}</section>'
     )
 
 

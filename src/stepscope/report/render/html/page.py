@@ -121,6 +121,7 @@ def _bar(story: Story) -> str:
     links = "".join(
         f'<a href="#{section_anchor(part)}">{escape_text(part.title)}</a>'
         for part in story.sections
+        if part.title
     )
     return (
         '<a class="skip" href="#main">Skip to the report</a>\n<header class="bar" id="top">'
