@@ -67,7 +67,7 @@ def test_the_windows_analysis_is_kept_for_the_next_reader(run, calls):
     (run / WINDOW_TRACE).unlink()
     kept = json.loads((run / WINDOW_CACHE).read_text())
     assert kept["timeline"] == json.loads(json.dumps(first))
-    assert load(run).document["timeline"] == kept["timeline"]
+    assert json.loads(json.dumps(load(run).document["timeline"])) == kept["timeline"]
 
 
 def test_the_analysis_is_the_same_object_model_fresh_and_from_the_cache(run):
