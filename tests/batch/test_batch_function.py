@@ -5,6 +5,7 @@ import signal
 import threading
 
 import pytest
+import torch  # noqa: F401  # a fork that has it need not import it
 
 import stepscope
 from stepscope.batch import find_batch_size

@@ -5,6 +5,7 @@ import json
 import pytest
 
 pytest.importorskip("nbclient")
+pytestmark = pytest.mark.launches
 SETUP = """
 %load_ext stepscope
 import torch

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from stepscope.measure.scratch_copy import Scratch, make_scratch
 from stepscope.record.facts import Facts, WroteOutsideFact
 from stepscope.record.probe_options import ProbeOptions, WriteGuard
 from stepscope.store.json_lines import read_facts
+
+_PATH = os.environ.get("PYTHONPATH")
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,14 @@ def guarded(original: Path, place: Path, refuse: bool = True, above: bool = True
     )
     variables = {**trackers_off(tmp), **cache_environment(tmp, caches)}
     environ = child_environment(options.to_json(), variables)
-    done = warm.execute([sys.executable, "train.py"], scratch.folder, environ)
+    command = [sys.executable, "train.py"]
+    if os.environ.get("PYTHONPATH") == _PATH:
+        done = warm.execute(command, scratch.folder, environ)
+    else:  # read by an interpreter that starts
+        ended = subprocess.run(
+            command, cwd=scratch.folder, env=environ, capture_output=True, text=True
+        )
+        done = warm.Said(ended.returncode, ended.stdout, ended.stderr)
     facts = read_facts(run / "facts.jsonl")
     return Guarded(done.exit_code, done.stdout + done.stderr, facts, scratch)
 

@@ -29,7 +29,13 @@ from stepscope.launch.child import Outcome, watch_child
 from stepscope.launch.fork_server import FORK_SERVER_AVAILABLE, ForkedProgram, ForkServer
 from stepscope.launch.program import Program
 
-_READ_AT_START = ("PYTHON", "OMP_", "MKL_", "OPENBLAS_", "LD_", "MALLOC_", "CUDA_", "PYTORCH_")
+_READ_AT_START = frozenset(
+    [
+        *("PYTHONPATH", "PYTHONHASHSEED", "PYTHONSAFEPATH", "LD_PRELOAD", "LD_LIBRARY_PATH"),
+        *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
+        *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"),
+    ]
+)
 """Variables that a fork cannot be given any more."""
 
 
@@ -188,15 +194,13 @@ def _start(
 
 def _server(environ: Mapping[str, str]) -> ForkServer:
     children.started("a program forked from one that has imported torch")
-    return _started(
-        tuple(sorted((k, v) for k, v in environ.items() if k.startswith(_READ_AT_START)))
-    )
+    return _started(tuple(sorted((k, v) for k, v in environ.items() if k in _READ_AT_START)))
 
 
 @functools.lru_cache(maxsize=4)
 def _started(at_start: tuple[tuple[str, str], ...]) -> ForkServer:
     """One for all programs with these variables."""
-    others = {k: v for k, v in os.environ.items() if not k.startswith(_READ_AT_START)}
+    others = {k: v for k, v in os.environ.items() if k not in _READ_AT_START}
     server = ForkServer(others | dict(at_start), Path("/"))
     assert server.ready
     atexit.register(server.close)

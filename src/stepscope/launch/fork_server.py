@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping
 from importlib.machinery import SourceFileLoader
@@ -125,6 +126,7 @@ def _become(order: dict[str, Any], outside: bool) -> None:
     if order["environ"] is not None:
         os.environ.clear()
         os.environ.update(order["environ"])
+        tempfile.tempdir = None  # found in the server's environment
     process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]  # as if imported here
     sys.orig_argv = list(command)
     sys.argv = [target, *order["arguments"]]
