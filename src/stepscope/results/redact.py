@@ -126,7 +126,9 @@ def _walked(value: Any, names: NameReplacements, key: str) -> Any:
     """Of the same shape; `key` is what it is called."""
     if isinstance(value, dict):
         return {
-            names.text(str(name)): _GONE[name] if name in _GONE else _walked(part, names, str(name))
+            names.text(str(name)): _GONE[name]
+            if name in _GONE and not (name == "serial" and isinstance(part, dict))
+            else _walked(part, names, str(name))  # a recording's serial part is no device's number
             for name, part in value.items()
         }
     if isinstance(value, list | tuple):
