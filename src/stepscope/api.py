@@ -93,7 +93,7 @@ def observe(
 
 
 def load(what: str | Path | None = None, *, redact: bool = False) -> "Result":
-    """Load a run folder or id, a trace, or the folder or JSON of a tune or bench.
+    """Load a run folder or id, a trace, or the folder or JSON of a tune, bench or batch.
 
     None: the last run here. `redact` replaces names, paths, arguments and source lines.
     """

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.api import load
+from stepscope.batch.document import SizeRow
 from stepscope.record.errors import StepscopeError, UsageError
+from stepscope.record.units import plural
 from stepscope.report.render.html.page import result_page
 from stepscope.report.render.notebook.objects import (
     BatchSizes,
@@ -19,9 +21,9 @@ from stepscope.report.render.notebook.objects import (
     inline_page,
 )
 from stepscope.report.story.batch import batch_section
-from stepscope.report.story.blocks import Missing, Section, Story
+from stepscope.report.story.blocks import Cell, Missing, Section, Story
 from stepscope.report.story.findings import gain_text
-from stepscope.report.text import plural, safe
+from stepscope.report.text import safe
 
 _MOST = 3
 _LABEL = 17
@@ -49,7 +51,7 @@ class QuickProfile:
     def peak_samples_per_s(self) -> float | None:
         """Of the fastest batch size tried, else of the profile."""
         row = self._fastest()
-        rate = row["samples_per_s"] if row else self.run.document["steps"]["samples_per_s"]
+        rate = row.samples_per_s if row else self.run.document["steps"]["samples_per_s"]
         return None if rate is None else float(rate)
 
     @property
@@ -67,7 +69,7 @@ class QuickProfile:
         return [f"{title} ({saved})" if saved else title for title, saved in told]
 
     @property
-    def batch_table(self) -> list[dict[str, Any]]:
+    def batch_table(self) -> list[dict[str, Cell]]:
         """One row per batch size tried; see `stepscope batch`."""
         return [] if self.batch is None else self.batch.curve
 
@@ -99,13 +101,14 @@ class QuickProfile:
     def _repr_html_(self) -> str:
         return compact_html(self.story)
 
-    def _fastest(self) -> dict[str, Any] | None:
-        ran = [row for row in self.batch_table if row["samples_per_s"]]
-        return max(ran, key=lambda row: float(row["samples_per_s"]), default=None)
+    def _fastest(self) -> SizeRow | None:
+        rows = () if self.batch is None else self.batch.result.curve
+        ran = [row for row in rows if row.samples_per_s]
+        return max(ran, key=lambda row: row.samples_per_s or 0.0, default=None)
 
     def _figures(self) -> list[str]:
         row, rate = self._fastest(), self.peak_samples_per_s
-        at = f" at batch {row['batch']:,}" if row else ""
+        at = f" at batch {row.batch:,}" if row else ""
         best = self.optimal_batch
         use = self.gpu_use
         busy = "unknown" if use is None else f"{use:.0%} busy"

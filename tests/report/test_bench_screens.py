@@ -18,7 +18,7 @@ from bench_documents import (
     operator,
     point,
 )
-from snapshots import check_snapshot
+from snapshots import check_screen
 
 from stepscope.bench.results import read_bench
 from stepscope.report.render.markdown import markdown
@@ -95,19 +95,19 @@ def sweep():
 @pytest.mark.parametrize(
     ("name", "whole"),
     [
-        ("bench_point", document(point(mfu=0.21, gpu_busy=0.87))),
-        ("bench_variants", document(*variants())),
-        ("bench_sweep", sweep()),
-        ("bench_ablation", ablation()),
-        ("bench_cpu_gpu", document(study=CPU_GPU)),
-        ("bench_memory", document(study=MEMORY)),
-        ("bench_loader", {**document(), **loader_document()}),
-        ("bench_kernels", {**document(), **kernels_document()}),
+        ("bench-point", document(point(mfu=0.21, gpu_busy=0.87))),
+        ("bench-variants", document(*variants())),
+        ("bench-sweep", sweep()),
+        ("bench-ablation", ablation()),
+        ("bench-cpu-gpu", document(study=CPU_GPU)),
+        ("bench-memory", document(study=MEMORY)),
+        ("bench-loader", {**document(), **loader_document()}),
+        ("bench-kernels", {**document(), **kernels_document()}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_screens_are_these(name, whole):
-    check_snapshot(name, screen(whole))
+    check_screen(name, bench_story(read_bench(whole)))
 
 
 def test_the_next_command_takes_the_best_variant_to_the_users_program():

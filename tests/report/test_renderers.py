@@ -4,12 +4,16 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import msgspec
 import pytest
+from batch_world import World
 from story_reading import unpacked
+from test_screens import searched
 
 from stepscope.cli.report import report
 from stepscope.record.errors import UsageError
 from stepscope.report.render import formats
+from stepscope.report.render.files import prepare_report
 from stepscope.report.render.formats import RENDERERS, all_renderers, piped_renderer, renderer_for
 
 PLUGINS = Path(__file__).parents[1] / "plugins"
@@ -73,3 +77,13 @@ def test_a_renderer_that_does_not_load_is_named(monkeypatch):
     with pytest.raises(UsageError, match="renderer broken"):
         all_renderers()
     all_renderers.cache_clear()
+
+
+def test_a_batch_search_is_reported_too(tmp_path):
+    (tmp_path / "batch.json").write_bytes(msgspec.json.encode(searched(World())))
+    report = prepare_report([str(tmp_path)], redact=False, cwd=tmp_path)
+    for name in ("md", "txt", "json", "csv"):
+        assert "256" in piped_renderer(name).text(report, None)
+    page = renderer_for(Path("x.html")).text(report, None)
+    assert "Throughput by batch size" in page
+    assert "></a>" not in page.partition("</nav>")[0], "a section without a title is not linked"

@@ -4,7 +4,7 @@ import io
 
 import msgspec
 import pytest
-from snapshots import check_snapshot
+from snapshots import check_screen
 
 from stepscope.cli.compare import check_files, write_files
 from stepscope.record.errors import UsageError
@@ -97,9 +97,7 @@ def test_several_runs_of_a_side_are_named_by_the_first():
 
 
 def test_the_screen_of_a_regression():
-    text = screen(comparison())
-    check_snapshot("compare_slower", text)
-    assert all(len(line) <= 80 for line in text.splitlines())
+    check_screen("compare-slower", comparison_screen(comparison()))
 
 
 def test_the_screen_of_an_unclear_comparison():
@@ -110,14 +108,15 @@ def test_the_screen_of_an_unclear_comparison():
     busy = [{"kind": "host busy", "names": ["main"]}]
     shown = comparison(verdict="UNCLEAR", low=-0.02, items=[item], exit_code=0, notes=busy)
     assert words.headline(shown) == "+6.2% per step (95% CI −2.0% to +7.4%)"
-    check_snapshot("compare_unclear", screen(shown))
+    check_screen("compare-unclear", comparison_screen(shown))
 
 
 def test_a_grid_is_a_line_a_point_slowest_first_and_fits_a_screen():
     items = [ITEM | {"label": f"resnet{n} train batch 32 cuda", "change": n / 100}
              for n in range(30)]  # fmt: skip
-    text = screen(comparison(items=items, left_out=["other"], why=[]))
-    check_snapshot("compare_grid", text)
+    shown = comparison(items=items, left_out=["other"], why=[])
+    text = screen(shown)
+    check_screen("compare-grid", comparison_screen(shown))
     lines = text.splitlines()
     assert len(lines) <= 24
     assert all(len(line) <= 80 for line in lines)

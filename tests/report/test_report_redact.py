@@ -11,7 +11,8 @@ from tune_documents import tuned
 from stepscope.report.render.html.page import render_page
 from stepscope.report.render.markdown import markdown
 from stepscope.report.story.narrator import story_of
-from stepscope.results.redact import NameReplacements, redact_document, redact_result
+from stepscope.results.load import of_document
+from stepscope.results.redact import NameReplacements, redact_result
 
 PRIVATE = ("/home/", "me/project", "train.py", "ann")
 
@@ -104,11 +105,15 @@ def test_the_same_file_keeps_its_replacement_and_libraries_their_place():
     assert names.text(names.text("at train.py:3")) == "at file1.py:3"
 
 
+def redacted(document):
+    return redact_result(of_document("run", "x", document)).document
+
+
 def test_names_of_users_found_in_one_place_go_everywhere():
-    found = redact_document({"note": "ann's run", "where": ("/home/ann/x.py",), "n": 3})
+    found = redacted({"note": "ann's run", "where": ("/home/ann/x.py",), "n": 3})
     assert found == {"note": "user's run", "where": ["file1.py"], "n": 3}
 
 
 def test_the_name_of_this_host_goes(monkeypatch):
     monkeypatch.setattr(socket, "gethostname", lambda: "bluebox7.lab")
-    assert redact_document({"note": "seen on bluebox7"}) == {"note": "seen on user"}
+    assert redacted({"note": "seen on bluebox7"}) == {"note": "seen on user"}

@@ -74,6 +74,6 @@ def test_a_zip_holds_each_table_once(tmp_path):
     )
     with zipfile.ZipFile(path) as packed:
         names = packed.namelist()
-        assert read(packed.read("ladder.csv").decode())[1][0] == "as it is"
+        assert read(packed.read("ladder.csv").decode())[1][0] == "baseline"
     assert len(names) == len(set(names))
     assert "rejected.csv" in names

@@ -1,32 +1,37 @@
 """The main screens, word for word: a rewording is a diff to look at.
 
-`UPDATE_SCREENS=1 pytest tests/report/test_screens.py` writes them anew.
+STEPSCOPE_UPDATE_SNAPSHOTS=1 writes them anew.
 """
 
-import io
-import os
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
+from batch_world import World
 from diagnosing import finding
-from msgspec import to_builtins
 from recordings import recorded
+from snapshots import check_screen
 from test_findings_screen import ITEM, LOADER, SAVING, document
 from test_terminal import CPU, GPU, fix
+from tune_documents import rung, tuned
 
 from stepscope.analyze.run.document import to_json
 from stepscope.analyze.timeline.document import analyze_ranks, trace_analysis
+from stepscope.batch.document import batch_result
+from stepscope.batch.program import BatchRequest, search_program
 from stepscope.hardware.ceiling_cache import CEILING_NAMES
+from stepscope.launch.program import Program
 from stepscope.record.finding import Diagnosis
-from stepscope.report.render.terminal.story import print_story
+from stepscope.report.story.batch import batch_story
 from stepscope.report.story.fixes import FixDescription, fix_story, fixes_story
 from stepscope.report.story.machine import machine_story
 from stepscope.report.story.run.story import run_screen, story_of_run
 from stepscope.report.story.trace.story import story_of_ranks, story_of_trace, trace_screen
+from stepscope.report.story.tune.story import tune_story
 from stepscope.results.load import of_document
+from stepscope.tune.document import read_tune
 
-SCREENS = Path(__file__).parent / "screens"
 ON_GPU = CPU | {
     "gpu": GPU,
     "run": CPU["run"] | {"device": "cuda", "torch": "2.11.0+cu130"},
@@ -64,7 +69,7 @@ def crashed_run():
 def trace(found=True):
     given = to_json(trace_analysis(recorded("resnet18_b32_h200")))
     one = finding("launch.x", 9.0, now=given["steps"]["mean_ms"], title="Short kernels")
-    return given | to_builtins(Diagnosis([one] if found else []))
+    return given | msgspec.to_builtins(Diagnosis([one] if found else []))
 
 
 def ranks():
@@ -97,6 +102,44 @@ def machine():
     }  # fmt: skip
 
 
+FAILED = {"reason": "trial_failed", "status": "not_applicable", "detail": "view at train.py:24"}
+NOISE = {"kind": "unstable", "detail": "blocks vary by 9%", "trials": 2, "of": 14}
+
+
+def tune(**changes):
+    return tune_story(read_tune(tuned(**changes)))
+
+
+def batch(world):
+    return batch_story(searched(world))
+
+
+def searched(world):
+    request, program = BatchRequest(), Program("train.py", ("--epochs", "3"), False)
+    found = search_program(request, world.run, world.look, lambda batch, got: None)
+    made = batch_result(found, request, program, "2026-01-01T00:00:00+00:00")
+    return msgspec.structs.replace(made, versions={"torch": "2.11.0+cu130"})
+
+
+def several_rungs():
+    """A tune with rungs of all kinds, fixes that failed, and a search cut short."""
+    compiled = rung("compile=default", 1.2, 3.6, compile_s=41.0, pays_after_steps=900)
+    semantic = rung("batch=256", 1.1, 3.9, kind="semantic", changes=["batch_size"])
+    return {
+        "ladder": [rung("workers=8", 2.0, 2.0, 2.2), compiled, semantic],
+        "rejected": [
+            {"fix": "channels_last", "state": "not_applicable", "because": FAILED},
+            {"fix": "sdpa", "state": "not_better", "because": {"reason": "within_noise"},
+             "speedup": 1.03, "low": 0.99, "high": 1.07, "verdict": "unclear"},
+            {"fix": "drop_last", "state": "left_out",
+             "because": {"reason": "not_allowed", "detail": "semantic"}},
+        ],
+        "stopped": "budget",
+        "untried": ["cuda_graph"],
+        "notes": [NOISE],
+    }  # fmt: skip
+
+
 FIX = FixDescription(
     name="workers", group="data", title="make batches in worker processes", kind="exact",
     effort="one argument", needs=None, values=("N",), suggested=("4", "8"), bad_with=("cache",),
@@ -117,19 +160,16 @@ STORIES = {
     "doctor": lambda: machine_story(machine()),
     "fixes": lambda: fixes_story([FIX, TF32]),
     "fix": lambda: fix_story(FIX),
+    "tune": lambda: tune(),
+    "tune-cut-short": lambda: tune(**several_rungs()),
+    "tune-nothing-helped": lambda: tune(ladder=[], final=None, command=None, patch=None),
+    "batch": lambda: batch(World()),
+    "batch-at-its-knee": lambda: batch(World(own=256, falls_from=512)),
+    "batch-out-of-memory": lambda: batch(World(own=2048)),
 }
 
 
-@pytest.mark.parametrize("width", [80, 60])
 @pytest.mark.parametrize("name", STORIES)
-def test_the_screen_reads_as_it_was_looked_at(name, width, monkeypatch):
-    monkeypatch.setenv("COLUMNS", str(width))
+def test_the_screen_reads_as_it_was_looked_at(name, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
-    stream = io.StringIO()
-    print_story(STORIES[name](), stream, detail=name.endswith("-all"))
-    text = stream.getvalue()
-    assert max(map(len, text.splitlines())) <= width
-    kept = SCREENS / f"{name}{'' if width == 80 else f'-{width}'}.txt"
-    if os.environ.get("UPDATE_SCREENS"):
-        kept.write_text(text, encoding="utf-8")
-    assert text == kept.read_text(encoding="utf-8")
+    check_screen(name, STORIES[name](), detail=name.endswith("-all"))

@@ -123,7 +123,7 @@ def test_on_a_gpu_its_share_memory_and_copies_are_there(on_gpu):
     text = shown(on_gpu)
     assert "NVIDIA H200" in text
     assert "GPU busy 14%" in text
-    assert "peak 3.0 GiB of 140.0 GiB" in text
+    assert "peak 3.0 of 140 GiB" in text
     assert re.search(r"copy +2\.70", text)
 
 

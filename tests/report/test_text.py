@@ -6,14 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepscope.report.text import (
-    format_bytes,
-    format_duration,
-    format_number,
-    plural,
-    safe,
-    short_location,
-)
+from stepscope.record.units import format_bytes, format_duration, format_number, plural
+from stepscope.report.text import safe
 
 PROPERTY = settings(max_examples=60, derandomize=True, deadline=None, database=None)
 
@@ -39,35 +33,6 @@ def test_ordinary_text_stays_as_it_is():
 @given(st.text("".join(map(chr, range(0x250))) + "\u2028\u202e\u2066あ🙂"))
 def test_nothing_safe_can_move_the_cursor(text):
     assert not any(unicodedata.category(char) == "Cc" for char in safe(text))
-
-
-def test_a_file_below_here_is_shown_relative(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert short_location(str(tmp_path / "train.py"), 31) == "train.py:31"
-    assert short_location(str(tmp_path / "src/model/net.py"), 7) == "src/model/net.py:7"
-    assert short_location("train.py", 31) == "train.py:31"
-
-
-def test_a_file_elsewhere_is_shown_by_its_last_two_parts(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert short_location("/home/someone/project/data/load.py", 5) == "data/load.py:5"
-
-
-def test_a_librarys_file_is_shown_from_its_package_on(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    library = "/opt/env/lib/python3.12/site-packages/lightning/loops/fit.py"
-    assert short_location(library, 5) == "lightning/loops/fit.py:5"
-
-
-@pytest.mark.parametrize("file", [None, ""])
-def test_no_file_is_no_place(file):
-    assert short_location(file, 3) == ""
-
-
-def test_a_hostile_file_name_is_made_harmless(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert "\x1b" not in short_location("evil\x1b[2J.py", 1)
-    assert "\n" not in short_location("/x/y/evil\n.py", 1)
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def whole() -> Story:
                         )
                     ),
                     Paragraph("Steps 0 to 3 are warm-up."),
-                    Code("stepscope tune train.py --epochs 3", "shell"),
+                    Code("stepscope tune train.py --epochs 3", "sh"),
                 ),
             ),
         ),

@@ -39,7 +39,7 @@ def report(
     redact: bool,
     force: bool,
 ) -> int:
-    """Write a report of WHAT: a run folder or id, a trace, the result of a tune or bench.
+    """Write a report of WHAT: a run folder or id, a trace, the result of a tune, bench or batch.
 
     Without WHAT the last run here; several make one report of all, two are compared.
     """

@@ -19,7 +19,7 @@ from stepscope.compare.sides import (
 from stepscope.compare.verdicts import remember_noise
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.results.comparison import ResultKind
-from stepscope.results.load import REPORTED, LoadedResult, Run, load, of_document
+from stepscope.results.load import COMPARED, LoadedResult, Run, load, of_document
 from stepscope.store.folder import RUN_FILE, read_run
 from stepscope.store.json_lines import read_record_lines
 
@@ -51,8 +51,8 @@ def _opened(what: str, cwd: Path) -> list[LoadedResult]:
         numbered = [path for path in folder.iterdir() if path.name.isdigit()]
         runs = sorted((path for path in numbered if (path / RUN_FILE).is_file()), key=_number)
     if not runs:
-        return [_named(load(what, cwd, REPORTED), folder)]
-    return [_named(load(path, cwd, REPORTED), path) for path in runs]
+        return [_named(load(what, cwd, COMPARED), folder)]
+    return [_named(load(path, cwd, COMPARED), path) for path in runs]
 
 
 def _named(subject: LoadedResult, path: Path) -> LoadedResult:
@@ -78,7 +78,7 @@ def side_of(subject: LoadedResult) -> Side:
 def remember_noise_of(folder: Path) -> None:
     """Keep what a bench or tune tells of this machine's noise for comparisons to come."""
     try:
-        remember_noise((side_of(load(folder, folder, REPORTED)),))
+        remember_noise((side_of(load(folder, folder, COMPARED)),))
     except StepscopeError:  # nothing was measured that could be kept
         pass
 

@@ -1,45 +1,16 @@
 """Text and numbers for readers: printable text, numbers with units, table cells."""
 
 import math
-import os
 import re
 
-from stepscope.record.units import format_bytes, format_duration, format_number, plural
-from stepscope.report.story.blocks import Cell, Column
+from stepscope.report.story.blocks import Cell, Column, Table
 
-__all__ = [
-    "exact_cell",
-    "format_bytes",
-    "format_cell",
-    "format_duration",
-    "format_number",
-    "keep_end",
-    "plural",
-    "safe",
-    "short_location",
-]
-
-_LONGEST_PLACE = 28
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def safe(text: str) -> str:
     """Text without control characters: nothing in it can move the cursor or recolour the screen."""
     return _CONTROL.sub("·", text)
-
-
-def short_location(file: str | None, line: int | None) -> str:
-    """`train.py:31`: relative to here when below, else the last two parts;
-    a library's from its package on."""
-    if not file:
-        return ""
-    shown = os.path.relpath(file) if os.path.isabs(file) else file
-    for packages in ("site-packages", "dist-packages"):
-        if packages in file:
-            shown = file.rpartition(packages + os.sep)[2]
-    if shown.startswith(".."):
-        shown = os.sep.join(file.split(os.sep)[-2:])
-    return keep_end(safe(f"{shown}:{line}"), _LONGEST_PLACE)
 
 
 def keep_end(text: str, most: int) -> str:
@@ -65,6 +36,27 @@ def format_cell(value: Cell, column: Column) -> str:
     if isinstance(value, int):
         return _signed(f"{abs(value):,}", value)
     return _signed(_rounded(abs(value), column.digits, most=12), value)
+
+
+def table_cells(table: Table, most: int | None = None) -> list[list[str]]:
+    """Its rows as text, the first `most` of them."""
+    return [
+        [safe(format_cell(value, column)) for value, column in zip(row, table.columns, strict=True)]
+        for row in table.rows[:most]
+    ]
+
+
+def aligned_rows(table: Table, heads: list[str]) -> list[str]:
+    """The whole table as lines of plain text below its `heads`, numbers to the right."""
+    rows = [heads, *table_cells(table)]
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if column.number else cell.ljust(width)
+            for cell, width, column in zip(row, widths, table.columns, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def exact_cell(value: Cell) -> str:

@@ -293,8 +293,10 @@ STORED: tuple[type[StoredResult], ...] = (Tune, Bench, Batch, Comparison)
 """The kinds that are decoded from a document, told apart by its schema."""
 _KINDS: tuple[type[LoadedResult], ...] = (Run, Trace, Ranks, *STORED)
 KINDS = {kind.kind: kind for kind in _KINDS}
-REPORTED = ("run", "trace", "tune", "bench")
-"""The kinds that reports and comparisons are made of."""
+COMPARED = ("run", "trace", "tune", "bench")
+"""The kinds that comparisons are made of."""
+REPORTED = (*COMPARED, "batch")
+"""The kinds that reports are made of."""
 
 
 def load(

@@ -10,7 +10,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Final
 
+import msgspec
+
 from stepscope.record.timeline import Timeline
+from stepscope.results.comparison import Comparison
 from stepscope.results.load import LoadedResult, ResultDocument
 from stepscope.trace.load import TRACE_ENDINGS
 
@@ -80,12 +83,12 @@ _FILES: Final = {"file", "folder", "program", "path", "cwd", "executable", "trac
 """Names of files, also where they do not look like it."""
 
 
-def redact_document(document: ResultDocument) -> ResultDocument:
-    """A document that belongs to no subject, as of a comparison."""
+def redact_comparison(comparison: Comparison) -> Comparison:
+    """Fit for strangers; what else differs between the machines is left out."""
+    document = msgspec.to_builtins(comparison)
     names = NameReplacements(_people())
     names.learn(json.dumps(document, default=str))
-    found: ResultDocument = _walked(document, names, "")
-    return found
+    return msgspec.convert(_walked(document, names, "") | {"environment": ()}, Comparison)
 
 
 def redact_result(subject: LoadedResult) -> LoadedResult:
@@ -124,7 +127,9 @@ def _walked(value: Any, names: NameReplacements, key: str) -> Any:
     """Of the same shape; `key` is what it is called."""
     if isinstance(value, dict):
         return {
-            names.text(str(name)): _GONE[name] if name in _GONE else _walked(part, names, str(name))
+            names.text(str(name)): _GONE[name]
+            if name in _GONE and not (name == "serial" and isinstance(part, dict))
+            else _walked(part, names, str(name))  # a recording's serial part is no device's number
             for name, part in value.items()
         }
     if isinstance(value, list | tuple):

@@ -62,7 +62,7 @@ def _findings_table(subject: LoadedResult) -> Table | None:
 
 
 def _ladder_table(subject: LoadedResult) -> Table | None:
-    """One row a rung of a tune, the program as it is first; None of other kinds."""
+    """One row a rung of a tune, the baseline first; None of other kinds."""
     if subject.kind != "tune":
         return None
     columns = (
@@ -71,7 +71,7 @@ def _ladder_table(subject: LoadedResult) -> Table | None:
         *(Column(name, "×", number=True) for name in _TIMES), Column("verdict"), Column("losses"),
     )  # fmt: skip
     base = subject.document["baseline"]
-    first = ("as it is", None, None, None, *(base.get(key) for key in _MEASURED))
+    first = ("baseline", None, None, None, *(base.get(key) for key in _MEASURED))
     empty = (1.0, None, None, 1.0, None, None, None, None, None, None, "baseline")
     rungs = tuple(_rung(one) for one in subject.document["ladder"])
     return Table("ladder", columns, ((*first, *empty), *rungs), "Ladder")
@@ -108,7 +108,13 @@ def _rung(one: dict[str, Any]) -> tuple[Cell, ...]:
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 """A spreadsheet takes text that begins so for a formula."""
 _NOT_IN_FILES = re.compile(r"[^A-Za-z0-9_.-]+")
-_MAIN = {"run": "steps", "trace": "kernels", "tune": "ladder", "bench": "points-1"}
+_MAIN = {
+    "run": "steps",
+    "trace": "kernels",
+    "tune": "ladder",
+    "bench": "points-1",
+    "batch": "batch-sizes",
+}
 
 
 def main_table(subjects: Sequence[LoadedResult], found: dict[str, Table]) -> str:
@@ -151,5 +157,4 @@ def report_tables(subjects: Sequence[LoadedResult], story: Story) -> dict[str, T
         for table in (_steps_table(subject), _findings_table(subject), _ladder_table(subject)):
             if table is not None:
                 found[f"{start}{table.id}"] = replace(table, id=f"{start}{table.id}")
-    blocks = (block for section in story.sections for block in section.blocks)
-    return {block.id: block for block in blocks if isinstance(block, Table)} | found
+    return {block.id: block for block in story.blocks if isinstance(block, Table)} | found

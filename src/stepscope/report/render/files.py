@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
-
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.units import plural
 from stepscope.report.render.formats import Report, renderer_for
@@ -52,10 +50,9 @@ def _compared(before: LoadedResult, after: LoadedResult, redact: bool) -> Compar
     except StepscopeError as problem:
         return str(problem)
     if redact:
-        from stepscope.results.redact import redact_document
+        from stepscope.results.redact import redact_comparison
 
-        hidden = redact_document(msgspec.to_builtins(found))
-        return msgspec.convert(hidden | {"environment": ()}, Comparison)
+        return redact_comparison(found)
     return found
 
 
@@ -136,7 +133,7 @@ def _log(report: Report, folder: Path) -> list[Path]:
 
 def describe_contents(report: Report) -> str:
     """What a report holds, in a line."""
-    blocks = [block for section in report.story.sections for block in section.blocks]
+    blocks = list(report.story.blocks)
     counts = ((Card, "finding"), (Chart, "chart"), (Table, "table"))
     parts = [plural(len(report.story.sections), "section")]
     for kind, noun in counts:

@@ -193,8 +193,7 @@ _SALT = {"svg.hashsalt": "stepscope", "pdf.fonttype": 42, "svg.fonttype": "none"
 
 def drawable_charts(story: Story) -> list[Chart]:
     """Those with anything to draw, in order."""
-    blocks = (block for section in story.sections for block in section.blocks)
-    found = (block for block in blocks if isinstance(block, Chart))
+    found = (block for block in story.blocks if isinstance(block, Chart))
     return [chart for chart in found if any(len(one.y) or len(one.x) for one in chart.series)]
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final
 
 from stepscope.record.errors import UsageError
+from stepscope.record.units import plural
 from stepscope.report.render.images import drawable_charts, file_stem, write_image
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import Column, Story, Table
-from stepscope.report.text import format_cell, plural, safe
+from stepscope.report.text import safe, table_cells
 
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
@@ -95,13 +96,7 @@ def latex_table(block: Table) -> str:
     """The table, its title above; rows beyond `shown` are counted, not printed."""
     if not block.rows:
         return ""
-    rows = [
-        [
-            _short(format_cell(value, column))
-            for value, column in zip(line, block.columns, strict=True)
-        ]
-        for line in block.rows[: block.shown]
-    ]
+    rows = [list(map(_short, line)) for line in table_cells(block, block.shown)]
     widths = [
         _width(column, [line[at] for line in rows]) for at, column in enumerate(block.columns)
     ]
@@ -212,11 +207,8 @@ def _section(section: story.Section, figures: Mapping[str, str]) -> str:
 def _block(block: story.Block, figures: Mapping[str, str]) -> str:
     match block:
         case story.Paragraph():
-            return (
-                rf"\textbf{{{escape_latex(block.text)}}}"
-                if block.strong
-                else escape_latex(block.text)
-            )
+            text = escape_latex(block.text)
+            return rf"\textbf{{{text}}}" if block.strong else text
         case story.Missing():
             command = verbatim(block.command) if block.command else ""
             words = rf"\emph{{{escape_latex(block.what)}}} {escape_latex(block.how)}".rstrip()
@@ -232,7 +224,7 @@ def _block(block: story.Block, figures: Mapping[str, str]) -> str:
         case story.Card():
             return _card(block)
         case story.TimelineView():
-            return _timeline(block)
+            return escape_latex(block.sentence) if block.trace else ""
 
 
 def _code(lines: str) -> str:
@@ -261,39 +253,19 @@ def _figure(chart: story.Chart, figures: Mapping[str, str]) -> str:
 
 
 def _card(card: story.Card) -> str:
-    about = [card.gain, card.kind if card.kind != "none" else "", card.effort]
-    about += [f"{card.confidence} confidence"] if card.confidence else []
-    about += [f"predicted {card.predicted}"] if card.predicted else []
-    about += [f"measured {card.measured}"] if card.measured else []
+    about = [card.gain, card.kind if card.kind != "none" else "", *card.facts(), *card.gains()]
+    found = card.excerpt
     parts = [
         rf"\subsection*{{{escape_latex(card.title)}}}",
         rf"\textbf{{{escape_latex(' · '.join(part for part in about if part))}}}",
         escape_latex(card.why),
         rf"\ensuremath{{\rightarrow}} {escape_latex(card.advice)}" if card.advice else "",
         escape_latex("; ".join(f"{name}: {value}" for name, value in card.evidence)),
-        _excerpt(card.excerpt),
+        _code(f"{found.file}:{found.line}\n{found.numbered('>')}") if found else "",
         _code("\n".join(card.edit)) if card.edit else "",
         _code(card.command) if card.command else "",
     ]
     return "\n\n".join(part for part in parts if part)
-
-
-def _excerpt(found: story.Excerpt | None) -> str:
-    if found is None:
-        return ""
-    lines = [
-        f"{'>' if number == found.line else ' '} {number:>5}  {line}"
-        for number, line in enumerate(found.lines, start=found.first)
-    ]
-    return _code("\n".join([f"{found.file}:{found.line}", *lines]))
-
-
-def _timeline(view: story.TimelineView) -> str:
-    if view.trace is None:
-        return ""
-    return escape_latex(
-        f"{plural(view.events, 'event')} were recorded: {view.trace} opens in Perfetto."
-    )
 
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9-]+")

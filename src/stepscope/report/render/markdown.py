@@ -3,9 +3,10 @@
 import re
 from collections.abc import Iterable
 
+from stepscope.record.units import plural
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import Block, Card, Chart, Column, Section, Story, Table, Weight
-from stepscope.report.text import format_cell, plural, safe
+from stepscope.report.text import format_cell, safe, table_cells
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~<>])")
 _LINKING = re.compile(r"(://|(?<!\w)www\.|@(?=\w)|(?<![^\s(\[{])#(?=\d))")
@@ -68,23 +69,21 @@ def text_block(one: story.Block) -> str:
         case story.Card():
             return _card(one)
         case story.TimelineView():
-            return _timeline(one)
+            return sentence(one.sentence) if one.trace else "> **No timeline.**"
     return ""
 
 
 def _card(card: story.Card) -> str:
-    about = (card.kind, card.effort, f"{card.confidence} confidence" if card.confidence else "")
-    told = " · ".join(sentence(part) for part in about if part and part != "none")
+    about = [card.kind if card.kind != "none" else "", *card.facts()]
     gains = [f"**{sentence(card.gain)}**"] if card.gain else []
-    gains += [f"predicted {sentence(card.predicted)}"] if card.predicted else []
-    gains += [f"measured {sentence(card.measured)}"] if card.measured else []
     parts = [
         f"### {sentence(card.title)}",
-        " · ".join(filter(None, [*gains, told])),
+        " · ".join([*gains, *(sentence(one) for one in [*card.gains(), *about] if one)]),
         sentence(card.why),
     ]
     parts += [_pairs(card.evidence)] if card.evidence else []
-    parts += _excerpt(card.excerpt)
+    if found := card.excerpt:
+        parts += [code_span(f"{found.file}:{found.line}"), fenced(found.numbered("→"))]
     parts += [f"→ {sentence(card.advice)}"] if card.advice else []
     edit = [f"- {card.before}"] if card.before else []
     edit += [f"+ {line}" for line in card.edit]
@@ -93,29 +92,9 @@ def _card(card: story.Card) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _excerpt(found: story.Excerpt | None) -> list[str]:
-    if found is None:
-        return []
-    width = len(str(found.first + len(found.lines)))
-    lines = [
-        f"{'→' if number == found.line else ' '} {number:>{width}}  {line}"
-        for number, line in enumerate(found.lines, start=found.first)
-    ]
-    return [code_span(f"{found.file}:{found.line}"), fenced("\n".join(lines))]
-
-
 def _pairs(pairs: tuple[tuple[str, str], ...]) -> str:
     rows = [table_row((_table_cell(name), _table_cell(value))) for name, value in pairs]
     return "\n".join([table_row(("", "")), table_row((":--", ":--")), *rows])
-
-
-def _timeline(view: story.TimelineView) -> str:
-    if view.trace is None:
-        return "> **No timeline.**"
-    where = code_span(view.trace)
-    return (
-        f"{view.events:,} events lie in {where}, which Perfetto opens; the HTML report draws them."
-    )
 
 
 def _entities(value: str) -> str:
@@ -171,13 +150,7 @@ def _block(one: Block, has_table: bool) -> str:
 def table_text(table: Table) -> str:
     """A table with its title; rows beyond `shown` are counted, not written."""
     heads = [_table_cell(column.heading) for column in table.columns]
-    rows = [
-        [
-            _table_cell(format_cell(value, column))
-            for value, column in zip(line, table.columns, strict=True)
-        ]
-        for line in table.rows[: table.shown]
-    ]
+    rows = [list(map(_table_cell, line)) for line in table_cells(table, table.shown)]
     left = len(table.rows) - len(rows)
     parts = [f"**{sentence(table.title)}**"] if table.title else []
     parts.append(grid(heads, [column.number for column in table.columns], rows))

@@ -1,6 +1,6 @@
 """Results as plain text: key questions answered, findings, versions side by side."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from textwrap import wrap
 from typing import Any
 
@@ -9,7 +9,7 @@ from stepscope.report.story.blocks import Column, Table
 from stepscope.report.story.findings import distinct_answers
 from stepscope.report.story.narrator import versions_table
 from stepscope.report.story.summary import NO_BOTTLENECK
-from stepscope.report.text import format_cell, safe
+from stepscope.report.text import aligned_rows, safe
 from stepscope.results.comparison import Comparison, KernelComparison
 from stepscope.results.load import LoadedResult
 
@@ -24,7 +24,7 @@ def plain_report(subjects: Sequence[LoadedResult], compared: Comparison | None) 
     parts = [part for part in parts if part]
     table = versions_table(subjects)
     if len(table.rows) > 1 or not parts:
-        parts.append("\n".join(["Versions", "========", "", *_plain_table(table)]))
+        parts.append("\n".join(["Versions", "========", "", *_table(table)]))
     if compared is not None and compared.kernels:
         parts.append("\n".join(_kernels(compared.kernels)))
     return "\n\n\n".join(parts) + "\n"
@@ -62,22 +62,8 @@ def _wrapped(text: str, later: str) -> list[str]:
     return wrap(safe(text.lstrip()), _WIDTH, initial_indent=lead, subsequent_indent=later) or [""]
 
 
-def _plain_table(table: Table) -> Iterator[str]:
-    """Lines of a table as plain text."""
-    rows = [[column.heading for column in table.columns]]
-    rows += [
-        [
-            safe(format_cell(value, column))
-            for value, column in zip(values, table.columns, strict=True)
-        ]
-        for values in table.rows
-    ]
-    widths = [max(len(line[at]) for line in rows) for at in range(len(table.columns))]
-    for line in rows:
-        cells = zip(line, widths, table.columns, strict=True)
-        yield "  ".join(
-            cell.rjust(wide) if column.number else cell.ljust(wide) for cell, wide, column in cells
-        ).rstrip()
+def _table(table: Table) -> list[str]:
+    return aligned_rows(table, [column.heading for column in table.columns])
 
 
 def _kernels(kernels: KernelComparison) -> list[str]:
@@ -95,4 +81,4 @@ def _kernels(kernels: KernelComparison) -> list[str]:
         for one in kernels.rows[:_KERNELS]
     )  # fmt: skip
     whole = f"Together {format_number(kernels.base_ms)} → {format_number(kernels.other_ms)} ms."
-    return [title, "=" * len(title), "", *_plain_table(Table("k", columns, rows)), "", whole]
+    return [title, "=" * len(title), "", *_table(Table("k", columns, rows)), "", whole]

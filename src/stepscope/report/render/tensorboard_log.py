@@ -78,8 +78,8 @@ def _text(tag: str, words: str) -> Any:
 
 def scalars(subject: LoadedResult) -> Iterator[Scalar]:
     """Every curve, finite values only."""
-    found = {"run": _run, "tune": _tune, "bench": _bench, "trace": _trace}[subject.kind](subject)
-    for one in found:
+    read = {"run": _run, "tune": _tune, "bench": _bench, "trace": _trace, "batch": _batch}
+    for one in read[subject.kind](subject):
         if one.value is not None and np.isfinite(one.value):
             yield one._replace(value=float(one.value))
 
@@ -127,6 +127,12 @@ def _bench(subject: LoadedResult) -> Iterator[Scalar]:
             where = f"{group.model}/{group.mode}_{group.device}/{point.variant}"
             yield Scalar(f"{where}/throughput", point.batch, point.throughput)
             yield Scalar(f"{where}/mean_ms", point.batch, point.mean_ms)
+
+
+def _batch(subject: LoadedResult) -> Iterator[Scalar]:
+    for row in subject.document["curve"]:
+        yield Scalar("batch/samples_per_s", row["batch"], row["samples_per_s"])
+        yield Scalar("batch/memory_bytes", row["batch"], row["memory_bytes"])
 
 
 def _trace(subject: LoadedResult) -> Iterator[Scalar]:

@@ -194,8 +194,7 @@ def size_table(batch: Batch) -> Table:
     )
     rows = tuple(_row(batch, row) for row in batch.curve)
     tones = tuple(_tone(batch, row) for row in batch.curve)
-    table = table_without_empty_columns("batch-sizes", columns, rows, "")
-    return Table(table.id, table.columns, table.rows, shown=40, tones=tones)
+    return table_without_empty_columns(Table("batch-sizes", columns, rows, shown=40, tones=tones))
 
 
 def _row(batch: Batch, row: SizeRow) -> tuple[Cell, ...]:
@@ -278,7 +277,7 @@ def training_sentences(
     return [
         _updates(before, after, samples, drop_last),
         *(_rate(name, lr, factor) for name, lr in optimizers[:2]),
-        f"Counts of steps in the program (schedules, limits) do not change: {way}.",
+        f"Step counts in the program (schedules, limits) are unchanged: {way}.",
         "Losses cannot be compared step by step: compare at equal numbers of samples, and judge"
         " by the final validation score.",
     ]

@@ -2,9 +2,12 @@
 numbers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from typing import TypeVar
+
+from stepscope.record.units import plural
 
 Cell = str | float | int | bool | None
 """None: not known."""
@@ -169,6 +172,14 @@ class Excerpt:
     line: int
     """The one that is meant."""
 
+    def numbered(self, mark: str) -> str:
+        """Its lines with their numbers, the one that is meant marked."""
+        width = len(str(self.first + len(self.lines)))
+        return "\n".join(
+            f"{mark if number == self.line else ' '} {number:>{width}}  {line}"
+            for number, line in enumerate(self.lines, start=self.first)
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -202,6 +213,16 @@ class Card:
     where: str = ""
     """Its places in the code: `train.py:58, :60`."""
 
+    def gains(self) -> list[str]:
+        """Predicted and measured, as far as known."""
+        known = (("predicted", self.predicted), ("measured", self.measured))
+        return [f"{name} {value}" for name, value in known if value]
+
+    def facts(self) -> list[str]:
+        """Its effort, and how sure it is."""
+        sure = f"{self.confidence} confidence" if self.confidence else ""
+        return [fact for fact in (self.effort, sure) if fact]
+
 
 @dataclass(frozen=True, slots=True)
 class TimelineView:
@@ -210,6 +231,13 @@ class TimelineView:
     events: int
     trace: str | None
     """The trace file's name beside the report, for Perfetto; None where there is none."""
+
+    @property
+    def sentence(self) -> str:
+        """Where to see it, for formats that cannot draw it."""
+        if self.trace is None:
+            return "No timeline."
+        return f"{plural(self.events, 'event')} in {self.trace}: open it in Perfetto."
 
 
 Block = Paragraph | Missing | Code | Facts | Table | Chart | Card | TimelineView
@@ -258,34 +286,61 @@ class Story:
     more: str = ""
     """The command that shows what the short form leaves out."""
 
+    @property
+    def blocks(self) -> Iterator["Block"]:
+        """Those of all sections, in order."""
+        return (block for section in self.sections for block in section.blocks)
+
     def short(self) -> "Story":
         """The default screen: LEAD sections only; all where none leads."""
         lead = tuple(part for part in self.sections if part.weight is Weight.LEAD)
         return replace(self, sections=lead) if lead else self
 
 
-def table_without_empty_columns(
-    name: str, columns: tuple[Column, ...], rows: tuple[tuple[Cell, ...], ...], title: str
-) -> Table:
-    """A table of the columns of which anything is known."""
+def table_without_empty_columns(table: Table) -> Table:
+    """The table with the columns of which anything is known."""
     kept = [
         at
-        for at in range(len(columns))
-        if any(row[at] is not None and row[at] != "" for row in rows)
+        for at in range(len(table.columns))
+        if any(row[at] is not None and row[at] != "" for row in table.rows)
     ]
-    return Table(
-        name,
-        tuple(columns[at] for at in kept),
-        tuple(tuple(row[at] for at in kept) for row in rows),
-        title,
-    )
+    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[at] for at in kept), rows=rows)
 
 
-def number_column(name: str, unit: str = "", digits: int = 3) -> Column:
+Record = TypeVar("Record")
+
+
+def table_of(
+    name: str,
+    title: str,
+    records: Iterable[Record],
+    *fields: tuple[Column, Callable[[Record], Cell]],
+    shown: int = 20,
+    tones: tuple[Tone, ...] = (),
+) -> list[Block]:
+    """A table with a row for each record, each column beside what it takes from one; without the
+    columns of which nothing is known. Empty where there are no records."""
+    rows = tuple(tuple(value(one) for _, value in fields) for one in records)
+    table = Table(name, tuple(column for column, _ in fields), rows, title, shown, tones)
+    return [table_without_empty_columns(table)] if rows else []
+
+
+def number_column(name: str, unit: str = "", digits: int = 3, priority: int = 0) -> Column:
     """A column of numbers, with so many significant digits."""
-    return Column(name, unit, number=True, digits=digits)
+    return Column(name, unit, number=True, digits=digits, priority=priority)
 
 
-def share_column(name: str) -> Column:
+def share_column(name: str, priority: int = 0) -> Column:
     """A column of shares, 0 to 1, shown in percent."""
-    return Column(name, number=True, percent=True)
+    return Column(name, number=True, percent=True, priority=priority)
+
+
+def bar_chart(name: str, title: str, *series: Series, unit: str, note: str = "") -> Chart:
+    """Horizontal bars, side by side where there are several series."""
+    return Chart(name, "bars", title, series, y=Axis(unit), across=True, note=note)
+
+
+def stacked_chart(name: str, title: str, series: Iterable[Series], unit: str) -> Chart:
+    """A horizontal bar for each x, made of the series."""
+    return Chart(name, "stacked", title, tuple(series), y=Axis(unit), across=True)

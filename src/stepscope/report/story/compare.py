@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from stepscope.record.units import format_bytes, format_number, format_signed, plural
 from stepscope.report.story.blocks import (
-    Axis,
     Block,
-    Cell,
     Chart,
     Column,
     Facts,
@@ -15,9 +13,12 @@ from stepscope.report.story.blocks import (
     Section,
     Series,
     Story,
-    Table,
     Tone,
     Weight,
+    bar_chart,
+    number_column,
+    stacked_chart,
+    table_of,
 )
 from stepscope.report.story.phrases import IDLE_CAUSES, PHASE_NAMES
 from stepscope.report.text import keep_end
@@ -246,19 +247,11 @@ def _two_digits(share: float) -> str:
     return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
 
 
-def _ms_column(name: str) -> Column:
-    return Column(name, "ms", number=True)
-
-
-def _percent_column(name: str) -> Column:
-    return Column(name, "%", number=True)
-
-
 def comparison_story(comparison: Comparison) -> Story:
     """A whole report of a comparison."""
     sections = (
         Section("verdict", "Verdict", tuple(_lead(comparison)), Weight.LEAD),
-        Section("speed", "Speed", (_speed_chart(comparison), _items(comparison))),
+        Section("speed", "Speed", (_speed_chart(comparison), *_items(comparison))),
         _step(comparison),
         _kernels(comparison.kernels),
         _settings(comparison),
@@ -293,28 +286,28 @@ def _lead(comparison: Comparison) -> Iterator[Block]:
         more = [f"{rest} more"] if rest else []
         yield Paragraph(f"Changed: {' · '.join([*shown, *more])}")
     if len(items) > 1:
-        yield _points(comparison)
+        yield from _points(comparison)
     if alone := comparison.left_out:
         yield Paragraph(f"Only on one side: {', '.join(alone[:3])}{' …' if alone[3:] else ''}")
     yield from (Paragraph(note, tone=Tone.QUIET) for note in notes(comparison))
 
 
-def _points(comparison: Comparison) -> Table:
+def _points(comparison: Comparison) -> list[Block]:
     """The points of a grid, slowest first."""
-    columns = (
-        Column("point", clip=True), _ms_column("base"), _ms_column("other"), Column("change"),
-        Column("95% CI", priority=1), Column("verdict"),
-    )  # fmt: skip
     items = sorted(comparison.items, key=lambda item: -item.change)
-    rows = tuple(
-        (
-            item.label, item.base_ms, item.other_ms, percent(item.change),
-            interval_percent(item), item.verdict,
-        )
-        for item in items
-    )  # fmt: skip
-    tones = tuple(_TONES.get(item.verdict, Tone.PLAIN) for item in items)
-    return Table("points", columns, rows, shown=_MOST_POINTS, tones=tones)
+    return table_of(
+        "points",
+        "",
+        items,
+        (Column("point", clip=True), lambda item: item.label),
+        (number_column("base", "ms"), lambda item: item.base_ms),
+        (number_column("other", "ms"), lambda item: item.other_ms),
+        (Column("change"), lambda item: percent(item.change)),
+        (Column("95% CI", priority=1), interval_percent),
+        (Column("verdict"), lambda item: item.verdict),
+        shown=_MOST_POINTS,
+        tones=tuple(_TONES.get(item.verdict, Tone.PLAIN) for item in items),
+    )
 
 
 def _item_name(item: ItemVerdict) -> str:
@@ -331,73 +324,68 @@ def _speed_chart(comparison: Comparison) -> Chart:
         low=[item.low * 100 for item in items],
         high=[item.high * 100 for item in items],
     )
-    title = "Change in time, with 95% interval"
-    return Chart("change", "bars", title, (series,), Axis(), Axis("%"), across=True)
+    return bar_chart("change", "Change in time, with 95% interval", series, unit="%")
 
 
-def _items(comparison: Comparison) -> Table:
-    columns = (
-        Column("what"), _ms_column("base"), _ms_column("other"),
-        _percent_column("change"), _percent_column("low"),
-        _percent_column("high"), Column("verdict"),
-        Column("processes"), _percent_column("noise floor"),
-    )  # fmt: skip
-    rows = tuple(
-        (
-            _item_name(item), item.base_ms, item.other_ms,
-            item.change * 100, item.low * 100, item.high * 100, item.verdict,
-            f"{item.base_processes} and {item.other_processes}", item.noise_floor * 100,
-        )
-        for item in comparison.items
-    )  # fmt: skip
-    return Table("items", columns, rows, "Speed")
+def _items(comparison: Comparison) -> list[Block]:
+    processes = "{0.base_processes} and {0.other_processes}".format
+    return table_of(
+        "items",
+        "Speed",
+        comparison.items,
+        (Column("what"), _item_name),
+        (number_column("base", "ms"), lambda item: item.base_ms),
+        (number_column("other", "ms"), lambda item: item.other_ms),
+        (number_column("change", "%"), lambda item: item.change * 100),
+        (number_column("low", "%"), lambda item: item.low * 100),
+        (number_column("high", "%"), lambda item: item.high * 100),
+        (Column("verdict"), lambda item: item.verdict),
+        (Column("processes"), processes),
+        (number_column("noise floor", "%"), lambda item: item.noise_floor * 100),
+    )
 
 
 def _step(comparison: Comparison) -> Section:
     blocks: list[Block] = []
     if phases := comparison.phases:
-        blocks += [_stacked(phases), _parts("phases", "phase", phases, "Phases")]
-    if comparison.idle:
-        blocks.append(_parts("idle", "cause", comparison.idle, "Why the device was idle"))
-    if comparison.amounts:
-        blocks.append(_amounts(comparison.amounts))
+        series = (
+            Series(_name(one.name), ["base", "other"], [one.base_ms, one.other_ms])
+            for one in phases
+        )
+        blocks.append(stacked_chart("phases-chart", "Where the time goes", series, "ms per step"))
+    blocks += _parts("phases", "phase", phases, "Phases")
+    blocks += _parts("idle", "cause", comparison.idle, "Why the device was idle")
+    blocks += _amounts(comparison.amounts)
     return Section("step", "Step", tuple(blocks))
 
 
-def _stacked(rows: Sequence[PhaseChange]) -> Chart:
-    series = tuple(
-        Series(_name(one.name), ["base", "other"], [one.base_ms, one.other_ms]) for one in rows
+def _parts(name: str, first: str, rows: Sequence[PhaseChange], title: str) -> list[Block]:
+    return table_of(
+        name,
+        title,
+        rows,
+        (Column(first), lambda one: _name(one.name)),
+        (number_column("base", "ms"), lambda one: one.base_ms),
+        (number_column("other", "ms"), lambda one: one.other_ms),
+        (number_column("change", "ms"), lambda one: one.delta_ms),
+        (number_column("share before", "%"), lambda one: one.base_share * 100),
+        (number_column("share after", "%"), lambda one: one.other_share * 100),
     )
-    return Chart(
-        "phases-chart", "stacked", "Where the time goes", series, Axis(), Axis("ms per step"),
-        across=True,
-    )  # fmt: skip
 
 
-def _parts(name: str, first: str, rows: Sequence[PhaseChange], title: str) -> Table:
-    columns = (
-        Column(first), _ms_column("base"), _ms_column("other"), _ms_column("change"),
-        _percent_column("share before"), _percent_column("share after"),
-    )  # fmt: skip
-    cells = tuple(
-        (
-            _name(one.name), one.base_ms, one.other_ms, one.delta_ms,
-            one.base_share * 100, one.other_share * 100,
-        )
-        for one in rows
-    )  # fmt: skip
-    return Table(name, columns, cells, title)
-
-
-def _amounts(rows: Sequence[AmountChange]) -> Table:
+def _amounts(rows: Sequence[AmountChange]) -> list[Block]:
     """Bytes in MiB, shares in percent."""
-    shown = {Unit.BYTES: (2.0**-20, "MiB"), Unit.SHARE: (100.0, "%")}
-    columns = (Column("what"), Column("unit"), *(Column(n, number=True) for n in ("base", "other")))
-    cells: list[tuple[Cell, ...]] = []
-    for one in rows:
-        factor, unit = shown.get(one.unit, (1.0, str(one.unit)))
-        cells.append((one.name, unit, one.base * factor, one.other * factor))
-    return Table("amounts", columns, tuple(cells), "Memory, energy and GPU use")
+    units = {Unit.BYTES: (2.0**-20, "MiB"), Unit.SHARE: (100.0, "%")}
+    shown = [(one, *units.get(one.unit, (1.0, str(one.unit)))) for one in rows]
+    return table_of(
+        "amounts",
+        "Memory, energy and GPU use",
+        shown,
+        (Column("what"), lambda row: row[0].name),
+        (Column("unit"), lambda row: row[2]),
+        (number_column("base"), lambda row: row[0].base * row[1]),
+        (number_column("other"), lambda row: row[0].other * row[1]),
+    )
 
 
 def _kernels(kernels: KernelComparison | None) -> Section:
@@ -410,40 +398,40 @@ def _kernels(kernels: KernelComparison | None) -> Section:
         f" {kernels.unit} ({kernels.new:,} new, {kernels.gone:,} gone):"
         f" {kernels.base_ms:.4g} → {kernels.other_ms:.4g} ms. The changes below add up."
     )
-    return Section("kernels", "Kernel by kernel", (whole, _kernel_table(kernels)))
-
-
-def _kernel_table(kernels: KernelComparison) -> Table:
-    """Without a device the operators are the work itself and need no column of their own."""
+    # Without a device the operators are the work itself and need no column of their own.
     launched = kernels.unit is WorkUnit.KERNELS
-    columns = (
-        Column("kernel" if launched else "operator"), _ms_column("difference"), Column("change"),
-        _ms_column("before"), _ms_column("after"), Column("count before", number=True),
-        Column("count after", number=True), Column("phase"),
-        *((Column("launched by"),) if launched else ()), Column("in"),
-    )  # fmt: skip
-    cells = tuple(
-        (
-            row.name, row.delta_ms, row.change, row.base_ms, row.other_ms, row.base_count,
-            row.other_count, _name(row.phase), *((row.operator,) if launched else ()), row.line,
-        )
-        for row in kernels.rows
-    )  # fmt: skip
-    return Table("kernels", columns, cells)
+    table = table_of(
+        "kernels",
+        "",
+        kernels.rows,
+        (Column("kernel" if launched else "operator"), lambda row: row.name),
+        (number_column("difference", "ms"), lambda row: row.delta_ms),
+        (Column("change"), lambda row: row.change),
+        (number_column("before", "ms"), lambda row: row.base_ms),
+        (number_column("after", "ms"), lambda row: row.other_ms),
+        (number_column("count before"), lambda row: row.base_count),
+        (number_column("count after"), lambda row: row.other_count),
+        (Column("phase"), lambda row: _name(row.phase)),
+        (Column("launched by"), lambda row: row.operator if launched else None),
+        (Column("in"), lambda row: row.line),
+    )
+    return Section("kernels", "Kernel by kernel", (whole, *table))
 
 
 def _settings(comparison: Comparison) -> Section:
     blocks: list[Block] = []
-    columns = (Column("what"), Column("base"), Column("other"))
     for name, title, rows in (
         ("configuration", "Configuration", comparison.configuration),
         ("environment", "Environment", comparison.environment),
     ):
-        cells = tuple(
-            (setting_name(one), setting_text(one.base), setting_text(one.other)) for one in rows
+        blocks += table_of(
+            name,
+            title,
+            rows,
+            (Column("what"), setting_name),
+            (Column("base"), lambda one: setting_text(one.base)),
+            (Column("other"), lambda one: setting_text(one.other)),
         )
-        if cells:
-            blocks.append(Table(name, columns, cells, title))
     if same := comparison.environment_same:
         blocks.append(Facts((("the same on both sides", ", ".join(same)),)))
     return Section("settings", "What else differs", tuple(blocks))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from stepscope.record.timeline import HostKind, Timeline
+from stepscope.record.units import format_bytes, format_number
 from stepscope.report.story.blocks import (
     Block,
     Card,
@@ -20,7 +21,6 @@ from stepscope.report.story.blocks import (
     Weight,
 )
 from stepscope.report.story.phrases import display_path, places_text, rerun_command
-from stepscope.report.text import format_bytes, format_number
 from stepscope.store.source import SourceLines
 
 Document = dict[str, Any]
@@ -177,7 +177,7 @@ def findings_section(
         blocks.append(Paragraph(text, strong=True))
     blocks += _finding_table("minor", "Minor: less than 2% of a step each", document["minor"])
     blocks += _finding_table("healthy", "No problem", document["healthy"])
-    return Section("findings", "Why it is slow" if found else "Findings", tuple(blocks))
+    return Section("findings", "Why it's slow" if found else "Findings", tuple(blocks))
 
 
 def _card(

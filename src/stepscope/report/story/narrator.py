@@ -43,7 +43,7 @@ class _Version:
 
 
 def _versions_of(subject: LoadedResult) -> Iterator[_Version]:
-    """One of a run or trace; each rung of a tune; each measured point of a bench."""
+    """One of a run or trace; each rung, point or size of a tune, bench or batch that ran."""
     document = subject.document
     if subject.kind == "run":
         yield _run_version(subject.name, document)
@@ -55,6 +55,11 @@ def _versions_of(subject: LoadedResult) -> Iterator[_Version]:
         yield _tune_version("baseline", document["baseline"])
         for rung in document["ladder"]:
             yield _tune_version(f"+ {rung['label']}", rung)
+    elif subject.kind == "batch":
+        for row in document["curve"]:
+            if row["status"] == "ok":
+                speed = row["step_ms"], row["samples_per_s"]
+                yield _Version(f"batch {row['batch']:,}", *speed, None, row["memory_bytes"])
     else:
         for point in document["points"]:
             if point["status"] == "ok":

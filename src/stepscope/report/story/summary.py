@@ -18,6 +18,8 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    number_column,
+    table_of,
 )
 from stepscope.report.story.findings import suggested_fixes
 from stepscope.report.story.phrases import (
@@ -71,14 +73,13 @@ def in_reach(document: Document) -> str:
 
 
 def findings_lead(document: Document, section: Section, short: bool = False) -> Section:
-    """The findings with what is in reach in their title; `short`: without those that are minor."""
-    title, blocks = section.title, section.blocks
-    if document.get("findings"):
-        reach = in_reach(document)
-        title = "Why it's slow" + (f" — {reach}" if reach else "")
-    if short:
-        blocks = tuple(one for one in blocks if isinstance(one, Card))
-    return replace(section, title=title, blocks=blocks, weight=Weight.LEAD)
+    """`short`: the cards alone, with what is in reach in the title, as no verdict stands above."""
+    if not short:
+        return replace(section, weight=Weight.LEAD)
+    reach = in_reach(document)
+    title = f"{section.title} — {reach}" if reach else section.title
+    cards = tuple(one for one in section.blocks if isinstance(one, Card))
+    return replace(section, title=title, blocks=cards, weight=Weight.LEAD)
 
 
 def run_subtitle(document: Document, dated: bool = True) -> str:
@@ -105,7 +106,7 @@ def run_summary(document: Document) -> Section:
     names = suggested_fixes(document)
     if names:
         blocks.append(Paragraph("Apply all compatible fixes:"))
-        blocks.append(Code(run_with_fixes(document, names), "shell"))
+        blocks.append(Code(run_with_fixes(document, names), "sh"))
     return Section("summary", "At a glance", tuple(blocks), Weight.LEAD)
 
 
@@ -153,8 +154,7 @@ def _figures(document: Document) -> tuple[tuple[tuple[str, str], ...], tuple[str
         pairs.append(("GPU busy", f"{gpu['busy_fraction']:.0%}"))
         brief.append(f"GPU busy {gpu['busy_fraction']:.0%}")
     if gpu:
-        of = f" of {format_bytes(gpu['total_bytes'])}" if gpu["total_bytes"] else ""
-        peak = f"{format_bytes(gpu['peak_allocated_bytes'])}{of}"
+        peak = _bytes_of(gpu["peak_allocated_bytes"], gpu["total_bytes"])
         pairs.append(("peak GPU memory", peak))
         brief.append(f"peak {peak}")
     elif memory["peak_bytes"]:
@@ -163,6 +163,13 @@ def _figures(document: Document) -> tuple[tuple[tuple[str, str], ...], tuple[str
     if gpu and gpu["energy_j_per_step"] is not None:
         pairs.append(("energy per step", f"{gpu['energy_j_per_step']:,.3g} J"))
     return tuple(pairs), tuple(brief)
+
+
+def _bytes_of(part: float, whole: float | None) -> str:
+    """`3.1 of 140 GiB`; both units where they differ."""
+    text, number = format_bytes(part), format_bytes(whole).replace(".0 ", " ") if whole else ""
+    same = text.partition(" ")[2] == number.partition(" ")[2]
+    return f"{text.partition(' ')[0] if same else text} of {number}" if whole else text
 
 
 def environment_section(document: Document) -> Section:
@@ -216,28 +223,18 @@ def machine_facts(machine: Document) -> list[tuple[str, str]]:
 
 
 def _models(models: list[Document]) -> list[Block]:
-    columns = (
-        Column("model"),
-        Column("parameters", number=True, digits=15),
-        Column("trainable", number=True, digits=15),
-        Column("types"),
-        Column("devices"),
-        Column("memory format"),
-        Column("compiled"),
+    return table_of(
+        "models",
+        "Models",
+        models,
+        (Column("model"), lambda one: one.get("name")),
+        (number_column("parameters", digits=15), lambda one: one.get("parameters")),
+        (number_column("trainable", digits=15), lambda one: one.get("trainable")),
+        (Column("types"), lambda one: ", ".join(one.get("dtypes") or ())),
+        (Column("devices"), lambda one: ", ".join(one.get("devices") or ())),
+        (Column("memory format"), lambda one: one.get("memory_format")),
+        (Column("compiled"), lambda one: one.get("compiled")),
     )
-    rows = tuple(
-        (
-            one.get("name"),
-            one.get("parameters"),
-            one.get("trainable"),
-            ", ".join(one.get("dtypes") or ()),
-            ", ".join(one.get("devices") or ()),
-            one.get("memory_format"),
-            one.get("compiled"),
-        )
-        for one in models
-    )
-    return [Table("models", columns, rows, "Models")] if rows else []
 
 
 def _optimizers(optimizers: list[Document]) -> list[Block]:

@@ -2,6 +2,7 @@
 
 import math
 
+from stepscope.record.units import plural
 from stepscope.report.render.html.charts import is_wide, plotly_figure
 from stepscope.report.render.html.escape import (
     escape_attribute,
@@ -12,7 +13,7 @@ from stepscope.report.render.html.escape import (
 )
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import Card, Cell, Code, Column, Excerpt, Table
-from stepscope.report.text import UNKNOWN, exact_cell, format_cell, plural
+from stepscope.report.text import UNKNOWN, exact_cell, format_cell
 
 
 def _copyable(block: Code) -> str:
@@ -173,7 +174,7 @@ def render_card(block: Card, label: str, *, timeline: bool) -> str:
     kind = block.kind if block.kind in KINDS else "none"
     meaning = escape_attribute(KINDS[kind])
     chip = f'<span class="chip" title="{meaning}">{escape_text(block.kind)}</span>'
-    facts = " · ".join(escape_text(fact) for fact in (block.effort, _confidence(block)) if fact)
+    facts = " · ".join(map(escape_text, block.facts()))
     place = _seek(block) if timeline else ""
     return (
         f'<article class="card kind-{kind}" id="{label}" aria-labelledby="{label}-title">'
@@ -182,10 +183,6 @@ def render_card(block: Card, label: str, *, timeline: bool) -> str:
         f'<div class="card-body"><div class="card-words">{_words(block)}{place}</div>{_code(block)}'
         "</div></article>"
     )
-
-
-def _confidence(block: Card) -> str:
-    return f"{block.confidence} confidence" if block.confidence else ""
 
 
 def _gain(block: Card) -> str:
@@ -212,7 +209,7 @@ def _code(block: Card) -> str:
     parts = [
         _excerpt(block.excerpt) if block.excerpt else "",
         _edited(block.before, block.edit) if block.edit else "",
-        _copyable(Code(block.command, "shell")) if block.command else "",
+        _copyable(Code(block.command, "sh")) if block.command else "",
     ]
     return f'<div class="card-code">{"".join(parts)}</div>' if any(parts) else ""
 
@@ -239,10 +236,12 @@ def section_anchor(block: story.Section) -> str:
 def render_section(block: story.Section, *, timeline: bool) -> str:
     """A section with its anchor. `timeline`: the page holds one to lead to."""
     label = section_anchor(block)
+    blocks = _blocks(block.blocks, label, timeline)
+    if not block.title:
+        return f'<section id="{label}">{blocks}</section>'
     return (
         f'<section id="{label}" aria-labelledby="{label}-heading">'
-        f'<h2 id="{label}-heading">{escape_text(block.title)}</h2>'
-        f"{_blocks(block.blocks, label, timeline)}</section>"
+        f'<h2 id="{label}-heading">{escape_text(block.title)}</h2>{blocks}</section>'
     )
 
 

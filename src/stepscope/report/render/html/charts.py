@@ -245,6 +245,8 @@ def _branch(at: int | None, above: list[int | None], order: dict[int, int]) -> i
 
 
 _ROW_PX = 26
+_TOOLS_PX = 28
+"""Room for the chart's buttons, which would lie on its bars where no legend is above them."""
 _READABLE = {"mode": "hide", "minsize": 10}
 """Words that do not fit are left out, never made tiny."""
 
@@ -259,7 +261,7 @@ def plotly_figure(chart: Chart) -> dict[str, Any]:
         return {"data": drawn, "layout": layout}
     layout = {
         "height": figure_height(chart),
-        "margin": {"l": 8, "r": 12, "t": 8, "b": 8},
+        "margin": {"l": 8, "r": 12, "t": 8 if _legend(chart) else _TOOLS_PX, "b": 8},
         "barmode": "stack" if chart.kind == "stacked" else "group",
         "bargap": 0.04 if chart.kind == "histogram" else 0.28,
         "hovermode": "closest",
@@ -293,7 +295,7 @@ def figure_height(chart: Chart) -> int:
     rows = max(1, len(_places(chart)))
     grouped = 1 if chart.kind == "stacked" else max(1, len(chart.series))
     lines = rows * (1 + 0.6 * (grouped - 1))
-    space = 60 + (24 if _legend(chart) else 0) + (18 if chart.y.title else 0)
+    space = 60 + (24 if _legend(chart) else _TOOLS_PX - 8) + (18 if chart.y.title else 0)
     return min(round(space + _ROW_PX * max(lines, 2)), 900)
 
 

@@ -72,7 +72,7 @@ def render_page(story: Story, timeline: bytes | None = None) -> str:
 
     Raises MissingExtra where there are charts to draw and plotly is not installed.
     """
-    charts = any(isinstance(block, Chart) for part in story.sections for block in part.blocks)
+    charts = any(isinstance(block, Chart) for block in story.blocks)
     library, library_hash = chart_library() if charts else ("", "")
     early, late = asset("page/theme.js"), [asset(one) for one in _SCRIPTS]
     if charts:
@@ -121,6 +121,7 @@ def _bar(story: Story) -> str:
     links = "".join(
         f'<a href="#{section_anchor(part)}">{escape_text(part.title)}</a>'
         for part in story.sections
+        if part.title
     )
     return (
         '<a class="skip" href="#main">Skip to the report</a>\n<header class="bar" id="top">'
@@ -161,8 +162,7 @@ def result_page(subjects: Sequence[LoadedResult], story: Story) -> str:
 
 def _encoded_timeline(subjects: Sequence[LoadedResult], story: Story) -> bytes | None:
     """The window for the page's canvas; None where nothing was recorded, or of several results."""
-    blocks = (block for section in story.sections for block in section.blocks)
-    if not any(isinstance(block, TimelineView) for block in blocks):
+    if not any(isinstance(block, TimelineView) for block in story.blocks):
         return None
     timeline, trace = subjects[0].timeline, subjects[0].trace
     if timeline is None:

@@ -32,8 +32,9 @@ from stepscope.analyze.timeline.memory import memory_use
 from stepscope.analyze.timeline.names import blocking_calls
 from stepscope.analyze.timeline.steps import RecordedSteps
 from stepscope.record.timeline import NOTHING, Column, DeviceKind, Geometry, Thread, Timeline
+from stepscope.record.units import format_bytes
 from stepscope.report.story.phrases import PHASE_NAMES
-from stepscope.report.text import format_bytes, safe
+from stepscope.report.text import safe
 
 _LONGEST = 500  # characters of a name that anybody reads
 

@@ -18,7 +18,7 @@ from stepscope.report.render.html.escape import escape_label
 from stepscope.report.render.html.page import asset
 from stepscope.report.render.images import write_image
 from stepscope.report.story.blocks import Chart, Column, Table
-from stepscope.report.text import format_cell, safe
+from stepscope.report.text import aligned_rows, safe, table_cells
 
 _NAMED = re.compile(r"^(var|soft)\((--[a-z0-9-]+)\)$")
 _TOKEN = re.compile(r"(--[a-z0-9-]+):\s*([^;]+);")
@@ -170,15 +170,7 @@ class ResultTable:
         return len(self._block.rows)
 
     def __repr__(self) -> str:
-        lines = [self.columns, *self._cells()]
-        widths = [max(len(line[at]) for line in lines) for at in range(len(self.columns))]
-        return "\n".join(
-            "  ".join(
-                cell.rjust(width) if column.number else cell.ljust(width)
-                for cell, width, column in zip(line, widths, self._block.columns, strict=True)
-            ).rstrip()
-            for line in lines
-        )
+        return "\n".join(aligned_rows(self._block, self.columns))
 
     def _repr_html_(self) -> str:
         sides = ["right" if column.number else "left" for column in self._block.columns]
@@ -193,18 +185,11 @@ class ResultTable:
                 for cell, side in zip(line, sides, strict=True)
             )
             + "</tr>"
-            for line in self._cells()[: self._block.shown]
+            for line in table_cells(self._block, self._block.shown)
         )
         more = len(self) - self._block.shown
         rest = f"<p>{more:,} more: .rows, .numpy(), .to_pandas()</p>" if more > 0 else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
-
-    def _cells(self) -> list[list[str]]:
-        columns = self._block.columns
-        return [
-            [safe(format_cell(value, column)) for value, column in zip(row, columns, strict=True)]
-            for row in self._block.rows
-        ]
 
 
 def _array(column: Column, cells: tuple[Any, ...]) -> npt.NDArray[Any]:

@@ -21,6 +21,7 @@ from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.batch import size_table, stop_text, verdict_sentence
 from stepscope.report.story.blocks import (
     Block,
+    Cell,
     Chart,
     Paragraph,
     Section,
@@ -120,12 +121,12 @@ class Result:
     @cached_property
     def charts(self) -> dict[str, Drawing]:
         """Every chart of the report by its id."""
-        return {block.id: Drawing(block) for block in self._blocks() if isinstance(block, Chart)}
+        return {block.id: Drawing(block) for block in self.story.blocks if isinstance(block, Chart)}
 
     @cached_property
     def tables(self) -> dict[str, ResultTable]:
         """Every table of the report by its id."""
-        found = (block for block in self._blocks() if isinstance(block, Table))
+        found = (block for block in self.story.blocks if isinstance(block, Table))
         return {block.id: ResultTable(block) for block in found}
 
     def chart(self, name: str) -> Drawing:
@@ -171,9 +172,6 @@ class Result:
     def _repr_html_(self) -> str:
         return compact_html(self.story)
 
-    def _blocks(self) -> Any:
-        return (block for section in self.story.sections for block in section.blocks)
-
 
 class Inline:
     """A whole report as an output of a notebook; `text` where only that can be shown."""
@@ -202,9 +200,9 @@ class BatchSizes:
         self.result = result
 
     @property
-    def document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, object]:
         """What `batch --json` prints."""
-        found: dict[str, Any] = msgspec.to_builtins(self.result)
+        found: dict[str, object] = msgspec.to_builtins(self.result)
         return found
 
     @property
@@ -218,9 +216,9 @@ class BatchSizes:
         return None if self.result.largest is None else self.result.largest.batch
 
     @property
-    def curve(self) -> list[dict[str, Any]]:
+    def curve(self) -> list[dict[str, Cell]]:
         """A row for each size, smallest first: batch, samples_per_s, step_ms, memory_bytes …"""
-        return list(self.document["curve"])
+        return [msgspec.to_builtins(row) for row in self.result.curve]
 
     def __repr__(self) -> str:
         lines = [

@@ -1,7 +1,6 @@
 """A console on a stream: its width, ASCII where the encoding carries nothing else, clean text."""
 
 import os
-from collections.abc import Iterable
 from typing import IO
 
 from rich.console import Console
@@ -47,16 +46,6 @@ def to_ascii(text: str) -> str:
     return text.translate(_ASCII).encode("ascii", "replace").decode()
 
 
-def print_lines(console: Console, lines: Iterable[Text], width: int) -> None:
-    """Print lines; one that is too long goes on below itself, indented a little further."""
-    ascii_only = is_ascii(console)
-    for line in lines:
-        if ascii_only:
-            line.plain = to_ascii(line.plain)
-        for part in fold(console, line, width):
-            console.print(part)
-
-
 def fold(console: Console, line: Text, width: int, hanging: int = 2) -> list[Text]:
     """Lines of at most that width, the later ones indented `hanging` further than the first."""
     if line.cell_len <= width:
@@ -70,19 +59,3 @@ def fold(console: Console, line: Text, width: int, hanging: int = 2) -> list[Tex
     for part in below:
         part.rstrip()
     return [first, *(Text.assemble(" " * indent, part) for part in below)]
-
-
-_TITLE = "stepscope"
-
-
-def title_lines(parts: list[str], width: int) -> list[Text]:
-    """`stepscope  first · second · …`, on as many lines as it takes."""
-    rows = [f"{_TITLE}  {parts[0]}"]
-    for part in parts[1:]:
-        if len(rows[-1]) + len(part) + 3 > width:
-            rows.append(" " * len(_TITLE) + f"  {part}")
-        else:
-            rows[-1] += f" · {part}"
-    return [Text.assemble((rows[0][: len(_TITLE)], "bold"), rows[0][len(_TITLE) :])] + [
-        Text(row) for row in rows[1:]
-    ]

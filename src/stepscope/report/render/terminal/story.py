@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from stepscope.record.units import format_number, plural
 from stepscope.report.render.terminal.console import console_for, fold, is_ascii, to_ascii
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import (
@@ -23,7 +24,7 @@ from stepscope.report.story.blocks import (
     Story,
     Tone,
 )
-from stepscope.report.text import format_cell, format_number, plural, safe
+from stepscope.report.text import format_cell, safe
 
 _TONES = {
     Tone.PLAIN: "",
@@ -151,9 +152,13 @@ class _Screen:
                     self._text(one.how, "dim", _MARGIN * 2)
                 if one.command:
                     self._command(one.command, _MARGIN * 2, "dim")
+            case story.Code(language="sh"):
+                self._command(one.text, _MARGIN, "cyan")
             case story.Code():
                 for line in one.text.splitlines():
-                    self._line(Text(_MARGIN + safe(line.expandtabs(4)), "cyan"))
+                    row = Text(_MARGIN + safe(line.expandtabs(4)), "cyan")
+                    for part in fold(self._console, row, self._width):
+                        self._line(part)
             case story.Facts():
                 self._facts(one)
             case story.Table():
@@ -343,12 +348,11 @@ class _Screen:
         """`Next:  command    what for`; the purposes in one column where they fit."""
         indent = f"{label}:  "
         room = self._width - len(indent)
-        fits = [len(one.text) + len(one.purpose) + 4 <= room for one in commands]
-        at = max((len(one.text) for one, fit in zip(commands, fits, strict=True) if fit), default=0)
-        for one, fit in zip(commands, fits, strict=True):
-            if fit and one.purpose:
-                gap = at if at + 4 + len(one.purpose) <= room else len(one.text)
-                text = f"{safe(one.text):<{gap}}    "
+        widest = max((len(one.purpose) for one in commands), default=0) + 4
+        at = max((len(one.text) for one in commands if len(one.text) + widest <= room), default=0)
+        for one in commands:
+            if one.purpose and len(one.text) + len(one.purpose) + 4 <= room:
+                text = f"{safe(one.text):<{at}}    "
                 self._line(Text.assemble(indent, text, (safe(one.purpose), "dim")))
             else:
                 self._command(one.text, indent)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from stepscope.record.units import memory_unit
+from stepscope.record.units import format_bytes, format_number, memory_unit
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -21,7 +21,6 @@ from stepscope.report.story.blocks import (
 from stepscope.report.story.phrases import display_location, rerun_command
 from stepscope.report.story.series import over_time_chart, seconds_since_start
 from stepscope.report.story.trace.recording import function_blocks, window_memory
-from stepscope.report.text import format_bytes, format_number
 from stepscope.results.load import RunTables
 
 Document = dict[str, Any]

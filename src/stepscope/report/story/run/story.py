@@ -168,7 +168,7 @@ def _sinks(document: Document) -> list[Block]:
         Column("details", priority=2),
     )
     title = "Where a step's time goes"
-    return [table_without_empty_columns("sinks", columns, rows, title)] if rows else []
+    return [table_without_empty_columns(Table("sinks", columns, rows, title))] if rows else []
 
 
 def _waits(document: Document) -> list[Block]:

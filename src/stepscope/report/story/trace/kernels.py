@@ -12,22 +12,22 @@ from stepscope.analyze.timeline.attribution import attribute
 from stepscope.record.timeline import NOTHING, Timeline
 from stepscope.record.units import capitalized, format_bytes, format_number
 from stepscope.report.story.blocks import (
-    Axis,
     Block,
-    Cell,
     Chart,
     Column,
     Missing,
     Paragraph,
     Section,
     Series,
-    Table,
     Weight,
-    table_without_empty_columns,
+    bar_chart,
+    number_column,
+    share_column,
+    table_of,
 )
 from stepscope.report.story.series import MAX_POINTS
 from stepscope.report.story.trace.recording import host_blocks
-from stepscope.report.story.trace.roofline import roofline_blocks
+from stepscope.report.story.trace.roofline import at_most_all, roofline_blocks
 
 Document = dict[str, Any]
 _WORTH_SAYING = 1 << 16  # bytes copied a step
@@ -35,29 +35,14 @@ _WORTH_SAYING = 1 << 16  # bytes copied a step
 
 def trace_remarks(document: Document) -> list[str]:
     """Launches, copies, tensor cores, communication and the critical path, a sentence each."""
-    return [
-        *_launches(document),
-        *_copies(document),
-        *_tensor_cores(document),
-        *_communication(document),
-        *_critical_path(document),
-    ]
-
-
-def _launches(document: Document) -> list[str]:
-    launch = document["launch"]
-    if launch["shorter_than_launch"] is None:
-        return []
-    latency = launch["latency"]["p50_ns"] or 0
-    return [
-        f"launches: {launch['shorter_than_launch']:.0%} of kernels are shorter than their launch;"
-        f" median launch latency {latency / 1e3:,.0f} µs"
-    ]
-
-
-def _copies(document: Document) -> list[str]:
-    steps = document["steps"]["count"]
-    return [
+    steps, launch = document["steps"]["count"], document["launch"]
+    found = []
+    if launch["shorter_than_launch"] is not None:
+        found.append(
+            f"launches: {launch['shorter_than_launch']:.0%} of kernels are shorter than their"
+            f" launch; median launch latency {(launch['latency']['p50_ns'] or 0) / 1e3:,.0f} µs"
+        )
+    found += [
         f"{copy['direction']} copies ({copy['memory']}): {format_bytes(copy['bytes'] / steps)}"
         f" per step at {copy['bytes_per_s'] / 1e9:.1f} GB/s, {copy['overlapped']:.0%} overlapped"
         for copy in document["copies"]
@@ -65,32 +50,22 @@ def _copies(document: Document) -> list[str]:
         and copy["bytes_per_s"]
         and copy["bytes"] / steps >= _WORTH_SAYING
     ]
-
-
-def _tensor_cores(document: Document) -> list[str]:
     cores = document["tensor_cores"]["matrix_share"]
-    return [] if cores is None else [f"tensor cores do {cores:.0%} of the matrix work, by time"]
-
-
-def _communication(document: Document) -> list[str]:
-    talk, steps = document["communication"], document["steps"]["count"]
-    if not talk or not talk["device_ns"]:
-        return []
-    return [
-        f"communication: {format_number(talk['device_ns'] / steps / 1e6)} ms per step,"
-        f" {talk['overlap_share'] or 0:.0%} overlapped with compute"
-    ]
-
-
-def _critical_path(document: Document) -> list[str]:
-    path = document["critical_path"]
-    if not path:
-        return []
-    shares = [f"{part['category']} {part['share']:.0%}" for part in path["by_category"][:2]]
-    return [
-        f"critical path: {path['device_ns'] / path['total_ns']:.0%} device,"
-        f" {path['host_ns'] / path['total_ns']:.0%} host ({', '.join(shares)})"
-    ]
+    if cores is not None:
+        found.append(f"tensor cores do {cores:.0%} of the matrix work, by time")
+    talk = document["communication"]
+    if talk and talk["device_ns"]:
+        found.append(
+            f"communication: {format_number(talk['device_ns'] / steps / 1e6)} ms per step,"
+            f" {talk['overlap_share'] or 0:.0%} overlapped with compute"
+        )
+    if path := document["critical_path"]:
+        shares = [f"{part['category']} {part['share']:.0%}" for part in path["by_category"][:2]]
+        found.append(
+            f"critical path: {path['device_ns'] / path['total_ns']:.0%} device,"
+            f" {path['host_ns'] / path['total_ns']:.0%} host ({', '.join(shares)})"
+        )
+    return found
 
 
 _LONGEST = 60
@@ -103,15 +78,12 @@ _ANONYMOUS = "(anonymous namespace)::"
 def short_kernel(name: str) -> str:
     """The function's own name, without its types and arguments; clipped where it is still long."""
     bare = _without_types(name.replace(_ANONYMOUS, "")).partition("(")[0].strip()
-    last = bare.split(" ")[-1].rpartition("::")[2] if not _is_copy(name) else bare
+    # `Memcpy HtoD (Pageable -> Device)` and `Memset (Device)` are words.
+    is_copy = name.startswith(("Memcpy", "Memset"))
+    last = bare if is_copy else bare.split(" ")[-1].rpartition("::")[2]
     meant = _MEANT.search(name) if _GENERIC.match(last) else None
     shown = meant[1] if meant else last or name
     return shown if len(shown) <= _LONGEST else shown[: _LONGEST - 1] + "…"
-
-
-def _is_copy(name: str) -> bool:
-    """`Memcpy HtoD (Pageable -> Device)` and `Memset (Device)` are words."""
-    return name.startswith(("Memcpy", "Memset"))
 
 
 def _without_types(name: str) -> str:
@@ -170,42 +142,42 @@ def _category_bars(analysed: Document) -> Chart:
             for group in groups
         ],
     )
-    return Chart(
-        "kernel-categories",
-        "bars",
-        "Shares by category",
-        (series,),
-        y=Axis("% of the device's time"),
-        across=True,
-    )
+    unit = "% of the device's time"
+    return bar_chart("kernel-categories", "Shares by category", series, unit=unit)
 
 
-_COLUMNS = (
-    Column("kernel"),
-    Column("category"),
-    Column("operator"),
-    Column("runs", "per step", number=True),
-    Column("time", "ms per step", number=True),
-    Column("share", number=True, percent=True),
-    Column("mean", "µs", number=True),
-    Column("longest", "µs", number=True),
-    Column("bound by"),
-    Column("of attainable", number=True, percent=True),
-    Column("tensor cores"),
-    Column("occupancy", number=True, percent=True),
-)
-
-
-def _kernel_table(analysed: Document, timeline: Timeline | None) -> Table:
+def _kernel_table(analysed: Document, timeline: Timeline | None) -> list[Block]:
     """Heaviest first; the lightest are left out where there are more than a table holds."""
-    kernels = analysed["kernels"]
-    launched = main_operators(timeline) if timeline is not None else {}
-    rates = _rates(analysed)
-    steps = analysed["steps"]["count"]
-    rows = tuple(_row(one, steps, launched, rates) for one in kernels[:MAX_POINTS])
+    kernels, steps = analysed["kernels"], analysed["steps"]["count"]
+    operators = main_operators(timeline) if timeline is not None else {}
+    kinds = (analysed["roofline"] or {}).get("kinds", ())
+    # By operator, its heaviest row of the roofline.
+    rates: dict[str, Document] = {
+        rate["name"]: rate for rate in sorted(kinds, key=lambda rate: rate["time_ns"])
+    }
+
+    def rate_of(kernel: Document) -> Document:
+        return rates.get(operators.get(kernel["name"], ""), {})
+
     note = " (what bounds them is that of the operator)" if rates else ""
     left = f", the heaviest {MAX_POINTS:,} of {len(kernels):,}" if len(kernels) > MAX_POINTS else ""
-    return table_without_empty_columns("kernels", _COLUMNS, rows, f"Kernels{left}{note}")
+    return table_of(
+        "kernels",
+        f"Kernels{left}{note}",
+        kernels[:MAX_POINTS],
+        (Column("kernel"), lambda one: one["name"]),
+        (Column("category"), lambda one: one["category"]),
+        (Column("operator"), lambda one: operators.get(one["name"])),
+        (number_column("runs", "per step"), lambda one: one["count"] / steps),
+        (number_column("time", "ms per step"), lambda one: one["total_ns"] / steps / 1e6),
+        (share_column("share"), lambda one: one["share"]),
+        (number_column("mean", "µs"), lambda one: one["mean_ns"] / 1e3),
+        (number_column("longest", "µs"), lambda one: one["max_ns"] / 1e3),
+        (Column("bound by"), lambda one: rate_of(one).get("bound")),
+        (share_column("of attainable"), lambda one: at_most_all(rate_of(one).get("share"))),
+        (Column("tensor cores"), lambda one: one["tensor_core"]),
+        (share_column("occupancy"), lambda one: one["occupancy"]),
+    )
 
 
 def main_operators(timeline: Timeline) -> dict[str, str]:
@@ -224,72 +196,29 @@ def main_operators(timeline: Timeline) -> dict[str, str]:
     return {timeline.names[kernel]: timeline.names[name] for kernel, name in ordered}
 
 
-def _rates(analysed: Document) -> dict[str, Document]:
-    """By operator, its heaviest row of the roofline."""
-    kinds = (analysed["roofline"] or {}).get("kinds", ())
-    return {rate["name"]: rate for rate in sorted(kinds, key=lambda rate: rate["time_ns"])}
-
-
-def _row(
-    kernel: Document, steps: int, launched: dict[str, str], rates: dict[str, Document]
-) -> tuple[Cell, ...]:
-    operator = launched.get(kernel["name"])
-    rate = rates.get(operator or "", {})
-    share = rate.get("share")
-    return (
-        kernel["name"],
-        kernel["category"],
-        operator,
-        kernel["count"] / steps,
-        kernel["total_ns"] / steps / 1e6,
-        kernel["share"],
-        kernel["mean_ns"] / 1e3,
-        kernel["max_ns"] / 1e3,
-        rate.get("bound"),
-        None if share is None else min(share, 1.0),
-        kernel["tensor_core"],
-        kernel["occupancy"],
-    )
-
-
 def _operator_blocks(analysed: Document) -> list[Block]:
     """The ten heaviest; nothing where the recording has no operators."""
     operators, steps = analysed["operators"], analysed["steps"]["count"]
     if not operators:
         return []
-    names = [one["name"] for one in operators]
+    names, title, unit = [one["name"] for one in operators], "The heaviest operators", "ms per step"
     device = Series("device", names, [one["device_ns"] / steps / 1e6 for one in operators])
     host = Series("host", names, [one["host_ns"] / steps / 1e6 for one in operators])
-    chart = Chart(
-        "operators",
-        "bars",
-        "The heaviest operators",
-        (device, host),
-        y=Axis("ms per step, recorded"),
-        across=True,
-    )
-    columns = (
-        Column("operator"),
-        Column("calls", "per step", number=True),
-        Column("kernels", "per step", number=True),
-        Column("device", "ms per step", number=True),
-        Column("share", number=True, percent=True),
-        Column("host", "ms per step", number=True),
-        Column("host alone", "ms per step", number=True),
-    )
-    rows = tuple(
-        (
-            one["name"],
-            one["calls"] / steps,
-            one["kernels"] / steps,
-            one["device_ns"] / steps / 1e6,
-            one["share"],
-            one["host_ns"] / steps / 1e6,
-            one["host_self_ns"] / steps / 1e6,
-        )
-        for one in operators
-    )
-    return [chart, Table("operators", columns, rows, "The heaviest operators")]
+    return [
+        bar_chart("operators", title, device, host, unit=f"{unit}, recorded"),
+        *table_of(
+            "operators",
+            title,
+            operators,
+            (Column("operator"), lambda one: one["name"]),
+            (number_column("calls", "per step"), lambda one: one["calls"] / steps),
+            (number_column("kernels", "per step"), lambda one: one["kernels"] / steps),
+            (number_column("device", unit), lambda one: one["device_ns"] / steps / 1e6),
+            (share_column("share"), lambda one: one["share"]),
+            (number_column("host", unit), lambda one: one["host_ns"] / steps / 1e6),
+            (number_column("host alone", unit), lambda one: one["host_self_ns"] / steps / 1e6),
+        ),
+    ]
 
 
 _MOSTLY = 0.5
@@ -312,13 +241,14 @@ def heaviest_table(analysed: Document) -> list[Block]:
     else:
         what, title = "operator", "What the GPU does"
         found = [(one["name"], one["device_ns"], one["share"]) for one in analysed["operators"]]
-    columns = (
-        Column(what, clip=True),
-        Column("time", "ms per step", number=True),
-        Column("share", number=True, percent=True),
+    return table_of(
+        "heaviest",
+        title,
+        found[:_HEAVIEST],
+        (Column(what, clip=True), lambda one: one[0]),
+        (number_column("time", "ms per step"), lambda one: one[1] / steps / 1e6),
+        (share_column("share"), lambda one: one[2]),
     )
-    rows = tuple((name, ns / steps / 1e6, share) for name, ns, share in found[:_HEAVIEST])
-    return [table_without_empty_columns("heaviest", columns, rows, title)]
 
 
 def kernels_section(
@@ -336,7 +266,7 @@ def kernels_section(
     blocks: list[Block] = [
         _category_treemap(analysed),
         _category_bars(analysed),
-        _kernel_table(analysed, timeline),
+        *_kernel_table(analysed, timeline),
         *_operator_blocks(analysed),
         *roofline_blocks(analysed, how),
         *(Paragraph(f"{capitalized(remark)}.") for remark in trace_remarks(analysed)),

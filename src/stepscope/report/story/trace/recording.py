@@ -1,8 +1,9 @@
 """Idle time by cause, communication, the host's own work and memory in a recording."""
 
+from functools import partial
 from typing import Any
 
-from stepscope.record.units import memory_unit
+from stepscope.record.units import format_bytes, format_number, memory_unit
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -11,17 +12,19 @@ from stepscope.report.story.blocks import (
     Paragraph,
     Section,
     Series,
-    Table,
     Weight,
-    table_without_empty_columns,
+    bar_chart,
+    number_column,
+    share_column,
+    table_of,
 )
 from stepscope.report.story.phrases import IDLE_CAUSES, costliest_place, without_autograd_prefix
 from stepscope.report.story.series import downsample_note
-from stepscope.report.text import format_bytes, format_number
 
 Document = dict[str, Any]
 _LEAST = 0.0005  # of the recorded step
 _PLACES = 5  # of a cause
+_RECORDED = "ms per step, recorded"
 
 
 def idle_blocks(analysed: Document) -> list[Block]:
@@ -32,16 +35,26 @@ def idle_blocks(analysed: Document) -> list[Block]:
     if not causes:
         return []
     names = [IDLE_CAUSES.get(cause, cause) for _, cause in causes]
-    shares = [100 * ns / wall for ns, _ in causes]
-    chart = Chart(
-        "idle",
-        "bars",
-        "The GPU's idle time by cause",
-        (Series("", names, shares),),
-        y=Axis("% of the recorded step"),
-        across=True,
-    )
-    return [chart, *_places(analysed, [cause for _, cause in causes], wall)]
+    series = Series("", names, [100 * ns / wall for ns, _ in causes])
+    steps, found = analysed["steps"]["count"], busiest_device(analysed)["idle"]
+    places = [
+        (cause, place)
+        for _, cause in causes
+        for place in found.get(cause, {}).get("places", ())[:_PLACES]
+    ]
+    return [
+        bar_chart("idle", "The GPU's idle time by cause", series, unit="% of the recorded step"),
+        *table_of(
+            "idle",
+            "What the host did meanwhile",
+            places,
+            (Column("cause"), lambda at: IDLE_CAUSES.get(at[0], at[0])),
+            (Column("the host was in"), lambda at: without_autograd_prefix(at[1]["where"] or "")),
+            (Column("operator"), lambda at: at[1]["operator"]),
+            (number_column("idle", _RECORDED), lambda at: at[1]["total_ns"] / steps / 1e6),
+            (share_column("share"), lambda at: at[1]["total_ns"] / wall),
+        ),
+    ]
 
 
 def idle_causes_table(analysed: Document) -> list[Block]:
@@ -51,41 +64,16 @@ def idle_causes_table(analysed: Document) -> list[Block]:
     if not known:
         return []
     steps, causes = analysed["steps"]["count"], busiest_device(analysed)["idle"]
-    rows = tuple(
-        (IDLE_CAUSES[cause], ns / steps / 1e6, ns / wall, costliest_place(causes[cause]["places"]))
-        for ns, cause in sorted(known, reverse=True)
+    place = Column("the host was in", clip=True, priority=1)
+    return table_of(
+        "idle-causes",
+        "Why the GPU is idle",
+        sorted(known, reverse=True),
+        (Column("cause"), lambda one: IDLE_CAUSES[one[1]]),
+        (number_column("idle", "ms/step"), lambda one: one[0] / steps / 1e6),
+        (share_column("share"), lambda one: one[0] / wall),
+        (place, lambda one: costliest_place(causes[one[1]]["places"])),
     )
-    columns = (
-        Column("cause"),
-        Column("idle", "ms per step", number=True),
-        Column("share", number=True, percent=True),
-        Column("the host was in", clip=True, priority=1),
-    )
-    return [Table("idle-causes", columns, rows, "Why the GPU is idle")]
-
-
-def _places(analysed: Document, causes: list[str], wall: int) -> list[Block]:
-    steps = analysed["steps"]["count"]
-    device = busiest_device(analysed)
-    rows = tuple(
-        (
-            IDLE_CAUSES.get(cause, cause),
-            without_autograd_prefix(place["where"]) if place["where"] else None,
-            place["operator"],
-            place["total_ns"] / steps / 1e6,
-            place["total_ns"] / wall,
-        )
-        for cause in causes
-        for place in device["idle"].get(cause, {}).get("places", ())[:_PLACES]
-    )
-    columns = (
-        Column("cause"),
-        Column("the host was in"),
-        Column("operator"),
-        Column("idle", "ms per step, recorded", number=True),
-        Column("share", number=True, percent=True),
-    )
-    return [Table("idle", columns, rows, "What the host did meanwhile")] if rows else []
 
 
 def busiest_device(analysed: Document) -> Document:
@@ -99,9 +87,8 @@ def communication_sections(analysed: Document) -> list[Section]:
     talk, steps = analysed["communication"], analysed["steps"]["count"]
     if talk is None:
         return []
-    rank = analysed["source"]["rank"]
-    of = analysed["source"]["world_size"]
-    who = "" if rank is None else f"This is rank {rank}" + (f" of {of}. " if of else ". ")
+    rank, ranks = analysed["source"]["rank"], analysed["source"]["world_size"]
+    who = "" if rank is None else f"This is rank {rank}" + (f" of {ranks}. " if ranks else ". ")
     blocks: list[Block] = []
     if talk["device_ns"]:
         exposed = format_number(talk["exposed_ns"] / steps / 1e6)
@@ -110,95 +97,68 @@ def communication_sections(analysed: Document) -> list[Section]:
         blocks.append(Paragraph(text))
     elif who:
         blocks.append(Paragraph(who.strip()))
-    blocks += _kinds(talk["kinds"], steps)
+    blocks += table_of(
+        "collectives",
+        "Collectives",
+        talk["kinds"],
+        (Column("collective"), lambda one: one["kind"]),
+        (Column("where"), lambda one: one["where"]),
+        (number_column("calls", "per step"), lambda one: one["count"] / steps),
+        (number_column("data", "MB per step"), lambda one: scaled(one["bytes"], 1 / steps / 1e6)),
+        (number_column("time", "ms per step"), lambda one: one["time_ns"] / steps / 1e6),
+        (number_column("bus", "GB/s"), lambda one: scaled(one["bus_bytes_per_s"], 1e-9)),
+        (share_column("hidden"), lambda one: one["overlap_share"]),
+    )
     folder = "To compare ranks, put their traces in a folder: stepscope analyze FOLDER."
     blocks.append(Paragraph(folder))
     return [Section("communication", "Communication", tuple(blocks), Weight.DETAIL)]
 
 
-def _kinds(kinds: list[Document], steps: int) -> list[Block]:
-    columns = (
-        Column("collective"),
-        Column("where"),
-        Column("calls", "per step", number=True),
-        Column("data", "MB per step", number=True),
-        Column("time", "ms per step", number=True),
-        Column("bus", "GB/s", number=True),
-        Column("hidden", number=True, percent=True),
-    )
-    rows = tuple(
-        (
-            one["kind"],
-            one["where"],
-            one["count"] / steps,
-            None if one["bytes"] is None else one["bytes"] / steps / 1e6,
-            one["time_ns"] / steps / 1e6,
-            None if one["bus_bytes_per_s"] is None else one["bus_bytes_per_s"] / 1e9,
-            one["overlap_share"],
-        )
-        for one in kinds
-    )
-    return [Table("collectives", columns, rows, "Collectives")] if rows else []
+def scaled(value: float | None, by: float) -> float | None:
+    """In another unit; None stays."""
+    return None if value is None else value * by
 
 
 def host_blocks(analysed: Document) -> list[Block]:
     """Operators by their own time on the host, and its threads."""
-    host, steps = analysed["host"], analysed["steps"]["count"]
+    host = analysed["host"]
     if host is None:
         return []
-    blocks: list[Block] = []
-    rows = tuple(
-        (
-            one["name"],
-            one["count"] / steps,
-            one["self_ns"] / steps / 1e6,
-            one["total_ns"] / steps / 1e6,
-        )
-        for one in host["operators"]
-    )
-    columns = (
-        Column("operator"),
-        Column("calls", "per step", number=True),
-        Column("alone", "ms per step, recorded", number=True),
-        Column("with what it calls", "ms per step, recorded", number=True),
-    )
-    if rows:
-        blocks.append(Table("host-operators", columns, rows, "What the host does", shown=10))
-    return [*blocks, *_threads(host["threads"])]
-
-
-def _threads(threads: list[Document]) -> list[Block]:
-    columns = (
-        Column("thread"),
-        Column("busy", "ms", number=True),
-        Column("share", number=True, percent=True),
-        Column("waits for the device", "ms", number=True),
-    )
-    rows = tuple(
-        (one["name"], one["busy_ns"] / 1e6, one["busy_share"], one["blocked_ns"] / 1e6)
-        for one in threads
-    )
-    return [Table("threads", columns, rows, "Threads of the host", shown=8)] if rows else []
+    steps, waits = analysed["steps"]["count"], number_column("waits for the device", "ms")
+    return [
+        *host_table("host-operators", "operator", "What the host does", host["operators"], steps),
+        *table_of(
+            "threads",
+            "Threads of the host",
+            host["threads"],
+            (Column("thread"), lambda one: one["name"]),
+            (number_column("busy", "ms"), lambda one: one["busy_ns"] / 1e6),
+            (share_column("share"), lambda one: one["busy_share"]),
+            (waits, lambda one: one["blocked_ns"] / 1e6),
+            shown=8,
+        ),
+    ]
 
 
 def function_blocks(lines: list[Document], steps: int) -> list[Block]:
     """The user's functions by the host's time in them, from a recording with stacks."""
-    columns = (
-        Column("function"),
-        Column("calls", "per step", number=True),
-        Column("alone", "ms per step, recorded", number=True),
-        Column("with what it calls", "ms per step, recorded", number=True),
+    return host_table("functions", "function", "Your functions on the host", lines, steps, 20)
+
+
+def host_table(
+    name: str, what: str, title: str, lines: list[Document], steps: int, shown: int = 10
+) -> list[Block]:
+    """What ran on the host, by its own time and with what it calls."""
+    return table_of(
+        name,
+        title,
+        lines,
+        (Column(what), lambda one: one["name"]),
+        (number_column("calls", "per step"), lambda one: one["count"] / steps),
+        (number_column("alone", _RECORDED), lambda one: one["self_ns"] / steps / 1e6),
+        (number_column("with callees", _RECORDED), lambda one: one["total_ns"] / steps / 1e6),
+        shown=shown,
     )
-    rows = tuple(
-        (
-            one["name"],
-            one["count"] / steps,
-            one["self_ns"] / steps / 1e6,
-            one["total_ns"] / steps / 1e6,
-        )
-        for one in lines
-    )
-    return [Table("functions", columns, rows, "Your functions on the host")] if rows else []
 
 
 _KEPT = 1000  # points that the analysis keeps of a device
@@ -207,35 +167,43 @@ _KEPT = 1000  # points that the analysis keeps of a device
 def window_memory(analysed: Document) -> list[Block]:
     """Each device's (or the host's) memory; nothing where none was recorded."""
     blocks: list[Block] = []
-    for number, use in enumerate(analysed["memory"] or ()):
-        blocks += [
-            _memory_chart(use, number),
-            Paragraph(_peak_sentence(use)),
-            *_owners(use, number),
-        ]
+    for number, use in enumerate(analysed["memory"] or (), start=1):
+        whose = "the host" if use["device"] is None else f"GPU {use['device']}"
+        blocks += [_memory_chart(use, number, whose), Paragraph(_peak_sentence(use))]
+        blocks += table_of(
+            f"memory-peak-{number}",
+            f"Who owned the peak of {whose}",
+            use["owners"],
+            (Column("operator"), lambda one: one["operator"]),
+            (Column("module"), lambda one: one["module"]),
+            (Column("line"), lambda one: one["line"]),
+            (Column("phase"), lambda one: one["phase"]),
+            (number_column("memory", "MiB"), lambda one: one["bytes"] / 2**20),
+            (share_column("of the peak"), partial(_share_of, use["peak_bytes"] or 1)),
+            (number_column("allocations", digits=6), lambda one: one["count"]),
+        )
     return blocks
 
 
-def _name(use: Document) -> str:
-    return "the host" if use["device"] is None else f"GPU {use['device']}"
+def _share_of(peak: float, one: Document) -> float:
+    return float(one["bytes"] / peak)
 
 
-def _memory_chart(use: Document, number: int) -> Chart:
+def _memory_chart(use: Document, number: int, whose: str) -> Chart:
     points = use["points"]
     unit, name = memory_unit([use["peak_reserved_bytes"] or use["peak_bytes"]])
     times = [point["time_ns"] / 1e6 for point in points]
     series = [Series("allocated", times, [point["allocated_bytes"] / unit for point in points])]
-    if any(point["reserved_bytes"] is not None for point in points):
-        held = [
-            float("nan") if point["reserved_bytes"] is None else point["reserved_bytes"] / unit
-            for point in points
-        ]
-        series.append(Series("reserved", times, held))
+    reserved = [scaled(point["reserved_bytes"], 1 / unit) for point in points]
+    if any(value is not None for value in reserved):
+        nan = float("nan")
+        values = [nan if value is None else value for value in reserved]
+        series.append(Series("reserved", times, values))
     base = "" if use["absolute"] else "Counted from the lowest level: no totals were recorded. "
     return Chart(
-        f"memory-window-{number + 1}",
+        f"memory-window-{number}",
         "line",
-        f"Memory of {_name(use)} in the recorded steps",
+        f"Memory of {whose} in the recorded steps",
         tuple(series),
         x=Axis("ms"),
         y=Axis(name),
@@ -254,34 +222,3 @@ def _peak_sentence(use: Document) -> str:
         growth = format_bytes(use["growth_per_step_bytes"])
         text += f". It grows every step, by {growth}: the sign of a leak"
     return f"{text}."
-
-
-def _owners(use: Document, number: int) -> list[Block]:
-    columns = (
-        Column("operator"),
-        Column("module"),
-        Column("line"),
-        Column("phase"),
-        Column("memory", "MiB", number=True),
-        Column("of the peak", number=True, percent=True),
-        Column("allocations", number=True, digits=6),
-    )
-    peak = use["peak_bytes"] or 1
-    rows = tuple(
-        (
-            one["operator"],
-            one["module"],
-            one["line"],
-            one["phase"],
-            one["bytes"] / 2**20,
-            one["bytes"] / peak,
-            one["count"],
-        )
-        for one in use["owners"]
-    )
-    title = f"Who owned the peak of {_name(use)}"
-    return (
-        [table_without_empty_columns(f"memory-peak-{number + 1}", columns, rows, title)]
-        if rows
-        else []
-    )

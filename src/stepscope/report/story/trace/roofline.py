@@ -11,9 +11,12 @@ from stepscope.report.story.blocks import (
     Missing,
     Paragraph,
     Series,
-    table_without_empty_columns,
+    number_column,
+    share_column,
+    table_of,
 )
 from stepscope.report.story.series import MAX_POINTS
+from stepscope.report.story.trace.recording import scaled
 
 Document = dict[str, Any]
 _DRAWN = 0.001  # of the time of all: what is less would only stretch the axes
@@ -27,11 +30,8 @@ def roofline_blocks(analysed: Document, how: str) -> list[Block]:
     if found is None:
         return [Missing("No roofline: the recording has no shapes of operators.", how)]
     if found["ceilings"] is None:
-        told = "No ceilings are known of this device, so nothing can be held against them."
-        return [
-            Missing(told, "stepscope doctor, on the machine that has it, measures them"),
-            *_rates(found),
-        ]
+        how = "Run stepscope doctor on the machine that has it."
+        return [Missing("The ceilings of this device were not measured.", how), *_rates(found)]
     points = _points(found)
     blocks: list[Block] = [_chart(found, points)] if points else []
     return [*blocks, *_step(found), *_rates(found)]
@@ -83,13 +83,13 @@ def _cloud(bound: str | None, points: list[Document]) -> Series:
         f"{bound}-bound" if bound else "bound not known",
         [one["intensity"] for one in chosen],
         [one["flops_per_s"] / 1e12 for one in chosen],
-        text=[_told(one) for one in chosen],
+        text=[_point_text(one) for one in chosen],
         size=[float(one["time_ns"]) for one in chosen],
     )
 
 
-def _told(one: Document) -> str:
-    share = "" if one["share"] is None else f", {min(one['share'], 1.0):.0%} of what it could be"
+def _point_text(one: Document) -> str:
+    share = "" if one["share"] is None else f", {min(one['share'], 1.0):.0%} of attainable"
     return f"{one['name']} {one['dtype']}{share}"
 
 
@@ -112,33 +112,22 @@ def _step(found: Document) -> list[Block]:
 
 def _rates(found: Document) -> list[Block]:
     steps = found["step"]["steps"]
-    rows = tuple(
-        (
-            one["name"],
-            one["dtype"],
-            one["calls"] / steps,
-            one["time_ns"] / steps / 1e6,
-            one["intensity"],
-            None if one["flops_per_s"] is None else one["flops_per_s"] / 1e12,
-            None if one["bytes_per_s"] is None else one["bytes_per_s"] / 1e9,
-            one["bound"],
-            None if one["share"] is None else min(one["share"], 1.0),
-        )
-        for one in found["kinds"][:MAX_POINTS]
+    return table_of(
+        "roofline",
+        "Operators against the ceilings",
+        found["kinds"][:MAX_POINTS],
+        (Column("operator"), lambda one: one["name"]),
+        (Column("dtype"), lambda one: one["dtype"]),
+        (number_column("calls", "per step"), lambda one: one["calls"] / steps),
+        (number_column("time", "ms per step"), lambda one: one["time_ns"] / steps / 1e6),
+        (number_column("intensity", "FLOPs per byte"), lambda one: one["intensity"]),
+        (number_column("arithmetic", "TFLOP/s"), lambda one: scaled(one["flops_per_s"], 1e-12)),
+        (number_column("memory", "GB/s"), lambda one: scaled(one["bytes_per_s"], 1e-9)),
+        (Column("bound by"), lambda one: one["bound"]),
+        (share_column("of attainable"), lambda one: at_most_all(one["share"])),
     )
-    columns = (
-        Column("operator"),
-        Column("dtype"),
-        Column("calls", "per step", number=True),
-        Column("time", "ms per step", number=True),
-        Column("intensity", "FLOPs per byte", number=True),
-        Column("arithmetic", "TFLOP/s", number=True),
-        Column("memory", "GB/s", number=True),
-        Column("bound by"),
-        Column("of attainable", number=True, percent=True),
-    )
-    return (
-        [table_without_empty_columns("roofline", columns, rows, "Operators against the ceilings")]
-        if rows
-        else []
-    )
+
+
+def at_most_all(share: float | None) -> float | None:
+    """A share of what is attainable; counting FLOPs may give a little more than 1."""
+    return None if share is None else min(share, 1.0)

@@ -22,12 +22,13 @@ from stepscope.report.story.blocks import (
     Section,
     Series,
     Story,
-    Table,
     TimelineView,
     Tone,
     Weight,
     number_column,
     share_column,
+    stacked_chart,
+    table_of,
 )
 from stepscope.report.story.findings import answers_sections, findings_section
 from stepscope.report.story.phrases import (
@@ -170,8 +171,7 @@ def _breakdown(document: Document) -> Chart:
         for key, label in _PARTS.items()
         if parts[key]
     )
-    title = "What the GPU does in a step"
-    return Chart("breakdown", "stacked", title, series, y=Axis("ms"), across=True)
+    return stacked_chart("breakdown", "What the GPU does in a step", series, "ms")
 
 
 def _names(document: Document) -> list[str]:
@@ -184,8 +184,9 @@ def _names(document: Document) -> list[str]:
 
 def _each(document: Document) -> Chart:
     steps = busiest_device(document)["steps"][:MAX_POINTS]
+    names = _names(document)[: len(steps)]
     series = tuple(
-        Series(label, _names(document)[: len(steps)], [step[key] / 1e6 for step in steps])
+        Series(label, names, [step[key] / 1e6 for step in steps], role=DEVICE_WORK_ROLES[key])
         for key, label in _PARTS.items()
         if any(step[key] for step in steps)
     )
@@ -287,7 +288,7 @@ def story_of_ranks(subject: LoadedResult) -> Story:
     for one in ranks:
         name = display_path(str(one["source"]["file"]))
         notes += [f"{name}: {note}" for note in quality_notes(one)]
-    blocks: list[Block] = [_ranks_table(comparison["rows"]), *_late_ranks(comparison)]
+    blocks = [*_ranks_table(comparison["rows"]), *_late_ranks(comparison)]
     blocks += [Paragraph(f"note: {note}", tone=Tone.WARN) for note in notes]
     return Story(
         title=plural(len(ranks), "rank") + of,
@@ -299,44 +300,33 @@ def story_of_ranks(subject: LoadedResult) -> Story:
     )
 
 
-def _ranks_table(rows: list[Document]) -> Table:
-    columns = (
-        number_column("rank"),
-        Column("steps", number=True, digits=6, priority=1),
-        number_column("step", "ms"),
-        share_column("busy"),
-        share_column("compute"),
-        share_column("comm"),
-        Column("exposed", number=True, percent=True, priority=2),
-        share_column("idle"),
-    )
-    shares = (
-        "busy_share", "compute_share", "communication_share", "exposed_communication_share",
-        "idle_share",
-    )  # fmt: skip
-    return Table(
+def _ranks_table(rows: list[Document]) -> list[Block]:
+    return table_of(
         "ranks",
-        columns,
-        tuple(
-            (row["rank"], row["steps"], row["step_mean_ns"] / 1e6, *(row[key] for key in shares))
-            for row in rows
-        ),
+        "",
+        rows,
+        (number_column("rank"), lambda row: row["rank"]),
+        (number_column("steps", digits=6, priority=1), lambda row: row["steps"]),
+        (number_column("step", "ms"), lambda row: row["step_mean_ns"] / 1e6),
+        (share_column("busy"), lambda row: row["busy_share"]),
+        (share_column("compute"), lambda row: row["compute_share"]),
+        (share_column("comm"), lambda row: row["communication_share"]),
+        (share_column("exposed", priority=2), lambda row: row["exposed_communication_share"]),
+        (share_column("idle"), lambda row: row["idle_share"]),
     )
 
 
 def _late_ranks(comparison: Document) -> list[Block]:
     """Who reaches collectives last, and what that costs the others."""
-    rows = tuple(
-        (one["rank"], f"{one['last']:,} of {comparison['matched']:,}", one["caused_ns"] / 1e6)
-        for one in comparison["lateness"]
-        if one["caused_ns"]
+    matched = f"{comparison['matched']:,}"
+    return table_of(
+        "late",
+        "Late to collectives",
+        [one for one in comparison["lateness"] if one["caused_ns"]][:4],
+        (number_column("rank"), lambda one: one["rank"]),
+        (Column("last to arrive"), lambda one: f"{one['last']:,} of {matched}"),
+        (number_column("others waited", "ms"), lambda one: one["caused_ns"] / 1e6),
     )
-    columns = (
-        number_column("rank"),
-        Column("last to arrive"),
-        number_column("others waited", "ms"),
-    )
-    return [Table("late", columns, rows[:4], "Late to collectives")] if rows else []
 
 
 def _count(document: ResultDocument) -> str:

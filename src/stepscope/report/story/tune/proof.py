@@ -19,7 +19,8 @@ from stepscope.report.story.blocks import (
     Paragraph,
     Section,
     Series,
-    Table,
+    number_column,
+    table_of,
 )
 from stepscope.report.story.series import downsample_note, downsampled_indices
 from stepscope.report.story.tune.words import proof_sentence, proof_text
@@ -83,7 +84,7 @@ def proof_section(tune: Tune, folder: Path | None) -> Section:
         if numbers := _numbers(proof.numbers):
             blocks.append(Facts(numbers))
     chart = _chart(_proof_curves(tune, proof, folder))
-    return Section("proof", "Proof", (*blocks, *([chart] if chart else []), _each(tune)))
+    return Section("proof", "Proof", (*blocks, *([chart] if chart else []), *_each(tune)))
 
 
 def _numbers(numbers: dict[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -105,38 +106,31 @@ def _chart(curves: Curves) -> Chart | None:
         losses = np.array([one[:steps] for one in found], float)
         mean = losses.mean(axis=0)
         at = downsampled_indices(mean)
-        low, high = losses.min(axis=0)[at], losses.max(axis=0)[at]
-        several = len(found) > 1
-        series.append(
-            Series(
-                label,
-                (at + 1).tolist(),
-                mean[at].tolist(),
-                low=low.tolist() if several else (),
-                high=high.tolist() if several else (),
-            )
-        )
+        spans = {"low": losses.min(axis=0), "high": losses.max(axis=0)} if len(found) > 1 else {}
+        band = {name: values[at].tolist() for name, values in spans.items()}
+        series.append(Series(label, (at + 1).tolist(), mean[at].tolist(), **band))
         most, seeds = max(most, steps), max(seeds, len(found))
     if not series:
         return None
-    band = f"Means of {seeds} seeds; the band spans them." if seeds > 1 else ""
-    note = " ".join(part for part in (band, downsample_note(most, "steps")) if part)
+    means = f"Means of {seeds} seeds; the band spans them." if seeds > 1 else ""
+    note = " ".join(part for part in (means, downsample_note(most, "steps")) if part)
     return Chart(
         "proof-losses", "line", "Losses with the fixes and without", tuple(series),
         Axis("step"), Axis("loss"), note=note,
     )  # fmt: skip
 
 
-def _each(tune: Tune) -> Table:
+def _each(tune: Tune) -> list[Block]:
     """What was proven of each rung."""
-    rows = []
-    for rung in tune.ladder:
-        proof = rung.proof or Proof(ProofState.NOT_PROVEN)
-        rows.append(
-            (rung.label, rung.kind, proof.state, proof_text(rung.proof), proof.steps, proof.seeds)
-        )
-    columns = (
-        Column("rung"), Column("kind"), Column("losses"), Column("details"),
-        Column("steps", number=True), Column("seeds", number=True),
-    )  # fmt: skip
-    return Table("proofs", columns, tuple(rows), "Rung by rung")
+    unproven = Proof(ProofState.NOT_PROVEN)
+    return table_of(
+        "proofs",
+        "Rung by rung",
+        tune.ladder,
+        (Column("rung"), lambda rung: rung.label),
+        (Column("kind"), lambda rung: rung.kind),
+        (Column("losses"), lambda rung: (rung.proof or unproven).state),
+        (Column("details"), lambda rung: proof_text(rung.proof)),
+        (number_column("steps"), lambda rung: (rung.proof or unproven).steps),
+        (number_column("seeds"), lambda rung: (rung.proof or unproven).seeds),
+    )

@@ -1,6 +1,5 @@
 """The story of a tune: the ladder, what was rejected, the patch, and what each rung costs."""
 
-import os
 import shlex
 from collections.abc import Callable
 from math import nan
@@ -9,7 +8,6 @@ from typing import Any
 
 from stepscope.record.units import format_duration, format_interval, format_number, plural
 from stepscope.report.story.blocks import (
-    Axis,
     Block,
     Cell,
     Chart,
@@ -25,10 +23,14 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    bar_chart,
+    number_column,
+    table_of,
     table_without_empty_columns,
 )
-from stepscope.report.story.phrases import display_path
+from stepscope.report.story.phrases import display_path, path_from_here
 from stepscope.report.story.summary import machine_facts
+from stepscope.report.story.trace.recording import scaled
 from stepscope.report.story.tune.proof import proof_section
 from stepscope.report.story.tune.words import (
     claim,
@@ -79,7 +81,7 @@ def _table(tune: Tune) -> Table:
     first: tuple[Cell, ...] = (
         BASELINE_LABEL, "", base.step_ms, base.samples_per_s, 1.0, 1.0, "", None, "", "",
     )  # fmt: skip
-    return table_without_empty_columns("ladder", columns, (first, *map(_row, tune.ladder)), "")
+    return table_without_empty_columns(Table("ladder", columns, (first, *map(_row, tune.ladder))))
 
 
 def _row(rung: TunedRung) -> tuple[Cell, ...]:
@@ -105,43 +107,33 @@ def _so_far(tune: Tune) -> Chart:
     )
     series = Series("", labels, values, low=low, high=high)
     title = "Total speedup, with its 95% interval"
-    return Chart("ladder-chart", "bars", title, (series,), y=Axis("speedup"), across=True)
+    return bar_chart("ladder-chart", title, series, unit="speedup")
 
 
 def _predicted(rungs: tuple[TunedRung, ...]) -> Chart:
     """Side by side, so that the eye compares them."""
     labels = [rung.label for rung in rungs]
-    made = tuple(
-        Series(
-            name,
-            labels,
-            [getattr(one, "speedup", None) or nan for one in rows],
-            low=[getattr(one, "low", None) or nan for one in rows],
-            high=[getattr(one, "high", None) or nan for one in rows],
+    series = []
+    for name, rows in (("predicted", [rung.predicted for rung in rungs]), ("measured", rungs)):
+        values, low, high = (
+            [getattr(one, key, None) or nan for one in rows] for key in ("speedup", "low", "high")
         )
-        for name, rows in (("predicted", [rung.predicted for rung in rungs]), ("measured", rungs))
-    )
-    title = "Each fix: predicted and measured"
-    return Chart("predicted", "bars", title, made, y=Axis("speedup"), across=True)
+        series.append(Series(name, labels, values, low=low, high=high))
+    return bar_chart("predicted", "Each fix: predicted and measured", *series, unit="speedup")
 
 
 def _resources_section(tune: Tune) -> Section:
-    """What each rung takes of the machine; columns that nothing is known of are left out."""
+    """What each rung takes of the machine."""
     rows: list[tuple[str, Measured]] = [(BASELINE_LABEL, tune.baseline)]
     rows += [(f"+ {rung.label}", rung) for rung in tune.ladder]
-    kept = [
-        (key, column, by)
-        for key, column, by in _RESOURCES
-        if any(getattr(row, key, None) for _, row in rows)
-    ]
-    if not kept:
-        return Section("resources", "Resources", ())
     cells = tuple(
-        (name, *(_scaled(getattr(row, key, None), by) for key, _, by in kept)) for name, row in rows
+        (name, *(scaled(getattr(row, key, None) or None, by) for key, _, by in _RESOURCES))
+        for name, row in rows
     )
-    columns = (Column("rung"), *(column for _, column, _ in kept))
-    table = Table("resources", columns, cells)
-    return Section("resources", "Resources", (table,), Weight.LEAD)
+    columns = (Column("rung"), *(column for _, column, _ in _RESOURCES))
+    table = table_without_empty_columns(Table("resources", columns, cells))
+    blocks = (table,) if len(table.columns) > 1 else ()
+    return Section("resources", "Resources", blocks, Weight.LEAD)
 
 
 _RESOURCES = (
@@ -152,10 +144,6 @@ _RESOURCES = (
     ("compile_s", Column("compiling", "s", number=True, priority=1), 1.0),
     ("pays_after_steps", Column("pays off after", "steps", number=True, priority=1), 1),
 )
-
-
-def _scaled(value: float | None, by: float) -> float | None:
-    return None if value is None else value * by
 
 
 def _rejected_section(tune: Tune) -> Section:
@@ -172,20 +160,20 @@ def _rejected_section(tune: Tune) -> Section:
 
 
 def _measured_rejections(tune: Tune) -> Section:
-    rows = tuple(
-        (one.fix, _label(one), one.speedup, one.low, one.high)
-        for one in tune.rejected
-        if one.speedup is not None
+    blocks = table_of(
+        "rejected",
+        "",
+        [one for one in tune.rejected if one.speedup is not None],
+        (Column("fix"), lambda one: one.fix),
+        (Column("outcome"), _outcome),
+        (number_column("speedup", "×"), lambda one: one.speedup),
+        (number_column("low", "×"), lambda one: one.low),
+        (number_column("high", "×"), lambda one: one.high),
     )
-    columns = (
-        Column("fix"), Column("outcome"), Column("speedup", "×", number=True),
-        Column("low", "×", number=True), Column("high", "×", number=True),
-    )  # fmt: skip
-    blocks = (Table("rejected", columns, rows),) if rows else ()
-    return Section("rejected-measured", "Measured and not kept", blocks, Weight.DETAIL)
+    return Section("rejected-measured", "Measured and not kept", tuple(blocks), Weight.DETAIL)
 
 
-def _label(one: RejectedFix) -> str:
+def _outcome(one: RejectedFix) -> str:
     return "not faster" if one.state == "not_better" else one.state.replace("_", " ")
 
 
@@ -265,7 +253,7 @@ def _remarks(tune: Tune) -> Section:
         blocks.append(Paragraph(words, tone=Tone.WARN))
     by_hand = tune.patch.by_hand if tune.patch is not None else ()
     blocks += [Paragraph(f"By hand, {one.fix}: {one.words}") for one in by_hand]
-    blocks.append(Paragraph(f"Trials: {_near(tune.run.folder)}", tone=Tone.QUIET))
+    blocks.append(Paragraph(f"Trials: {path_from_here(tune.run.folder)}", tone=Tone.QUIET))
     return Section("remarks", "Remarks", tuple(blocks), Weight.LEAD)
 
 
@@ -289,7 +277,7 @@ def _next(tune: Tune) -> tuple[Command, ...]:
 def _resume_command(tune: Tune) -> str:
     """The same tune with twice the budget: a journal takes the same options only."""
     asked = tune.request
-    words = ["stepscope", "tune", "--resume", _near(tune.run.folder)]
+    words = ["stepscope", "tune", "--resume", path_from_here(tune.run.folder)]
     words += ["--budget", f"{2 * float(asked.get('budget_s') or 600):.0f}s"]
     for name in ("allow", "objective", "steps", "seeds", "on"):
         if asked.get(name) not in (None, _DEFAULTS.get(name)):
@@ -303,12 +291,6 @@ def _resume_command(tune: Tune) -> str:
 
 
 _DEFAULTS = {"allow": "numeric", "objective": "throughput", "seeds": 3}
-
-
-def _near(folder: str) -> str:
-    """From here, where it lies below."""
-    near = os.path.relpath(folder)
-    return folder if near.startswith("..") else near
 
 
 def _apply(tune: Tune) -> Section:
