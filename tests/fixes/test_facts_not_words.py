@@ -8,11 +8,10 @@ import pytest
 import torch
 from fixing import fixed
 from patching import at, half, project
-from random_words import RandomWords
+from random_words import RandomWords, replace_all_words
 from torch.utils.data import DataLoader, Dataset
 
 from stepscope.batch.program import as_measurement
-from stepscope.fixes.registry import all_fixes
 from stepscope.launch.child import Outcome
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.measure.trial_status import classify_trial
@@ -52,7 +51,6 @@ PROGRAM = """
 DRAWS = Variation(
     DataChange.DRAWS, because=Trait(TraitKind.USES, "rand", SourceLine("reorder.py", 3))
 )
-TABLES = ("_APPLIED", "_REMARKS", "_DATA", "_TRAITS", "_OPEN", "_REASONS", "_BREAKS")
 
 
 @pytest.fixture(params=[None, 1, 2])
@@ -61,23 +59,8 @@ def words(request, monkeypatch):
     if request.param is None:
         return None
     some = RandomWords(request.param)
-    for name in TABLES:
-        table = {key: some(text) for key, text in getattr(fix_words, name).items()}
-        monkeypatch.setattr(fix_words, name, table)
-    for fix in all_fixes():
-        for name in ("title", "missing", "effort"):
-            if isinstance(getattr(fix, name), str):
-                monkeypatch.setattr(type(fix), name, some(getattr(fix, name)))
-        monkeypatch.setattr(type(fix), "edit", _edited(type(fix).edit, some))
+    replace_all_words(some, monkeypatch)
     return some
-
-
-def _edited(edit, some):
-    def edited(self, value, line):
-        found = edit(self, value, line)
-        return replace(found, words=some(found.words))
-
-    return edited
 
 
 def test_a_patch_is_the_same(tmp_path, words):
