@@ -44,7 +44,7 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path):
+def pool(tmp_path):
     return Lab(tmp_path)
 
 

@@ -85,7 +85,7 @@ def test_a_patch_is_the_same(tmp_path, words):
         ("amp", 9),
         ("channels_last", 9),
     ]
-    assert [fix for fix, _ in patch.by_hand] == ["prefetch", "tf32", "compile"]
+    assert [one.fix for one in patch.by_hand] == ["prefetch", "tf32", "compile"]
     after = made.patched(patch)
     assert "loader = DataLoader(data, num_workers=2, pin_memory=True)" in after
     assert 'with torch.autocast("cuda", dtype=torch.bfloat16):' in after

@@ -18,7 +18,8 @@ from stepscope.launch.program import Program
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.batch import batch_story
 from stepscope.report.story.tune.story import tune_story
-from stepscope.tune.document import read_tune
+from stepscope.results.load import decode
+from stepscope.tune.document import Tune
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 FAILED = {"reason": "trial_failed", "status": "not_applicable", "detail": "view at train.py:24"}
@@ -27,7 +28,7 @@ NOISE = {"kind": "unstable", "detail": "blocks vary by 9%", "trials": 2, "of": 1
 
 def tune_screen(**changes):
     stream = io.StringIO()
-    print_story(tune_story(read_tune(tuned(**changes))), stream)
+    print_story(tune_story(decode(tuned(**changes), Tune)), stream)
     return stream.getvalue()
 
 

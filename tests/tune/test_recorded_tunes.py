@@ -15,7 +15,7 @@ from stepscope.launch.program import Program
 from stepscope.measure import journal
 from stepscope.measure.runner import TrialRunner
 from stepscope.tune.request import TuneRequest
-from stepscope.tune.session import open_tune
+from stepscope.tune.tuner import open_tune
 
 TUNES = sorted((Path(__file__).parent.parent / "data" / "tunes").glob("*.zip"))
 

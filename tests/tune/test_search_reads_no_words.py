@@ -32,7 +32,7 @@ from stepscope.record.fix import (
     TraitKind,
     Variation,
 )
-from stepscope.tune import session
+from stepscope.tune import tuner
 from stepscope.tune.request import TuneRequest
 
 CAUSES = Path(__file__).parent.parent / "causes"
@@ -178,8 +178,8 @@ def tuned(scene, place, words, monkeypatch):
         Program(f"{scene.program}.py", (), module=False), scene.budget_s, allow=scene.allow
     )
     runner = SimulatedRunner(scene, folder, words)
-    monkeypatch.setattr(session, "TrialRunner", lambda *_, **__: runner)
-    with session.open_tune(request, folder, resume=False, force=False, cwd=cwd) as tune:
+    monkeypatch.setattr(tuner, "TrialRunner", lambda *_, **__: runner)
+    with tuner.open_tune(request, folder, resume=False, force=False, cwd=cwd) as tune:
         scout_of(scene, cwd, runner.folder_of(1))
         document = msgspec.to_builtins(tune.run(lambda event: None))
     lines = (folder / JOURNAL_FILE).read_text().splitlines()[1:]

@@ -32,7 +32,7 @@ _S = TypeVar("_S", bound=Struct)
 _LARGEST_DOCUMENT = 64 << 20  # bytes; a larger .json file is a trace
 
 
-def decode(document: ResultDocument, struct: type[_S]) -> _S:
+def decode(document: object, struct: type[_S]) -> _S:
     """A document as its Struct. Raises UsageError where it is of another version."""
     try:
         return convert(document, struct, str_keys=True)

@@ -17,12 +17,12 @@ from stepscope.stats.verdict import Verdict
 from stepscope.tune.document import (
     Confirmed,
     NoteSummary,
+    PatchStatus,
     RejectedFix,
     Speedup,
     Tune,
     TunedPatch,
 )
-from stepscope.tune.patch import PatchStatus
 
 _STATES = {
     ProofState.IDENTICAL: "are identical",
@@ -86,8 +86,6 @@ def proof_text(proof: Proof | None) -> str:
     if proof is None:
         return "were not compared"
     because = proof.because
-    if because is not None and because.reason is ProofReason.RECORDED:
-        return f"{because.detail}"
     if proof.state is ProofState.CHANGES:
         told = changes_text(proof.changes)
         return f"change with training: {told}" if told else "change with training"
@@ -112,9 +110,6 @@ def proof_text(proof: Proof | None) -> str:
 
 def proof_sentence(proof: Proof | None) -> str:
     """`Losses match over 120 steps, 3 seeds.`"""
-    because = None if proof is None else proof.because
-    if because is not None and because.reason is ProofReason.RECORDED:
-        return f"Losses: {because.detail}."
     subject = "Outputs" if proof is not None and proof.of_outputs else "Losses"
     return f"{subject} {proof_text(proof)}."
 
@@ -156,7 +151,7 @@ def rejection_text(one: RejectedFix, objective: str = "throughput") -> str:
     better, detail = _BETTER.get(objective, "faster"), because.detail
     slower = one.verdict is Verdict.SLOWER and objective == "throughput"
     match because.reason:
-        case RejectReason.RECORDED | RejectReason.NOTHING_TO_DO:
+        case RejectReason.NOTHING_TO_DO:
             return str(detail)
         case RejectReason.NOT_ALLOWED:
             changes = "training" if detail == "semantic" else "rounding or random draws"
