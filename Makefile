@@ -3,9 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+PYTEST := $(BIN)/pytest -n 2 --dist worksteal
+
+# pip compiles nothing here: Python does, as it imports, and must be let to keep the result.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint browser clean
+.PHONY: help demo test test-unit test-all lint style types quick browser clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -26,20 +30,30 @@ $(VENV)/test.ok: $(VENV)/python.ok pyproject.toml constraints.txt
 demo: $(VENV)/demo.ok ## the whole loop on a bundled slow program: observe, findings, tune, proof
 	$(BIN)/stepscope demo
 
-lint: $(VENV)/test.ok ## ruff, mypy --strict, import-linter
+lint: style types ## ruff, mypy --strict, import-linter
+
+style: $(VENV)/test.ok
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/test.ok
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 browser: $(VENV)/test.ok ## find a Chromium for the browser tests, or install Playwright's
 	@$(BIN)/python tests/support/find_browser.py
 
-test: lint browser ## lint, then the tests that take minutes
-	$(BIN)/pytest -n 2 -m "not slow"
+test-unit: $(VENV)/test.ok ## the tests that start no other process: under a minute
+	$(PYTEST) -m unit
+
+test: style browser ## lint and all tests but the long ones: minutes
+	@$(MAKE) -j 2 types quick
+
+quick: $(VENV)/test.ok
+	$(PYTEST) -m "not slow"
 
 test-all: lint browser ## the long tests too
-	$(BIN)/pytest -n 2
+	$(PYTEST)
 
 clean: ## remove the venv and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build src/*.egg-info

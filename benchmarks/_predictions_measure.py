@@ -128,23 +128,19 @@ def promises(folder: Path, fixes: list[str]) -> dict[str, dict[str, Any] | None]
     from stepscope.analyze.run.summary import summarize
     from stepscope.diagnose.findings import with_findings
     from stepscope.measure.prediction import window_predictor
-    from stepscope.record.finding import FixRef
 
     records = RunRecords(folder)
-    document = with_findings(summarize(records), records)
-    base_ms = document["steps"]["mean_ms"]
-    found = {}
-    for one in (*document["findings"], *document["minor"]):
-        if one["fix"] is not None:
-            found[str(FixRef(**one["fix"]))] = one
-    see = window_predictor(document, folder)
+    run = with_findings(summarize(records), records)
+    base_ms = run.steps.mean_ms or 0.0
+    found = {str(one.fix): one for one in (*run.findings, *run.minor) if one.fix is not None}
+    see = window_predictor(run, folder)
     return {fix: _promise(base_ms, see((), (fix,)), found.get(fix)) for fix in fixes}
 
 
-def _promise(base_ms: float, seen: Any, finding: dict[str, Any] | None) -> dict[str, Any] | None:
-    if finding is not None and finding["predicted"] is not None:
-        one, by = finding["predicted"], finding["id"]
-        known = {key: one[key] for key in ("speedup", "low", "high", "step_ms")}
+def _promise(base_ms: float, seen: Any, finding: Any) -> dict[str, Any] | None:
+    if finding is not None and finding.predicted is not None:
+        one, by = finding.predicted, finding.id
+        known = {key: getattr(one, key) for key in ("speedup", "low", "high", "step_ms")}
     elif seen is not None:
         by = "replay"
         known = {key: getattr(seen, key) for key in ("speedup", "low", "high")}

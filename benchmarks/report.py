@@ -55,7 +55,8 @@ def written(size: int, file: Path) -> dict[str, Any]:
     """A window of that many events as a page, and what its making took."""
     from _report_timeline import made_up
 
-    from stepscope.analyze.timeline.document import analyze_timeline
+    from stepscope.analyze.run.document import to_json
+    from stepscope.analyze.timeline.document import trace_analysis
     from stepscope.diagnose.findings import with_trace_findings
     from stepscope.report.render.html.page import render_page
     from stepscope.report.render.html.timeline import encode_timeline, unpacked
@@ -63,7 +64,7 @@ def written(size: int, file: Path) -> dict[str, Any]:
     from stepscope.results.load import of_document
 
     timeline = made_up(size)
-    document = with_trace_findings(analyze_timeline(timeline), timeline)
+    document = to_json(with_trace_findings(trace_analysis(timeline), timeline))
     name = timeline.source
     subject = of_document("trace", name, document, timeline=timeline)
     story = story_of(subject)

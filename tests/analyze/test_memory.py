@@ -185,7 +185,7 @@ history.stop()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("memray") is None, reason="memray is not installed")
-@pytest.mark.parametrize("end", ["return", "kill"])
+@pytest.mark.parametrize("end", ["kill", pytest.param("return", marks=pytest.mark.slow)])
 def test_memray_names_the_planted_lines_however_the_program_ends(tmp_path, end):
     program = tmp_path / "train.py"
     program.write_text(PROGRAM)

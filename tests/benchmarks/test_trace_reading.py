@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from plain import TRACES, read_plain
+from plain import TRACES, quicker, read_plain
 
 from stepscope.analyze.timeline.intervals import device_work, total
 from stepscope.record.timeline import Timeline
@@ -40,7 +40,9 @@ class Repeated:
     times: int
 
 
-@pytest.fixture(scope="module", params=["resnet18_b32_h200", "v100_ns_timestamps.pt.trace"])
+@pytest.fixture(
+    scope="module", params=quicker(["resnet18_b32_h200", "v100_ns_timestamps.pt.trace"])
+)
 def repeated(
     request: pytest.FixtureRequest,
     load: Callable[[str], Any],

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+pytestmark = pytest.mark.slow  # judges some thousand comparisons
 MODULES = ("_aa_judge", "_aa_record", "_about", "compare_aa")
 
 

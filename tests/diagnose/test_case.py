@@ -2,8 +2,10 @@
 
 import pytest
 from diagnosing import Parts, case, finding
+from documents import made
 from msgspec import to_builtins
 
+from stepscope.analyze.run.document import RunSummary
 from stepscope.analyze.run.records import RunRecords
 from stepscope.diagnose.case import Rule, case_of_run, speedup_range
 from stepscope.diagnose.findings import diagnose
@@ -59,11 +61,12 @@ def test_a_prediction_is_json_without_its_changes():
 
 
 def document(**more):
-    return {
+    known = {
         "steps": {"mean_ms": 12.5}, "gpu": None, "run": {"device": "cpu"},
         "phases_ms": {"forward": 12.5}, "timeline": None,
         "config": {"machine": {"cpu": {"usable_cores": 3}}},
-    } | more  # fmt: skip
+    }  # fmt: skip
+    return made(RunSummary, known | more)
 
 
 def test_a_run_is_a_case(tmp_path):

@@ -6,13 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 from diagnosing import Parts, case, finding
+from documents import made
 
+from stepscope.analyze.run.document import RunSummary, to_json
 from stepscope.analyze.run.records import RunRecords
 from stepscope.diagnose import rules
 from stepscope.diagnose.case import Rule
-from stepscope.diagnose.findings import Diagnosis, diagnose, with_findings
+from stepscope.diagnose.findings import diagnose, with_findings
 from stepscope.diagnose.rules import RULES
-from stepscope.record.finding import FixRef, Place
+from stepscope.record.finding import Diagnosis, FixRef, Place
 
 
 def rule(find, **more):
@@ -80,7 +82,8 @@ def test_the_same_input_gives_the_same_output():
 
 
 def test_a_run_without_steps_has_empty_findings(tmp_path):
-    document = with_findings({"steps": {"mean_ms": None}, "problems": ["x"]}, RunRecords(tmp_path))
+    run = made(RunSummary, steps={"mean_ms": None}, problems=["x"])
+    document = to_json(with_findings(run, RunRecords(tmp_path)))
     assert document["findings"] == document["minor"] == document["baseline"] == []
     assert document["headroom"] is None
     assert document["problems"] == ["x"]

@@ -4,7 +4,8 @@ import pytest
 from diagnosing import case, finding
 
 from stepscope.diagnose.headroom import headroom
-from stepscope.diagnose.key_questions import AnswerStatus, answer_questions
+from stepscope.diagnose.key_questions import answer_questions
+from stepscope.record.finding import AnswerStatus
 
 TRACE = {
     "steps": {"count": 2},

@@ -5,7 +5,8 @@ import json
 import pytest
 from recordings import recorded
 
-from stepscope.analyze.timeline.document import analyze_timeline
+from stepscope.analyze.run.document import to_json
+from stepscope.analyze.timeline.document import trace_analysis
 from stepscope.diagnose.findings import with_trace_findings
 
 NAMES = (
@@ -29,7 +30,7 @@ def diagnosed():
     def get(name):
         if name not in known:
             timeline = recorded(name)
-            known[name] = with_trace_findings(analyze_timeline(timeline), timeline)
+            known[name] = to_json(with_trace_findings(trace_analysis(timeline), timeline))
         return known[name]
 
     return get
@@ -64,7 +65,7 @@ def test_findings_are_told_as_they_should_be(name, diagnosed):
 @pytest.mark.parametrize("name", NAMES[:3])
 def test_the_same_recording_gives_the_same_findings(name, diagnosed):
     timeline = recorded(name)
-    again = with_trace_findings(analyze_timeline(timeline), timeline)
+    again = to_json(with_trace_findings(trace_analysis(timeline), timeline))
     for key in ("findings", "minor", "healthy", "headroom", "baseline"):
         assert again[key] == diagnosed(name)[key]
 

@@ -6,8 +6,6 @@ import pytest
 from cases import PROGRAM, Document, case, kernel, loader, show, trace
 from rulings import findings_of, of_recording, only
 
-from stepscope.diagnose.case import Case
-
 COMPUTE = (
     "compute.low_precision",
     "compute.odd_sizes",
@@ -348,4 +346,3 @@ def test_documents_with_nothing_in_them_raise_nothing(name):
     for device in ("cuda", "cpu"):
         assert findings_of(name, case(device)) == []
         assert findings_of(name, case(device, show={}, trace={})) == []
-        assert findings_of(name, Case(step_ms=0.0, device=device, cores=0, show={}, trace={})) == []

@@ -68,7 +68,7 @@ def test_no_rule_fails_where_nothing_is_known(name, device):
     cases = [
         Case(0.0, device, 0.0),
         Case(20.0, device, 0.0),
-        Case(20.0, device, 4.0, {}, {}, {}),
+        case(device, {}, {}),
         case(device, None, trace(device)),
         case(device, None, trace(device), after=10.0),
         *(case(device, empty | {key: None}, None) for key in empty),

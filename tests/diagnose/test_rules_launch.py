@@ -7,7 +7,6 @@ import pytest
 from cases import Document, case, show, trace
 from rulings import findings_of, of_recording, only
 
-from stepscope.diagnose.case import Case
 from stepscope.record.row_log import STEP_PHASES
 
 LAUNCH = (
@@ -278,7 +277,6 @@ def test_documents_with_nothing_in_them_raise_nothing(name):
     for device in ("cuda", "cpu"):
         assert findings_of(name, case(device)) == []
         assert findings_of(name, case(device, show={}, trace={})) == []
-        assert findings_of(name, Case(step_ms=0.0, device=device, cores=0, show={}, trace={})) == []
 
 
 def test_the_same_recording_gives_the_same_findings():

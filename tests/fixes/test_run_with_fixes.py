@@ -3,15 +3,13 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 PROGRAMS = Path(__file__).parent / "programs"
-STEPSCOPE = [sys.executable, "-m", "stepscope.cli.main"]
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 FIXED_SIZE = """\
 import torch
@@ -39,28 +37,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-def execute(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+def execute(arguments: list[str], folder: Path) -> warm.Said:
     kept = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
     env = kept | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    return warm.stepscope(arguments, folder, env).in_utf8()
 
 
-def run(folder: Path, name: str, *words: str) -> tuple[subprocess.CompletedProcess[str], Any]:
+def run(folder: Path, name: str, *words: str) -> tuple[warm.Said, Any]:
     """`stepscope run` and what `show --json` tells of it."""
-    ended = execute([*STEPSCOPE, "run", "--no-window", "--out", name, *words], folder)
-    shown = execute([*STEPSCOPE, "show", name, "--json"], folder)
-    assert shown.returncode == 0, ended.stderr + shown.stderr
+    ended = execute(["run", "--no-window", "--out", name, *words], folder)
+    shown = execute(["show", name, "--json"], folder)
+    assert shown.exit_code == 0, ended.stderr + shown.stderr
     return ended, json.loads(shown.stdout)
 
 
 @pytest.fixture(scope="module")
-def bare(folder: Path) -> tuple[subprocess.CompletedProcess[str], Any]:
+def bare(folder: Path) -> tuple[warm.Said, Any]:
     """The program without fixes."""
     return run(folder, "bare", "resumed.py")
 
 
 @pytest.fixture(scope="module")
-def exact(folder: Path) -> tuple[subprocess.CompletedProcess[str], Any]:
+def exact(folder: Path) -> tuple[warm.Said, Any]:
     """The same with fixes that change no loss, and one that there is nothing for."""
     asked = ("--fix", "workers=2", "--fix", "persistent", "--fix", "pin", "--fix", "checkpointing")
     return run(folder, "exact", *asked, "resumed.py")
@@ -68,7 +66,7 @@ def exact(folder: Path) -> tuple[subprocess.CompletedProcess[str], Any]:
 
 def test_the_screen_tells_what_became_of_each_fix(exact: Any) -> None:
     ended, _ = exact
-    assert ended.returncode == 0, ended.stderr
+    assert ended.exit_code == 0, ended.stderr
     text = " ".join(ended.stderr.split())
     assert "workers=2 applied: DataLoader at resumed.py:" in text
     assert "persistent applied" in text
@@ -91,7 +89,7 @@ def test_show_as_json_has_the_fixes(exact: Any, bare: Any) -> None:
 def test_exact_fixes_leave_losses_and_what_the_program_prints_as_they_were(
     exact: Any, bare: Any
 ) -> None:
-    assert bare[0].returncode == 0, bare[0].stderr
+    assert bare[0].exit_code == 0, bare[0].stderr
     assert len(bare[1]["losses"]) == bare[1]["steps"]["count"] == 12
     assert exact[1]["losses"] == bare[1]["losses"]
     assert exact[0].stdout == bare[0].stdout
@@ -99,15 +97,15 @@ def test_exact_fixes_leave_losses_and_what_the_program_prints_as_they_were(
 
 
 def test_show_prints_the_fixes_of_a_run(exact: Any, folder: Path) -> None:
-    shown = execute([*STEPSCOPE, "show", "exact"], folder)
-    assert shown.returncode == 0
+    shown = execute(["show", "exact"], folder)
+    assert shown.exit_code == 0
     assert "workers=2 applied" in shown.stdout
     assert "checkpointing not applied" in shown.stdout
 
 
 def test_a_fix_that_breaks_in_the_middle_ends_the_program_with_its_reason(folder: Path) -> None:
     ended, document = run(folder, "broke", "--fix", "batch=12", "fixed_size.py")
-    assert ended.returncode == 1
+    assert ended.exit_code == 1
     assert ended.stdout == ""
     (line,) = [line for line in ended.stderr.splitlines() if line.startswith("stepscope: ")]
     assert line.startswith("stepscope: batch: the program relies on batches of 8")
@@ -138,8 +136,8 @@ def test_what_cannot_be_asked_for_is_refused_before_the_program_starts(
 ) -> None:
     before = sorted(folder.rglob("*"))
     words = [word for text in asked for word in ("--fix", text)]
-    ended = execute([*STEPSCOPE, "run", *words, "plain.py"], folder)
-    assert (ended.returncode, ended.stdout) == (2, "")
+    ended = execute(["run", *words, "plain.py"], folder)
+    assert (ended.exit_code, ended.stdout) == (2, "")
     (line,) = ended.stderr.splitlines()
     assert line.startswith("stepscope: ")
     assert says in line
@@ -148,7 +146,7 @@ def test_what_cannot_be_asked_for_is_refused_before_the_program_starts(
 
 def test_a_program_without_torch_is_told_that_nothing_took_hold(folder: Path) -> None:
     ended, document = run(folder, "without", "--fix", "drop_last", "plain.py")
-    assert (ended.returncode, ended.stdout) == (0, "started\n")
+    assert (ended.exit_code, ended.stdout) == (0, "started\n")
     assert [(fix["name"], fix["state"]) for fix in document["fixes"]] == [
         ("drop_last", "not applicable")
     ]
@@ -162,7 +160,7 @@ def test_many_fixes_at_once_hold_in_a_whole_process(folder: Path, program: str) 
     asked = ("batch=12", "workers=2", "persistent", "amp=bf16", "channels_last", "accumulate=2")
     words = [word for text in asked for word in ("--fix", text)]
     ended, document = run(folder, program, *words, f"{program}.py")
-    assert ended.returncode == 0, ended.stderr
+    assert ended.exit_code == 0, ended.stderr
     states = {fix["name"]: fix["state"] for fix in document["fixes"]}
     assert {states[name] for name in ("batch", "workers", "amp", "accumulate")} == {"applied"}
     assert "weights" in ended.stdout

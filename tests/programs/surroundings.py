@@ -1,4 +1,5 @@
 """Print what a program sees of its surroundings, train a little, and exit with 7."""
+# cold
 # steps: 10
 # arguments: --rate 0.05 --name=a\ b -- -x --steps 3
 # stdin: first line\nsecond line\n

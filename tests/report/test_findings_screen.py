@@ -11,10 +11,9 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 from test_terminal import CPU, GPU, HOSTILE, fits
 
-from stepscope.diagnose.findings import Diagnosis
 from stepscope.diagnose.headroom import headroom
 from stepscope.diagnose.key_questions import answer_questions
-from stepscope.record.finding import Evidence, FixRef, Place, SourceEdit
+from stepscope.record.finding import Diagnosis, Evidence, FixRef, Place, SourceEdit
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.run.story import run_screen, story_of_run
 from stepscope.results.load import of_document

@@ -10,6 +10,7 @@ from stepscope.results.redact import redact_result
 
 nbformat = pytest.importorskip("nbformat")
 pytest.importorskip("nbclient")
+pytestmark = pytest.mark.launches
 
 
 @pytest.fixture(scope="module")

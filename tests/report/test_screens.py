@@ -16,8 +16,8 @@ from test_findings_screen import ITEM, LOADER, SAVING, document
 from test_terminal import CPU, GPU, fix
 
 from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
-from stepscope.diagnose.findings import Diagnosis
 from stepscope.hardware.ceiling_cache import CEILING_NAMES
+from stepscope.record.finding import Diagnosis
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.fixes import FixDescription, fix_story, fixes_story
 from stepscope.report.story.machine import machine_story

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from plain import TRACES, read_plain
+from recordings import recorded
 
 from stepscope.analyze.timeline.document import analyze_ranks, analyze_timeline
 from stepscope.report.render.terminal.story import print_story
@@ -12,7 +12,7 @@ from stepscope.results.load import of_document
 
 
 def shown(name, change=None):
-    document = analyze_timeline(read_plain(TRACES / name))
+    document = analyze_timeline(recorded(name.removesuffix(".json.gz")))
     if change is not None:
         change(document)
     stream = io.StringIO()
@@ -78,7 +78,7 @@ def test_what_was_left_out_is_said():
 
 
 def test_ranks_have_a_row_each():
-    timeline = read_plain(TRACES / "a100_nccl_rank0.json.gz")
+    timeline = recorded("a100_nccl_rank0")
     stream = io.StringIO()
     found = analyze_ranks([timeline, timeline])
     print_story(story_of_ranks(of_document("ranks", "ranks", found)), stream)

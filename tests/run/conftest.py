@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from showing import shown
 
 PROGRAMS = Path(__file__).parent / "programs"
 SOURCE = Path(__file__).parent.parent.parent / "src"
 STEPSCOPE = [sys.executable, "-m", "stepscope.cli.main"]
-TIMEOUT_S = 100
+TIMEOUT_S = 250
 
 
 @dataclass(frozen=True)
@@ -117,14 +118,26 @@ class Bench:
         """Any command of stepscope."""
         return run_process([*STEPSCOPE, *arguments], how.pop("cwd", self.folder), **how)
 
-    def run(self, *arguments: str, window: bool = False, **how: Any) -> Observed:
-        """`stepscope run`, then `show`; a word that names a file of `programs` stands for it."""
+    def here(self, *arguments: str, **how: Any) -> Ended:
+        """The same in this process, which forks the programs it observes."""
+        cwd, environ = how.pop("cwd", self.folder), _environment() | how.pop("env", {})
+        said = warm.stepscope(arguments, cwd, environ, **how).in_utf8()
+        return Ended(said.exit_code, said.stdout, said.stderr)
+
+    def run(
+        self, *arguments: str, window: bool = False, forked: bool = False, **how: Any
+    ) -> Observed:
+        """`stepscope run`, then `show`; a word that names a file of `programs` stands for it.
+
+        `forked`: where it does not matter how the program came to have imported torch.
+        """
         out = self.folder / "run"
         arguments = tuple(
             str(PROGRAMS / word) if (PROGRAMS / word).is_file() else word for word in arguments
         )
         options = ["--out", str(out), *([] if window else ["--no-window"])]
-        ended = self.stepscope("run", *options, *arguments, **how)
+        call = self.here if forked else self.stepscope
+        ended = call("run", *options, *arguments, **how)
         return self.shown(ended, out)
 
     def shell(self, script: str) -> Ended:

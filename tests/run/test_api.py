@@ -152,10 +152,10 @@ def test_help_imports_nothing_heavy(bench: "Bench", arguments: list[str]) -> Non
 def test_every_command_has_help(bench: "Bench") -> None:
     from stepscope.cli.main import COMMANDS
 
-    listed = bench.stepscope("--help").stdout
+    listed = bench.here("--help").stdout
     for command in COMMANDS:
         assert f"  {command} " in listed
-        ended = bench.stepscope(command, "--help")
+        ended = bench.here(command, "--help")
         assert (ended.exit_code, ended.stderr) == (0, "")
         assert ended.stdout.startswith("Usage: stepscope " + command)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import warm
 
 if TYPE_CHECKING:
     from conftest import Bench, Observed, Once
@@ -29,16 +30,17 @@ class Case:
     says: str  # what `show` says of it
     options: tuple[str, ...] = ()
     sends: signal.Signals | None = None  # sent to stepscope, not to the program
+    forked: bool = True  # by a process that has imported torch
 
 
 CASES = {
     "raises": Case("raise", 1, "raised ValueError: no fourth step"),
     "exits": Case("exit", 3, "exit code 3"),
     "exits-hard": Case("hard-exit", 5, "exit code 5"),
-    "catches-interrupt": Case("catch", 9, "exit code 9", sends=signal.SIGINT),
-    "is-interrupted": Case("wait", 130, "signal 2", sends=signal.SIGINT),
+    "catches-interrupt": Case("catch", 9, "exit code 9", sends=signal.SIGINT, forked=False),
+    "is-interrupted": Case("wait", 130, "signal 2", sends=signal.SIGINT, forked=False),
     "kills-itself": Case("kill", 137, "signal 9"),
-    "hangs": Case("wait", 124, "--timeout", options=("--timeout", "8")),
+    "hangs": Case("wait", 124, "--timeout", options=("--timeout", "0.5")),
     "out-of-memory": Case("out-of-memory", 1, "out of memory"),
     "memory-error": Case("memory-error", 1, "out of memory"),
 }
@@ -51,9 +53,12 @@ def observed(name: str, once: "Once") -> "Observed":
     case = CASES[name]
 
     def make(bench: "Bench") -> "Observed":
-        number = case.sends
+        command, number = ("ending.py", case.way), case.sends
         signalled = None if number is None else lambda pid: os.kill(pid, number)
-        return bench.run(*case.options, "ending.py", case.way, when_ready=signalled)
+        if case.forked:
+            from_ready = name == "hangs"
+            return bench.run(*case.options, *command, forked=True, clock_from_ready=from_ready)
+        return bench.run(*case.options, *command, when_ready=signalled)
 
     return once(f"ending-{name}", make)
 
@@ -73,11 +78,7 @@ def printed(observed: "Observed") -> list[float]:
 @cases
 def test_the_steps_so_far_are_counted(name: str, observed: "Observed") -> None:
     document = observed.document
-    steps = document["steps"]["count"]
-    if name == "hangs":  # the clock may end it before its third step, on a busy machine
-        assert len(printed(observed)) in (steps, steps - 1)
-        return
-    assert steps == 3
+    assert document["steps"]["count"] == 3
     assert document["losses"] == printed(observed)
     assert sum(document["phases_ms"].values()) == pytest.approx(document["steps"]["mean_ms"])
     assert document["problems"] == []
@@ -86,7 +87,7 @@ def test_the_steps_so_far_are_counted(name: str, observed: "Observed") -> None:
 @cases
 def test_show_says_how_it_ended(name: str, observed: "Observed") -> None:
     assert observed.shown.exit_code == 0, observed.shown.stderr
-    assert "3 steps" in observed.shown.stdout or name == "hangs"
+    assert "3 steps" in observed.shown.stdout
     assert CASES[name].says.lower() in observed.shown.stdout.lower()
     assert CASES[name].says.lower() in observed.ended.stderr.lower()
 
@@ -127,7 +128,7 @@ def test_out_of_memory_is_named_with_its_largest_owners(name: str, observed: "Ob
 def test_a_timeout_is_recorded_as_one(name: str, observed: "Observed") -> None:
     run = observed.document["run"]
     assert run["timed_out"] is True
-    assert run["ended_ns"] - run["started_ns"] > 7.5e9
+    assert run["ended_ns"] - run["started_ns"] > 0.5e9
 
 
 def test_a_program_killed_from_outside_gives_137(bench: "Bench") -> None:
@@ -175,17 +176,15 @@ def test_a_program_that_ignores_sigterm_is_ended_with_its_children(
     pids = bench.folder / "pids"
     command = [sys.executable, str(bench.programs / "stubborn.py"), str(pids)]
 
-    started = time.monotonic()
-    outcome = child.run_child(command, os.environ, 2.0, lambda pid: None, lambda: None)
+    told = warm.clock_from(lambda: pids.exists() and len(pids.read_text().split()) == 2)
+    monkeypatch.setattr(child, "time", told)
+    outcome = child.run_child(command, os.environ, 0.1, lambda pid: None, lambda: None)
     assert outcome.exit_code == 124
     assert outcome.timed_out
-    assert time.monotonic() - started < 20
     stubborn = [int(pid) for pid in pids.read_text().split()]
     assert len(stubborn) == 2
-    deadline = time.monotonic() + 5  # a killed process takes a moment to go
-    while any(_lives(pid) for pid in stubborn) and time.monotonic() < deadline:
+    while any(_lives(pid) for pid in stubborn):  # a killed process takes a moment to go
         time.sleep(0.02)
-    assert not any(_lives(pid) for pid in stubborn)
 
 
 def _lives(pid: int) -> bool:
@@ -208,7 +207,7 @@ def test_a_fault_beside_the_child_does_not_cost_the_child() -> None:
 
 
 def test_no_steps_seen_is_said_in_one_line(once: "Once") -> None:
-    run = once("nothing", lambda bench: bench.run("nothing.py"))
+    run = once("nothing", lambda bench: bench.run("nothing.py", forked=True))
     assert run.ended.exit_code == 6
     assert run.ended.stdout == "torch 2.0\n"
     (problem,) = run.document["problems"]
@@ -230,7 +229,7 @@ def test_a_program_without_torch_runs_and_is_told_so(bench: "Bench") -> None:
 
 
 def test_a_model_call_that_raises_is_no_step(once: "Once") -> None:
-    run = once("inference", lambda bench: bench.run("failing_calls.py"))
+    run = once("inference", lambda bench: bench.run("failing_calls.py", forked=True))
     assert (run.ended.exit_code, run.ended.stdout) == (0, "returned 6 of 8\n")
     assert run.document["steps"]["count"] == 6
 

@@ -72,22 +72,22 @@ def test_a_request_that_cannot_be_met_is_refused_in_one_line(
     bench: "Bench", here: Path, arguments: list[str], says: str
 ) -> None:
     before = all_files(here)
-    line = refusal(bench.stepscope("run", *arguments))
+    line = refusal(bench.here("run", *arguments))
     assert says in line
     assert all_files(here) == before
 
 
 def test_an_unknown_command_is_refused_in_one_line(bench: "Bench") -> None:
-    assert "tarin" in refusal(bench.stepscope("tarin"))
+    assert "tarin" in refusal(bench.here("tarin"))
 
 
 def test_a_folder_that_cannot_be_written_in_is_refused(bench: "Bench", here: Path) -> None:
     (here / "folder").chmod(0o555)
     if os.access(here / "folder", os.W_OK):
         pytest.skip("this user may write everywhere")
-    assert "--out" in refusal(bench.stepscope("run", "--out", "folder/run", PROGRAM))
-    assert "--out" in refusal(bench.stepscope("run", "--out", "folder", PROGRAM))
-    assert "--out" in refusal(bench.stepscope("run", "../train.py", cwd=here / "folder"))
+    assert "--out" in refusal(bench.here("run", "--out", "folder/run", PROGRAM))
+    assert "--out" in refusal(bench.here("run", "--out", "folder", PROGRAM))
+    assert "--out" in refusal(bench.here("run", "../train.py", cwd=here / "folder"))
 
 
 def test_a_disk_without_room_is_refused_before_the_program_starts(
@@ -99,29 +99,29 @@ def test_a_disk_without_room_is_refused_before_the_program_starts(
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
     before = all_files(here)
-    refusal(bench.stepscope("run", "--out", "run", PROGRAM, before=no_room))
+    refusal(bench.here("run", "--out", "run", PROGRAM, before=no_room))
     assert all_files(here) == before
 
 
 def test_a_run_is_replaced_only_by_force(bench: "Bench", here: Path) -> None:
     out = ["--out", "kept"]
-    assert bench.stepscope("run", *out, PROGRAM).exit_code == 0
+    assert bench.here("run", *out, PROGRAM).exit_code == 0
     (here / "kept" / "mark").touch()
     before = all_files(here)
-    assert "--force" in refusal(bench.stepscope("run", *out, PROGRAM))
+    assert "--force" in refusal(bench.here("run", *out, PROGRAM))
     assert all_files(here) == before
     # A program that cannot start costs nobody their earlier run.
-    refusal(bench.stepscope("run", *out, "--force", "nosuch.py"))
-    refusal(bench.stepscope("run", *out, "--force", "--nvtx", "--python", PROGRAM))
+    refusal(bench.here("run", *out, "--force", "nosuch.py"))
+    refusal(bench.here("run", *out, "--force", "--nvtx", "--python", PROGRAM))
     assert all_files(here) == before
-    assert bench.stepscope("run", *out, "--force", PROGRAM).exit_code == 0
+    assert bench.here("run", *out, "--force", PROGRAM).exit_code == 0
     assert not (here / "kept" / "mark").exists()
 
 
 def test_other_peoples_files_are_never_replaced(bench: "Bench", here: Path) -> None:
     before = all_files(here)
-    assert "--out" in refusal(bench.stepscope("run", "--out", "packaged", "--force", PROGRAM))
-    assert "--out" in refusal(bench.stepscope("run", "--out", ".", "--force", PROGRAM))
+    assert "--out" in refusal(bench.here("run", "--out", "packaged", "--force", PROGRAM))
+    assert "--out" in refusal(bench.here("run", "--out", ".", "--force", PROGRAM))
     assert all_files(here) == before
 
 
@@ -129,8 +129,8 @@ def test_a_folder_in_use_is_refused(bench: "Bench", here: Path) -> None:
     refused: list[Ended] = []
 
     def meanwhile(pid: int) -> None:
-        refused.append(bench.stepscope("run", "--out", "run", PROGRAM))
-        refused.append(bench.stepscope("run", "--out", "run", "--force", PROGRAM))
+        refused.append(bench.here("run", "--out", "run", PROGRAM))
+        refused.append(bench.here("run", "--out", "run", "--force", PROGRAM))
         os.kill(pid, 15)
 
     waits = str(bench.programs / "without_torch.py")
@@ -138,7 +138,7 @@ def test_a_folder_in_use_is_refused(bench: "Bench", here: Path) -> None:
     assert ended.exit_code == 143
     for one in refused:
         assert "in use" in refusal(one)
-    assert bench.stepscope("show", "run").exit_code == 0
+    assert bench.here("show", "run").exit_code == 0
 
 
 def test_a_python_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -173,13 +173,13 @@ def test_a_python_without_torch_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_a_broken_pyproject_is_refused_in_one_line(bench: "Bench", here: Path, table: str) -> None:
     (here / "pyproject.toml").write_text(table, encoding="latin-1")
     before = all_files(here)
-    refusal(bench.stepscope("run", PROGRAM))
+    refusal(bench.here("run", PROGRAM))
     assert all_files(here) == before
 
 
 def test_options_may_stand_in_pyproject(bench: "Bench", here: Path) -> None:
     (here / "pyproject.toml").write_text("[tool.stepscope.run]\nout = 'mine'\nno-window = true\n")
-    assert bench.stepscope("run", PROGRAM).stdout == "started\n"
+    assert bench.here("run", PROGRAM).stdout == "started\n"
     assert (here / "mine" / "run.json").is_file()
 
 
@@ -189,16 +189,16 @@ def test_options_may_stand_in_pyproject(bench: "Bench", here: Path) -> None:
 @pytest.fixture
 def kept(once: "Once", bench: "Bench") -> Path:
     """A copy of a good run of three steps, to be damaged."""
-    run = once("ending-exits", lambda bench: bench.run("ending.py", "exit"))
+    run = once("ending-exits", lambda bench: bench.run("ending.py", "exit", forked=True))
     return Path(shutil.copytree(run.folder, bench.folder / "run"))
 
 
 def test_show_without_any_run_says_what_to_do(bench: "Bench") -> None:
-    assert "stepscope run" in refusal(bench.stepscope("show"))
-    assert "nosuchrun" in refusal(bench.stepscope("show", "nosuchrun"))
-    assert "nosuchrun" in refusal(bench.stepscope("show", "nosuchrun", "--json"))
+    assert "stepscope run" in refusal(bench.here("show"))
+    assert "nosuchrun" in refusal(bench.here("show", "nosuchrun"))
+    assert "nosuchrun" in refusal(bench.here("show", "nosuchrun", "--json"))
     (bench.folder / "empty").mkdir()
-    assert "empty" in refusal(bench.stepscope("show", "empty"))
+    assert "empty" in refusal(bench.here("show", "empty"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,10 @@ What is expected of a program stands in comments at its top, each on a line of i
     # needs: lightning g++       skipped where a package or command is missing
     # arguments: …               the command line, in shell syntax
     # stdin: …                   what it reads, in Python's escapes
+    # cold                       in fresh interpreters, by the command line
     # slow                       left to `make test-all`
+
+Both runs of most programs are forks of one process that has imported torch.
 """
 
 import fcntl
@@ -25,13 +28,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 from showing import shown
+
+from stepscope.launch.fork_server import FORK_SERVER_AVAILABLE
 
 TESTS = Path(__file__).parent.parent
 PROGRAMS = TESTS / "programs"
 SOURCE = TESTS.parent / "src"
-TIMEOUT_S = 150
-ENVIRONMENT = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
+TIMEOUT_S = 250
+ENVIRONMENT = {
+    name: text
+    for name, text in os.environ.items()
+    if not name.startswith(("PYTEST_", "STEPSCOPE_"))
+}
 """As it was before any test ran: plain and observed runs may be made by different workers."""
 STEPSCOPE = [sys.executable, "-m", "stepscope.cli.main"]
 
@@ -59,6 +69,11 @@ class Shape:
     def inferred(self) -> bool | None:
         """Whether steps are counted by other means than an optimizer; None: either is right."""
         return None if self.expects.get("inferred") == "any" else "inferred" in self.expects
+
+    @property
+    def cold(self) -> bool:
+        """Whether it needs an interpreter of its own."""
+        return "cold" in self.expects or not FORK_SERVER_AVAILABLE
 
     @property
     def command(self) -> list[str]:
@@ -126,28 +141,44 @@ def all_shapes() -> list[Shape]:
     return sorted(map(read_shape, [*scripts, *PROGRAMS.glob("*/__main__.py")]), key=str)
 
 
-def execute(command: list[str], cwd: Path, stdin: str = "") -> Ended:
-    """Run a command to its end, on one thread and without any network."""
+def environment() -> dict[str, str]:
+    """One thread, and no network."""
     env = dict(ENVIRONMENT)
-    env |= {
+    return env | {
         "PYTHONPATH": os.pathsep.join(filter(None, [str(SOURCE), env.get("PYTHONPATH")])),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
         "HF_HUB_OFFLINE": "1",
     }
+
+
+def execute(command: list[str], shape: Shape) -> Ended:
+    """Run a command to its end in an interpreter of its own."""
     ended = subprocess.run(
-        command, cwd=cwd, env=env, input=stdin.encode(), capture_output=True, timeout=TIMEOUT_S
+        command,
+        cwd=shape.cwd,
+        env=environment(),
+        input=shape.stdin.encode(),
+        capture_output=True,
+        timeout=TIMEOUT_S,
     )
     return Ended(ended.returncode, ended.stdout.decode("latin-1"), ended.stderr.decode("latin-1"))
 
 
 def run_plain(shape: Shape) -> Ended:
-    return execute([sys.executable, *shape.command], shape.cwd, shape.stdin)
+    command = [sys.executable, *shape.command]
+    if shape.cold:
+        return execute(command, shape)
+    said = warm.execute(command, shape.cwd, environment(), shape.stdin.encode(), TIMEOUT_S)
+    return Ended(said.exit_code, said.stdout, said.stderr)
 
 
 def run_observed(shape: Shape, out: Path, *options: str) -> Ended:
-    command = [*STEPSCOPE, "run", "--quiet", "--out", str(out), *options, *shape.command]
-    return execute(command, shape.cwd, shape.stdin)
+    arguments = ["run", "--quiet", "--out", str(out), *options, *shape.command]
+    if shape.cold:
+        return execute([*STEPSCOPE, *arguments], shape)
+    said = warm.stepscope(arguments, shape.cwd, environment(), shape.stdin.encode())
+    return Ended(said.exit_code, said.stdout, said.stderr)
 
 
 def show(run: Path) -> Ended:

@@ -72,7 +72,13 @@ def test_phases_add_up_to_the_mean_step(outcome: Outcome) -> None:
 
 
 @programs("plain_loop")
+def test_every_phase_of_a_plain_loop_is_seen(outcome: Outcome) -> None:
+    phases = outcome.document["phases_ms"]
+    assert all(phases[name] > 0 for name in ("data_wait", "forward", "backward", "optimizer"))
+
+
+@pytest.mark.slow  # the share is one of measured times: a busy machine adds to it
+@programs("plain_loop")
 def test_a_plain_loop_leaves_at_most_a_tenth_unexplained(outcome: Outcome) -> None:
     phases = outcome.document["phases_ms"]
     assert phases["other"] <= 0.10 * outcome.document["steps"]["mean_ms"]
-    assert all(phases[name] > 0 for name in ("data_wait", "forward", "backward", "optimizer"))

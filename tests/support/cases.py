@@ -6,6 +6,10 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
+from documents import made
+
+from stepscope.analyze.run.document import RunSummary
+from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.diagnose.case import Case
 from stepscope.diagnose.source_edits import settings_advice
 from stepscope.fixes.registry import FIX_NAMES
@@ -275,8 +279,8 @@ def case(
         device=device,
         cores=float(cpu.get("usable_cores") or 0),
         phases=document.get("phases_ms") or {},
-        show=show,
-        trace=trace,
+        show=None if show is None else made(RunSummary, show),
+        trace=None if trace is None else made(TraceAnalysis, trace),
         model=None if after is None else Replay(after, step_ms),
         source=lambda file, line: lines.get(line) if file == PROGRAM else None,
     )

@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+from documents import made
 from msgspec import UNSET
 
+from stepscope.analyze.run.document import RunSummary
+from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.diagnose.case import Case
 from stepscope.record.finding import ChangeKind, Confidence, Effort, Finding, Predicted, Scope
 
@@ -26,8 +29,11 @@ class Parts:
         return Replayed(sum(ms for name, ms in self.parts.items() if name not in changes))
 
 
-def case(step_ms=100.0, device="cpu", **more) -> Case:
-    return Case(step_ms=step_ms, device=device, cores=4.0, **more)
+def case(step_ms=100.0, device="cpu", show=None, trace=None, **more) -> Case:
+    """`show` and `trace` may be partial."""
+    run = None if show is None else made(RunSummary, show)
+    window = None if trace is None else made(TraceAnalysis, trace)
+    return Case(step_ms=step_ms, device=device, cores=4.0, show=run, trace=window, **more)
 
 
 def finding(name, step_ms=None, *, now=100.0, changes=(), **more) -> Finding:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm
 
 from stepscope.launch.program import child_environment
 from stepscope.measure.isolation import cache_environment, trackers_off, writable_folders
@@ -52,16 +52,10 @@ def guarded(original: Path, place: Path, refuse: bool = True, above: bool = True
         guard=WriteGuard(str(scratch.folder), str(original), allowed, refuse),
     )
     variables = {**trackers_off(tmp), **cache_environment(tmp, caches)}
-    done = subprocess.run(
-        [sys.executable, "train.py"],
-        cwd=scratch.folder,
-        env=child_environment(options.to_json(), variables),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    environ = child_environment(options.to_json(), variables)
+    done = warm.execute([sys.executable, "train.py"], scratch.folder, environ)
     facts = read_facts(run / "facts.jsonl")
-    return Guarded(done.returncode, done.stdout + done.stderr, facts, scratch)
+    return Guarded(done.exit_code, done.stdout + done.stderr, facts, scratch)
 
 
 def state_of(folder: Path) -> dict[str, tuple[Any, ...]]:

@@ -5,9 +5,12 @@ The fast reader is checked against it, and analyses against what it reads.
 
 import gzip
 import json
+from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from stepscope.record.timeline import (
     NOTHING,
@@ -29,6 +32,14 @@ from stepscope.record.timeline import (
 )
 
 TRACES = Path(__file__).parent.parent / "data" / "traces"
+_LARGE = ("v100_train_2ranks_rank1", "gpt_b4x1024_bf16_h200", "v100_ns_timestamps", "resnet50_b64")
+
+
+def quicker(names: Iterable[str]) -> list[Any]:
+    """Recordings as parameters of a test that reads them plainly: the largest are `slow`."""
+    slow = pytest.mark.slow
+    return [pytest.param(name, marks=[slow] * name.startswith(_LARGE)) for name in names]
+
 
 HOST = {
     "cpu_op": HostKind.OPERATOR,

@@ -4,7 +4,7 @@ from functools import cache
 
 from recordings import recorded
 
-from stepscope.analyze.timeline.document import analyze_timeline
+from stepscope.analyze.timeline.document import trace_analysis
 from stepscope.diagnose.case import Case, case_of_trace
 from stepscope.diagnose.rules import RULES
 from stepscope.record.finding import Finding
@@ -14,7 +14,7 @@ from stepscope.record.finding import Finding
 def of_recording(name: str) -> Case:
     """The case of a recorded trace, made once."""
     timeline = recorded(name)
-    found = case_of_trace(analyze_timeline(timeline), timeline)
+    found = case_of_trace(trace_analysis(timeline), timeline)
     assert found is not None
     return found
 

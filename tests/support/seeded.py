@@ -1,10 +1,7 @@
 """A program written by a test, run once as a trial is: observed, under an imposed seed, forked."""
 
-import atexit
-import functools
 import math
 import os
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +9,16 @@ from textwrap import dedent
 from time import monotonic_ns
 from typing import Any
 
+import warm
+
 from stepscope.analyze.run.steps import assemble_steps
-from stepscope.launch.fork_server import ForkServer
-from stepscope.launch.program import Program
+from stepscope.launch.program import child_environment
 from stepscope.record.facts import Facts, ProofFact
 from stepscope.record.probe_options import ProbeOptions
 from stepscope.store.json_lines import read_facts
 from stepscope.store.table import read_table
+
+_ENVIRON = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,10 @@ def trial(folder: Path, source: str, **options: Any) -> Seeded:
     program = folder / "program.py"
     program.write_text(dedent(source))
     asked = ProbeOptions(str(folder), monotonic_ns(), window=0, stacks=0, **options)
-    with (folder / "output.txt").open("w+b") as output:
-        to_run = Program(str(program), (), module=False)
-        running = _nursery().start(to_run, asked.to_json(), output, folder)
-        assert running is not None
-        code = running.wait(120)
-        output.seek(0)
-        said = output.read().decode()
-    assert code == 0, said
+    environ = child_environment(asked.to_json(), _ENVIRON)
+    done = warm.execute([sys.executable, str(program)], folder, environ)
+    said = done.stdout + done.stderr
+    assert done.exit_code == 0, said
     assert "stepscope:" not in said, said
     rows = read_table(folder / "rows.npy")
     losses = [
@@ -60,22 +56,11 @@ def trial(folder: Path, source: str, **options: Any) -> Seeded:
     return Seeded(folder, said, losses, read_facts(folder / "facts.jsonl"))
 
 
-@functools.cache
-def _nursery() -> ForkServer:
-    """One for all tests of this process."""
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-    made = ForkServer(environ, Path.cwd())
-    atexit.register(made.close)
-    return made
-
-
 def plain(folder: Path, source: str) -> str:
     """What the program prints under plain Python."""
     folder.mkdir(parents=True)
     program = folder / "program.py"
     program.write_text(dedent(source))
-    done = subprocess.run(
-        [sys.executable, str(program)], cwd=folder, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
+    done = warm.execute([sys.executable, str(program)], folder, {**os.environ, **_ENVIRON})
+    assert done.exit_code == 0, done.stderr
     return done.stdout

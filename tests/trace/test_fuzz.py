@@ -17,7 +17,7 @@ from stepscope.record.timeline import NOTHING, Timeline
 from stepscope.trace.kineto.read import read_kineto
 from stepscope.trace.load import open_trace
 
-SECONDS = 3.0  # far more than any case needs, on a busy machine too
+SECONDS = 10.0  # of a processor; far more than any case needs
 TOKENS = [
     *(b'"', b"{", b"}", b"[", b"]", b",", b":", b"\\", b"\n", b"\0", b"\x7f", b"\xff\xfe", b"-"),
     *(b"NaN", b"Infinity", b"null", b"true", b"1e999", b"1e-999", b"99999999999999999999999999"),
@@ -137,7 +137,7 @@ def check(numbers: range, folder: Path) -> int:
     for number in numbers:
         content, block_bytes = case(number)
         path.write_bytes(content)
-        began = time.monotonic()
+        began = time.process_time()
         try:
             if block_bytes == 1 << 20:
                 timeline = open_trace(path)
@@ -148,7 +148,7 @@ def check(numbers: range, folder: Path) -> int:
         else:
             sound(timeline)
             read += 1
-        assert time.monotonic() - began < SECONDS, number
+        assert time.process_time() - began < SECONDS, number
     assert not any("\n" in refusal for refusal in refusals)
     return read
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plain import TRACES, read_plain
+from plain import TRACES, quicker, read_plain
 
 from stepscope.record.timeline import Timeline, column_types
 from stepscope.trace.kineto import blocks, read
@@ -67,7 +67,7 @@ def counted(timeline: Timeline) -> None:
     assert quality.kept == sum(map(len, tables))
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", quicker(FILES))
 def test_every_recording_equals_the_plain_reader(name: str) -> None:
     timeline = read_kineto(TRACES / name)
     assert differences(timeline, name) == []

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from plain import TRACES, read_plain
+from plain import TRACES
 
 from stepscope.record.errors import StepscopeError
 from stepscope.record.timeline import (
@@ -24,6 +24,7 @@ from stepscope.record.timeline import (
     Timeline,
     make_events,
 )
+from stepscope.trace.kineto.read import read_kineto
 from stepscope.trace.nsight.counter_join import join_counters, kernel_base_name, names_agree
 from stepscope.trace.nsight.counters import (
     METRICS,
@@ -366,7 +367,7 @@ def test_nothing_joins_to_nothing() -> None:
 
 
 def test_sample_joins_the_trace_of_the_same_machine(sample: Path) -> None:
-    timeline = read_plain(TRACES / "gpt_b4x1024_bf16_h200.json.gz")
+    timeline = read_kineto(TRACES / "gpt_b4x1024_bf16_h200.json.gz")
     joined = join_counters(read_ncu(sample), timeline)
     gemm = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
     assert {timeline.name_of(timeline.device.name[n]) for n in joined.counters} == {gemm}

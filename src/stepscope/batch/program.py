@@ -42,10 +42,11 @@ def read_program_facts(folder: Path, available_bytes: float | None) -> ProgramFa
 
     Raises UsageError where the program forms no batches.
     """
+    from stepscope.analyze.run.document import to_json
     from stepscope.analyze.run.records import RunRecords
     from stepscope.analyze.run.summary import summarize
 
-    return program_facts(summarize(RunRecords(folder)), available_bytes)
+    return program_facts(to_json(summarize(RunRecords(folder))), available_bytes)
 
 
 def program_facts(document: Document, available_bytes: float | None) -> ProgramFacts:

@@ -7,12 +7,13 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
+from stepscope.analyze.run.document import RunSummary
 from stepscope.analyze.run.records import RunRecords
+from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.record.facts import Facts, OptimizerMadeFact, SiteFact
 from stepscope.record.finding import Finding, Place, Predicted, TimelineHint
 from stepscope.record.timeline import Timeline
 
-AnalysisDocument = Mapping[str, Any]
 _DEFAULT_DOUBT = 0.15  # of a gain: what predictions err by where nothing better is known
 _RUN_TO_RUN = 0.02  # two runs of the same program differ by that
 
@@ -47,9 +48,9 @@ class Case:
     """Usable processor cores; 0 where not known, as for a trace alone."""
     phases: Mapping[str, float] = field(default_factory=dict)
     """Mean ms of a step by phase; they add up to `step_ms`. Empty for a trace alone."""
-    show: AnalysisDocument | None = None
+    show: RunSummary | None = None
     """The run as `show --json` has it; None for a trace alone."""
-    trace: AnalysisDocument | None = None
+    trace: TraceAnalysis | None = None
     """The window as `analyze --json` has it; None where none was recorded."""
     model: Replayable | None = None
     source: Callable[[str, int], str | None] = _no_source
@@ -154,24 +155,20 @@ def in_times(speedup: float) -> str:
     return f"{speedup:.1f}" if speedup >= 1.095 else f"{speedup:.2f}"
 
 
-def case_of_run(document: AnalysisDocument, records: RunRecords) -> Case | None:
-    """A run as `summarize` tells of it, and its records; None where it had no steps."""
+def case_of_run(run: RunSummary, records: RunRecords) -> Case | None:
+    """A run and its records; None where it had no steps."""
     from stepscope.analyze.replay.model import model_of_run
 
-    step_ms = document["steps"]["mean_ms"]
-    if not step_ms:
+    if not run.steps.mean_ms:
         return None
-    lines, facts = records.sources, records.facts
-    cpu = (document["config"].get("machine") or {}).get("cpu") or {}
-    cores = float(cpu.get("usable_cores") or 0)
-    window = document["timeline"]
+    lines, facts, window = records.sources, records.facts, run.timeline
     model, problem = _model_or_problem(lambda: None if window is None else model_of_run(records))
     return Case(
-        step_ms=step_ms,
-        device="cuda" if document["gpu"] or document["run"]["device"] == "cuda" else "cpu",
-        cores=cores,
-        phases=document["phases_ms"],
-        show=document,
+        step_ms=run.steps.mean_ms,
+        device="cuda" if run.gpu or run.run.device == "cuda" else "cpu",
+        cores=float((run.config.machine.get("cpu") or {}).get("usable_cores") or 0),
+        phases=run.phases_ms,
+        show=run,
         trace=window,
         model=model,
         source=lambda file, line: lines.get(file, {}).get(line),
@@ -181,19 +178,18 @@ def case_of_run(document: AnalysisDocument, records: RunRecords) -> Case | None:
     )
 
 
-def case_of_trace(document: AnalysisDocument, timeline: Timeline) -> Case | None:
-    """A trace as `analyse` tells of it; None where it is empty."""
+def case_of_trace(trace: TraceAnalysis, timeline: Timeline) -> Case | None:
+    """A trace alone; None where it is empty."""
     from stepscope.analyze.replay.model import model_of_trace
 
-    steps = document["steps"]
-    if not steps["mean_ms"]:
+    if not trace.steps.mean_ms:
         return None
     model, problem = _model_or_problem(lambda: model_of_trace(timeline))
     return Case(
-        step_ms=steps["mean_ms"],
-        device="cuda" if document["source"]["has"]["device"] else "cpu",
+        step_ms=trace.steps.mean_ms,
+        device="cuda" if trace.source.has.device else "cpu",
         cores=0.0,
-        trace=document,
+        trace=trace,
         model=model,
         problems=problem,
     )

@@ -1,35 +1,42 @@
 """From a run or a trace to its findings: rules asked, symptoms merged, causes ranked."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from msgspec import UNSET, Struct, to_builtins
-from msgspec.structs import replace
+from msgspec import UNSET, field
+from msgspec.structs import asdict, replace
 
+from stepscope.analyze.run.document import RunSummary
 from stepscope.analyze.run.records import RunRecords
+from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.diagnose.case import Case, Rule, case_of_run, case_of_trace
-from stepscope.diagnose.headroom import Headroom, headroom
-from stepscope.diagnose.key_questions import Answer, answer_questions
+from stepscope.diagnose.headroom import headroom
+from stepscope.diagnose.key_questions import answer_questions
 from stepscope.diagnose.ranking import is_bottleneck, merged, ranked
 from stepscope.diagnose.rules import all_rules
 from stepscope.diagnose.source_edits import settings_advice, with_edit, with_trainer_settings
-from stepscope.record.finding import ChangeKind, Confidence, Effort, Finding, Level, Scope
+from stepscope.record.finding import (
+    Answer,
+    ChangeKind,
+    Confidence,
+    Diagnosis,
+    Effort,
+    Finding,
+    Headroom,
+    Level,
+    Scope,
+)
 from stepscope.record.timeline import Timeline
 
-Document = dict[str, Any]
 
+class DiagnosedTrace(TraceAnalysis, frozen=True):
+    """A trace with its findings: what `analyze --json` prints."""
 
-class Diagnosis(Struct, frozen=True):
-    """What was found, largest gain first. As a document, the keys `show --json` has of it."""
-
-    findings: list[Finding] = []
-    minor: list[Finding] = []
-    """What costs too little to be called a bottleneck."""
-    healthy: list[Finding] = []
-    """What is fine."""
+    findings: list[Finding] = field(default_factory=list)
+    minor: list[Finding] = field(default_factory=list)
+    healthy: list[Finding] = field(default_factory=list)
     headroom: Headroom | None = None
-    baseline: list[Answer] = []
-    problems: list[str] = []
+    baseline: list[Answer] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
 
 
 def diagnose(case: Case, rules: Sequence[Rule] | None = None) -> Diagnosis:
@@ -88,19 +95,15 @@ def _told(finding: Finding, case: Case, level: Level) -> Finding:
     )
 
 
-def with_findings(document: Document, records: RunRecords) -> Document:
-    """A run's document with its findings."""
-    return _document_with(document, case_of_run(document, records))
+def with_findings(run: RunSummary, records: RunRecords) -> RunSummary:
+    """A run with its findings; none where there were no steps."""
+    case = case_of_run(run, records)
+    found = diagnose(case) if case is not None else Diagnosis()
+    return replace(run, **asdict(found) | {"problems": [*run.problems, *found.problems]})
 
 
-def with_trace_findings(document: Document, timeline: Timeline) -> Document:
-    """A trace's document with its findings."""
-    return _document_with(document, case_of_trace(document, timeline))
-
-
-def _document_with(document: Document, case: Case | None) -> Document:
-    """Nothing is found where there are no steps."""
-    diagnosis = diagnose(case) if case is not None else Diagnosis()
-    problems = [*document.get("problems", ()), *diagnosis.problems]
-    found: Document = to_builtins(diagnosis)
-    return document | found | {"problems": problems}
+def with_trace_findings(trace: TraceAnalysis, timeline: Timeline) -> DiagnosedTrace:
+    """A trace with its findings."""
+    case = case_of_trace(trace, timeline)
+    found = diagnose(case) if case is not None else Diagnosis()
+    return DiagnosedTrace(**asdict(trace), **asdict(found))

@@ -2,28 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 
-from msgspec import Struct
-
 from stepscope.diagnose.case import Case, in_ms, in_times
 from stepscope.diagnose.ranking import gain_share
 from stepscope.diagnose.rules.facts import busy_share
 from stepscope.fixes.registry import find_fix, fix_named
-from stepscope.record.finding import ChangeKind, Finding, Scope
+from stepscope.record.finding import ChangeKind, Finding, Headroom, Scope
 
 _MOST_NAMED = 3
-
-
-class Headroom(Struct, frozen=True, kw_only=True):
-    """The step with all fixes that go together."""
-
-    step_ms: float
-    now_ms: float
-    speedup: float
-    by: tuple[str, ...]
-    """The findings it rests on, by id, those with most of the gain first."""
-    replayed: bool
-    """Whether all of them were replayed together; else gains of different groups were added up."""
-    text: str
 
 
 def headroom(findings: Sequence[Finding], case: Case) -> Headroom | None:

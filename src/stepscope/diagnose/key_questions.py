@@ -1,15 +1,10 @@
 """The questions of a baseline analysis, answered outright."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Any
-
-from msgspec import Struct
 
 from stepscope.diagnose.case import Case, in_ms
-from stepscope.diagnose.headroom import Headroom
-from stepscope.diagnose.rules.facts import busy_share, idle_share
-from stepscope.record.finding import Finding
+from stepscope.diagnose.rules.facts import busy_share, cpu_percent, idle_share
+from stepscope.record.finding import Answer, AnswerStatus, Finding, Headroom
 from stepscope.record.kinds import IdleCause
 
 _CAUSES: Mapping[str, str] = {
@@ -24,24 +19,6 @@ _CAUSES: Mapping[str, str] = {
 _NOTICEABLE = 0.05
 _BUSY = 0.9  # a device busy that much sets the pace
 _BOTTLENECKS = 3
-
-
-class AnswerStatus(StrEnum):
-    """Whether a question could be answered, and why not."""
-
-    KNOWN = "known"
-    NO_GPU = "no_gpu"
-    NOT_RECORDED = "not_recorded"
-
-
-class Answer(Struct, frozen=True):
-    """A question, its answer in words, and the number in it; None where there is none."""
-
-    question: str
-    answer: str
-    value: float | None = None
-    unit: str = ""
-    status: AnswerStatus = AnswerStatus.KNOWN
 
 
 def answer_questions(
@@ -68,8 +45,8 @@ class _StepShares:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.gpu = case.device == "cuda"
-        self.trace: Mapping[str, Any] = (case.trace or {}) if self.gpu else {}
-        self.steps = self.trace["steps"]["count"] if self.trace else 0
+        self.trace = case.trace if self.gpu else None
+        self.steps = self.trace.steps.count if self.trace else 0
         self.busy = busy_share(case)
 
     def unknown(self, question: str) -> Answer:
@@ -81,7 +58,7 @@ class _StepShares:
 
     def idle_causes(self) -> Iterator[tuple[float, str]]:
         """Parts of the idle time in the window, the largest first."""
-        idle = {key: ns for key, ns in (self.trace.get("idle_ns") or {}).items() if ns}
+        idle = {cause: ns for cause, ns in self.trace.idle_ns.items() if ns} if self.trace else {}
         total = sum(idle.values())
         for cause, ns in sorted(idle.items(), key=lambda item: (-item[1], item[0])):
             yield ns / total, cause
@@ -90,7 +67,7 @@ class _StepShares:
 def _utilisation(seen: _StepShares) -> Answer:
     question = "How busy is the GPU?"
     if not seen.gpu:
-        percent = ((seen.case.show or {}).get("host") or {}).get("cpu_percent")
+        percent = cpu_percent(seen.case)
         used = "" if percent is None else f"; program and workers use {percent / 100:.1f} cores"
         return Answer(question, f"no GPU used{used}", status=AnswerStatus.NO_GPU)
     if seen.busy is None:
@@ -118,18 +95,18 @@ def _copies(seen: _StepShares) -> Answer:
     question = "How long do copies to the GPU take, and do they overlap compute?"
     if not seen.gpu:
         return seen.unknown(question)
-    copies = [one for one in seen.trace.get("copies", ()) if one["direction"] == "HtoD"]
+    copies = [one for one in (seen.trace.copies if seen.trace else ()) if one.direction == "HtoD"]
     if seen.trace and not copies:
         return Answer(question, "no copies", 0.0, "ms")
-    total = sum(one["total_ns"] for one in copies)
+    total = sum(one.total_ns for one in copies)
     if not total:
         host = seen.case.phases.get("h2d")
         if host is None:
             return seen.unknown(question)
         return Answer(question, f"{in_ms(host)} ms per step; overlap not recorded", host, "ms")
     ms = total / seen.steps / 1e6
-    hidden = sum(one["total_ns"] * one["overlapped"] for one in copies) / total
-    memory = " and ".join(sorted({str(one["memory"]) for one in copies}))
+    hidden = sum(one.total_ns * one.overlapped for one in copies) / total
+    memory = " and ".join(sorted({str(one.memory) for one in copies}))
     words = f"{in_ms(ms)} ms per step from {memory} memory; {hidden:.0%} overlaps compute"
     return Answer(question, words, ms, "ms")
 
@@ -148,13 +125,13 @@ def _waiting(seen: _StepShares) -> Answer:
 
 def _kernels(seen: _StepShares) -> tuple[Answer, Answer]:
     questions = ("How many kernels does a step run?", "How long is a kernel on average?")
-    launch = seen.trace.get("launch")
-    if not seen.gpu or not launch or not launch["kernels"]:
+    launch = seen.trace.launch if seen.trace else None
+    if not seen.trace or not launch or not launch.kernels:
         return seen.unknown(questions[0]), seen.unknown(questions[1])
-    count = launch["kernels"] / seen.steps
-    spent = sum(one["total_ns"] for one in seen.trace["kernels"])
-    mean = spent / launch["kernels"] / 1e3
-    short = launch["shorter_than_5us"]
+    count = launch.kernels / seen.steps
+    spent = sum(one.total_ns for one in seen.trace.kernels)
+    mean = spent / launch.kernels / 1e3
+    short = launch.shorter_than_5us
     few = "" if short is None else f"; {short:.0%} are shorter than 5 µs"
     return (
         Answer(questions[0], f"{count:,.0f}", count, "kernels"),
@@ -164,12 +141,12 @@ def _kernels(seen: _StepShares) -> tuple[Answer, Answer]:
 
 def _launches(seen: _StepShares) -> Answer:
     question = "Is launch overhead visible?"
-    launch = seen.trace.get("launch")
-    if not seen.gpu or not launch or seen.busy is None:
+    launch = seen.trace.launch if seen.trace else None
+    if not launch or seen.busy is None:
         return seen.unknown(question)
     shares = {cause: share for share, cause in seen.idle_causes()}
     lost = shares.get(IdleCause.HOST, 0.0) * (1 - seen.busy)
-    short = launch["shorter_than_launch"]
+    short = launch.shorter_than_launch
     kernels = "" if short is None else f"; {short:.0%} of kernels are shorter than their launch"
     word = "yes" if lost >= _NOTICEABLE else "no"
     words = f"{word}: the GPU waits {lost:.0%} of the step for launches{kernels}"

@@ -61,7 +61,7 @@ def _serve(link: socket.socket) -> dict[str, Any] | None:
     None where there are no more."""
     parent, stay = os.getpid(), die_with_parent()
     while True:
-        text, descriptors, _, _ = socket.recv_fds(link, _MAX_ORDER_BYTES, 1)
+        text, descriptors, _, _ = socket.recv_fds(link, _MAX_ORDER_BYTES, 3)
         if not text:
             return None
         number = os.fork()
@@ -70,9 +70,10 @@ def _serve(link: socket.socket) -> dict[str, Any] | None:
                 stay()
             if os.getppid() != parent:
                 os._exit(1)
-            os.dup2(descriptors[0], 1)
-            os.dup2(descriptors[0], 2)
-        os.close(descriptors[0])
+            for descriptor, stream in zip(descriptors, (1, 2, 0), strict=False):
+                os.dup2(descriptor, stream)
+        for descriptor in descriptors:
+            os.close(descriptor)
         if number == 0:
             order: dict[str, Any] = json.loads(text)
             return order
@@ -91,7 +92,11 @@ def _code(order: dict[str, Any], outside: bool) -> int:
         print(asked.code, file=sys.stderr)
         return 1
     except BaseException as problem:
-        sys.excepthook(type(problem), problem, problem.__traceback__)
+        trace = problem.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        sys.last_type, sys.last_value, sys.last_traceback = type(problem), problem, trace
+        sys.excepthook(type(problem), problem.with_traceback(trace), trace)
         return -signal.SIGINT if isinstance(problem, KeyboardInterrupt) else 1
     return 0
 
@@ -117,13 +122,17 @@ def _become(order: dict[str, Any], outside: bool) -> None:
 
     target, command = order["target"], order["command"]
     os.chdir(order["cwd"])
+    if order["environ"] is not None:
+        os.environ.clear()
+        os.environ.update(order["environ"])
     process.ORIGINAL_DIR = os.getcwd()  # type: ignore[attr-defined]  # as if imported here
     sys.orig_argv = list(command)
     sys.argv = [target, *order["arguments"]]
     if outside:
         here = os.getcwd() if order["module"] else os.path.dirname(os.path.realpath(target))
         sys.path.insert(0, here)
-    start_probe(order["probe"])
+    if order["probe"]:
+        start_probe(order["probe"])
     if order["module"]:
         runpy._run_module_as_main(target)  # type: ignore[attr-defined]
         return
@@ -167,10 +176,18 @@ class ForkServer:
         """Whether programs can be started."""
 
     def start(
-        self, program: Program, probe: str, output: IO[bytes], cwd: Path
+        self,
+        program: Program,
+        probe: str,
+        output: IO[bytes],
+        cwd: Path,
+        errors: IO[bytes] | None = None,
+        stdin: IO[bytes] | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> "ForkedProgram | None":
-        """A program that begins at once; `probe` is what the probe in it is told. None where
-        nothing can be started any more."""
+        """A program that begins at once; `probe` holds the probe's options ("": no probe). stderr
+        goes to `output` too unless `errors` is given, the environment is the server's unless
+        `environ` is. None where nothing can be started any more."""
         order = {
             "target": program.target,
             "arguments": program.arguments,
@@ -178,9 +195,13 @@ class ForkServer:
             "command": program.command,
             "cwd": str(cwd),
             "probe": probe,
+            "environ": None if environ is None else dict(environ),
         }
+        streams = [output, errors or output, *([stdin] if stdin else [])]
         try:
-            socket.send_fds(self._link, [json.dumps(order).encode()], [output.fileno()])
+            socket.send_fds(
+                self._link, [json.dumps(order).encode()], [file.fileno() for file in streams]
+            )
             number = _receive(self._link, _LONGEST_IMPORT_S)
         except OSError:
             number = None

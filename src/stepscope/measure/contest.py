@@ -36,7 +36,7 @@ CHECKPOINTS: Final = (
     Checkpoint(5, 1.0, 2, 1.6),
 )
 """A fix that does nothing wins at most 3 of 1,000 times under ten kinds of noise, and less than
-once in 5,000 where processes differ by 1%: tests/tune/test_tune_contest.py simulates it. Three
+once in 5,000 where processes differ by 1%: tests/measure/test_trial_contest.py simulates it. Three
 processes are too few for a gain under a tenth: where half of all processes are 5% slower by
 chance, it would be 16 of 1,000."""
 _PATIENT: Final = Checkpoint(10, 1.1, 5, 1.35)

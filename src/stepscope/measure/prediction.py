@@ -1,13 +1,15 @@
 """What sets of fixes should gain together, by replaying the window of the scout run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stepscope.analyze.run.document import RunSummary
 from stepscope.analyze.run.records import RunRecords
 from stepscope.diagnose.case import Case, Replayable, case_of_run, speedup_range
 from stepscope.fixes.registry import fix_named
+from stepscope.record.finding import Scope
 
 Fixes = tuple[str, ...]
 
@@ -30,13 +32,13 @@ def no_prediction(base: Fixes, other: Fixes) -> Prediction | None:
     return None
 
 
-def window_predictor(document: Mapping[str, Any], folder: Path) -> Predictor:
+def window_predictor(run: RunSummary, folder: Path) -> Predictor:
     """From a run with its findings and its folder. A finding speaks where no replay can.
 
     Of several fixes tried as one, those that find nothing to change in the window change nothing.
     """
-    case = case_of_run(document, RunRecords(folder))
-    told = predicted_by_findings(document)
+    case = case_of_run(run, RunRecords(folder))
+    told = predicted_by_findings(run)
     memory: dict[Fixes, float | None] = {}
 
     def seen(base: Fixes, other: Fixes) -> Prediction | None:
@@ -53,17 +55,16 @@ def window_predictor(document: Mapping[str, Any], folder: Path) -> Predictor:
     return seen
 
 
-def predicted_by_findings(document: Mapping[str, Any]) -> dict[str, Prediction]:
+def predicted_by_findings(run: RunSummary) -> dict[str, Prediction]:
     """What findings predict of their own fix, as `--fix` takes it; the larger of two."""
     found: dict[str, Prediction] = {}
-    for finding in (*document.get("findings", ()), *document.get("minor", ())):
-        fix, predicted = finding.get("fix"), finding.get("predicted")
-        if fix is None or predicted is None or finding.get("scope") == "run":
+    for finding in (*run.findings, *run.minor):
+        fix, predicted = finding.fix, finding.predicted
+        if fix is None or predicted is None or finding.scope is Scope.RUN:
             continue
-        text = fix["name"] if fix["value"] is None else f"{fix['name']}={fix['value']}"
-        one = Prediction(predicted["speedup"], predicted["low"], predicted["high"])
-        if text not in found or one.speedup > found[text].speedup:
-            found[text] = one
+        one = Prediction(predicted.speedup, predicted.low, predicted.high)
+        if str(fix) not in found or one.speedup > found[str(fix)].speedup:
+            found[str(fix)] = one
     return found
 
 

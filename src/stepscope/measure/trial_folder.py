@@ -5,7 +5,6 @@ and everything read into the trial's record.
 import gzip
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from stepscope.analyze.run.document import GpuTotals, to_json
 from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.steps import Rows, Steps, assemble_steps
 from stepscope.analyze.run.summary import summarize
@@ -27,7 +27,6 @@ from stepscope.measure.speed import (
 from stepscope.measure.trial import Trial, TrialRequest
 from stepscope.measure.trial_status import classify_trial, wall_seconds
 from stepscope.record.facts import Facts, ProofFact
-from stepscope.record.fix import FixOutcome
 from stepscope.record.row_log import RowKind
 from stepscope.record.trial import NoteKind, TrialNote
 from stepscope.stats.stability import why_unstable
@@ -127,12 +126,12 @@ OUTPUTS_FILE = "outputs.npz"
 
 def read_trial(request: TrialRequest, number: int, folder: Path, outcome: Outcome) -> Trial:
     """The record of a trial that has ended. Raises BrokenRun where its folder cannot be read."""
-    document = summarize(RunRecords(folder))
+    records = RunRecords(folder)
+    run = summarize(records)
     steps, rows, facts = read_steps(folder, outcome.started_ns)
     measured = steady_speed(steps, read_loader_timing(rows, facts, len(steps)))
     steady = len(measured.step_ms)
-    end = classify_trial(request, outcome, document, steady, last_output_line(folder))
-    gpu = document["gpu"] or {}
+    end = classify_trial(request, outcome, to_json(run), steady, last_output_line(folder))
     return Trial(
         request=request,
         number=number,
@@ -143,14 +142,14 @@ def read_trial(request: TrialRequest, number: int, folder: Path, outcome: Outcom
         steps=len(steps),
         seconds=wall_seconds(outcome),
         compile_s=steps.account.get("compile", 0.0) / 1e9 or None,
-        peak_memory_bytes=document["memory"]["peak_bytes"],
-        gpu_busy=gpu.get("busy_fraction"),
-        energy_j_per_step=gpu.get("energy_j_per_step"),
-        fixes=tuple(map(FixOutcome.from_json, document["fixes"])),
-        losses=tuple(document["losses"]),
+        peak_memory_bytes=run.memory.peak_bytes,
+        gpu_busy=run.gpu.busy_fraction if run.gpu else None,
+        energy_j_per_step=run.gpu.energy_j_per_step if run.gpu else None,
+        fixes=tuple(records.fixes),
+        losses=tuple(run.losses),
         proof=_proof(rows, steps, facts, folder) if request.proof else {},
         what=steps.what,
-        notes=_notes(gpu, measured),
+        notes=_notes(run.gpu, measured),
     )
 
 
@@ -175,10 +174,11 @@ def _proof(rows: Rows, steps: Steps, facts: Facts, folder: Path) -> dict[str, An
     return {**kept, **training_events(rows, steps), **outputs}
 
 
-def _notes(gpu: Mapping[str, Any], measured: Speed) -> tuple[TrialNote, ...]:
+def _notes(gpu: GpuTotals | None, measured: Speed) -> tuple[TrialNote, ...]:
     """What makes the trial less reliable."""
-    notes = [TrialNote(NoteKind.THROTTLED, reason) for reason in gpu.get("throttled_by") or ()]
-    if gpu.get("other_processes"):
+    throttled = gpu.throttled_by if gpu else ()
+    notes = [TrialNote(NoteKind.THROTTLED, reason) for reason in throttled]
+    if gpu and gpu.other_processes:
         notes.append(TrialNote(NoteKind.SHARED_GPU))
     if how := why_unstable(measured.step_ms):
         spread = pstdev(measured.step_ms) / fmean(measured.step_ms)

@@ -169,3 +169,47 @@ class Finding(Struct, frozen=True, kw_only=True):
     def group(self) -> str:
         """The theme of its rule: data, transfer, sync, launch, compute, memory, run, machine."""
         return self.id.partition(".")[0]
+
+
+class Headroom(Struct, frozen=True, kw_only=True):
+    """The step with all fixes that go together."""
+
+    step_ms: float
+    now_ms: float
+    speedup: float
+    by: tuple[str, ...]
+    """The findings it rests on, by id, those with most of the gain first."""
+    replayed: bool
+    """Whether all of them were replayed together; else gains of different groups were added up."""
+    text: str
+
+
+class AnswerStatus(StrEnum):
+    """Whether a question could be answered, and why not."""
+
+    KNOWN = "known"
+    NO_GPU = "no_gpu"
+    NOT_RECORDED = "not_recorded"
+
+
+class Answer(Struct, frozen=True):
+    """A question, its answer in words, and the number in it; None where there is none."""
+
+    question: str
+    answer: str
+    value: float | None = None
+    unit: str = ""
+    status: AnswerStatus = AnswerStatus.KNOWN
+
+
+class Diagnosis(Struct, frozen=True):
+    """What was found, largest gain first; a run's and a trace's document have the same fields."""
+
+    findings: list[Finding] = []
+    minor: list[Finding] = []
+    """What costs too little to be called a bottleneck."""
+    healthy: list[Finding] = []
+    """What is fine."""
+    headroom: Headroom | None = None
+    baseline: list[Answer] = []
+    problems: list[str] = []

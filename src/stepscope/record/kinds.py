@@ -38,15 +38,6 @@ class IdleCause(StrEnum):
     UNKNOWN = "unknown"
 
 
-class PartKind(StrEnum):
-    """What a part of making a batch is."""
-
-    LINE = "line"
-    TRANSFORM = "transform"
-    COLLATE = "collate"
-    REST = "rest"
-
-
 class ThrottleReason(StrEnum):
     """What held a GPU's clocks down."""
 

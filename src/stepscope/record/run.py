@@ -8,8 +8,9 @@ from stepscope.record.problems import Problem
 RUN_SCHEMA = "stepscope.run/2"
 
 
-class RunInfo(Record):
-    """One execution of a program. What only its end tells is absent until then."""
+class RunHeader(Record):
+    """One execution of a program, as run.json and a run's document name it. What only its end
+    tells is absent until then."""
 
     id: str | None = None
     program: str | None = None
@@ -28,10 +29,15 @@ class RunInfo(Record):
     pid: int | None = None
     started_ns: int | None = None
     ended_ns: int | None = None
+    killed_by_kernel: bool | None = None
+
+
+class RunInfo(RunHeader):
+    """The run in run.json."""
+
     processes: dict[str, str] | None = None
     """Processes the program started: pid to command line."""
     problems: list[Problem] | None = None
-    killed_by_kernel: bool | None = None
 
     def add_problem(self, problem: Problem) -> None:
         self.problems = [*(self.problems or ()), problem]

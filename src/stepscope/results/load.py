@@ -12,7 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
-from msgspec import Struct, ValidationError, convert
+import msgspec
+from msgspec import Struct, ValidationError
 
 from stepscope.record.errors import UsageError
 from stepscope.record.timeline import Timeline
@@ -23,6 +24,7 @@ from stepscope.trace.load import TRACE_SUFFIXES, open_ranks, open_trace, trace_f
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from stepscope.analyze.run.document import RunSummary
     from stepscope.analyze.run.records import RunRecords
     from stepscope.analyze.timeline.document import TraceAnalysis
     from stepscope.analyze.timeline.roofline.rates import WorkCounters
@@ -34,8 +36,10 @@ _LARGEST_DOCUMENT = 64 << 20  # bytes; a larger .json file is a trace
 
 def decode(document: object, struct: type[_S]) -> _S:
     """A document as its Struct. Raises UsageError where it is of another version."""
+    from stepscope.analyze.run.document import from_json
+
     try:
-        return convert(document, struct, str_keys=True)
+        return from_json(document, struct)
     except ValidationError as problem:
         raise UsageError(f"made by another version of stepscope: {problem}") from None
 
@@ -81,6 +85,8 @@ class LoadedResult:
     ) -> Self:
         """The same result with other attributes; `timeline` changes it when it is read."""
         made = copy.copy(self)
+        if "document" in fields:
+            made.__dict__.pop("summary", None)
         made.__dict__.update(fields)
         if timeline is not None:
             made.__dict__.pop("timeline", None)
@@ -112,29 +118,37 @@ class Run(LoadedResult):
         name = self.records.run.run.id or folder.name
         super().__init__(name, folder, trace if trace.is_file() else None)
 
-    def _document(self) -> ResultDocument:
-        """Also keeps the windows' analysis for the next reader."""
+    @cached_property
+    def summary(self) -> "RunSummary":
+        """Everything it tells, with its findings. Keeps the windows' analysis for the next reader.
+
+        Of a redacted run, or one made of a document, what that says.
+        """
+        from stepscope.analyze.run.document import RunSummary
         from stepscope.analyze.run.summary import summarize
         from stepscope.diagnose.findings import with_findings
 
+        if "document" in self.__dict__:
+            return decode(self.document, RunSummary)
         found = with_findings(summarize(self.records), self.records)
         _keep_windows(self.records)
         return found
 
+    def _document(self) -> ResultDocument:
+        from stepscope.analyze.run.document import to_json
+
+        return to_json(self.summary)
+
     @cached_property
     def tables(self) -> RunTables | None:
         """Its steps and the machine's samples."""
-        records = self.records
-        warmup = int(self.document["steps"]["warmup_steps"] or 0)
-        return RunTables(records.steps if len(records.steps) else None, records.samples, warmup)
+        steps, samples = self.records.steps, self.records.samples
+        return RunTables(steps if len(steps) else None, samples, self.summary.steps.warmup_steps)
 
     @cached_property
     def analysis(self) -> "TraceAnalysis | None":
         """The recorded window's analysis; None without one."""
-        from stepscope.analyze.timeline.document import TraceAnalysis
-
-        window = self.records.windows["timeline"]
-        return None if window is None else decode(window, TraceAnalysis)
+        return self.records.windows.timeline
 
     @cached_property
     def stacks(self) -> Timeline | None:
@@ -157,7 +171,7 @@ def _keep_windows(records: "RunRecords") -> None:
     if records.windows_are_kept:
         return
     try:
-        (records.folder / WINDOW_CACHE).write_text(json.dumps(records.windows))
+        (records.folder / WINDOW_CACHE).write_bytes(msgspec.json.encode(records.windows))
     except OSError:
         pass  # a folder of someone else's is read all the same
 
@@ -180,9 +194,10 @@ class Trace(LoadedResult):
         return open_trace(self._path) if self._recorded is None else self._recorded
 
     def _document(self) -> ResultDocument:
+        from stepscope.analyze.run.document import to_json
         from stepscope.diagnose.findings import with_trace_findings
 
-        return with_trace_findings(self.analysis.to_json(), self.recording)
+        return to_json(with_trace_findings(self.analysis, self.recording))
 
     @cached_property
     def analysis(self) -> "TraceAnalysis":

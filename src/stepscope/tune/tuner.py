@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from stepscope.analyze.run.document import RunSummary, to_json
 from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.data.workers import most_workers
 from stepscope.fixes.registry import fix_named
@@ -87,14 +88,15 @@ class Tuner:
         request = self._request
         budget = Budget(self._announced(listener), request.budget_s)
         scout = budget(TrialRequest(steps=SCOUT_STEPS, window=True))
-        document = self._scouted(scout)
+        run = self._scouted(scout)
+        document = to_json(run)
         self._runner.baseline = scout
         program = ObservedProgram(document)
         speed, loader = self._pace(scout, document)
         pool = self._pool(budget, scout, program, speed, loader)
         own = program_rounding(document)
         prover = Prover(budget, pool, request, self._runner.folder_of, own, loader.epoch or None)
-        predict = window_predictor(document, self._runner.folder_of(scout.number))
+        predict = window_predictor(run, self._runner.folder_of(scout.number))
         ladder = Ladder(pool, predict, prover.rung, request.allow)
         found, left_out = find_candidates(
             program,
@@ -152,7 +154,7 @@ class Tuner:
             ),
         )
 
-    def _scouted(self, scout: Trial) -> dict[str, Any]:
+    def _scouted(self, scout: Trial) -> RunSummary:
         from stepscope.analyze.run.records import RunRecords
         from stepscope.analyze.run.summary import summarize
         from stepscope.diagnose.findings import with_findings

@@ -10,7 +10,7 @@ _FEW = 10
 
 def _few_steps(case: Case) -> Iterable[Finding]:
     """The run has fewer than 10 steps."""
-    count = int(((case.show or {}).get("steps") or {}).get("count") or 0)
+    count = case.show.steps.count if case.show else 0
     if 0 < count < _FEW:
         yield Finding(
             id=FEW_STEPS.id,

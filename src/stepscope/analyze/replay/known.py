@@ -13,6 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypedDict
 if TYPE_CHECKING:
     from stepscope.analyze.replay.changes import Change
     from stepscope.analyze.replay.tasks import Tasks
+    from stepscope.analyze.run.document import RunSummary
+    from stepscope.analyze.timeline.document import TraceAnalysis
+    from stepscope.analyze.timeline.host import HostEntry
+    from stepscope.analyze.timeline.kernels import Kernel
+    from stepscope.analyze.timeline.roofline.rates import OperatorRate
+    from stepscope.record import facts
     from stepscope.record.timeline import Column
 
 Document = Mapping[str, Any]
@@ -91,46 +97,15 @@ class ProgramConfig(TypedDict, total=False):
     machine: MachineFacts
 
 
-class RooflineRow(TypedDict):
-    """An operator with one set of shapes, over the whole window."""
-
-    name: str
-    shape: str
-    dtype: str
-    category: str
-    time_ns: float
-    calls: int
-    kernels: int
-    flops: float
-    bytes: float
-    least_ns: float | None
-    share: float
-
-
-class KernelRow(TypedDict):
-    """Kernels of one name."""
-
-    name: str
-    category: str
-
-
-class OperatorRow(TypedDict):
-    """An operator on the host, over the whole window."""
-
-    name: str
-    count: int
-    self_ns: float
-
-
 class KnownProgram(Protocol):
     """A run or a trace; `diagnose.case.Case` is one."""
 
     @property
-    def show(self) -> Document | None:
-        """The run's document; None for a trace alone."""
+    def show(self) -> "RunSummary | None":
+        """The run; None for a trace alone."""
 
     @property
-    def trace(self) -> Document | None:
+    def trace(self) -> "TraceAnalysis | None":
         """The window's analysis; None where none was recorded."""
 
     @property
@@ -146,14 +121,18 @@ class DeviceLimits:
     bytes_per_s: float | None
 
 
+_UNKNOWN = DeviceLimits({}, None)
+
+
 def device_limits(known: KnownProgram) -> DeviceLimits:
     """Of the GPU as the roofline took them; of the processor as `doctor` measured them."""
     if known.device != "cpu":
-        found = ((known.trace or {}).get("roofline") or {}).get("ceilings") or {}
-        return DeviceLimits(found.get("flops_per_s") or {}, found.get("bytes_per_s"))
+        roofline = known.trace.roofline if known.trace else None
+        found = roofline.ceilings if roofline else None
+        return DeviceLimits(found.flops_per_s, found.bytes_per_s) if found else _UNKNOWN
     from stepscope.hardware.ceiling_cache import known_ceilings
 
-    cpu = (program_config(known).get("machine") or {}).get("cpu") or {}
+    cpu = (known.show.config.machine.get("cpu") or {}) if known.show else {}
     return _measured(cpu.get("model"), known_ceilings())
 
 
@@ -170,38 +149,39 @@ def _measured(model: str | None, documents: Iterable[Document]) -> DeviceLimits:
                 rates[dtype] = entry["value"] * max(0.0, 1 + sign * entry["spread"]) * 1e12
         memory = entries.get("memory_gb_per_s")
         return DeviceLimits(rates, memory["value"] * 1e9 if memory else None)
-    return DeviceLimits({}, None)
+    return _UNKNOWN
 
 
-def program_config(known: KnownProgram) -> ProgramConfig:
-    """What the program is set to; empty for a trace alone."""
-    return (known.show or {}).get("config") or {}
+def switches(known: KnownProgram) -> "facts.Switches | None":
+    """torch's global switches; None for a trace alone, or where no step was taken."""
+    return known.show.config.switches if known.show else None
 
 
-def roofline_rows(known: KnownProgram) -> list[RooflineRow]:
+def roofline_rows(known: KnownProgram) -> "list[OperatorRate]":
     """Operators by shape with their time, FLOPs and bytes; empty where not recorded."""
-    return list(((known.trace or {}).get("roofline") or {}).get("shapes") or [])
+    roofline = known.trace.roofline if known.trace else None
+    return roofline.shapes if roofline else []
 
 
-def kernel_rows(known: KnownProgram) -> list[KernelRow]:
+def kernel_rows(known: KnownProgram) -> "list[Kernel]":
     """Kernels by name."""
-    return list((known.trace or {}).get("kernels") or [])
+    return known.trace.kernels if known.trace else []
 
 
 def trained_parameters(known: KnownProgram) -> int | None:
     """How many numbers are trained; None where not known."""
-    models = program_config(known).get("models") or []
-    return sum(model["trainable"] for model in models) or None
+    models = known.show.config.models if known.show else []
+    return sum(model.trainable or 0 for model in models) or None
 
 
 def steps_in_window(known: KnownProgram) -> int:
     """Steps in the window, at least 1."""
-    return max(1, int(((known.trace or {}).get("steps") or {}).get("count") or 0))
+    return max(1, known.trace.steps.count) if known.trace else 1
 
 
-def host_operator_rows(known: KnownProgram) -> list[OperatorRow]:
+def host_operator_rows(known: KnownProgram) -> "list[HostEntry]":
     """The host's operators with most time of their own."""
-    return list(((known.trace or {}).get("host") or {}).get("operators") or [])
+    return known.trace.host.operators if known.trace and known.trace.host else []
 
 
 REACHED_SHARE = 0.75
@@ -212,17 +192,19 @@ SHORT_NS = 10_000.0
 """Kernels shorter than this are bound by latency, which neither rates nor bytes change."""
 LATENCY_STAYS = 0.8
 """Of such a kernel's time, a prior."""
-NewTime = Callable[[RooflineRow], float | None]
+RooflineRow: TypeAlias = "OperatorRate"
+"""An operator with one set of shapes, over the whole window."""
+NewTime: TypeAlias = "Callable[[OperatorRate], float | None]"
 """The nanoseconds that a row of the roofline would take; None: as long as now."""
 
 
-def time_at_bound(row: RooflineRow, least_ns: float, rest: float) -> float | None:
+def time_at_bound(row: "OperatorRate", least_ns: float, rest: float) -> float | None:
     """A row's time when its bound at the ceilings falls to `least_ns`.
 
     What it takes beyond REACHED of its present bound (small sizes, layout changes, bad tiles)
     falls to the share `rest`. None where its present bound is not known, or nothing is gained.
     """
-    now, bound, count = float(row["time_ns"]), row.get("least_ns"), max(1, row["kernels"])
+    now, bound, count = float(row.time_ns), row.least_ns, max(1, row.kernels)
     if bound is None or now <= 0:
         return None
     explained = min(now, bound / REACHED_SHARE)
@@ -231,14 +213,14 @@ def time_at_bound(row: RooflineRow, least_ns: float, rest: float) -> float | Non
     return after if after < now else None
 
 
-def factors_by_operator(rows: Iterable[RooflineRow], new_time: NewTime) -> dict[str, float]:
+def factors_by_operator(rows: "Iterable[OperatorRate]", new_time: NewTime) -> dict[str, float]:
     """For each operator its new time over its present one; those that stay are left out."""
     before: dict[str, float] = defaultdict(float)
     after: dict[str, float] = defaultdict(float)
     for row in rows:
-        time, new = float(row["time_ns"]), new_time(row)
-        before[row["name"]] += time
-        after[row["name"]] += time if new is None else new
+        time, new = float(row.time_ns), new_time(row)
+        before[row.name] += time
+        after[row.name] += time if new is None else new
     return {n: after[n] / t for n, t in before.items() if t > 0 and after[n] != t}
 
 
@@ -290,10 +272,9 @@ def pinned_speedup(known: KnownProgram) -> float:
     """How many times faster pinned copies are than the program's: measured, else 1."""
     from stepscope.hardware.ceiling_cache import known_ceilings
 
-    copies = (known.trace or {}).get("copies") or []
-    if not any("pageable" in str(copy.get("memory")) for copy in copies):
+    if not known.trace or not any("pageable" in copy.memory for copy in known.trace.copies):
         return 1.0
-    name = ((known.trace or {}).get("source") or {}).get("device")
+    name = known.trace.source.device
     for document in known_ceilings():
         entries = document["ceilings"]
         pinned, pageable = entries.get("h2d_pinned_gb_per_s"), entries.get("h2d_pageable_gb_per_s")
@@ -327,30 +308,28 @@ def fusible_optimizer(known: KnownProgram) -> str | None:
 
     None where there is none such.
     """
-    found = program_config(known).get("optimizers")
-    if found is None:
-        groups = ((known.trace or {}).get("by") or {}).get("operator") or []
-        names = " ".join(group["name"] or "" for group in groups)
+    if known.show is None:
+        groups = known.trace.by.operator if known.trace else []
+        names = " ".join(group.name or "" for group in groups)
         if "aten::_foreach_" not in names or "aten::_fused_" in names:
             return None
         return "AdamW" if "_foreach_addcdiv_" in names else "SGD"
-    owners = ((known.show or {}).get("memory") or {}).get("owners") or {}
+    owners = known.show.memory.owners
     stateless = owners.get("optimizer_state") == 0  # SGD without momentum: one pass already
-    for one in found:
-        plain = one["name"] == "SGD" and stateless
-        if one["name"] in FUSED_STEPS and not one.get("fused") and not plain:
-            return str(one["name"])
+    for one in known.show.config.optimizers:
+        plain = one.name == "SGD" and stateless
+        if one.name in FUSED_STEPS and not one.fused and not plain:
+            return one.name
     return None
 
 
 def optimizer_ms(known: KnownProgram) -> float:
     """What a step's optimizer takes: the device's time, or on the processor the phase."""
     if known.device == "cpu":
-        phases = (known.show or {}).get("phases_ms") or {}
-        return float(phases.get("optimizer") or 0.0)
-    groups = ((known.trace or {}).get("by") or {}).get("phase") or []
-    spent = sum(group["total_ns"] for group in groups if group["name"] == "optimizer")
-    return float(spent) / steps_in_window(known) / 1e6
+        return known.show.phases_ms.get("optimizer", 0.0) if known.show else 0.0
+    groups = known.trace.by.phase if known.trace else []
+    spent = sum(group.total_ns for group in groups if group.name == "optimizer")
+    return spent / steps_in_window(known) / 1e6
 
 
 ATTENTION_PRODUCTS: Final = r"^aten::(bmm|baddbmm)$"
@@ -362,13 +341,13 @@ _BETWEEN: Final = (
 _LEAST_WIDTH: Final = 64
 
 
-def score_rows(rows: Iterable[RooflineRow]) -> list[RooflineRow]:
+def score_rows(rows: "Iterable[OperatorRate]") -> "list[OperatorRate]":
     """Rows over attention's scores, squares at least 64 wide that a softmax is taken of."""
     every = list(rows)
     scores = {
         tuple(dims)
         for row in every
-        if re.search(_SOFTMAX, row["name"])
+        if re.search(_SOFTMAX, row.name)
         for dims in input_dims(row)
         if len(dims) >= 3 and dims[-1] == dims[-2] >= _LEAST_WIDTH
     }
@@ -378,28 +357,28 @@ def score_rows(rows: Iterable[RooflineRow]) -> list[RooflineRow]:
 
 def attention_written_out(known: KnownProgram) -> bool:
     """Whether the processor runs attention written out: two products to each softmax."""
-    counts = {o["name"]: o["count"] for o in host_operator_rows(known)}
+    counts = {o.name: o.count for o in host_operator_rows(known)}
     softmax = counts.get("aten::_softmax", 0)
     return bool(softmax > 0 and counts.get("aten::bmm", 0) >= 2 * softmax)
 
 
-def input_dims(row: RooflineRow) -> list[list[int]]:
+def input_dims(row: "OperatorRate") -> list[list[int]]:
     """The dimensions of a row's inputs of two or more, as recorded; empty where unreadable."""
     try:
-        dims = json.loads(row.get("shape") or "[]")
+        dims = json.loads(row.shape or "[]")
     except ValueError:
         return []
     whole = [d for d in dims if isinstance(d, list) and all(isinstance(n, int) for n in d)]
     return [d for d in whole if len(d) >= 2]
 
 
-def _over_scores(row: RooflineRow, scores: set[tuple[int, ...]], widths: set[int]) -> bool:
+def _over_scores(row: "OperatorRate", scores: set[tuple[int, ...]], widths: set[int]) -> bool:
     inputs = input_dims(row)
-    if re.search(ATTENTION_PRODUCTS, row["name"]):
+    if re.search(ATTENTION_PRODUCTS, row.name):
         return any(dims[-1] == dims[-2] and dims[-1] in widths for dims in inputs[-2:]) or (
             _makes_square(inputs[-2:], widths)
         )
-    return bool(re.search(_BETWEEN, row["name"])) and any(tuple(d) in scores for d in inputs)
+    return bool(re.search(_BETWEEN, row.name)) and any(tuple(d) in scores for d in inputs)
 
 
 def _makes_square(inputs: list[list[int]], widths: set[int]) -> bool:

@@ -1,18 +1,21 @@
 """A run folder as recorded: each file is read when first asked for, and once."""
 
-import json
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy.typing as npt
+from msgspec import Struct
 
 from stepscope.analyze.run.data_pipeline import PipelineSource, read_pipeline
+from stepscope.analyze.run.document import PythonLines, StackLines, WorkWithStacks
 from stepscope.analyze.run.steps import Rows, Steps, assemble_steps
-from stepscope.analyze.timeline.document import ANALYZE_SCHEMA, analyze_timeline
+from stepscope.analyze.timeline.document import ANALYZE_SCHEMA, TraceAnalysis, trace_analysis
 from stepscope.hardware.ceiling_cache import known_ceilings
 from stepscope.record.errors import StepscopeError
 from stepscope.record.facts import Facts, ProcessFact
+from stepscope.record.fix import FixOutcome, fix_outcomes
 from stepscope.record.run import RunRecord
 from stepscope.record.timeline import Timeline
 from stepscope.store.folder import read_run
@@ -24,7 +27,14 @@ from stepscope.trace.kineto.read import read_kineto
 WINDOW_TRACE = "window.pt.trace.json.gz"
 STACKS_TRACE = "stacks.pt.trace.json.gz"
 WINDOW_CACHE = "window.json"
-_Document = dict[str, Any]
+
+
+class Windows(Struct, frozen=True):
+    """The analysed windows; None where one was not recorded or cannot be read."""
+
+    schema: str
+    timeline: TraceAnalysis | None
+    stacks: StackLines | None
 
 
 class RunRecords:
@@ -64,6 +74,11 @@ class RunRecords:
         return read_pipeline(self.folder, self.facts)
 
     @cached_property
+    def fixes(self) -> list[FixOutcome]:
+        """What became of the fixes that were asked for."""
+        return fix_outcomes(self.facts.fixes, self.run.fixes)
+
+    @cached_property
     def start_ns(self) -> float:
         """When the program started, on the rows' clock."""
         process = next(iter(self.facts.all(ProcessFact)), None)
@@ -90,31 +105,24 @@ class RunRecords:
         return _timeline(self.folder / STACKS_TRACE)
 
     @cached_property
-    def windows(self) -> _Document:
-        """`timeline`: the window's analysis; `stacks`: lines and modules of the one with stacks.
-
-        Each is None where it was not recorded or cannot be read. Taken from window.json where
-        an earlier reader left it: analysing takes a while.
-        """
-        return self._kept_windows or {
-            "schema": ANALYZE_SCHEMA,
-            "timeline": _analysis(self.timeline),
-            "stacks": _stack_lines(_analysis(self.stacks)),
-        }
+    def windows(self) -> Windows:
+        """Taken from window.json where an earlier reader left it: analysing takes a while."""
+        return self._kept_windows or Windows(
+            ANALYZE_SCHEMA, _analysis(self.timeline), _stack_lines(_analysis(self.stacks))
+        )
 
     @cached_property
-    def _kept_windows(self) -> _Document | None:
+    def _kept_windows(self) -> Windows | None:
         try:
-            known = json.loads((self.folder / WINDOW_CACHE).read_text())
+            kept = msgspec.json.decode((self.folder / WINDOW_CACHE).read_bytes(), type=Windows)
         except (OSError, ValueError):
             return None
-        current = isinstance(known, dict) and known.get("schema") == ANALYZE_SCHEMA
-        return known if current else None
+        return kept if kept.schema == ANALYZE_SCHEMA else None
 
     @property
     def windows_are_kept(self) -> bool:
         """Whether `windows` needs no writing: it is in the folder, or there is none."""
-        return self._kept_windows is not None or self.windows["timeline"] is None
+        return self._kept_windows is not None or self.windows.timeline is None
 
 
 def _timeline(trace: Path) -> Timeline | None:
@@ -126,23 +134,23 @@ def _timeline(trace: Path) -> Timeline | None:
         return None
 
 
-def _analysis(timeline: Timeline | None) -> _Document | None:
+def _analysis(timeline: Timeline | None) -> TraceAnalysis | None:
     if timeline is None:
         return None
     try:
-        return analyze_timeline(timeline, known_ceilings())
+        return trace_analysis(timeline, known_ceilings())
     except StepscopeError:
         return None
 
 
-def _stack_lines(document: _Document | None) -> _Document | None:
-    """What only a recording with stacks tells; recording them distorts its times."""
-    if document is None:
+def _stack_lines(analysis: TraceAnalysis | None) -> StackLines | None:
+    if analysis is None:
         return None
-    idle = document["devices"][0]["idle"] if document["devices"] else {}
-    return {
-        "steps": document["steps"]["count"],
-        "by": {key: document["by"][key] for key in ("module", "line")},
-        "host": {"lines": (document["host"] or {}).get("lines") or []},
-        "idle_places": {cause: one["places"] for cause, one in idle.items() if one["places"]},
-    }
+    idle = analysis.devices[0].idle if analysis.devices else {}
+    host = analysis.host
+    return StackLines(
+        steps=analysis.steps.count,
+        by=WorkWithStacks(analysis.by.module, analysis.by.line),
+        host=PythonLines((host.lines if host else None) or []),
+        idle_places={cause: one.places for cause, one in idle.items() if one.places},
+    )

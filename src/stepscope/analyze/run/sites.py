@@ -2,17 +2,19 @@
 largest time sinks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from stepscope.analyze.run.data_pipeline import PipelineSource
+from stepscope.analyze.run.document import HotSite, Loader, RunSteps, Sink, SyncSite
 from stepscope.record.facts import (
     CompileFact,
     Facts,
     LoaderFact,
     SiteFact,
     SiteKind,
+    SlotKind,
     WorkersFact,
 )
 from stepscope.record.kinds import HostWait
@@ -49,49 +51,34 @@ def read_sites(folder: Path, facts: Facts) -> dict[int, Site]:
     return sites
 
 
-def sync_sites(sites: Mapping[int, Site]) -> list[dict[str, Any]]:
+def sync_sites(sites: Mapping[int, Site]) -> list[SyncSite]:
     """Lines where the host waits for the device, costliest first."""
     found = [
-        {
-            "what": site.wait,
-            "count": site.count,
-            "lost_ms": site.total_ms,
-            "bytes": site.nbytes or None,
-            "file": site.file,
-            "line": site.line,
-        }
-        for site in sites.values()
-        if site.kind is SiteKind.SYNC and site.count
+        SyncSite(s.wait, s.count, s.total_ms, s.nbytes or None, s.file, s.line)
+        for s in sites.values()
+        if s.kind is SiteKind.SYNC and s.count
     ]
-    return sorted(found, key=lambda sync: -sync["lost_ms"])
+    return sorted(found, key=lambda sync: -sync.lost_ms)
 
 
-def hot_sites(sites: Mapping[int, Site]) -> list[dict[str, Any]]:
+def hot_sites(sites: Mapping[int, Site]) -> list[HotSite]:
     """Lines by phase, costliest first."""
     found = [
-        {
-            "what": site.kind,
-            "file": site.file,
-            "line": site.line,
-            "function": site.function,
-            "count": site.count,
-            "total_ms": site.total_ms,
-        }
-        for site in sites.values()
-        if site.count and site.kind not in (SiteKind.SYNC, SiteKind.SETUP_SYNC)
+        HotSite(s.kind, s.file, s.line, s.function, s.count, s.total_ms)
+        for s in sites.values()
+        if s.count and s.kind not in (SiteKind.SYNC, SiteKind.SETUP_SYNC)
     ]
-    return sorted(found, key=lambda site: -site["total_ms"])
+    return sorted(found, key=lambda site: -site.total_ms)
 
 
-def loader_sites(facts: Facts, sites: Mapping[int, Site]) -> list[dict[str, Any]]:
+def loader_sites(facts: Facts, sites: Mapping[int, Site]) -> list[Loader]:
     """Every loader's arguments and the line that made it."""
     found = []
     for fact in facts.all(LoaderFact):
         site = sites.get(fact.site) if fact.site is not None else None
-        arguments = {key: value for key, value in fact.to_json().items() if key != "site"}
-        found.append(
-            arguments | {"file": site.file if site else None, "line": site.line if site else None}
-        )
+        arguments = {key: value for key, value in vars(fact).items() if key != "site"}
+        place = (site.file, site.line) if site else (None, None)
+        found.append(Loader(**arguments, file=place[0], line=place[1]))
     return found
 
 
@@ -120,63 +107,44 @@ _TITLES = {
 _COUNT = 3
 
 
-def largest_sinks(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """The three largest phases of a step: title, ms, share, file, line, detail."""
-    total = document["steps"]["mean_ms"]
-    if not total:
+def largest_sinks(
+    steps: RunSteps,
+    phases_ms: Mapping[str, float],
+    sites: Sequence[HotSite],
+    syncs: Sequence[SyncSite],
+    loader: str | None,
+) -> list[Sink]:
+    """The three largest phases of a step; `loader` describes the data loader, None without one."""
+    if not steps.mean_ms:
         return []
-    ranked = sorted(document["phases_ms"].items(), key=lambda item: -item[1])
-    return [
-        {"phase": phase, "title": _TITLES[phase], "ms": ms, "share": ms / total}
-        | _place(phase, document)
-        for phase, ms in ranked[:_COUNT]
-        if ms > 0.01 * total
-    ]
+    evaluation = ["evaluation"] if steps.what == "inference" else []
+    found = []
+    for phase, ms in sorted(phases_ms.items(), key=lambda item: -item[1])[:_COUNT]:
+        if ms <= 0.01 * steps.mean_ms:
+            continue
+        wanted = (phase, *evaluation) if phase != "h2d" else (phase,)
+        place: HotSite | SyncSite | None = next((s for s in sites if s.what in wanted), None)
+        detail = loader if phase == "data_wait" else None
+        if phase == "h2d":
+            copy = next((s for s in syncs if s.what == HostWait.PAGEABLE_COPY), None)
+            if copy is not None:
+                place, detail = copy, "pageable memory: each copy blocks the host"
+        # The line that waits longest for the device, where that is most of what is left over.
+        elif phase == "other" and syncs and syncs[0].lost_ms / steps.count >= ms / 2:
+            place, detail = syncs[0], f"{syncs[0].what} waits for the device"
+        file, line = (place.file, place.line) if place else (None, None)
+        found.append(Sink(phase, _TITLES[phase], ms, ms / steps.mean_ms, file, line, detail))
+    return found
 
 
-def _place(phase: str, document: dict[str, Any]) -> dict[str, Any]:
-    wanted = {phase, "evaluation"} if document["steps"]["what"] == "inference" else {phase}
-    if phase == "h2d":
-        wanted = {"h2d"}
-    site = next((s for s in document["sites"] if s["what"] in wanted), None)
-    place: dict[str, Any] = {"file": None, "line": None, "detail": None}
-    if site is not None:
-        place |= {"file": site["file"], "line": site["line"]}
-    if phase == "data_wait":
-        place["detail"] = _loader_detail(document)
-    elif phase == "h2d":
-        copy = next((s for s in document["syncs"] if s["what"] == HostWait.PAGEABLE_COPY), None)
-        if copy is not None:
-            place |= {"file": copy["file"], "line": copy["line"]}
-            place["detail"] = "pageable memory: each copy blocks the host"
-    elif phase == "other":
-        place |= _longest_wait(document)
-    return place
-
-
-def _longest_wait(document: dict[str, Any]) -> dict[str, Any]:
-    """The line that waits longest for the device, where that is most of what is left over."""
-    sync = next(iter(document["syncs"]), None)
-    steps, other = document["steps"]["count"], document["phases_ms"]["other"]
-    if sync is None or sync["lost_ms"] / steps < other / 2:
-        return {}
-    detail = f"{sync['what']} waits for the device"
-    return {"file": sync["file"], "line": sync["line"], "detail": detail}
-
-
-def _loader_detail(document: dict[str, Any]) -> str | None:
-    loader = next(iter(document["loaders"]), None)
-    if loader is None:
+def loader_detail(loaders: Sequence[Loader], pipeline: Sequence[PipelineSource]) -> str | None:
+    """The first loader's workers, and the largest part of making its samples."""
+    if not loaders:
         return None
-    text = f"num_workers={loader['num_workers']}"
-    for source in document["pipeline"]:
-        part = next((p for p in source["parts"] if p["what"] != "rest"), None)
-        if part is not None and part["share"] >= 0.2:
-            where = f", {_short(part['file'])}:{part['line']}" if part["file"] else ""
-            text += f"; {part['name']}{where} is {part['share']:.0%} of it"
-            break
+    text = f"num_workers={loaders[0].num_workers}"
+    for source in pipeline:
+        part = next((p for p in source.parts if p.what != SlotKind.REST), None)
+        if part is not None and part.share >= 0.2:
+            where = f", {part.file.rsplit('/', 1)[-1]}:{part.line}" if part.file else ""
+            return f"{text}; {part.name}{where} is {part.share:.0%} of it"
     return text
-
-
-def _short(file: str) -> str:
-    return file.rsplit("/", 1)[-1]

@@ -1,13 +1,22 @@
 """Totals of a run: every second from launch to end by category; GPU, host and memory use."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
+from stepscope.analyze.run.document import (
+    CategoryPlace,
+    GpuTotals,
+    HostTotals,
+    HotSite,
+    MemoryTotals,
+)
 from stepscope.analyze.run.steps import Rows, Steps
+from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.hardware.gpus import throttle_reasons
 from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import Facts, ImportFact, MemoryFact, ProcessFact
@@ -62,16 +71,16 @@ def wall_time_by_category(
     return {name: value / 1e9 for name, value in found.items()}
 
 
-def category_places(sites: list[dict[str, Any]], facts: Facts) -> dict[str, dict[str, Any]]:
+def category_places(sites: Sequence[HotSite], facts: Facts) -> dict[str, CategoryPlace]:
     """The source line behind each category, where there is one; for imports, the slowest."""
     found = {}
     for category, what in _SITES.items():
-        site = next((s for s in sites if s["what"] == what), None)
+        site = next((s for s in sites if s.what == what), None)
         if site is not None:
-            found[category] = {"file": site["file"], "line": site["line"]}
+            found[category] = CategoryPlace(file=site.file, line=site.line)
     if imports := facts.all(ImportFact):
         slowest = max(imports, key=lambda fact: fact.elapsed_ns)
-        found["imports"] = {"module": slowest.name, "seconds": slowest.elapsed_ns / 1e9}
+        found["imports"] = CategoryPlace(module=slowest.name, seconds=slowest.elapsed_ns / 1e9)
     return found
 
 
@@ -94,8 +103,13 @@ def _split_setup(
 
 
 def gpu_totals(
-    run: RunRecord, facts: Facts, samples: Rows, steps: Steps, use: Bools, window: Any
-) -> dict[str, Any] | None:
+    run: RunRecord,
+    facts: Facts,
+    samples: Rows,
+    steps: Steps,
+    use: Bools,
+    window: TraceAnalysis | None,
+) -> GpuTotals | None:
     """The GPU's part; None where the program used none."""
     memory = facts.last(MemoryFact)
     if memory is None or memory.peak_allocated_bytes is None:
@@ -103,49 +117,49 @@ def gpu_totals(
     device: dict[str, Any] = next(iter((run.machine or {}).get("gpus") or []), {})
     steady = _during(samples, steps, use)
     energy_j, energy_per_step_j = _energy(samples, steady, steps, use)
-    return {
-        "name": device.get("name"),
-        "busy_fraction": _busy(window, steps, use, steady),
-        "utilization_percent": _mean(steady, "gpu_percent"),
-        "peak_allocated_bytes": memory.peak_allocated_bytes,
-        "peak_reserved_bytes": memory.peak_reserved_bytes,
-        "total_bytes": device.get("memory_bytes"),
-        "allocator_retries": memory.retries,
-        "energy_j": energy_j,
-        "energy_j_per_step": energy_per_step_j,
-        "power_w": _mean(steady, "gpu_power_w"),
-        "sm_mhz": _mean(steady, "gpu_sm_mhz"),
-        "temperature_c": _most(steady, "gpu_temperature_c"),
-        "throttled_by": _throttled(steady),
-        "other_processes": _most(steady, "gpu_other_processes"),
-        "kernels_per_step": window.get("kernels") if window else None,
-    }
+    return GpuTotals(
+        name=device.get("name"),
+        busy_fraction=_busy(window, steps, use, steady),
+        utilization_percent=_mean(steady, "gpu_percent"),
+        peak_allocated_bytes=memory.peak_allocated_bytes,
+        peak_reserved_bytes=memory.peak_reserved_bytes,
+        total_bytes=device.get("memory_bytes"),
+        allocator_retries=memory.retries,
+        energy_j=energy_j,
+        energy_j_per_step=energy_per_step_j,
+        power_w=_mean(steady, "gpu_power_w"),
+        sm_mhz=_mean(steady, "gpu_sm_mhz"),
+        temperature_c=_most(steady, "gpu_temperature_c"),
+        throttled_by=_throttled(steady),
+        other_processes=_most(steady, "gpu_other_processes"),
+        kernels_per_step=window.launch.kernels / window.steps.count if window else None,
+    )
 
 
-def host_totals(samples: Rows) -> dict[str, Any] | None:
-    """CPU, RAM and disk traffic of the program and its workers; None when nothing was sampled."""
+def host_totals(samples: Rows) -> HostTotals | None:
+    """None when nothing was sampled."""
     if not samples.size:
         return None
-    return {
-        "cpu_percent": _mean(samples, "cpu_percent"),
-        "peak_rss_bytes": _most(samples, "rss_bytes"),
-        "processes": _most(samples, "processes"),
-        "read_bytes": _most(samples, "read_bytes"),
-        "write_bytes": _most(samples, "write_bytes"),
-    }
+    return HostTotals(
+        cpu_percent=_mean(samples, "cpu_percent"),
+        peak_rss_bytes=_most(samples, "rss_bytes"),
+        processes=_most(samples, "processes"),
+        read_bytes=_most(samples, "read_bytes"),
+        write_bytes=_most(samples, "write_bytes"),
+    )
 
 
-def memory_totals(facts: Facts, samples: Rows) -> dict[str, Any]:
+def memory_totals(facts: Facts, samples: Rows, lines: MemoryLines | None = None) -> MemoryTotals:
     """The peak and what it is made of. Bytes; None where not known."""
     fact = facts.last(MemoryFact) or MemoryFact(state={}, activations_bytes=None)
     on = "cpu" if fact.peak_allocated_bytes is None else "cuda"
     peak = fact.peak_allocated_bytes or _most(samples, "rss_bytes")
-    owners: dict[str, Any] = dict(fact.state.get(on, {}))
+    owners: dict[str, int | None] = dict(fact.state.get(on, {}))
     owners["activations"] = fact.activations_bytes
     if on == "cuda" and peak:
         known = sum(value for value in owners.values() if value)
-        owners["rest"] = max(0, peak - known)
-    return {"device": on, "peak_bytes": peak, "owners": owners}
+        owners["rest"] = max(0, int(peak) - known)
+    return MemoryTotals(on, peak, owners, lines)
 
 
 def _during(samples: Rows, steps: Steps, use: Bools) -> Rows:
@@ -158,10 +172,19 @@ def _during(samples: Rows, steps: Steps, use: Bools) -> Rows:
     return chosen if len(chosen) >= 3 else samples
 
 
-def _busy(window: Any, steps: Steps, use: Bools, steady: Rows) -> float | None:
+def busy_ms_per_step(window: TraceAnalysis) -> float | None:
+    """How long the device worked for a recorded step; None without one. Work that outlasted the
+    last step's mark counts."""
+    whole = [device.whole_ns for device in window.devices]
+    busy = max((one.wall - one.idle for one in whole), default=None)
+    return None if busy is None else busy / window.steps.count / 1e6
+
+
+def _busy(window: TraceAnalysis | None, steps: Steps, use: Bools, steady: Rows) -> float | None:
     """Kernel time per step from the window over the step time outside it, else NVML's sampling."""
-    if window and window.get("busy_ms") and use.any():
-        return min(1.0, float(window["busy_ms"] * 1e6 / steps.mean(use)))
+    busy = busy_ms_per_step(window) if window else None
+    if busy and use.any():
+        return min(1.0, busy * 1e6 / steps.mean(use))
     percent = _mean(steady, "gpu_percent")
     return None if percent is None else percent / 100
 

@@ -1,10 +1,14 @@
 """Compute rules about kernels: convolution algorithms, layouts, attention, pointwise chains."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from stepscope.analyze.replay.changes import fuse_pointwise
-from stepscope.analyze.replay.known import attention_written_out, is_pointwise, score_rows
+from stepscope.analyze.replay.known import (
+    attention_written_out,
+    is_pointwise,
+    roofline_rows,
+    score_rows,
+)
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     MATRIX,
@@ -24,7 +28,6 @@ from stepscope.diagnose.rules.facts import (
     recorded_step_ms,
     recorded_steps,
     replay_gains_nothing,
-    roofline_rows,
     rows_ms,
     sites,
     step_share,
@@ -51,16 +54,14 @@ _NEAR_CEILING = 0.5  # of the ceiling: convolutions that reach it need no other 
 )
 def cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
     """Convolutions of constant shape take 20% of the step at under half of the device's limit."""
-    if switches(case).get("cudnn_benchmark") is not False:
+    if switches(case).cudnn_benchmark is not False:
         return
-    if switches(case).get("cudnn_deterministic") or switches(case).get("deterministic"):
+    if switches(case).cudnn_deterministic or switches(case).deterministic:
         return
     spent = category_ms(case, "convolution")
-    rows = [row for row in roofline_rows(case) if row["category"] == "convolution"]
-    whole = sum(row["time_ns"] for row in rows)
-    reached = (
-        sum((row.get("share") or 0.0) * row["time_ns"] for row in rows) / whole if whole else 0
-    )
+    rows = [row for row in roofline_rows(case) if row.category == "convolution"]
+    whole = sum(row.time_ns for row in rows)
+    reached = sum((row.share or 0.0) * row.time_ns for row in rows) / whole if whole else 0
     if (
         step_share(case, spent) < _LEAST_CONVOLUTION
         or reached >= _NEAR_CEILING
@@ -96,8 +97,8 @@ def cudnn_benchmark_off(case: Case) -> Iterable[Finding]:
 
 def _shapes_change(case: Case) -> bool:
     """Whether convolutions see new shapes: several that not every step has."""
-    rows = [row for row in roofline_rows(case) if row["name"] == "aten::cudnn_convolution"]
-    return len([row for row in rows if row["calls"] < recorded_steps(case)]) >= _MANY_SHAPES
+    rows = [row for row in roofline_rows(case) if row.name == "aten::cudnn_convolution"]
+    return len([row for row in rows if row.calls < recorded_steps(case)]) >= _MANY_SHAPES
 
 
 _LEAST_LAYOUT = 0.03
@@ -113,8 +114,7 @@ def layout_changes(case: Case) -> Iterable[Finding]:
         or not category_ms(case, "convolution")
     ):
         return
-    models = config(case).get("models") or []
-    already = any(model.get("memory_format") == "channels_last" for model in models)
+    already = any(m.memory_format == "channels_last" for m in config(case).models)
     changes = fix_changes(case, "channels_last")
     predicted = predict_gain(case, changes, f"saves {in_ms(spent)} ms of layout changes", 0.4)
     if replay_gains_nothing(case, changes, predicted):
@@ -141,7 +141,7 @@ def layout_changes(case: Case) -> Iterable[Finding]:
         ),
         where=(
             *sites(case, "forward")[:1],
-            *heaviest_kernels(case, lambda k: k["category"] == "layout change", 2),
+            *heaviest_kernels(case, lambda k: k.category == "layout change", 2),
         ),
         predicted=predicted,
         fix=None if already else FixRef("channels_last"),
@@ -239,7 +239,7 @@ def unfused_pointwise(case: Case) -> Iterable[Finding]:
 
 
 def _on_gpu(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:
-    where = heaviest_kernels(case, lambda k: k["category"] == "pointwise", 2)
+    where = heaviest_kernels(case, lambda k: k.category == "pointwise", 2)
     return (
         category_ms(case, "pointwise"),
         category_count(case, "pointwise"),
@@ -251,16 +251,15 @@ def _on_gpu(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:
 def _on_cpu(case: Case) -> tuple[float, float, float, tuple[Place, ...]]:
     """Of the program's own operators: those in place, and Adam's, belong to the optimizer."""
     known = operators(case)
-    adam = any(o["name"] == "aten::addcdiv_" for o in known)
-    ours = [o for o in known if is_pointwise(o["name"]) and not _is_optimizers(o, adam)]
+    adam = any(o.name == "aten::addcdiv_" for o in known)
+    ours = [o for o in known if is_pointwise(o.name) and not _is_optimizers(o.name, adam)]
     recorded = recorded_step_ms(case)
-    share = per_step(case, sum(o["self_ns"] for o in ours)) / recorded if recorded else 0.0
+    share = per_step(case, sum(o.self_ns for o in ours)) / recorded if recorded else 0.0
     count = max(1, recorded_steps(case))
-    products = sum(o["count"] for o in known if o["name"] in _PRODUCTS) / count
-    where = tuple(Place(operator=o["name"]) for o in ours[:2])
-    return share * case.step_ms, sum(o["count"] for o in ours) / count, products, where
+    products = sum(o.count for o in known if o.name in _PRODUCTS) / count
+    where = tuple(Place(operator=o.name) for o in ours[:2])
+    return share * case.step_ms, sum(o.count for o in ours) / count, products, where
 
 
-def _is_optimizers(operator: Any, adam: bool) -> bool:
-    name = operator["name"]
+def _is_optimizers(name: str, adam: bool) -> bool:
     return name.endswith("_") or (adam and name in _OF_ADAM)

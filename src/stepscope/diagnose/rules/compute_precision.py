@@ -6,15 +6,16 @@ from stepscope.analyze.replay.changes import drop_launch_cost
 from stepscope.analyze.replay.known import (
     AUTOCAST_CPU_OPERATORS,
     REACHED_SHARE,
-    RooflineRow,
     factors_by_operator,
     input_dims,
+    kernel_rows,
+    roofline_rows,
     scale_operators,
 )
+from stepscope.analyze.timeline.roofline.rates import OperatorRate
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     MATRIX,
-    Row,
     busy_ms,
     category_ms,
     config,
@@ -27,11 +28,10 @@ from stepscope.diagnose.rules.facts import (
     operators_of,
     per_step,
     predict_gain,
-    recorded_kernels,
     recorded_step_ms,
     replay_gains_nothing,
-    roofline_rows,
     rows_ms,
+    run_steps,
     sites,
     step_share,
 )
@@ -51,18 +51,15 @@ _WIDE = ("fp32", "tf32")
 
 def _wide_ms(case: Case) -> tuple[float, tuple[Place, ...]]:
     """Of matrix products in fp32 or TF32; by kernel names where no shapes were recorded."""
-    rows = [r for r in roofline_rows(case) if r["category"] in MATRIX and r["dtype"] in _WIDE]
+    rows = [r for r in roofline_rows(case) if r.category in MATRIX and r.dtype in _WIDE]
     if rows:
         return rows_ms(case, rows), operators_of(rows)
-    known = (case.trace or {}).get("roofline")
-    plain = [
-        k for k in recorded_kernels(case) if k["category"] in MATRIX and k["tensor_core"] is False
-    ]
-    if known is not None and known.get("shapes"):
+    if roofline_rows(case):
         return 0.0, ()
-    names = {k["name"] for k in plain}
-    return per_step(case, sum(k["total_ns"] for k in plain)), heaviest_kernels(
-        case, lambda k: k["name"] in names
+    plain = [k for k in kernel_rows(case) if k.category in MATRIX and k.tensor_core is False]
+    names = {k.name for k in plain}
+    return per_step(case, sum(k.total_ns for k in plain)), heaviest_kernels(
+        case, lambda k: k.name in names
     )
 
 
@@ -124,14 +121,14 @@ def low_precision(case: Case) -> Iterable[Finding]:
         return
     wide, where = _wide_ms(case)
     busy = busy_ms(case)
-    if busy is None or step_share(case, wide) < _LEAST_WIDE or config(case).get("autocast"):
+    if busy is None or step_share(case, wide) < _LEAST_WIDE or config(case).autocast:
         return
     fix, predicted, other = _best_precision(case, wide)
     if replay_gains_nothing(case, fix_changes(case, fix.name, fix.value), predicted):
         return
-    cores = (case.trace or {}).get("tensor_cores") or {}
-    on = cores.get("share")
-    step = ((case.trace or {}).get("roofline") or {}).get("step") or {}
+    on = case.trace.tensor_cores.share if case.trace else None
+    roofline = case.trace.roofline if case.trace else None
+    mfu = roofline.step.mfu if roofline else None
     close = host_and_device_close(case)
     yield Finding(
         id=low_precision.id,
@@ -148,7 +145,7 @@ def low_precision(case: Case) -> Iterable[Finding]:
             Evidence("fp32 or TF32 products", wide, "ms"),
             Evidence("GPU busy", busy, "ms"),
             *((Evidence("of that on tensor cores", 100 * on, "%"),) if on is not None else ()),
-            *((Evidence("MFU", 100 * step["mfu"], "%"),) if step.get("mfu") is not None else ()),
+            *((Evidence("MFU", 100 * mfu, "%"),) if mfu is not None else ()),
             *((Evidence("host and GPU time", "close together"),) if close else ()),
         ),
         where=(*sites(case, "forward")[:1], *where),
@@ -206,15 +203,15 @@ def odd_sizes(case: Case) -> Iterable[Finding]:
     odd = [row for row in rows if odd_dimensions(row)]
     even = [row for row in rows if not odd_dimensions(row)]
     reached = min(REACHED_SHARE, _mean_share(even) or _USUAL_REACHED)
-    slow = [row for row in odd if row["share"] < _SLOW * reached]
+    slow = [row for row in odd if (row.share or 0.0) < _SLOW * reached]
     spent = rows_ms(case, slow)
     if step_share(case, spent) < _LEAST_ODD:
         return
-    keys = {(row["name"], row["shape"]) for row in slow}
+    keys = {(row.name, row.shape) for row in slow}
 
-    def new_time(row: Row) -> float | None:
-        ours = (row["name"], row["shape"]) in keys
-        return float(row["time_ns"] * row["share"] / reached) if ours else None
+    def new_time(row: OperatorRate) -> float | None:
+        ours = (row.name, row.shape) in keys
+        return row.time_ns * (row.share or 0.0) / reached if ours else None
 
     change = scale_operators(factors_by_operator(roofline_rows(case), new_time))
     reason = f"{in_ms(spent)} ms of products with odd sizes run as fast as the others"
@@ -222,14 +219,14 @@ def odd_sizes(case: Case) -> Iterable[Finding]:
     predicted = predict_gain(case, changes, reason, 0.4)
     if replay_gains_nothing(case, changes, predicted):
         return
-    heavy = max(slow, key=lambda row: row["time_ns"])
+    heavy = max(slow, key=lambda row: row.time_ns)
     sizes = ", ".join(str(n) for n in odd_dimensions(heavy)[:3])
     yield Finding(
         id=odd_sizes.id,
         title=f"Sizes are not multiples of 8: {sizes}"[:60],
         why=(
             f"Tensor cores load rows of 8 numbers: products with a side of {sizes} use slower"
-            f" kernels, {rows_ms(case, [heavy]):.2f} ms per step at {heavy['share']:.0%} of the"
+            f" kernels, {rows_ms(case, [heavy]):.2f} ms per step at {heavy.share:.0%} of the"
             " limit."
         ),
         advice="Pad these sizes (vocabulary, channels, hidden width) to a multiple of 64, or 8.",
@@ -238,7 +235,7 @@ def odd_sizes(case: Case) -> Iterable[Finding]:
             Evidence("products with odd sizes", spent, "ms"),
             Evidence("their rate", 100 * (_mean_share(slow) or 0.0), "% of the limit"),
             Evidence("rate of the others", 100 * reached, "% of the limit"),
-            Evidence("shape", str(heavy["shape"])),
+            Evidence("shape", str(heavy.shape)),
         ),
         where=(*sites(case, "forward")[:1], *operators_of(slow)),
         predicted=predicted,
@@ -247,27 +244,27 @@ def odd_sizes(case: Case) -> Iterable[Finding]:
     )
 
 
-def odd_dimensions(row: RooflineRow) -> list[int]:
+def odd_dimensions(row: OperatorRate) -> list[int]:
     """Sides of a product that are no multiple of 8, small ones (a few classes) aside."""
     inputs = input_dims(row)
-    if row["category"] == "convolution":
+    if row.category == "convolution":
         weights = [dims for dims in inputs if len(dims) == 4][-1:]
         sides = [n for dims in weights for n in dims[:2]]
     else:
         sides = [n for dims in inputs[-2:] for n in dims[-2:]]
-    step = 4 if row["dtype"] == "tf32" else 8
+    step = 4 if row.dtype == "tf32" else 8
     return list(dict.fromkeys(n for n in sides if n >= _SMALL_SIDE and n % step))
 
 
-def _on_tensor_cores(row: Row) -> bool:
-    matrix = row["category"] in ("matmul", "convolution") and row["dtype"] in _TENSOR_CORE_DTYPES
-    return bool(matrix and row.get("share") and row.get("ceiling") == "compute")
+def _on_tensor_cores(row: OperatorRate) -> bool:
+    matrix = row.category in ("matmul", "convolution") and row.dtype in _TENSOR_CORE_DTYPES
+    return bool(matrix and row.share and row.ceiling == "compute")
 
 
-def _mean_share(rows: list[RooflineRow]) -> float | None:
+def _mean_share(rows: list[OperatorRate]) -> float | None:
     """Weighted by time."""
-    whole = sum(row["time_ns"] for row in rows)
-    return sum(row["share"] * row["time_ns"] for row in rows) / whole if whole else None
+    whole = sum(row.time_ns for row in rows)
+    return sum((row.share or 0.0) * row.time_ns for row in rows) / whole if whole else None
 
 
 _SEARCH_UPDATES = 16  # updates: from 65536 down to 1, which finding a scale may take
@@ -278,10 +275,8 @@ _COLLAPSED_SCALE = 1.0
 @rule("compute.scaler_collapse", "The gradient scaler keeps skipping updates.")
 def scaler_collapse(case: Case) -> Iterable[Finding]:
     """More updates were skipped than finding a scale takes, or the scale fell below 1."""
-    scaler = config(case).get("scaler") or {}
-    scales = [float(scale) for scale in scaler.get("scales") or []]
-    skipped = int(scaler.get("skipped_updates") or 0)
-    count = int(((case.show or {}).get("steps") or {}).get("count") or 0)
+    scaler, count = config(case).scaler, run_steps(case)
+    scales, skipped = (scaler.scales, scaler.skipped_updates) if scaler else ([], 0)
     lost = max(0, skipped - _SEARCH_UPDATES) / count if count else 0.0
     collapsed = bool(scales) and scales[-1] < _COLLAPSED_SCALE
     if not collapsed and lost < _LEAST_SKIPPED:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from stepscope.analyze.replay.changes import drop_waits, remove_host, scale_kernels
-from stepscope.analyze.replay.known import LATENCY_STAYS, SHORT_NS
+from stepscope.analyze.replay.known import LATENCY_STAYS, SHORT_NS, kernel_rows
 from stepscope.analyze.replay.tasks import StretchKind, select_host, select_kernels
 from stepscope.diagnose.case import Case, rule
 from stepscope.diagnose.rules.facts import (
@@ -11,16 +11,17 @@ from stepscope.diagnose.rules.facts import (
     batch_size,
     busy_ms,
     category_ms,
-    config,
+    cpu_percent,
     fix_changes,
     kernels_per_step,
     launch_idle_ms,
+    loaders,
+    machine_part,
     operator_calls,
     operators,
     operators_ms,
     per_step,
     predict_gain,
-    recorded_kernels,
     recorded_share,
     recorded_step_ms,
     recorded_steps,
@@ -52,9 +53,9 @@ _DETERMINISTIC_COST = 0.1  # of convolutions: what deterministic algorithms cost
 def debug_modes(case: Case) -> Iterable[Finding]:
     """Anomaly detection or deterministic algorithms are on."""
     known = switches(case)
-    if known.get("anomaly_detection"):
+    if known.anomaly_detection:
         yield _anomaly(case)
-    if known.get("deterministic") or known.get("cudnn_deterministic"):
+    if known.deterministic or known.cudnn_deterministic:
         found = _deterministic(case)
         if found is not None:
             yield found
@@ -97,7 +98,7 @@ def _anomaly(case: Case) -> Finding:
 
 def _traces(case: Case) -> float:
     """The share of forward that goes into keeping stack traces."""
-    counts = [o["count"] for o in operators(case) if o["name"] in ("aten::any", "aten::isnan")]
+    counts = [o.count for o in operators(case) if o.name in ("aten::any", "aten::isnan")]
     forward = case.phases.get("forward", 0.0)
     if not counts or forward <= 0:
         return _TRACES
@@ -107,9 +108,7 @@ def _traces(case: Case) -> float:
 
 def _deterministic(case: Case) -> Finding | None:
     fills = (
-        recorded_share(case, operators_ms(case, _FILLS))
-        if switches(case).get("deterministic")
-        else 0.0
+        recorded_share(case, operators_ms(case, _FILLS)) if switches(case).deterministic else 0.0
     )
     slower = _DETERMINISTIC_COST * step_share(case, category_ms(case, "convolution"))
     share = min(1.0, fills + slower)
@@ -155,13 +154,13 @@ _CPU_BUSY = 0.8
 @rule("compute.few_threads", "torch uses few of the CPU's free cores.")
 def few_threads(case: Case) -> Iterable[Finding]:
     """A CPU program's large operators use half of the free cores or fewer."""
-    now = switches(case).get("threads")
+    now = switches(case).threads
     if case.device != "cpu" or not now:
         return
     free = _free_cores(case)
     if free < 2 or now > _FEW_OF_FREE * free:
         return
-    use = ((case.show or {}).get("host") or {}).get("cpu_percent")
+    use = cpu_percent(case)
     if use is not None and use >= 100 * _CPU_BUSY * case.cores:
         return
     large = _large_operator_share(case)
@@ -200,10 +199,9 @@ def few_threads(case: Case) -> Iterable[Finding]:
 
 def _free_cores(case: Case) -> float:
     """Physical cores without those the loader's workers take."""
-    cpu = (config(case).get("machine") or {}).get("cpu") or {}
-    loaders = (case.show or {}).get("loaders") or []
-    workers = max((int(x.get("num_workers") or 0) for x in loaders), default=0)
-    return min(case.cores, float(cpu.get("physical_cores") or case.cores)) - workers
+    workers = max((one.num_workers or 0 for one in loaders(case)), default=0)
+    physical = machine_part(case, "cpu").get("physical_cores") or case.cores
+    return min(case.cores, float(physical)) - workers
 
 
 def _large_operator_share(case: Case) -> float:
@@ -212,7 +210,7 @@ def _large_operator_share(case: Case) -> float:
     if not recorded_step_ms(case):
         computing = (case.phases.get(phase, 0.0) for phase in COMPUTE_PHASES)
         return step_share(case, sum(computing))
-    spent = sum(o["self_ns"] for o in operators(case) if o["self_ns"] >= _LARGE_NS * o["count"])
+    spent = sum(o.self_ns for o in operators(case) if o.self_ns >= _LARGE_NS * o.count)
     return float(min(1.0, spent / 1e6 / max(1, recorded_steps(case)) / recorded_step_ms(case)))
 
 
@@ -232,7 +230,7 @@ _LEAST_CALL_OVERHEAD = 0.4
 def small_batch(case: Case) -> Iterable[Finding]:
     """A step has 8 samples or fewer, and the GPU idles for launches between short kernels; on a
     CPU, calling operators takes 40% of the step."""
-    samples = ((case.show or {}).get("steps") or {}).get("samples_per_step")
+    samples = case.show.steps.samples_per_step if case.show else None
     if not samples or samples > _FEW_SAMPLES:
         return
     fixed = _fixed_ms(case)
@@ -288,13 +286,10 @@ def _fixed_ms(case: Case) -> float | None:
         or 1e3 * busy / count > _SHORT_US
     ):
         return None
-    short = sum(
-        k["total_ns"] for k in recorded_kernels(case) if k["total_ns"] < SHORT_NS * k["count"]
-    )
+    short = sum(k.total_ns for k in kernel_rows(case) if k.total_ns < SHORT_NS * k.count)
     return unfed + min(busy, LATENCY_STAYS * per_step(case, short))
 
 
 def _batch_places(case: Case) -> tuple[Place, ...]:
-    loaders = (case.show or {}).get("loaders") or []
-    known = [Place(x["file"], x["line"]) for x in loaders[:1] if x.get("file")]
-    return tuple(known) or sites(case, "forward")
+    known = tuple(Place(one.file, one.line) for one in loaders(case)[:1] if one.file)
+    return known or sites(case, "forward")

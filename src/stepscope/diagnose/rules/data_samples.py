@@ -1,13 +1,13 @@
 """Data rules about making samples: slow, tiny, read from slow storage, augmented on the CPU."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import PurePath
-from typing import Any
 
 from msgspec.structs import replace
 
 from stepscope.analyze.replay import changes
+from stepscope.analyze.run.data_pipeline import PipelinePart
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import idle_share
@@ -28,8 +28,9 @@ from stepscope.diagnose.rules.loading import (
     with_batch_time,
     with_part_halved,
 )
+from stepscope.record.facts import SlotKind
 from stepscope.record.finding import ChangeKind, Confidence, Effort, Evidence, Finding
-from stepscope.record.kinds import IdleCause, PartKind
+from stepscope.record.kinds import IdleCause
 
 _LEAST_PART = 0.2  # of making a batch: a part that takes less is not the one to blame
 
@@ -50,16 +51,16 @@ def loader_bound(case: Case) -> Iterable[Finding]:
 
 
 def _of_run(case: Case, how: Loading) -> Finding:
-    part = next((one for one in how.parts if one["share"] >= _LEAST_PART), None)
+    part = next((one for one in how.parts if one.share >= _LEAST_PART), None)
     fix, predicted, kind = best_loading_fix(case, how)
     workers = fix.value if fix is not None and fix.name == "workers" else None
     if part is not None and predicted is None:
-        predicted = with_part_halved(case, how, part["name"], part["share"])
-    first = f", {part['name']} first" if part is not None else ""
+        predicted = with_part_halved(case, how, part.name, part.share)
+    first = f", {part.name} first" if part is not None else ""
     most = ""
     if part is not None:  # a line's name is its place
-        place = _at(part) if part["what"] != PartKind.LINE else ""
-        most = f" {part['share']:.0%} of that is {part['name']}{place}."
+        place = _at(part) if part.what != SlotKind.LINE else ""
+        most = f" {part.share:.0%} of that is {part.name}{place}."
     makers = (
         f"in each of {how.workers} workers, which cannot keep up"
         if how.workers
@@ -92,20 +93,20 @@ def _waits_for_loader(case: Case) -> str:
     return f"{who} for the data loader"
 
 
-def _at(part: Mapping[str, Any]) -> str:
+def _at(part: PipelinePart) -> str:
     """Where a part stands in a sentence: " (train.py:20)"; nothing where it is not known."""
-    return f" ({PurePath(part['file']).name}:{part['line']})" if part.get("file") else ""
+    return f" ({PurePath(part.file).name}:{part.line})" if part.file else ""
 
 
 def _of_trace(case: Case) -> Iterable[Finding]:
     """A trace alone tells how long the device waited, not for what."""
-    trace = case.trace or {}
-    wall = (trace.get("breakdown_ns") or {}).get("wall") or 0
     share = idle_share(case, IdleCause.LOADER)
+    if share is None and case.trace is not None:
+        path, wall = case.trace.critical_path, case.trace.breakdown_ns.get("wall")
+        parts = path.by_category if path else ()
+        share = sum(p.ns for p in parts if p.category == "data loading") / wall if wall else None
     if share is None:
-        path = (trace.get("critical_path") or {}).get("by_category") or []
-        loading_ns = sum(one["ns"] for one in path if one["category"] == "data loading")
-        share = loading_ns / wall if wall else 0.0
+        return
     if share < LEAST_GAIN or case.step_ms <= 0:
         return
     reason = "workers load batches while the step computes"
@@ -146,8 +147,9 @@ def slow_storage(case: Case) -> Iterable[Finding]:
         # What waits for storage needs no core: workers may do better than the replay allows.
         least_ms = max(how.compute_ms, how.batch_ms / int(workers), 1e-3)
         predicted = replace(predicted, high=max(predicted.high, case.step_ms / least_ms))
-    each = share * float(how.source.get("ms_per_sample") or 0.0)
-    read = ((case.show or {}).get("host") or {}).get("read_bytes")
+    each = share * ((how.source.ms_per_sample if how.source else None) or 0.0)
+    host = case.show.host if case.show else None
+    read = host.read_bytes if host else None
     yield Finding(
         id=slow_storage.id,
         title=f"Reading takes {share:.0%} of the time to make a batch",
@@ -190,13 +192,15 @@ def tiny_samples(case: Case) -> Iterable[Finding]:
     if how is None or data_wait(case, how) is not DataWait.TINY_SAMPLES:
         return
     source = how.source
-    batch = round(source["ms_per_batch"] / source["ms_per_sample"])
-    collate = source["collate_share"]
+    if source is None or source.ms_per_sample is None:
+        return
+    batch = round(source.ms_per_batch / source.ms_per_sample)
+    collate = source.collate_share
     yield Finding(
         id=tiny_samples.id,
         title=f"Python collates {batch:,} tiny samples per batch",
         why=(
-            f"A sample takes {1e3 * source['ms_per_sample']:.0f} µs, mostly call overhead;"
+            f"A sample takes {1e3 * source.ms_per_sample:.0f} µs, mostly call overhead;"
             f" {collate:.0%} of a batch's {in_ms(how.batch_ms)} ms is collating."
         ),
         advice=(
@@ -207,7 +211,7 @@ def tiny_samples(case: Case) -> Iterable[Finding]:
         share=how.share,
         evidence=(
             *loading_evidence(how),
-            Evidence("sample", 1e3 * source["ms_per_sample"], "µs"),
+            Evidence("sample", 1e3 * source.ms_per_sample, "µs"),
             Evidence("collating", 100 * collate, "% of a batch"),
         ),
         where=loader_places(how, source),
@@ -239,13 +243,11 @@ def gpu_augmentation(case: Case) -> Iterable[Finding]:
     how = loading(case)
     if how is None or case.device != "cuda" or how.share < LEAST_GAIN or not how.limits:
         return
-    parts = [
-        p for p in how.parts if p["what"] == PartKind.TRANSFORM and _ON_TENSORS.search(p["name"])
-    ]
-    share = float(sum(part["share"] for part in parts))
+    parts = [p for p in how.parts if p.what == SlotKind.TRANSFORM and _ON_TENSORS.search(p.name)]
+    share = float(sum(part.share for part in parts))
     if share < _LEAST_GPU_SHARE or how.batch_ms / how.cores <= how.compute_ms:
         return
-    names = " and ".join(part["name"] for part in parts[:2])
+    names = " and ".join(part.name for part in parts[:2])
     yield Finding(
         id=gpu_augmentation.id,
         title=f"{share:.0%} of loading could run on the GPU",

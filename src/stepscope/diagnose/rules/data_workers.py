@@ -1,7 +1,6 @@
 """Data rules about workers: too few, too many, restarted, late, short of memory or of cores."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from stepscope.analyze.replay.tasks import HAND_OVER_MS_PER_MB, RECYCLED_SHARE, WORKER_MS_PER_MB
 from stepscope.diagnose.case import Case, in_ms, rule
@@ -36,6 +35,7 @@ from stepscope.record.finding import (
     FixRef,
     Scope,
 )
+from stepscope.record.fix import FixState
 
 
 @rule("data.too_few_workers", "Too few workers make the batches.", timeline=LOADER_TIMELINE)
@@ -130,7 +130,7 @@ def _taken(case: Case, how: Loading) -> float:
 def no_persistent_workers(case: Case) -> Iterable[Finding]:
     """Starting workers costs 2% of the run, or happens in most steps."""
     how = loading(case)
-    if how is None or not how.workers or how.loader.get("persistent_workers"):
+    if how is None or not how.workers or how.loader.persistent_workers:
         return
     if data_wait(case, how) is DataWait.RESTARTED_WORKERS:
         yield _in_steps(case, how)
@@ -203,7 +203,7 @@ def no_prefetch(case: Case) -> Iterable[Finding]:
     how = loading(case)
     if how is None or data_wait(case, how) is not DataWait.LATE_BATCHES:
         return
-    ahead = int(how.loader.get("prefetch_factor") or _DEFAULT_PREFETCH)
+    ahead = how.loader.prefetch_factor or _DEFAULT_PREFETCH
     late_ms = how.wait_ms - _hand_over_ms(case)
     if ahead > _DEFAULT_PREFETCH or not how.batch_ms or late_ms < LEAST_GAIN * case.step_ms:
         return
@@ -246,9 +246,11 @@ _LARGE_MB = 1.0
 )
 def fresh_memory(case: Case) -> Iterable[Finding]:
     """Workers allocate shared memory for batches of 1 MB or more, and reusing it gains 2%."""
-    how, show = loading(case), case.show or {}
-    mb = ((show.get("steps") or {}).get("batch_bytes") or 0) / 1e6
-    if how is None or not how.workers or mb < _LARGE_MB or _recycled(show):
+    how, run = loading(case), case.show
+    mb = (run.steps.batch_bytes or 0) / 1e6 if run else 0.0
+    if how is None or run is None or not how.workers or mb < _LARGE_MB:
+        return
+    if any(one.name == "recycle" and one.state is FixState.APPLIED for one in run.fixes):
         return
     predicted = case.predict(
         *(fix_changes(case, "recycle") or ()),
@@ -278,18 +280,13 @@ def fresh_memory(case: Case) -> Iterable[Finding]:
     )
 
 
-def _recycled(show: Mapping[str, Any]) -> bool:
-    fixes = show.get("fixes") or ()
-    return any(one["name"] == "recycle" and one["state"] == "applied" for one in fixes)
-
-
 _MOST_THREADS_A_CORE = 1.25
 
 
 @rule("data.cpu_oversubscribed", "More compute threads than cores.", timeline=LOADER_TIMELINE)
 def cpu_oversubscribed(case: Case) -> Iterable[Finding]:
     """torch has more threads than cores, and the CPU does 2% of the step or more."""
-    threads, cores = int(switches(case).get("threads") or 0), max(1, int(case.cores))
+    threads, cores = switches(case).threads, max(1, int(case.cores))
     if case.cores <= 0 or threads <= _MOST_THREADS_A_CORE * cores or case.step_ms <= 0:
         return
     how = loading(case)

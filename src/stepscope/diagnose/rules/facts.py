@@ -3,16 +3,21 @@ whole.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stepscope.analyze.replay.changes import Change, scale_host
-from stepscope.analyze.replay.known import RooflineRow
+from stepscope.analyze.replay.known import device_limits, kernel_rows
 from stepscope.analyze.replay.tasks import BARE_HOST_SHARE, select_host
+from stepscope.analyze.run.document import GpuTotals, HotSite, Loader, ProgramConfig
+from stepscope.analyze.timeline.host import HostEntry
+from stepscope.analyze.timeline.kernels import Kernel
 from stepscope.analyze.timeline.roofline.ceilings import datasheet_ceilings
+from stepscope.analyze.timeline.roofline.rates import OperatorRate
 from stepscope.diagnose.case import Case
 from stepscope.fixes.registry import fix_named
+from stepscope.record.facts import Switches
 from stepscope.record.finding import Place, Predicted
 from stepscope.record.kinds import IdleCause
 from stepscope.record.timeline import DeviceInfo
@@ -27,7 +32,7 @@ COMPUTE_PHASES = ("forward", "backward", "optimizer")
 
 def recorded_steps(case: Case) -> int:
     """Steps in the window; 0 without one."""
-    return int(((case.trace or {}).get("steps") or {}).get("count") or 0)
+    return case.trace.steps.count if case.trace else 0
 
 
 def per_step(case: Case, ns: float | None) -> float:
@@ -38,7 +43,7 @@ def per_step(case: Case, ns: float | None) -> float:
 
 def recorded_step_ms(case: Case) -> float:
     """The mean step in the window, slowed by recording; 0 without one."""
-    return float(((case.trace or {}).get("steps") or {}).get("mean_ms") or 0.0)
+    return case.trace.steps.mean_ms if case.trace else 0.0
 
 
 def recorded_share(case: Case, ms: float) -> float:
@@ -49,9 +54,12 @@ def recorded_share(case: Case, ms: float) -> float:
 
 def batch_size(case: Case) -> int | None:
     """Of the program's first loader; None where it has none or batches itself."""
-    loaders = (case.show or {}).get("loaders") or []
-    size = loaders[0].get("batch_size") if loaders else None
-    return int(size) if size else None
+    return next((loader.batch_size or None for loader in loaders(case)), None)
+
+
+def loaders(case: Case) -> Sequence[Loader]:
+    """The program's loaders; none for a trace alone."""
+    return case.show.loaders if case.show else ()
 
 
 def step_share(case: Case, ms: float) -> float:
@@ -59,43 +67,48 @@ def step_share(case: Case, ms: float) -> float:
     return min(1.0, max(0.0, ms / case.step_ms)) if case.step_ms > 0 else 0.0
 
 
+def _device_parts(case: Case) -> tuple[int, int] | None:
+    """The window's wall and idle time of the device, ns; None where no device was recorded."""
+    parts = case.trace.breakdown_ns if case.trace else {}
+    wall, idle = parts.get("wall"), parts.get("idle")
+    return (wall, idle) if wall and idle is not None else None
+
+
 def busy_ms(case: Case) -> float | None:
     """How long the device works for a step; None without one."""
-    parts = (case.trace or {}).get("breakdown_ns") or {}
-    if parts.get("idle") is None or not recorded_steps(case):
-        return None
-    return per_step(case, parts["wall"] - parts["idle"])
+    parts = _device_parts(case)
+    return None if parts is None else per_step(case, parts[0] - parts[1])
 
 
 def busy_share(case: Case) -> float | None:
     """The part of a step the GPU works, by the run's own clock, else by the window; None where
     neither saw it."""
-    known = ((case.show or {}).get("gpu") or {}).get("busy_fraction")
-    if known is not None:
-        return float(known)
-    parts = ((case.trace or {}).get("breakdown_ns") or {}) if case.device == "cuda" else {}
-    if parts.get("idle") is None or not parts["wall"]:
-        return None
-    return float(1 - parts["idle"] / parts["wall"])
+    gpu = gpu_totals(case)
+    if gpu is not None and gpu.busy_fraction is not None:
+        return gpu.busy_fraction
+    parts = _device_parts(case) if case.device == "cuda" else None
+    return None if parts is None else 1 - parts[1] / parts[0]
 
 
-def idle_share(case: Case, *causes: str) -> float | None:
+def idle_share(case: Case, *causes: IdleCause) -> float | None:
     """The part of the recorded step the device idles for these causes; None where not known."""
-    wall = ((case.trace or {}).get("breakdown_ns") or {}).get("wall") or 0
-    idle = (case.trace or {}).get("idle_ns") or {}
-    known = [idle[cause] for cause in causes if idle.get(cause) is not None]
-    return float(sum(known) / wall) if wall and known else None
+    if case.trace is None:
+        return None
+    wall, idle = case.trace.breakdown_ns.get("wall"), case.trace.idle_ns
+    known = [ns for cause in causes if (ns := idle.get(cause)) is not None]
+    return sum(known) / wall if wall and known else None
 
 
 def exposed_copy_share(case: Case) -> float | None:
     """The part of the recorded step in which the device only copies; None without a window."""
-    told = (case.trace or {}).get("breakdown_ns") or {}
-    return (told.get("exposed_copy") or 0) / told["wall"] if told.get("wall") else None
+    parts = case.trace.breakdown_ns if case.trace else {}
+    wall = parts.get("wall")
+    return (parts.get("exposed_copy") or 0) / wall if wall else None
 
 
-def idle_ms(case: Case, cause: str) -> float:
+def idle_ms(case: Case, cause: IdleCause) -> float:
     """The device's idle time of one cause, as recorded."""
-    return per_step(case, ((case.trace or {}).get("idle_ns") or {}).get(cause))
+    return per_step(case, case.trace.idle_ns.get(cause)) if case.trace else 0.0
 
 
 def launch_idle_ms(case: Case) -> float:
@@ -129,72 +142,96 @@ def host_and_device_close(case: Case) -> bool:
 
 def kernels_per_step(case: Case) -> float:
     """Kernels launched for a step."""
-    launch = (case.trace or {}).get("launch") or {}
-    return launch.get("kernels", 0) / recorded_steps(case) if recorded_steps(case) else 0.0
+    steps = recorded_steps(case)
+    return case.trace.launch.kernels / steps if case.trace and steps else 0.0
 
 
-def operators(case: Case) -> list[Mapping[str, Any]]:
+def operators(case: Case) -> Sequence[HostEntry]:
     """The host's operators with most time of their own (the window's twenty)."""
-    return list(((case.trace or {}).get("host") or {}).get("operators") or [])
+    return case.trace.host.operators if case.trace and case.trace.host else ()
+
+
+def runtime_calls(case: Case) -> Sequence[HostEntry]:
+    """Calls of the CUDA runtime in the window."""
+    return case.trace.host.runtime if case.trace and case.trace.host else ()
 
 
 def operator_calls(case: Case) -> float:
     """Operators called in a step, nested ones too."""
-    threads = ((case.trace or {}).get("host") or {}).get("threads") or []
-    calls = sum((thread.get("events") or {}).get("operators", 0) for thread in threads)
+    threads = case.trace.host.threads if case.trace and case.trace.host else ()
+    calls = sum(thread.events.get("operators", 0) for thread in threads)
     return calls / recorded_steps(case) if recorded_steps(case) else 0.0
 
 
 def operators_ms(case: Case, pattern: str) -> float:
     """Host time of a recorded step in operators whose name matches, their own."""
     found = re.compile(pattern).search
-    return per_step(case, sum(o["self_ns"] for o in operators(case) if found(o["name"])))
+    return per_step(case, sum(o.self_ns for o in operators(case) if found(o.name)))
 
 
 def python_ms(case: Case) -> float:
     """What of a recorded step passes in Python, between operators."""
-    path = (case.trace or {}).get("critical_path") or {}
-    kinds = path.get("by_category") or []
-    between = sum(k["ns"] for k in kinds if k["category"] in ("python", "unrecorded"))
-    return per_step(case, between)
+    path = case.trace.critical_path if case.trace else None
+    kinds = path.by_category if path else ()
+    return per_step(case, sum(k.ns for k in kinds if k.category in ("python", "unrecorded")))
 
 
-def switches(case: Case) -> Mapping[str, Any]:
-    """torch's global switches; empty for a trace alone."""
-    return config(case).get("switches") or {}
+def gpu_totals(case: Case) -> GpuTotals | None:
+    """What the GPU did during the run; None without one, and for a trace alone."""
+    return case.show.gpu if case.show else None
 
 
-def config(case: Case) -> Mapping[str, Any]:
+def cpu_percent(case: Case) -> float | None:
+    """CPU use of the program and its workers, of one core; None where not sampled."""
+    return case.show.host.cpu_percent if case.show and case.show.host else None
+
+
+def switches(case: Case) -> Switches:
+    """torch's global switches; unset ones for a trace alone."""
+    found = case.show.config.switches if case.show else None
+    return found or Switches(threads=0)
+
+
+def config(case: Case) -> ProgramConfig:
     """What the program is set to; empty for a trace alone."""
-    return (case.show or {}).get("config") or {}
+    return case.show.config if case.show else ProgramConfig(environment={}, machine={})
+
+
+def machine_part(case: Case, part: str) -> Mapping[str, Any]:
+    """The machine's `cpu` or `memory`, or its first of `gpus`; empty where not known."""
+    found = config(case).machine.get(part) or {}
+    return (found[0] or {}) if isinstance(found, list) else found
 
 
 def is_compiled(case: Case) -> bool:
     """Whether the program compiles its model."""
-    models = config(case).get("models") or []
-    return bool(config(case).get("compile")) or any(m.get("compiled") for m in models)
+    return bool(config(case).compile) or any(m.compiled for m in config(case).models)
 
 
 def uses_cuda_graphs(case: Case) -> bool:
     """Whether most kernels already come from CUDA graphs."""
-    launch = (case.trace or {}).get("launch") or {}
-    return bool(2 * launch.get("graph_kernels", 0) > launch.get("kernels", 0))
+    launch = case.trace.launch if case.trace else None
+    return launch is not None and 2 * launch.graph_kernels > launch.kernels
 
 
 def sites(case: Case, *phases: str) -> tuple[Place, ...]:
     """The user's lines where these phases (none: all that compute) begin, costliest first."""
     wanted = phases or COMPUTE_PHASES
-    known = (case.show or {}).get("sites") or []
-    return tuple(Place(s["file"], s["line"]) for s in known if s["what"] in wanted)[:3]
+    return tuple(Place(s.file, s.line) for s in hot_sites(case) if s.what in wanted)[:3]
+
+
+def hot_sites(case: Case) -> Sequence[HotSite]:
+    """The user's lines by phase, costliest first; none for a trace alone."""
+    return case.show.sites if case.show else ()
 
 
 def python_hotspots(case: Case, most: int = 3) -> tuple[Place, ...]:
     """The user's functions with most Python time of their own; none where no stacks were kept."""
-    stacks = ((case.show or {}).get("timeline_stacks") or {}).get("host") or {}
-    host = (case.trace or {}).get("host") or {}
-    lines = stacks.get("lines") or host.get("lines") or []
-    ordered = sorted(lines, key=lambda line: -line["self_ns"])
-    found = (place_of_frame(line["name"]) for line in ordered if line["self_ns"] > 0)
+    stacks = case.show.timeline_stacks if case.show else None
+    host = case.trace.host if case.trace else None
+    lines = (stacks.host.lines if stacks else None) or (host.lines if host else None) or []
+    ordered = sorted(lines, key=lambda line: -line.self_ns)
+    found = (place_of_frame(line.name) for line in ordered if line.self_ns > 0)
     return tuple(place for place in found if place is not None)[:most]
 
 
@@ -204,56 +241,45 @@ def place_of_frame(frame: str | None) -> Place | None:
     return Place(found["file"], int(found["line"])) if found else None
 
 
-Row = Mapping[str, Any]
 MATRIX = ("matmul", "convolution", "attention", "recurrent")
 _USUAL_STRETCH = 1.7  # times longer does host time usually seem in a recording without shapes
 
 
-def recorded_kernels(case: Case) -> list[Row]:
-    """Kernels, copies and memsets by name, heaviest first."""
-    return list((case.trace or {}).get("kernels") or [])
-
-
 def category_ms(case: Case, *categories: str) -> float:
     """Device time of a step in kernels of these categories."""
-    return per_step(
-        case, sum(k["total_ns"] for k in recorded_kernels(case) if k["category"] in categories)
-    )
+    return per_step(case, sum(k.total_ns for k in kernel_rows(case) if k.category in categories))
 
 
 def category_count(case: Case, *categories: str) -> float:
     """Kernels of these categories in a step."""
-    counted = sum(k["count"] for k in recorded_kernels(case) if k["category"] in categories)
+    counted = sum(k.count for k in kernel_rows(case) if k.category in categories)
     return counted / recorded_steps(case) if recorded_steps(case) else 0.0
-
-
-def roofline_rows(case: Case) -> list[RooflineRow]:
-    """Operators by shape, held against the ceilings; empty where no shapes were recorded."""
-    return list(((case.trace or {}).get("roofline") or {}).get("shapes") or [])
 
 
 def flops_rates(case: Case) -> Mapping[str, float]:
     """FLOP/s by dtype that the device can do; empty where not known."""
-    ceilings = ((case.trace or {}).get("roofline") or {}).get("ceilings") or {}
-    name = ((case.trace or {}).get("source") or {}).get("device")
+    known = device_limits(case).flops_per_s if case.device == "cuda" else {}
+    name = case.trace.source.device if case.trace else None
     said = datasheet_ceilings(DeviceInfo(0, name)) if name else None
-    return ceilings.get("flops_per_s") or (said.flops_per_s if said else {})
+    return known or (said.flops_per_s if said else {})
 
 
-def rows_ms(case: Case, rows: Iterable[Row]) -> float:
+def rows_ms(case: Case, rows: Iterable[OperatorRate]) -> float:
     """Device time of a step in some operators."""
-    return per_step(case, sum(row["time_ns"] for row in rows))
+    return per_step(case, sum(row.time_ns for row in rows))
 
 
-def heaviest_kernels(case: Case, select: Callable[[Row], bool], most: int = 3) -> tuple[Place, ...]:
+def heaviest_kernels(
+    case: Case, select: Callable[[Kernel], bool], most: int = 3
+) -> tuple[Place, ...]:
     """The heaviest kernels that are selected, as places."""
-    return tuple(Place(kernel=k["name"]) for k in recorded_kernels(case) if select(k))[:most]
+    return tuple(Place(kernel=k.name) for k in kernel_rows(case) if select(k))[:most]
 
 
-def operators_of(rows: Iterable[Row], most: int = 3) -> tuple[Place, ...]:
+def operators_of(rows: Iterable[OperatorRate], most: int = 3) -> tuple[Place, ...]:
     """The operators of some rows, heaviest first, as places."""
-    order = sorted(rows, key=lambda row: -row["time_ns"])
-    return tuple(dict.fromkeys(Place(operator=row["name"]) for row in order))[:most]
+    order = sorted(rows, key=lambda row: -row.time_ns)
+    return tuple(dict.fromkeys(Place(operator=row.name) for row in order))[:most]
 
 
 def fix_changes(case: Case, name: str, value: str | None = None) -> list[Change] | None:
@@ -285,8 +311,8 @@ def predict_gain(
 
 def _stretched(case: Case) -> float:
     """How many times longer host time seems in a trace: more where shapes were recorded too."""
-    has = ((case.trace or {}).get("source") or {}).get("has") or {}
-    return 1 / BARE_HOST_SHARE if has.get("shapes") else _USUAL_STRETCH
+    shapes = case.trace is not None and case.trace.source.has.shapes
+    return 1 / BARE_HOST_SHARE if shapes else _USUAL_STRETCH
 
 
 def replay_gains_nothing(
@@ -324,7 +350,7 @@ _LOOP = ("warmup", "training", "inference", "batches", "evaluation", "checkpoint
 
 def seconds_by_category(case: Case) -> Mapping[str, float]:
     """Seconds by category; empty for a trace alone."""
-    return (case.show or {}).get("account_s") or {}
+    return case.show.account_s if case.show else {}
 
 
 def time_spent(case: Case, *categories: str) -> TimeSpent | None:
@@ -340,19 +366,18 @@ def time_spent(case: Case, *categories: str) -> TimeSpent | None:
 
 def site_count(case: Case, what: str) -> int:
     """How often lines that do this were seen to."""
-    sites = (case.show or {}).get("sites") or []
-    return sum(int(site["count"]) for site in sites if site["what"] == what)
+    return sum(site.count for site in hot_sites(case) if site.what == what)
 
 
 def category_places(case: Case, category: str) -> tuple[Place, ...]:
     """The line behind a category of the run."""
-    known = ((case.show or {}).get("account_places") or {}).get(category) or {}
-    return (Place(file=known["file"], line=known["line"]),) if known.get("file") else ()
+    known = case.show.account_places.get(category) if case.show else None
+    return (Place(known.file, known.line),) if known and known.file else ()
 
 
 def run_steps(case: Case) -> int:
     """All steps of the run."""
-    return int(((case.show or {}).get("steps") or {}).get("count") or 0)
+    return case.show.steps.count if case.show else 0
 
 
 def in_s(value: float) -> str:
@@ -363,8 +388,3 @@ def in_s(value: float) -> str:
 def in_count(value: float) -> str:
     """How often a step: "1", "2.5", "40"."""
     return f"{value:.0f}" if value >= 9.5 or abs(value - round(value)) < 0.05 else f"{value:.1f}"
-
-
-def place_of_line(document: Mapping[str, Any]) -> Place:
-    """The place of anything that has `file` and `line`."""
-    return Place(file=document.get("file"), line=document.get("line"))

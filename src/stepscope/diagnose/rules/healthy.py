@@ -2,8 +2,15 @@
 
 from collections.abc import Iterable, Iterator
 
+from stepscope.analyze.replay.known import kernel_rows
 from stepscope.diagnose.case import Case, rule
-from stepscope.diagnose.rules.facts import exposed_copy_share, idle_share
+from stepscope.diagnose.rules.facts import (
+    exposed_copy_share,
+    gpu_totals,
+    idle_share,
+    loaders,
+    per_step,
+)
 from stepscope.record.finding import ChangeKind, Confidence, Effort, Evidence, Finding
 from stepscope.record.kinds import IdleCause
 
@@ -61,29 +68,28 @@ def device_limit_ms(case: Case) -> float | None:
 
     Kernels whose least time is not known count with the time they took.
     """
-    trace = case.trace or {}
-    roofline, steps = trace.get("roofline") or {}, (trace.get("steps") or {}).get("count") or 0
-    if case.device != "cuda" or not roofline.get("ceilings") or not steps:
+    roofline = case.trace.roofline if case.trace else None
+    if case.device != "cuda" or roofline is None or roofline.ceilings is None:
         return None
     least = known = 0.0
-    for kind in roofline.get("kinds") or []:
-        if kind["least_ns"] is not None:
-            known += kind["time_ns"]
+    for kind in roofline.kinds:
+        if kind.least_ns is not None:
+            known += kind.time_ns
             # A cache can serve more than the memory's rate: no kernel is counted as slower for it.
-            least += min(kind["least_ns"], kind["time_ns"])
-    busy = sum(kernel["total_ns"] for kernel in trace.get("kernels") or [])
+            least += min(kind.least_ns, kind.time_ns)
+    busy = sum(kernel.total_ns for kernel in kernel_rows(case))
     if not busy or known < _KNOWN * busy:
         return None
-    return float(least + max(0.0, busy - known)) / steps / 1e6
+    return per_step(case, least + max(0.0, busy - known))
 
 
 def _fine(case: Case) -> Iterator[tuple[str, Evidence]]:
     """A word and a number for each part of the step that costs next to nothing."""
-    show = case.show or {}
     wait = case.phases.get("data_wait")
-    if wait is not None and case.step_ms and show.get("loaders") and wait < _SMALL * case.step_ms:
+    if wait is not None and loaders(case) and wait < _SMALL * case.step_ms:
         yield "data", Evidence("data wait", wait, "ms per step")
-    busy = (show.get("gpu") or {}).get("busy_fraction")
+    gpu = gpu_totals(case)
+    busy = gpu.busy_fraction if gpu else None
     if busy is not None and busy >= _BUSY:
         yield "GPU busy", Evidence("GPU busy", busy * 100, "%")
     exposed = exposed_copy_share(case) if case.device == "cuda" else None
@@ -92,7 +98,7 @@ def _fine(case: Case) -> Iterator[tuple[str, Evidence]]:
     waits = idle_share(case, IdleCause.SYNCHRONISATION) or 0.0
     if exposed is not None and waits < _SMALL:
         yield "waits", Evidence("idle for synchronisation", waits * 100, "% of the step")
-    cores = ((case.trace or {}).get("tensor_cores") or {}).get("matrix_share")
+    cores = case.trace.tensor_cores.matrix_share if case.trace else None
     if cores is not None and cores >= _TENSOR_CORES:
         yield "tensor cores", Evidence("matrix products on tensor cores", cores * 100, "%")
     optimizer = case.phases.get("optimizer")

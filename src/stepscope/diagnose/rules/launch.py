@@ -8,6 +8,7 @@ from stepscope.analyze.replay.tasks import StretchKind, select_host
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.rules.facts import (
     busy_ms,
+    config,
     fix_changes,
     gains_more,
     host_and_device_close,
@@ -67,8 +68,7 @@ def launch_bound(case: Case) -> Iterable[Finding]:
     if host_and_device_close(case) or _is_mostly_optimizer(case):
         return
     fix, predicted = _graph_or_compile(case)
-    launch = (case.trace or {}).get("launch") or {}
-    short = launch.get("shorter_than_5us")
+    short = case.trace.launch.shorter_than_5us if case.trace else None
     yield Finding(
         id=launch_bound.id,
         title="GPU waits for kernel launches",
@@ -137,7 +137,9 @@ def unfused_optimizer(case: Case) -> Iterable[Finding]:
     predicted = predict_gain(case, changes, reason, 0.3)
     if replay_gains_nothing(case, changes, predicted):
         return
-    one_by_one = case.device == "cpu" or _setting(case, "foreach") is False
+    one_by_one = case.device == "cpu" or any(
+        o.foreach is False for o in config(case).optimizers[:1]
+    )
     yield Finding(
         id=unfused_optimizer.id,
         title=f"{name} updates parameters in many passes",
@@ -163,11 +165,6 @@ def unfused_optimizer(case: Case) -> Iterable[Finding]:
     )
 
 
-def _setting(case: Case, flag: str) -> object:
-    optimizers = ((case.show or {}).get("config") or {}).get("optimizers") or [{}]
-    return optimizers[0].get(flag)
-
-
 _LEAST_BREAKS = 0.02
 _REMOVED = 0.8
 _DYNAMO = r"^(Torch-Compiled Region|TorchDynamo Cache Lookup|Pregraph bytecode)"
@@ -183,10 +180,10 @@ _ONE_GRAPH = (
 @rule("launch.graph_breaks", "torch.compile falls back to Python in the middle of the model.")
 def graph_breaks(case: Case) -> Iterable[Finding]:
     """Dynamo counted graph breaks; its guards and Python take 2% of the step."""
-    counted = (case.show or {}).get("compile") or {}
-    breaks = int(counted.get("graph_breaks") or 0)
-    if not breaks:
+    counted = case.show.compile if case.show else None
+    if counted is None or not counted.graph_breaks:
         return
+    breaks = counted.graph_breaks
     predicted = predict_gain(
         case, _ONE_GRAPH, "forward runs as one graph, without Python in between", 0.5
     )
@@ -197,7 +194,7 @@ def graph_breaks(case: Case) -> Iterable[Finding]:
     )
     if share < _LEAST_BREAKS:
         return
-    reasons = [str(reason) for reason in counted.get("break_reasons") or []]
+    reasons = counted.break_reasons
     first = reasons[0].splitlines()[0][:90].rstrip(". ") if reasons else ""
     yield Finding(
         id=graph_breaks.id,
@@ -214,7 +211,7 @@ def graph_breaks(case: Case) -> Iterable[Finding]:
         share=min(1.0, share),
         evidence=(
             Evidence("graph breaks", breaks),
-            Evidence("graphs", int(counted.get("graphs") or 0)),
+            Evidence("graphs", counted.graphs),
             Evidence("Python between operators", python_ms(case), "ms"),
             *(Evidence("reason", reason.splitlines()[0][:120]) for reason in reasons[:3] if reason),
         ),
@@ -233,12 +230,12 @@ _LEAST_RECOMPILING = 0.02
 @rule("launch.recompiles", "torch.compile recompiles the same code again and again.")
 def recompiles(case: Case) -> Iterable[Finding]:
     """Code was recompiled at least twice, for 2% of the run or up to Dynamo's limit."""
-    counted = (case.show or {}).get("compile") or {}
-    again = int(counted.get("recompiles") or 0)
-    if again < _LEAST_RECOMPILES:
+    counted = case.show.compile if case.show else None
+    if counted is None or counted.recompiles < _LEAST_RECOMPILES:
         return
+    again = counted.recompiles
     compiling = seconds_by_category(case).get("compile", 0.0)
-    every = again + max(1, int(counted.get("graphs") or 0) - again)
+    every = again + max(1, counted.graphs - again)
     wasted = compiling * again / every
     whole = time_spent(case, "compile")
     share = wasted / whole.run_s if whole is not None else 0.0

@@ -1,8 +1,8 @@
 """Launch rules about Python: loops over tensors, and Python between the operators of forward."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from stepscope.diagnose.rules.facts import (
     python_hotspots,
     python_ms,
     recorded_share,
+    recorded_step_ms,
     recorded_steps,
     sites,
     step_share,
@@ -38,18 +39,22 @@ _LOOP_PHASES: Final = ("h2d", "forward", "backward", "other")
 """Phases: a loader and an optimizer that go through things one by one have rules of their own."""
 
 
-def _own_operators(case: Case) -> list[Mapping[str, Any]]:
+class _Called(NamedTuple):
+    """An operator, as far as it is called in these phases."""
+
+    name: str
+    calls: float
+    self_ns: float
+
+
+def _own_operators(case: Case) -> list[_Called]:
     """The host's operators with most time of their own, as far as they are in these phases.
 
     Without a window to tell phases by, all of each.
     """
     shares = _shares_in_loop_phases(case)
-    found: list[Mapping[str, Any]] = []
-    for one in operators(case):
-        share = shares.get(one["name"], 1.0)
-        if share > 0:
-            found.append({**one, "count": share * one["count"], "self_ns": share * one["self_ns"]})
-    return found
+    found = [(one, shares.get(one.name, 1.0)) for one in operators(case)]
+    return [_Called(o.name, share * o.count, share * o.self_ns) for o, share in found if share > 0]
 
 
 def _shares_in_loop_phases(case: Case) -> dict[str, float]:
@@ -86,15 +91,15 @@ def python_loops(case: Case) -> Iterable[Finding]:
     if not rounds:
         return
     tiny = [o for o in _own_operators(case) if _belongs(case, o, rounds)]
-    calls = sum(o["count"] for o in tiny) / max(1, recorded_steps(case))
-    recorded = (case.trace or {}).get("steps", {}).get("mean_ms") or 0.0
-    inside = per_step(case, sum(o["self_ns"] for o in tiny))
+    calls = sum(o.calls for o in tiny) / max(1, recorded_steps(case))
+    recorded = recorded_step_ms(case)
+    inside = per_step(case, sum(o.self_ns for o in tiny))
     share_of_calls = min(1.0, calls / max(operator_calls(case), 1.0))
     spent = inside + python_ms(case) * share_of_calls
     share = min(_outside(case), spent / recorded) if recorded else 0.0
     if share < _LEAST_LOOP:
         return
-    names = [o["name"] for o in tiny]
+    names = [o.name for o in tiny]
     reason = f"{calls:,.0f} tiny operators become a few on whole tensors"
     predicted = predict_gain(case, _loop_changes(names, share_of_calls), reason, 0.4)
     yield Finding(
@@ -126,9 +131,9 @@ def _rounds(case: Case) -> float:
     count, called = max(1, recorded_steps(case)), operator_calls(case)
     rounds = [0.0]
     for one in _own_operators(case):
-        times, each = one["count"] / count, one["self_ns"] / max(one["count"], 1e-9)
-        indexing = _INDEXING.match(one["name"]) and times >= _LEAST_INDEXING
-        many = times >= _LEAST_ANY and _is_own(one["name"]) and each < _SMALL_NS
+        times, each = one.calls / count, one.self_ns / max(one.calls, 1e-9)
+        indexing = _INDEXING.match(one.name) and times >= _LEAST_INDEXING
+        many = times >= _LEAST_ANY and _is_own(one.name) and each < _SMALL_NS
         if many or (indexing and times >= _INDEXING_SHARE * called):
             rounds.append(times)
     return max(rounds)
@@ -139,9 +144,9 @@ def _is_own(name: str) -> bool:
     return is_pointwise(name) and not name.endswith("_")
 
 
-def _belongs(case: Case, one: Any, rounds: float) -> bool:
-    often = one["count"] / max(1, recorded_steps(case)) >= _OF_THE_LOOP * rounds
-    return bool(often and one["self_ns"] < _TINY_NS * one["count"])
+def _belongs(case: Case, one: _Called, rounds: float) -> bool:
+    often = one.calls / max(1, recorded_steps(case)) >= _OF_THE_LOOP * rounds
+    return bool(often and one.self_ns < _TINY_NS * one.calls)
 
 
 def _loop_changes(names: list[str], share: float) -> list[Any]:
@@ -169,11 +174,11 @@ def _loop_where(case: Case) -> tuple[Place, ...]:
 
 def _loop_lines(case: Case) -> tuple[Place, ...]:
     """Lines that launch very many short kernels, from the window with stacks."""
-    stacks = (case.show or {}).get("timeline_stacks") or {}
-    lines = (stacks.get("by") or (case.trace or {}).get("by") or {}).get("line") or []
-    count = stacks.get("steps") or max(1, recorded_steps(case))
-    many = [x for x in lines if x["count"] / count >= 100 and x["mean_ns"] < 1e4]
-    found = [place_of_frame(x["name"]) for x in sorted(many, key=lambda x: -x["count"])]
+    stacks = case.show.timeline_stacks if case.show else None
+    lines = stacks.by.line if stacks else case.trace.by.line if case.trace else []
+    count = stacks.steps if stacks else max(1, recorded_steps(case))
+    many = [x for x in lines if x.count / count >= 100 and x.mean_ns < 1e4]
+    found = [place_of_frame(x.name) for x in sorted(many, key=lambda x: -x.count)]
     return tuple(p for p in found if p is not None)[:2]
 
 
@@ -229,7 +234,7 @@ def _python_share(case: Case) -> tuple[float, Predicted | None]:
 
 def _in_forward(case: Case) -> bool:
     """A trace alone does not tell; a run's own clocks do."""
-    phases = (case.show or {}).get("phases_host_ms")
+    phases = case.show.phases_host_ms if case.show else None
     if not phases:
         return case.show is None
     computing = sum(phases.get(p) or 0.0 for p in COMPUTE_PHASES)

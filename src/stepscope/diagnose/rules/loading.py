@@ -2,17 +2,19 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
 from msgspec.structs import replace
 
 from stepscope.analyze.replay import changes
+from stepscope.analyze.run.data_pipeline import PipelinePart, PipelineSource
+from stepscope.analyze.run.document import Loader, RunSummary
 from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.ranking import LEAST_GAIN
 from stepscope.diagnose.rules.facts import run_steps, site_count, switches, time_spent
+from stepscope.record.facts import SlotKind
 from stepscope.record.finding import (
     ChangeKind,
     Evidence,
@@ -23,7 +25,7 @@ from stepscope.record.finding import (
     SettingOwner,
     TimelineHint,
 )
-from stepscope.record.kinds import IdleCause, PartKind
+from stepscope.record.kinds import IdleCause
 
 LOADER_TIMELINE = TimelineHint(IdleCause.LOADER, ("enumerate(DataLoader)",))
 
@@ -37,9 +39,9 @@ _USUAL_CORES = 4  # where it is not known how many may be used
 class Loading:
     """How the batches of the step are made. Times are per step."""
 
-    loader: Mapping[str, Any]
-    source: Mapping[str, Any]
-    """The dataset's fetches; empty where none were seen."""
+    loader: Loader
+    source: PipelineSource | None
+    """The dataset's fetches; None where none were seen."""
     wait_ms: float
     share: float
     compute_ms: float
@@ -53,7 +55,7 @@ class Loading:
     @property
     def most(self) -> int:
         """Workers that these cores have room for: one each, more where they wait for storage."""
-        share = self.source.get("processor_share")
+        share = self.source.processor_share if self.source else None
         if share is None or share > _CPU_BOUND:
             return self.cores
         return int(self.cores / max(share, 1 / _MOST_WORKERS_A_CORE))
@@ -71,23 +73,24 @@ class Loading:
         return max(1, min(hidden + 1, self.most))
 
     @property
-    def parts(self) -> list[Mapping[str, Any]]:
+    def parts(self) -> list[PipelinePart]:
         """What making a batch goes to, largest first."""
-        return [part for part in self.source.get("parts") or () if part["what"] != PartKind.REST]
+        parts = self.source.parts if self.source else ()
+        return [part for part in parts if part.what != SlotKind.REST]
 
 
 def loading(case: Case) -> Loading | None:
     """None where no loader was seen."""
-    show = case.show or {}
-    loader = _feeding(show)
-    if loader is None or case.step_ms <= 0:
+    run = case.show
+    loader = _feeding(run) if run else None
+    if run is None or loader is None or case.step_ms <= 0:
         return None
-    sources = show.get("pipeline") or []
-    same = [one for one in sources if one["dataset"] == loader["dataset"]]
-    source: Mapping[str, Any] = next(iter(same or sources), {})
-    wait_ms = float(case.phases.get("data_wait") or 0.0)
-    workers = int(loader.get("num_workers") or 0)
-    made = float(source.get("ms_per_batch") or 0.0) * _batches_a_step(show, loader)
+    same = [one for one in run.pipeline if one.dataset == loader.dataset]
+    source = next(iter(same or run.pipeline), None)
+    wait_ms, workers = case.phases.get("data_wait", 0.0), loader.num_workers or 0
+    samples, batch = run.steps.samples_per_step, loader.batch_size
+    batches = max(1, round(samples / batch)) if samples and batch else 1  # accumulated ones
+    made = source.ms_per_batch * batches if source else 0.0
     return Loading(
         loader=loader,
         source=source,
@@ -101,10 +104,10 @@ def loading(case: Case) -> Loading | None:
     )
 
 
-def loader_places(how: Loading, *parts: Mapping[str, Any]) -> tuple[Place, ...]:
+def loader_places(how: Loading, *parts: PipelinePart | PipelineSource) -> tuple[Place, ...]:
     """The lines of parts, then the loader's."""
-    known = [Place(one["file"], one["line"]) for one in (*parts, how.loader) if one.get("file")]
-    return tuple(dict.fromkeys(known))
+    known = [(one.file, one.line) for one in parts] + [(how.loader.file, how.loader.line)]
+    return tuple(dict.fromkeys(Place(file, line) for file, line in known if file))
 
 
 def loading_evidence(how: Loading) -> tuple[Evidence, ...]:
@@ -123,9 +126,9 @@ def parts_evidence(how: Loading) -> tuple[Evidence, ...]:
     return part_evidence(how.parts[:3])
 
 
-def part_evidence(parts: Iterable[Mapping[str, Any]]) -> tuple[Evidence, ...]:
+def part_evidence(parts: Iterable[PipelinePart]) -> tuple[Evidence, ...]:
     """What some parts take of making a batch."""
-    return tuple(Evidence(one["name"], 100 * one["share"], "% of a batch") for one in parts)
+    return tuple(Evidence(one.name, 100 * one.share, "% of a batch") for one in parts)
 
 
 def loader_setting(name: str, value: object) -> Setting:
@@ -133,22 +136,11 @@ def loader_setting(name: str, value: object) -> Setting:
     return Setting(SettingOwner.LOADER, name, str(value))
 
 
-def _feeding(show: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _feeding(run: RunSummary) -> Loader | None:
     """The loader of the training data: of the dataset that took most time, the largest."""
-    loaders = show.get("loaders") or []
-    busiest = {source["dataset"] for source in (show.get("pipeline") or [])[:1]}
-    same = [one for one in loaders if one["dataset"] in busiest] or loaders
-
-    def size(one: Mapping[str, Any]) -> float:
-        return math.inf if one.get("samples") is None else float(one["samples"])
-
-    return max(same, key=size, default=None)
-
-
-def _batches_a_step(show: Mapping[str, Any], loader: Mapping[str, Any]) -> int:
-    """More than one where gradients are accumulated."""
-    samples, batch = (show.get("steps") or {}).get("samples_per_step"), loader.get("batch_size")
-    return max(1, round(samples / batch)) if samples and batch else 1
+    busiest = {source.dataset for source in run.pipeline[:1]}
+    same = [one for one in run.loaders if one.dataset in busiest] or run.loaders
+    return max(same, key=lambda one: math.inf if one.samples is None else one.samples, default=None)
 
 
 _READS = re.compile(
@@ -200,30 +192,30 @@ def starts_matter(case: Case) -> bool:
 
 def is_tiny(how: Loading) -> bool:
     """Whether samples are so small that fetching them one by one is what takes the time."""
-    each = how.source.get("ms_per_sample")
-    if each is None or how.source["ms_per_batch"] < _MANY * each:
+    each = how.source.ms_per_sample if how.source else None
+    if how.source is None or each is None or how.source.ms_per_batch < _MANY * each:
         return False
-    return bool(each <= _TINY_MS or (each <= _SMALL_MS and how.source["collate_share"] >= 0.5))
+    return each <= _TINY_MS or (each <= _SMALL_MS and how.source.collate_share >= 0.5)
 
 
-def reading_parts(case: Case, how: Loading) -> list[Mapping[str, Any]]:
+def reading_parts(case: Case, how: Loading) -> list[PipelinePart]:
     """The dataset's lines that read, by their source."""
     return [
         part
         for part in how.parts
-        if part["what"] == PartKind.LINE and _READS.search(source_of_part(case, part))
+        if part.what == SlotKind.LINE and _READS.search(source_of_part(case, part))
     ]
 
 
 def reading_share(case: Case, how: Loading) -> float:
     """What part of making a batch is reading."""
-    return float(sum(part["share"] for part in reading_parts(case, how)))
+    return float(sum(part.share for part in reading_parts(case, how)))
 
 
 def draws_randomly(case: Case, how: Loading) -> bool:
     """Whether samples depend on random draws, by the names and lines of their parts."""
     return any(
-        _RANDOM.search(part["name"]) or _RANDOM.search(source_of_part(case, part))
+        _RANDOM.search(part.name) or _RANDOM.search(source_of_part(case, part))
         for part in how.parts
     )
 
@@ -233,10 +225,9 @@ def epochs(case: Case) -> int:
     return max(1, site_count(case, "epoch_start"))
 
 
-def source_of_part(case: Case, part: Mapping[str, Any]) -> str:
+def source_of_part(case: Case, part: PipelinePart) -> str:
     """A part's source line; empty where it is not known."""
-    file, line = part.get("file"), part.get("line")
-    return (case.source(file, line) or "") if file and line else ""
+    return (case.source(part.file, part.line) or "") if part.file and part.line else ""
 
 
 _ENOUGH = 1.03  # of the shortest step there is: fewer workers do as well
@@ -274,7 +265,7 @@ def _bound_ms(case: Case, how: Loading) -> float:
     """The least the step takes beside workers: where it computes on their cores, all the work."""
     if case.device != "cpu":
         return how.compute_ms
-    threads = min(how.cores, max(1, int(switches(case).get("threads") or how.cores)))
+    threads = min(how.cores, max(1, switches(case).threads or how.cores))
     return max(how.compute_ms, (threads * how.compute_ms + how.batch_ms) / how.cores)
 
 
@@ -290,10 +281,10 @@ def with_batch_time(case: Case, how: Loading, factor: float, reason: str) -> Pre
 def with_cache(case: Case, how: Loading) -> Predicted | None:
     """The step with samples kept after the first epoch; None where that is no choice."""
     rounds = epochs(case)
-    named = how.loader["dataset"] == "TensorDataset" or how.loader.get("samples") is None
+    named = how.loader.dataset == "TensorDataset" or how.loader.samples is None
     if how.workers or rounds < 2 or named or draws_randomly(case, how):
         return None
-    again = float(how.source.get("collate_share") or 0.0)
+    again = how.source.collate_share if how.source else 0.0
     factor = again + (1 - again) / rounds
     return with_batch_time(
         case, how, factor, f"epochs 2 to {rounds} reuse the samples of the first"

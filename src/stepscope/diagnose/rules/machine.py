@@ -1,10 +1,16 @@
 """Machine rules: cores, governor, NUMA, other processes, power, PCIe link, throttling."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from stepscope.diagnose.case import Case, rule
-from stepscope.diagnose.rules.facts import config, exposed_copy_share, idle_share
+from stepscope.diagnose.rules.facts import (
+    cpu_percent,
+    exposed_copy_share,
+    gpu_totals,
+    idle_share,
+    machine_part,
+)
 from stepscope.hardware.processor import cpu_list
 from stepscope.record.finding import (
     ChangeKind,
@@ -16,24 +22,6 @@ from stepscope.record.finding import (
     Scope,
 )
 from stepscope.record.kinds import IdleCause, ThrottleReason
-
-_Facts = Mapping[str, Any]
-
-
-def _gpu_used(case: Case) -> _Facts:
-    """What the GPU did during the run; empty without one."""
-    return (case.show or {}).get("gpu") or {}
-
-
-def _gpu_facts(case: Case) -> _Facts:
-    """What the GPU is: link, limits, place; empty where not known."""
-    gpus = (config(case).get("machine") or {}).get("gpus") or [{}]
-    return gpus[0] or {}
-
-
-def _cpu_facts(case: Case) -> _Facts:
-    """What the processor is; empty where not known."""
-    return (config(case).get("machine") or {}).get("cpu") or {}
 
 
 def _host_share(case: Case) -> float:
@@ -57,9 +45,8 @@ _LEAST_DATA_WAIT = 0.1
 @rule("machine.few_cores", "The usable CPU cores cannot feed the GPU.")
 def few_cores(case: Case) -> Iterable[Finding]:
     """All usable cores are busy, and the GPU still waits for data."""
-    cpu = _cpu_facts(case)
+    cpu, percent = machine_part(case, "cpu"), cpu_percent(case)
     usable = float(cpu.get("usable_cores") or 0)
-    percent = ((case.show or {}).get("host") or {}).get("cpu_percent")
     if case.device != "cuda" or not usable or percent is None:
         return
     share = case.phases.get("data_wait", 0.0) / case.step_ms if case.step_ms else 0.0
@@ -103,7 +90,7 @@ _LEAST_HOST_SHARE = 0.1
 @rule("machine.governor", "The CPU saves power while the step waits for it.")
 def cpu_governor(case: Case) -> Iterable[Finding]:
     """A power-saving governor is set, and the host determines 10% of the step."""
-    governor = _cpu_facts(case).get("governor")
+    governor = machine_part(case, "cpu").get("governor")
     share = _host_share(case)
     if governor not in _SAVING or share < _LEAST_HOST_SHARE:
         return
@@ -129,7 +116,7 @@ _LEAST_NUMA_SHARE = 0.05  # of the step that host or copies determine
 @rule("machine.numa_remote", "The program may run on cores far from its GPU.")
 def numa_remote(case: Case) -> Iterable[Finding]:
     """The machine has several NUMA nodes, and the program may use cores off the GPU's node."""
-    gpu, cpu = _gpu_facts(case), _cpu_facts(case)
+    gpu, cpu = machine_part(case, "gpus"), machine_part(case, "cpu")
     nodes, node = int(cpu.get("numa_nodes") or 1), gpu.get("numa_node")
     near = len(cpu_list(str(gpu.get("cpu_affinity") or "")))
     usable = float(cpu.get("usable_cores") or 0)
@@ -162,7 +149,8 @@ def numa_remote(case: Case) -> Iterable[Finding]:
 @rule("machine.other_process", "Another process uses the same GPU.")
 def other_gpu_process(case: Case) -> Iterable[Finding]:
     """Another process used the GPU while steps ran."""
-    others = int(_gpu_used(case).get("other_processes") or 0)
+    gpu = gpu_totals(case)
+    others = int(gpu.other_processes or 0) if gpu else 0
     if others < 1:
         return
     many = f"{others} other processes use" if others > 1 else "Another process uses"
@@ -184,10 +172,11 @@ _NEAR_POWER_LIMIT = 0.85  # of the limit: a cap hit only briefly matters little
 @rule("machine.power_cap", "The GPU's power limit lowers its clocks.")
 def power_cap(case: Case) -> Iterable[Finding]:
     """The power cap was hit, and mean power is within 15% of the limit."""
-    gpu, limit = _gpu_used(case), _gpu_facts(case).get("power_limit_w")
-    power = gpu.get("power_w")
-    capped = ThrottleReason.POWER_CAP in (gpu.get("throttled_by") or [])
-    if not capped or not power or not limit or power < _NEAR_POWER_LIMIT * limit:
+    gpu, limit = gpu_totals(case), machine_part(case, "gpus").get("power_limit_w")
+    if gpu is None or ThrottleReason.POWER_CAP not in gpu.throttled_by:
+        return
+    power = gpu.power_w
+    if not power or not limit or power < _NEAR_POWER_LIMIT * limit:
         return
     yield _of_machine(
         id=power_cap.id,
@@ -200,7 +189,7 @@ def power_cap(case: Case) -> Iterable[Finding]:
         evidence=(
             Evidence("mean power", power, "W"),
             Evidence("limit", limit, "W"),
-            *_known_evidence(gpu, ("sm_mhz", "clock", "MHz")),
+            *([Evidence("clock", gpu.sm_mhz, "MHz")] if gpu.sm_mhz else ()),
         ),
         confidence=Confidence.MEDIUM,
     )
@@ -218,7 +207,7 @@ def slow_pcie_link(case: Case) -> Iterable[Finding]:
 
     A generation alone says nothing: an idle GPU lowers it and raises it again under load.
     """
-    gpu = _gpu_facts(case)
+    gpu = machine_part(case, "gpus")
     width, most = gpu.get("pcie_width"), gpu.get("pcie_width_max")
     best = _link_rate(gpu.get("pcie_generation_max"), most)
     if not width or not most or not best:
@@ -267,21 +256,22 @@ def _link_rate(generation: int | None, width: int | None) -> float | None:
 
 def _copy_rate(case: Case) -> float | None:
     """GB/s of large pinned copies to the device in the window; None without any."""
-    for one in (case.trace or {}).get("copies") or []:
-        pinned = one["direction"] == "HtoD" and one["memory"] == "pinned"
-        if pinned and one["count"] and one["bytes"] / one["count"] >= _LARGE_COPY:
-            return float(one["bytes_per_s"]) / 1e9
+    for one in case.trace.copies if case.trace else ():
+        pinned = one.direction == "HtoD" and one.memory == "pinned"
+        if pinned and one.count and one.bytes_per_s and (one.bytes or 0) / one.count >= _LARGE_COPY:
+            return one.bytes_per_s / 1e9
     return None
 
 
 @rule("machine.throttled", "The GPU lowered its clocks during the run.")
 def gpu_throttled(case: Case) -> Iterable[Finding]:
     """Any reason but the power cap. What it cost is unknown: there is no clock to compare with."""
-    gpu = _gpu_used(case)
-    reasons = [one for one in gpu.get("throttled_by") or [] if one != ThrottleReason.POWER_CAP]
-    if not reasons:
+    gpu = gpu_totals(case)
+    throttled = gpu.throttled_by if gpu else []
+    reasons = [one for one in throttled if one is not ThrottleReason.POWER_CAP]
+    if gpu is None or not reasons:
         return
-    hot = any(one.is_heat for one in ThrottleReason if one in reasons)
+    hot = any(one.is_heat for one in reasons)
     yield _of_machine(
         id=gpu_throttled.id,
         title=f"GPU throttled: {', '.join(reasons)}"[:60],
@@ -293,11 +283,7 @@ def gpu_throttled(case: Case) -> Iterable[Finding]:
         ),
         evidence=(
             Evidence("reasons", ", ".join(reasons)),
-            *_known_evidence(gpu, ("temperature_c", "hottest", "°C"), ("sm_mhz", "clock", "MHz")),
+            *([Evidence("hottest", gpu.temperature_c, "°C")] if gpu.temperature_c else ()),
+            *([Evidence("clock", gpu.sm_mhz, "MHz")] if gpu.sm_mhz else ()),
         ),
     )
-
-
-def _known_evidence(gpu: _Facts, *wanted: tuple[str, str, str]) -> list[Evidence]:
-    found = ((gpu.get(key), what, unit) for key, what, unit in wanted)
-    return [Evidence(what, float(value), unit) for value, what, unit in found if value]

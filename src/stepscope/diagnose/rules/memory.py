@@ -6,7 +6,16 @@ from typing import Any
 
 from stepscope.analyze.replay.changes import drop_host
 from stepscope.diagnose.case import Case, rule
-from stepscope.diagnose.rules.facts import batch_size, idle_share, per_step, recorded_steps
+from stepscope.diagnose.rules.facts import (
+    batch_size,
+    config,
+    gpu_totals,
+    idle_share,
+    machine_part,
+    per_step,
+    recorded_steps,
+    runtime_calls,
+)
 from stepscope.record.finding import (
     ChangeKind,
     Confidence,
@@ -45,26 +54,20 @@ class _MemoryUse:
 
 def memory_use(case: Case) -> _MemoryUse | None:
     """None where a peak or the device's size is not known."""
-    show = case.show or {}
-    gpu = show.get("gpu")
-    owners = {
-        name: float(value)
-        for name, value in ((show.get("memory") or {}).get("owners") or {}).items()
-        if value
-    }
-    machine = (show.get("config") or {}).get("machine") or {}
+    if case.show is None:
+        return None
+    gpu, host = case.show.gpu, case.show.host
+    peak: float | None
     if gpu:
-        gpus = machine.get("gpus") or [{}]
-        total = gpu.get("total_bytes") or gpus[0].get("memory_bytes")
-        peak, allocated = gpu.get("peak_reserved_bytes"), gpu.get("peak_allocated_bytes")
-        device = "cuda"
+        total = gpu.total_bytes or machine_part(case, "gpus").get("memory_bytes")
+        peak, allocated, device = gpu.peak_reserved_bytes, gpu.peak_allocated_bytes, "cuda"
     else:
-        room = machine.get("memory") or {}
+        room = machine_part(case, "memory")
         total = room.get("limit_bytes") or room.get("total_bytes")
-        peak = allocated = (show.get("host") or {}).get("peak_rss_bytes")
-        device = "cpu"
+        peak, allocated, device = host.peak_rss_bytes if host else None, 0, "cpu"
     if not peak or not total:
         return None
+    owners = {name: float(value) for name, value in case.show.memory.owners.items() if value}
     return _MemoryUse(device, float(peak), float(allocated or peak), float(total), owners)
 
 
@@ -91,7 +94,7 @@ _FULL = 0.92  # other batch lengths, evaluation and the CUDA context need the re
 def memory_near_limit(case: Case) -> Iterable[Finding]:
     """Memory is 92% full, or the program ran out of it. Costs no time, but may end the run."""
     known = memory_use(case)
-    failed = ((case.show or {}).get("run") or {}).get("out_of_memory")
+    failed = case.show is not None and case.show.run.out_of_memory is not None
     if known is None or (known.full < _FULL and not failed):
         return
     name = "GPU" if known.device == "cuda" else "Host"
@@ -164,8 +167,7 @@ def optimizer_state_dominates(case: Case) -> Iterable[Finding]:
     if found is None:
         return
     known, kept = found
-    optimizers = ((case.show or {}).get("config") or {}).get("optimizers") or []
-    name = optimizers[0]["name"] if optimizers else "The optimizer"
+    name = next((one.name for one in config(case).optimizers), "The optimizer")
     yield _of_memory(
         ("optimizer state", kept),
         ("peak", known.allocated),
@@ -187,8 +189,8 @@ _DRIVER_CALLS = ("cudaMalloc", "cudaFree")
 @rule("memory.allocator_retries", "The CUDA allocator had to free its cache and retry.")
 def allocator_retries(case: Case) -> Iterable[Finding]:
     """Any retry: each waits for the device, frees all cached blocks and allocates again."""
-    gpu = (case.show or {}).get("gpu") or {}
-    retries = int(gpu.get("allocator_retries") or 0)
+    gpu = gpu_totals(case)
+    retries = (gpu.allocator_retries if gpu else None) or 0
     if not retries:
         return
     known = memory_use(case)
@@ -229,11 +231,10 @@ def allocator_retries(case: Case) -> Iterable[Finding]:
 
 def _driver_calls(case: Case) -> tuple[float, float]:
     """(ms, calls) per step in which the host asked the driver for memory or freed it."""
-    called = ((case.trace or {}).get("host") or {}).get("runtime") or []
-    calls = [call for call in called if call["name"] in _DRIVER_CALLS]
+    calls = [call for call in runtime_calls(case) if call.name in _DRIVER_CALLS]
     steps = recorded_steps(case)
-    count = sum(call["count"] for call in calls) / steps if steps else 0.0
-    return per_step(case, sum(call["total_ns"] for call in calls)), count
+    count = sum(call.count for call in calls) / steps if steps else 0.0
+    return per_step(case, sum(call.total_ns for call in calls)), count
 
 
 _LEAST_IDLE = 0.3
@@ -249,8 +250,8 @@ def batch_could_grow(case: Case) -> Iterable[Finding]:
     Its step would take as long, so samples per second grow; the step itself does not shrink.
     """
     known = memory_use(case)
-    gpu = (case.show or {}).get("gpu") or {}
-    busy = gpu.get("busy_fraction")
+    gpu = gpu_totals(case)
+    busy = gpu.busy_fraction if gpu else None
     if known is None or busy is None or known.full > _MOST_FULL or busy > 1 - _LEAST_IDLE:
         return
     if (idle_share(case, IdleCause.HOST) or 0.0) < _LEAST_IDLE:
@@ -266,7 +267,7 @@ def batch_could_grow(case: Case) -> Iterable[Finding]:
     if times < 2:
         return
     batch = batch_size(case)
-    now = (case.show or {}).get("steps", {}).get("samples_per_s")
+    now = case.show.steps.samples_per_s if case.show else None
     yield _of_memory(
         ("peak", known.peak),
         ("device memory", known.total),

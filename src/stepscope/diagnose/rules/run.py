@@ -21,9 +21,9 @@ def startup_share(case: Case) -> Iterable[Finding]:
     whole = time_spent(case, "setup")
     if whole is None:
         return
-    slowest = ((case.show or {}).get("account_places") or {}).get("imports") or {}
-    foreign = slowest if not slowest.get("module", "torch").startswith("torch") else {}
-    own = whole.seconds + foreign.get("seconds", 0.0)
+    slowest = case.show.account_places.get("imports") if case.show else None
+    foreign = slowest if slowest and not (slowest.module or "torch").startswith("torch") else None
+    own = whole.seconds + (foreign.seconds if foreign else 0.0)
     share = own / whole.run_s
     if share < _LEAST_STARTUP or own < _USUAL_S[case.device]:
         return
@@ -32,7 +32,7 @@ def startup_share(case: Case) -> Iterable[Finding]:
         title=f"Start-up takes {share:.0%} of the run",
         why=(
             f"The program spends {in_s(own)} of {in_s(whole.run_s)} before the first step, in its "
-            "own setup" + (f" and importing {foreign['module']}." if foreign else ".")
+            "own setup" + (f" and importing {foreign.module}." if foreign else ".")
         ),
         advice=(
             "Preprocess the data once and keep the result (numpy.save, a memory map); vectorise "
@@ -42,11 +42,7 @@ def startup_share(case: Case) -> Iterable[Finding]:
         share=share,
         evidence=(
             Evidence("setup", whole.seconds, "s"),
-            *(
-                [Evidence(f"importing {foreign['module']}", foreign["seconds"], "s")]
-                if foreign
-                else ()
-            ),
+            *([Evidence(f"importing {foreign.module}", foreign.seconds, "s")] if foreign else ()),
             Evidence("run without recording", whole.run_s, "s"),
         ),
         confidence=Confidence.MEDIUM,
@@ -62,11 +58,10 @@ _USUAL_RECOMPILES = 2  # recompilations: one for dynamic shapes and one for eval
 def compile_share(case: Case) -> Iterable[Finding]:
     """Compiling takes 10% of the run, without repeated recompiling."""
     told = time_spent(case, "compile")
-    counted = (case.show or {}).get("compile") or {}
-    again = int(counted.get("recompiles") or 0)
+    counted = case.show.compile if case.show else None
+    again = counted.recompiles if counted else 0
     if told is None or told.share < _LEAST_COMPILING or again > _USUAL_RECOMPILES:
         return
-    graphs = counted.get("graphs")
     yield Finding(
         id=compile_share.id,
         title=f"Compiling takes {told.share:.0%} of the run",
@@ -82,7 +77,7 @@ def compile_share(case: Case) -> Iterable[Finding]:
         share=told.share,
         evidence=(
             Evidence("compiling", told.seconds, "s"),
-            *([Evidence("graphs", int(graphs))] if graphs is not None else ()),
+            *([Evidence("graphs", counted.graphs)] if counted else ()),
             Evidence("run without recording", told.run_s, "s"),
         ),
         where=category_places(case, "compile"),

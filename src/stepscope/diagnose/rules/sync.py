@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from stepscope.analyze.replay import changes
 from stepscope.diagnose.case import Case, Rule, in_ms, rule
-from stepscope.diagnose.rules.facts import in_count, per_step, recorded_steps, step_share
+from stepscope.diagnose.rules.facts import (
+    gpu_totals,
+    hot_sites,
+    in_count,
+    per_step,
+    recorded_steps,
+    runtime_calls,
+    step_share,
+)
 from stepscope.diagnose.rules.transfer import pageable_copies
 from stepscope.diagnose.rules.waits import (
     SYNC_TIMELINE,
@@ -172,9 +180,9 @@ _NEAR = (3, 12)  # source lines kept before and after each line a run points at
 )
 def sync_empty_cache(case: Case) -> Iterable[Finding]:
     """Steps free device memory although the allocator is not short of it."""
-    calls = ((case.trace or {}).get("host") or {}).get("runtime") or []
-    freed = sum(one["count"] for one in calls if _FREE_CALLS.search(one["name"]))
-    short = (((case.show or {}).get("gpu") or {}).get("allocator_retries") or 0) > 0
+    calls, gpu = runtime_calls(case), gpu_totals(case)
+    freed = sum(one.count for one in calls if _FREE_CALLS.search(one.name))
+    short = gpu is not None and (gpu.allocator_retries or 0) > 0
     if (
         case.device != "cuda"
         or short
@@ -182,7 +190,7 @@ def sync_empty_cache(case: Case) -> Iterable[Finding]:
         or freed < _LEAST_FREES * recorded_steps(case)
     ):
         return
-    spent = sum(one["total_ns"] for one in calls if re.search(_MEMORY_CALLS, one["name"]))
+    spent = sum(one.total_ns for one in calls if re.search(_MEMORY_CALLS, one.name))
     lost_ms = per_step(case, spent)
     predicted = case.predict(
         changes.drop_waits("empty_cache"),
@@ -218,11 +226,10 @@ def sync_empty_cache(case: Case) -> Iterable[Finding]:
 def _empty_cache_lines(case: Case) -> tuple[Place, ...]:
     """Lines near those the run points at that call it."""
     found = dict[Place, None]()
-    for site in (case.show or {}).get("sites") or ():
-        at = Place(site.get("file"), site.get("line"))
-        for number, line in lines_around(case, at, *_NEAR):
+    for site in hot_sites(case):
+        for number, line in lines_around(case, Place(site.file, site.line), *_NEAR):
             if "empty_cache(" in line:
-                found[Place(site["file"], number)] = None
+                found[Place(site.file, number)] = None
     return tuple(found)
 
 

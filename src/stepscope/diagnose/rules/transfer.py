@@ -3,14 +3,19 @@ back.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.changes import scale_copies
 from stepscope.diagnose.case import Case, in_ms, rule
 from stepscope.diagnose.ranking import LEAST_GAIN
-from stepscope.diagnose.rules.facts import fix_changes, per_step, run_steps, step_share
+from stepscope.diagnose.rules.facts import (
+    fix_changes,
+    hot_sites,
+    per_step,
+    run_steps,
+    step_share,
+)
 from stepscope.diagnose.rules.loading import LOADER_TIMELINE, loader_places, loader_setting, loading
 from stepscope.diagnose.rules.waits import (
     Wait,
@@ -19,12 +24,12 @@ from stepscope.diagnose.rules.waits import (
     is_worth_fixing,
     moved_unchanged,
     run_waits,
-    wait_at,
     wait_evidence,
     wait_finding,
     wait_places,
     wait_share,
 )
+from stepscope.record.facts import SiteKind
 from stepscope.record.finding import (
     Confidence,
     Effort,
@@ -71,16 +76,10 @@ def _pinned_copies(case: Case) -> list[Wait]:
     if case.device != "cuda" or not count:
         return []
     return [
-        wait_at(one, HostWait.PINNED_COPY, one["total_ms"], count)
-        for one in (case.show or {}).get("sites") or ()
-        if one["what"] == HostWait.PINNED_COPY and one["count"] >= _RARE_COPY * count
+        Wait(HostWait.PINNED_COPY, s.total_ms / count, s.count / count, Place(s.file, s.line))
+        for s in hot_sites(case)
+        if s.what is SiteKind.H2D and s.count >= _RARE_COPY * count
     ]
-
-
-def _recorded_copies(case: Case, direction: str) -> list[Mapping[str, Any]]:
-    """The window's copies of one direction, by memory."""
-    found = (case.trace or {}).get("copies") or []
-    return [one for one in found if one["direction"] == direction]
 
 
 def _does_not_block(case: Case, place: Place) -> bool:
@@ -98,7 +97,7 @@ def _does_not_block(case: Case, place: Place) -> bool:
 def no_pinning(case: Case) -> Iterable[Finding]:
     """The loader does not pin its batches, and copying them costs 2% of the step."""
     how, copies = loading(case), _pageable_batch_copies(case)
-    if how is None or how.loader.get("pin_memory") or not copies:
+    if how is None or how.loader.pin_memory or not copies:
         return
     lost_ms = sum(wait.ms for wait in copies)
     predicted = case.predict(
@@ -134,7 +133,7 @@ def no_pinning(case: Case) -> Iterable[Finding]:
 def blocking_copies(case: Case) -> Iterable[Finding]:
     """Copies of tensors made on the host, or blocking copies of pinned ones, cost 2%."""
     how = loading(case)
-    if how is not None and not how.loader.get("pin_memory") and _pageable_batch_copies(case):
+    if how is not None and not how.loader.pin_memory and _pageable_batch_copies(case):
         return
     again = {wait for wait, _ in _copied_again(case)}
     pageable = _pageable_batch_copies(case)
@@ -186,8 +185,8 @@ def _blocking_advice(pageable: bool) -> str:
 @rule("transfer.not_overlapped", "The device computes nothing while batches are copied to it.")
 def copies_not_overlapped(case: Case) -> Iterable[Finding]:
     """Copying ahead, during compute, gains 2% more than copies that do not block."""
-    copies = _recorded_copies(case, "HtoD")
-    exposed_ms = sum(per_step(case, one["total_ns"] * (1 - one["overlapped"])) for one in copies)
+    copies = [one for one in (case.trace.copies if case.trace else ()) if one.direction == "HtoD"]
+    exposed_ms = sum(per_step(case, one.total_ns * (1 - one.overlapped)) for one in copies)
     share = step_share(case, exposed_ms)
     if case.device != "cuda" or share < LEAST_GAIN or _only_repeated(case):
         return
@@ -201,9 +200,9 @@ def copies_not_overlapped(case: Case) -> Iterable[Finding]:
         predicted is None or predicted.step_ms > (1 - LEAST_GAIN) * reached
     ):
         return
-    total_ms = sum(per_step(case, one["total_ns"]) for one in copies)
-    moved = sum(one["bytes"] or 0 for one in copies)
-    rate = moved / max(1, sum(one["total_ns"] for one in copies))  # bytes a ns: GB a second
+    total_ms = sum(per_step(case, one.total_ns) for one in copies)
+    moved = sum(one.bytes or 0 for one in copies)
+    rate = moved / max(1, sum(one.total_ns for one in copies))  # bytes a ns: GB a second
     lines = (*_pageable_batch_copies(case), *_pinned_copies(case))
     yield Finding(
         id=copies_not_overlapped.id,

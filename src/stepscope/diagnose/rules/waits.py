@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any
 
 from stepscope.analyze.replay import changes
 from stepscope.analyze.replay.changes import Change, wait_kind_of
+from stepscope.analyze.timeline.idle import IdlePlace
 from stepscope.diagnose.case import Case, in_ms
 from stepscope.diagnose.ranking import LEAST_GAIN
-from stepscope.diagnose.rules.facts import per_step, place_of_frame, place_of_line, run_steps
+from stepscope.diagnose.rules.facts import per_step, place_of_frame, run_steps
 from stepscope.record.finding import (
     Confidence,
     Effort,
@@ -109,17 +109,12 @@ def _waits(case: Case) -> list[Wait]:
 
 def run_waits(case: Case) -> list[Wait]:
     """What the run counted."""
-    count, known = run_steps(case), set(HostWait)
+    count = run_steps(case)
     return [
-        wait_at(one, HostWait(one["what"]), one["lost_ms"], count)
-        for one in (case.show or {}).get("syncs") or ()
-        if count and one["what"] in known
+        Wait(one.what, one.lost_ms / count, one.count / count, Place(one.file, one.line))
+        for one in (case.show.syncs if case.show else ())
+        if count and one.what is not None
     ]
-
-
-def wait_at(site: Mapping[str, Any], what: HostWait, total_ms: float, steps: int) -> Wait:
-    """A line of the run, by what it takes of each step."""
-    return Wait(what, total_ms / steps, site["count"] / steps, place_of_line(site))
 
 
 def grouped_waits(case: Case) -> dict[WaitGroup, list[Wait]]:
@@ -136,24 +131,21 @@ def grouped_waits(case: Case) -> dict[WaitGroup, list[Wait]]:
 
 def _recorded(case: Case) -> list[Wait]:
     """What idle time of the device the window gives to synchronisations."""
-    devices = (case.trace or {}).get("devices") or []
     found = [
-        _wait_of_idle(case, one)
-        for device in devices[:1]
-        for one in ((device.get("idle") or {}).get("synchronisation") or {}).get("places") or ()
+        _wait_of_idle(case, place)
+        for device in (case.trace.devices[:1] if case.trace else ())
+        for place in device.idle[IdleCause.SYNCHRONISATION].places
     ]
     return [wait for wait in found if wait.ms > 0]
 
 
-def _wait_of_idle(case: Case, one: Mapping[str, Any]) -> Wait:
-    operator = one.get("operator") or ""
+def _wait_of_idle(case: Case, one: IdlePlace) -> Wait:
+    operator = one.operator or ""
     called = (call for call, pattern in _OPERATORS if pattern.search(operator))
     what = next(called, HostWait.SYNCHRONIZE)
-    frame = place_of_frame(one.get("where"))
-    place = (
-        Place(frame.file, frame.line, one.get("operator")) if frame else Place(operator=operator)
-    )
-    return Wait(what, per_step(case, one.get("total_ns")), None, place)
+    frame = place_of_frame(one.where)
+    place = Place(frame.file, frame.line, one.operator) if frame else Place(operator=operator)
+    return Wait(what, per_step(case, one.total_ns), None, place)
 
 
 def _is_often(wait: Wait) -> bool:

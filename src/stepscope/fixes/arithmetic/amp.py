@@ -16,7 +16,6 @@ from stepscope.analyze.replay.known import (
     exact_names_pattern,
     factors_by_operator,
     host_operator_rows,
-    program_config,
     roofline_rows,
     scale_operators,
     steps_in_window,
@@ -301,17 +300,17 @@ def _predict(dtype: str, known: KnownProgram) -> Changes:
     in_images = _time(rows, "convolution") > _time(rows, "matmul")
 
     def new_time(row: RooflineRow) -> float | None:
-        if row["dtype"] not in ("fp32", "tf32") or not row.get("bytes"):
+        if row.dtype not in ("fp32", "tf32") or not row.bytes:
             return None
-        least = row["bytes"] / 2 / memory * 1e9
-        if row["category"] in MATRIX_CATEGORIES:
-            return time_at_bound(row, max(row["flops"] / rate * 1e9, least), 0.5)
-        streams = row["category"] in _STREAMING or "batch_norm" in row["name"]
-        kept = not in_images and re.search(r"::add_?$", row["name"])  # the residual stays fp32
+        least = row.bytes / 2 / memory * 1e9
+        if row.category in MATRIX_CATEGORIES:
+            return time_at_bound(row, max(row.flops / rate * 1e9, least), 0.5)
+        streams = row.category in _STREAMING or "batch_norm" in row.name
+        kept = not in_images and re.search(r"::add_?$", row.name)  # the residual stays fp32
         return time_at_bound(row, least, 0.5) if streams and not kept else None
 
     factors = factors_by_operator(rows, new_time)
-    if not any(row["name"] in factors for row in rows if row["category"] in MATRIX_CATEGORIES):
+    if not any(row.name in factors for row in rows if row.category in MATRIX_CATEGORIES):
         return None
     _add_casts(factors, rows, known, memory)
     change = scale_operators(factors)
@@ -327,17 +326,19 @@ def _predict_on_cpu(dtype: str, known: KnownProgram) -> Changes:
 
     rates = device_limits(known).flops_per_s
     fast, slow = rates.get(dtype), rates.get("fp32")
-    if not fast or not slow or fast < _WORTH * slow or program_config(known).get("autocast"):
+    if not fast or not slow or fast < _WORTH * slow or _autocasts(known):
         return None
-    names = {
-        o["name"] for o in host_operator_rows(known) if re.search(AUTOCAST_CPU_OPERATORS, o["name"])
-    }
+    names = {o.name for o in host_operator_rows(known) if re.search(AUTOCAST_CPU_OPERATORS, o.name)}
     factor = _CPU_KEEPS + (1 - _CPU_KEEPS) * slow / fast
     return [scale_host(select_host(operator=exact_names_pattern(names)), factor)] if names else None
 
 
+def _autocasts(known: KnownProgram) -> bool:
+    return known.show is not None and known.show.config.autocast is not None
+
+
 def _time(rows: list[RooflineRow], category: str) -> float:
-    return float(sum(row["time_ns"] for row in rows if row["category"] == category))
+    return float(sum(row.time_ns for row in rows if row.category == category))
 
 
 def _add_casts(
@@ -346,9 +347,9 @@ def _add_casts(
     """Casting parameters and gradients, spread over the products that need it."""
     trained = trained_parameters(known) or 0
     extra = trained * _CAST_BYTES / memory * 1e9 * steps_in_window(known)
-    matrix = [row for row in rows if row["category"] in MATRIX_CATEGORIES]
-    whole = sum(row["time_ns"] for row in matrix)
-    for name in {row["name"] for row in matrix} if whole else ():
+    matrix = [row for row in rows if row.category in MATRIX_CATEGORIES]
+    whole = sum(row.time_ns for row in matrix)
+    for name in {row.name for row in matrix} if whole else ():
         factors[name] = factors.get(name, 1.0) + extra / whole
 
 

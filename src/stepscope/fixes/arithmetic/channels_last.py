@@ -135,7 +135,7 @@ class ChannelsLast(Fix):
         from stepscope.analyze.replay.changes import scale_host, scale_kernels
         from stepscope.analyze.replay.tasks import select_host, select_kernels
 
-        if not any(one["category"] == "layout change" for one in kernel_rows(known)):
+        if not any(one.category == "layout change" for one in kernel_rows(known)):
             return None
         batch_norms = select_kernels("normalisation", operator="cudnn_batch_norm")
         return [

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, program_config
+from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, switches
 from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
@@ -43,8 +43,9 @@ class CudnnBenchmark(Fix):
         from stepscope.analyze.replay.changes import scale_kernels
         from stepscope.analyze.replay.tasks import select_kernels
 
-        on = (program_config(known).get("switches") or {}).get("cudnn_benchmark")
-        if on or not any(one["category"] == "convolution" for one in kernel_rows(known)):
+        set_to = switches(known)
+        on = set_to is not None and set_to.cudnn_benchmark
+        if on or not any(one.category == "convolution" for one in kernel_rows(known)):
             return None
         return [scale_kernels(select_kernels("convolution"), _TUNED)]
 

@@ -267,16 +267,16 @@ class Sdpa(Fix):
             return _predict_on_cpu(known)
         rates = device_limits(known).flops_per_s
         rows = roofline_rows(known)
-        ours = {(row["name"], row["shape"], row["dtype"]) for row in score_rows(rows)}
+        ours = {(row.name, row.shape, row.dtype) for row in score_rows(rows)}
 
         def new_time(row: RooflineRow) -> float | None:
-            if (row["name"], row["shape"], row["dtype"]) not in ours:
+            if (row.name, row.shape, row.dtype) not in ours:
                 return None
-            now = float(row["time_ns"])
-            if not re.search(ATTENTION_PRODUCTS, row["name"]):
+            now = float(row.time_ns)
+            if not re.search(ATTENTION_PRODUCTS, row.name):
                 return now * _SCORES_LEFT
-            rate = rates.get(row["dtype"])
-            return min(now, row["flops"] / rate * 1e9 / _FUSED_SHARE) if rate else None
+            rate = rates.get(row.dtype)
+            return min(now, row.flops / rate * 1e9 / _FUSED_SHARE) if rate else None
 
         change = scale_operators(factors_by_operator(rows, new_time))
         return None if change is None else [change]

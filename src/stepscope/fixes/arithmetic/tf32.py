@@ -56,10 +56,10 @@ class Tf32(Fix):
             return None
 
         def new_time(row: RooflineRow) -> float | None:
-            product = row["dtype"] == "fp32" and row["category"] in MATRIX_CATEGORIES
-            if not product or not row.get("bytes"):
+            product = row.dtype == "fp32" and row.category in MATRIX_CATEGORIES
+            if not product or not row.bytes:
                 return None
-            return time_at_bound(row, max(row["flops"] / rate, row["bytes"] / memory) * 1e9, 0.8)
+            return time_at_bound(row, max(row.flops / rate, row.bytes / memory) * 1e9, 0.8)
 
         change = scale_operators(factors_by_operator(roofline_rows(known), new_time))
         return None if change is None else [change]

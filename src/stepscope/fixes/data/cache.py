@@ -183,10 +183,9 @@ class Cache(Fix):
         """Only collating is left of making a batch, once every sample was seen."""
         from stepscope.analyze.replay.changes import scale_batch_time
 
-        sources = (known.show or {}).get("pipeline") or []
-        if not sources:
+        if known.show is None or not known.show.pipeline:
             return None
-        collating = max(float(source.get("collate_share") or 0.0) for source in sources)
+        collating = max(source.collate_share for source in known.show.pipeline)
         return [scale_batch_time(min(1.0, collating + _LOOKUP_SHARE))]
 
     def install(self, value: Any, hands: FixContext) -> None:

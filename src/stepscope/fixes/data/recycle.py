@@ -223,7 +223,7 @@ class Recycle(Fix):
         """Batches of workers no longer come in fresh memory."""
         from stepscope.analyze.replay.changes import recycle_batch_memory
 
-        return [recycle_batch_memory()] if (known.show or {}).get("loaders") else None
+        return [recycle_batch_memory()] if known.show and known.show.loaders else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         import torch

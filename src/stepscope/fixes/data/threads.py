@@ -9,7 +9,7 @@ from stepscope.analyze.replay.known import (
     KnownProgram,
     exact_names_pattern,
     host_operator_rows,
-    program_config,
+    switches,
 )
 from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
@@ -50,11 +50,12 @@ class Threads(Fix):
         from stepscope.analyze.replay.changes import scale_host
         from stepscope.analyze.replay.tasks import select_host
 
-        now = (program_config(known).get("switches") or {}).get("threads")
-        large = [o for o in host_operator_rows(known) if o["self_ns"] >= _LARGE_NS * o["count"]]
+        known_switches = switches(known)
+        now = known_switches.threads if known_switches else None
+        large = [o for o in host_operator_rows(known) if o.self_ns >= _LARGE_NS * o.count]
         if known.device != "cpu" or not now or not value or not large:
             return None
-        pattern = exact_names_pattern(one["name"] for one in large)
+        pattern = exact_names_pattern(one.name for one in large)
         factor = 1 - _PARALLEL_SHARE + _PARALLEL_SHARE * now / int(value)
         return [scale_host(select_host(operator=pattern), factor)]
 

@@ -133,8 +133,8 @@ class Workers(Fix):
         """The loader's queue with so many workers."""
         from stepscope.analyze.replay.changes import set_workers
 
-        loaders = (known.show or {}).get("loaders")
-        return [set_workers(int(value or _PREDICTED))] if loaders else None
+        loads = known.show is not None and known.show.loaders
+        return [set_workers(int(value or _PREDICTED))] if loads else None
 
     def install(self, value: Any, hands: FixContext) -> None:
         count = value or default_workers()

@@ -277,7 +277,7 @@ def _predict_on_cpu(known: KnownProgram) -> Changes:
 
     between = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
     changes = [scale_host(select_host(*between, phase=p), _CPU_CALLS) for p in _MODEL_PHASES]
-    names = [o["name"] for o in host_operator_rows(known) if is_pointwise(o["name"])]
+    names = [o.name for o in host_operator_rows(known) if is_pointwise(o.name)]
     if names:
         pattern = exact_names_pattern(names)
         changes += [

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stepscope.analyze.replay.known import Changes, KnownProgram, program_config
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag
@@ -43,11 +43,11 @@ class Foreach(Fix):
         from stepscope.analyze.replay.changes import fuse_optimizer, scale_host
         from stepscope.analyze.replay.tasks import StretchKind, select_host
 
-        one = (program_config(known).get("optimizers") or [{}])[0]
-        if one.get("fused") or one.get("foreach"):
+        first = known.show.config.optimizers[:1] if known.show else []
+        if any(one.fused or one.foreach for one in first):
             return None
         if known.device == "cuda":
-            return [fuse_optimizer()] if one.get("foreach") is False else None
+            return [fuse_optimizer()] if any(one.foreach is False for one in first) else None
         between = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
         return [scale_host(select_host(*between, phase="optimizer"), _HOST_LEFT)]
 

@@ -129,8 +129,8 @@ class Checkpointing(Fix):
         """Backward does the forward again: this costs time. None where phases are not known."""
         from stepscope.analyze.replay.changes import scale_phase
 
-        phases = (known.show or {}).get("phases_ms") or {}
-        forward, backward = phases.get("forward") or 0.0, phases.get("backward") or 0.0
+        phases = known.show.phases_ms if known.show else {}
+        forward, backward = phases.get("forward", 0.0), phases.get("backward", 0.0)
         return [scale_phase("backward", 1 + forward / backward)] if backward else None
 
     def install(self, value: Any, hands: FixContext) -> None:

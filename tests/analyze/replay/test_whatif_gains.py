@@ -12,7 +12,7 @@ from whatif_tasks import host, make
 from stepscope.analyze.replay.known import device_limits, factors_by_operator, time_at_bound
 from stepscope.analyze.replay.simulator import replay_tasks
 from stepscope.analyze.replay.tasks import LoaderQueue
-from stepscope.analyze.timeline.document import analyze_timeline
+from stepscope.analyze.timeline.document import trace_analysis
 from stepscope.diagnose.case import Case, case_of_trace
 from stepscope.fixes.base import Fix
 from stepscope.fixes.registry import FIX_NAMES, all_fixes, fix_named
@@ -25,7 +25,7 @@ H200 = {"fp32": 50e12, "tf32": 400e12, "bf16": 700e12}
 @cache
 def of_recording(name: str) -> Case:
     timeline = recorded(name)
-    found = case_of_trace(analyze_timeline(timeline), timeline)
+    found = case_of_trace(trace_analysis(timeline), timeline)
     assert found is not None
     return found
 

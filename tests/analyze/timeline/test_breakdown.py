@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from handmade import Handmade
-from plain import DEVICE, TRACES, load
+from plain import DEVICE, TRACES, load, quicker
 from recordings import recorded
 
 from stepscope.analyze.timeline.steps import Breakdown, break_down, find_steps
@@ -56,7 +56,7 @@ def sweep(events: list[tuple[int, int, str]], start: int, end: int) -> Breakdown
     return Breakdown(**sums | {"wall": end - start})
 
 
-@pytest.mark.parametrize("trace", REAL)
+@pytest.mark.parametrize("trace", quicker(REAL))
 def test_every_step_equals_a_sweep_over_the_json(trace):
     timeline = recorded(trace)
     document = load(TRACES / f"{trace}.json.gz")

@@ -1,0 +1,297 @@
+"""A run as one document: what `show --json` prints, and what rules and reports read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from stepscope.analyze.run.data_pipeline import PipelineSource
+from stepscope.analyze.run.host_code import HostCode
+from stepscope.analyze.timeline.document import StepOutlier, TraceAnalysis
+from stepscope.analyze.timeline.host import PythonLine
+from stepscope.analyze.timeline.idle import IdlePlace
+from stepscope.analyze.timeline.kernels import WorkGroup
+from stepscope.record.facts import (
+    CompileCountersFact,
+    CompileFact,
+    Distributed,
+    LoaderFact,
+    ModelConfig,
+    OptimizerFact,
+    ProgramError,
+    ScalerConfig,
+    SiteKind,
+    Switches,
+    WindowFact,
+)
+from stepscope.record.fields import Record
+from stepscope.record.finding import Answer, Finding, Headroom
+from stepscope.record.fix import FixKind, FixState
+from stepscope.record.kinds import HostWait, IdleCause, ThrottleReason
+from stepscope.record.run import RunHeader
+from stepscope.store.memory_lines import MemoryLines
+
+SHOW_SCHEMA = "stepscope.show/2"
+_S = TypeVar("_S", bound=Struct)
+
+
+class OutOfMemory(Record):
+    """The allocation that failed; only the device is known where the kernel killed the program."""
+
+    device: str
+    requested_bytes: int | None = None
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    free_bytes: int | None = None
+    total_bytes: int | None = None
+
+
+class ObservedRun(RunHeader):
+    """What ran, where it lies and how it ended."""
+
+    folder: str
+    device: str | None = None
+    """cuda or cpu; None where no model was seen."""
+    window: int | None = None
+    """Steps to be recorded at kernel level."""
+    complete: bool = False
+    """The program ended in an orderly way."""
+    under_way: bool = False
+    error: ProgramError | None = None
+    out_of_memory: OutOfMemory | None = None
+    problems: list[str] | None = None
+    recording_stopped: str | None = None
+    """Why stepscope stopped observing; absent where it did not."""
+
+
+class OptimizerSteps(Struct, frozen=True):
+    """How often an optimizer stepped."""
+
+    name: str
+    count: int
+
+
+class RunSteps(Struct, frozen=True):
+    """All steps; times are of the measured ones, None where there are none."""
+
+    count: int
+    what: str
+    """training, inference, batches or nothing."""
+    inferred: bool
+    mean_ms: float | None
+    median_ms: float | None
+    p95_ms: float | None
+    std_ms: float | None
+    samples_per_s: float | None
+    samples_per_step: float | None
+    batch_bytes: int | None
+    warmup_steps: int
+    window_steps: int
+    measured_steps: int
+    by_optimizer: list[OptimizerSteps]
+    spikes: list[StepOutlier]
+    spike_count: int
+    drift: float | None
+
+
+class CategoryPlace(Record):
+    """What is behind a category of the run: a source line, or for imports the slowest module."""
+
+    file: str | None = None
+    line: int | None = None
+    module: str | None = None
+    seconds: float = 0.0
+
+
+class GpuTotals(Struct, frozen=True):
+    """The GPU during the measured steps; None where not sampled."""
+
+    name: str | None
+    busy_fraction: float | None
+    utilization_percent: float | None
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int | None
+    total_bytes: int | None
+    allocator_retries: int | None
+    energy_j: float | None
+    energy_j_per_step: float | None
+    power_w: float | None
+    sm_mhz: float | None
+    temperature_c: float | None
+    throttled_by: list[ThrottleReason]
+    other_processes: float | None
+    kernels_per_step: float | None
+
+
+class HostTotals(Struct, frozen=True):
+    """CPU, RAM and disk traffic of the program and its workers."""
+
+    cpu_percent: float | None
+    """Of one core."""
+    peak_rss_bytes: float | None
+    processes: float | None
+    read_bytes: float | None
+    write_bytes: float | None
+
+
+class MemoryTotals(Struct, frozen=True):
+    """The peak and what it is made of, in bytes; `lines` as `--memory` recorded them."""
+
+    device: str
+    peak_bytes: float | None
+    owners: dict[str, int | None]
+    lines: MemoryLines | None = None
+
+
+class Loader(LoaderFact):
+    """A DataLoader's arguments and the line that made it."""
+
+    file: str | None = None
+    line: int | None = None
+
+
+class SyncSite(Struct, frozen=True):
+    """A line where the host waits for the device."""
+
+    what: HostWait | None
+    count: int
+    lost_ms: float
+    bytes: int | None
+    file: str
+    line: int
+
+
+class HotSite(Struct, frozen=True):
+    """A line that a phase begins at."""
+
+    what: SiteKind
+    file: str
+    line: int
+    function: str
+    count: int
+    total_ms: float
+
+
+class ProgramConfig(Record):
+    """What the program is set to; models to distributed are absent where it never took a step."""
+
+    models: Sequence[ModelConfig] = ()
+    autocast: str | None = None
+    switches: Switches | None = None
+    scaler: ScalerConfig | None = None
+    distributed: Distributed | None = None
+    optimizers: Sequence[OptimizerFact] = ()
+    compile: Sequence[CompileFact] = ()
+    roots: Sequence[str] = ()
+    environment: Mapping[str, str]
+    machine: Mapping[str, Any]
+
+
+class WorkWithStacks(Struct, frozen=True):
+    """The device's work by what only stacks tell."""
+
+    module: list[WorkGroup]
+    line: list[WorkGroup]
+
+
+class PythonLines(Struct, frozen=True):
+    """The user's functions on the host."""
+
+    lines: list[PythonLine]
+
+
+class StackLines(Struct, frozen=True):
+    """What only the window recorded with stacks tells; recording them distorts its times."""
+
+    steps: int
+    by: WorkWithStacks
+    host: PythonLines
+    idle_places: dict[IdleCause, list[IdlePlace]]
+
+
+class Sink(Struct, frozen=True):
+    """A large phase of the step."""
+
+    phase: str
+    title: str
+    ms: float
+    share: float
+    file: str | None = None
+    line: int | None = None
+    detail: str | None = None
+
+
+class FixReport(Struct, frozen=True):
+    """What became of a fix: sentences, and the records (`record.fix`) they are made of."""
+
+    name: str
+    value: int | str | None
+    state: FixState
+    kind: FixKind | None
+    where: list[str]
+    reasons: list[str]
+    applied: list[dict[str, Any]]
+    not_applied: list[dict[str, Any]]
+    broke: dict[str, Any] | None
+
+
+class RunSummary(Struct, frozen=True):
+    """Everything a run folder tells. None where something was not seen or not recorded."""
+
+    schema: str
+    run: ObservedRun
+    steps: RunSteps
+    account_s: dict[str, float]
+    """Seconds from launch to end by category."""
+    losses: list[float | None]
+    gpu: GpuTotals | None
+    phases_ms: dict[str, float]
+    phases_seen_by: str
+    """host or device: whose clock `phases_ms` are by."""
+    phases_host_ms: dict[str, float] | None
+    phases_device_ms: dict[str, float] | None
+    host: HostTotals | None
+    memory: MemoryTotals
+    loaders: list[Loader]
+    pipeline: list[PipelineSource]
+    syncs: list[SyncSite]
+    sites: list[HotSite]
+    account_places: dict[str, CategoryPlace]
+    config: ProgramConfig
+    compile: CompileCountersFact | None
+    windows: list[WindowFact]
+    timeline: TraceAnalysis | None
+    timeline_stacks: StackLines | None
+    sinks: list[Sink]
+    host_code: HostCode | None
+    fixes: list[FixReport]
+    problems: list[str]
+    findings: list[Finding] = []
+    minor: list[Finding] = []
+    healthy: list[Finding] = []
+    headroom: Headroom | None = None
+    baseline: list[Answer] = []
+
+
+def to_json(document: Struct) -> dict[str, Any]:
+    """A document as plain data."""
+    found: dict[str, Any] = msgspec.to_builtins(document, enc_hook=_plain)
+    return found
+
+
+def from_json(document: object, kind: type[_S]) -> _S:
+    """A document from plain data. Raises msgspec.ValidationError."""
+    return msgspec.convert(document, kind, str_keys=True, dec_hook=_record)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_json()
+    raise NotImplementedError(type(value))
+
+
+def _record(kind: type[Any], data: Any) -> Any:
+    if issubclass(kind, Record):
+        return kind.from_json(data)
+    raise NotImplementedError(kind)

@@ -1,0 +1,35 @@
+"""What all tests share: which of them start processes, and an environment without surprises."""
+
+import os
+import sys
+
+import children
+import pytest
+import warm
+
+from stepscope.measure import trial_host
+
+# Where packages were installed without compiling them, every process would compile torch anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    children.guard()
+    trial_host.ForkServer = warm.SharedServer  # one for all trials of this process
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by what their code does. Those that take long come first."""
+    for item in items:
+        if children.launches(item):
+            item.add_marker("launches")
+        elif item.get_closest_marker("slow") is None and not children.computes(item):
+            item.add_marker("unit")
+    items.sort(key=lambda item: item.get_closest_marker("launches") is None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    children.watch(item)
