@@ -62,8 +62,9 @@ def arguments() -> argparse.Namespace:
 
 def found(options: argparse.Namespace) -> tuple[dict[str, Any], float, str]:
     """What stepscope found, the seconds it took, and its screen."""
-    from stepscope.batch.document import read_batch
+    from stepscope.batch.document import Batch
     from stepscope.report.story.batch import verdict_sentence
+    from stepscope.results.load import decode
 
     limit = ["--max", str(options.max)] if options.max else []
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +74,7 @@ def found(options: argparse.Namespace) -> tuple[dict[str, Any], float, str]:
         screen = _said([*words, *_arguments(options, options.batch)], options.timeout)
         took = time.monotonic() - begun
         told = json.loads((out / "batch.json").read_text())
-    told["verdict"] = verdict_sentence(read_batch(told))
+    told["verdict"] = verdict_sentence(decode(told, Batch))
     return {key: told[key] for key in _KEPT}, took, screen.replace(str(out), "batch-folder")
 
 

@@ -2,12 +2,15 @@
 
 python benchmarks/same_results.py --before OLD_TREE                   recorded runs and traces
 python benchmarks/same_results.py --before OLD_TREE --results FOLDER  and results kept there
+python benchmarks/same_results.py --before OLD_TREE --tunes FOLDER    and tunes recorded there
 python benchmarks/same_results.py --before OLD_TREE --words           sentences compared as well
 
 Each tree reads every recording in a process of its own: the findings, predictions and summaries of
 recorded runs (`show --json`), the analyses of traces (`analyze --json`), comparisons of
 neighbouring runs (`compare --json`), and whatever run, tune, bench and batch folders lie in
-FOLDER. Sentences are left out unless asked for; `RENAMED` lists fields with other names.
+FOLDER. Tunes, those kept in tests/data/tunes included, are decided anew by each tree over the
+trials of their journal, none of which is run again. Sentences are left out unless asked for;
+`RENAMED` lists fields with other names.
 Exits with 1 where something differs.
 """
 
@@ -28,8 +31,12 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests" / "support"))
+from recorded_tunes import lay_out, options_of  # noqa: E402
+
 RECORDED = HERE.parent / "tests" / "causes" / "recorded"
 TRACES = HERE.parent / "tests" / "data" / "traces"
+TUNES = HERE.parent / "tests" / "data" / "tunes"
 WORDS = frozenset(
     (
         *("title", "why", "advice", "how", "text", "words", "detail", "reasons", "where"),
@@ -49,13 +56,26 @@ ADDED = frozenset(
         *(f"{one}.{key}" for one in _SETTINGS for key in ("part", "key", "index", "owner")),
         *(f"fixes[].{key}" for key in ("applied", "not_applied", "broke")),
         "baseline[].status",
+        *(f"rejected[].{key}" for key in ("low", "high", "verdict", "because")),
+        *(f"proof.{key}" for key in ("because", "of_outputs", "baseline_repeats", "by_means")),
+        *(f"proof.{key}" for key in ("draws_per_batch", "budget_exhausted", "whole_ladder")),
+        *("proof.changes", "ladder[].changes"),
+        *("final.failure", "final.detail", "patch.status", "patch.detail"),
         "items[].noise_floor_processes",
         "items[].within_process_variation",
     )
 )
 """Fields of this tree only, with the key they stand under."""
-GONE = frozenset(f"{one}.what" for one in _SETTINGS)
-"""Fields of the earlier tree only: `what` of a compared setting is now its part and key."""
+GONE = frozenset(
+    (
+        *(f"{one}.what" for one in _SETTINGS),
+        *("proof.words", "ladder[].adjust", "final.why", "patch.why"),
+    )
+)
+"""Fields of the earlier tree only. `what` of a compared setting is now its part and key; `words`,
+`why` and `adjust` of a tune are now reasons and changes."""
+MADE_NOW = frozenset({"run.finished"})
+"""When a document was made."""
 TYPED = frozenset({"why", "notes", "noise_floor_from", "schema"})
 """Sentences that are records or enums now; schema versions rise with them."""
 CLOSE = 1e-9  # of a number: sums in another order
@@ -64,12 +84,17 @@ CLOSE = 1e-9  # of a number: sums in another order
 def main() -> None:
     options = _options()
     with tempfile.TemporaryDirectory() as folder:
-        cases = list(_cases(Path(folder), options.results))
+        cases = [] if options.only_tunes else list(_cases(Path(folder), options.results))
+        tunes = [path for place in (TUNES, options.tunes) if place for path in _tunes(place)]
         trees = [options.before.resolve(), HERE.parent]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             jobs = [
                 (case, [pool.submit(_read, tree, arguments) for tree in trees])
                 for case, arguments in cases
+            ]
+            jobs += [
+                (f"tune {tune.stem}", [pool.submit(_decided, tree, tune) for tree in trees])
+                for tune in tunes
             ]
             differing = 0
             paths: Counter[str] = Counter()
@@ -79,7 +104,7 @@ def main() -> None:
                 paths.update(path for path, _, _ in found)
                 for path, old, new in found[: options.show]:
                     print(f"{case}: {path}: {_short(old)} → {_short(new)}")
-    print(f"{len(cases)} documents, {differing} differ")
+    print(f"{len(jobs)} documents, {differing} differ")
     for path, count in paths.most_common(40):
         print(f"  {count:5d}  {path}")
     sys.exit(bool(differing))
@@ -89,6 +114,8 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--before", type=Path, required=True, help="a checkout to compare with")
     parser.add_argument("--results", type=Path, help="a folder of run, tune, bench, batch folders")
+    parser.add_argument("--tunes", type=Path, help="a folder of programs, each with its tune/")
+    parser.add_argument("--only-tunes", action="store_true", help="leave runs and traces out")
     parser.add_argument("--words", action="store_true", help="compare sentences too")
     parser.add_argument("--show", type=int, default=3, help="differences shown per document [3]")
     return parser.parse_args()
@@ -121,8 +148,57 @@ def _cases(folder: Path, results: Path | None) -> Iterator[tuple[str, list[str]]
             yield f"analyze {trace.name}", ["analyze", str(trace), "--json"]
 
 
+def _tunes(place: Path) -> list[Path]:
+    """Archives of tunes, or programs that have one beside them."""
+    return sorted(path for path in place.iterdir() if path.suffix == ".zip" or path.is_dir())
+
+
 def _read(tree: Path, arguments: list[str]) -> Any:
-    """The document one tree makes; its error where it makes none."""
+    """The document that one tree makes."""
+    with tempfile.TemporaryDirectory() as cwd:
+        return _run(tree, ["-m", "stepscope.cli.main", *arguments], Path(cwd))
+
+
+def _decided(tree: Path, recorded: Path) -> Any:
+    """The document of a tune whose trials are all in its journal."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder).resolve() / "project"
+        lay_out(recorded, place)
+        resume = ["tune", "--resume", "tune", "--json", "--quiet", *options_of(place)]
+        document = _run(tree, ["-c", _REPLAY, *resume], place)
+        return json.loads(json.dumps(document).replace(str(place), "."))
+
+
+_REPLAY = """
+import sys
+from importlib import import_module
+
+
+def either(*names):
+    for name in names:
+        try:
+            return import_module(name)
+        except ImportError:
+            pass
+
+
+def not_recorded(self, request):
+    from stepscope.record.errors import UsageError
+    raise UsageError(f"not in the journal: {request}")
+
+
+journal = either("stepscope.measure.journal", "stepscope.tune.journal")
+journal._difference = lambda then, now: None  # another machine, other versions
+runner = either("stepscope.measure.runner", "stepscope.tune.runner")
+either_class = getattr(runner, "TrialRunner", None) or runner.Runner
+either_class.__call__ = not_recorded
+from stepscope.cli.main import main
+main()
+"""
+
+
+def _run(tree: Path, command: list[str], cwd: Path) -> Any:
+    """What it prints as JSON; its error where it prints none."""
     with tempfile.TemporaryDirectory() as cache:
         environment = {
             **os.environ,
@@ -131,8 +207,8 @@ def _read(tree: Path, arguments: list[str]) -> Any:
             "PYTHONHASHSEED": "0",
         }
         ended = subprocess.run(
-            [sys.executable, "-m", "stepscope.cli.main", *arguments],
-            capture_output=True, text=True, env=environment, check=False, cwd=cache,
+            [sys.executable, *command],
+            capture_output=True, text=True, env=environment, check=False, cwd=cwd,
         )  # fmt: skip
     try:
         return json.loads(ended.stdout)
@@ -149,7 +225,7 @@ def _differences(old: Any, new: Any, path: str, words: bool) -> Iterator[tuple[s
                 continue
             if key not in new and f"{under}.{key}" in GONE:
                 continue
-            if key in TYPED and _is_prose(old.get(key)):
+            if f"{under}.{key}" in MADE_NOW or (key in TYPED and _is_prose(old.get(key))):
                 continue
             if key not in old or key not in new:
                 yield f"{path}.{key}", old.get(key, "(absent)"), new.get(key, "(absent)")

@@ -245,7 +245,7 @@ def _tune(
     import msgspec
 
     from stepscope.tune.request import TuneRequest
-    from stepscope.tune.session import TrialEvent, open_tune
+    from stepscope.tune.tuner import TrialEvent, open_tune
 
     with tempfile.TemporaryDirectory() as place:
         cwd = Path(place)

@@ -125,9 +125,10 @@ def tuned(case: Case, options: argparse.Namespace) -> dict[str, Any]:
         return {"goal": goal, "failed": f"exit code {done.returncode}", "wall_s": wall_s}
     found = json.loads(done.stdout)
     from stepscope.report.story.tune.words import proof_text, rejection_text
-    from stepscope.tune.document import read_tune
+    from stepscope.results.load import decode
+    from stepscope.tune.document import Tune
 
-    told = read_tune(found)
+    told = decode(found, Tune)
     for row, one in zip(found["rejected"], told.rejected, strict=True):
         row["why"] = rejection_text(one)
     if told.final is not None and told.final.proof is not None:

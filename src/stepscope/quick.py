@@ -219,13 +219,13 @@ def _search(
     budget_s: float,
     show: bool,
 ) -> Any:
+    from stepscope.batch.finder import BatchFinder
     from stepscope.batch.program import BatchRequest
-    from stepscope.batch.session import BatchSession
     from stepscope.launch.program import Program
 
     wanted = BatchRequest(largest=largest, seconds=seconds, budget_s=budget_s)
     with tempfile.TemporaryDirectory(prefix="stepscope-") as nothing:
-        session = BatchSession(Program(_PROGRAM, arguments, module=True), folder, Path(nothing))
+        session = BatchFinder(Program(_PROGRAM, arguments, module=True), folder, Path(nothing))
         result, interrupted = session.run(wanted, lambda size, got: _print_trial(show, size, got))
     if interrupted:
         raise KeyboardInterrupt

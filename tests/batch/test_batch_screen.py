@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from batch_world import GIB, World
 
-from stepscope.batch.document import batch_result, read_batch
+from stepscope.batch.document import Batch, batch_result
 from stepscope.batch.program import BatchRequest, search_program
 from stepscope.launch.program import Program
 from stepscope.report.render.terminal.story import print_story
@@ -17,6 +17,7 @@ from stepscope.report.story.batch import (
     updates_per_epoch,
     verdict_sentence,
 )
+from stepscope.results.load import decode
 
 PROGRAM = Program("train.py", ("--epochs", "3"), False)
 
@@ -78,8 +79,8 @@ def test_strangers_text_cannot_reach_the_terminal():
 def test_the_document_is_json_and_says_what_it_is():
     found = made(World(), fixes=("amp=bf16",))
     again = json.loads(msgspec.json.encode(found))
-    assert read_batch(again).curve == found.curve
-    assert read_batch(again).knee == found.knee
+    assert decode(again, Batch).curve == found.curve
+    assert decode(again, Batch).knee == found.knee
     assert again["schema"] == "stepscope.batch/2"
     assert again["own"] == 64
     assert again["knee"]["batch"] == 256

@@ -1,19 +1,14 @@
 """Sentences of rules and findings are for people: random words in their place change nothing."""
 
-import random
-from dataclasses import replace
-
 import pytest
-from msgspec import structs
+from random_words import RandomWords, replace_all_words
 from recorded import ARCHIVES, unpack
 
 from stepscope.analyze.run.document import to_json
 from stepscope.analyze.run.records import RunRecords
 from stepscope.analyze.run.summary import summarize
 from stepscope.diagnose import findings as module
-from stepscope.diagnose.rules import RULES
 from stepscope.measure.prediction import predicted_by_findings
-from stepscope.record.finding import Finding
 from stepscope.report.story.findings import suggested_fixes
 
 NAMES = (
@@ -29,40 +24,6 @@ NAMES = (
 )
 READ = ("title", "why", "advice", "reason", "text", "answer", "what", "unit", "words")
 """Keys of what is only read by people."""
-
-
-class Scrambled:
-    """Each sentence becomes random words, the same ones wherever it stands."""
-
-    def __init__(self, seed):
-        self.random = random.Random(seed)
-        self.known = {"": ""}
-
-    def __call__(self, text):
-        if text not in self.known:
-            letters = "abcdefghijklmnopqrstuvwxyz .:=`0123456789"
-            self.known[text] = "".join(self.random.choices(letters, k=self.random.randint(1, 80)))
-        return self.known[text]
-
-    def finding(self, one: Finding) -> Finding:
-        predicted = one.predicted
-        return structs.replace(
-            one,
-            title=self(one.title),
-            why=self(one.why),
-            advice=self(one.advice),
-            evidence=tuple(
-                structs.replace(each, what=self(each.what), unit=self(each.unit))
-                for each in one.evidence
-            ),
-            predicted=predicted and structs.replace(predicted, reason=self(predicted.reason)),
-        )
-
-    def rule(self, one):
-        def find(case):
-            return [self.finding(found) for found in one.find(case)]
-
-        return replace(one, cause=self(one.cause), find=find)
 
 
 def facts(document):
@@ -81,8 +42,7 @@ def test_random_words_change_no_fact(name, tmp_path, monkeypatch):
     records = RunRecords(folder)
     document = summarize(records)
     said = module.with_findings(document, records)
-    scrambled = Scrambled(name)
-    monkeypatch.setattr(module, "all_rules", lambda: (tuple(map(scrambled.rule, RULES)), []))
+    replace_all_words(RandomWords(name), monkeypatch)
     other = module.with_findings(document, records)
     found = (*said.findings, *said.minor, *said.healthy)
     assert found

@@ -1,7 +1,6 @@
 """Sentences of fixes are for people: with random words in their place patches, the choice of the
 proof and the batch search stay the same."""
 
-import gc
 import json
 from dataclasses import replace
 from string import Formatter
@@ -10,11 +9,10 @@ import pytest
 import torch
 from fixing import fixed
 from patching import at, half, project
-from random_words import RandomWords
+from random_words import RandomWords, declared, replace_all_words
 from torch.utils.data import DataLoader, Dataset
 
 from stepscope.batch.program import as_measurement
-from stepscope.fixes.registry import all_fixes
 from stepscope.launch.child import Outcome
 from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.measure.trial.status import classify_trial
@@ -58,48 +56,18 @@ PROGRAM = """
 DRAWS = Variation(
     DataChange.DRAWS, because=Trait(TraitKind.USES, "rand", SourceLine("reorder.py", 3))
 )
-TABLES = ("_DATA", "_TRAITS", "_OPEN")
 AUTOCAST, TF32_SETTING, LOADER_WORKERS = map(Target, ("autocast", "tf32_setting", "loader_workers"))
 FIXED_BATCH_SIZE = Reason("fixed_batch_size")
-
-
-def declared(kind: type) -> list:
-    """All targets or reasons with words, wherever a fix declares them."""
-    all_fixes()
-    return [one for one in gc.get_objects() if type(one) is kind and one.words]
 
 
 @pytest.fixture(params=[None, 1, 2])
 def words(request, monkeypatch):
     """The sentences as they are, then random ones; None stands for the former."""
     if request.param is None:
-        yield None
-        return
-    some, kept = RandomWords(request.param), []
-    for name in TABLES:
-        table = {key: some(text) for key, text in getattr(fix_words, name).items()}
-        monkeypatch.setattr(fix_words, name, table)
-    for one in (*declared(Target), *declared(Reason)):
-        for name in {*one.__slots__} - {"id"}:
-            before = getattr(one, name)
-            kept.append((one, name, before))
-            object.__setattr__(one, name, some(before))
-    for fix in all_fixes():
-        for name in ("title", "missing", "effort"):
-            if isinstance(getattr(fix, name), str):
-                monkeypatch.setattr(type(fix), name, some(getattr(fix, name)))
-        monkeypatch.setattr(type(fix), "edit", _edited(type(fix).edit, some))
-    yield some
-    for one, name, before in kept:
-        object.__setattr__(one, name, before)
-
-
-def _edited(edit, some):
-    def edited(self, value, line):
-        found = edit(self, value, line)
-        return replace(found, words=some(found.words))
-
-    return edited
+        return None
+    some = RandomWords(request.param)
+    replace_all_words(some, monkeypatch)
+    return some
 
 
 def test_a_patch_is_the_same(tmp_path, words):
@@ -124,7 +92,7 @@ def test_a_patch_is_the_same(tmp_path, words):
         ("amp", 9),
         ("channels_last", 9),
     ]
-    assert [fix for fix, _ in patch.by_hand] == ["prefetch", "tf32", "compile"]
+    assert [one.fix for one in patch.by_hand] == ["prefetch", "tf32", "compile"]
     after = made.patched(patch)
     assert "loader = DataLoader(data, num_workers=2, pin_memory=True)" in after
     assert 'with torch.autocast("cuda", dtype=torch.bfloat16):' in after

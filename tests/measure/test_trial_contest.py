@@ -85,7 +85,7 @@ def held(noise, gain, count, seed=3, predicted=None, seconds=MUCH):
     machine = Machine(lambda fixes: 10 / gain if fixes else 10.0, noise=noise, seed=seed)
     found = []
     for _ in range(count):
-        lab = machine.lab(seconds)
+        lab = machine.pool(seconds)
         lab.more(()), lab.more(())
         found.append((hold_contest(lab, (), FIX, predicted), lab.budget.asked - 2))
         machine.trials.clear()
@@ -115,7 +115,7 @@ def test_a_large_gain_that_was_predicted_needs_no_more_of_the_base():
 
 def test_a_large_gain_that_was_not_predicted_is_held_against_a_fresh_process():
     machine = Machine(lambda _: 16.0 if len(machine.asks) <= 2 else 10.0, noise=apart(0.01))
-    lab = machine.lab()
+    lab = machine.pool()
     lab.more(()), lab.more(())
     found = hold_contest(lab, (), FIX, Prediction(1.05, 1.0, 1.1))
     assert not found.won
@@ -133,7 +133,7 @@ def test_what_is_far_slower_is_held_against_a_fresh_process_of_the_base():
         lambda fixes: (10.0 if len(machine.asks) <= 2 else 16.0) / (1.3 if fixes else 1),
         noise=apart(0.01),
     )
-    lab = machine.lab()
+    lab = machine.pool()
     lab.more(()), lab.more(())
     found = hold_contest(lab, (), FIX)
     assert found.won
@@ -174,7 +174,7 @@ def test_patience_is_for_gains_of_a_tenth():
 
 def test_a_machine_that_has_become_faster_since_the_base_was_measured_costs_two_trials():
     machine = Machine(lambda _: 11.2 if len(machine.asks) <= 2 else 10.0, noise=apart(0.005))
-    lab = machine.lab()
+    lab = machine.pool()
     lab.more(()), lab.more(())
     found = hold_contest(lab, (), FIX)
     assert not found.won
@@ -183,7 +183,7 @@ def test_a_machine_that_has_become_faster_since_the_base_was_measured_costs_two_
 
 def test_large_gains_need_no_more_than_two_processes_and_small_ones_five():
     machine = Machine(lambda fixes: 10 / 1.08 if fixes else 10.0, noise=apart(0.001, 0.01))
-    lab = machine.lab()
+    lab = machine.pool()
     lab.more(()), lab.more(())
     found = hold_contest(lab, (), FIX)
     assert found.won
@@ -193,7 +193,7 @@ def test_large_gains_need_no_more_than_two_processes_and_small_ones_five():
 
 def test_trials_are_interleaved():
     machine = Machine(lambda fixes: 10 / 1.08 if fixes else 10.0, noise=apart(0.001, 0.01))
-    lab = machine.lab()
+    lab = machine.pool()
     lab.more(()), lab.more(())
     hold_contest(lab, (), FIX)
     order = "".join("f" if ask.fixes else "S" for ask in machine.asks)
@@ -205,7 +205,7 @@ def test_trials_are_interleaved():
 def test_one_slow_process_does_not_refute_a_clear_prediction():
     for hoped, tried in ((None, 1), (1.15, 2), (3.0, 1)):
         machine = Machine(lambda fixes: 10.0, noise=apart(0.05, 0.01), seed=2)
-        lab = machine.lab()
+        lab = machine.pool()
         lab.more(()), lab.more(())
         assert lab.floor() > 0.2
         hold_contest(lab, (), FIX, hoped and hoping(hoped))
@@ -214,7 +214,7 @@ def test_one_slow_process_does_not_refute_a_clear_prediction():
 
 def test_small_gains_may_be_settled_later():
     machine = Machine(lambda fixes: 9.5 if fixes else 10.0, noise=apart(0.001, 0.01))
-    lab = machine.lab()
+    lab = machine.pool()
     lab.more(()), lab.more(())
     found = hold_contest(lab, (), FIX, small_later=True)
     assert found.put_off
@@ -225,7 +225,7 @@ def test_small_gains_may_be_settled_later():
 
 def test_a_trial_that_does_not_end_well_is_a_result():
     machine = Machine(lambda fixes: 10.0, ends={"pin": ("broke", "no `view` at train.py:3")})
-    lab = machine.lab()
+    lab = machine.pool()
     lab.more(()), lab.more(())
     found = hold_contest(lab, (), FIX)
     assert not found.won
@@ -237,7 +237,7 @@ def test_more_samples_a_step_count_as_speed():
     machine = Machine(
         lambda fixes: 15.0 if fixes else 10.0, samples=lambda fixes: 64.0 if fixes else 32.0
     )
-    lab = machine.lab()
+    lab = machine.pool()
     lab.more(()), lab.more(())
     found = hold_contest(lab, (), ("batch=64",))
     assert found.won
@@ -250,7 +250,7 @@ def test_less_memory_is_accepted_after_two_processes_unless_it_is_too_slow():
 
     for slower, won in ((1.02, True), (1.3, False)):
         machine = Machine(lambda fixes, by=slower: 10.0 * (by if fixes else 1), told=told)
-        lab = machine.lab(objective="memory")
+        lab = machine.pool(objective="memory")
         lab.more(()), lab.more(())
         found = hold_contest(lab, (), ("checkpointing",))
         assert found.won is won
@@ -262,7 +262,7 @@ def test_energy_of_a_sample_decides_where_that_is_asked_for():
     machine = Machine(
         lambda fixes: 10.0, told=lambda ask: {"energy_j_per_step": 3.0 if ask.fixes else 6.0}
     )
-    lab = machine.lab(objective="energy")
+    lab = machine.pool(objective="energy")
     lab.more(()), lab.more(())
     assert hold_contest(lab, (), FIX).won
 
@@ -272,14 +272,14 @@ def test_a_predicted_gain_is_not_given_up_for_a_machine_that_has_become_slower()
     machine = Machine(
         lambda fixes: 7.0 if fixes else 10.0, noise=lambda draw, steps: np.full(steps, next(slower))
     )
-    lab = machine.lab()
+    lab = machine.pool()
     lab.more(()), lab.more(())
     assert hold_contest(lab, (), FIX, hoping(1.2)).won
 
 
 def test_a_predicted_gain_that_is_none_costs_two_trials():
     machine = Machine(lambda fixes: 10.5 if fixes else 10.0)
-    lab = machine.lab()
+    lab = machine.pool()
     lab.more(()), lab.more(())
     found = hold_contest(lab, (), FIX, hoping(1.2))
     assert not found.won

@@ -1,21 +1,22 @@
 """The commands and the sentences that a tune ends with."""
 
-import msgspec
 import pytest
 from tune_documents import tuned
 
+from stepscope.record.errors import UsageError
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.record.trial import Rejection, RejectReason
 from stepscope.report.story.tune.story import tune_story
 from stepscope.report.story.tune.words import proof_sentence, rejection_text
-from stepscope.tune.document import RejectedFix, read_tune
+from stepscope.results.load import decode
+from stepscope.tune.document import RejectedFix, Tune
 
 
 def commands(final="faster", **patch):
     document = tuned()
     document["final"] |= {"verdict": final, "speedup": 3.0}
     document["patch"] |= patch
-    return {one.label: one for one in tune_story(read_tune(document)).next}
+    return {one.label: one for one in tune_story(decode(document, Tune)).next}
 
 
 def measured(verdict, speedup):
@@ -66,7 +67,7 @@ def test_a_command_that_fresh_trials_do_not_confirm_is_one_to_try():
 
 def test_a_search_that_ran_out_of_budget_can_be_resumed():
     document = tuned(untried=["sdpa"], stopped="budget")
-    resume = next(one for one in tune_story(read_tune(document)).next if one.label == "Resume")
+    resume = next(one for one in tune_story(decode(document, Tune)).next if one.label == "Resume")
     assert resume.text.startswith("stepscope tune --resume ")
     assert resume.text.endswith("--budget 1200s train.py --data /home/ann/data")
 
@@ -84,15 +85,6 @@ def test_every_reason_to_reject_a_fix_is_a_sentence(reason):
     assert "_" not in rejection_text(one)
 
 
-def test_a_document_that_kept_sentences_still_gives_a_story():
-    old = tuned(schema="stepscope.tune/1", notes=["2 of 4 trials: blocks vary by 9%"])
-    for one in (*old["ladder"], old["final"]):
-        one["proof"] = {**one["proof"], "words": "identical over 100 steps"}
-        del one["proof"]["because"]
-    for one in old["rejected"]:
-        del one["because"]
-        one["why"] = f"{one['fix']}: why it was"
-    found = read_tune(old)
-    assert rejection_text(found.rejected[0]) == "compile: why it was"
-    assert proof_sentence(found.final.proof) == "Losses: identical over 100 steps."
-    assert msgspec.json.decode(msgspec.json.encode(found), type=type(found)) == found
+def test_a_document_of_the_version_before_is_refused():
+    with pytest.raises(UsageError, match="made by another version of stepscope"):
+        decode(tuned(schema="stepscope.tune/1"), Tune)

@@ -10,7 +10,8 @@ from typing import Any
 from stepscope.measure.source_diff import apply_diff
 from stepscope.record.fix import OTHER_TARGET, Applied, FixOutcome, FixState, SourceLine, Target
 from stepscope.store.source import save_sources
-from stepscope.tune.patch import Patch, write_patch
+from stepscope.tune.document import TunedPatch
+from stepscope.tune.patch import write_patch
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Project:
     cwd: Path
     seen: dict[str, Any]
 
-    def patch(self, *fixes: str, **applied: Applied | list[Applied]) -> Patch:
+    def patch(self, *fixes: str, **applied: Applied | list[Applied]) -> TunedPatch:
         """The patch for fixes that took effect as said, by name."""
         outcomes = [
             FixOutcome(name, None, FixState.APPLIED, applied=tuple(_listed(records)))
@@ -28,7 +29,7 @@ class Project:
         ]
         return write_patch(self.cwd, fixes, outcomes, self.seen)
 
-    def patched(self, patch: Patch, name: str = "train.py") -> str:
+    def patched(self, patch: TunedPatch, name: str = "train.py") -> str:
         """A file once the patch is applied."""
         assert patch.text is not None, patch.by_hand
         apply_diff(self.cwd, patch.text)

@@ -1,7 +1,23 @@
 """Random words in place of sentences: what decides anything must not read them."""
 
+import gc
 import random
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
+
+import pytest
+from msgspec import structs
+
+from stepscope.diagnose import findings
+from stepscope.diagnose.case import Rule
+from stepscope.diagnose.rules import RULES
+from stepscope.fixes.base import Fix
+from stepscope.fixes.registry import all_fixes
+from stepscope.measure.trial.record import Trial
+from stepscope.record import fix_words
+from stepscope.record.finding import Finding
+from stepscope.record.fix import Reason, Target
 
 _TRAPS = (
     "order",
@@ -26,9 +42,9 @@ class RandomWords:
     """Each sentence becomes random words, the same ones wherever it stands; braces are left out, so
     that they can stand for templates too."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int | str = 0) -> None:
         self._random = random.Random(seed)
-        self._known: dict[str, str] = {}
+        self._known: dict[str, str] = {"": ""}
 
     def __call__(self, text: str) -> str:
         if text not in self._known:
@@ -50,3 +66,81 @@ class RandomWords:
         if isinstance(value, str):
             return self(value)
         return [self._all(one) for one in value] if isinstance(value, list) else value
+
+    def finding(self, one: Finding) -> Finding:
+        """The same facts in random words."""
+        predicted = one.predicted
+        return structs.replace(
+            one,
+            title=self(one.title),
+            why=self(one.why),
+            advice=self(one.advice),
+            evidence=tuple(
+                structs.replace(each, what=self(each.what), unit=self(each.unit))
+                for each in one.evidence
+            ),
+            predicted=predicted and structs.replace(predicted, reason=self(predicted.reason)),
+        )
+
+    def rule(self, one: Rule) -> Rule:
+        """A rule that finds the same and says it in random words."""
+        find = one.find
+        return replace(
+            one, cause=self(one.cause), find=lambda case: [*map(self.finding, find(case))]
+        )
+
+
+_TABLES = ("_DATA", "_TRAITS", "_OPEN")
+"""Sentences that `fix_words` keeps for all fixes."""
+
+
+def declared(kind: type) -> list[Any]:
+    """All reasons or targets with words, wherever a fix declares them."""
+    all_fixes()
+    return [one for one in gc.get_objects() if type(one) is kind and one.words]
+
+
+def replace_all_words(some: RandomWords, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sentence of rules, findings, fixes and failed trials becomes random words."""
+    rules = tuple(map(some.rule, RULES))
+    monkeypatch.setattr(findings, "all_rules", lambda: (rules, []))
+    failure = Trial.failure.fget
+    monkeypatch.setattr(Trial, "failure", property(lambda trial: some(failure(trial))))
+    for name in _TABLES:
+        table = {key: some(text) for key, text in getattr(fix_words, name).items()}
+        monkeypatch.setattr(fix_words, name, table)
+    for fix in all_fixes():
+        for name in ("title", "missing", "effort"):
+            if isinstance(getattr(fix, name), str):
+                monkeypatch.setattr(type(fix), name, some(getattr(fix, name)))
+        monkeypatch.setattr(type(fix), "edit", _edited(type(fix).edit, some))
+    for one in (*declared(Reason), *declared(Target)):
+        for name in {*one.__slots__} - {"id"}:
+            _replace_frozen(one, name, some(getattr(one, name)), monkeypatch)
+
+
+def _replace_frozen(one: Any, name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set a field of a frozen record until the test ends."""
+    door = _Door(one)
+    monkeypatch.setattr(door, name, value)
+
+
+class _Door:
+    """Sets the fields of a frozen record, as monkeypatch does and undoes it."""
+
+    def __init__(self, one: Any) -> None:
+        object.__setattr__(self, "_one", one)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_one"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(object.__getattribute__(self, "_one"), name, value)
+
+
+def _edited(edit: Callable[..., Any], some: RandomWords) -> Callable[..., Any]:
+    def edited(self: Fix, value: Any, line: str) -> Any:
+        found = edit(self, value, line)
+        return replace(found, words=some(found.words))
+
+    return edited

@@ -89,10 +89,10 @@ class Machine:
         compiling *= 1.0 if first else 0.2
         return self._startup_s + compiling + steps * self.step_ms(fixes) / 1e3
 
-    def lab(self, seconds: float = 1e6, **more) -> TrialPool:
+    def pool(self, seconds: float = 1e6, **more) -> TrialPool:
         return TrialPool(Budget(self, seconds), TrialRequest(), **more)
 
-    def outlook(self, error: float = 0.0, seed: int = 5, blind: tuple[str, ...] = ()):
+    def predictor(self, error: float = 0.0, seed: int = 5, blind: tuple[str, ...] = ()):
         """Predictions that err by a share; none of those it is blind to."""
         draw = np.random.default_rng(seed)
         wrong: dict[tuple[str, ...], float] = {}

@@ -42,8 +42,8 @@ def test_trials_count_by_their_own_seconds():
 @pytest.mark.parametrize("seconds", [40.0, 90.0, 120.0, 200.0])
 def test_the_search_leaves_time_for_its_confirmation(seconds):
     machine = Machine(slow_program)
-    lab = machine.lab(seconds)
-    found = run_search(Ladder(lab, machine.outlook()), EVERY)
+    lab = machine.pool(seconds)
+    found = run_search(Ladder(lab, machine.predictor()), EVERY)
     kept_back = 3 * (lab.cost_s(()) + lab.cost_s(found.fixes))
     assert lab.budget.left >= min(kept_back, seconds / 2, seconds - 2 * lab.cost_s(()))
     assert found.stopped == ("budget" if found.untried or seconds < 200 else None)
@@ -51,7 +51,7 @@ def test_the_search_leaves_time_for_its_confirmation(seconds):
 
 def test_a_budget_that_ends_in_the_middle_leaves_the_best_so_far():
     machine = Machine(slow_program)
-    found = run_search(Ladder(machine.lab(110.0), machine.outlook()), EVERY)
+    found = run_search(Ladder(machine.pool(110.0), machine.predictor()), EVERY)
     assert found.stopped == "budget"
     assert found.fixes[:1] == ("workers=12",)
     assert found.untried
@@ -60,7 +60,7 @@ def test_a_budget_that_ends_in_the_middle_leaves_the_best_so_far():
 
 def test_what_compiles_takes_long_once_only():
     machine = Machine(lambda fixes: 100.0, startup_s=6.0, compile_s=40.0)
-    lab = machine.lab(extra_s=lambda fix: 40.0 if fix.startswith("compile") else 0.0)
+    lab = machine.pool(extra_s=lambda fix: 40.0 if fix.startswith("compile") else 0.0)
     lab.fresh(())
     compiled = ("compile=default",)
     assert (lab.cost_s(()), lab.cost_s((), 3)) == (10.0, 30.0)
@@ -78,14 +78,14 @@ def test_another_way_to_compile_is_thought_to_take_as_long_as_the_first_did_here
 ):
     machine = Machine(lambda fixes: 100.0, startup_s=6.0, compile_s=compile_s)
     thought = {"compile=default": 40.0, "compile=max-autotune": 200.0}
-    lab = machine.lab(extra_s=lambda fix: thought.get(fix, 0.0))
+    lab = machine.pool(extra_s=lambda fix: thought.get(fix, 0.0))
     lab.fresh(())
     lab.fresh(("amp=bf16", "compile=default"))
     assert lab.cost_s(("amp=bf16", "compile=max-autotune")) == pytest.approx(other_s)
 
 
 def test_what_was_not_tried_yet_takes_as_long_as_the_most_of_it_that_was():
-    lab = Machine(slow_program, startup_s=2.0).lab()
+    lab = Machine(slow_program, startup_s=2.0).pool()
     lab.fresh(())
     lab.fresh(("workers=12",))
     lab.fresh(("amp=bf16",))
@@ -97,16 +97,16 @@ def test_what_was_not_tried_yet_takes_as_long_as_the_most_of_it_that_was():
 
 def test_a_budget_that_a_look_and_the_baseline_use_half_of_still_tries_the_most_promising():
     machine = Machine(slow_program)
-    lab = machine.lab(110.0)
+    lab = machine.pool(110.0)
     lab.budget.spent = 40.0  # a first look
-    found = run_search(Ladder(lab, machine.outlook()), EVERY)
+    found = run_search(Ladder(lab, machine.predictor()), EVERY)
     assert found.fixes == ("workers=12",)
     assert lab.budget.left >= lab.confirming_s(found.fixes, 2)
 
 
 def test_a_candidate_that_takes_too_long_does_not_end_the_search_of_others():
     machine = Machine(slow_program, compile_s=300.0)
-    lab = machine.lab(400.0, extra_s=lambda fix: 300.0 if fix.startswith("compile") else 0.0)
+    lab = machine.pool(400.0, extra_s=lambda fix: 300.0 if fix.startswith("compile") else 0.0)
     found = run_search(
         Ladder(lab), [Candidate("compile=default", "numeric", extra_s=300.0), *EVERY]
     )
@@ -118,7 +118,7 @@ def test_a_candidate_that_takes_too_long_does_not_end_the_search_of_others():
 @pytest.mark.parametrize("after", [0, 1, 3, 6, 9])
 def test_an_interrupt_gives_what_is_known(after):
     machine = Machine(slow_program, stop_at=after)
-    found = run_search(Ladder(machine.lab(), machine.outlook()), EVERY)
+    found = run_search(Ladder(machine.pool(), machine.predictor()), EVERY)
     assert found.stopped == "interrupted"
     assert found.trials == after
     assert len(found.baseline) >= min(after, 2)

@@ -110,7 +110,7 @@ def test_larger_predicted_gains_per_second_come_first_and_unknown_ones_last():
         speedup = gains.get(other[-1])
         return speedup and Prediction(speedup, speedup, speedup)
 
-    found = tried(scout(), see=see)
+    found = tried(scout(), predict=see)
     assert found[:3] == ["amp=bf16", "pin", "compile=reduce-overhead"]
     assert found[-1] == "tf32=on"
 
@@ -332,7 +332,7 @@ def test_half_precision_is_tried_with_channels_last_as_one_and_each_alone():
 def test_workers_are_tried_with_what_they_need(samples, size, along):
     steps = {"mean_ms": 50.0, "what": "training", "batch_bytes": size}
     document = scout(loaders=[loader(samples=samples)], steps=steps)
-    found, _ = find_candidates(document, see=lambda _, other: Prediction(len(other), 1.0, 9.0))
+    found, _ = find_candidates(document, predict=lambda _, other: Prediction(len(other), 1.0, 9.0))
     sets = [one for one in found if one.fix == "workers=12" and one.along]
     assert [[*one.along] for one in sets] == ([along] if along else [])
     assert [one.predicted.speedup for one in sets] == [1 + len(along)] * bool(along)
@@ -342,14 +342,18 @@ def test_workers_are_tried_with_what_they_need(samples, size, along):
 @pytest.mark.parametrize("launches", ["cuda_graph", "compile=reduce-overhead"])
 def test_on_a_gpu_both_are_tried_with_what_takes_launches_away_too(launches):
     all_three = ("amp=bf16", "channels_last", launches)
-    found, _ = find_candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))
+    found, _ = find_candidates(
+        scout(), predict=lambda base, other: Prediction(len(other), 1.0, 9.0)
+    )
     (one,) = [one for one in found if one.whole == all_three]
     assert (one.kind, one.predicted.speedup) == ("numeric", 3)
     assert one.extra_s == setup_seconds(launches, "cuda")
 
 
 def test_what_needs_no_compiler_is_tried_first_and_models_without_convolutions_need_two():
-    found, _ = find_candidates(scout(), see=lambda base, other: Prediction(len(other), 1.0, 9.0))
+    found, _ = find_candidates(
+        scout(), predict=lambda base, other: Prediction(len(other), 1.0, 9.0)
+    )
     sets = [one.along for one in found if one.fix == "amp=bf16" and one.along]
     assert sets == [
         ("channels_last", "cuda_graph"),

@@ -122,9 +122,10 @@ def test_what_to_run_and_what_to_keep_is_said(whole):
 def test_the_screen_tells_it_in_a_few_lines(whole, capsys):
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.tune.story import tune_story
-    from stepscope.tune.document import read_tune
+    from stepscope.results.load import decode
+    from stepscope.tune.document import Tune
 
-    print_story(tune_story(read_tune(whole.document)), sys.stdout)
+    print_story(tune_story(decode(whole.document, Tune)), sys.stdout)
     out = capsys.readouterr().out
     assert "+ workers=4" in out
     assert "− channels_last" in out
@@ -135,12 +136,13 @@ def test_the_screen_tells_it_in_a_few_lines(whole, capsys):
 def test_fixes_that_were_kept_as_one_are_all_named(whole, capsys):
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.tune.story import tune_story
-    from stepscope.tune.document import read_tune
+    from stepscope.results.load import decode
+    from stepscope.tune.document import Tune
 
     rung, *others = whole.document["ladder"]
     kept = rung | {"label": "amp=bf16 + channels_last + compile=reduce-overhead"}
     longer = whole.document | {"ladder": [kept, *others]}
-    print_story(tune_story(read_tune(longer)), sys.stdout)
+    print_story(tune_story(decode(longer, Tune)), sys.stdout)
     out = capsys.readouterr().out
     assert all(name in out for name in ("+ amp=bf16", "channels_last", "compile=reduce-overhead"))
     assert max(map(len, out.splitlines())) <= 80

@@ -5,8 +5,9 @@ from msgspec.structs import replace
 from tune_machine import Machine, apart, slow_program
 
 from stepscope.stats.verdict import Verdict
+from stepscope.tune.document import ConfirmFailure
 from stepscope.tune.search.candidates import Candidate
-from stepscope.tune.search.confirm import ConfirmFailure, confirm
+from stepscope.tune.search.confirm import confirm
 from stepscope.tune.search.ladder import Ladder, compile_payback
 from stepscope.tune.search.strategy import run_search
 
@@ -14,7 +15,7 @@ WORKERS = [Candidate("workers=12", "exact")]
 
 
 def searched(machine, found=WORKERS, seconds=1e6, **more):
-    lab = machine.lab(seconds, **more)
+    lab = machine.pool(seconds, **more)
     return lab, run_search(Ladder(lab), found)
 
 
@@ -105,7 +106,7 @@ def test_compiling_pays_after_as_many_steps_as_make_up_for_it(batch, steps):
         compile_s=20.0,
         samples=lambda some: batch if some else 32.0,
     )
-    lab = machine.lab()
+    lab = machine.pool()
     base, other = lab.fresh(()), lab.fresh(tuple(fixes))
     assert compile_payback([base], [other]) == (20.0, steps)
     assert compile_payback([other], [base]) == (None, None)
@@ -113,5 +114,5 @@ def test_compiling_pays_after_as_many_steps_as_make_up_for_it(batch, steps):
 
 def test_compiling_that_gains_nothing_never_pays():
     machine = Machine(lambda some: 11.0 if some else 10.0, noise=apart(0.0, 0.0))
-    lab = machine.lab()
+    lab = machine.pool()
     assert compile_payback([lab.fresh(())], [lab.fresh(("compile=default",))]) == (20.0, None)

@@ -82,8 +82,8 @@ def test_a_fifth_of_the_grids_time_finds_97_percent_of_its_best(truth, fixes):
         grid_s = sum(
             machine.cost_s(frozenset(c), 40, again == 0) for c in every for again in range(3)
         )
-        lab = machine.lab(extra_s=lambda fix: setup_seconds(fix, "cuda"))
-        found = run_search(Ladder(lab, machine.outlook(0.1, seed)), some(fixes))
+        lab = machine.pool(extra_s=lambda fix: setup_seconds(fix, "cuda"))
+        found = run_search(Ladder(lab, machine.predictor(0.1, seed)), some(fixes))
         confirm(lab, found)
         best = min(truth(frozenset(c)) for c in every)
         shares.append(best / truth(frozenset(found.fixes)))
@@ -95,7 +95,7 @@ def test_a_fifth_of_the_grids_time_finds_97_percent_of_its_best(truth, fixes):
 def test_twenty_fixes_that_do_nothing_leave_no_rung():
     names = [f"batch={n}" for n in range(2, 22)]
     machine = Machine(untouched, noise=apart(0.02))
-    found = run_search(Ladder(machine.lab()), some(names))
+    found = run_search(Ladder(machine.pool()), some(names))
     assert found.rungs == []
     assert found.fixes == ()
     assert {one.state for one in found.rejected} == {"not_better"}
@@ -104,7 +104,7 @@ def test_twenty_fixes_that_do_nothing_leave_no_rung():
 
 def test_rungs_tell_their_own_and_the_cumulative_gain_and_what_was_predicted():
     machine = Machine(slow_program)
-    found = run_search(Ladder(machine.lab(), machine.outlook()), some(GRIDS["slow program"][1]))
+    found = run_search(Ladder(machine.pool(), machine.predictor()), some(GRIDS["slow program"][1]))
     assert found.fixes == ("workers=12", "nosync", "amp=bf16", "pin")
     product = 1.0
     for rung in found.rungs:
@@ -119,7 +119,7 @@ def test_rungs_tell_their_own_and_the_cumulative_gain_and_what_was_predicted():
 def test_what_only_helps_once_something_else_is_gone_is_tried_again():
     """Half precision is slower until a graph takes the launches away."""
     machine = Machine(launch_bound)
-    found = run_search(Ladder(machine.lab()), some(("amp=bf16", "cuda_graph")))
+    found = run_search(Ladder(machine.pool()), some(("amp=bf16", "cuda_graph")))
     assert machine.asks[2].fixes == ("amp=bf16",)
     assert found.fixes == ("cuda_graph", "amp=bf16")
     assert found.rejected == []
@@ -131,7 +131,7 @@ def test_of_two_that_exclude_each_other_the_better_one_stays():
 
     machine = Machine(step_ms)
     first = replace(some(("cuda_graph",))[0], prior=1.5)
-    found = run_search(Ladder(machine.lab()), [first, *some(("compile=default",))])
+    found = run_search(Ladder(machine.pool()), [first, *some(("compile=default",))])
     assert found.fixes == ("compile=default",)
     rung = found.rungs[0]
     assert rung.replaces == "cuda_graph"
@@ -149,7 +149,7 @@ def test_a_value_that_breaks_the_program_makes_room_for_another(status, kept):
         ends={"compile=reduce-overhead": (status, "gradients are accumulated")},
     )
     one = Candidate("compile=reduce-overhead", "numeric", instead=("compile=default",))
-    found = run_search(Ladder(machine.lab()), [one])
+    found = run_search(Ladder(machine.pool()), [one])
     assert found.fixes == (("compile=default",) if kept else ())
     assert found.rejected[0].why.detail == "gradients are accumulated"
 
@@ -159,7 +159,7 @@ def test_a_value_that_breaks_the_program_makes_room_for_another(status, kept):
 )
 def test_a_fix_that_does_not_go_well_is_rejected_with_its_reason(status):
     machine = Machine(slow_program, ends={"amp=bf16": (status, "why it was")})
-    found = run_search(Ladder(machine.lab()), some(GRIDS["slow program"][1]))
+    found = run_search(Ladder(machine.pool()), some(GRIDS["slow program"][1]))
     rejected = next(one for one in found.rejected if one.fix == "amp=bf16")
     assert (rejected.state, rejected.why.detail) == (status, "why it was")
     assert "workers=12" in found.fixes
@@ -177,7 +177,7 @@ def test_a_fix_that_leaves_another_nothing_to_do_may_take_its_place():
 
     machine = Idle(lambda fixes: 5.0 if "lazyitem" in fixes else 8.0 if fixes else 10.0)
     first = replace(some(("nosync",))[0], prior=1.5)
-    found = run_search(Ladder(machine.lab()), [first, *some(("lazyitem",))])
+    found = run_search(Ladder(machine.pool()), [first, *some(("lazyitem",))])
     assert found.fixes == ("lazyitem",)
 
 
@@ -190,7 +190,7 @@ def test_a_proof_that_differs_rejects_however_fast():
         return OTHER_LOSS if differs else IDENTICAL
 
     machine = Machine(slow_program)
-    found = run_search(Ladder(machine.lab(), prove=prove), some(GRIDS["slow program"][1]))
+    found = run_search(Ladder(machine.pool(), prove=prove), some(GRIDS["slow program"][1]))
     rejected = next(one for one in found.rejected if one.fix == "amp=bf16")
     assert (rejected.state, rejected.proof) == ("differs", OTHER_LOSS)
     assert rejected.comparison.low > 1.02
@@ -205,7 +205,7 @@ def test_what_turns_out_to_change_more_than_allowed_is_rejected():
         return {"fixes": (outcome,) if ask.fixes else ()}
 
     machine = Machine(slow_program, told=told)
-    found = run_search(Ladder(machine.lab(), allow="exact"), some(("workers=12",), "exact"))
+    found = run_search(Ladder(machine.pool(), allow="exact"), some(("workers=12",), "exact"))
     assert found.rungs == []
     assert found.rejected[0].state == "not_allowed"
     why = found.rejected[0].why
@@ -220,7 +220,7 @@ def test_a_rung_that_later_ones_make_useless_is_dropped():
 
     machine = Machine(step_ms)
     first = replace(some(("fused_optimizer",))[0], prior=1.5)
-    found = run_search(Ladder(machine.lab()), [first, *some(("cuda_graph", "amp=bf16", "pin"))])
+    found = run_search(Ladder(machine.pool()), [first, *some(("cuda_graph", "amp=bf16", "pin"))])
     assert set(found.fixes) == {"cuda_graph", "amp=bf16", "pin"}
     assert [(one.fix, one.state) for one in found.rejected] == [("fused_optimizer", "dropped")]
     assert {trial.request.fixes for trial in found.rungs[-1].trials} == {found.fixes}
@@ -229,14 +229,14 @@ def test_a_rung_that_later_ones_make_useless_is_dropped():
 
 def test_rungs_that_are_still_of_use_stay():
     machine = Machine(slow_program)
-    found = run_search(Ladder(machine.lab()), some(("workers=12", "nosync", "amp=bf16", "pin")))
+    found = run_search(Ladder(machine.pool()), some(("workers=12", "nosync", "amp=bf16", "pin")))
     assert set(found.fixes) == {"workers=12", "nosync", "amp=bf16", "pin"}
 
 
 def test_what_is_predicted_to_lose_is_not_tried():
     machine = Machine(compute_bound)
     found = run_search(
-        Ladder(machine.lab(), machine.outlook()), some(("amp=bf16", "checkpointing"))
+        Ladder(machine.pool(), machine.predictor()), some(("amp=bf16", "checkpointing"))
     )
     assert found.fixes == ("amp=bf16",)
     assert found.rejected[0].why.reason is RejectReason.PREDICTED_LOSS
@@ -251,9 +251,9 @@ def test_a_fix_that_needs_another_waits_for_it():
 
     kept = replace(some(("persistent",))[0], after="workers")
     machine = Machine(step_ms)
-    found = run_search(Ladder(machine.lab()), [kept, *some(("workers=4",))])
+    found = run_search(Ladder(machine.pool()), [kept, *some(("workers=4",))])
     assert found.fixes == ("workers=4", "persistent")
-    alone = run_search(Ladder(Machine(untouched).lab()), [kept, *some(("workers=4",))])
+    alone = run_search(Ladder(Machine(untouched).pool()), [kept, *some(("workers=4",))])
     assert {one.fix: one.state for one in alone.rejected}["persistent"] == "left_out"
 
 
@@ -264,7 +264,7 @@ def test_numbers_are_refined_in_the_direction_that_helps():
 
     machine = Machine(step_ms)
     found = run_search(
-        Ladder(machine.lab()),
+        Ladder(machine.pool()),
         some(("workers=4",)),
         others=lambda name, value: [str(2 * int(value)), str(int(value) // 2)],
     )
@@ -278,7 +278,7 @@ def test_numbers_are_refined_in_the_direction_that_helps():
 
 def test_what_was_left_out_is_among_the_rejected():
     machine = Machine(untouched)
-    found = run_search(Ladder(machine.lab()), [], [NotTried("pin", NEEDS_CUDA)])
+    found = run_search(Ladder(machine.pool()), [], [NotTried("pin", NEEDS_CUDA)])
     assert [(one.fix, one.why, one.state) for one in found.rejected] == [
         ("pin", NEEDS_CUDA, "left_out")
     ]
@@ -292,19 +292,19 @@ def test_a_program_that_fails_as_it_is_ends_in_one_line():
             return Trial(ask, 1, *failed, code=1)
 
     with pytest.raises(UsageError, match="baseline failed: exit code 1"):
-        run_search(Ladder(Broken(untouched).lab()), [])
+        run_search(Ladder(Broken(untouched).pool()), [])
 
 
 def test_an_objective_that_trials_do_not_tell_of_ends_in_one_line():
     with pytest.raises(UsageError, match="--objective energy"):
-        run_search(Ladder(Machine(untouched).lab(objective="energy")), some(("pin",)))
+        run_search(Ladder(Machine(untouched).pool(objective="energy")), some(("pin",)))
 
 
 def test_the_same_records_lead_to_the_same_search():
     def once():
         machine = Machine(slow_program, seed=4, noise=apart(0.03))
         found = run_search(
-            Ladder(machine.lab(), machine.outlook(0.1)), some(GRIDS["slow program"][1])
+            Ladder(machine.pool(), machine.predictor(0.1)), some(GRIDS["slow program"][1])
         )
         return machine.asks, found
 
@@ -314,7 +314,7 @@ def test_the_same_records_lead_to_the_same_search():
 
 def test_a_withdrawn_rung_leaves_the_set_without_it():
     machine = Machine(slow_program)
-    standing = Ladder(machine.lab(), machine.outlook())
+    standing = Ladder(machine.pool(), machine.predictor())
     found = run_search(standing, some(GRIDS["slow program"][1]))
     rung = next(one for one in found.rungs if one.candidate.name == "amp")
     from stepscope.tune.search.ladder import Rejected
@@ -322,7 +322,7 @@ def test_a_withdrawn_rung_leaves_the_set_without_it():
     standing.withdraw(rung.candidate, Rejected("amp=bf16", DIFFERS))
     assert found.fixes == ("workers=12", "nosync", "pin")
     assert found.rejected[-1].fix == "amp=bf16"
-    assert standing.lab.best == found.fixes
+    assert standing.pool.best == found.fixes
 
 
 TOGETHER = [
@@ -340,7 +340,7 @@ def only_both(fixes):
 
 def test_fixes_that_help_only_together_are_found():
     machine = Machine(only_both)
-    found = run_search(Ladder(machine.lab(), machine.outlook()), TOGETHER)
+    found = run_search(Ladder(machine.pool(), machine.predictor()), TOGETHER)
     assert set(found.fixes) == {"amp=bf16", "channels_last"}
     assert [rung.candidate.whole for rung in found.rungs] == [("amp=bf16", "channels_last")]
     assert found.rungs[0].candidate.along == ("channels_last",)
@@ -363,7 +363,7 @@ def only_all(fixes):
 
 def test_fixes_that_are_hidden_by_launches_are_found_with_the_compiler():
     machine = Machine(only_all)
-    found = run_search(Ladder(machine.lab(), machine.outlook()), ALL_THREE)
+    found = run_search(Ladder(machine.pool(), machine.predictor()), ALL_THREE)
     assert set(found.fixes) == {"amp=bf16", "channels_last", "compile=reduce-overhead"}
     assert len(found.rungs) == 1
     assert (found.rejected, found.untried) == ([], [])
@@ -380,7 +380,7 @@ GRAPHED = [
 def test_a_part_that_has_nothing_to_do_is_tried_once_and_the_set_without_it():
     machine = Machine(only_both, ends={"cuda_graph": ("not_applicable", "called in a thread")})
     wide = [replace(one, predicted=Prediction(2.0 + len(one.along), 1.0, 9.0)) for one in GRAPHED]
-    found = run_search(Ladder(machine.lab()), wide)
+    found = run_search(Ladder(machine.pool()), wide)
     assert [rung.candidate.whole for rung in found.rungs] == [("amp=bf16", "channels_last")]
     assert [ask.fixes for ask in machine.asks if "cuda_graph" in ask.fixes] == [
         ("amp=bf16", "channels_last", "cuda_graph")
@@ -396,7 +396,7 @@ def test_a_part_that_has_nothing_to_do_is_tried_once_and_the_set_without_it():
 def test_what_is_left_of_a_set_without_its_idle_part_has_its_chance():
     ends = {"channels_last": ("not_applicable", "no convolutions")}
     machine = Machine(lambda fixes: 10.0 if len(fixes) < 2 else 6.0, ends=ends)
-    found = run_search(Ladder(machine.lab()), GRAPHED[3:])
+    found = run_search(Ladder(machine.pool()), GRAPHED[3:])
     assert set(found.fixes) == {"amp=bf16", "cuda_graph"}
     assert [one.fix for one in found.rejected] == ["channels_last"]
 
@@ -409,7 +409,7 @@ def test_a_part_of_a_set_that_another_fix_replaces_is_told():
     machine = Machine(step_ms)
     graphed = [replace(one, prior=1.5 + len(one.along)) for one in GRAPHED]
     compiled = Candidate(COMPILED, "numeric", prior=1.02, extra_s=35.0)
-    found = run_search(Ladder(machine.lab()), [*graphed, compiled, Candidate("pin", "exact")])
+    found = run_search(Ladder(machine.pool()), [*graphed, compiled, Candidate("pin", "exact")])
     assert [(rung.candidate.whole, rung.replaces) for rung in found.rungs] == [
         (("amp=bf16", "channels_last", "cuda_graph"), None),
         ((COMPILED,), "cuda_graph"),
@@ -424,7 +424,9 @@ def test_a_part_of_a_set_that_another_fix_replaces_is_told():
 
 def test_a_part_of_a_set_that_does_nothing_is_taken_out():
     machine = Machine(lambda fixes: 6.0 if "amp=bf16" in fixes else 10.0)
-    found = run_search(Ladder(machine.lab(), machine.outlook(blind=("channels_last",))), TOGETHER)
+    found = run_search(
+        Ladder(machine.pool(), machine.predictor(blind=("channels_last",))), TOGETHER
+    )
     (rung,) = found.rungs
     assert (rung.candidate.whole, rung.fixes) == (("amp=bf16",), ("amp=bf16",))
     assert {trial.request.fixes for trial in rung.trials} == {("amp=bf16",)}
@@ -434,7 +436,7 @@ def test_a_part_of_a_set_that_does_nothing_is_taken_out():
 def test_a_part_whose_loss_is_predicted_costs_no_trial_and_one_that_is_needed_stays():
     together = Candidate("workers=8", "exact", along=("persistent",))
     machine = Machine(lambda fixes: 20.0 - 10.0 * bool(fixes) - 3.0 * ("persistent" in fixes))
-    found = run_search(Ladder(machine.lab(), machine.outlook()), [together])
+    found = run_search(Ladder(machine.pool(), machine.predictor()), [together])
     assert found.rungs[0].candidate.whole == ("workers=8", "persistent")
     assert {ask.fixes for ask in machine.asks} == {(), ("workers=8", "persistent")}
 
@@ -445,7 +447,7 @@ def test_a_part_stays_where_training_differs_without_it():
     def proven(fixes, kind, trials):
         return IDENTICAL if "channels_last" in fixes else OTHER_LOSS
 
-    found = run_search(Ladder(machine.lab(), prove=proven), TOGETHER[:1])
+    found = run_search(Ladder(machine.pool(), prove=proven), TOGETHER[:1])
     assert found.fixes == ("amp=bf16", "channels_last")
     assert found.rungs[0].candidate.along == ("channels_last",)
 
@@ -460,7 +462,7 @@ def test_what_was_kept_with_a_value_stays_with_the_one_in_its_place():
     machine = Machine(step_ms)
     one = Candidate("workers=8", "exact", along=("persistent", "recycle"))
     more = {"8": ("16",)}
-    found = run_search(Ladder(machine.lab()), [one], others=lambda _, value: more.get(value, ()))
+    found = run_search(Ladder(machine.pool()), [one], others=lambda _, value: more.get(value, ()))
     (rung,) = found.rungs
     assert rung.candidate.whole == ("workers=16", "persistent", "recycle")
     assert set(rung.fixes) == {"workers=16", "persistent", "recycle"}
@@ -469,7 +471,7 @@ def test_what_was_kept_with_a_value_stays_with_the_one_in_its_place():
 
 def test_what_is_kept_of_a_set_already_is_no_part_of_its_rung():
     machine = Machine(lambda fixes: only_both(fixes) - 2.0 * ("compile=reduce-overhead" in fixes))
-    found = run_search(Ladder(machine.lab(), machine.outlook()), ALL_THREE)
+    found = run_search(Ladder(machine.pool(), machine.predictor()), ALL_THREE)
     assert [rung.candidate.whole for rung in found.rungs] == [
         ("amp=bf16", "channels_last"),
         ("compile=reduce-overhead",),
@@ -481,17 +483,17 @@ def test_what_is_kept_of_a_set_already_is_no_part_of_its_rung():
 def test_a_set_that_lost_is_tried_again_where_the_ladder_has_grown():
     """Nothing shows beside launches; a graph takes them away, and then both together help."""
     machine = Machine(lambda fixes: only_both(fixes) - 3.0 if "cuda_graph" in fixes else 10.0)
-    found = run_search(Ladder(machine.lab()), [*TOGETHER, *some(["cuda_graph"])])
+    found = run_search(Ladder(machine.pool()), [*TOGETHER, *some(["cuda_graph"])])
     assert found.fixes == ("cuda_graph", "amp=bf16", "channels_last")
 
 
 def test_what_the_budget_ends_in_the_middle_is_told_with_its_gain():
     machine = Machine(lambda fixes: 10.0 - 0.6 * ("pin" in fixes), noise=apart(0.01))
-    whole = run_search(Ladder(machine.lab()), some(["pin"]))
+    whole = run_search(Ladder(machine.pool()), some(["pin"]))
     assert whole.fixes == ("pin",)
     machine = Machine(lambda fixes: 10.0 - 0.6 * ("pin" in fixes), noise=apart(0.01))
     kept_back = 6 * machine.cost_s(frozenset(), 40)
-    found = run_search(Ladder(machine.lab(0.7 * whole.seconds + kept_back)), some(["pin"]))
+    found = run_search(Ladder(machine.pool(0.7 * whole.seconds + kept_back)), some(["pin"]))
     assert (found.fixes, found.stopped, found.untried) == ((), "budget", [])
     (one,) = found.rejected
     assert (one.fix, one.state) == ("pin", "unsettled")
@@ -503,16 +505,16 @@ def test_where_one_of_two_does_not_go_well_the_other_has_its_own_chance():
         lambda fixes: 6.0 if "amp=bf16" in fixes else 10.0,
         ends={"channels_last": ("broke", "view size is not compatible")},
     )
-    found = run_search(Ladder(machine.lab(), machine.outlook()), TOGETHER)
+    found = run_search(Ladder(machine.pool(), machine.predictor()), TOGETHER)
     assert found.fixes == ("amp=bf16",)
     assert [(one.fix, one.state) for one in found.rejected] == [("channels_last", "broke")]
 
 
 def test_a_pair_of_which_the_proof_differs_goes_as_one():
     machine = Machine(only_both)
-    found = run_search(Ladder(machine.lab(), prove=lambda *_: OTHER_LOSS), TOGETHER)
+    found = run_search(Ladder(machine.pool(), prove=lambda *_: OTHER_LOSS), TOGETHER)
     assert found.fixes == ()
-    standing = Ladder(Machine(only_both).lab())
+    standing = Ladder(Machine(only_both).pool())
     kept = run_search(standing, TOGETHER)
     standing.withdraw(kept.rungs[0].candidate, Rejected("amp=bf16", DIFFERS))
     assert standing.fixes == ()

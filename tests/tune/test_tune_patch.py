@@ -61,7 +61,7 @@ def test_a_fix_of_a_run_that_kept_sentences_only_is_left_to_the_user(tmp_path):
     made = project(tmp_path, LOADER)
     patch = made.patch("workers=4", workers=Applied(OTHER_TARGET, text="DataLoader at train.py:5"))
     assert patch.text is None
-    assert "where it took effect was not recorded" in patch.by_hand[0][1]
+    assert "where it took effect was not recorded" in patch.by_hand[0].words
 
 
 def test_an_argument_that_is_there_is_replaced_and_all_else_stays(tmp_path):
@@ -115,7 +115,7 @@ def test_an_argument_is_added_in_the_style_of_the_call(tmp_path, call, expected)
     patch = made.patch("workers=2", workers=at(2))
     if "ä" in call:
         assert patch.text is None
-        assert "not written there" in patch.by_hand[0][1]
+        assert "not written there" in patch.by_hand[0].words
     else:
         after = made.patched(patch)
         assert after == f"import torch\nloader = {expected}\nprint(loader)\n"
@@ -158,16 +158,16 @@ def test_persistent_workers_are_not_written_where_there_are_no_workers(tmp_path)
     made = project(tmp_path, LOADER)
     patch = made.patch("persistent", persistent=AT)
     assert patch.text is None
-    assert patch.by_hand[0][0] == "persistent"
-    assert "no num_workers is written there" in patch.by_hand[0][1]
+    assert patch.by_hand[0].fix == "persistent"
+    assert "no num_workers is written there" in patch.by_hand[0].words
 
 
 def test_fixes_that_are_only_words_are_left_to_the_user(tmp_path):
     made = project(tmp_path, LOADER)
     patch = made.patch("cuda_graph", "prefetch", "workers=2", workers=AT, cuda_graph=at(6))
-    assert [name for name, _ in patch.by_hand] == ["prefetch", "cuda_graph"]
+    assert [one.fix for one in patch.by_hand] == ["prefetch", "cuda_graph"]
     assert [edit.fix for edit in patch.edits] == ["workers"]
-    assert all(words for _, words in patch.by_hand)
+    assert all(one.words for one in patch.by_hand)
 
 
 SWITCHES = """
@@ -218,7 +218,7 @@ def test_a_switch_the_program_sets_itself_is_left_to_the_user(tmp_path):
     own = Applied(Target("tf32_setting"), overrides=SourceLine("train.py", 12))
     patch = made.patch("tf32", tf32=[ON, own])
     assert patch.text is None
-    assert "sets it differently itself" in patch.by_hand[0][1]
+    assert "sets it differently itself" in patch.by_hand[0].words
 
 
 def test_a_program_that_begins_elsewhere_is_switched_where_torch_is_imported(tmp_path):
@@ -227,7 +227,7 @@ def test_a_program_that_begins_elsewhere_is_switched_where_torch_is_imported(tmp
     patch = made.patch("cudnn_benchmark")
     assert [edit.file for edit in patch.edits] == ["more1.py"]
     made.seen["run"]["program"] = "train.py"
-    assert "torch is not imported" in made.patch("cudnn_benchmark").by_hand[0][1]
+    assert "torch is not imported" in made.patch("cudnn_benchmark").by_hand[0].words
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_only_the_users_own_files_that_ran_are_changed(tmp_path, name, why):
     (made.cwd / "env" / "pyvenv.cfg").write_text("")
     patch = made.patch("workers=2", workers=at(5, name))
     assert patch.text is None
-    assert why in patch.by_hand[0][1]
+    assert why in patch.by_hand[0].words
 
 
 def test_a_file_changed_since_it_ran_is_left_alone(tmp_path):
@@ -257,10 +257,10 @@ def test_a_file_changed_since_it_ran_is_left_alone(tmp_path):
     before = path.read_text()
     path.write_text(before.replace("shuffle=True", "shuffle=False"))
     os.utime(path, (0, 0))
-    assert "was changed since it ran" in made.patch("workers=2", workers=AT).by_hand[0][1]
+    assert "was changed since it ran" in made.patch("workers=2", workers=AT).by_hand[0].words
     path.write_text(before)
     os.utime(path, (4e9, 4e9))
-    assert "was changed since it ran" in made.patch("workers=2", workers=AT).by_hand[0][1]
+    assert "was changed since it ran" in made.patch("workers=2", workers=AT).by_hand[0].words
 
 
 def test_an_edit_that_would_not_compile_is_left_out_and_the_others_are_kept(tmp_path):
@@ -270,7 +270,7 @@ def test_an_edit_that_would_not_compile_is_left_out_and_the_others_are_kept(tmp_
     after = made.patched(patch)
     assert after.endswith("a = DataLoader(x for x in y)\nb = DataLoader(z, num_workers=2)\n")
     assert [edit.line for edit in patch.edits] == [3]
-    assert patch.by_hand[0][1].endswith("(train.py:2: it would not compile)")
+    assert patch.by_hand[0].words.endswith("(train.py:2: it would not compile)")
 
 
 @pytest.mark.parametrize("tool", [["git", "apply", "--check"], ["patch", "-p1", "--dry-run"]])

@@ -37,7 +37,7 @@ def test_a_model_of_torch_nn_is_left_to_the_user_since_its_own_method_compiles_n
     made = project(tmp_path, PLAIN)
     patch = made.patch("compile", compile=at(8, object="Linear", of_torch_nn=True))
     assert patch.text is None
-    assert "model = torch.compile(model, …)" in patch.by_hand[0][1]
+    assert "model = torch.compile(model, …)" in patch.by_hand[0].words
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_a_model_whose_variable_is_not_clear_is_left_to_the_user(tmp_path, text,
     made = project(tmp_path, text)
     patch = made.patch("compile", compile=at(line, object="ResNet"))
     assert patch.text is None
-    assert "model.compile()" in patch.by_hand[0][1]
-    assert f"train.py:{line}" in patch.by_hand[0][1]
+    assert "model.compile()" in patch.by_hand[0].words
+    assert f"train.py:{line}" in patch.by_hand[0].words
 
 
 def test_a_call_is_put_under_autocast_and_what_it_returns_is_float32_again(tmp_path):
@@ -190,14 +190,14 @@ def test_other_statements_are_left_out_of_autocast(tmp_path, statement):
     made = project(tmp_path, f"import torch\ndef f(x):\n    {statement}\n", forward=3)
     patch = made.patch("amp", amp=half("bf16", "cuda"))
     assert patch.text is None
-    assert "train.py:3" in patch.by_hand[0][1]
+    assert "train.py:3" in patch.by_hand[0].words
 
 
 def test_half_precision_that_needs_a_loss_scale_is_left_to_the_user(tmp_path):
     made = project(tmp_path, "import torch\ny = model(x)\n", forward=2)
     patch = made.patch("amp=fp16", amp=half("fp16", "cuda"))
     assert patch.text is None
-    assert "GradScaler" in patch.by_hand[0][1]
+    assert "GradScaler" in patch.by_hand[0].words
 
 
 def test_synchronisations_are_deleted(tmp_path):
@@ -223,7 +223,7 @@ def test_synchronisations_are_deleted(tmp_path):
         "        pass\n"
         "    y = torch.cuda.synchronize()\n"
     )
-    assert "train.py:7" in patch.by_hand[0][1]
+    assert "train.py:7" in patch.by_hand[0].words
 
 
 def test_losses_are_summed_on_the_device_and_read_after_the_loop(tmp_path):
@@ -262,7 +262,7 @@ def test_sums_that_are_used_in_the_loop_are_left_to_the_user(tmp_path, body):
     made = project(tmp_path, text)
     patch = made.patch("lazyitem", lazyitem=at(4))
     assert patch.text is None
-    assert "train.py:4" in patch.by_hand[0][1]
+    assert "train.py:4" in patch.by_hand[0].words
 
 
 def test_an_optimizer_gets_its_flag(tmp_path):

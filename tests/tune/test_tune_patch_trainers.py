@@ -75,8 +75,8 @@ def test_settings_made_elsewhere_are_named_to_the_user(tmp_path):
     )
     patch = made.patch("workers=4", "amp=bf16", workers=at(5), amp=HALF)
     (by_hand,) = patch.by_hand
-    assert by_hand[0] == "workers"
-    assert "train.py:5: set dataloader_num_workers=4 in the trainer's settings" in by_hand[1]
+    assert by_hand.fix == "workers"
+    assert "train.py:5: set dataloader_num_workers=4 in the trainer's settings" in by_hand.words
     assert "with torch.autocast" in made.patched(patch)
 
 
@@ -92,14 +92,14 @@ def test_of_several_settings_none_is_guessed(tmp_path, more, why):
     made = project(tmp_path, text, loader=12, through="transformers")
     patch = made.patch("workers=4", workers=at(12))
     assert patch.text is None
-    assert why in patch.by_hand[0][1]
+    assert why in patch.by_hand[0].words
 
 
 def test_settings_passed_on_as_a_whole_are_left_alone(tmp_path):
     made = project(tmp_path, TRAINER.replace("max_steps=10", "**given"), loader=11, through="trl")
     patch = made.patch("workers=4", workers=LOADER)
     assert patch.text is None
-    assert "set dataloader_num_workers=4" in patch.by_hand[0][1]
+    assert "set dataloader_num_workers=4" in patch.by_hand[0].words
 
 
 def test_persistent_workers_are_not_written_where_the_trainer_has_none(tmp_path):
@@ -107,14 +107,14 @@ def test_persistent_workers_are_not_written_where_the_trainer_has_none(tmp_path)
     made = project(tmp_path, text, loader=10, through="transformers")
     patch = made.patch("persistent", persistent=at(10))
     assert patch.text is None
-    assert "no dataloader_num_workers is written there" in patch.by_hand[0][1]
+    assert "no dataloader_num_workers is written there" in patch.by_hand[0].words
 
 
 def test_a_fix_that_took_no_hold_is_not_written(tmp_path):
     made = project(tmp_path, TRAINER, forward=11, through="transformers")
     patch = made.patch("workers=4")
     assert patch.text is None
-    assert patch.by_hand[0][0] == "workers"
+    assert patch.by_hand[0].fix == "workers"
 
 
 @pytest.mark.parametrize("through", [None, "ultralytics"])
@@ -122,4 +122,4 @@ def test_other_trainers_are_left_to_the_user(tmp_path, through):
     made = project(tmp_path, TRAINER, loader=11, through=through)
     patch = made.patch("workers=4", workers=LOADER)
     assert patch.text is None
-    assert "the call is not written there" in patch.by_hand[0][1]
+    assert "the call is not written there" in patch.by_hand[0].words

@@ -3,7 +3,7 @@
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct, field
@@ -12,14 +12,11 @@ from stepscope.batch.program import BatchRequest, FinishedSearch
 from stepscope.batch.search import BatchNote, BatchNoteKind, BatchSearch, SearchBounds, SearchStop
 from stepscope.batch.sizes import SizeResult, knee_size, still_growing
 from stepscope.launch.program import Program
-from stepscope.record.errors import UsageError
 from stepscope.record.privacy import masked_arguments
-from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.record.version import __version__
 from stepscope.stats.verdict import Verdict, compare_processes, noise_floor
 
-SCHEMA = "stepscope.batch/2"
-_EARLIER = "stepscope.batch/1"
+SCHEMA: Final = "stepscope.batch/2"
 _NOISY = 0.05
 
 
@@ -60,7 +57,7 @@ class LargestSize(SizeRow, frozen=True, kw_only=True):
 class Batch(Struct, frozen=True, kw_only=True):
     """The result of a search for a batch size, in a program or of a function."""
 
-    schema: str = SCHEMA
+    schema: Literal["stepscope.batch/2"] = SCHEMA
     program: str | None = None
     """None of a function, with all that describes a program."""
     argv: tuple[str, ...] = ()
@@ -93,41 +90,6 @@ class Batch(Struct, frozen=True, kw_only=True):
     notes: tuple[BatchNote, ...] = ()
     command: str | None = None
     folder: str | None = None
-
-
-def read_batch(document: Mapping[str, Any] | Batch) -> Batch:
-    """The result in a JSON document of this version or the one before. Raises UsageError."""
-    if isinstance(document, Batch):
-        return document
-    try:
-        if document.get("schema") == _EARLIER:
-            document = _upgraded(document)
-        return msgspec.convert(document, Batch)
-    except (msgspec.ValidationError, KeyError, TypeError) as problem:
-        raise UsageError(f"not a batch result that this version reads: {problem}") from None
-
-
-def _upgraded(document: Mapping[str, Any]) -> dict[str, Any]:
-    """batch/1 kept sentences: each becomes a detail."""
-    knee, largest, stop = (document[name] for name in ("knee", "largest", "stopped"))
-    if knee is not None and knee["speedup"] is not None:
-        speedup = {**knee["speedup"], "verdict": knee["speedup"]["verdict"].lower()}
-        knee = {**knee, "speedup": speedup}
-    return {
-        **document,
-        "knee": None if knee is None else _upgraded_row(knee),
-        "largest": None if largest is None else _upgraded_row(largest),
-        "curve": [_upgraded_row(row) for row in document["curve"]],
-        "stopped": None
-        if stop is None
-        else {"kind": stop["kind"], "reason": TrialReason.RECORDED, "detail": stop["words"]},
-        "notes": [{"kind": BatchNoteKind.RECORDED, "detail": text} for text in document["notes"]],
-    }
-
-
-def _upgraded_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    failed = row["status"] != TrialStatus.OK
-    return {**row, "reason": TrialReason.RECORDED if failed else None, "detail": row["why"]}
 
 
 def search_result(search: BatchSearch, bounds: SearchBounds, own: int | None) -> dict[str, Any]:

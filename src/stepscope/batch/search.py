@@ -96,8 +96,6 @@ class BatchNoteKind(StrEnum):
     """No time was left for second processes."""
     NOISY = "noisy"
     """Processes of one size differ by `share`."""
-    RECORDED = "recorded"
-    """Read from an older document, which kept a sentence: `detail` is that."""
 
 
 class BatchNote(Struct, frozen=True, omit_defaults=True):
@@ -106,7 +104,6 @@ class BatchNote(Struct, frozen=True, omit_defaults=True):
     kind: BatchNoteKind
     batch: int | None = None
     share: float | None = None
-    detail: str | None = None
 
 
 FULL: Final = 0.95

@@ -107,8 +107,8 @@ def batch(
     """
     import msgspec
 
+    from stepscope.batch.finder import BatchFinder
     from stepscope.batch.program import BatchRequest
-    from stepscope.batch.session import BatchSession
     from stepscope.launch.program import Program, check_program
     from stepscope.measure.trial.pool import parse_budget
     from stepscope.report.render.terminal.story import print_story
@@ -121,7 +121,7 @@ def batch(
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())
     request = BatchRequest(fixes, smallest, largest, headroom, within, steps, seconds, budget_s)
-    session = BatchSession(target, out, Path.cwd(), allow_writes)
+    session = BatchFinder(target, out, Path.cwd(), allow_writes)
     try:
         with progress(quiet, "baseline") as display:
             result, interrupted = session.run(request, lambda size, got: _show(display, size, got))

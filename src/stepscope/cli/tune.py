@@ -11,7 +11,7 @@ from stepscope.record.units import format_duration, format_number
 
 if TYPE_CHECKING:
     from stepscope.measure.trial.record import TrialRequest
-    from stepscope.tune.session import TrialEvent
+    from stepscope.tune.tuner import TrialEvent
 
 _LONGEST = 48
 
@@ -113,7 +113,7 @@ def tune(
     from stepscope.report.render.terminal.story import print_story
     from stepscope.report.story.tune.story import tune_story
     from stepscope.tune.request import TuneRequest, check_fix_names
-    from stepscope.tune.session import open_tune
+    from stepscope.tune.tuner import open_tune
 
     target = Program(program, arguments, module)
     check_program(target, Path.cwd())

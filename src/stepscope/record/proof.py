@@ -59,8 +59,6 @@ class ProofReason(StrEnum):
     OUTPUT_SHAPE = "output_shape"
     OUTPUT_ERROR = "output_error"
     TOP1 = "top1"
-    RECORDED = "recorded"
-    """Read from an older document, which kept a sentence: `detail` is that."""
 
 
 class Because(Struct, frozen=True, omit_defaults=True):

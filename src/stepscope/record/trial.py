@@ -118,8 +118,6 @@ class RejectReason(StrEnum):
     """`fix` is better in its place."""
     DROPPED = "dropped"
     """As fast without it, beside the other fixes."""
-    RECORDED = "recorded"
-    """Read from an older document, which kept a sentence: `detail` is that."""
 
 
 class RejectState(StrEnum):

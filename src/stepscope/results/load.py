@@ -34,7 +34,7 @@ _S = TypeVar("_S", bound=Struct)
 _LARGEST_DOCUMENT = 64 << 20  # bytes; a larger .json file is a trace
 
 
-def decode(document: ResultDocument, struct: type[_S]) -> _S:
+def decode(document: object, struct: type[_S]) -> _S:
     """A document as its Struct. Raises UsageError where it is of another version."""
     from stepscope.analyze.run.document import from_json
 
@@ -239,7 +239,8 @@ class Ranks(LoadedResult):
         from stepscope.analyze.timeline.document import analyze_ranks
         from stepscope.hardware.ceiling_cache import known_ceilings
 
-        return to_json(analyze_ranks(self.timelines, known_ceilings()))
+        document: ResultDocument = to_json(analyze_ranks(self.timelines, known_ceilings()))
+        return document
 
 
 class StoredResult(LoadedResult):

@@ -1,37 +1,27 @@
 """The result of a tune: what `tune --json` prints and its folder keeps."""
 
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
-from statistics import fmean
-from typing import Any
+from enum import StrEnum
+from typing import Any, Final, Literal, TypedDict
 
-import msgspec
 from msgspec import Struct, field
 
-from stepscope.fixes.base import FixKind
 from stepscope.measure.prediction import Prediction
-from stepscope.measure.trial.pool import Budget, TrialPool
-from stepscope.measure.trial.record import Trial
-from stepscope.record.errors import UsageError
 from stepscope.record.fix import TrainingChange
-from stepscope.record.privacy import masked_arguments
-from stepscope.record.proof import Proof, ProofReason, ProofState
-from stepscope.record.trial import NoteKind, Rejection, RejectReason, StopReason, TrialNote
-from stepscope.record.version import __version__
-from stepscope.stats.intervals import estimate
+from stepscope.record.proof import Proof
+from stepscope.record.trial import NoteKind, Rejection, StopReason
 from stepscope.stats.verdict import Comparison, Verdict
-from stepscope.tune.patch import MeasuredPatch, PatchStatus
-from stepscope.tune.proof.result import training_changes
-from stepscope.tune.request import DOCUMENT_FILE, TuneRequest
-from stepscope.tune.search.confirm import Confirmation, ConfirmFailure
-from stepscope.tune.search.ladder import Rejected, Rung, SearchResult
+from stepscope.tune.request import TuneSettings
 
-SCHEMA = "stepscope.tune/2"
-_EARLIER = "stepscope.tune/1"
-Document = dict[str, Any]
+SCHEMA: Final = "stepscope.tune/2"
+
+
+class SpeedupFields(TypedDict, total=False):
+    """Empty where nothing was compared."""
+
+    speedup: float
+    low: float
+    high: float
+    verdict: Verdict
 
 
 class Speedup(Struct, frozen=True, kw_only=True):
@@ -41,6 +31,15 @@ class Speedup(Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     verdict: Verdict | None = None
+
+    @staticmethod
+    def fields(found: Comparison | None) -> SpeedupFields:
+        """Of a comparison, as keyword arguments."""
+        if found is None:
+            return {}
+        return {
+            "speedup": found.ratio, "low": found.low, "high": found.high, "verdict": found.verdict,
+        }  # fmt: skip
 
 
 class Measured(Struct, frozen=True, kw_only=True):
@@ -111,6 +110,15 @@ class MeasuredSides(Struct, frozen=True, kw_only=True):
     ladder: Measured
 
 
+class ConfirmFailure(StrEnum):
+    """Why fresh trials do not confirm a ladder."""
+
+    BASELINE = "baseline_failed"
+    LADDER = "ladder_failed"
+    INTERRUPTED = "interrupted"
+    NOT_FASTER = "not_faster"
+
+
 class Confirmed(Speedup, frozen=True, kw_only=True):
     """The whole ladder against the baseline, on fresh trials."""
 
@@ -126,31 +134,48 @@ class Confirmed(Speedup, frozen=True, kw_only=True):
     measured: MeasuredSides | None = None
 
 
-class PatchLine(Struct, frozen=True, kw_only=True):
-    """One edit of the patch."""
+class PatchEdit(Struct, frozen=True):
+    """One edit that the diff makes."""
 
     fix: str
     file: str
+    """From the working directory."""
     line: int
+    """Before the edit."""
     words: str = ""
 
 
-class ByHand(Struct, frozen=True, kw_only=True):
-    """A fix whose edit is left to the user."""
+class ByHand(Struct, frozen=True):
+    """A fix whose edit is left to the user, and what to do."""
 
     fix: str
     words: str
 
 
+class PatchStatus(StrEnum):
+    """What is known of a patch's speed."""
+
+    MEASURED = "measured"
+    NO_EDIT = "no_edit"
+    """No edit could be located."""
+    NOT_MEASURED = "not_measured"
+    NO_BUDGET = "no_budget"
+    FAILED = "failed"
+    REDACTED = "redacted"
+    """The source was removed from the document."""
+
+
 class TunedPatch(Speedup, frozen=True, kw_only=True):
-    """The fixes as a diff, and what it is worth by itself."""
+    """The fixes as a diff, and its speedup over the baseline."""
 
     path: str | None = None
     text: str | None = None
-    edits: tuple[PatchLine, ...] = ()
+    """For `git apply` and `patch -p1`; None where no edit could be located."""
+    edits: tuple[PatchEdit, ...] = ()
     by_hand: tuple[ByHand, ...] = ()
     status: PatchStatus = PatchStatus.MEASURED
     detail: str | None = None
+    """How a trial with it failed."""
 
 
 class NoteSummary(Struct, frozen=True, kw_only=True):
@@ -178,16 +203,38 @@ class TunedProgram(Struct, frozen=True, kw_only=True):
     finished: str | None = None
 
 
+class ScoutFinding(Struct, frozen=True, kw_only=True):
+    """What the scout run was diagnosed with."""
+
+    id: str
+    title: str
+    fix: dict[str, Any] | None = None
+    kind: str | None = None
+    predicted_speedup: float | None = None
+
+
+class Scout(Struct, frozen=True, kw_only=True):
+    """The first run: the number of its trial, and its findings."""
+
+    trial: int = 1
+    findings: tuple[ScoutFinding, ...] = ()
+
+
+class SearchCost(Struct, frozen=True, kw_only=True):
+    """What the search took, without proof, confirmation and patch."""
+
+    trials: int = 0
+    seconds: float = 0.0
+
+
 class Tune(Struct, frozen=True, kw_only=True):
     """The result of a tune."""
 
-    schema: str = SCHEMA
+    schema: Literal["stepscope.tune/2"] = SCHEMA
     run: TunedProgram
-    machine: Document | None = None
-    request: Document
-    """The fields of TuneRequest."""
-    scout: Document = field(default_factory=dict)
-    """The first run: its trial and its findings."""
+    machine: dict[str, Any] | None = None
+    request: TuneSettings
+    scout: Scout = field(default_factory=Scout)
     baseline: MeasuredBaseline
     ladder: tuple[TunedRung, ...] = ()
     rejected: tuple[RejectedFix, ...] = ()
@@ -195,269 +242,8 @@ class Tune(Struct, frozen=True, kw_only=True):
     final: Confirmed | None = None
     command: str | None = None
     patch: TunedPatch | None = None
-    search: Document = field(default_factory=dict)
+    search: SearchCost = field(default_factory=SearchCost)
     trials: int = 0
     seconds: float = 0.0
     stopped: StopReason | None = None
     notes: tuple[NoteSummary, ...] = ()
-
-
-def read_tune(document: Mapping[str, Any] | Tune) -> Tune:
-    """The result in a JSON document of this version or the one before. Raises UsageError."""
-    if isinstance(document, Tune):
-        return document
-    try:
-        if document.get("schema") == _EARLIER:
-            document = _upgraded(document)
-        return msgspec.convert(document, Tune)
-    except (msgspec.ValidationError, KeyError, TypeError) as problem:
-        raise UsageError(f"not the result of a tune that this version reads: {problem}") from None
-
-
-def _upgraded(document: Mapping[str, Any]) -> Document:
-    """tune/1 kept sentences: each becomes the detail of a reason that says so."""
-    final, patch = document["final"], document["patch"]
-    return {
-        **document,
-        "ladder": [_with_proof(rung) for rung in document["ladder"]],
-        "rejected": [
-            _with_proof(one) | {"because": {"reason": RejectReason.RECORDED, "detail": one["why"]}}
-            for one in document["rejected"]
-        ],
-        "final": None if final is None else {**_with_proof(final), "detail": final.get("why")},
-        "patch": None if patch is None else {**patch, **_patch_status(patch)},
-        "notes": [{"kind": NoteKind.RECORDED, "detail": text} for text in document["notes"]],
-    }
-
-
-def _with_proof(part: Mapping[str, Any]) -> Document:
-    proof = part.get("proof")
-    if proof is None or "words" not in proof:
-        return dict(part)
-    because = {"reason": ProofReason.RECORDED, "detail": proof["words"]}
-    return {**part, "proof": {**proof, "because": because}}
-
-
-def _patch_status(patch: Mapping[str, Any]) -> Document:
-    if patch.get("speedup") is not None:
-        return {"status": PatchStatus.MEASURED}
-    missing = PatchStatus.NOT_MEASURED if patch.get("path") else PatchStatus.NO_EDIT
-    return {"status": missing, "detail": patch.get("why")}
-
-
-@dataclass(frozen=True, slots=True)
-class TuneOutcome:
-    """Everything a tune came to."""
-
-    request: TuneRequest
-    folder: Path
-    document: Document
-    """Of the scout run, with its findings."""
-    scout: Trial
-    search: SearchResult
-    final: Confirmation | None
-    proof: Proof | None
-    patch: MeasuredPatch | None
-    pool: TrialPool
-    budget: Budget
-
-
-def tune_result(outcome: TuneOutcome) -> Tune:
-    """The result, also written to the folder."""
-    request, search, document = outcome.request, outcome.search, outcome.document
-    losses = search.baseline[0].losses if search.baseline else ()
-    whole = Tune(
-        run=_program(outcome),
-        machine=document["config"].get("machine", {}),
-        request={**request.identity(), "budget_s": request.budget_s},
-        scout={"trial": outcome.scout.number, "findings": _findings(document)},
-        baseline=MeasuredBaseline(**_measured(search.baseline, outcome), losses=losses),
-        ladder=tuple(_rung(rung, outcome) for rung in search.rungs),
-        rejected=tuple(map(_rejected, search.rejected)),
-        untried=tuple(search.untried),
-        final=_final(outcome),
-        command=_command(request, search.fixes) if search.fixes else None,
-        patch=None if outcome.patch is None else _patch(outcome.patch),
-        search={"trials": search.trials, "seconds": search.seconds},
-        trials=outcome.budget.asked,
-        seconds=outcome.budget.spent,
-        stopped=search.stopped,
-        notes=_notes(search),
-    )
-    part = outcome.folder / f"{DOCUMENT_FILE}.part"
-    part.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
-    part.replace(outcome.folder / DOCUMENT_FILE)
-    return whole
-
-
-def _program(outcome: TuneOutcome) -> TunedProgram:
-    run, program = outcome.document["run"], outcome.request.program
-    gpu = (outcome.document.get("gpu") or {}).get("name")
-    return TunedProgram(
-        id=outcome.folder.resolve().name,
-        folder=str(outcome.folder),
-        program=program.name,
-        argv=tuple(masked_arguments(program.arguments)),
-        device=run["device"],
-        device_name=gpu or (run["device"] or "cpu").upper(),
-        torch=run["torch"],
-        python=run["python"],
-        git=run.get("git"),
-        stepscope=__version__,
-        finished=datetime.now(UTC).isoformat(timespec="seconds"),
-    )
-
-
-def _findings(document: Document) -> list[Document]:
-    kept = ("id", "title", "fix", "kind")
-    return [
-        {name: one[name] for name in kept}
-        | {"predicted_speedup": (one["predicted"] or {}).get("speedup")}
-        for one in document["findings"]
-    ]
-
-
-def _measured(trials: Sequence[Trial], outcome: TuneOutcome) -> Document:
-    """The fields of `Measured`."""
-    if not trials:
-        return {}
-    found = estimate([trial.step_ms for trial in trials], outcome.pool.floor())
-    per_step = [trial.samples_per_step for trial in trials if trial.samples_per_step]
-    rate = fmean(per_step) * 1e3 / found.value if per_step else None
-    energy = _known(trials, "energy_j_per_step")
-    price = outcome.request.price_per_hour
-    return {
-        "step_ms": found.value,
-        "low_ms": found.low,
-        "high_ms": found.high,
-        "spread": found.spread,
-        "processes": len(trials),
-        "samples_per_s": rate,
-        "peak_memory_bytes": _known(trials, "peak_memory_bytes", max),
-        "gpu_busy": _known(trials, "gpu_busy"),
-        "energy_j_per_step": energy,
-        "energy_j_per_sample": energy / fmean(per_step) if energy and per_step else None,
-        "cost_per_million": price / 3600 * 1e6 / rate if price is not None and rate else None,
-    }
-
-
-def _known(trials: Sequence[Trial], name: str, how: Any = fmean) -> float | None:
-    values = [value for trial in trials if (value := getattr(trial, name)) is not None]
-    return float(how(values)) if values else None
-
-
-def _speedup(found: Comparison | None) -> Document:
-    """The fields of `Speedup`."""
-    if found is None:
-        return {}
-    return {
-        "speedup": found.ratio, "low": found.low, "high": found.high, "verdict": found.verdict,
-    }  # fmt: skip
-
-
-def _rung(rung: Rung, outcome: TuneOutcome) -> TunedRung:
-    candidate = rung.candidate
-    name, _, value = candidate.fix.partition("=")
-    semantic = candidate.kind == FixKind.SEMANTIC
-    return TunedRung(
-        fix=name,
-        params={"value": value} if value else {},
-        label=candidate.label,
-        along=candidate.along,
-        kind=candidate.kind,
-        fixes=rung.fixes,
-        **_speedup(rung.comparison),
-        cumulative=Speedup(**_speedup(rung.cumulative)),
-        predicted_speedup=None if candidate.predicted is None else candidate.predicted.speedup,
-        predicted=candidate.predicted,
-        proof=_proof(rung, outcome.proof),
-        replaces=rung.replaces,
-        compile_s=rung.compile_s,
-        pays_after_steps=rung.pays_after_steps,
-        trials=tuple(trial.number for trial in rung.trials),
-        **_measured(rung.trials, outcome),
-        losses=rung.trials[0].losses if rung.trials else (),
-        changes=training_changes((candidate.fix,)) if semantic else (),
-    )
-
-
-def _proof(rung: Rung, whole: Proof | None) -> Proof | None:
-    """A rung's own. One seed cannot say that a numeric fix matches: the whole ladder's proof,
-    which has several or fixes its draws to each batch, speaks for it then."""
-    own, proven = rung.proof, (ProofState.IDENTICAL, ProofState.MATCHES)
-    if own is None or own.state is not ProofState.UNCLEAR:
-        return own
-    if whole is None or whole.state not in proven:
-        return own
-    return msgspec.structs.replace(whole, whole_ladder=True)
-
-
-def _rejected(one: Rejected) -> RejectedFix:
-    return RejectedFix(
-        fix=one.fix, state=one.state, because=one.why, proof=one.proof, **_speedup(one.comparison)
-    )
-
-
-def _final(outcome: TuneOutcome) -> Confirmed | None:
-    final = outcome.final
-    if final is None:
-        return None
-    return Confirmed(
-        fixes=final.fixes,
-        **_speedup(final.comparison),
-        confirmed=final.confirmed,
-        failure=final.failure,
-        detail=final.detail,
-        processes=(len(final.baseline), len(final.ladder)),
-        compile_s=final.compile_s,
-        pays_after_steps=final.pays_after_steps,
-        trials=tuple(trial.number for trial in (*final.baseline, *final.ladder)),
-        proof=outcome.proof,
-        measured=MeasuredSides(
-            baseline=Measured(**_measured(final.baseline, outcome)),
-            ladder=Measured(**_measured(final.ladder, outcome)),
-        ),
-    )
-
-
-def _patch(measured: MeasuredPatch) -> TunedPatch:
-    patch = measured.patch
-    return TunedPatch(
-        path=measured.path,
-        text=patch.text,
-        edits=tuple(
-            PatchLine(fix=one.fix, file=one.file, line=one.line, words=one.words)
-            for one in patch.edits
-        ),
-        by_hand=tuple(ByHand(fix=fix, words=words) for fix, words in patch.by_hand),
-        **_speedup(measured.comparison),
-        status=measured.status,
-        detail=measured.detail,
-    )
-
-
-def _command(request: TuneRequest, fixes: Sequence[str]) -> str:
-    program = request.program
-    words = ["stepscope", "run"]
-    for fix in fixes:
-        words += ["--fix", fix]
-    words += ["-m"] if program.module else []
-    return shlex.join([*words, program.target, *masked_arguments(program.arguments)])
-
-
-def _notes(search: SearchResult) -> tuple[NoteSummary, ...]:
-    """What makes these trials less reliable, each kind once, by its worst trial."""
-    trials = [*search.baseline, *(trial for rung in search.rungs for trial in rung.trials)]
-    by_kind: dict[tuple[NoteKind, str], list[TrialNote]] = {}
-    for note in (note for trial in trials for note in trial.notes):
-        which = "" if note.kind is NoteKind.UNSTABLE else note.detail
-        by_kind.setdefault((note.kind, which), []).append(note)
-    return tuple(
-        NoteSummary(
-            kind=kind,
-            detail=max(notes, key=lambda note: note.share).detail,
-            trials=len(notes),
-            of=len(trials),
-        )
-        for (kind, _), notes in by_kind.items()
-    )

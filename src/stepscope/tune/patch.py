@@ -3,10 +3,10 @@ copy like any other trial.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from stepscope.fixes.base import Fix
 from stepscope.fixes.edit import calls
@@ -18,33 +18,10 @@ from stepscope.measure.trial.pool import TrialPool, compare_trials, trial_noise_
 from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.errors import StepscopeError
 from stepscope.record.fix import FixOutcome
-from stepscope.stats.verdict import Comparison
+from stepscope.tune.document import ByHand, PatchEdit, PatchStatus, Speedup, TunedPatch
 from stepscope.tune.request import PATCH_FILE
 from stepscope.tune.search.confirm import Confirmation
 from stepscope.tune.search.ladder import SearchResult
-
-
-@dataclass(frozen=True, slots=True)
-class PatchEdit:
-    """One edit that the diff makes."""
-
-    fix: str
-    file: str
-    """From the working directory."""
-    line: int
-    """As the file was."""
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class Patch:
-    """What can be written into the source, and what is left to the user."""
-
-    text: str | None
-    """The diff, for `git apply` and `patch -p1`; None where no edit could be located."""
-    edits: tuple[PatchEdit, ...] = ()
-    by_hand: tuple[tuple[str, str], ...] = ()
-    """Fixes, each with what to do."""
 
 
 def write_patch(
@@ -52,7 +29,7 @@ def write_patch(
     fixes: Sequence[str],
     outcomes: Iterable[FixOutcome],
     seen: Mapping[str, Any],
-) -> Patch:
+) -> TunedPatch:
     """The patch for fixes, from where each took effect in a trial with them.
 
     `seen` is the document of a run of the program as it is: files must be what they were then.
@@ -60,7 +37,7 @@ def write_patch(
     files = SourceFiles(cwd, seen)
     applied = {one.name: one.applied for one in outcomes}
     done: dict[str, list[PatchPart]] = {}
-    by_hand: list[tuple[str, str]] = []
+    by_hand: list[ByHand] = []
     for fix, value in parse_fixes(fixes):
         found = locate_edits(fix, value, applied.get(fix.name, ()), files)
         left = [one for one in found if isinstance(one, LeftToUser)]
@@ -68,19 +45,23 @@ def write_patch(
             if isinstance(part, PatchPart):
                 left += _added(part, done, files)
         if left or not found:
-            by_hand.append((fix.name, _words(fix, value, left)))
+            by_hand.append(ByHand(fix.name, _words(fix, value, left)))
     by_hand += _without_workers(done)
     text = "".join(
         make_diff(name, files.source(name).text, _rendered(files.source(name), parts))
         for name, parts in sorted(done.items())
         if parts
     )
-    edits = [
-        PatchEdit(part.fix, part.file, part.line, part.words)
-        for parts in done.values()
-        for part in parts
-    ]
-    return Patch(text or None, tuple(edits), tuple(by_hand))
+    return TunedPatch(
+        text=text or None,
+        edits=tuple(
+            PatchEdit(part.fix, part.file, part.line, part.words)
+            for parts in done.values()
+            for part in parts
+        ),
+        by_hand=tuple(by_hand),
+        status=PatchStatus.NOT_MEASURED if text else PatchStatus.NO_EDIT,
+    )
 
 
 def _added(
@@ -104,7 +85,7 @@ def _rendered(source: Source, parts: Iterable[PatchPart]) -> str:
     return apply_changes(source.text, together)
 
 
-def _without_workers(done: dict[str, list[PatchPart]]) -> list[tuple[str, str]]:
+def _without_workers(done: dict[str, list[PatchPart]]) -> list[ByHand]:
     """Take out persistent workers where there are none: a loader would refuse them."""
     refused = []
     for name, parts in done.items():
@@ -113,7 +94,9 @@ def _without_workers(done: dict[str, list[PatchPart]]) -> list[tuple[str, str]]:
         except PatchError as problem:
             taken = [part for part in parts if any(map(calls.needs_workers, part.arguments))]
             done[name] = [part for part in parts if part not in taken]
-            refused += [(one.fix, f"{one.words} ({name}:{one.line}: {problem})") for one in taken]
+            refused += [
+                ByHand(one.fix, f"{one.words} ({name}:{one.line}: {problem})") for one in taken
+            ]
     return refused
 
 
@@ -127,62 +110,36 @@ _PROCESSES: Final = 2
 _ENOUGH: Final = 0.5  # of what measuring should take must be left of the budget
 
 
-class PatchStatus(StrEnum):
-    """What is known of a patch's speed."""
-
-    MEASURED = "measured"
-    NO_EDIT = "no_edit"
-    """No edit could be located."""
-    NOT_MEASURED = "not_measured"
-    NO_BUDGET = "no_budget"
-    FAILED = "failed"
-    REDACTED = "redacted"
-    """The source was taken out of the document."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredPatch:
-    """What can be written into the source, and what that is worth."""
-
-    patch: Patch
-    path: str | None
-    """Where it was written; None where no edit could be located."""
-    comparison: Comparison | None = None
-    """Against the program as it is; None where it was not measured."""
-    status: PatchStatus = PatchStatus.MEASURED
-    detail: str | None = None
-    """How a trial with it failed."""
-
-
 def write_and_measure(
     search: SearchResult,
     final: Confirmation | None,
-    lab: TrialPool,
+    pool: TrialPool,
     seen: Mapping[str, Any],
     cwd: Path,
     folder: Path,
-) -> MeasuredPatch:
+) -> TunedPatch:
     """The patch for the ladder that was found; measured where there are fresh baselines."""
-    last = search.rungs[-1].trials[-1]
-    patch = write_patch(cwd, search.fixes, last.fixes, seen)
+    patch = write_patch(cwd, search.fixes, search.rungs[-1].trials[-1].fixes, seen)
     if patch.text is None:
-        return MeasuredPatch(patch, None, status=PatchStatus.NO_EDIT)
+        return patch
     path = folder / PATCH_FILE
     path.write_text(patch.text)
-    shown = str(path.relative_to(cwd)) if path.is_relative_to(cwd) else str(path)
+    shown = path.relative_to(cwd) if path.is_relative_to(cwd) else path
+    patch = replace(patch, path=str(shown))
     if final is None or not final.baseline:
-        return MeasuredPatch(patch, shown, status=PatchStatus.NOT_MEASURED)
-    if lab.budget.left < _ENOUGH * lab.patching_s(search.fixes, _PROCESSES):
-        return MeasuredPatch(patch, shown, status=PatchStatus.NO_BUDGET)
+        return patch
+    if pool.budget.left < _ENOUGH * pool.patching_s(search.fixes, _PROCESSES):
+        return replace(patch, status=PatchStatus.NO_BUDGET)
     made: list[Trial] = []
-    steps = lab.steps_of(search.fixes)
+    steps = pool.steps_of(search.fixes)
     for _ in range(_PROCESSES):
         try:
-            trial = lab.budget(TrialRequest(steps=steps, proof=True, patched=patch.text))
+            trial = pool.budget(TrialRequest(steps=steps, proof=True, patched=patch.text))
         except StepscopeError as problem:
-            return MeasuredPatch(patch, shown, status=PatchStatus.NOT_MEASURED, detail=str(problem))
+            return replace(patch, detail=str(problem))
         if not trial.timed:
-            return MeasuredPatch(patch, shown, status=PatchStatus.FAILED, detail=trial.failure)
+            return replace(patch, status=PatchStatus.FAILED, detail=trial.failure)
         made.append(trial)
-    floor = trial_noise_floor([final.baseline, made], lab.objective)
-    return MeasuredPatch(patch, shown, compare_trials(final.baseline, made, lab.objective, floor))
+    floor = trial_noise_floor([final.baseline, made], pool.objective)
+    found = compare_trials(final.baseline, made, pool.objective, floor)
+    return replace(patch, status=PatchStatus.MEASURED, **Speedup.fields(found))

@@ -2,9 +2,10 @@
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from msgspec import Struct
 
 from stepscope.launch.program import Program
 from stepscope.measure.journal import JOURNAL_FILE
@@ -36,13 +37,26 @@ class TuneRequest:
     allow_writes: bool = False
     price_per_hour: float | None = None
 
-    def identity(self) -> dict[str, Any]:
-        """What a journal must share to be resumed; the budget may grow."""
-        found = asdict(self)
-        for free in ("budget_s", "price_per_hour", "program"):
-            del found[free]
-        program = self.program
-        return found | {"program": program.name, "argv": list(program.arguments)}
+    def settings(self) -> "TuneSettings":
+        """As journals and documents keep it."""
+        own = {one: getattr(self, one) for one in TuneSettings.__struct_fields__ if one != "argv"}
+        return TuneSettings(**own | {"program": self.program.name, "argv": self.program.arguments})
+
+
+class TuneSettings(Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """What was asked for, ready for JSON."""
+
+    allow: str = "numeric"
+    only: tuple[str, ...] = ()
+    skip: tuple[str, ...] = ()
+    objective: str = "throughput"
+    steps: int | None = None
+    seeds: int = 3
+    on: str | None = None
+    allow_writes: bool = False
+    program: str = ""
+    argv: tuple[str, ...] = ()
+    budget_s: float | None = None
 
 
 def check_fix_names(words: Sequence[str], option: str) -> tuple[str, ...]:

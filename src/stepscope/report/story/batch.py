@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from math import ceil, sqrt
 
-from stepscope.batch.document import Batch, SizeRow, read_batch
+from stepscope.batch.document import Batch, SizeRow
 from stepscope.batch.search import BatchNote, BatchNoteKind, SearchStop, StopKind
 from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.record.units import format_duration, format_interval, format_share, plural
@@ -24,7 +24,7 @@ from stepscope.report.story.blocks import (
     table_without_empty_columns,
 )
 from stepscope.report.story.phrases import display_path
-from stepscope.results.load import LoadedResult
+from stepscope.results.load import LoadedResult, decode
 from stepscope.stats.verdict import Verdict
 
 _MIB = 2.0**-20
@@ -35,7 +35,7 @@ _LINEAR = ("sgd", "muon", "lion", "asgd")
 
 def story_of_batch(subject: LoadedResult) -> Story:
     """Everything a search for a batch size came to."""
-    return batch_story(read_batch(subject.document))
+    return batch_story(decode(subject.document, Batch))
 
 
 def batch_story(batch: Batch) -> Story:
@@ -119,8 +119,6 @@ def failure_text(row: SizeRow) -> str:
 def stop_text(stop: SearchStop) -> str:
     """Why no larger size was tried."""
     size = f"{stop.batch:,}" if stop.batch is not None else ""
-    if stop.reason is TrialReason.RECORDED:
-        return stop.detail or stop.kind
     if stop.tried:
         if stop.status is TrialStatus.OUT_OF_MEMORY:
             return f"{size} is out of memory"
@@ -151,7 +149,6 @@ def note_text(note: BatchNote) -> str:
         BatchNoteKind.MEASURED_ONCE: "no time left for second processes",
         BatchNoteKind.NOISY: f"run-to-run noise is ±{share:.0%}: closer sizes cannot be ranked. Use"
         " a quieter machine or a longer --seconds",
-        BatchNoteKind.RECORDED: note.detail or "",
     }[note.kind]
 
 

@@ -63,14 +63,14 @@ class Prover:
     def __init__(
         self,
         budget: Budget,
-        lab: TrialPool,
+        pool: TrialPool,
         request: TuneRequest,
         folder_of: Callable[[int], Path],
         own: str,
         epoch: int | None,
     ) -> None:
         self._budget = budget
-        self._lab = lab
+        self._pool = pool
         self._request = request
         self._folder_of = folder_of
         self._own = own
@@ -80,30 +80,30 @@ class Prover:
 
     def rung(self, fixes: Fixes, kind: str, trials: Sequence[Trial]) -> Proof:
         """One seed, by trials that were made for speed where they serve: it may reject."""
-        return self._prove(fixes, kind, self._lab.request.steps, 1, trials)
+        return self._prove(fixes, kind, self._pool.request.steps, 1, trials)
 
     def ladder(self, fixes: Fixes, kind: str) -> Proof:
         """All seeds, and steps past the first epoch's end, as far as the budget allows; some more
         seeds where these leave it unclear."""
         if self._before is None:
             self._before = len(self._made)
-        lab, wanted = self._lab, self._request.seeds
-        later_s = wanted * max(0.0, lab.cost_s(fixes) - lab.cost_s(()))  # what compiling takes
+        pool, wanted = self._pool, self._request.seeds
+        later_s = wanted * max(0.0, pool.cost_s(fixes) - pool.cost_s(()))  # what compiling takes
         steps, seeds = self._extent(later_s)
         if not self._confirms(fixes, kind, steps, seeds):
-            steps, seeds = self._extent(later_s + lab.confirming_s(fixes))
+            steps, seeds = self._extent(later_s + pool.confirming_s(fixes))
         if seeds == 1:
-            proof = self.rung(fixes, kind, lab.trials(fixes))
+            proof = self.rung(fixes, kind, pool.trials(fixes))
             unclear = proof.state is ProofState.UNCLEAR
             return replace(proof, budget_exhausted=unclear)
-        proof = self._prove(fixes, kind, steps, seeds, lab.trials(fixes))
+        proof = self._prove(fixes, kind, steps, seeds, pool.trials(fixes))
         while (
             proof.state is ProofState.UNCLEAR
             and seeds < wanted + _MORE
             and self._holds_another(fixes)
         ):
             seeds += 1
-            proof = self._prove(fixes, kind, steps, seeds, lab.trials(fixes))
+            proof = self._prove(fixes, kind, steps, seeds, pool.trials(fixes))
         return proof
 
     def fresh(self, fixes: Fixes) -> list[Trial]:
@@ -115,33 +115,33 @@ class Prover:
             if one.step_ms
             and one.request.fixes in ((), fixes)
             and not (one.request.perturb or one.request.draws_per_batch)
-            and one.steps >= self._lab.steps_of(fixes)
+            and one.steps >= self._pool.steps_of(fixes)
         ]
 
     def _extent(self, later_s: float) -> tuple[int, int]:
         """Steps and seeds, where so much of the budget is for something else."""
-        base, left = self._lab.trials(())[0], self._budget.left - later_s
+        base, left = self._pool.trials(())[0], self._budget.left - later_s
         seeds = proof_seeds(base, left, self._request.seeds)
         return proof_steps(base, self._epoch, left, seeds), seeds
 
     def _confirms(self, fixes: Fixes, kind: str, steps: int, seeds: int) -> bool:
         """Whether the proof makes all the trials that a confirmation needs."""
-        paired = kind == "numeric" and self._lab.trials(())[0].what != "inference"
-        paired = paired and not any(map(changes_draws, self._lab.trials(fixes)))
-        return paired and seeds >= CONFIRM_PAIRS and steps > self._lab.steps_of(fixes)
+        paired = kind == "numeric" and self._pool.trials(())[0].what != "inference"
+        paired = paired and not any(map(changes_draws, self._pool.trials(fixes)))
+        return paired and seeds >= CONFIRM_PAIRS and steps > self._pool.steps_of(fixes)
 
     def _holds_another(self, fixes: Fixes) -> bool:
         """Whether the budget has room for one more seed, as the last one was."""
         seed = max((one.request.seed for one in self._made), default=0)
         last = [one.seconds for one in self._made if one.request.seed == seed]
         pairs = len(self.fresh(fixes)) // 2
-        later_s = 0.0 if pairs >= CONFIRM_PAIRS else self._lab.confirming_s(fixes)
+        later_s = 0.0 if pairs >= CONFIRM_PAIRS else self._pool.confirming_s(fixes)
         return sum(last) <= self._budget.left - later_s
 
     def _prove(
         self, fixes: Fixes, kind: str, steps: int, seeds: int, trials: Sequence[Trial]
     ) -> Proof:
-        known = [*self._lab.trials(()), *trials, *self._made]
+        known = [*self._pool.trials(()), *trials, *self._made]
         return prove(
             self._run,
             fixes,
@@ -163,24 +163,24 @@ class Prover:
         return read_outputs(self._folder_of(trial.number))
 
 
-def prove_ladder(standing: Ladder, prover: Prover) -> Proof | None:
+def prove_ladder(ladder: Ladder, prover: Prover) -> Proof | None:
     """Prove the ladder; where it differs, take away the coarsest rung that may be why, and again.
 
     None where there is no ladder.
     """
-    while standing.fixes:
-        kind = standing.kinds()
-        proof = prover.ladder(standing.fixes, kind)
+    while ladder.fixes:
+        kind = ladder.kinds()
+        proof = prover.ladder(ladder.fixes, kind)
         if proof.state is not ProofState.DIFFERS:
             return proof
         rung = max(
-            standing.search.rungs,
+            ladder.search.rungs,
             key=lambda one: (
                 one.candidate.kind != "exact",
                 ROUNDING_DTYPES.index(coarsest_rounding((one.candidate.fix,))),
             ),
         )
-        standing.withdraw(
+        ladder.withdraw(
             rung.candidate,
             Rejected(rung.candidate.fix, Rejection(RejectReason.DIFFERS), rung.comparison, proof),
         )

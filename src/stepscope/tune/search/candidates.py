@@ -67,7 +67,7 @@ def find_candidates(
     only: Sequence[str] = (),
     skip: Sequence[str] = (),
     objective: str = "throughput",
-    see: Predictor = no_prediction,
+    predict: Predictor = no_prediction,
 ) -> tuple[list[Candidate], list[NotTried]]:
     """What to try on a program, from its scout run with findings, in order.
 
@@ -95,13 +95,13 @@ def find_candidates(
         if why is not None:
             left.append(NotTried(fix.name, why))
             continue
-        each = [_candidate(fix, text, kind, program, see) for text in texts]
+        each = [_candidate(fix, text, kind, program, predict) for text in texts]
         found += each if chosen else [_likeliest(each)]
     names = {one.name for one in found}
     for one in [one for one in found if one.after is not None and one.after not in names]:
         found.remove(one)
         left.append(NotTried(one.fix, Rejection(RejectReason.REQUIRES, one.after)))
-    return by_expected_gain([*_together(found, program, see), *found], base_s=1.0), left
+    return by_expected_gain([*_together(found, program, predict), *found], base_s=1.0), left
 
 
 def reason_not_to_try(fix: Fix, program: ObservedProgram) -> Rejection | None:
@@ -159,7 +159,7 @@ def _likeliest(each: Sequence[Candidate]) -> Candidate:
 
 
 def _together(
-    found: Sequence[Candidate], program: ObservedProgram, see: Predictor
+    found: Sequence[Candidate], program: ObservedProgram, predict: Predictor
 ) -> list[Candidate]:
     """Those of the candidates that are worth a trial as one."""
     named = {one.name: one for one in found}
@@ -177,7 +177,7 @@ def _together(
         replace(
             first,
             kind=max((one.kind for one in (first, *others)), key=FIX_KINDS.index),
-            predicted=see((), (first.fix, *(one.fix for one in others))),
+            predicted=predict((), (first.fix, *(one.fix for one in others))),
             extra_s=sum(one.extra_s for one in (first, *others)),
             along=tuple(one.fix for one in others),
             instead=(),
@@ -187,13 +187,13 @@ def _together(
 
 
 def _candidate(
-    fix: Fix, text: str, kind: str, program: ObservedProgram, see: Predictor
+    fix: Fix, text: str, kind: str, program: ObservedProgram, predict: Predictor
 ) -> Candidate:
     alone = fix.requires is not None and not fix_named(fix.requires).in_use(program)
     return Candidate(
         fix=text,
         kind=kind,
-        predicted=see((), (text,)),
+        predicted=predict((), (text,)),
         prior=fix.prior_gain,
         extra_s=setup_seconds(text, program.device),
         after=fix.requires if alone else None,

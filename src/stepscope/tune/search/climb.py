@@ -23,7 +23,7 @@ from stepscope.tune.search.ladder import Ladder, Rejected
 
 
 def try_candidate(
-    standing: Ladder, one: Candidate, fixes: Fixes, small_later: bool = False
+    ladder: Ladder, one: Candidate, fixes: Fixes, small_later: bool = False
 ) -> bool | None:
     """The set with a candidate against what is kept; whether it took its place.
 
@@ -31,59 +31,59 @@ def try_candidate(
     were tried as one and did not win nothing is said, but of one that has nothing to do here: each
     has its own chance.
     """
-    present = standing.fixes
-    one = replace(one, predicted=standing.see(present, fixes) or one.predicted)
+    present = ladder.fixes
+    one = replace(one, predicted=ladder.predict(present, fixes) or one.predicted)
     try:
-        found = hold_contest(standing.lab, present, fixes, one.predicted, small_later)
+        found = hold_contest(ladder.pool, present, fixes, one.predicted, small_later)
     except BudgetSpent:
-        _left_open(standing, one, fixes)
+        _left_open(ladder, one, fixes)
         raise
     if found.failed is not None and found.failed.status is TrialStatus.NOT_APPLICABLE:
         idle = _left_idle(found.failed.fix, one, present, fixes)
         if idle is not None:
             without = tuple(other for other in fixes if other != idle)
-            return try_candidate(standing, one, without, small_later)
+            return try_candidate(ladder, one, without, small_later)
     if one.along and not found.won:
-        _lost_together(standing, one, found)
+        _lost_together(ladder, one, found)
         return False
     if found.put_off:
         return None
-    standing.beaten.pop(one.label, None)
+    ladder.beaten.pop(one.label, None)
     if not found.won:
-        standing.lost(one, found)
+        ladder.lost(one, found)
         return False
     assert found.comparison is not None
-    refused = _too_far(standing, one, fixes)
+    refused = _too_far(ladder, one, fixes)
     if refused is not None:
-        standing.reject(refused)
+        ladder.reject(refused)
         return False
     proof = None
-    if standing.prove is not None:
-        proof = standing.prove(fixes, standing.kind(fixes, one), standing.lab.trials(fixes))
+    if ladder.prove is not None:
+        proof = ladder.prove(fixes, ladder.kind(fixes, one), ladder.pool.trials(fixes))
         if proof.state is ProofState.DIFFERS:
             why = Rejection(RejectReason.DIFFERS)
-            standing.reject(Rejected(one.fix, why, found.comparison, proof))
+            ladder.reject(Rejected(one.fix, why, found.comparison, proof))
             return False
-    standing.keep(one, fixes, found.comparison, proof)
+    ladder.keep(one, fixes, found.comparison, proof)
     return True
 
 
-def _lost_together(standing: Ladder, one: Candidate, found: ContestResult) -> None:
+def _lost_together(ladder: Ladder, one: Candidate, found: ContestResult) -> None:
     failed = found.failed
     if failed is None:
-        standing.beaten[one.label] = (one, standing.speed)
+        ladder.beaten[one.label] = (one, ladder.speed)
     elif failed.status is TrialStatus.NOT_APPLICABLE and failed.fix in one.whole:
         assert found.why is not None
-        standing.reject(Rejected(str(failed.fix), found.why))
+        ladder.reject(Rejected(str(failed.fix), found.why))
 
 
-def _left_open(standing: Ladder, one: Candidate, fixes: Fixes) -> None:
+def _left_open(ladder: Ladder, one: Candidate, fixes: Fixes) -> None:
     """Say what it looked like when the budget ended, where that was a gain."""
-    made = len(standing.lab.trials(fixes))
-    found = standing.lab.compare(standing.fixes, fixes) if made else None
+    made = len(ladder.pool.trials(fixes))
+    found = ladder.pool.compare(ladder.fixes, fixes) if made else None
     if found is not None and found.ratio >= 1 + MIN_DIFFERENCE:
         why = Rejection(RejectReason.UNSETTLED, trials=made)
-        standing.reject(Rejected(one.label, why, found))
+        ladder.reject(Rejected(one.label, why, found))
 
 
 def _left_idle(blame: str | None, one: Candidate, present: Fixes, fixes: Fixes) -> str | None:
@@ -95,14 +95,14 @@ def _left_idle(blame: str | None, one: Candidate, present: Fixes, fixes: Fixes) 
     return None
 
 
-def _too_far(standing: Ladder, one: Candidate, fixes: Fixes) -> Rejected | None:
+def _too_far(ladder: Ladder, one: Candidate, fixes: Fixes) -> Rejected | None:
     """Only the program shows what some fixes change, such as the draws of a dataset in workers."""
-    for trial in standing.lab.trials(fixes):
+    for trial in ladder.pool.trials(fixes):
         for did in trial.fixes:
             kind = did.kind
             if did.name not in map(fix_name, one.whole) or kind is None:
                 continue
-            if FIX_KINDS.index(kind) > FIX_KINDS.index(standing.allow):
+            if FIX_KINDS.index(kind) > FIX_KINDS.index(ladder.allow):
                 where = "; ".join(map(sentence, did.applied))
                 return Rejected(one.fix, Rejection(RejectReason.OBSERVED_KIND, where, kind=kind))
     return None
@@ -113,75 +113,75 @@ _MOVED: Final = 1.15
 """A gain after which what did not help before may: something else holds the step up now."""
 
 
-def climb(standing: Ladder, found: Sequence[Candidate]) -> None:
+def climb(ladder: Ladder, found: Sequence[Candidate]) -> None:
     """Try candidates, the most promising beside what is kept first; then those whose gain looked
     small, which takes many trials to settle and may be larger once others are kept; then once
     more those that were no better, where the ladder has grown since."""
-    small = _each(standing, found, small_later=True)
-    for one in _each(standing, small, small_later=False):
-        standing.reject(Rejected(one.fix, Rejection(RejectReason.REQUIRES, one.after)))
-    _again(standing)
+    small = _each(ladder, found, small_later=True)
+    for one in _each(ladder, small, small_later=False):
+        ladder.reject(Rejected(one.fix, Rejection(RejectReason.REQUIRES, one.after)))
+    _again(ladder)
 
 
-def _each(standing: Ladder, found: Sequence[Candidate], small_later: bool) -> list[Candidate]:
+def _each(ladder: Ladder, found: Sequence[Candidate], small_later: bool) -> list[Candidate]:
     """Those that were put off, and those that wait for a fix that is not kept."""
     left = list(found)
     later: list[Candidate] = []
-    search = standing.search
+    search = ladder.search
     too_long = search.untried if search.stopped == StopReason.BUDGET else []
     while left:
-        left = without_settled(left, standing.fixes, _unfit(standing))
-        one = _next(standing, left)
+        left = without_settled(left, ladder.fixes, _unfit(ladder))
+        one = _next(ladder, left)
         if one is None:
             break
         waiting = (other.fix for other in (*left, *later) if not other.along)
         search.untried = [*dict.fromkeys((*too_long, *waiting))]
         left = [other for other in left if other.whole != one.whole]
-        fixes = with_candidate(standing.fixes, one)
-        if not standing.lab.affords(fixes, _FEWEST):
+        fixes = with_candidate(ladder.fixes, one)
+        if not ladder.pool.affords(fixes, _FEWEST):
             too_long = [*too_long, *([] if one.along else [one.fix])]
             search.stopped = StopReason.BUDGET
         elif one.predicted is not None and one.predicted.high < 1:
-            _leave(standing, one)
-        elif try_candidate(standing, one, fixes, small_later and bool(left or later)) is None:
+            _leave(ladder, one)
+        elif try_candidate(ladder, one, fixes, small_later and bool(left or later)) is None:
             later.append(one)
         else:
-            left += _rest(standing, one)
+            left += _rest(ladder, one)
     search.untried = too_long
-    return without_settled([*later, *left], standing.fixes, _unfit(standing))
+    return without_settled([*later, *left], ladder.fixes, _unfit(ladder))
 
 
-def _rest(standing: Ladder, one: Candidate) -> list[Candidate]:
+def _rest(ladder: Ladder, one: Candidate) -> list[Candidate]:
     """What was not tried of it: its other values where the program broke, the set without the part
     that has nothing to do."""
-    if one.fix in _ended_as(standing, TrialStatus.BROKE):
+    if one.fix in _ended_as(ladder, TrialStatus.BROKE):
         return [replace(one, fix=text, instead=()) for text in one.instead]
-    return [one] if one.along and _unfit(standing) & {*one.whole} else []
+    return [one] if one.along and _unfit(ladder) & {*one.whole} else []
 
 
-def _unfit(standing: Ladder) -> set[str]:
-    return _ended_as(standing, TrialStatus.NOT_APPLICABLE)
+def _unfit(ladder: Ladder) -> set[str]:
+    return _ended_as(ladder, TrialStatus.NOT_APPLICABLE)
 
 
-def _ended_as(standing: Ladder, state: TrialStatus) -> set[str]:
-    return {one.fix for one in standing.search.rejected if one.state == state}
+def _ended_as(ladder: Ladder, state: TrialStatus) -> set[str]:
+    return {one.fix for one in ladder.search.rejected if one.state == state}
 
 
-def _again(standing: Ladder) -> None:
+def _again(ladder: Ladder) -> None:
     """Whatever lost beside a ladder that was so much slower that it may matter now."""
     while True:
-        now = standing.speed
-        slow = [one for one, speed in standing.beaten.values() if now / speed >= _MOVED]
-        one = _next(standing, without_settled(slow, standing.fixes, _unfit(standing)))
+        now = ladder.speed
+        slow = [one for one, speed in ladder.beaten.values() if now / speed >= _MOVED]
+        one = _next(ladder, without_settled(slow, ladder.fixes, _unfit(ladder)))
         if one is None:
             break
         for other in slow:
-            if _new(other, {*standing.fixes, *_unfit(standing)}) == one.whole:
-                standing.beaten[other.label] = (other, now)
-        fixes = with_candidate(standing.fixes, one)
+            if _new(other, {*ladder.fixes, *_unfit(ladder)}) == one.whole:
+                ladder.beaten[other.label] = (other, now)
+        fixes = with_candidate(ladder.fixes, one)
         gains = one.predicted is None or one.predicted.high >= 1
-        if gains and standing.lab.affords(fixes, _FEWEST):
-            try_candidate(standing, one, fixes)
+        if gains and ladder.pool.affords(fixes, _FEWEST):
+            try_candidate(ladder, one, fixes)
 
 
 def without_settled(
@@ -199,25 +199,27 @@ def _new(one: Candidate, settled: Set[str]) -> Fixes:
     return tuple(fix for fix in one.whole if fix not in settled)
 
 
-def _next(standing: Ladder, left: Sequence[Candidate]) -> Candidate | None:
+def _next(ladder: Ladder, left: Sequence[Candidate]) -> Candidate | None:
     """With what is predicted of it beside the fixes that are kept. None: all wait for others.
 
     What is to be tried together comes before its parts."""
-    present = standing.fixes
+    present = ladder.fixes
     names = {fix_name(one) for one in present}
     parts = {fix for one in left if one.along for fix in one.whole}
     ready = [
-        replace(one, predicted=standing.see(present, with_candidate(present, one)) or one.predicted)
+        replace(
+            one, predicted=ladder.predict(present, with_candidate(present, one)) or one.predicted
+        )
         for one in left
         if (one.after is None or one.after in names) and (one.along or one.fix not in parts)
     ]
-    return next(iter(by_expected_gain(ready, standing.lab.cost_s(present))), None)
+    return next(iter(by_expected_gain(ready, ladder.pool.cost_s(present))), None)
 
 
-def _leave(standing: Ladder, one: Candidate) -> None:
+def _leave(ladder: Ladder, one: Candidate) -> None:
     assert one.predicted is not None
     if one.along:
         return  # its parts speak for themselves
-    standing.beaten[one.label] = (one, standing.speed)
+    ladder.beaten[one.label] = (one, ladder.speed)
     why = Rejection(RejectReason.PREDICTED_LOSS, one.predicted.speedup)
-    standing.reject(Rejected(one.fix, why))
+    ladder.reject(Rejected(one.fix, why))

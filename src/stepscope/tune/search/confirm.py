@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from stepscope.measure.trial.pool import (
@@ -15,19 +14,11 @@ from stepscope.measure.trial.pool import (
 )
 from stepscope.measure.trial.record import Trial
 from stepscope.stats.verdict import Comparison, Verdict
+from stepscope.tune.document import ConfirmFailure
 from stepscope.tune.search.ladder import SearchResult, compile_payback
 
 _MANY: Final = 5
 _CLEAR: Final = 1.15  # what the search saw at least: few processes will do
-
-
-class ConfirmFailure(StrEnum):
-    """Why fresh trials do not confirm a ladder."""
-
-    BASELINE = "baseline_failed"
-    LADDER = "ladder_failed"
-    INTERRUPTED = "interrupted"
-    NOT_FASTER = "not_faster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +44,7 @@ class Confirmation:
 
 
 def confirm(
-    lab: TrialPool, search: SearchResult, fresh: Sequence[Trial] = ()
+    pool: TrialPool, search: SearchResult, fresh: Sequence[Trial] = ()
 ) -> Confirmation | None:
     """Interleaved fresh trials of both: three each, five where the gain is small and the budget
     allows, two where it does not allow three; how many is settled before the first.
@@ -66,23 +57,23 @@ def confirm(
         return None
     known = {turn: [one for one in fresh if one.request.fixes == turn] for turn in ((), fixes)}
     pairs = min(map(len, known.values()))
-    count = _count(lab, search, pairs)
+    count = _count(pool, search, pairs)
     made = {turn: trials[: min(count, pairs)] for turn, trials in known.items()}
     try:
         for turn in _turns(count, fixes)[2 * pairs :]:
-            trial = lab.fresh(turn)
+            trial = pool.fresh(turn)
             if not trial.timed:
                 failed = ConfirmFailure.LADDER if turn else ConfirmFailure.BASELINE
-                return _ended(lab, fixes, made, failed, trial.failure)
+                return _ended(pool, fixes, made, failed, trial.failure)
             made[turn].append(trial)
     except KeyboardInterrupt:
-        return _ended(lab, fixes, made, ConfirmFailure.INTERRUPTED)
-    return _ended(lab, fixes, made)
+        return _ended(pool, fixes, made, ConfirmFailure.INTERRUPTED)
+    return _ended(pool, fixes, made)
 
 
-def _count(lab: TrialPool, search: SearchResult, known: int) -> int:
+def _count(pool: TrialPool, search: SearchResult, known: int) -> int:
     clear = search.rungs[-1].cumulative.low >= _CLEAR
-    pairs = known + lab.budget.left / (lab.cost_s(()) + lab.cost_s(search.fixes))
+    pairs = known + pool.budget.left / (pool.cost_s(()) + pool.cost_s(search.fixes))
     if pairs >= _MANY and not clear:
         return _MANY
     return CONFIRM_PAIRS if pairs >= CONFIRM_PAIRS else FEWEST_CONFIRM_PAIRS
@@ -95,23 +86,23 @@ def _turns(count: int, fixes: Fixes) -> list[Fixes]:
 
 
 def _ended(
-    lab: TrialPool,
+    pool: TrialPool,
     fixes: Fixes,
     made: dict[Fixes, list[Trial]],
     failure: ConfirmFailure | None = None,
     detail: str | None = None,
 ) -> Confirmation:
     base, ladder = made[()], made[fixes]
-    found = _compared(lab, base, ladder)
+    found = _compared(pool, base, ladder)
     if failure is None and (found is None or found.verdict is not Verdict.FASTER):
         failure = ConfirmFailure.NOT_FASTER
     compile_s, pays = compile_payback(base, ladder)
     return Confirmation(fixes, tuple(base), tuple(ladder), found, failure, detail, compile_s, pays)
 
 
-def _compared(lab: TrialPool, base: Sequence[Trial], ladder: Sequence[Trial]) -> Comparison | None:
+def _compared(pool: TrialPool, base: Sequence[Trial], ladder: Sequence[Trial]) -> Comparison | None:
     """By these trials alone, and the noise between them."""
     if not base or not ladder:
         return None
-    floor = trial_noise_floor([base, ladder], lab.objective)
-    return compare_trials(base, ladder, lab.objective, floor)
+    floor = trial_noise_floor([base, ladder], pool.objective)
+    return compare_trials(base, ladder, pool.objective, floor)

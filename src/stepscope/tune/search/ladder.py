@@ -116,13 +116,13 @@ class Ladder:
 
     def __init__(
         self,
-        lab: TrialPool,
-        see: Predictor = no_prediction,
+        pool: TrialPool,
+        predict: Predictor = no_prediction,
         prove: Prove | None = None,
         allow: str = "numeric",
     ) -> None:
-        self.lab = lab
-        self.see = see
+        self.pool = pool
+        self.predict = predict
         self.prove = prove
         self.allow = allow
         self.search = SearchResult()
@@ -142,7 +142,7 @@ class Ladder:
     def kind(self, fixes: Fixes, *new: Candidate) -> str:
         """The coarsest of a set, as its trials say too; `new` are not kept yet."""
         known = (*new, *(rung.candidate for rung in self.search.rungs))
-        said = (fix.kind for trial in self.lab.trials(fixes) for fix in trial.fixes)
+        said = (fix.kind for trial in self.pool.trials(fixes) for fix in trial.fixes)
         kinds = [one.kind for one in known if not {*one.whole}.isdisjoint(fixes)]
         return max(["exact", *kinds, *map(str, filter(None, said))], key=FIX_KINDS.index)
 
@@ -155,7 +155,7 @@ class Ladder:
     ) -> None:
         """A candidate's set takes the place of the present one. What stood with a fix that goes
         now stands with the one in its place."""
-        search, lab, below = self.search, self.lab, self.fixes
+        search, pool, below = self.search, self.pool, self.fixes
         gone = [rung for rung in search.rungs if rung.candidate.fix not in fixes]
         out = [
             replace(rung.candidate, fix=fix, along=())
@@ -171,15 +171,15 @@ class Ladder:
             self.reject(Rejected(each.fix, Rejection(RejectReason.REPLACED, fix=one.fix), found))
         if gone and gone[-1].fixes == below:
             below = self.fixes
-            found = lab.compare(below, fixes) or found
-        compile_s, pays = compile_payback(lab.trials(below), lab.trials(fixes))
+            found = pool.compare(below, fixes) or found
+        compile_s, pays = compile_payback(pool.trials(below), pool.trials(fixes))
         search.rungs.append(
             Rung(
                 candidate=one,
                 fixes=fixes,
-                trials=tuple(lab.trials(fixes)),
+                trials=tuple(pool.trials(fixes)),
                 comparison=found,
-                cumulative=lab.compare((), fixes) or found,
+                cumulative=pool.compare((), fixes) or found,
                 proof=proof,
                 replaces=out[-1].fix if out else None,
                 compile_s=compile_s,
@@ -189,7 +189,7 @@ class Ladder:
         for each in out:
             self.beaten[each.label] = (each, self.speed)
         search.rejected = [other for other in search.rejected if other.fix not in one.whole]
-        lab.best = fixes
+        pool.best = fixes
 
     def drop(self, one: Candidate, found: Comparison, proof: Proof | None) -> None:
         """A rung, or a part of one, that is of no use any more."""
@@ -198,11 +198,11 @@ class Ladder:
     def withdraw(self, one: Candidate, why: Rejected, proof: Proof | None = None) -> None:
         """What is kept goes; the last rung then stands for the set without it, of which there may
         be no trials yet."""
-        search, lab = self.search, self.lab
+        search, pool = self.search, self.pool
         fixes = tuple(fix for fix in self.fixes if fix not in one.whole)
         search.rungs = [rung for rung in search.rungs if {*rung.candidate.whole} & {*fixes}]
         self.reject(why)
-        lab.best = fixes
+        pool.best = fixes
         if not search.rungs or search.fixes == fixes:
             return
         last = search.rungs[-1]
@@ -211,8 +211,8 @@ class Ladder:
             last,
             candidate=replace(last.candidate, fix=left[0], along=tuple(left[1:])),
             fixes=fixes,
-            trials=tuple(lab.trials(fixes)),
-            cumulative=lab.compare((), fixes) or last.cumulative,
+            trials=tuple(pool.trials(fixes)),
+            cumulative=pool.compare((), fixes) or last.cumulative,
             proof=proof,
         )
 

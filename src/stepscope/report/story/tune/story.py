@@ -44,9 +44,9 @@ from stepscope.report.story.tune.words import (
     rejection_text,
     stop_sentence,
 )
-from stepscope.results.load import LoadedResult
+from stepscope.results.load import LoadedResult, decode
 from stepscope.stats.verdict import Verdict
-from stepscope.tune.document import Measured, RejectedFix, Tune, TunedPatch, TunedRung, read_tune
+from stepscope.tune.document import Measured, RejectedFix, Tune, TunedPatch, TunedRung
 
 BASELINE_LABEL = "baseline"
 
@@ -148,7 +148,7 @@ _RESOURCES = (
 
 def _rejected_section(tune: Tune) -> Section:
     """Fixes that were tried and not kept, with the reason of each."""
-    objective = str(tune.request.get("objective") or "throughput")
+    objective = tune.request.objective
     tried = [one for one in tune.rejected if is_tried(one)]
     blocks: list[Block] = []
     if tried:
@@ -179,7 +179,7 @@ def _outcome(one: RejectedFix) -> str:
 
 def story_of_tune(subject: LoadedResult) -> Story:
     """Everything a tune came to."""
-    return tune_story(read_tune(subject.document), subject.folder)
+    return tune_story(decode(subject.document, Tune), subject.folder)
 
 
 def tune_story(tune: Tune, folder: Path | None = None) -> Story:
@@ -278,13 +278,13 @@ def _resume_command(tune: Tune) -> str:
     """The same tune with twice the budget: a journal takes the same options only."""
     asked = tune.request
     words = ["stepscope", "tune", "--resume", path_from_here(tune.run.folder)]
-    words += ["--budget", f"{2 * float(asked.get('budget_s') or 600):.0f}s"]
+    words += ["--budget", f"{2 * (asked.budget_s or 600.0):.0f}s"]
     for name in ("allow", "objective", "steps", "seeds", "on"):
-        if asked.get(name) not in (None, _DEFAULTS.get(name)):
-            words += [f"--{name}", str(asked[name])]
+        if (value := getattr(asked, name)) not in (None, _DEFAULTS.get(name)):
+            words += [f"--{name}", str(value)]
     for name in ("only", "skip"):
-        words += [f"--{name}", ",".join(asked[name])] if asked.get(name) else []
-    words += ["--allow-writes"] if asked.get("allow_writes") else []
+        words += [f"--{name}", ",".join(value)] if (value := getattr(asked, name)) else []
+    words += ["--allow-writes"] if asked.allow_writes else []
     module = tune.run.program.startswith("-m ")
     program = ["-m", tune.run.program[3:]] if module else [tune.run.program]
     return shlex.join([*words, *program, *tune.run.argv])
@@ -325,12 +325,12 @@ def _environment(tune: Tune) -> Section:
         ("torch", run.torch),
         ("stepscope", run.stepscope),
         ("tune", run.id),
-        ("fixes may change", asked.get("allow")),
-        ("objective", asked.get("objective")),
-        ("only", ", ".join(asked.get("only") or ()) or None),
-        ("skipped", ", ".join(asked.get("skip") or ()) or None),
-        ("proof seeds", asked.get("seeds")),
-        ("budget", format_duration(asked["budget_s"]) if asked.get("budget_s") else None),
+        ("fixes may change", asked.allow),
+        ("objective", asked.objective),
+        ("only", ", ".join(asked.only) or None),
+        ("skipped", ", ".join(asked.skip) or None),
+        ("proof seeds", asked.seeds),
+        ("budget", format_duration(asked.budget_s) if asked.budget_s else None),
     )
     pairs = [(name, str(value)) for name, value in shown if value is not None]
     blocks: list[Block] = [Facts(tuple(pairs))]

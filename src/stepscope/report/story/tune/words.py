@@ -16,12 +16,12 @@ from stepscope.stats.verdict import Verdict
 from stepscope.tune.document import (
     Confirmed,
     NoteSummary,
+    PatchStatus,
     RejectedFix,
     Speedup,
     Tune,
     TunedPatch,
 )
-from stepscope.tune.patch import PatchStatus
 
 _STATES = {
     ProofState.IDENTICAL: "are identical",
@@ -85,8 +85,6 @@ def proof_text(proof: Proof | None) -> str:
     if proof is None:
         return "were not compared"
     because = proof.because
-    if because is not None and because.reason is ProofReason.RECORDED:
-        return f"{because.detail}"
     if proof.state is ProofState.CHANGES:
         told = changes_text(proof.changes)
         return f"change with training: {told}" if told else "change with training"
@@ -111,9 +109,6 @@ def proof_text(proof: Proof | None) -> str:
 
 def proof_sentence(proof: Proof | None) -> str:
     """`Losses match over 120 steps, 3 seeds.`"""
-    because = None if proof is None else proof.because
-    if because is not None and because.reason is ProofReason.RECORDED:
-        return f"Losses: {because.detail}."
     subject = "Outputs" if proof is not None and proof.of_outputs else "Losses"
     return f"{subject} {proof_text(proof)}."
 
@@ -144,8 +139,6 @@ def rejection_text(one: RejectedFix, objective: str = "throughput") -> str:
     better, detail = _BETTER.get(objective, "faster"), because.detail
     slower = one.verdict is Verdict.SLOWER and objective == "throughput"
     match because.reason:
-        case RejectReason.RECORDED:
-            return str(detail)
         case RejectReason.NOT_ALLOWED:
             changes = "training" if detail == "semantic" else "rounding or random draws"
             return f"changes {changes}: needs --allow {detail}"

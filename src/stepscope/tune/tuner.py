@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from stepscope.analyze.run.document import RunSummary, to_json
 from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.data.workers import most_workers
@@ -22,10 +24,11 @@ from stepscope.measure.trial.record import Trial, TrialRequest
 from stepscope.record.errors import UsageError
 from stepscope.record.proof import Proof
 from stepscope.record.trial import StopReason
-from stepscope.tune.document import Tune, TuneOutcome, tune_result
-from stepscope.tune.patch import MeasuredPatch, write_and_measure
+from stepscope.tune.document import Tune, TunedPatch
+from stepscope.tune.patch import write_and_measure
 from stepscope.tune.proof.prover import Prover, program_rounding, prove_ladder
 from stepscope.tune.request import TuneRequest, open_tune_folder
+from stepscope.tune.result import TuneOutcome, tune_result
 from stepscope.tune.search.candidates import (
     find_candidates,
     fix_name,
@@ -58,7 +61,7 @@ class TrialEvent:
 TrialListener = Callable[[TrialEvent], None]
 
 
-class TuneSession:
+class Tuner:
     """One tune in its folder. Use `open_tune`."""
 
     def __init__(self, request: TuneRequest, folder: Path, cwd: Path, journal: Journal) -> None:
@@ -101,7 +104,7 @@ class TuneSession:
             only=request.only,
             skip=request.skip,
             objective=request.objective,
-            see=predict,
+            predict=predict,
         )
         result = run_search(
             ladder,
@@ -173,7 +176,7 @@ class TuneSession:
         except KeyboardInterrupt:
             ladder.search.stopped, proof = StopReason.INTERRUPTED, None
         fresh = prover.fresh(ladder.fixes)
-        return confirm(ladder.lab, ladder.search, fresh), proof
+        return confirm(ladder.pool, ladder.search, fresh), proof
 
     def _patched(
         self,
@@ -181,7 +184,7 @@ class TuneSession:
         final: Confirmation | None,
         pool: TrialPool,
         document: dict[str, Any],
-    ) -> MeasuredPatch | None:
+    ) -> TunedPatch | None:
         if not result.fixes:
             return None
         try:
@@ -214,11 +217,13 @@ def _for_proof(scout: Trial, budget_s: float) -> float:
 @contextmanager
 def open_tune(
     request: TuneRequest, out: Path | None, resume: bool, force: bool, cwd: Path
-) -> Iterator[TuneSession]:
+) -> Iterator[Tuner]:
     """A fresh tune, or one resumed. Raises UsageError."""
     host = host_named(request.on)
     folder = open_tune_folder(out, resume, force, cwd)
     script = None if request.program.module else request.program.target
-    who = journal_identity(request.identity(), cwd, {**os.environ, **host.variables}, script)
+    asked = msgspec.to_builtins(request.settings())
+    del asked["budget_s"]  # may grow
+    who = journal_identity(asked, cwd, {**os.environ, **host.variables}, script)
     with open_journal(folder, who) as journal:
-        yield TuneSession(request, folder, cwd, journal)
+        yield Tuner(request, folder, cwd, journal)

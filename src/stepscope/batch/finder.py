@@ -24,7 +24,7 @@ from stepscope.store.folder import create_folder
 DOCUMENT_FILE = "batch.json"
 
 
-class BatchSession:
+class BatchFinder:
     """One `stepscope batch`: its trials lie in `folder`, and in the end its document."""
 
     def __init__(

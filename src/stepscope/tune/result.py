@@ -1,0 +1,237 @@
+"""From a finished search to the document of a tune."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from stepscope.fixes.base import FixKind
+from stepscope.measure.trial.pool import Budget, TrialPool
+from stepscope.measure.trial.record import Trial
+from stepscope.record.privacy import masked_arguments
+from stepscope.record.proof import Proof, ProofState
+from stepscope.record.trial import NoteKind, TrialNote
+from stepscope.record.version import __version__
+from stepscope.stats.intervals import estimate
+from stepscope.tune.document import (
+    Confirmed,
+    Measured,
+    MeasuredBaseline,
+    MeasuredSides,
+    NoteSummary,
+    RejectedFix,
+    Scout,
+    ScoutFinding,
+    SearchCost,
+    Speedup,
+    Tune,
+    TunedPatch,
+    TunedProgram,
+    TunedRung,
+)
+from stepscope.tune.proof.result import training_changes
+from stepscope.tune.request import DOCUMENT_FILE, TuneRequest
+from stepscope.tune.search.confirm import Confirmation
+from stepscope.tune.search.ladder import Rung, SearchResult
+
+
+@dataclass(frozen=True, slots=True)
+class TuneOutcome:
+    """Everything a tune came to."""
+
+    request: TuneRequest
+    folder: Path
+    document: dict[str, Any]
+    """Of the scout run, with its findings."""
+    scout: Trial
+    search: SearchResult
+    final: Confirmation | None
+    proof: Proof | None
+    patch: TunedPatch | None
+    pool: TrialPool
+    budget: Budget
+
+
+def tune_result(outcome: TuneOutcome) -> Tune:
+    """The result, also written to the folder."""
+    request, search, document = outcome.request, outcome.search, outcome.document
+    losses = search.baseline[0].losses if search.baseline else ()
+    whole = Tune(
+        run=_program(outcome),
+        machine=document["config"].get("machine", {}),
+        request=request.settings(),
+        scout=Scout(trial=outcome.scout.number, findings=_findings(document)),
+        baseline=MeasuredBaseline(**_measured(search.baseline, outcome), losses=losses),
+        ladder=tuple(_rung(rung, outcome) for rung in search.rungs),
+        rejected=tuple(
+            RejectedFix(
+                fix=one.fix,
+                state=one.state,
+                because=one.why,
+                proof=one.proof,
+                **Speedup.fields(one.comparison),
+            )
+            for one in search.rejected
+        ),
+        untried=tuple(search.untried),
+        final=_final(outcome),
+        command=_command(request, search.fixes) if search.fixes else None,
+        patch=outcome.patch,
+        search=SearchCost(trials=search.trials, seconds=search.seconds),
+        trials=outcome.budget.asked,
+        seconds=outcome.budget.spent,
+        stopped=search.stopped,
+        notes=_notes(search),
+    )
+    part = outcome.folder / f"{DOCUMENT_FILE}.part"
+    part.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=1) + b"\n")
+    part.replace(outcome.folder / DOCUMENT_FILE)
+    return whole
+
+
+def _program(outcome: TuneOutcome) -> TunedProgram:
+    run, program = outcome.document["run"], outcome.request.program
+    gpu = (outcome.document.get("gpu") or {}).get("name")
+    return TunedProgram(
+        id=outcome.folder.resolve().name,
+        folder=str(outcome.folder),
+        program=program.name,
+        argv=tuple(masked_arguments(program.arguments)),
+        device=run["device"],
+        device_name=gpu or (run["device"] or "cpu").upper(),
+        torch=run["torch"],
+        python=run["python"],
+        git=run.get("git"),
+        stepscope=__version__,
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def _findings(document: Mapping[str, Any]) -> tuple[ScoutFinding, ...]:
+    return tuple(
+        ScoutFinding(
+            **{name: one[name] for name in ("id", "title", "fix", "kind")},
+            predicted_speedup=(one["predicted"] or {}).get("speedup"),
+        )
+        for one in document["findings"]
+    )
+
+
+def _measured(trials: Sequence[Trial], outcome: TuneOutcome) -> Mapping[str, Any]:
+    """The fields of `Measured`."""
+    if not trials:
+        return {}
+    found = estimate([trial.step_ms for trial in trials], outcome.pool.floor())
+    per_step = [trial.samples_per_step for trial in trials if trial.samples_per_step]
+    rate = fmean(per_step) * 1e3 / found.value if per_step else None
+    energy = _known(trials, "energy_j_per_step")
+    price = outcome.request.price_per_hour
+    return {
+        "step_ms": found.value,
+        "low_ms": found.low,
+        "high_ms": found.high,
+        "spread": found.spread,
+        "processes": len(trials),
+        "samples_per_s": rate,
+        "peak_memory_bytes": _known(trials, "peak_memory_bytes", max),
+        "gpu_busy": _known(trials, "gpu_busy"),
+        "energy_j_per_step": energy,
+        "energy_j_per_sample": energy / fmean(per_step) if energy and per_step else None,
+        "cost_per_million": price / 3600 * 1e6 / rate if price is not None and rate else None,
+    }
+
+
+def _known(trials: Sequence[Trial], name: str, how: Any = fmean) -> float | None:
+    values = [value for trial in trials if (value := getattr(trial, name)) is not None]
+    return float(how(values)) if values else None
+
+
+def _rung(rung: Rung, outcome: TuneOutcome) -> TunedRung:
+    candidate = rung.candidate
+    name, _, value = candidate.fix.partition("=")
+    semantic = candidate.kind == FixKind.SEMANTIC
+    return TunedRung(
+        fix=name,
+        params={"value": value} if value else {},
+        label=candidate.label,
+        along=candidate.along,
+        kind=candidate.kind,
+        fixes=rung.fixes,
+        **Speedup.fields(rung.comparison),
+        cumulative=Speedup(**Speedup.fields(rung.cumulative)),
+        predicted_speedup=None if candidate.predicted is None else candidate.predicted.speedup,
+        predicted=candidate.predicted,
+        proof=_proof(rung, outcome.proof),
+        replaces=rung.replaces,
+        compile_s=rung.compile_s,
+        pays_after_steps=rung.pays_after_steps,
+        trials=tuple(trial.number for trial in rung.trials),
+        **_measured(rung.trials, outcome),
+        losses=rung.trials[0].losses if rung.trials else (),
+        changes=training_changes((candidate.fix,)) if semantic else (),
+    )
+
+
+def _proof(rung: Rung, whole: Proof | None) -> Proof | None:
+    """A rung's own. One seed cannot say that a numeric fix matches: the whole ladder's proof,
+    which has several or fixes its draws to each batch, speaks for it then."""
+    own, proven = rung.proof, (ProofState.IDENTICAL, ProofState.MATCHES)
+    if own is None or own.state is not ProofState.UNCLEAR:
+        return own
+    if whole is None or whole.state not in proven:
+        return own
+    return msgspec.structs.replace(whole, whole_ladder=True)
+
+
+def _final(outcome: TuneOutcome) -> Confirmed | None:
+    final = outcome.final
+    if final is None:
+        return None
+    return Confirmed(
+        fixes=final.fixes,
+        **Speedup.fields(final.comparison),
+        confirmed=final.confirmed,
+        failure=final.failure,
+        detail=final.detail,
+        processes=(len(final.baseline), len(final.ladder)),
+        compile_s=final.compile_s,
+        pays_after_steps=final.pays_after_steps,
+        trials=tuple(trial.number for trial in (*final.baseline, *final.ladder)),
+        proof=outcome.proof,
+        measured=MeasuredSides(
+            baseline=Measured(**_measured(final.baseline, outcome)),
+            ladder=Measured(**_measured(final.ladder, outcome)),
+        ),
+    )
+
+
+def _command(request: TuneRequest, fixes: Sequence[str]) -> str:
+    program = request.program
+    words = ["stepscope", "run"]
+    for fix in fixes:
+        words += ["--fix", fix]
+    words += ["-m"] if program.module else []
+    return shlex.join([*words, program.target, *masked_arguments(program.arguments)])
+
+
+def _notes(search: SearchResult) -> tuple[NoteSummary, ...]:
+    """What makes these trials less reliable, each kind once, by its worst trial."""
+    trials = [*search.baseline, *(trial for rung in search.rungs for trial in rung.trials)]
+    by_kind: dict[tuple[NoteKind, str], list[TrialNote]] = {}
+    for note in (note for trial in trials for note in trial.notes):
+        which = "" if note.kind is NoteKind.UNSTABLE else note.detail
+        by_kind.setdefault((note.kind, which), []).append(note)
+    return tuple(
+        NoteSummary(
+            kind=kind,
+            detail=max(notes, key=lambda note: note.share).detail,
+            trials=len(notes),
+            of=len(trials),
+        )
+        for (kind, _), notes in by_kind.items()
+    )
