@@ -163,7 +163,7 @@ def _decided(tree: Path, recorded: Path) -> Any:
     """The document of a tune whose trials are all in its journal."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder).resolve() / "project"
-        lay_out(recorded, place)
+        lay_out(recorded, place, upgrade=tree == HERE.parent)
         resume = ["tune", "--resume", "tune", "--json", "--quiet", *options_of(place)]
         document = _run(tree, ["-c", _REPLAY, *resume], place)
         return json.loads(json.dumps(document).replace(str(place), "."))

@@ -5,6 +5,7 @@ import json
 from dataclasses import replace
 from string import Formatter
 
+import msgspec
 import pytest
 import torch
 from fixing import fixed
@@ -107,10 +108,10 @@ def trial(*outcomes, status="ok"):
 
 def kept(one: Trial, words) -> Trial:
     """As it comes back from a journal, its sentences replaced there as well."""
-    document = json.loads(json.dumps(one.to_json()))
+    document = json.loads(msgspec.json.encode(one))
     if words is not None:
         document = words.inside(document, ("where", "reasons", "detail"))
-    return Trial.from_json(document)
+    return msgspec.convert(document, Trial)
 
 
 @pytest.mark.parametrize(

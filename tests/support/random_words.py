@@ -114,28 +114,13 @@ def replace_all_words(some: RandomWords, monkeypatch: pytest.MonkeyPatch) -> Non
             if isinstance(getattr(fix, name), str):
                 monkeypatch.setattr(type(fix), name, some(getattr(fix, name)))
         monkeypatch.setattr(type(fix), "edit", _edited(type(fix).edit, some))
-    for one in (*declared(Reason), *declared(Target)):
-        for name in {*one.__slots__} - {"id"}:
-            _replace_frozen(one, name, some(getattr(one, name)), monkeypatch)
+    for kind in (Reason, Target):  # wherever a fix declares them
+        for name in {*kind.__slots__} - {"id"}:
+            monkeypatch.setattr(kind, name, _randomly(getattr(kind, name), some))
 
 
-def _replace_frozen(one: Any, name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set a field of a frozen record until the test ends."""
-    door = _Door(one)
-    monkeypatch.setattr(door, name, value)
-
-
-class _Door:
-    """Sets the fields of a frozen record, as monkeypatch does and undoes it."""
-
-    def __init__(self, one: Any) -> None:
-        object.__setattr__(self, "_one", one)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(object.__getattribute__(self, "_one"), name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        object.__setattr__(object.__getattribute__(self, "_one"), name, value)
+def _randomly(slot: Any, some: RandomWords) -> property:
+    return property(lambda one: some(slot.__get__(one)), slot.__set__)
 
 
 def _edited(edit: Callable[..., Any], some: RandomWords) -> Callable[..., Any]:

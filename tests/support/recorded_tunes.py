@@ -43,8 +43,12 @@ def pack(folder: Path, archive: Path) -> None:
             packed.writestr(entry, content)
 
 
-def lay_out(recorded: Path, place: Path) -> None:
-    """The program with its tune in a new folder, from an archive or from a folder like it."""
+def lay_out(recorded: Path, place: Path, upgrade: bool = True) -> None:
+    """The program with its tune in a new folder, from an archive or from a folder like it.
+
+    `upgrade` a journal of schema 1 to what this tree reads; a tree before it reads the journal as
+    it was, with the records added.
+    """
     if recorded.suffix == ".zip":
         with zipfile.ZipFile(recorded) as packed:
             packed.extractall(place)
@@ -64,6 +68,10 @@ def lay_out(recorded: Path, place: Path) -> None:
         for outcome in line["trial"]["fixes"]:
             if "applied" not in outcome:
                 outcome |= _records(outcome)
+        if upgrade and "why" in line["trial"]:
+            line["trial"] |= _typed(line["trial"])
+    if upgrade:
+        lines[0]["schema"] = "stepscope.tune-journal/2"
     journal.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
@@ -91,6 +99,26 @@ def _records(outcome: dict[str, Any]) -> dict[str, Any]:
         "applied": [_applied(text, outcome["kind"]) for text in outcome["where"]],
         "not_applied": [{"reason": "other", "detail": text} for text in outcome["reasons"]],
         "broke": None,
+    }
+
+
+_REASONS = {
+    "not_applicable": "fix_not_applied",
+    "broke": "fix_broke",
+    "out_of_memory": "allocation_failed",
+    "timed_out": "hung",
+    "too_short": "too_few_steady",
+}
+
+
+def _typed(trial: dict[str, Any]) -> dict[str, Any]:
+    """What schema 2 has in place of the sentences of a trial, and where something is not known."""
+    return {
+        "reason": trial["why"] and _REASONS.get(trial["status"], "program_failed"),
+        "detail": trial["why"],
+        "notes": [{"kind": "unstable", "detail": text} for text in trial["notes"]],
+        "proof": {name: value for name, value in trial["proof"].items() if value is not None},
+        "steady": len(trial["step_ms"]),
     }
 
 

@@ -17,17 +17,18 @@ import pytest
 from random_words import RandomWords, replace_all_words
 from tune_machine import Machine, compute_bound, launch_bound, slow_program, untouched
 
+from stepscope.fixes.data.workers import LOADER_WORKERS
 from stepscope.fixes.registry import fix_named
 from stepscope.launch.program import Program
 from stepscope.measure.journal import JOURNAL_FILE
 from stepscope.record.fix import (
+    OTHER_TARGET,
     Applied,
     DataChange,
     FixKind,
     FixOutcome,
     FixState,
     SourceLine,
-    Target,
     Trait,
     TraitKind,
     Variation,
@@ -37,7 +38,7 @@ from stepscope.tune.request import TuneRequest
 
 CAUSES = Path(__file__).parent.parent / "causes"
 RECORDED_UNDER = "/home/me/project"
-WORDS = ("title", "words", "where", "reasons", "detail")
+WORDS = ("title", "words", "where", "reasons", "detail", "text")
 """Keys of what is made to be read."""
 NAMED_BY_DETAIL = ("not_allowed", "needs_device", "requires", "little_wait", "small_batches")
 """Reasons of a rejection whose detail is a fact."""
@@ -124,10 +125,10 @@ class SimulatedRunner(Machine):
         """As the fix would report it, with its own words where it has some."""
         name, _, value = text.partition("=")
         place = SourceLine(self.scene.program + ".py", line_of(self.scene.program, name))
-        kind, varies, target = fix_named(name).kind, None, Target.OTHER
+        kind, varies, target = fix_named(name).kind, None, OTHER_TARGET
         if name == "workers":
             because = Trait(TraitKind.USES, "rand", SourceLine("reorder.py", 3))
-            kind, target = FixKind.NUMERIC, Target.LOADER_WORKERS
+            kind, target = FixKind.NUMERIC, LOADER_WORKERS
             varies = Variation(DataChange.DRAWS, because=because)
         detail = self.words("samples come in another order at train.py:99")
         record = Applied(

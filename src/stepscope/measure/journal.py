@@ -12,14 +12,16 @@ import sys
 from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from stepscope.measure.trial.record import RunTrial, Trial, TrialRequest
 from stepscope.record.errors import UsageError
+from stepscope.record.fix import FixOutcome
+from stepscope.record.fix_words import outcome_json
 from stepscope.record.version import __version__
 from stepscope.store import folder as folders
 from stepscope.store.folder import request_difference
@@ -122,7 +124,7 @@ class Journal:
     def append(self, trial: Trial) -> None:
         """Keep a trial for good. Raises UsageError on a full disk."""
         try:
-            self._lines.append({"trial": msgspec.to_builtins(trial)})
+            self._lines.append({"trial": _plain(trial)})
         except OSError as problem:
             raise UsageError(
                 f"cannot write {self._path}: {problem.strerror}; finished trials are kept"
@@ -144,17 +146,27 @@ def open_journal(folder: Path, identity: JournalIdentity) -> Journal:
         known = read_record_lines(path, dict[str, object], _ADVICE)
         if known and (differs := _difference(known[0], identity)):
             raise UsageError(f"{folder} holds a different tune ({differs}): {_ADVICE}")
-        journal = Journal(
-            folder, [msgspec.convert(line["trial"], Trial) for line in known[1:]], lock
-        )
+        journal = Journal(folder, [_trial(line["trial"]) for line in known[1:]], lock)
         if not known:
             journal.begin(identity)
     except BaseException as problem:
         os.close(lock)
-        if isinstance(problem, KeyError | msgspec.ValidationError):
+        if isinstance(problem, KeyError | TypeError | ValueError):
             raise UsageError(f"{path} was written by another version: {_ADVICE}") from None
         raise
     return journal
+
+
+def _plain(trial: Trial) -> dict[str, object]:
+    """As a line of the journal: fixes by their ids, with the sentences made of them."""
+    kept: dict[str, object] = msgspec.to_builtins(replace(trial, fixes=()))
+    return kept | {"fixes": [outcome_json(one) for one in trial.fixes]}
+
+
+def _trial(line: Any) -> Trial:
+    """Raises KeyError, TypeError or ValueError for one of another version."""
+    kept = msgspec.convert({**line, "fixes": ()}, Trial)
+    return replace(kept, fixes=tuple(map(FixOutcome.from_json, line["fixes"])))
 
 
 def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
@@ -168,7 +180,7 @@ def run_journaled(run: RunTrial, journal: Journal) -> RunTrial:
         if recorded:
             return recorded.popleft()
         # As it will be read again: the search must not see a difference.
-        trial = msgspec.convert(json.loads(json.dumps(msgspec.to_builtins(run(request)))), Trial)
+        trial = _trial(json.loads(json.dumps(_plain(run(request)))))
         journal.append(trial)
         return trial
 

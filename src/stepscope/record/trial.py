@@ -51,8 +51,6 @@ class TrialReason(StrEnum):
     PATCH_REFUSED = "patch_refused"
     UNREADABLE = "unreadable"
     """Its run folder cannot be read."""
-    RECORDED = "recorded"
-    """Read from an older journal, which kept a sentence: `detail` is that."""
 
 
 class StopReason(StrEnum):
@@ -68,8 +66,6 @@ class NoteKind(StrEnum):
     THROTTLED = "throttled"
     SHARED_GPU = "shared_gpu"
     UNSTABLE = "unstable"
-    RECORDED = "recorded"
-    """Read from an older journal, which kept a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

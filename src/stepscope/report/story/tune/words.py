@@ -240,8 +240,6 @@ def stop_sentence(tune: Tune) -> str | None:
 
 def note_sentence(note: NoteSummary) -> str:
     """What makes trials less reliable."""
-    if note.kind is NoteKind.RECORDED:
-        return note.detail
     what = {
         NoteKind.THROTTLED: f"clocks throttled by {note.detail}",
         NoteKind.SHARED_GPU: "other processes on the GPU",
