@@ -99,6 +99,7 @@ def test_a_source_that_is_laid_out_otherwise_is_refused(
         load("_trace_big").write_big(source, tmp_path / "out.json", 1)
 
 
+@pytest.mark.launches
 def test_the_least_breakdown_agrees_with_the_timeline(load: Callable[[str], Any]) -> None:
     path = TRACES / "resnet18_b32_h200.json.gz"
     reading = load("_trace_measure").measure(sys.executable, "json", path, 60)
@@ -117,6 +118,7 @@ def test_the_least_breakdown_counts_overlaps_once(load: Callable[[str], Any]) ->
     assert load("_trace_parsers").least_breakdown([])["busy_ms"] == 0
 
 
+@pytest.mark.launches
 def test_a_reader_is_measured_in_a_process_of_its_own(load: Callable[[str], Any]) -> None:
     path = TRACES / "vllm_decode_cuda_graphs.json.gz"
     reading = load("_trace_measure").measure(sys.executable, "json", path, 60)
@@ -125,6 +127,7 @@ def test_a_reader_is_measured_in_a_process_of_its_own(load: Callable[[str], Any]
     assert reading["peak_bytes"] >= reading["maxrss_bytes"] > 5e6
 
 
+@pytest.mark.launches
 def test_a_reader_that_is_not_installed_is_reported(load: Callable[[str], Any]) -> None:
     path = TRACES / "vllm_decode_cuda_graphs.json.gz"
     reading = load("_trace_measure").measure(sys.executable, "tracelens", path, 60)
@@ -133,6 +136,7 @@ def test_a_reader_that_is_not_installed_is_reported(load: Callable[[str], Any]) 
         assert "peak_bytes" not in reading
 
 
+@pytest.mark.launches
 def test_a_reader_that_fails_is_reported_with_its_reason(
     load: Callable[[str], Any], tmp_path: Path
 ) -> None:
@@ -142,6 +146,7 @@ def test_a_reader_that_fails_is_reported_with_its_reason(
     assert reading["failed"].startswith("json.decoder.JSONDecodeError")
 
 
+@pytest.mark.launches
 def test_a_reader_beyond_its_limit_is_ended(load: Callable[[str], Any]) -> None:
     path = TRACES / "v100_train_2ranks_rank1.json.gz"
     reading = load("_trace_measure").measure(sys.executable, "json", path, 0.1)

@@ -229,6 +229,7 @@ def test_the_command_line_imports_no_torch():
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL).returncode == 0
 
 
+@pytest.mark.launches
 def test_a_real_model_is_measured_with_a_fix(bench):
     code, out, err = bench(
         *("mlp", "--mode", "infer", "--batch", "4", "--device", "cpu", "--rounds", "1"),

@@ -125,6 +125,7 @@ def test_batches_of_other_sizes_go_between(tmp_path):
         assert all(map(is_right, found))
 
 
+@pytest.mark.launches
 @pytest.mark.parametrize(
     ("more", "reason"),
     [

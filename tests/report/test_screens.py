@@ -29,8 +29,8 @@ from stepscope.report.story.machine import machine_story
 from stepscope.report.story.run.story import run_screen, story_of_run
 from stepscope.report.story.trace.story import story_of_ranks, story_of_trace, trace_screen
 from stepscope.report.story.tune.story import tune_story
-from stepscope.results.load import of_document
-from stepscope.tune.document import read_tune
+from stepscope.results.load import decode, of_document
+from stepscope.tune.document import Tune
 
 ON_GPU = CPU | {
     "gpu": GPU,
@@ -107,7 +107,7 @@ NOISE = {"kind": "unstable", "detail": "blocks vary by 9%", "trials": 2, "of": 1
 
 
 def tune(**changes):
-    return tune_story(read_tune(tuned(**changes)))
+    return tune_story(decode(tuned(**changes), Tune))
 
 
 def batch(world):

@@ -99,7 +99,7 @@ def test_a_disk_without_room_is_refused_before_the_program_starts(
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
 
     before = all_files(here)
-    refusal(bench.here("run", "--out", "run", PROGRAM, before=no_room))
+    refusal(bench.stepscope("run", "--out", "run", PROGRAM, before=no_room))
     assert all_files(here) == before
 
 

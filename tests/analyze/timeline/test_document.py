@@ -8,6 +8,7 @@ from recordings import recorded
 
 from stepscope.analyze.run.document import to_json
 from stepscope.analyze.timeline.document import analyze_ranks, trace_analysis
+from stepscope.hardware.ceiling_cache import Ceiling, DeviceCeilings
 
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in TRACES.glob("*.json.gz"))
 WANTED = {
@@ -56,13 +57,11 @@ def test_work_launched_before_the_recording_is_counted_not_dropped():
 
 
 def test_a_measured_ceiling_of_the_same_device_is_preferred():
-    measured = {
-        "device": "NVIDIA H200",
-        "ceilings": {
-            "memory_gb_per_s": {"value": 4000.0},
-            "matmul_tf32_tflops": {"value": 400.0},
-        },
+    ceilings = {
+        "memory_gb_per_s": Ceiling(4000.0, 0.01),
+        "matmul_tf32_tflops": Ceiling(400.0, 0.01),
     }
+    measured = DeviceCeilings(key="H200", device="NVIDIA H200", ceilings=ceilings)
     document = to_json(trace_analysis(recorded("resnet50_b64_h200"), [measured]))
     assert document["roofline"]["ceilings"]["source"] == "measured"
     assert (

@@ -17,7 +17,7 @@ import stepscope
 STEPS = 44  # a window opens at the 40th if not before
 PARTS = {
     "probe.row_log": ["RowLog.end_row", "RowLog.set_loss", "RowLog._fold"],
-    "probe.sites": ["Sites.here", "Sites.add", "Sites._new"],
+    "probe.sites": ["Sites.locate", "Sites.add", "Sites._new"],
     "probe.step_rule": ["StepRule.add"],
     "probe.device_clock": ["DeviceClock.end_row", "DeviceClock.loss"],
     "probe.window": ["Window.step_ended", "Window._start", "Window._begin_step", "Window._stop"],
