@@ -56,6 +56,7 @@ ADDED = frozenset(
         *(f"{one}.{key}" for one in _SETTINGS for key in ("part", "key", "index", "owner")),
         *(f"fixes[].{key}" for key in ("applied", "not_applied", "broke")),
         "baseline[].status",
+        "timeline_stacks.host",  # empty, of windows kept before it was recorded
         *(f"rejected[].{key}" for key in ("low", "high", "verdict", "because")),
         *(f"proof.{key}" for key in ("because", "of_outputs", "baseline_repeats", "by_means")),
         *(f"proof.{key}" for key in ("draws_per_batch", "budget_exhausted", "whole_ladder")),
