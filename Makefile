@@ -43,7 +43,7 @@ types: $(VENV)/test.ok
 browser: $(VENV)/test.ok ## find a Chromium for the browser tests, or install Playwright's
 	@$(BIN)/python tests/support/find_browser.py
 
-test-unit: $(VENV)/test.ok ## the tests that start no other process: under a minute
+test-unit: $(VENV)/test.ok ## the tests that start no other process
 	$(PYTEST) -m unit
 
 test: style browser ## lint and all tests but the long ones: minutes
