@@ -1,5 +1,6 @@
 """What all tests share: which of them start processes, and an environment without surprises."""
 
+import gc
 import os
 import sys
 
@@ -28,6 +29,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         elif item.get_closest_marker("slow") is None and not children.computes(item):
             item.add_marker("unit")
     items.sort(key=lambda item: item.get_closest_marker("launches") is None)
+
+
+def pytest_collection_finish() -> None:
+    """What all tests have in memory by now need not be looked through again for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,5 +1,6 @@
 """`stepscope.find_batch_size`: a function, with and without a process for each size."""
 
+import gc
 import os
 import signal
 import threading
@@ -27,6 +28,12 @@ class Clock:
 
 
 CLOCK = Clock()
+
+
+@pytest.fixture(autouse=True)
+def nothing_to_collect():
+    """Each size begins by collecting garbage: among all objects of all tests, that takes long."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

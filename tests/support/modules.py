@@ -36,11 +36,11 @@ class Import:
 
 
 @cache
-def modules(root: Path = ROOT) -> dict[str, Module]:
+def modules() -> dict[str, Module]:
     """All modules of the package in a checkout, by dotted name."""
     found = {}
-    for path in sorted((root / "src" / PACKAGE).rglob("*.py")):
-        parts = path.relative_to(root / "src").with_suffix("").parts
+    for path in sorted((ROOT / "src" / PACKAGE).rglob("*.py")):
+        parts = path.relative_to(ROOT / "src").with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         text = path.read_text()
         found[name] = Module(name, path, ast.parse(text), len(text.splitlines()))
@@ -48,16 +48,26 @@ def modules(root: Path = ROOT) -> dict[str, Module]:
 
 
 @cache
-def imports(root: Path = ROOT) -> tuple[Import, ...]:
+def imports() -> tuple[Import, ...]:
     """Every import of one module of the package by another, those in functions included."""
-    known = modules(root)
+    known = modules()
     return tuple(
         one
         for module in known.values()
-        for node in ast.walk(module.tree)
+        for node in statements(module.tree)
         for one in _imports_of(module.name, node, known)
         if one.module in known
     )
+
+
+def statements(node: ast.AST) -> Iterator[ast.stmt]:
+    """All statements in a syntax tree, without looking into their expressions."""
+    for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+        inner = getattr(node, part, ())
+        for one in inner if isinstance(inner, list) else ():
+            if isinstance(one, ast.stmt):
+                yield one
+            yield from statements(one)
 
 
 def _imports_of(importer: str, node: ast.AST, known: dict[str, Module]) -> Iterator[Import]:
@@ -71,10 +81,10 @@ def _imports_of(importer: str, node: ast.AST, known: dict[str, Module]) -> Itera
             yield Import(importer, alias.name, None)
 
 
-def cycles(root: Path = ROOT) -> list[list[str]]:
+def cycles() -> list[list[str]]:
     """Groups of modules that import one another in a circle."""
-    graph: dict[str, set[str]] = {name: set() for name in modules(root)}
-    for one in imports(root):
+    graph: dict[str, set[str]] = {name: set() for name in modules()}
+    for one in imports():
         if one.importer != one.module and one.module != PACKAGE:
             graph[one.importer].add(one.module)
     order: list[str] = []
@@ -123,12 +133,12 @@ def functions(module: Module) -> Iterator[tuple[str, ast.FunctionDef]]:
                     yield f"{node.name}.{inner.name}", inner
 
 
-def untyped(root: Path = ROOT) -> set[str]:
+def untyped() -> set[str]:
     """Public functions used by another layer that take or return a dictionary of anything."""
-    known = modules(root)
+    known = modules()
     used = {
         (one.module, one.name)
-        for one in imports(root)
+        for one in imports()
         if known[one.importer].layer != known[one.module].layer
     }
     found = set()

@@ -76,7 +76,9 @@ def test_every_recording_equals_the_plain_reader(name: str) -> None:
     assert not timeline.quality.dropped
 
 
-@pytest.mark.parametrize("name", ["a100_nccl_rank0.json.gz", "v100_ns_timestamps.pt.trace.json.gz"])
+@pytest.mark.parametrize(
+    "name", quicker(["a100_nccl_rank0.json.gz", "v100_ns_timestamps.pt.trace.json.gz"])
+)
 def test_two_processes_read_the_same_as_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = read_kineto(TRACES / name, processes=1)
     fits = []
