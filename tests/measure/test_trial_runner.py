@@ -77,6 +77,7 @@ def make_runner(tmp_path_factory):
 def training(make_runner):
     """A runner of a program that trains for 48 steps, its folder and its first trial."""
     runner, cwd = make_runner(TRAINING, "3")
+    runner._warm = True
     return runner, cwd, runner(TrialRequest(steps=40))
 
 
@@ -130,6 +131,7 @@ def test_a_proof_knows_what_happened_between_steps_and_an_unfit_fix_is_named(tra
 
 def test_a_program_that_ends_by_itself_is_ok_with_enough_steps(make_runner):
     runner, _ = make_runner(TRAINING, "1")
+    runner._warm = True
     trial = runner(TrialRequest(steps=40))
     assert trial.ok, trial.failure
     assert trial.steps == 16

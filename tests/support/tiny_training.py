@@ -1,7 +1,16 @@
-"""Real trainings of tiny nets, in milliseconds: as they are, in other arithmetic, or sabotaged."""
+"""Real trainings of tiny nets: as they are, in other arithmetic, or sabotaged.
 
+Their losses are kept in tests/data; with STEPSCOPE_UPDATE_TRAININGS=1 they are trained anew.
+"""
+
+import dataclasses
+import gzip
+import json
 import math
+import os
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +19,8 @@ from torch.nn import functional
 from stepscope.measure.trial.record import ProofRecord, Trial, TrialRequest
 from stepscope.record.trial import TrialStatus
 
+RECORDED = Path(__file__).parent.parent / "data" / "trainings.json.gz"
+UPDATE = "STEPSCOPE_UPDATE_TRAININGS"
 SAMPLES, CLASSES = 500, 10
 CLIP = 0.5
 
@@ -157,6 +168,53 @@ def _data() -> tuple[torch.Tensor, torch.Tensor]:
 def train(kind: str, seed: int, how: How, steps: int = 120) -> Trial:
     """One training from the first step on, as a trial tells of it."""
     recipe = RECIPES[kind]
+    losses, norms = _kept(kind, seed, how, steps)
+    rate, per_epoch = recipe.rate, math.ceil(SAMPLES / recipe.batch)
+    shown = [0 if how.sabotage == "shown frozen" else step for step in range(steps)]
+    ends = tuple(range(per_epoch, steps + 1, per_epoch))
+    return Trial(
+        TrialRequest(steps=steps, seed=seed, perturb=how.perturb, proof=True),
+        number=1,
+        status=TrialStatus.OK,
+        steps=steps,
+        losses=tuple(losses),
+        proof=ProofRecord(
+            grad_norms=tuple(norms),
+            rates=tuple(rate * _factor(recipe.schedule, step, steps) for step in shown),
+            epochs=ends,
+            short_batches=ends if SAMPLES % recipe.batch else (),
+        ),
+    )
+
+
+def _kept(kind: str, seed: int, how: How, steps: int) -> tuple[list[float], list[float]]:
+    key = f"{kind} {seed} {steps} {_changed(how)}"
+    if key not in _recorded():
+        assert os.environ.get(UPDATE), f"{key} was never trained: set {UPDATE}=1 once, without -n"
+        _recorded()[key] = losses_of(kind, seed, how, steps)
+        text = json.dumps(_recorded(), indent=0, sort_keys=True).encode()
+        RECORDED.write_bytes(gzip.compress(text, mtime=0))
+    losses, norms = _recorded()[key]
+    return losses, norms
+
+
+def _changed(how: How) -> str:
+    """What differs from the baseline."""
+    usual = dataclasses.asdict(How())
+    return " ".join(f"{k}={v}" for k, v in dataclasses.asdict(how).items() if v != usual[k])
+
+
+@cache
+def _recorded() -> dict[str, Any]:
+    if not RECORDED.exists():
+        return {}
+    found: dict[str, Any] = json.loads(gzip.decompress(RECORDED.read_bytes()))
+    return found
+
+
+def losses_of(kind: str, seed: int, how: How, steps: int) -> tuple[list[float], list[float]]:
+    """Trains now: the losses, and the first gradients' norms."""
+    recipe = RECIPES[kind]
     torch.manual_seed(seed * 7919 + 5)
     net = _net(recipe.net)
     _Linear.how = how
@@ -169,10 +227,8 @@ def train(kind: str, seed: int, how: How, steps: int = 120) -> Trial:
     optimizer = _optimizer(recipe, net, how)
     images, labels = _data()
     order = torch.Generator().manual_seed(seed)
-    losses: list[float | None] = []
+    losses: list[float] = []
     norms: list[float] = []
-    rates: list[float] = []
-    short: list[int] = []
     batches: list[torch.Tensor] = []
     rate = optimizer.param_groups[0]["lr"]
     stale: torch.Tensor | None = None
@@ -183,17 +239,12 @@ def train(kind: str, seed: int, how: How, steps: int = 120) -> Trial:
         if not batches:
             batches = [*torch.randperm(SAMPLES, generator=order).split(recipe.batch)]
         batch = batches.pop(0)
-        if len(batch) < recipe.batch:
-            short.append(step + 1)
         if how.order == "batch":
             batch = batch.flip(0)
         if how.sabotage == "stale batch":
             stale, batch = batch, batch if stale is None else stale
-        factor = _factor(recipe.schedule, step, steps)
-        if how.sabotage == "shown frozen":
-            factor = _factor(recipe.schedule, 0, steps)
+        factor = _factor(recipe.schedule, 0 if how.sabotage == "shown frozen" else step, steps)
         optimizer.param_groups[0]["lr"] = rate * factor
-        rates.append(rate * factor)
         x = images[batch]
         if noise is not None:
             x = x + torch.randn(x.shape, generator=noise)
@@ -212,20 +263,7 @@ def train(kind: str, seed: int, how: How, steps: int = 120) -> Trial:
         if how.sabotage != "dropped steps" or (step + 1) % 10:
             optimizer.step()
         losses.append(loss.item())
-    ends = [step for step in range(1, steps + 1) if step % math.ceil(SAMPLES / recipe.batch) == 0]
-    return Trial(
-        TrialRequest(steps=steps, seed=seed, perturb=how.perturb, proof=True),
-        number=1,
-        status=TrialStatus.OK,
-        steps=steps,
-        losses=tuple(losses),
-        proof=ProofRecord(
-            grad_norms=tuple(norms),
-            rates=tuple(rates),
-            epochs=tuple(ends),
-            short_batches=tuple(short),
-        ),
-    )
+    return losses, norms
 
 
 def _backward(loss: torch.Tensor, net: torch.nn.Module, how: How) -> None:
