@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if children.launches(item):
             item.add_marker("launches")
-        elif item.get_closest_marker("slow") is None and not children.computes(item):
+        elif item.get_closest_marker("slow") is None and not children.takes_long(item):
             item.add_marker("unit")
     items.sort(key=lambda item: item.get_closest_marker("launches") is None)
 

@@ -1,4 +1,5 @@
-"""Which tests start another Python, and which compute with torch: by the names their code uses.
+"""Which tests start another Python, compute with torch or read whole recordings: by the names
+their code uses.
 
 A test `launches` where it, a fixture of it or a helper of theirs in tests/ names what starts
 processes, or where it is marked so itself. One that is not and starts a Python fails.
@@ -20,7 +21,7 @@ _NAMES = frozenset(
         *("ForkServer", "TrialRunner", "observe_program", "run_child", "chromium"),
     ]
 )
-_TORCH = frozenset(("torch", "transformers", "lightning", "fixed"))
+_LONG = frozenset(("torch", "transformers", "lightning", "fixed", "TRACES", "write_image"))
 _current: list[pytest.Item] = []
 
 
@@ -29,9 +30,9 @@ def launches(item: pytest.Item) -> bool:
     return item.get_closest_marker("launches") is not None or _uses(item, _NAMES)
 
 
-def computes(item: pytest.Item) -> bool:
-    """Whether a test uses torch itself."""
-    return _uses(item, _TORCH)
+def takes_long(item: pytest.Item) -> bool:
+    """Whether a test computes with torch, draws pictures or reads whole recordings."""
+    return _uses(item, _LONG)
 
 
 def _uses(item: pytest.Item, wanted: frozenset[str]) -> bool:
