@@ -8,7 +8,7 @@ from stepscope.record.units import capitalized, format_number
 from stepscope.report.story.blocks import Column, Table
 from stepscope.report.story.findings import distinct_answers
 from stepscope.report.story.narrator import versions_table
-from stepscope.report.story.summary import NO_BOTTLENECK
+from stepscope.report.story.phrases import NO_BOTTLENECK
 from stepscope.report.text import aligned_rows, safe
 from stepscope.results.comparison import Comparison, KernelComparison
 from stepscope.results.load import LoadedResult

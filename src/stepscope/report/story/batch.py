@@ -3,15 +3,12 @@
 from collections.abc import Sequence
 from math import ceil, sqrt
 
-from stepscope.batch.document import Batch, SizeRow
+from stepscope.batch.document import Batch, BatchSpeedup, SizeRow
 from stepscope.batch.search import BatchNote, BatchNoteKind, SearchStop, StopKind
 from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.record.units import format_duration, format_interval, format_share, plural
 from stepscope.report.story.blocks import (
-    Axis,
     Block,
-    Cell,
-    Chart,
     Column,
     Command,
     Paragraph,
@@ -21,9 +18,13 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    full_table,
+    line_chart,
+    number_column,
+    scaled,
     table_without_empty_columns,
 )
-from stepscope.report.story.phrases import display_path
+from stepscope.report.story.phrases import display_path, joined, torch_text
 from stepscope.results.load import LoadedResult, decode
 from stepscope.stats.verdict import Verdict
 
@@ -40,18 +41,17 @@ def story_of_batch(subject: LoadedResult) -> Story:
 
 def batch_story(batch: Batch) -> Story:
     """The same of a result."""
-    torch = str(batch.versions.get("torch") or "").partition("+")[0]
-    processes = plural(batch.processes, "process", "processes")
-    parts = (
-        str(batch.device_name or batch.device.upper()),
-        f"torch {torch}" if torch else "",
-        f"{processes}, {format_duration(batch.seconds)}",
-    )
-    sections = (curve_section(batch), _charts_section(batch), training_section(batch))
+    spent = plural(batch.processes, "process", "processes")
+    sections = (_curve_section(batch), _charts_section(batch), _training_section(batch))
+
     return Story(
         title=f"batch size of {display_path(batch.program)}" if batch.program else "batch size",
         verdict=verdict_sentence(batch),
-        subtitle=" · ".join(part for part in parts if part),
+        subtitle=joined(
+            str(batch.device_name or batch.device.upper()),
+            torch_text(batch.versions.get("torch")),
+            f"{spent}, {format_duration(batch.seconds)}",
+        ),
         sections=tuple(part for part in sections if part.blocks),
         kind="batch",
         next=_next(batch),
@@ -61,12 +61,9 @@ def batch_story(batch: Batch) -> Story:
 def batch_section(batch: Batch) -> Section:
     """All of it as one section of another story."""
     blocks: list[Block] = [Paragraph(verdict_sentence(batch), strong=True)]
-    for part in (_charts_section(batch), curve_section(batch), training_section(batch)):
+    for part in (_charts_section(batch), _curve_section(batch), _training_section(batch)):
         blocks += part.blocks
     return Section("batch", "Batch size", tuple(blocks))
-
-
-# The answer
 
 
 def verdict_sentence(batch: Batch) -> str:
@@ -76,27 +73,24 @@ def verdict_sentence(batch: Batch) -> str:
         if batch.largest is None:
             return "No batch size that was tried runs."
         return f"No batch size that runs leaves {batch.headroom:.0%} of memory free."
-    if knee.batch == batch.own:
-        text = f"Keep the program's own batch of {knee.batch:,}: {_none_better(batch)}"
+    if knee.batch != batch.own:
+        text = f"Batch {knee.batch:,}: {knee.samples_per_s or 0.0:,.0f} samples/s"
+        text += _against_own(knee.speedup, batch.own) if knee.speedup is not None else ""
+    elif len(batch.curve) == 1:
+        why = stop_text(batch.stopped) if batch.stopped is not None else "nothing else runs"
+        text = (
+            f"Keep the program's own batch of {knee.batch:,}: no other size could be tried ({why})"
+        )
     else:
-        text = f"Batch {knee.batch:,}: {knee.samples_per_s or 0.0:,.0f} samples/s{_against(batch)}"
+        text = f"Keep the program's own batch of {knee.batch:,}: no other size gives over"
+        text += f" {batch.within:.0%} more samples/s"
     if knee.growing:
         text += "; throughput still grows there"
     return f"{text}{' (measured once: not confirmed)' if knee.processes < 2 else ''}."
 
 
-def _none_better(batch: Batch) -> str:
-    if len(batch.curve) == 1:
-        why = stop_text(batch.stopped) if batch.stopped is not None else "nothing else runs"
-        return f"no other size could be tried ({why})"
-    return f"no other size gives over {batch.within:.0%} more samples/s"
-
-
-def _against(batch: Batch) -> str:
-    gain = batch.knee.speedup if batch.knee is not None else None
-    if gain is None:
-        return ""
-    words = f", {gain.ratio:.2f}× the program's own {batch.own:,}"
+def _against_own(gain: BatchSpeedup, own: int | None) -> str:
+    words = f", {gain.ratio:.2f}× the program's own {own:,}"
     interval = format_interval(gain.low, gain.high)
     if gain.verdict is not Verdict.UNCLEAR:
         return f"{words} ({interval})"
@@ -105,7 +99,7 @@ def _against(batch: Batch) -> str:
     return f"{words} ({interval}, unclear)"
 
 
-def failure_text(row: SizeRow) -> str:
+def _failure_text(row: SizeRow) -> str:
     """Why a size has no numbers."""
     if row.status is TrialStatus.OUT_OF_MEMORY:
         return "OOM"
@@ -138,7 +132,7 @@ def stop_text(stop: SearchStop) -> str:
     }.get(stop.kind, stop.kind.value)
 
 
-def note_text(note: BatchNote) -> str:
+def _note_text(note: BatchNote) -> str:
     """What a search left open."""
     size = f"{note.batch:,}" if note.batch is not None else ""
     share = min(note.share or 0.0, 1.0)
@@ -152,10 +146,7 @@ def note_text(note: BatchNote) -> str:
     }[note.kind]
 
 
-# The curve
-
-
-def curve_section(batch: Batch) -> Section:
+def _curve_section(batch: Batch) -> Section:
     """The table of sizes, and what it means."""
     blocks: list[Block] = [size_table(batch)]
     knee, largest = batch.knee, batch.largest
@@ -172,85 +163,79 @@ def curve_section(batch: Batch) -> Section:
     if knee is not None and knee.batch == batch.own == batch.curve[0].batch:
         least = max(1, knee.batch // 4)
         blocks.append(Paragraph(f"Smaller sizes were not tried: --min {least}.", tone=Tone.QUIET))
-    blocks += [Paragraph(f"Note: {note_text(one)}.", tone=Tone.WARN) for one in batch.notes]
+    blocks += [Paragraph(f"Note: {_note_text(one)}.", tone=Tone.WARN) for one in batch.notes]
     return Section("batch", "", tuple(blocks), Weight.LEAD)
 
 
 def size_table(batch: Batch) -> Table:
     """A row for each size; which is the program's own, the knee and the largest."""
-    columns = (
-        Column("batch", number=True, digits=9),
-        Column("samples/s", number=True, digits=4),
-        Column("±", number=True, digits=2, percent=True, priority=3),
-        Column("of best", number=True, percent=True, digits=2, priority=2),
-        Column("step ms", number=True, priority=1),
-        Column("memory MiB", number=True, digits=4),
-        Column("J/sample", number=True, priority=5),
-        Column("processes", number=True, priority=6),
-        Column("what"),
-    )
-    rows = tuple(_row(batch, row) for row in batch.curve)
-    tones = tuple(_tone(batch, row) for row in batch.curve)
-    return table_without_empty_columns(Table("batch-sizes", columns, rows, shown=40, tones=tones))
-
-
-def _row(batch: Batch, row: SizeRow) -> tuple[Cell, ...]:
-    marks = size_marks(batch, row.batch)
-    what = ", ".join(marks if row.ok else [failure_text(row), *marks])
-    spread = None
-    if row.low is not None and row.high is not None and row.samples_per_s:
-        spread = min(1.0, (row.high - row.low) / 2 / row.samples_per_s)
-    memory = row.memory_bytes * _MIB if row.memory_bytes else None
-    return (
-        row.batch, row.samples_per_s, spread, row.of_best, row.step_ms, memory,
-        row.energy_j_per_sample, row.processes, what,
-    )  # fmt: skip
-
-
-def _tone(batch: Batch, row: SizeRow) -> Tone:
-    if batch.knee is not None and row.batch == batch.knee.batch:
-        return Tone.GOOD
-    return Tone.PLAIN if row.ok else Tone.WARN
-
-
-def size_marks(batch: Batch, size: int) -> list[str]:
-    """What a size is: the program's own, the knee, the largest that fits."""
-    largest = batch.largest
-    named = {
+    knee, largest = batch.knee, batch.largest
+    marks = {
         "own": batch.own,
-        "knee": None if batch.knee is None else batch.knee.batch,
+        "knee": None if knee is None else knee.batch,
         "largest": largest.batch if largest is not None and largest.bounded else None,
     }
-    return [name for name, value in named.items() if value == size]
+
+    def what(row: SizeRow) -> str:
+        named = [name for name, size in marks.items() if size == row.batch]
+        return ", ".join(named if row.ok else [_failure_text(row), *named])
+
+    def spread(row: SizeRow) -> float | None:
+        if row.low is None or row.high is None or not row.samples_per_s:
+            return None
+        return min(1.0, (row.high - row.low) / 2 / row.samples_per_s)
+
+    def tone(row: SizeRow) -> Tone:
+        if row.batch == marks["knee"]:
+            return Tone.GOOD
+        return Tone.PLAIN if row.ok else Tone.WARN
+
+    table = full_table(
+        "batch-sizes",
+        "",
+        batch.curve,
+        (number_column("batch", digits=9), lambda row: row.batch),
+        (number_column("samples/s", digits=4), lambda row: row.samples_per_s),
+        (Column("±", number=True, digits=2, percent=True, priority=3), spread),
+        (
+            Column("of best", number=True, percent=True, digits=2, priority=2),
+            lambda row: row.of_best,
+        ),
+        (number_column("step ms", priority=1), lambda row: row.step_ms),
+        (number_column("memory MiB", digits=4), lambda row: scaled(row.memory_bytes or None, _MIB)),
+        (number_column("J/sample", priority=5), lambda row: row.energy_j_per_sample),
+        (number_column("processes", priority=6), lambda row: row.processes),
+        (Column("what"), what),
+        shown=40,
+        tones=tuple(map(tone, batch.curve)),
+    )
+    return table_without_empty_columns(table)
 
 
 def _charts_section(batch: Batch) -> Section:
     rows = [row for row in batch.curve if row.ok and row.samples_per_s]
+    there = [row for row in rows if row.memory_bytes]
     blocks: list[Block] = []
     if len(rows) > 1:
         known = all(row.low is not None and row.high is not None for row in rows)
-        throughput = Series(
+        rates = Series(
             "samples per second",
             [f"{row.batch:,}" for row in rows],
             [row.samples_per_s or 0.0 for row in rows],
             low=[row.low or 0.0 for row in rows] if known else (),
             high=[row.high or 0.0 for row in rows] if known else (),
         )
-        title, axes = "Throughput by batch size", (Axis("batch size"), Axis("samples per second"))
-        blocks.append(Chart("batch-throughput", "line", title, (throughput,), *axes))
-    there = [row for row in rows if row.memory_bytes]
+        title, x, y = "Throughput by batch size", "batch size", "samples per second"
+        blocks.append(line_chart("batch-throughput", title, rates, x=x, y=y))
     if len(rows) > 1 and there:
         amounts = [(row.memory_bytes or 0.0) * _MIB for row in there]
         memory = Series("peak memory", [f"{row.batch:,}" for row in there], amounts)
-        title, axes = "Peak memory by batch size", (Axis("batch size"), Axis("MiB"))
-        blocks.append(Chart("batch-memory", "line", title, (memory,), *axes))
+        title = "Peak memory by batch size"
+        blocks.append(line_chart("batch-memory", title, memory, x="batch size", y="MiB"))
     return Section("batch-charts", "Throughput and memory", tuple(blocks))
 
 
-# Training
-
-
-def training_section(batch: Batch) -> Section:
+def _training_section(batch: Batch) -> Section:
     """What another batch size changes in training; empty where it stays."""
     knee, own = batch.knee, batch.own
     if knee is None or own is None or knee.batch == own or batch.what != "training":

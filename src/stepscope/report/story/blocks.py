@@ -299,16 +299,26 @@ class Story:
 
 def table_without_empty_columns(table: Table) -> Table:
     """The table with the columns of which anything is known."""
-    kept = [
-        at
-        for at in range(len(table.columns))
-        if any(row[at] is not None and row[at] != "" for row in table.rows)
-    ]
+    columns = zip(*table.rows, strict=True)
+    kept = [at for at, cells in enumerate(columns) if any(cell not in (None, "") for cell in cells)]
     rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
     return replace(table, columns=tuple(table.columns[at] for at in kept), rows=rows)
 
 
 Record = TypeVar("Record")
+
+
+def full_table(
+    name: str,
+    title: str,
+    records: Iterable[Record],
+    *fields: tuple[Column, Callable[[Record], Cell]],
+    shown: int = 20,
+    tones: tuple[Tone, ...] = (),
+) -> Table:
+    """A table with a row for each record, each column beside what it takes from one."""
+    rows = tuple(tuple(value(one) for _, value in fields) for one in records)
+    return Table(name, tuple(column for column, _ in fields), rows, title, shown, tones)
 
 
 def table_of(
@@ -318,12 +328,22 @@ def table_of(
     *fields: tuple[Column, Callable[[Record], Cell]],
     shown: int = 20,
     tones: tuple[Tone, ...] = (),
-) -> list[Block]:
-    """A table with a row for each record, each column beside what it takes from one; without the
-    columns of which nothing is known. Empty where there are no records."""
-    rows = tuple(tuple(value(one) for _, value in fields) for one in records)
-    table = Table(name, tuple(column for column, _ in fields), rows, title, shown, tones)
-    return [table_without_empty_columns(table)] if rows else []
+    empty_columns: bool = False,
+) -> list[Table]:
+    """The same, but nothing where there are no records; and without the columns of which nothing
+    is known, unless with `empty_columns`."""
+    table = full_table(name, title, records, *fields, shown=shown, tones=tones)
+    return [table if empty_columns else table_without_empty_columns(table)] if table.rows else []
+
+
+def scaled(value: float | None, by: float) -> float | None:
+    """In another unit; None stays."""
+    return None if value is None else value * by
+
+
+def known_facts(*pairs: tuple[str, object]) -> Facts:
+    """Those whose value is not None."""
+    return Facts(tuple((name, str(value)) for name, value in pairs if value is not None))
 
 
 def number_column(name: str, unit: str = "", digits: int = 3, priority: int = 0) -> Column:
@@ -339,6 +359,11 @@ def share_column(name: str, priority: int = 0) -> Column:
 def bar_chart(name: str, title: str, *series: Series, unit: str, note: str = "") -> Chart:
     """Horizontal bars, side by side where there are several series."""
     return Chart(name, "bars", title, series, y=Axis(unit), across=True, note=note)
+
+
+def line_chart(name: str, title: str, *series: Series, x: str, y: str, note: str = "") -> Chart:
+    """A line for each series; `x` and `y` are the titles of the axes."""
+    return Chart(name, "line", title, series, Axis(x), Axis(y), note=note)
 
 
 def stacked_chart(name: str, title: str, series: Iterable[Series], unit: str) -> Chart:

@@ -1,6 +1,6 @@
 """The story of a comparison: the verdict, what changed, kernel by kernel, and what else differs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from stepscope.record.units import format_bytes, format_number, format_signed, plural
 from stepscope.report.story.blocks import (
@@ -13,6 +13,7 @@ from stepscope.report.story.blocks import (
     Section,
     Series,
     Story,
+    Table,
     Tone,
     Weight,
     bar_chart,
@@ -20,7 +21,7 @@ from stepscope.report.story.blocks import (
     stacked_chart,
     table_of,
 )
-from stepscope.report.story.phrases import IDLE_CAUSES, PHASE_NAMES
+from stepscope.report.story.phrases import IDLE_CAUSES, PHASE_NAMES, joined
 from stepscope.report.text import keep_end
 from stepscope.results.comparison import (
     AmountChange,
@@ -31,9 +32,7 @@ from stepscope.results.comparison import (
     KernelComparison,
     LossComparison,
     LossState,
-    Note,
     NoteKind,
-    PhaseChange,
     Quantity,
     ResultKind,
     SettingDifference,
@@ -76,11 +75,6 @@ def side_name(side: SideNames) -> str:
     return f"{first} and {len(rest)} more" if rest else first
 
 
-def verdict_sentence(comparison: Comparison) -> str:
-    """The verdict in one sentence."""
-    return f"{comparison.verdict}: {headline(comparison)}"
-
-
 def percent(share: float) -> str:
     """`+6.2%`, `over +1,000%`."""
     sign = "−" if share < 0 else "+"
@@ -108,13 +102,6 @@ def exit_code_reason(comparison: Comparison) -> str:
     return f"limit {limit * 100:.3g}% → exit {code}"
 
 
-def speed_change(item: ItemVerdict) -> str:
-    """`63.1 → 67.0 ms per step, 507 → 477 samples/s`."""
-    told = f"{format_number(item.base_ms)} → {format_number(item.other_ms)} ms per step"
-    ours, theirs = item.base_samples_per_s, item.other_samples_per_s
-    return told if not (ours and theirs) else f"{told}, {ours:,.0f} → {theirs:,.0f} samples/s"
-
-
 def cause_sentence(cause: Cause) -> str:
     """`forward +3.9 ms: 12 new kernels from aten::index in forward (model.py:88)`."""
     reasons = [setting_change(one) for one in cause.settings]
@@ -138,15 +125,6 @@ def _work_change(work: WorkChange) -> str:
         return f"{work.operator}: {plural(work.new, noun)} instead of {work.gone:,}{place}"
     way = "slower" if work.delta_ms > 0 else "faster"
     return f"{plural(work.count, noun)} of {work.operator}{place} {way}"
-
-
-def short_facts(comparison: Comparison) -> list[str]:
-    """`peak memory +0.4 GiB`, `losses match`, `same GPU, driver, torch`."""
-    found = [text for one in comparison.amounts if (text := amount_change(one))]
-    if text := losses_text(comparison.losses):
-        found.append(text)
-    same = [name for name in _CHIEF if name in comparison.environment_same]
-    return [*found, f"same {', '.join(same)}"] if same else found
 
 
 def amount_change(one: AmountChange) -> str | None:
@@ -184,18 +162,20 @@ def setting_name(one: SettingDifference) -> str:
 
 def setting_change(one: SettingDifference) -> str:
     """`loader num_workers 4 → 0`."""
-    return f"{setting_name(one)} {setting_text(one.base)} → {setting_text(one.other)}"
+    return f"{setting_name(one)} {_setting_text(one.base)} → {_setting_text(one.other)}"
 
 
-def setting_text(value: SettingValue) -> str:
-    """A setting as text."""
+def _setting_text(value: SettingValue) -> str:
     return "none" if value is None else str(value)
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
     """What the verdict rests on, and what makes it less certain; a sentence each."""
     item = comparison.decisive
-    yield f"{_counted(item)}; {_floor(item)}."
+    ours, theirs = item.base_processes, item.other_processes
+    both = f"{plural(ours, 'process', 'processes')} per side"
+    many = both if ours == theirs else f"{ours} and {theirs} processes"
+    yield f"{many}, {item.base_steps:,} and {item.other_steps:,} steps; {_floor(item)}."
     if item.per == "sample":
         a, b = item.base_samples, item.other_samples
         yield f"{a:.4g} against {b:.4g} samples per step: times are per sample."
@@ -205,60 +185,60 @@ def notes(comparison: Comparison) -> Iterator[str]:
     if ResultKind.TRACE in kinds:
         yield "Times are of recorded steps, which recording slows down."
     for note in comparison.notes:
-        yield _note(note)
+        throttled = note.kind is NoteKind.THROTTLED
+        told = f"Throttled by {note.reason}" if throttled else _NOTES[note.kind]
+        rest = f" and {len(note.names) - 2} more" if len(note.names) > 2 else ""
+        yield f"{told}: {', '.join(note.names[:2])}{rest}." if note.names else f"{told}."
     if comparison.verdict == "UNCLEAR":
-        few = min(item.base_processes, item.other_processes)
+        few = min(ours, theirs)
         more = f"stepscope run --repeat {max(3, 2 * few)} … on each side"
         repeat = comparison.base.kind is ResultKind.RUN and few < _ENOUGH_PROCESSES
         yield f"To settle it: {more if repeat else 'more processes on each side'}"
 
 
-def _note(note: Note) -> str:
-    told = f"Throttled by {note.reason}" if note.kind is NoteKind.THROTTLED else _NOTES[note.kind]
-    rest = f" and {len(note.names) - 2} more" if len(note.names) > 2 else ""
-    return f"{told}: {', '.join(note.names[:2])}{rest}." if note.names else f"{told}."
-
-
-def _counted(item: ItemVerdict) -> str:
-    """`1 process per side, 180 and 180 steps`."""
-    ours, theirs = item.base_processes, item.other_processes
-    both = f"{ours} process{'' if ours == 1 else 'es'} per side"
-    many = both if ours == theirs else f"{ours} and {theirs} processes"
-    return f"{many}, {item.base_steps:,} and {item.other_steps:,} steps"
-
-
 def _floor(item: ItemVerdict) -> str:
     """`noise floor 2.0%, their own`."""
+
+    def digits(share: float) -> str:
+        return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
+
     share, source = item.noise_floor, item.noise_floor_from
     if source is FloorSource.OWN:
-        return f"noise floor {_two_digits(share)}, measured on them"
+        return f"noise floor {digits(share)}, measured on them"
     if source is FloorSource.ASSUMED:
         uneven = item.within_process_variation
         why = f": steps vary by {uneven:.0%} within a process" if uneven else ""
-        return f"noise floor unknown, {_two_digits(share)} assumed{why}"
+        return f"noise floor unknown, {digits(share)} assumed{why}"
     whose = "this program" if source is FloorSource.SAME_PROGRAM else "other programs"
-    share = max(share, FEW_PROCESSES_FLOOR)
     runs = plural(item.noise_floor_processes or 0, "earlier run")
-    return f"noise floor {_two_digits(share)}, from {runs} of {whose} on this machine"
-
-
-def _two_digits(share: float) -> str:
-    """`6.2%`, `15%`, `480%`."""
-    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"
+    floor = digits(max(share, FEW_PROCESSES_FLOOR))
+    return f"noise floor {floor}, from {runs} of {whose} on this machine"
 
 
 def comparison_story(comparison: Comparison) -> Story:
     """A whole report of a comparison."""
+    settings: list[Block] = []
+    for name in ("configuration", "environment"):
+        settings += table_of(
+            name,
+            name.capitalize(),
+            getattr(comparison, name),
+            (Column("what"), setting_name),
+            (Column("base"), lambda one: _setting_text(one.base)),
+            (Column("other"), lambda one: _setting_text(one.other)),
+        )
+    if same := comparison.environment_same:
+        settings.append(Facts((("the same on both sides", ", ".join(same)),)))
     sections = (
         Section("verdict", "Verdict", tuple(_lead(comparison)), Weight.LEAD),
         Section("speed", "Speed", (_speed_chart(comparison), *_items(comparison))),
         _step(comparison),
         _kernels(comparison.kernels),
-        _settings(comparison),
+        Section("settings", "What else differs", tuple(settings)),
     )
     return Story(
         title=f"{side_name(comparison.other)} against {side_name(comparison.base)}",
-        verdict=verdict_sentence(comparison),
+        verdict=f"{comparison.verdict}: {headline(comparison)}",
         subtitle=f"{comparison.other.kind} · {exit_code_reason(comparison)}",
         sections=tuple(part for part in sections if part.blocks),
         kind="comparison",
@@ -276,15 +256,20 @@ def comparison_screen(comparison: Comparison) -> Story:
 def _lead(comparison: Comparison) -> Iterator[Block]:
     items = comparison.items
     if len(items) == 1:
-        yield Paragraph(speed_change(items[0]))
+        one = items[0]
+        told = f"{format_number(one.base_ms)} → {format_number(one.other_ms)} ms per step"
+        if one.base_samples_per_s and one.other_samples_per_s:
+            told += f", {one.base_samples_per_s:,.0f} → {one.other_samples_per_s:,.0f} samples/s"
+        yield Paragraph(told)
     yield from (Paragraph(cause_sentence(cause)) for cause in comparison.why)
-    if told := short_facts(comparison):
-        yield Paragraph(" · ".join(told))
+    same = ", ".join(name for name in _CHIEF if name in comparison.environment_same)
+    amounts = map(amount_change, comparison.amounts)
+    if facts := joined(*amounts, losses_text(comparison.losses), f"same {same}" if same else ""):
+        yield Paragraph(facts)
     if changed := [*comparison.configuration, *comparison.environment]:
         shown = [keep_end(setting_change(one), 70) for one in changed[:_MOST_CHANGES]]
         rest = len(changed) - len(shown)
-        more = [f"{rest} more"] if rest else []
-        yield Paragraph(f"Changed: {' · '.join([*shown, *more])}")
+        yield Paragraph(f"Changed: {joined(*shown, f'{rest} more' if rest else '')}")
     if len(items) > 1:
         yield from _points(comparison)
     if alone := comparison.left_out:
@@ -292,7 +277,7 @@ def _lead(comparison: Comparison) -> Iterator[Block]:
     yield from (Paragraph(note, tone=Tone.QUIET) for note in notes(comparison))
 
 
-def _points(comparison: Comparison) -> list[Block]:
+def _points(comparison: Comparison) -> list[Table]:
     """The points of a grid, slowest first."""
     items = sorted(comparison.items, key=lambda item: -item.change)
     return table_of(
@@ -317,17 +302,14 @@ def _item_name(item: ItemVerdict) -> str:
 def _speed_chart(comparison: Comparison) -> Chart:
     """The change of each item with its interval, in percent."""
     items = comparison.items
-    series = Series(
-        "change",
-        [_item_name(item) for item in items],
-        [item.change * 100 for item in items],
-        low=[item.low * 100 for item in items],
-        high=[item.high * 100 for item in items],
+    change, low, high = (
+        [100 * getattr(item, key) for item in items] for key in ("change", "low", "high")
     )
+    series = Series("change", [_item_name(item) for item in items], change, low=low, high=high)
     return bar_chart("change", "Change in time, with 95% interval", series, unit="%")
 
 
-def _items(comparison: Comparison) -> list[Block]:
+def _items(comparison: Comparison) -> list[Table]:
     processes = "{0.base_processes} and {0.other_processes}".format
     return table_of(
         "items",
@@ -348,44 +330,35 @@ def _items(comparison: Comparison) -> list[Block]:
 def _step(comparison: Comparison) -> Section:
     blocks: list[Block] = []
     if phases := comparison.phases:
-        series = (
-            Series(_name(one.name), ["base", "other"], [one.base_ms, one.other_ms])
-            for one in phases
-        )
+        sides = ["base", "other"]
+        series = (Series(_name(one.name), sides, [one.base_ms, one.other_ms]) for one in phases)
         blocks.append(stacked_chart("phases-chart", "Where the time goes", series, "ms per step"))
-    blocks += _parts("phases", "phase", phases, "Phases")
-    blocks += _parts("idle", "cause", comparison.idle, "Why the device was idle")
-    blocks += _amounts(comparison.amounts)
-    return Section("step", "Step", tuple(blocks))
-
-
-def _parts(name: str, first: str, rows: Sequence[PhaseChange], title: str) -> list[Block]:
-    return table_of(
-        name,
-        title,
-        rows,
-        (Column(first), lambda one: _name(one.name)),
-        (number_column("base", "ms"), lambda one: one.base_ms),
-        (number_column("other", "ms"), lambda one: one.other_ms),
-        (number_column("change", "ms"), lambda one: one.delta_ms),
-        (number_column("share before", "%"), lambda one: one.base_share * 100),
-        (number_column("share after", "%"), lambda one: one.other_share * 100),
-    )
-
-
-def _amounts(rows: Sequence[AmountChange]) -> list[Block]:
-    """Bytes in MiB, shares in percent."""
+    for name, first, rows, title in (
+        ("phases", "phase", phases, "Phases"),
+        ("idle", "cause", comparison.idle, "Why the device was idle"),
+    ):
+        blocks += table_of(
+            name,
+            title,
+            rows,
+            (Column(first), lambda one: _name(one.name)),
+            (number_column("base", "ms"), lambda one: one.base_ms),
+            (number_column("other", "ms"), lambda one: one.other_ms),
+            (number_column("change", "ms"), lambda one: one.delta_ms),
+            (number_column("share before", "%"), lambda one: one.base_share * 100),
+            (number_column("share after", "%"), lambda one: one.other_share * 100),
+        )
     units = {Unit.BYTES: (2.0**-20, "MiB"), Unit.SHARE: (100.0, "%")}
-    shown = [(one, *units.get(one.unit, (1.0, str(one.unit)))) for one in rows]
-    return table_of(
+    blocks += table_of(
         "amounts",
         "Memory, energy and GPU use",
-        shown,
+        [(one, *units.get(one.unit, (1.0, str(one.unit)))) for one in comparison.amounts],
         (Column("what"), lambda row: row[0].name),
         (Column("unit"), lambda row: row[2]),
         (number_column("base"), lambda row: row[0].base * row[1]),
         (number_column("other"), lambda row: row[0].other * row[1]),
     )
+    return Section("step", "Step", tuple(blocks))
 
 
 def _kernels(kernels: KernelComparison | None) -> Section:
@@ -416,25 +389,6 @@ def _kernels(kernels: KernelComparison | None) -> Section:
         (Column("in"), lambda row: row.line),
     )
     return Section("kernels", "Kernel by kernel", (whole, *table))
-
-
-def _settings(comparison: Comparison) -> Section:
-    blocks: list[Block] = []
-    for name, title, rows in (
-        ("configuration", "Configuration", comparison.configuration),
-        ("environment", "Environment", comparison.environment),
-    ):
-        blocks += table_of(
-            name,
-            title,
-            rows,
-            (Column("what"), setting_name),
-            (Column("base"), lambda one: setting_text(one.base)),
-            (Column("other"), lambda one: setting_text(one.other)),
-        )
-    if same := comparison.environment_same:
-        blocks.append(Facts((("the same on both sides", ", ".join(same)),)))
-    return Section("settings", "What else differs", tuple(blocks))
 
 
 def _name(key: str) -> str:

@@ -5,8 +5,9 @@ questions answered.
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from stepscope.record.timeline import HostKind, Timeline
+from stepscope.record.timeline import DeviceEvents, HostEvents, HostKind, Timeline
 from stepscope.record.units import format_bytes, format_number
 from stepscope.report.story.blocks import (
     Block,
@@ -17,10 +18,16 @@ from stepscope.report.story.blocks import (
     Missing,
     Paragraph,
     Section,
-    Table,
     Weight,
+    table_of,
 )
-from stepscope.report.story.phrases import display_path, places_text, rerun_command
+from stepscope.report.story.phrases import (
+    NO_BOTTLENECK,
+    display_path,
+    fix_options,
+    places_text,
+    rerun_command,
+)
 from stepscope.store.source import SourceLines
 
 Document = dict[str, Any]
@@ -31,32 +38,22 @@ def gain_text(one: Document, step_ms: float, the: str = "") -> str:
     a sentence."""
     if one["scope"] == "run":
         return f"{one['share']:.0%} of {the}run"
-    predicted = one["predicted"]
-    if predicted is not None:
-        return f"−{format_number(step_ms - predicted['step_ms'])} ms"
+    if one["predicted"] is not None:
+        return f"−{format_number(step_ms - one['predicted']['step_ms'])} ms"
     return f"{one['share']:.0%} of {the}step" if one["share"] else ""
 
 
-def speedup_range(predicted: Document) -> str:
-    """`1.77× (1.57–2.00)`."""
-    span = f"{predicted['low']:.2f}–{predicted['high']:.2f}"
-    return f"{predicted['speedup']:.2f}× ({span})"
-
-
-def evidence_text(one: Document) -> tuple[str, str]:
-    """What was measured, and its value with the unit."""
-    what, value, unit = str(one["what"]), one["value"], str(one["unit"])
-    if not isinstance(value, str) and unit == "bytes":
-        return what, format_bytes(value)
+def _evidence_text(value: float | str, unit: str) -> str:
     if isinstance(value, str):
         shown = value
+    elif unit == "bytes":
+        return format_bytes(value)
     else:
         shown = f"{value:,.4g}" if abs(value) < 10_000 else f"{value:,.0f}"
-    space = "" if not unit or unit.startswith(("%", "×")) else " "
-    return what, f"{shown}{space}{unit}"
+    return f"{shown}{unit}" if unit.startswith(("%", "×")) else f"{shown} {unit}".rstrip()
 
 
-def fix_argument(fix: Document) -> str:
+def _fix_argument(fix: Document) -> str:
     """As `--fix` takes it."""
     return f"{fix['name']}" + ("" if fix["value"] is None else f"={fix['value']}")
 
@@ -66,12 +63,7 @@ def suggested_fixes(document: Document) -> list[str]:
     by = (document.get("headroom") or {}).get("by") or ()
     found = document.get("findings") or []
     chosen = [one for one in found if one["id"] in by] or found
-    return [fix_argument(one["fix"]) for one in chosen if one["fix"] is not None]
-
-
-def fix_command(names: list[str]) -> str:
-    """The command that applies fixes, up to the program."""
-    return " ".join(["stepscope run", *(f"--fix {name}" for name in names)])
+    return [_fix_argument(one["fix"]) for one in chosen if one["fix"] is not None]
 
 
 def distinct_answers(baseline: list[Document]) -> list[Document]:
@@ -86,75 +78,47 @@ def distinct_answers(baseline: list[Document]) -> list[Document]:
     return shown
 
 
-def prediction_text(predicted: Document, step_ms: float) -> str:
-    """`63.1 → 17.0 ms: 4 workers hide 46.1 ms of data wait behind compute`."""
-    after = f"{format_number(step_ms)} → {format_number(predicted['step_ms'])} ms"
-    return f"{after}: {predicted['reason']}" if predicted["reason"] else after
-
-
 TimelinePlace = tuple[tuple[int, int] | None, str]
 """From and to in the timeline's nanoseconds, None where it is not there; what to search for."""
-
-_NOT_THERE: TimelinePlace = (None, "")
 
 
 def _timeline_place(
     one: Document, timeline: Timeline | None, window: Document | None
 ) -> TimelinePlace:
-    """The longest run of what the finding names, or else a gap or an event of its kind."""
+    """The longest run of what the finding names; else the longest time that a device was idle for
+    its reason; else the longest event whose name begins as its hint says."""
     if timeline is None:
-        return _NOT_THERE
+        return None, ""
+    host, names = timeline.host, timeline.names
     for where in one["where"]:
-        found = _operator(timeline, where["operator"]) or _kernel(timeline, where["kernel"])
-        if found is not None:
-            return found
+        for events, name in ((host, where["operator"]), (timeline.device, where["kernel"])):
+            if len(events) and name in names:
+                which = events.name == names.index(name)
+                if events is host:
+                    which &= host.kind != HostKind.OVERHEAD
+                if which.any():
+                    return _longest(timeline, events, which)
     hint = one["timeline"]
-    return _hinted(hint, timeline, window) if hint is not None else _NOT_THERE
-
-
-def _hinted(hint: Document, timeline: Timeline, window: Document | None) -> TimelinePlace:
-    """The longest gap of the idle cause; else the longest event whose name begins so."""
-    gap = _gap(window, hint["idle_cause"])
-    if gap is not None:
-        return gap, ""
-    host = timeline.host
+    if hint is None:
+        return None, ""
+    gaps = [
+        gap
+        for device in (window or {}).get("devices", ())
+        for gap in device["idle"].get(hint["idle_cause"], {}).get("largest", ())
+    ]
+    if gaps:
+        longest = max(gaps, key=lambda gap: int(gap["duration_ns"]))
+        return (longest["start_ns"], longest["start_ns"] + longest["duration_ns"]), ""
     for beginning in hint["host_events"] if len(host) else ():
         which = timeline.named(beginning)[host.name]
         if which.any():
             return _longest(timeline, host, which)
-    return _NOT_THERE
+    return None, ""
 
 
-def _gap(window: Document | None, cause: str | None) -> tuple[int, int] | None:
-    """The longest stretch that a device was idle for this reason."""
-    gaps = [
-        gap
-        for device in (window or {}).get("devices", ())
-        for gap in device["idle"].get(cause, {}).get("largest", ())
-    ]
-    if not gaps:
-        return None
-    longest = max(gaps, key=lambda gap: int(gap["duration_ns"]))
-    return longest["start_ns"], longest["start_ns"] + longest["duration_ns"]
-
-
-def _operator(timeline: Timeline, name: str | None) -> TimelinePlace | None:
-    host = timeline.host
-    if name is None or not len(host) or name not in timeline.names:
-        return None
-    which = (host.name == timeline.names.index(name)) & (host.kind != HostKind.OVERHEAD)
-    return _longest(timeline, host, which) if which.any() else None
-
-
-def _kernel(timeline: Timeline, name: str | None) -> TimelinePlace | None:
-    device = timeline.device
-    if name is None or not len(device) or name not in timeline.names:
-        return None
-    which = device.name == timeline.names.index(name)
-    return _longest(timeline, device, which) if which.any() else None
-
-
-def _longest(timeline: Timeline, events: Any, which: Any) -> TimelinePlace:
+def _longest(
+    timeline: Timeline, events: HostEvents | DeviceEvents, which: npt.NDArray[np.bool_]
+) -> TimelinePlace:
     rows = np.flatnonzero(which)
     row = int(rows[np.argmax(events.duration[rows])])
     start, duration = int(events.start[row]), int(events.duration[row])
@@ -173,10 +137,18 @@ def findings_section(
     found = [_card(one, document, timeline, window, sources) for one in document["findings"]]
     blocks += found
     if not found and missing is None:
-        text = "No bottleneck found: no known fix saves 2% of a step."
-        blocks.append(Paragraph(text, strong=True))
-    blocks += _finding_table("minor", "Minor: less than 2% of a step each", document["minor"])
-    blocks += _finding_table("healthy", "No problem", document["healthy"])
+        blocks.append(Paragraph(NO_BOTTLENECK, strong=True))
+    titles = {"minor": "Minor: less than 2% of a step each", "healthy": "No problem"}
+    for name, title in titles.items():
+        blocks += table_of(
+            name,
+            title,
+            document[name],
+            (Column("what"), lambda one: one["title"]),
+            (Column("why"), lambda one: one["why"]),
+            (Column("fix"), lambda one: one["advice"]),
+            empty_columns=True,
+        )
     return Section("findings", "Why it's slow" if found else "Findings", tuple(blocks))
 
 
@@ -187,23 +159,33 @@ def _card(
     window: Document | None,
     sources: SourceLines,
 ) -> Card:
-    predicted, edit = one["predicted"], one["edit"]
+    predicted, edit, advice = one["predicted"], one["edit"], str(one["advice"])
     at_ns, search = _timeline_place(one, timeline, window)
-    numbers = [evidence_text(each) for each in one["evidence"]]
+    step_ms = document["steps"]["mean_ms"]
+    numbers = [
+        (str(e["what"]), _evidence_text(e["value"], str(e["unit"]))) for e in one["evidence"]
+    ]
+    speedup = ""
     if predicted is not None:
-        told = prediction_text(predicted, document["steps"]["mean_ms"])
-        numbers.append(("prediction", told))
+        after = f"{format_number(step_ms)} → {format_number(predicted['step_ms'])} ms"
+        why = f": {predicted['reason']}" if predicted["reason"] else ""
+        numbers.append(("prediction", after + why))
+        span = f"{predicted['low']:.2f}–{predicted['high']:.2f}"
+        speedup = f"{predicted['speedup']:.2f}× ({span})"
+    if edit is not None and (edit["before"] is None or not edit["after"]):
+        # No line of the user's shows where the lines go.
+        advice += f" In the source: {edit['words']}."
     program = document.get("run", {}).get("program")
     return Card(
         id=one["id"],
         title=one["title"],
         kind=one["kind"],
-        gain=gain_text(one, document["steps"]["mean_ms"], "the "),
+        gain=gain_text(one, step_ms, "the "),
         why=one["why"],
-        advice=_advice(one),
+        advice=advice,
         effort=one["effort"],
         confidence=one["confidence"],
-        predicted=speedup_range(predicted) if predicted is not None else "",
+        predicted=speedup,
         evidence=tuple(numbers),
         excerpt=_excerpt(one, sources, program),
         edit=tuple(edit["after"]) if edit is not None else (),
@@ -215,22 +197,15 @@ def _card(
     )
 
 
-def _advice(one: Document) -> str:
-    """With where the lines go, if no line of the user's shows it."""
-    edit = one["edit"]
-    if edit is None or (edit["before"] is not None and edit["after"]):
-        return str(one["advice"])
-    words = str(edit["words"])
-    return f"{one['advice']} In the source: {words}."
-
-
 def _command(one: Document, document: Document) -> str:
     if one["fix"] is None:
         return ""
-    command = fix_command([fix_argument(fix) for fix in (one["fix"], *one["also"])])
-    if "run" not in document:
-        return f"{command} PROGRAM"
-    return rerun_command(document, command.removeprefix("stepscope run "))
+    options = fix_options(_fix_argument(fix) for fix in (one["fix"], *one["also"]))
+    return (
+        rerun_command(document, options)
+        if "run" in document
+        else f"stepscope run {options} PROGRAM"
+    )
 
 
 def _excerpt(one: Document, sources: SourceLines, program: str | None) -> Excerpt | None:
@@ -249,15 +224,8 @@ def _excerpt(one: Document, sources: SourceLines, program: str | None) -> Excerp
     return None
 
 
-def _finding_table(name: str, title: str, findings: list[Document]) -> list[Block]:
-    columns = (Column("what"), Column("why"), Column("fix"))
-    rows = tuple((one["title"], one["why"], one["advice"]) for one in findings)
-    return [Table(name, columns, rows, title)] if rows else []
-
-
-def answers_sections(document: dict[str, Any]) -> list[Section]:
+def answers_sections(document: Document) -> list[Section]:
     """None where there were no steps to ask about."""
-    pairs = tuple(
-        (one["question"], one["answer"]) for one in distinct_answers(document["baseline"])
-    )
+    answers = distinct_answers(document["baseline"])
+    pairs = tuple((one["question"], one["answer"]) for one in answers)
     return [Section("answers", "In short", (Facts(pairs),), Weight.DETAIL)] if pairs else []

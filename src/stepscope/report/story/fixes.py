@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
-from stepscope.report.story.blocks import Column, Command, Facts, Section, Story, Table, Weight
+from stepscope.report.story.blocks import Column, Command, Facts, Section, Story, Weight, full_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +30,23 @@ KINDS = {
     "semantic": "changes training itself",
 }
 _GROUPS = ("data", "waiting", "arithmetic", "launch", "memory", "batch")
-_COLUMNS = (Column("fix"), Column("kind"), Column("what it does"))
 
 
 def fixes_story(fixes: Sequence[FixDescription]) -> Story:
     """All of them, by group: from the data to the batch, groups of other packages last."""
-    groups = list(dict.fromkeys([*_GROUPS, *(fix.group for fix in fixes)]))
-    ordered = sorted(fixes, key=lambda fix: groups.index(fix.group))
-    sections = [
-        Section(group, group, (_table(group, list(members)),), Weight.LEAD)
-        for group, members in groupby(ordered, key=lambda fix: fix.group)
-    ]
+    sections = []
+    for group in dict.fromkeys([*_GROUPS, *(fix.group for fix in fixes)]):
+        members = [fix for fix in fixes if fix.group == group]
+        table = full_table(
+            group,
+            "",
+            members,
+            (Column("fix"), lambda fix: f"{fix.name}{'=…' if fix.values else ''}"),
+            (Column("kind"), lambda fix: fix.kind),
+            (Column("what it does"), lambda fix: fix.title),
+            shown=len(members),
+        )
+        sections += [Section(group, group, (table,), Weight.LEAD)] if members else []
     kinds = Section("kinds", "kinds", (Facts(tuple(KINDS.items())),), Weight.LEAD)
     return Story(
         title="fixes",
@@ -54,11 +59,6 @@ def fixes_story(fixes: Sequence[FixDescription]) -> Story:
             Command("stepscope run --fix NAME[=VALUE] train.py", "apply it"),
         ),
     )
-
-
-def _table(group: str, fixes: Sequence[FixDescription]) -> Table:
-    rows = tuple((f"{fix.name}{'=…' if fix.values else ''}", fix.kind, fix.title) for fix in fixes)
-    return Table(group, _COLUMNS, rows, shown=len(rows))
 
 
 def fix_story(fix: FixDescription) -> Story:

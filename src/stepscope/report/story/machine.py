@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from stepscope.hardware.ceiling_cache import CEILING_NAMES, format_quantity
@@ -18,7 +19,9 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    full_table,
 )
+from stepscope.report.story.phrases import joined
 
 Document = dict[str, Any]
 _GIB = 1 << 30
@@ -29,20 +32,29 @@ def machine_story(document: Document) -> Story:
     commands = [Command("stepscope run train.py", "observe a program")]
     if document["ceilings"]:
         commands.append(Command("stepscope doctor --refresh", "measure the ceilings again"))
-    cautions = [Paragraph(f"note: {text}", tone=Tone.WARN) for text in document["cautions"]]
+    cautions = tuple(Paragraph(f"note: {text}", tone=Tone.WARN) for text in document["cautions"])
+    entries = document["can_measure"]
+    measurable = full_table(
+        "measurable",
+        "",
+        entries,
+        (Column(""), lambda one: "✓" if one["ok"] else "✗"),
+        (Column("what"), lambda one: str(one["what"])),
+        (Column("how"), lambda one: str(one["detail"])),
+        shown=len(entries),
+        tones=tuple(Tone.PLAIN if one["ok"] else Tone.QUIET for one in entries),
+    )
     sections = (
         Section("machine", "", (Facts(tuple(_machine(document["machine"]))),)),
-        Section(
-            "measurable", "What stepscope can measure here", (_measurable(document["can_measure"]),)
-        ),
+        Section("measurable", "What stepscope can measure here", (measurable,)),
         Section("ceilings", *_ceilings(document)),
-        Section("cautions", "", tuple(cautions)),
+        Section("cautions", "", cautions),
     )
     return Story(
         title="This machine",
         verdict="",
         subtitle="",
-        sections=tuple(Section(s.id, s.title, s.blocks, Weight.LEAD) for s in sections),
+        sections=tuple(replace(part, weight=Weight.LEAD) for part in sections),
         kind="machine",
         next=tuple(commands),
     )
@@ -50,8 +62,12 @@ def machine_story(document: Document) -> Story:
 
 def _machine(machine: Document) -> Iterator[tuple[str, str]]:
     cpu, memory, torch = machine["cpu"], machine["memory"], machine["torch"]
-    yield "CPU", _joined(cpu["model"] or "unknown", _cores(cpu))
-    details = _joined(
+    physical, logical, usable = cpu["physical_cores"], cpu["logical_cores"], cpu["usable_cores"]
+    cores = f"{physical or logical} cores"
+    cores += f", {logical} threads" if physical and logical != physical else ""
+    cores += f", {usable:g} usable here" if usable != logical else ""
+    yield "CPU", joined(cpu["model"] or "unknown", cores)
+    details = joined(
         plural(cpu["numa_nodes"], "NUMA node") if cpu["numa_nodes"] else None,
         f"governor {cpu['governor']}" if cpu["governor"] else None,
         "virtual machine" if cpu["virtual"] else None,
@@ -59,33 +75,15 @@ def _machine(machine: Document) -> Iterator[tuple[str, str]]:
     )
     if details:
         yield "", details
-    limit = memory["limit_bytes"]
-    yield (
-        "memory",
-        _joined(
-            f"{memory['total_bytes'] / _GIB:.0f} GiB",
-            f"{memory['available_bytes'] / _GIB:.0f} GiB free",
-            f"limited to {limit / _GIB:.1f} GiB here" if limit else None,
-        ),
-    )
+    limit, free = memory["limit_bytes"], memory["available_bytes"]
+    limited = f"limited to {limit / _GIB:.1f} GiB here" if limit else None
+    total = f"{memory['total_bytes'] / _GIB:.0f} GiB"
+    yield "memory", joined(total, f"{free / _GIB:.0f} GiB free", limited)
     yield from _gpus(machine)
     build = f"CUDA {torch['cuda']}" if torch and torch["cuda"] else "CPU build"
-    yield (
-        "software",
-        _joined(
-            f"Python {machine['python']}",
-            f"torch {torch['version']} ({build})" if torch else "no torch",
-            f"driver {machine['driver']}" if machine["driver"] else None,
-        ),
-    )
-
-
-def _cores(cpu: Document) -> str:
-    physical, logical, usable = cpu["physical_cores"], cpu["logical_cores"], cpu["usable_cores"]
-    words = f"{physical or logical} cores"
-    if physical and logical != physical:
-        words += f", {logical} threads"
-    return words if usable == logical else f"{words}, {usable:g} usable here"
+    version = f"torch {torch['version']} ({build})" if torch else "no torch"
+    driver = f"driver {machine['driver']}" if machine["driver"] else None
+    yield "software", joined(f"Python {machine['python']}", version, driver)
 
 
 def _gpus(machine: Document) -> Iterator[tuple[str, str]]:
@@ -93,67 +91,43 @@ def _gpus(machine: Document) -> Iterator[tuple[str, str]]:
         yield "GPU", "none" if machine["driver"] else "none (no NVIDIA driver)"
     for gpu in machine["gpus"]:
         pcie = gpu["pcie_generation_max"] and gpu["pcie_width"]
-        yield (
-            f"GPU {gpu['index']}",
-            _joined(
-                gpu["name"] or "unknown",
-                f"{gpu['memory_bytes'] / _GIB:.0f} GiB" if gpu["memory_bytes"] else None,
-                f"compute {gpu['compute_capability']}" if gpu["compute_capability"] else None,
-                f"{gpu['power_limit_w']:.0f} W" if gpu["power_limit_w"] else None,
-                f"PCIe {gpu['pcie_generation_max']} x{gpu['pcie_width']}" if pcie else None,
-                "MIG" if gpu["mig"] else None,
-            ),
+        told = joined(
+            gpu["name"] or "unknown",
+            f"{gpu['memory_bytes'] / _GIB:.0f} GiB" if gpu["memory_bytes"] else None,
+            f"compute {gpu['compute_capability']}" if gpu["compute_capability"] else None,
+            f"{gpu['power_limit_w']:.0f} W" if gpu["power_limit_w"] else None,
+            f"PCIe {gpu['pcie_generation_max']} x{gpu['pcie_width']}" if pcie else None,
+            "MIG" if gpu["mig"] else None,
         )
+        yield f"GPU {gpu['index']}", told
     links = Counter(pair["link"] or "unknown" for pair in machine["topology"])
     if links:
-        yield "links", _joined(*(f"{count} x {name}" for name, count in links.most_common()))
-
-
-def _joined(*parts: str | None) -> str:
-    return " · ".join(part for part in parts if part)
-
-
-def _measurable(entries: list[Document]) -> Table:
-    rows = tuple(
-        ("✓" if one["ok"] else "✗", str(one["what"]), str(one["detail"])) for one in entries
-    )
-    tones = tuple(Tone.PLAIN if one["ok"] else Tone.QUIET for one in entries)
-    columns = (Column(""), Column("what"), Column("how"))
-    return Table("measurable", columns, rows, shown=len(rows), tones=tones)
+        yield "links", joined(*(f"{count} x {name}" for name, count in links.most_common()))
 
 
 def _ceilings(document: Document) -> tuple[str, tuple[Block, ...]]:
     ceilings, problem = document["ceilings"], document["problem"]
     if not ceilings:
-        words = problem or "Not measured yet: run stepscope doctor."
-        return "Ceilings", (Paragraph(words),)
-    device = ceilings["device"] or "this machine"
+        return "Ceilings", (Paragraph(problem or "Not measured yet: run stepscope doctor."),)
     found = ceilings["ceilings"]
-    best: dict[str, float] = {}
+    groups: dict[str, list[tuple[str, Document]]] = {}
     for name, words in CEILING_NAMES.items():
         if name in found:
-            best[words.group] = max(best.get(words.group, 0.0), found[name]["value"])
-    several = Counter(CEILING_NAMES[name].group for name in found if name in CEILING_NAMES)
+            groups.setdefault(words.group, []).append((name, found[name]))
     rows: list[tuple[Cell, ...]] = []
-    group = ""
-    for name, words in CEILING_NAMES.items():
-        if name not in found:
-            continue
-        number, unit = format_quantity(found[name]["value"], words.unit)
-        spread = f"±{100 * found[name]['spread'] / 2:.0f}%"
-        head = words.group if words.group != group else ""
-        share = found[name]["value"] / best[words.group] if several[words.group] > 1 else None
-        rows.append((head, words.label, f"{number} {unit}", spread, share))
-        group = words.group
-    columns = (
-        Column(""),
-        Column("what"),
-        Column("measured"),
-        Column("spread"),
-        Column("", bar=True, priority=1),
-    )
+    for group, members in groups.items():
+        best = max(one["value"] for _, one in members)
+        for at, (name, one) in enumerate(members):
+            number, unit = format_quantity(one["value"], CEILING_NAMES[name].unit)
+            share = one["value"] / best if len(members) > 1 else None
+            spread = f"±{100 * one['spread'] / 2:.0f}%"
+            head, label = "" if at else group, CEILING_NAMES[name].label
+            rows.append((head, label, f"{number} {unit}", spread, share))
+    names = (Column(""), Column("what"), Column("measured"), Column("spread"))
+    columns = (*names, Column("", bar=True, priority=1))
     blocks: list[Block] = [Table("ceilings", columns, tuple(rows), shown=len(rows))]
     failed = ceilings.get("failed", {})
     blocks += [Paragraph(f"{name}: {why}", tone=Tone.QUIET) for name, why in failed.items()]
     blocks += [Paragraph(problem, tone=Tone.WARN)] if problem else []
+    device = ceilings["device"] or "this machine"
     return f"Ceilings measured on {device} · {ceilings['measured_at'][:10]}", tuple(blocks)

@@ -1,5 +1,6 @@
 """The story of a result, or of several side by side with a table of versions."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -7,7 +8,6 @@ from typing import Any
 from stepscope.report.story.blocks import (
     Block,
     Card,
-    Cell,
     Chart,
     Column,
     Missing,
@@ -16,6 +16,10 @@ from stepscope.report.story.blocks import (
     Table,
     TimelineView,
     Weight,
+    full_table,
+    number_column,
+    scaled,
+    share_column,
 )
 from stepscope.report.story.compare import comparison_story
 from stepscope.report.story.phrases import display_path
@@ -52,18 +56,24 @@ def _versions_of(subject: LoadedResult) -> Iterator[_Version]:
         use = 1 - parts["idle"] / parts["wall"] if parts["idle"] is not None else None
         yield _Version(subject.name, document["steps"]["mean_ms"], None, use, None)
     elif subject.kind == "tune":
-        yield _tune_version("baseline", document["baseline"])
-        for rung in document["ladder"]:
-            yield _tune_version(f"+ {rung['label']}", rung)
+        labels = ["baseline", *(f"+ {rung['label']}" for rung in document["ladder"])]
+        for name, one in zip(labels, [document["baseline"], *document["ladder"]], strict=True):
+            yield _Version(name, one.get("step_ms"), *map(one.get, _BENCH_KEYS))
     elif subject.kind == "batch":
         for row in document["curve"]:
             if row["status"] == "ok":
                 speed = row["step_ms"], row["samples_per_s"]
                 yield _Version(f"batch {row['batch']:,}", *speed, None, row["memory_bytes"])
     else:
-        for point in document["points"]:
-            if point["status"] == "ok":
-                yield _bench_version(point)
+        for one in document["points"]:
+            if one["status"] == "ok":
+                variant = one.get("variant") or f"{one.get('workers')} workers"
+                name = f"{one['model']} {one['mode']} on {one['device']}, batch {one['batch']:,}"
+                step_ms, rest = one.get("mean_ms"), map(one.get, _BENCH_KEYS)
+                yield _Version(f"{name}, {variant}", step_ms, *rest)
+
+
+_BENCH_KEYS = ("samples_per_s", "gpu_busy", "peak_memory_bytes")
 
 
 def _run_version(name: str, document: Document) -> _Version:
@@ -80,35 +90,21 @@ def _run_version(name: str, document: Document) -> _Version:
     return _Version(label, steps["mean_ms"], rate, use, peak)
 
 
-def _tune_version(name: str, one: Document) -> _Version:
-    keys = ("step_ms", "samples_per_s", "gpu_busy", "peak_memory_bytes")
-    return _Version(name, *(one.get(key) for key in keys))
-
-
-def _bench_version(one: Document) -> _Version:
-    variant = one.get("variant") or f"{one.get('workers')} workers"
-    name = f"{one['model']} {one['mode']} on {one['device']}, batch {one['batch']:,}, {variant}"
-    step = one.get("mean_ms")
-    keys = ("samples_per_s", "gpu_busy", "peak_memory_bytes")
-    return _Version(name, step, *(one.get(key) for key in keys))
-
-
 def versions_table(subjects: Sequence[LoadedResult]) -> Table:
     """Version × GPU use × throughput × speedup: of each run, or of a tune's or bench's variants."""
     found = [version for subject in subjects for version in _versions_of(subject)]
-    columns = (
-        Column("version"), Column("GPU use", number=True, percent=True),
-        Column("throughput", "samples/s", number=True, digits=4),
-        Column("step", "ms", number=True), Column("speedup", "×", number=True),
-        Column("peak memory", "MiB", number=True, digits=4),
-    )  # fmt: skip
-    rows = tuple(_row(version, found[0]) for version in found)
-    return Table("versions", columns, rows, "Versions")
-
-
-def _row(one: _Version, first: _Version) -> tuple[Cell, ...]:
-    memory = None if one.memory_bytes is None else one.memory_bytes * 2.0**-20
-    return (one.name, one.gpu_use, one.samples_per_s, one.step_ms, one.speedup_to(first), memory)
+    memory = number_column("peak memory", "MiB", digits=4)
+    return full_table(
+        "versions",
+        "Versions",
+        found,
+        (Column("version"), lambda one: one.name),
+        (share_column("GPU use"), lambda one: one.gpu_use),
+        (number_column("throughput", "samples/s", digits=4), lambda one: one.samples_per_s),
+        (number_column("step", "ms"), lambda one: one.step_ms),
+        (number_column("speedup", "×"), lambda one: one.speedup_to(found[0])),
+        (memory, lambda one: scaled(one.memory_bytes, 2.0**-20)),
+    )
 
 
 def story_of(subject: LoadedResult) -> Story:
@@ -146,8 +142,12 @@ def screen_of(subject: LoadedResult) -> Story:
 def story_of_several(subjects: Sequence[LoadedResult], compared: Comparison | str | None) -> Story:
     """`compared`: the comparison of two, why there is none, or None of more than two."""
     stories = [story_of(subject) for subject in subjects]
-    table = versions_table(subjects)
-    head = [Section("versions", "Versions", (table,), Weight.LEAD)]
+    alike = Counter(story.title for story in stories)
+    titles = [
+        subject.name if alike[story.title] > 1 else story.title
+        for story, subject in zip(stories, subjects, strict=True)
+    ]
+    head = [Section("versions", "Versions", (versions_table(subjects),), Weight.LEAD)]
     verdict = " · ".join(f"{story.title}: {story.verdict}" for story in stories)
     if isinstance(compared, str):
         missing = Missing("The two cannot be compared.", compared)
@@ -157,12 +157,12 @@ def story_of_several(subjects: Sequence[LoadedResult], compared: Comparison | st
         verdict = against.verdict
         head += [_numbered(part, "against", against.title) for part in against.sections]
     parts = [
-        _numbered(part, str(number), _title(story, subject, stories))
-        for number, (story, subject) in enumerate(zip(stories, subjects, strict=True), start=1)
+        _numbered(part, str(number), title)
+        for number, (story, title) in enumerate(zip(stories, titles, strict=True), start=1)
         for part in story.sections
     ]
     return Story(
-        title=" and ".join(_title(*one, stories) for one in zip(stories, subjects, strict=True)),
+        title=" and ".join(titles),
         verdict=verdict,
         subtitle=" | ".join(story.subtitle for story in stories),
         sections=(*head, *parts),
@@ -170,18 +170,11 @@ def story_of_several(subjects: Sequence[LoadedResult], compared: Comparison | st
     )
 
 
-def _title(story: Story, subject: LoadedResult, stories: Sequence[Story]) -> str:
-    """What it is called; by its id where several are called the same."""
-    alike = [one.title for one in stories].count(story.title) > 1
-    return subject.name if alike else story.title
-
-
 def _numbered(section: Section, number: str, title: str) -> Section:
     """With ids of its own, so that sections of several stories do not meet."""
+    label, title = f"{number}-{section.id}", f"{section.title} — {title}"
     blocks = tuple(_block(block, number) for block in section.blocks)
-    return replace(
-        section, id=f"{number}-{section.id}", title=f"{section.title} — {title}", blocks=blocks
-    )
+    return replace(section, id=label, title=title, blocks=blocks)
 
 
 def _block(block: Block, number: str) -> Block:

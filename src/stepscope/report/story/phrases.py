@@ -4,12 +4,15 @@ run ended.
 
 import os
 import shlex
+from collections.abc import Iterable
 from typing import Any
 
 from stepscope.record.privacy import MASK
 from stepscope.record.units import format_bytes, format_number, plural
 from stepscope.report.story.blocks import Paragraph, Role, Tone
 from stepscope.report.text import keep_end
+
+Document = dict[str, Any]
 
 PHASE_NAMES = {
     "data_wait": "data wait",
@@ -37,18 +40,13 @@ RUN_PART_NAMES = {
     "window": "recording",
 }
 """What is not here is called by its key."""
-DEVICE_WORK_NAMES = {
-    "compute": "compute",
-    "exposed_communication": "communication",
-    "exposed_copy": "copies",
+DEVICE_WORK = {
+    "compute": ("compute", Role.COMPUTE),
+    "exposed_communication": ("communication", Role.COMMUNICATION),
+    "exposed_copy": ("copies", Role.COPY),
+    "idle": ("idle", Role.IDLE),
 }
-"""What a device does, beside being idle."""
-DEVICE_WORK_ROLES = {
-    "compute": Role.COMPUTE,
-    "exposed_communication": Role.COMMUNICATION,
-    "exposed_copy": Role.COPY,
-    "idle": Role.IDLE,
-}
+"""What a device does."""
 STEP_SOURCES = {
     "ProfilerStep": "marked by the profiler",
     "annotation": "from annotations",
@@ -67,15 +65,14 @@ IDLE_CAUSES = {
     "between_kernels": "between kernels",
     "unknown": "unexplained",
 }
-_AUTOGRAD = "autograd::engine::evaluate_function: "
 
 
 def without_autograd_prefix(where: str) -> str:
     """What the host was in, without what autograd puts before every one of its nodes."""
-    return where.removeprefix(_AUTOGRAD)
+    return where.removeprefix("autograd::engine::evaluate_function: ")
 
 
-def costliest_place(places: list[dict[str, Any]]) -> str:
+def costliest_place(places: list[Document]) -> str:
     """The costliest place on the host, short; empty where none is known."""
     where = places[0]["where"] if places else None
     return keep_end(without_autograd_prefix(where), 25) if where else ""
@@ -85,12 +82,14 @@ NO_STEPS = (
     "A step is an optimizer step, a model call or a DataLoader batch;"
     " a loop without these can call stepscope.step() once per iteration."
 )
-_PACKAGES = ("site-packages", "dist-packages")
+
+
+NO_BOTTLENECK = "No bottleneck found: no known fix saves 2% of a step."
 
 
 def display_path(file: str, program: str | None = None) -> str:
     """Relative to the program's folder where it lies below; a library's from its package on."""
-    for packages in _PACKAGES:
+    for packages in ("site-packages", "dist-packages"):
         before, found, after = file.rpartition(f"/{packages}/")
         if found and before:
             return after
@@ -110,7 +109,7 @@ def display_location(file: str | None, line: int | None, program: str | None = N
     return name if line is None else f"{name}:{line}"
 
 
-def command_line(run: dict[str, Any]) -> str:
+def command_line(run: Document) -> str:
     """The program with its arguments as a shell takes them; `-m module` stays two words."""
     program = str(run["program"])
     module = program.removeprefix("-m ")
@@ -118,14 +117,30 @@ def command_line(run: dict[str, Any]) -> str:
     return " ".join(map(shlex.quote, words))
 
 
-def rerun_command(document: dict[str, Any], options: str) -> str:
+def rerun_command(document: Document, options: str) -> str:
     """The command that observes the same program with other options."""
     told = command_line(document["run"])
-    told = "…" if MASK in told else told
-    return " ".join(part for part in ("stepscope run", options, told) if part)
+    return joined("stepscope run", options, "…" if MASK in told else told, by=" ")
 
 
-Document = dict[str, Any]
+def fix_options(fixes: Iterable[str]) -> str:
+    """`--fix workers=4 --fix pin`."""
+    return " ".join(f"--fix {fix}" for fix in fixes)
+
+
+def joined(*parts: str | None, by: str = " · ") -> str:
+    """Those parts that are not empty."""
+    return by.join(part for part in parts if part)
+
+
+def torch_text(version: object) -> str:
+    """`torch 2.9.1`, without what it was built for; empty where it is not known."""
+    return f"torch {str(version).partition('+')[0]}" if version else ""
+
+
+def minute_text(time: object) -> str:
+    """`2025-11-18 09:30` of an ISO time; empty where it is not known."""
+    return str(time or "")[:16].replace("T", " ")
 
 
 def outcome_sentences(document: Document) -> list[str]:
@@ -159,18 +174,16 @@ def _out_of_memory(document: Document, memory: Document) -> list[str]:
 def fix_outcome(fix: Document) -> Paragraph:
     """What became of a fix that was asked for."""
     value = f"={fix['value']}" if fix["value"] is not None else ""
-    state = fix["state"]
-    words = fix["where"] if state == "applied" else fix["reasons"]
+    applied = fix["state"] == "applied"
+    words = fix["where"] if applied else fix["reasons"]
     more = f" and {len(words) - 1} more" if len(words) > 1 else ""
-    said, tone = _FIX_STATES.get(state, ("not applied", Tone.WARN))
-    kind = f" · {fix['kind']}" if state == "applied" else ""
+    states = {"applied": ("applied", Tone.GOOD), "broke": ("failed", Tone.BAD)}
+    said, tone = states.get(fix["state"], ("not applied", Tone.WARN))
+    kind = f" · {fix['kind']}" if applied else ""
     return Paragraph(f"{fix['name']}{value} {said}: {words[0]}{more}{kind}", tone=tone)
 
 
-_FIX_STATES = {"applied": ("applied", Tone.GOOD), "broke": ("failed", Tone.BAD)}
-
-
-def run_remarks(document: Document) -> list[str]:
+def run_remarks(document: Document) -> list[Paragraph]:
     """Spikes, drift, throttling, other processes on the GPU: a sentence each."""
     steps, gpu = document["steps"], document["gpu"]
     found = []
@@ -187,7 +200,7 @@ def run_remarks(document: Document) -> list[str]:
         found.append(f"The GPU was throttled: {', '.join(gpu['throttled_by'])}.")
     if gpu and gpu["other_processes"]:
         found.append("Another process used the GPU.")
-    return found
+    return [Paragraph(text, tone=Tone.WARN) for text in found]
 
 
 def step_noun(document: Document) -> str:
@@ -216,11 +229,8 @@ def run_reference(run: Document) -> str:
 
 def places_text(places: list[Document], program: str | None = None) -> str:
     """`train.py:58, :60`: three places at most, a file's name once in a row."""
-    found = dict.fromkeys(
-        (display_path(at["file"], program), at["line"])
-        for at in places
-        if at["file"] and at["line"]
-    )
+    known = [at for at in places if at["file"] and at["line"]]
+    found = dict.fromkeys((display_path(at["file"], program), at["line"]) for at in known)
     shown: list[str] = []
     before = ""
     for file, line in list(found)[:3]:

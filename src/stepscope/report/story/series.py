@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.report.story.blocks import Axis, Chart, Series
+from stepscope.report.story.blocks import Axis, Chart, Series, line_chart
 
 MAX_POINTS = 2000
 """Points of a series, rows of a table."""
@@ -64,10 +64,8 @@ def over_time_chart(
     if not series:
         return None
     named = tuple(series) if len(columns) > 1 else (Series("", series[0].x, series[0].y),)
-    x, y = Axis("s since its start"), Axis(unit)
-    return Chart(
-        name, "line", title, named, x=x, y=y, note=downsample_note(len(samples), "samples")
-    )
+    note = downsample_note(len(samples), "samples")
+    return line_chart(name, title, *named, x="s since its start", y=unit, note=note)
 
 
 _BINS = 40
@@ -84,12 +82,7 @@ def step_histogram(times_ms: npt.NDArray[Any], noun: str) -> Chart:
     centres = (edges[:-1] + edges[1:]) / 2
     words = "takes" if beyond == 1 else "take"
     note = f"{beyond:,} {words} longer, up to {high:,.4g} ms: they are in the last bar."
-    return Chart(
-        "step-histogram",
-        "histogram",
-        f"How long a {noun} takes",
-        (Series("", centres.tolist(), counts.astype(float).tolist()),),
-        x=Axis(f"ms per {noun}"),
-        y=Axis("how many"),
-        note=note if beyond else "",
-    )
+    series = Series("", centres.tolist(), counts.astype(float).tolist())
+    title, axes = f"How long a {noun} takes", (Axis(f"ms per {noun}"), Axis("how many"))
+    shown = note if beyond else ""
+    return Chart("step-histogram", "histogram", title, (series,), *axes, note=shown)

@@ -18,20 +18,26 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    known_facts,
     number_column,
     table_of,
 )
 from stepscope.report.story.findings import suggested_fixes
 from stepscope.report.story.phrases import (
+    NO_BOTTLENECK,
     NO_STEPS,
     command_line,
     counted_steps,
     display_path,
+    fix_options,
     fix_outcome,
+    joined,
+    minute_text,
     outcome_sentences,
     rerun_command,
     run_remarks,
     step_noun,
+    torch_text,
 )
 
 Document = dict[str, Any]
@@ -39,11 +45,8 @@ Document = dict[str, Any]
 
 def run_verdict(document: Document) -> str:
     """The one sentence: how it ended where it did not end well, what is slow, what could be."""
-    end = outcome_sentences(document)
-    told = f"{end[0]} " if end else ""
-    if not document["steps"]["count"]:
-        return f"{told}No steps seen."
-    return told + bottleneck(document)
+    told = bottleneck(document) if document["steps"]["count"] else "No steps seen."
+    return " ".join([*outcome_sentences(document)[:1], told])
 
 
 def bottleneck(document: Document) -> str:
@@ -53,9 +56,6 @@ def bottleneck(document: Document) -> str:
         return NO_BOTTLENECK
     reach = in_reach(document)
     return f"{findings[0]['title']}." + (f" {capitalized(reach)}." if reach else "")
-
-
-NO_BOTTLENECK = "No bottleneck found: no known fix saves 2% of a step."
 
 
 def in_reach(document: Document) -> str:
@@ -85,55 +85,35 @@ def findings_lead(document: Document, section: Section, short: bool = False) -> 
 def run_subtitle(document: Document, dated: bool = True) -> str:
     """Program, steps, device, versions, date where that is wanted."""
     run = document["run"]
-    gpu = (document["gpu"] or {}).get("name")
-    torch = str(run["torch"]).partition("+")[0] if run["torch"] else None
-    parts = [
+    return joined(
         display_path(run["program"], run["program"]),
         counted_steps(document),
-        gpu or (run["device"] or "cpu").upper(),
-        f"torch {torch}" if torch else None,
-        str(run.get("started") or "")[:16].replace("T", " ") if dated else None,
+        (document["gpu"] or {}).get("name") or (run["device"] or "cpu").upper(),
+        torch_text(run["torch"]),
+        minute_text(run.get("started")) if dated else None,
         f"run {run['id']}",
-    ]
-    return " · ".join(str(part) for part in parts if part)
+    )
 
 
 def run_summary(document: Document) -> Section:
     """The section at the top."""
-    blocks: list[Block] = [*summary_blocks(document), *remarks(document)]
+    blocks: list[Block] = [*summary_blocks(document), *run_remarks(document)]
     if not document["steps"]["count"]:
         blocks.append(Missing("No steps seen.", NO_STEPS))
-    names = suggested_fixes(document)
-    if names:
-        blocks.append(Paragraph("Apply all compatible fixes:"))
-        blocks.append(Code(run_with_fixes(document, names), "sh"))
+    if names := suggested_fixes(document):
+        command = rerun_command(document, fix_options(names))
+        blocks += [Paragraph("Apply all compatible fixes:"), Code(command, "sh")]
     return Section("summary", "At a glance", tuple(blocks), Weight.LEAD)
 
 
 def summary_blocks(document: Document) -> list[Block]:
     """How it ended, what became of its fixes, the figures."""
     tone = Tone.WARN if document["run"]["exit_code"] is None else Tone.BAD
-    blocks: list[Block] = [
-        Paragraph(text, strong=True, tone=tone) for text in outcome_sentences(document)
-    ]
-    blocks += [fix_outcome(fix) for fix in document["fixes"]]
-    pairs, brief = _figures(document)
-    blocks.append(Facts(pairs, brief))
-    return blocks
+    ended = [Paragraph(text, strong=True, tone=tone) for text in outcome_sentences(document)]
+    return [*ended, *map(fix_outcome, document["fixes"]), _figures(document)]
 
 
-def remarks(document: Document) -> list[Block]:
-    """What stood out: spikes, drift, throttling."""
-    return [Paragraph(text, tone=Tone.WARN) for text in run_remarks(document)]
-
-
-def run_with_fixes(document: Document, names: list[str]) -> str:
-    """The command that applies fixes to the same program."""
-    return rerun_command(document, " ".join(f"--fix {name}" for name in names))
-
-
-def _figures(document: Document) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Each with its name; and those of a screen's headline."""
+def _figures(document: Document) -> Facts:
     steps, gpu, memory = document["steps"], document["gpu"], document["memory"]
     word = step_noun(document)
     pairs = [("steps", counted_steps(document))]
@@ -162,7 +142,7 @@ def _figures(document: Document) -> tuple[tuple[tuple[str, str], ...], tuple[str
         brief.append(f"peak {format_bytes(memory['peak_bytes'])}")
     if gpu and gpu["energy_j_per_step"] is not None:
         pairs.append(("energy per step", f"{gpu['energy_j_per_step']:,.3g} J"))
-    return tuple(pairs), tuple(brief)
+    return Facts(tuple(pairs), tuple(brief))
 
 
 def _bytes_of(part: float, whole: float | None) -> str:
@@ -174,37 +154,37 @@ def _bytes_of(part: float, whole: float | None) -> str:
 
 def environment_section(document: Document) -> Section:
     """All that is needed to run it again under the same conditions."""
-    config = document["config"]
+    config, run = document["config"], document["run"]
+    more = {key: config.get(key) for key in ("autocast", "scaler", "distributed")}
+    switches = {
+        **(config.get("switches") or {}),
+        **{k: v for k, v in more.items() if v is not None},
+    }
     blocks: list[Block] = [
-        Facts(tuple(_program(document["run"]))),
-        Facts(tuple(machine_facts(config.get("machine") or {}))),
+        known_facts(
+            ("program", command_line(run)),
+            ("started", run.get("started")),
+            ("exit code", run.get("exit_code")),
+            ("git", run.get("git")),
+            ("Python", run.get("python")),
+            ("torch", run.get("torch")),
+            ("stepscope", run.get("stepscope")),
+            ("run", run.get("id")),
+        ),
+        Facts(machine_facts(config.get("machine") or {})),
         *_models(config.get("models") or []),
         *_optimizers(config.get("optimizers") or []),
-        *_named("switches", "Switches", _switches(config)),
+        *_named("switches", "Switches", switches),
         *_named("compile", "torch.compile", document["compile"] or {}),
         *_named("variables", "Environment variables", config.get("environment") or {}),
     ]
     return Section("environment", "Environment", tuple(blocks), Weight.DETAIL)
 
 
-def _program(run: Document) -> list[tuple[str, str]]:
-    shown = (
-        ("program", command_line(run)),
-        ("started", run.get("started")),
-        ("exit code", run.get("exit_code")),
-        ("git", run.get("git")),
-        ("Python", run.get("python")),
-        ("torch", run.get("torch")),
-        ("stepscope", run.get("stepscope")),
-        ("run", run.get("id")),
-    )
-    return [(name, str(value)) for name, value in shown if value is not None]
-
-
-def machine_facts(machine: Document) -> list[tuple[str, str]]:
+def machine_facts(machine: Document) -> tuple[tuple[str, str], ...]:
     """The devices, the memory and the system under them, as far as known."""
     cpu, memory = machine.get("cpu") or {}, machine.get("memory") or {}
-    pairs: list[tuple[str, str]] = []
+    pairs: list[tuple[str, object]] = []
     for gpu in machine.get("gpus") or ():
         total = gpu.get("memory_bytes")
         pairs.append(("GPU", f"{gpu.get('name')}" + (f", {format_bytes(total)}" if total else "")))
@@ -213,16 +193,12 @@ def machine_facts(machine: Document) -> list[tuple[str, str]]:
         pairs.append(("CPU", f"{cpu['model']}{cores}"))
     if memory.get("total_bytes"):
         pairs.append(("memory", format_bytes(memory["total_bytes"])))
-    torch = machine.get("torch") or {}
-    shown = (
-        ("CUDA", torch.get("cuda")),
-        ("driver", machine.get("driver")),
-        ("system", machine.get("system")),
-    )
-    return pairs + [(name, str(value)) for name, value in shown if value is not None]
+    pairs.append(("CUDA", (machine.get("torch") or {}).get("cuda")))
+    pairs += [(name, machine.get(name)) for name in ("driver", "system")]
+    return known_facts(*pairs).pairs
 
 
-def _models(models: list[Document]) -> list[Block]:
+def _models(models: list[Document]) -> list[Table]:
     return table_of(
         "models",
         "Models",
@@ -237,22 +213,16 @@ def _models(models: list[Document]) -> list[Block]:
     )
 
 
-def _optimizers(optimizers: list[Document]) -> list[Block]:
+def _optimizers(optimizers: list[Document]) -> list[Table]:
     keys = ("name", "parameters", "groups", "lr", "foreach", "fused")
     columns = tuple(Column(key, number=key in ("parameters", "groups", "lr")) for key in keys)
     rows = tuple(tuple(_cell(one.get(key)) for key in keys) for one in optimizers)
     return [Table("optimizers", columns, rows, "Optimizers")] if rows else []
 
 
-def _switches(config: Document) -> Document:
-    more = {key: config.get(key) for key in ("autocast", "scaler", "distributed")}
-    return {**(config.get("switches") or {}), **{k: v for k, v in more.items() if v is not None}}
-
-
-def _named(table: str, title: str, values: Mapping[str, Any]) -> list[Block]:
-    columns = (Column("name"), Column("value"))
-    rows = tuple((str(name), _cell(value)) for name, value in values.items())
-    return [Table(table, columns, rows, title)] if rows else []
+def _named(name: str, title: str, values: Mapping[str, Any]) -> list[Table]:
+    fields = (Column("name"), lambda one: str(one[0])), (Column("value"), lambda one: _cell(one[1]))
+    return table_of(name, title, values.items(), *fields, empty_columns=True)
 
 
 def _cell(value: Any) -> Cell:

@@ -14,16 +14,7 @@ from rich.text import Text
 from stepscope.record.units import format_number, plural
 from stepscope.report.render.terminal.console import console_for, fold, is_ascii, to_ascii
 from stepscope.report.story import blocks as story
-from stepscope.report.story.blocks import (
-    Card,
-    Cell,
-    Column,
-    Command,
-    Role,
-    Section,
-    Story,
-    Tone,
-)
+from stepscope.report.story.blocks import Card, Cell, Column, Command, Role, Section, Story, Tone
 from stepscope.report.text import format_cell, safe
 
 _TONES = {

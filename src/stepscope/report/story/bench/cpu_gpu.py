@@ -14,9 +14,7 @@ from stepscope.bench.results import (
 )
 from stepscope.record.units import format_duration, format_interval, format_number
 from stepscope.report.story.blocks import (
-    Axis,
     Block,
-    Cell,
     Chart,
     Column,
     Paragraph,
@@ -25,7 +23,13 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    bar_chart,
+    full_table,
+    line_chart,
     number_column,
+    scaled,
+    share_column,
+    table_of,
 )
 from stepscope.report.story.series import MAX_POINTS
 
@@ -61,22 +65,17 @@ def cpu_gpu_answers(study: CpuGpuStudy) -> Iterator[str]:
 
 def _agreement(study: CpuGpuStudy, found: Agreement) -> Iterator[str]:
     """Whether both learned the same."""
-    if found.first_loss_relative is not None:
-        how = (
-            f"within {_percent(found.first_loss_relative)}"
-            if found.first_loss_relative
-            else "exactly"
-        )
+    if (first := found.first_loss_relative) is not None:
+        how = f"within {_percent(first)}" if first else "exactly"
         yield f"Losses of the first {found.first_steps} steps agree {how}."
     if found.same is None:
         return
-    verdict = "same" if found.same else "not the same"
+    verdict = f"{'same' if found.same else 'not the same'} within {found.within:.0%}"
     if found.final_score_difference is not None:
         scores = f"{study.cpu.score or 0.0:.4f} (CPU) and {study.gpu.score or 0.0:.4f} (GPU)"
-        yield f"Final {_score_name(study)} {scores}: {verdict} within {found.within:.0%}."
+        yield f"Final {_score_name(study)} {scores}: {verdict}."
     else:
-        last = _percent(found.final_loss_relative or 0.0)
-        yield f"Final losses differ by {last}: {verdict} within {found.within:.0%}."
+        yield f"Final losses differ by {_percent(found.final_loss_relative or 0.0)}: {verdict}."
 
 
 def cpu_gpu_sections(study: CpuGpuStudy) -> list[Section]:
@@ -85,9 +84,24 @@ def cpu_gpu_sections(study: CpuGpuStudy) -> list[Section]:
     if curves := _curves(study):
         made.append(Section("learning", "What both learn", tuple(curves), Weight.LEAD))
     if study.operators:
-        blocks: list[Block] = [_operators(study)]
-        if words := _waiting(study):
-            blocks.append(Paragraph(words))
+        operators = full_table(
+            "operators",
+            "",
+            study.operators,
+            (Column("operators"), lambda one: one.kind),
+            (number_column("CPU", "ms"), lambda one: one.cpu_ms),
+            (share_column("CPU share", priority=1), lambda one: one.cpu_share),
+            (number_column("GPU", "ms"), lambda one: one.gpu_ms),
+            (share_column("GPU share", priority=1), lambda one: one.gpu_share),
+            (number_column("speedup", "×"), lambda one: one.speedup),
+            (number_column("possible", "×", priority=2), lambda one: one.possible),
+        )
+        blocks: list[Block] = [operators]
+        found = study.waiting
+        if found is not None and found.busy_ms <= _BUSY * found.step_ms:
+            busy = f"GPU busy {format_number(found.busy_ms)} of {format_number(found.step_ms)} ms"
+            rest = "it waits for the host the rest of the time."
+            blocks.append(Paragraph(f"{busy} per step; {rest}"))
         reasons = [f"{one.kind}: {one.why}." for one in study.operators if one.why]
         blocks += [Paragraph(text, tone=Tone.QUIET) for text in reasons]
         title = "Where the speedup comes from"
@@ -105,68 +119,64 @@ def _score_name(study: CpuGpuStudy) -> str:
 
 
 def _devices(study: CpuGpuStudy) -> Table:
-    columns = (
-        Column(""), Column("device", priority=3), number_column("samples/s", digits=4),
-        number_column("step", "ms"), Column("low", "ms", number=True, priority=2),
-        Column("high", "ms", number=True, priority=2), number_column("epoch", "s"),
-        Column("training", "s", number=True, priority=1),
-        Column("memory", "MiB", number=True, digits=4, priority=1),
-        number_column("loss", digits=4), number_column(_score_name(study), digits=4), Column("in"),
-    )  # fmt: skip
-    rows = tuple(
-        (
-            name, side.device_name, side.samples_per_s, side.mean_ms, side.mean_low_ms,
-            side.mean_high_ms, side.epoch_s, side.train_s,
-            None if side.peak_memory_bytes is None else side.peak_memory_bytes * _MIB,
-            side.loss, side.score, side.arithmetic,
-        )
-        for side, name in _sides(study)
-    )  # fmt: skip
-    return Table("devices", columns, rows)
+    memory = number_column("memory", "MiB", digits=4, priority=1)
+    return full_table(
+        "devices",
+        "",
+        _sides(study),
+        (Column(""), lambda one: one[1]),
+        (Column("device", priority=3), lambda one: one[0].device_name),
+        (number_column("samples/s", digits=4), lambda one: one[0].samples_per_s),
+        (number_column("step", "ms"), lambda one: one[0].mean_ms),
+        (number_column("low", "ms", priority=2), lambda one: one[0].mean_low_ms),
+        (number_column("high", "ms", priority=2), lambda one: one[0].mean_high_ms),
+        (number_column("epoch", "s"), lambda one: one[0].epoch_s),
+        (number_column("training", "s", priority=1), lambda one: one[0].train_s),
+        (memory, lambda one: scaled(one[0].peak_memory_bytes, _MIB)),
+        (number_column("loss", digits=4), lambda one: one[0].loss),
+        (number_column(_score_name(study), digits=4), lambda one: one[0].score),
+        (Column("in"), lambda one: one[0].arithmetic),
+    )
 
 
 def _curves(study: CpuGpuStudy) -> list[Block]:
     """Both curves drawn, and a few points of each."""
     if study.curves is None:
         return []
-    losses, scores = study.curves.losses, study.curves.scores
+    losses, scores, named = study.curves.losses, study.curves.scores, _score_name(study)
     made: list[Block] = []
-    for name, title, points in (
-        ("losses", "loss", losses),
-        ("scores", _score_name(study), scores),
-    ):
-        if len(points) > 1:
-            made.append(_curve(name, title, _spread(points, MAX_POINTS)))
-    if losses:
-        columns = (
-            number_column("step"),
-            *(number_column(f"{name} loss", digits=4) for name in ("CPU", "GPU")),
-        )
-        rows: tuple[tuple[Cell, ...], ...] = tuple(
-            (one.step, one.cpu, one.gpu) for one in _spread(losses, _IN_TABLE)
-        )
-        made.append(Table("loss-points", columns, rows))
-    if scores:
-        named = _score_name(study)
-        columns = (
-            number_column("step"), number_column(f"CPU {named}", digits=4),
-            number_column(f"GPU {named}", digits=4), number_column("CPU after", "s"),
-            number_column("GPU after", "s"),
-        )  # fmt: skip
-        rows = tuple(
-            (one.step, one.cpu, one.gpu, one.cpu_s, one.gpu_s) for one in _spread(scores, _IN_TABLE)
-        )
-        made.append(Table("score-points", columns, rows))
+    if len(losses) > 1:
+        made.append(_curve("losses", "loss", _spread(losses, MAX_POINTS)))
+    if len(scores) > 1:
+        made.append(_curve("scores", named, _spread(scores, MAX_POINTS)))
+    made += table_of(
+        "loss-points",
+        "",
+        _spread(losses, _IN_TABLE),
+        (number_column("step"), lambda one: one.step),
+        (number_column("CPU loss", digits=4), lambda one: one.cpu),
+        (number_column("GPU loss", digits=4), lambda one: one.gpu),
+        empty_columns=True,
+    )
+    made += table_of(
+        "score-points",
+        "",
+        _spread(scores, _IN_TABLE),
+        (number_column("step"), lambda one: one.step),
+        (number_column(f"CPU {named}", digits=4), lambda one: one.cpu),
+        (number_column(f"GPU {named}", digits=4), lambda one: one.gpu),
+        (number_column("CPU after", "s"), lambda one: one.cpu_s),
+        (number_column("GPU after", "s"), lambda one: one.gpu_s),
+        empty_columns=True,
+    )
     return made
 
 
 def _curve(name: str, title: str, points: Sequence[LossPoint | ScorePoint]) -> Chart:
     at = [point.step for point in points]
-    series = (
-        Series("CPU", at, [_or_nan(point.cpu) for point in points]),
-        Series("GPU", at, [_or_nan(point.gpu) for point in points]),
-    )
-    return Chart(name, "line", f"{title} on both", series, Axis("step"), Axis(title))
+    cpu = Series("CPU", at, [_or_nan(point.cpu) for point in points])
+    gpu = Series("GPU", at, [_or_nan(point.gpu) for point in points])
+    return line_chart(name, f"{title} on both", cpu, gpu, x="step", y=title)
 
 
 def _spread(points: Sequence[T], most: int) -> list[T]:
@@ -184,35 +194,7 @@ def _operator_chart(study: CpuGpuStudy) -> Chart:
     if any(one.possible is not None for one in rows):
         series.append(Series("possible", kinds, [_or_nan(one.possible) for one in rows]))
     title = "Speedup by kind of operator"
-    return Chart(
-        "operator-speedup", "bars", title, tuple(series), y=Axis("times as fast"), across=True
-    )
-
-
-def _operators(study: CpuGpuStudy) -> Table:
-    columns = (
-        Column("operators"), number_column("CPU", "ms"),
-        Column("CPU share", number=True, percent=True, priority=1), number_column("GPU", "ms"),
-        Column("GPU share", number=True, percent=True, priority=1),
-        number_column("speedup", "×"), Column("possible", "×", number=True, priority=2),
-    )  # fmt: skip
-    rows: tuple[tuple[Cell, ...], ...] = tuple(
-        (
-            one.kind, one.cpu_ms, one.cpu_share, one.gpu_ms, one.gpu_share, one.speedup,
-            one.possible,
-        )
-        for one in study.operators or ()
-    )  # fmt: skip
-    return Table("operators", columns, rows)
-
-
-def _waiting(study: CpuGpuStudy) -> str:
-    """How much of a step the GPU computes; "" where that is not known, or nearly all."""
-    found = study.waiting
-    if found is None or found.busy_ms > _BUSY * found.step_ms:
-        return ""
-    busy, step = format_number(found.busy_ms), format_number(found.step_ms)
-    return f"GPU busy {busy} of {step} ms per step; it waits for the host the rest of the time."
+    return bar_chart("operator-speedup", title, *series, unit="times as fast")
 
 
 def _or_nan(value: float | None) -> float:

@@ -1,10 +1,10 @@
 """A grid of points: models against each other, then each with its sweeps, ablations and table."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from math import nan
 
-from stepscope.bench.results import BenchResult, PointStatus, PointSummary, Speedup
+from stepscope.bench.results import BenchResult, PointStatus, PointSummary, Speedup, TechniqueRow
 from stepscope.record.units import (
     format_bytes,
     format_interval,
@@ -15,7 +15,7 @@ from stepscope.record.units import (
 from stepscope.report.story.bench.groups import (
     Group,
     Points,
-    ablation_rows,
+    ablation_gains,
     best_point,
     group_points,
     measured,
@@ -34,10 +34,13 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    bar_chart,
+    number_column,
+    scaled,
+    share_column,
 )
+from stepscope.report.story.phrases import fix_options
 
-_WAYS = ("alone", "added", "without")
-_WAY_NAMES = {"alone": "alone", "added": "added", "without": "without it"}
 _MOST_ANSWERS = 12
 _MIB, _GIB = 2.0**-20, 2.0**-30
 
@@ -68,12 +71,12 @@ def grid_sections(bench: BenchResult) -> list[Section]:
     groups = group_points(bench.points)
     fixes = list(bench.request.ablate)
     answers = list(_answers(groups))
-    answers = answers if len(answers) > 1 else []  # the verdict says it
     rest = len(answers) - _MOST_ANSWERS
     if rest > 0:
         answers[_MOST_ANSWERS:] = [f"{plural(rest, 'more line')}: --json"]
-    paragraphs = tuple(Paragraph(text) for text in answers)
-    made = [Section("summary", "At a glance", paragraphs, Weight.LEAD)] if paragraphs else []
+    made = []
+    if len(answers) > 1:  # else the verdict says it
+        made = [Section("summary", "At a glance", tuple(map(Paragraph, answers)), Weight.LEAD)]
     modes = dict.fromkeys(group.mode for group in groups)
     charts = (_device_chart(groups), *(_model_chart(groups, mode) for mode in modes))
     if drawn := tuple(chart for chart in charts if chart is not None):
@@ -87,8 +90,8 @@ def grid_sections(bench: BenchResult) -> list[Section]:
         ]
         blocks += _short_tables(group, label)
         made.append(Section(label, group.name, tuple(blocks), Weight.LEAD))
-        details: list[Block] = [*_sweep_charts(group, label), _full_table(group, label)]
-        made.append(Section(f"{label}-details", f"{group.name}: details", tuple(details)))
+        details = (*_sweep_charts(group, label), _full_table(group, label))
+        made.append(Section(f"{label}-details", f"{group.name}: details", details))
     return made
 
 
@@ -98,8 +101,8 @@ def next_command(bench: BenchResult) -> Command:
     best = best_point(bench.points)
     model = groups[0].model if groups else "resnet18"
     if best is not None and best.fixes:
-        fixes = " ".join(f"--fix {fix}" for fix in best.fixes)
-        return Command(f"stepscope run {fixes} train.py", "the same for your program")
+        command = f"stepscope run {fix_options(best.fixes)} train.py"
+        return Command(command, "the same for your program")
     if groups and all(len(group.batches) == 1 for group in groups):
         return Command(f"stepscope bench {model} --batch 1,8,64,512", "find the best batch size")
     return Command(f"stepscope bench {model} --ablate amp=bf16,channels_last", "what each fix adds")
@@ -134,7 +137,9 @@ def _answers(groups: list[Group]) -> Iterator[str]:
                 yield _best_variant(group, batch, many)
         name = f"{group.model} {group.mode} on {group.device}: " if many else ""
         yield from (f"{name}{sentence}" for sentence in sweep_sentences(group))
-    yield from _device_sentences(groups)
+    for name, device, ratio in _device_ratios(groups):
+        times, way = (ratio, "faster") if ratio >= 1 else (1 / ratio, "slower")
+        yield f"{name}: {device.upper()} is {format_number(times)}× {way} than the CPU."
 
 
 def _best_variant(group: Group, batch: int, many: bool) -> str:
@@ -167,25 +172,13 @@ def _device_ratios(groups: list[Group]) -> Iterator[tuple[str, str, float]]:
             yield f"{model} {mode}, batch {batch:,}{more}", device, rate / slow
 
 
-def _device_sentences(groups: list[Group]) -> Iterator[str]:
-    for name, device, ratio in _device_ratios(groups):
-        way = (
-            f"{format_number(ratio)}× faster"
-            if ratio >= 1
-            else f"{format_number(1 / ratio)}× slower"
-        )
-        yield f"{name}: {device.upper()} is {way} than the CPU."
-
-
 def _device_chart(groups: list[Group]) -> Chart | None:
     """None without both devices, or where a sentence says as much."""
     found = list(_device_ratios(groups))
     if not found:
         return None
     series = Series("", [name for name, _, _ in found], [ratio for _, _, ratio in found])
-    return Chart(
-        "devices", "bars", "GPU against CPU", (series,), y=Axis("times as fast"), across=True
-    )
+    return bar_chart("devices", "GPU against CPU", series, unit="times as fast")
 
 
 def _model_chart(groups: list[Group], mode: str) -> Chart | None:
@@ -204,31 +197,23 @@ def _model_chart(groups: list[Group], mode: str) -> Chart | None:
         series.append(Series(device, models, [rates.get(model, nan) for model in models]))
     unit = "tokens/s" if mode == "generate" else "samples/s"
     title = f"{mode}: best of each model over batches and variants"
-    return Chart(f"models-{mode}", "bars", title, tuple(series), y=Axis(unit), across=True)
+    return bar_chart(f"models-{mode}", title, *series, unit=unit)
 
 
 def _ablation_blocks(points: Points, fixes: list[str], batch: int, label: str) -> Iterator[Block]:
     """The chart and the table of one batch size."""
-    rows = ablation_rows(points, fixes)
-    gains = {way: [_gain(getattr(row, way)) for row in rows] for way in _WAYS}
-
-    def values(way: str, read: Callable[[Speedup], float]) -> list[float]:
-        return [nan if gain is None else read(gain) for gain in gains[way]]
-
-    series = tuple(
-        Series(
-            _WAY_NAMES[way], fixes, values(way, lambda gain: gain.ratio),
-            low=values(way, lambda gain: gain.low), high=values(way, lambda gain: gain.high),
+    series, columns = [], []
+    for way, gains in ablation_gains(points, fixes).items():
+        ratio, low, high = (
+            [nan if gain is None else getattr(gain, key) for gain in gains]
+            for key in ("ratio", "low", "high")
         )
-        for way in _WAYS
-    )  # fmt: skip
-    title = f"Ablation at batch {batch:,}"
-    yield Chart(f"{label}-ablation", "bars", title, series, y=Axis("times as fast"), across=True)
-    columns = (Column("fix"), *(Column(_WAY_NAMES[way]) for way in _WAYS))
-    cells = tuple(
-        (fix, *(_ablation_cell(gains[way][at]) for way in _WAYS)) for at, fix in enumerate(fixes)
-    )
-    yield Table(f"{label}-ablation", columns, cells, title)
+        series.append(Series(way, fixes, ratio, low=low, high=high))
+        columns.append([_ablation_cell(gain) for gain in gains])
+    title, name = f"Ablation at batch {batch:,}", f"{label}-ablation"
+    yield bar_chart(name, title, *series, unit="times as fast")
+    heads = (Column("fix"), *(Column(one.name) for one in series))
+    yield Table(name, heads, tuple(zip(fixes, *columns, strict=True)), title)
     words = "added: with those above it; without it: all the others; ~: within noise."
     yield Paragraph(words, tone=Tone.QUIET)
 
@@ -241,116 +226,80 @@ def _ablation_cell(gain: Speedup | None) -> Cell:
     return f"{format_speedup(gain.ratio)}{noise}"
 
 
-def _gain(point: PointSummary | None) -> Speedup | None:
-    return None if point is None else point.speedup
-
-
-def _part(gain: Speedup | None, name: str) -> Cell:
-    found: Cell = None if gain is None else getattr(gain, name)
-    return found
-
-
 def _sweep_charts(group: Group, label: str) -> list[Chart]:
     """Throughput, latency and memory against batch, a line per variant; bars for one batch."""
     unit = group.points[0].throughput_unit
     if len(group.batches) > 1:
         charts = [
-            _against_batch(
-                group, f"{label}-throughput", "Throughput", unit, lambda p: p.throughput
-            ),
-            _against_batch(group, f"{label}-latency", "Time", "ms", lambda p: p.mean_ms),
-            _against_batch(
-                group,
-                f"{label}-memory",
-                "Peak memory",
-                "GiB",
-                lambda p: None if p.peak_memory_bytes is None else p.peak_memory_bytes * _GIB,
-            ),
+            _against_batch(group, f"{label}-throughput", "Throughput", unit, "throughput"),
+            _against_batch(group, f"{label}-latency", "Time", "ms", "mean_ms"),
+            _against_batch(group, f"{label}-memory", "Peak memory", "GiB", "peak_memory_bytes"),
         ]
         return [chart for chart in charts if chart is not None]
     points = [point for point in group.points if point.throughput is not None]
     if len(points) < 2:
         return []
-    series = Series(
-        "", [point.variant for point in points], [point.throughput or nan for point in points]
-    )
+    rates = [point.throughput or nan for point in points]
+    series = Series("", [point.variant for point in points], rates)
     title = f"Throughput of each variant at batch {group.batches[0]:,}"
-    return [Chart(f"{label}-variants", "bars", title, (series,), y=Axis(unit), across=True)]
+    return [bar_chart(f"{label}-variants", title, series, unit=unit)]
 
 
-def _against_batch(
-    group: Group, label: str, what: str, unit: str, read: Callable[[PointSummary], float | None]
-) -> Chart | None:
+def _against_batch(group: Group, label: str, what: str, unit: str, key: str) -> Chart | None:
+    """Of a field of points; times with their intervals where all have one."""
     series = []
     for variant in group.variants:
-        known = [
-            (point, value) for point in group.of(variant) if (value := read(point)) is not None
-        ]
+        known = [point for point in group.of(variant) if getattr(point, key) is not None]
+        values = [getattr(point, key) * (_GIB if unit == "GiB" else 1) for point in known]
+        low = [one.mean_low_ms for one in known if unit == "ms" and one.mean_low_ms is not None]
+        high = [one.mean_high_ms for one in known if unit == "ms" and one.mean_high_ms is not None]
+        if len(low) < len(known) or len(high) < len(known):
+            low, high = [], []
         if known:
-            low, high = _interval([point for point, _ in known]) if unit == "ms" else ([], [])
-            x, y = [point.batch for point, _ in known], [value for _, value in known]
-            series.append(Series(variant, x, y, low=low, high=high))
+            at = [point.batch for point in known]
+            series.append(Series(variant, at, values, low=low, high=high))
     if not series:
         return None
-    title = f"{what} by batch size"
-    return Chart(label, "line", title, tuple(series), Axis("batch size", log=True), Axis(unit))
+    title, axes = f"{what} by batch size", (Axis("batch size", log=True), Axis(unit))
+    return Chart(label, "line", title, tuple(series), *axes)
 
 
-def _interval(points: Points) -> tuple[list[float], list[float]]:
-    """Of the mean time where all have one; else none."""
-    pairs = [
-        (point.mean_low_ms, point.mean_high_ms)
-        for point in points
-        if point.mean_low_ms is not None and point.mean_high_ms is not None
-    ]
-    if len(pairs) < len(points):
-        return [], []
-    return [low for low, _ in pairs], [high for _, high in pairs]
-
-
-def _number(name: str, unit: str = "", priority: int = 1, digits: int = 3) -> Column:
-    return Column(name, unit, number=True, digits=digits, priority=priority)
-
-
-def _share(name: str, priority: int) -> Column:
-    return Column(name, number=True, percent=True, priority=priority)
-
-
-_Columns = tuple[tuple[str, Column, float], ...]
-"""Field of a point, its column, the factor to the column's unit."""
-_SPEED: _Columns = (
-    ("samples_per_s", _number("samples/s", priority=0, digits=4), 1.0),
-    ("tokens_per_s", _number("tokens/s", priority=0, digits=4), 1.0),
-    ("mean_ms", _number("mean", "ms", 0), 1.0),
-    ("half_interval", _share("±", 2), 1.0),
-    ("p95_ms", _number("p95", "ms", 3), 1.0),
-    ("p99_ms", _number("p99", "ms", 4), 1.0),
-    ("first_token_ms", _number("first token", "ms", 1), 1.0),
-    ("token_ms", _number("token", "ms", 1), 1.0),
-    ("peak_memory_bytes", _number("memory", "MiB", 2, 4), _MIB),
-)
-_TRAINING: _Columns = (
-    ("steps", _number("steps"), 1.0),
-    ("loss", _number("loss", digits=4), 1.0),
-    ("score", _number("score", digits=4), 1.0),
-    ("epoch_s", _number("epoch", "s"), 1.0),
-    ("time_to_score_s", _number("to score", "s"), 1.0),
-)
-_COST: _Columns = (
-    ("gpu_busy", _share("GPU busy", 1), 1.0),
-    ("tflops_per_s", _number("TFLOP/s"), 1.0),
-    ("mfu", _share("MFU", 1), 1.0),
-    ("energy_j_per_sample", _number("energy", "J/sample"), 1.0),
-    ("carbon_g_per_million", _number("CO2", "g/M samples"), 1.0),
-    ("cost_per_million", _number("cost", "per M samples"), 1.0),
-    ("first_calls_s", _number("first calls", "s"), 1.0),
-)
-_DETAIL: _Columns = (
-    ("mean_low_ms", _number("low", "ms"), 1.0),
-    ("mean_high_ms", _number("high", "ms"), 1.0),
-    ("p50_ms", _number("p50", "ms"), 1.0),
-    ("std_ms", _number("std", "ms"), 1.0),
-)
+_Columns = dict[str, Column]
+"""By the field of a point."""
+_SPEED: _Columns = {
+    "samples_per_s": number_column("samples/s", digits=4),
+    "tokens_per_s": number_column("tokens/s", digits=4),
+    "mean_ms": number_column("mean", "ms"),
+    "half_interval": share_column("±", priority=2),
+    "p95_ms": number_column("p95", "ms", priority=3),
+    "p99_ms": number_column("p99", "ms", priority=4),
+    "first_token_ms": number_column("first token", "ms", priority=1),
+    "token_ms": number_column("token", "ms", priority=1),
+    "peak_memory_bytes": number_column("memory", "MiB", digits=4, priority=2),
+}
+_TRAINING: _Columns = {
+    "steps": number_column("steps", priority=1),
+    "loss": number_column("loss", digits=4, priority=1),
+    "score": number_column("score", digits=4, priority=1),
+    "epoch_s": number_column("epoch", "s", priority=1),
+    "time_to_score_s": number_column("to score", "s", priority=1),
+}
+_COST: _Columns = {
+    "gpu_busy": share_column("GPU busy", priority=1),
+    "tflops_per_s": number_column("TFLOP/s", priority=1),
+    "mfu": share_column("MFU", priority=1),
+    "energy_j_per_sample": number_column("energy", "J/sample", priority=1),
+    "carbon_g_per_million": number_column("CO2", "g/M samples", priority=1),
+    "cost_per_million": number_column("cost", "per M samples", priority=1),
+    "first_calls_s": number_column("first calls", "s", priority=1),
+}
+_DETAIL: _Columns = {
+    "mean_low_ms": number_column("low", "ms", priority=1),
+    "mean_high_ms": number_column("high", "ms", priority=1),
+    "p50_ms": number_column("p50", "ms", priority=1),
+    "std_ms": number_column("std", "ms", priority=1),
+}
+_POINT = (Column("batch", number=True), Column("variant"))
 _SPEEDUP = ("ratio", "low", "high", "verdict")
 
 
@@ -360,64 +309,59 @@ def _short_tables(group: Group, label: str) -> Iterator[Table]:
     gains = any(point.speedup for point in points)
     failed = any(point.status is not PointStatus.OK for point in points)
     speed = _with_values(_SPEED, points)
-    columns = [Column("batch", number=True), Column("variant"), *(column for _, column, _ in speed)]
-    columns += [Column("speedup", "×", number=True), Column("verdict", priority=1)] if gains else []
+    columns = [*_POINT, *speed.values()]
+    columns += [number_column("speedup", "×"), Column("verdict", priority=1)] if gains else []
     columns += [Column("outcome")] if failed else []
     rows = []
     for point in points:
         cells = _cells(point, speed)
-        cells += [_part(point.speedup, "ratio"), _part(point.speedup, "verdict")] if gains else []
+        cells += _gain_cells(point, ("ratio", "verdict")) if gains else []
         rows.append((*cells, *([outcome(point)] if failed else [])))
     tones = tuple(_tone(point) for point in points)
     yield Table(f"{label}-speed", tuple(columns), tuple(rows), shown=40, tones=tones)
     for name, chosen in (("training", _TRAINING), ("cost", _COST)):
-        if kept := _with_values(_named_score(chosen, points), points):
-            columns = [Column("batch", number=True), Column("variant")]
-            columns += [column for _, column, _ in kept]
-            rows = [tuple(_cells(point, kept)) for point in measured(points)]
-            yield Table(f"{label}-{name}", tuple(columns), tuple(rows), shown=40)
+        if kept := _with_values(chosen, points):
+            cost = tuple(tuple(_cells(point, kept)) for point in measured(points))
+            yield Table(f"{label}-{name}", (*_POINT, *kept.values()), cost, shown=40)
 
 
 def _full_table(group: Group, label: str) -> Table:
     """Everything of every point."""
     points = group.points
-    every = (*_SPEED, *_DETAIL, *_TRAINING, *_COST)
-    kept = _with_values(_named_score(every, points), points)
-    columns = [Column("batch", number=True), Column("variant"), *(column for _, column, _ in kept)]
-    columns += [Column(f"speedup {name}") for name in _SPEEDUP]
-    columns.append(Column("outcome"))
+    kept = _with_values(_SPEED | _DETAIL | _TRAINING | _COST, points)
+    gains = (Column(f"speedup {name}") for name in _SPEEDUP)
+    columns = (*_POINT, *kept.values(), *gains, Column("outcome"))
     rows = tuple(
-        (*_cells(point, kept), *(_part(point.speedup, key) for key in _SPEEDUP), outcome(point))
-        for point in points
+        (*_cells(point, kept), *_gain_cells(point, _SPEEDUP), outcome(point)) for point in points
     )
-    return Table(label, tuple(columns), rows, "All that was measured", shown=40)
-
-
-def _named_score(columns: _Columns, points: Points) -> _Columns:
-    """The score under its own name where all points have the same."""
-    names = {point.score_name for point in points if point.score_name}
-    name = names.pop().replace("_", " ") if len(names) == 1 else "score"
-    return tuple(
-        (key, replace(column, name=name) if key == "score" else column, by)
-        for key, column, by in columns
-    )
+    return Table(label, columns, rows, "All that was measured", shown=40)
 
 
 def _with_values(columns: _Columns, points: Points) -> _Columns:
-    """Those that a point has a value for."""
-    return tuple(
-        one for one in columns if any(getattr(point, one[0]) is not None for point in points)
-    )
+    """Those that a point has a value for; the score under its own name where all have the same."""
+    names = {point.score_name for point in points if point.score_name}
+    if "score" in columns and len(names) == 1:
+        score = replace(columns["score"], name=names.pop().replace("_", " "))
+        columns = columns | {"score": score}
+    return {
+        key: column
+        for key, column in columns.items()
+        if any(getattr(point, key) is not None for point in points)
+    }
 
 
 def _cells(point: PointSummary, columns: _Columns) -> list[Cell]:
     cells: list[Cell] = [point.batch, point.variant]
-    for key, _, by in columns:
+    for key in columns:
         value = getattr(point, key)
         if key == "half_interval" and value is not None and value > 1:
             value = ">100%"
-        cells.append(value if value is None or by == 1 else value * by)
+        cells.append(scaled(value, _MIB) if key == "peak_memory_bytes" else value)
     return cells
+
+
+def _gain_cells(point: PointSummary, keys: tuple[str, ...]) -> list[Cell]:
+    return [None if point.speedup is None else getattr(point.speedup, key) for key in keys]
 
 
 def _tone(point: PointSummary) -> Tone:
@@ -426,6 +370,6 @@ def _tone(point: PointSummary) -> Tone:
     return Tone.WARN if point.unstable else Tone.PLAIN
 
 
-def outcome(point: PointSummary) -> str:
+def outcome(point: PointSummary | TechniqueRow) -> str:
     """`ok`, `out of memory: …`."""
     return f"{point.status.label}: {point.why}" if point.why else point.status.label

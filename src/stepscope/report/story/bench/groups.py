@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stepscope.bench.results import PointStatus, PointSummary
+from stepscope.bench.results import PointStatus, PointSummary, Speedup
 from stepscope.record.units import format_number
 from stepscope.stats.knee import NEAR_BEST, knee_index
 
@@ -44,18 +44,6 @@ class Group:
         return sorted(chosen, key=lambda point: point.batch)
 
 
-@dataclass(frozen=True, slots=True)
-class Ablated:
-    """One fix of an ablation; each point None where it was not measured or failed."""
-
-    fix: str
-    alone: PointSummary | None
-    added: PointSummary | None
-    """With this fix and those before it."""
-    without: PointSummary | None
-    """With all but this one."""
-
-
 def measured(points: Points) -> list[PointSummary]:
     """Those that worked."""
     return [point for point in points if point.status is PointStatus.OK]
@@ -69,28 +57,22 @@ def group_points(points: Points) -> list[Group]:
     return [Group(*key, members) for key, members in found.items()]
 
 
-def ablation_rows(points: Points, fixes: Sequence[str]) -> list[Ablated]:
-    """What each fix did alone, added to those before it, and left out of all."""
-    by_set = {frozenset(point.fixes): point for point in measured(points)}
-    return [
-        Ablated(
-            fix=fix,
-            alone=by_set.get(frozenset([fix])),
-            added=by_set.get(frozenset(fixes[: number + 1])),
-            without=by_set.get(frozenset(fixes) - {fix}),
-        )
-        for number, fix in enumerate(fixes)
-    ]
+def ablation_gains(points: Points, fixes: Sequence[str]) -> dict[str, list[Speedup | None]]:
+    """What each fix did alone, added to those before it, and left out of all; None where that was
+    not measured or failed."""
+    by_set = {frozenset(point.fixes): point.speedup for point in measured(points)}
+    return {
+        "alone": [by_set.get(frozenset([fix])) for fix in fixes],
+        "added": [by_set.get(frozenset(fixes[: at + 1])) for at in range(len(fixes))],
+        "without it": [by_set.get(frozenset(fixes) - {fix}) for fix in fixes],
+    }
 
 
 def best_point(points: Points) -> PointSummary | None:
     """The largest speedup among the points that proved faster; None where none did."""
-    proved = [
-        (point.speedup.ratio, place)
-        for place, point in enumerate(points)
-        if point.status is PointStatus.OK and point.speedup and point.speedup.verdict == "FASTER"
-    ]
-    return points[max(proved, key=lambda one: one[0])[1]] if proved else None
+    gains = ((point.speedup, point) for point in measured(points))
+    proved = [(gain.ratio, point) for gain, point in gains if gain and gain.verdict == "FASTER"]
+    return max(proved, key=lambda one: one[0])[1] if proved else None
 
 
 def sweep_sentences(group: Group) -> list[str]:

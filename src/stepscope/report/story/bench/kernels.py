@@ -1,12 +1,11 @@
 """The heaviest operators and kernels of a step, against the device's ceilings."""
 
+from collections.abc import Callable
+
 from stepscope.bench.results import KernelsResult, KernelUse, OperatorUse
 from stepscope.record.units import format_number
 from stepscope.report.story.blocks import (
-    Axis,
     Block,
-    Cell,
-    Chart,
     Column,
     Command,
     Facts,
@@ -17,8 +16,12 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    bar_chart,
+    full_table,
     number_column,
+    share_column,
 )
+from stepscope.report.story.trace.roofline import at_most_all
 from stepscope.trace.nsight.counter_join import kernel_base_name
 
 _HEAVIEST = 12
@@ -38,8 +41,13 @@ def kernels_verdict(found: KernelsResult) -> str:
 
 def kernels_sections(found: KernelsResult) -> list[Section]:
     """Operators, then the kernels under them."""
-    figures = _figures(found)
-    blocks: list[Block] = [Facts((("per step", " · ".join(figures)),), brief=figures)]
+    on_device, rows = found.on == "device", found.operators[:_HEAVIEST]
+    figures = [f"{format_number(found.work_ms)} ms of {'GPU work' if on_device else 'operators'}"]
+    figures += [f"{found.launched:,.0f} kernels"] if on_device else []
+    if flops := found.step.model_flops:
+        figures.append(f"{format_number(flops / 1e9)} GFLOP")
+    figures.append(f"FLOPs known for {found.known_share:.0%}")
+    blocks: list[Block] = [Facts((("per step", " · ".join(figures)),), brief=tuple(figures))]
     if found.operators:
         blocks.append(_operators(found))
         if (left := found.operators_in_all - len(found.operators)) > 0:
@@ -50,8 +58,11 @@ def kernels_sections(found: KernelsResult) -> list[Section]:
     made = [Section("operators", "Operators", tuple(blocks), Weight.LEAD)]
     if found.kernels:
         made.append(Section("kernels", "Kernels", (_kernels(found),), Weight.LEAD))
-    if found.operators:
-        made.append(Section("operator-chart", "Heaviest operators", (_operator_chart(found),)))
+    if rows:
+        names = [f"{one.name} {one.dtype or ''}".rstrip() for one in rows]
+        series, title = Series("", names, [one.time_ms for one in rows]), "Heaviest operators"
+        chart = bar_chart("operator-time", title, series, unit="ms per step")
+        made.append(Section("operator-chart", title, (chart,)))
     return made
 
 
@@ -62,52 +73,29 @@ def kernels_command(found: KernelsResult) -> Command:
     return Command(f"stepscope bench {found.model} --mode {found.mode} --fix none --fix amp=bf16")
 
 
-def _figures(found: KernelsResult) -> tuple[str, ...]:
-    on_device = found.on == "device"
-    parts = [f"{format_number(found.work_ms)} ms of {'GPU work' if on_device else 'operators'}"]
-    parts += [f"{found.launched:,.0f} kernels"] if on_device else []
-    if flops := found.step.model_flops:
-        parts.append(f"{format_number(flops / 1e9)} GFLOP")
-    return (*parts, f"FLOPs known for {found.known_share:.0%}")
-
-
-def _operator_chart(found: KernelsResult) -> Chart:
-    rows = found.operators[:_HEAVIEST]
-    names = [f"{one.name} {one.dtype or ''}".rstrip() for one in rows]
-    series = Series("", names, [one.time_ms for one in rows])
-    return Chart(
-        "operator-time", "bars", "Heaviest operators", (series,), y=Axis("ms per step"),
-        across=True,
-    )  # fmt: skip
-
-
 def _operators(found: KernelsResult) -> Table:
-    columns = (
-        Column("operator", clip=True), Column("type"), Column("category", priority=5),
-        _number("calls", "", 4), number_column("time", "ms"),
-        Column("share", number=True, percent=True), _number("model", "GFLOP", 3),
-        _number("model", "MB", 4), _number("TFLOP/s", "", 1),
-        _number("GB/s", "", 2), Column("bound"),
-        Column("of ceiling", number=True, percent=True),
-        _number("counted", "GFLOP", 6), _number("counted", "MB", 6),
-    )  # fmt: skip
-    return Table("operators", columns, tuple(map(_operator, found.operators)))
+    def counted(key: str, unit: float) -> Callable[[OperatorUse], float | None]:
+        return lambda one: _in(getattr(one.counted, key, None), unit / _scale(one))
 
-
-def _number(name: str, unit: str, priority: int) -> Column:
-    return Column(name, unit, number=True, priority=priority)
-
-
-def _operator(one: OperatorUse) -> tuple[Cell, ...]:
-    counted, scale = one.counted, _scale(one)
-    return (
-        _short(one.name), one.dtype, one.category, one.calls, one.time_ms, one.share,
-        _in(one.flops, 1e9), _in(one.bytes, 1e6), _in(one.flops_per_s, 1e12),
-        _in(one.bytes_per_s, 1e9), one.bound,
-        None if one.ceiling_share is None else min(one.ceiling_share, 1.0),
-        _in(counted.flops if counted else None, 1e9 / scale),
-        _in(counted.bytes if counted else None, 1e6 / scale),
-    )  # fmt: skip
+    return full_table(
+        "operators",
+        "",
+        found.operators,
+        (Column("operator", clip=True), lambda one: _short(one.name)),
+        (Column("type"), lambda one: one.dtype),
+        (Column("category", priority=5), lambda one: one.category),
+        (number_column("calls", priority=4), lambda one: one.calls),
+        (number_column("time", "ms"), lambda one: one.time_ms),
+        (share_column("share"), lambda one: one.share),
+        (number_column("model", "GFLOP", priority=3), lambda one: _in(one.flops, 1e9)),
+        (number_column("model", "MB", priority=4), lambda one: _in(one.bytes, 1e6)),
+        (number_column("TFLOP/s", priority=1), lambda one: _in(one.flops_per_s, 1e12)),
+        (number_column("GB/s", priority=2), lambda one: _in(one.bytes_per_s, 1e9)),
+        (Column("bound"), lambda one: one.bound),
+        (share_column("of ceiling"), lambda one: at_most_all(one.ceiling_share)),
+        (number_column("counted", "GFLOP", priority=6), counted("flops", 1e9)),
+        (number_column("counted", "MB", priority=6), counted("bytes", 1e6)),
+    )
 
 
 def _counted(one: OperatorUse) -> str:
@@ -140,22 +128,22 @@ def _scale(one: OperatorUse) -> float:
 
 
 def _kernels(found: KernelsResult) -> Table:
-    columns = (
-        Column("kernel", clip=True), Column("launched by", clip=True), number_column("time", "ms"),
-        Column("share", number=True, percent=True), _number("counted", "TFLOP/s", 1),
-        _number("counted", "TB/s", 1),
-    )  # fmt: skip
-    return Table("kernels", columns, tuple(map(_kernel, found.kernels)), shown=_SHOWN_KERNELS)
+    def counted(key: str) -> Callable[[KernelUse], float | None]:
+        return lambda one: _in(getattr(one.counted, key, None), 1e12)
 
-
-def _kernel(one: KernelUse) -> tuple[Cell, ...]:
-    counted = one.counted
-    name = kernel_base_name(one.name) if one.operator else one.name
-    return (
-        name, _short(one.operator or "") or None, one.time_ms, one.share,
-        _in(counted.flops_per_s if counted else None, 1e12),
-        _in(counted.bytes_per_s if counted else None, 1e12),
-    )  # fmt: skip
+    name = Column("kernel", clip=True)
+    return full_table(
+        "kernels",
+        "",
+        found.kernels,
+        (name, lambda one: kernel_base_name(one.name) if one.operator else one.name),
+        (Column("launched by", clip=True), lambda one: _short(one.operator or "") or None),
+        (number_column("time", "ms"), lambda one: one.time_ms),
+        (share_column("share"), lambda one: one.share),
+        (number_column("counted", "TFLOP/s", priority=1), counted("flops_per_s")),
+        (number_column("counted", "TB/s", priority=1), counted("bytes_per_s")),
+        shown=_SHOWN_KERNELS,
+    )
 
 
 def _in(value: float | None, unit: float) -> float | None:

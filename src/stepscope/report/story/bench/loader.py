@@ -1,13 +1,12 @@
 """A grid of DataLoader settings: the one to use, throughput by workers, every setting."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from textwrap import wrap
 
 from stepscope.bench.results import BenchResult, LoaderPoint, LoaderResult, PointStatus
 from stepscope.record.units import format_bytes, format_number, format_speedup, plural
 from stepscope.report.story.bench.grid import outcome
 from stepscope.report.story.blocks import (
-    Axis,
     Block,
     Cell,
     Chart,
@@ -22,8 +21,12 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
+    full_table,
+    line_chart,
     number_column,
+    scaled,
 )
+from stepscope.report.story.phrases import fix_options
 
 _MIB = 2.0**-20
 _DEFAULT_PREFETCH = 2
@@ -48,26 +51,51 @@ def loader_verdict(loader: LoaderResult) -> str:
 
 def loader_sections(loader: LoaderResult, points: Points) -> list[Section]:
     """What to write, throughput by workers, and the whole grid."""
-    pairs = _dataset(loader)
+    pairs = [("usable cores", f"{loader.usable_cores:g}")]
+    if (found := loader.dataset) is not None:
+        samples = [] if found.samples is None else [("samples", f"{found.samples:,}")]
+        size = ("sample size", format_bytes(found.sample_bytes))
+        pairs = [("dataset", found.kind), *samples, size, *pairs]
     brief = tuple(f"{name} {value}" for name, value in pairs)
-    summary: list[Block] = [Facts(pairs, brief)]
+    summary: list[Block] = [Facts(tuple(pairs), brief)]
     if loader.line:
-        summary += [Code(_folded(loader.line), "python"), _chosen(loader)]
+        # The call over several lines, as one would break it.
+        head, _, rest = loader.line.partition("(")
+        below = " " * (len(head) + 1)
+        lines = wrap(rest, 70, initial_indent=f"{head}(", subsequent_indent=below)
+        summary += [Code("\n".join(lines), "python"), _chosen(loader)]
     else:
         summary.append(Missing("No setting could be measured.", "The table below says why."))
     by_workers: list[Block] = [_workers_chart(points), _workers_table(points)]
-    failed = [
-        point for point in points if point.status not in (PointStatus.OK, PointStatus.MISSING)
-    ]
-    by_workers += [
-        Paragraph(f"{setting_name(point)}: {outcome(point)}", tone=Tone.BAD)
-        for point in failed[:_MOST_FAILURES]
-    ]
+    fine = (PointStatus.OK, PointStatus.MISSING)
+    for point in [one for one in points if one.status not in fine][:_MOST_FAILURES]:
+        by_workers.append(Paragraph(f"{setting_name(point)}: {outcome(point)}", tone=Tone.BAD))
+    settings = full_table(
+        "settings",
+        "",
+        points,
+        (number_column("batch"), lambda one: one.batch),
+        (number_column("workers"), lambda one: one.workers),
+        (Column("pinned"), lambda one: one.pin),
+        (number_column("prefetch"), lambda one: one.prefetch),
+        *_COSTS,
+        (Column("outcome"), outcome),
+        shown=60,
+    )
     return [
         Section("summary", "At a glance", tuple(summary), Weight.LEAD),
         Section("workers", "Samples/s by number of workers", tuple(by_workers), Weight.LEAD),
-        Section("grid", "Every setting", (_settings_table(points),)),
+        Section("grid", "Every setting", (settings,)),
     ]
+
+
+_Field = tuple[Column, Callable[[LoaderPoint], Cell]]
+_COSTS: tuple[_Field, ...] = (
+    (number_column("samples/s", digits=4), lambda one: one.samples_per_s),
+    (number_column("first batch", "ms"), lambda one: one.first_batch_ms),
+    (number_column("memory", "MiB", digits=4), lambda one: scaled(one.peak_memory_bytes, _MIB)),
+    (number_column("cores busy"), lambda one: one.cores),
+)
 
 
 def loader_commands(loader: LoaderResult) -> tuple[Command, ...]:
@@ -75,9 +103,10 @@ def loader_commands(loader: LoaderResult) -> tuple[Command, ...]:
     chosen = loader.simplest
     if chosen is None or not (chosen.workers or chosen.pin):
         return ()
-    fixes = [f"--fix workers={chosen.workers}"] if chosen.workers else []
-    fixes += ["--fix pin"] if chosen.pin else []
-    return (Command(f"stepscope run {' '.join(fixes)} train.py", "the same for your program"),)
+    fixes = [f"workers={chosen.workers}"] if chosen.workers else []
+    fixes += ["pin"] if chosen.pin else []
+    command = f"stepscope run {fix_options(fixes)} train.py"
+    return (Command(command, "the same for your program"),)
 
 
 def setting_name(point: LoaderPoint) -> str:
@@ -95,45 +124,16 @@ def loader_about(bench: BenchResult, loader: LoaderResult) -> list[str]:
     return [device, plural(int(loader.usable_cores), "usable core")]
 
 
-def _folded(call: str) -> str:
-    """The call over several lines, as one would break it."""
-    head, _, rest = call.partition("(")
-    return "\n".join(
-        wrap(rest, 70, initial_indent=f"{head}(", subsequent_indent=" " * (len(head) + 1))
-    )
-
-
-def _dataset(loader: LoaderResult) -> tuple[tuple[str, str], ...]:
-    found, pairs = loader.dataset, []
-    if found is not None:
-        pairs = [("dataset", found.kind), ("sample size", format_bytes(found.sample_bytes))]
-        if found.samples is not None:
-            pairs.insert(1, ("samples", f"{found.samples:,}"))
-    return (*pairs, ("usable cores", f"{loader.usable_cores:g}"))
-
-
 def _chosen(loader: LoaderResult) -> Table:
     """What the settings cost, beside the default."""
-    columns = (
-        Column(""), Column("setting"), Column("samples/s", number=True, digits=4),
-        number_column("first batch", "ms"), Column("memory", "MiB", number=True, digits=4),
-        number_column("cores busy"),
-    )  # fmt: skip
+    columns = (Column(""), Column("setting"), *(column for column, _ in _COSTS))
+    named = {"best": loader.best, "simplest": loader.simplest, "default": loader.default}
     rows: dict[str, tuple[Cell, ...]] = {}
-    for name, point in (
-        ("best", loader.best),
-        ("simplest", loader.simplest),
-        ("default", loader.default),
-    ):
+    for name, point in named.items():
         if point is not None:
-            rows.setdefault(point.key, (name, setting_name(point), *_costs(point)))
+            costs = (value(point) for _, value in _COSTS)
+            rows.setdefault(point.key, (name, setting_name(point), *costs))
     return Table("chosen", columns, tuple(rows.values()))
-
-
-def _costs(point: LoaderPoint) -> tuple[Cell, ...]:
-    memory = point.peak_memory_bytes
-    mib = None if memory is None else memory * _MIB
-    return point.samples_per_s, point.first_batch_ms, mib, point.cores
 
 
 def _workers_chart(points: Points) -> Chart:
@@ -145,10 +145,9 @@ def _workers_chart(points: Points) -> Chart:
             if point.batch == batch and point.samples_per_s is not None:
                 rates[point.workers] = max(point.samples_per_s, rates.get(point.workers, 0.0))
         series.append(Series(f"batch {batch:,}", sorted(rates), [rates[n] for n in sorted(rates)]))
-    return Chart(
-        "loader", "line", "Samples per second by number of workers", tuple(series),
-        Axis("workers"), Axis("samples/s"), note="The best of pinning and prefetching at each.",
-    )  # fmt: skip
+    title, y = "Samples per second by number of workers", "samples/s"
+    note = "The best of pinning and prefetching at each."
+    return line_chart("loader", title, *series, x="workers", y=y, note=note)
 
 
 def _workers_table(points: Points) -> Table:
@@ -156,10 +155,14 @@ def _workers_table(points: Points) -> Table:
     workers = sorted({point.workers for point in points})
     cells = {(one.batch, one.pin, one.prefetch, one.workers): one for one in points}
     ahead: list[int | None] = [*sorted({p.prefetch for p in points if p.prefetch is not None})]
-    columns = (
-        Column("batch", number=True), Column("pin"), Column("prefetch", number=True),
-        *(Column(plural(n, "worker") if n == workers[0] else f"{n}", number=True) for n in workers),
-    )  # fmt: skip
+    names = [plural(n, "worker") if n == workers[0] else f"{n}" for n in workers]
+    heads = (number_column("batch"), Column("pin"), number_column("prefetch"))
+
+    def rate(point: LoaderPoint | None) -> Cell:
+        if point is None or point.status is PointStatus.MISSING:
+            return None
+        return point.samples_per_s if point.status is PointStatus.OK else point.status.label
+
     rows = []
     for batch, pin in sorted({(point.batch, point.pin) for point in points}):
         for prefetch in ahead or [None]:
@@ -170,25 +173,5 @@ def _workers_table(points: Points) -> Table:
                 for n in workers
             ]
             if any(row):
-                rows.append((batch, "on" if pin else "off", prefetch, *map(_rate, row)))
-    return Table("by-workers", columns, tuple(rows))
-
-
-def _rate(point: LoaderPoint | None) -> Cell:
-    if point is None or point.status is PointStatus.MISSING:
-        return None
-    return point.samples_per_s if point.status is PointStatus.OK else point.status.label
-
-
-def _settings_table(points: Points) -> Table:
-    columns = (
-        Column("batch", number=True), Column("workers", number=True), Column("pinned"),
-        Column("prefetch", number=True), Column("samples/s", number=True, digits=4),
-        Column("first batch", "ms", number=True), Column("memory", "MiB", number=True, digits=4),
-        Column("cores busy", number=True), Column("outcome"),
-    )  # fmt: skip
-    rows = tuple(
-        (one.batch, one.workers, one.pin, one.prefetch, *_costs(one), outcome(one))
-        for one in points
-    )
-    return Table("settings", columns, rows, shown=60)
+                rows.append((batch, "on" if pin else "off", prefetch, *map(rate, row)))
+    return Table("by-workers", (*heads, *map(number_column, names)), tuple(rows))

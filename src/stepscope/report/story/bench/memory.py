@@ -5,19 +5,22 @@ from math import nan
 
 from stepscope.bench.results import MemoryStudy, PointStatus, SearchBound, TechniqueRow
 from stepscope.record.units import format_bytes, format_number
+from stepscope.report.story.bench.grid import outcome
 from stepscope.report.story.blocks import (
-    Axis,
-    Cell,
-    Chart,
     Column,
     Command,
     Paragraph,
     Section,
     Series,
-    Table,
     Tone,
     Weight,
+    bar_chart,
+    full_table,
+    number_column,
+    scaled,
+    share_column,
 )
+from stepscope.report.story.phrases import fix_options
 
 _MIB = 2.0**-20
 _BOUNDS = {
@@ -55,19 +58,31 @@ def memory_answers(study: MemoryStudy) -> Iterator[str]:
 
 def memory_sections(study: MemoryStudy) -> list[Section]:
     """The table with its explanations, then charts."""
+    table = full_table(
+        "techniques",
+        "",
+        study.rows,
+        (Column("technique"), lambda one: one.technique),
+        (Column("fixes", priority=3), lambda one: ",".join(one.fixes)),
+        (number_column("memory", "MiB", digits=4), _memory_mib),
+        (share_column("of fp32"), lambda one: one.of_first),
+        (number_column("samples/s", digits=4), lambda one: one.samples_per_s),
+        (Column("largest batch"), _largest_batch),
+        (number_column("samples/s there", digits=4), lambda one: one.largest_samples_per_s),
+        (Column("limited by", priority=2), lambda one: one.bound),
+        (Column("outcome", priority=1), outcome),
+    )
     names = [one.technique for one in study.rows]
-    used = [one.peak_memory_bytes * _MIB if one.peak_memory_bytes else nan for one in study.rows]
-    largest = [one.largest_batch or nan for one in study.rows]
+    used = Series("", names, [_memory_mib(one) or nan for one in study.rows])
+    largest = Series("", names, [one.largest_batch or nan for one in study.rows])
     charts = (
-        Chart("memory", "bars", f"Peak memory at batch {study.batch:,}",
-              (Series("", names, used),), y=Axis("MiB"), across=True),
-        Chart("largest", "bars", "Largest batch", (Series("", names, largest),),
-              y=Axis("samples"), across=True),
-    )  # fmt: skip
+        bar_chart("memory", f"Peak memory at batch {study.batch:,}", used, unit="MiB"),
+        bar_chart("largest", "Largest batch", largest, unit="samples"),
+    )
     notes = tuple(Paragraph(text, tone=Tone.QUIET) for text in _explanations(study))
     title = "What each technique saves"
     return [
-        Section("techniques", title, (_table(study), *notes), Weight.LEAD),
+        Section("techniques", title, (table, *notes), Weight.LEAD),
         Section("technique-charts", f"{title}: charts", charts),
     ]
 
@@ -75,46 +90,30 @@ def memory_sections(study: MemoryStudy) -> list[Section]:
 def memory_command(study: MemoryStudy) -> Command:
     """The best technique, on a program."""
     best = _best(study)
-    fixes = " ".join(f"--fix {fix}" for fix in best.fixes) if best else ""
+    fixes = fix_options(best.fixes) if best else ""
     return Command(f"stepscope run {fixes} train.py" if fixes else "stepscope fixes")
 
 
 def _best(study: MemoryStudy) -> TechniqueRow | None:
     """The technique with the largest batch, of equals the fastest; None if nothing fitted."""
-    fitted = [one for one in study.rows if one.largest_batch]
-    return max(
-        fitted,
-        key=lambda one: (one.largest_batch or 0, one.largest_samples_per_s or 0.0),
-        default=None,
-    )
+
+    def worth(one: TechniqueRow) -> tuple[int, float]:
+        return one.largest_batch or 0, one.largest_samples_per_s or 0.0
+
+    return max((one for one in study.rows if one.largest_batch), key=worth, default=None)
 
 
-def _table(study: MemoryStudy) -> Table:
-    columns = (
-        Column("technique"), Column("fixes", priority=3),
-        Column("memory", "MiB", number=True, digits=4),
-        Column("of fp32", number=True, percent=True), Column("samples/s", number=True, digits=4),
-        Column("largest batch"), Column("samples/s there", number=True, digits=4),
-        Column("limited by", priority=2), Column("outcome", priority=1),
-    )  # fmt: skip
-    return Table("techniques", columns, tuple(map(_row, study.rows)))
+def _memory_mib(one: TechniqueRow) -> float | None:
+    return scaled(one.peak_memory_bytes or None, _MIB)
 
 
-def _row(one: TechniqueRow) -> tuple[Cell, ...]:
-    largest = None
-    if one.largest_batch:
-        mark = "" if one.bound is SearchBound.MEMORY else "+"
-        parts = f" ({one.accumulate}×{one.largest_micro_batch:,})" if one.accumulate > 1 else ""
-        largest = f"{one.largest_batch:,}{mark}{parts}"
-    memory = one.peak_memory_bytes * _MIB if one.peak_memory_bytes else None
-    return (
-        one.technique, ",".join(one.fixes), memory, one.of_first, one.samples_per_s, largest,
-        one.largest_samples_per_s, one.bound, _outcome(one),
-    )  # fmt: skip
-
-
-def _outcome(one: TechniqueRow) -> str:
-    return f"{one.status.label}: {one.why}" if one.why else one.status.label
+def _largest_batch(one: TechniqueRow) -> str | None:
+    """`128+ (4×32)`."""
+    if not one.largest_batch:
+        return None
+    mark = "" if one.bound is SearchBound.MEMORY else "+"
+    parts = f" ({one.accumulate}×{one.largest_micro_batch:,})" if one.accumulate > 1 else ""
+    return f"{one.largest_batch:,}{mark}{parts}"
 
 
 def _explanations(study: MemoryStudy) -> Iterator[str]:
@@ -128,7 +127,7 @@ def _explanations(study: MemoryStudy) -> Iterator[str]:
         yield "(4×32): four calls of 32 samples per optimizer step."
     for one in study.rows:
         if one.status not in (PointStatus.OK, PointStatus.OUT_OF_MEMORY):
-            yield f"{one.technique}: {_outcome(one)}."
+            yield f"{one.technique}: {outcome(one)}."
     for bound, words in _BOUNDS.items():
         names = [
             f"{one.technique} ({one.bound_why})" if one.bound_why else one.technique

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 from stepscope.bench.results import (
     BenchResult,
@@ -15,11 +14,7 @@ from stepscope.bench.results import (
 from stepscope.record.units import capitalized, plural
 from stepscope.report.story.bench.cpu_gpu import cpu_gpu_answers, cpu_gpu_sections
 from stepscope.report.story.bench.grid import grid_sections, grid_verdict, next_command
-from stepscope.report.story.bench.kernels import (
-    kernels_command,
-    kernels_sections,
-    kernels_verdict,
-)
+from stepscope.report.story.bench.kernels import kernels_command, kernels_sections, kernels_verdict
 from stepscope.report.story.bench.loader import (
     loader_about,
     loader_commands,
@@ -38,7 +33,9 @@ from stepscope.report.story.blocks import (
     Story,
     Tone,
     Weight,
+    known_facts,
 )
+from stepscope.report.story.phrases import joined, minute_text, torch_text
 from stepscope.report.story.summary import machine_facts
 from stepscope.results.load import LoadedResult
 
@@ -54,19 +51,21 @@ def story_of_bench(subject: LoadedResult) -> Story:
 def bench_story(bench: BenchResult) -> Story:
     """The report of a benchmark, and its screen."""
     title, about, verdict, sections, commands = _parts(bench)
-    torch = (bench.machine.get("torch") or {}).get("version")
     rounds = max((point.rounds for point in bench.points), default=0)
-    parts = [
-        *about,
-        f"torch {str(torch).partition('+')[0]}" if torch else None,
-        plural(rounds, "process", "processes") + " each" if rounds else None,
-        str(bench.started or "")[:16].replace("T", " ") or None,
-    ]
+    # How far to trust it: a remark that is true of several points is made once.
+    notes = tuple(Paragraph(text, tone=Tone.WARN) for text in dict.fromkeys(_remarks(bench)))
+    if notes:
+        sections = [*sections, Section("quality", "How far to trust this", notes, Weight.LEAD)]
     return Story(
         title=title,
         verdict=verdict,
-        subtitle=" · ".join(part for part in parts if part),
-        sections=(*sections, *_notes(bench), _environment(bench)),
+        subtitle=joined(
+            *about,
+            torch_text((bench.machine.get("torch") or {}).get("version")),
+            plural(rounds, "process", "processes") + " each" if rounds else None,
+            minute_text(bench.started),
+        ),
+        sections=(*sections, _environment(bench)),
         kind="bench",
         next=commands,
     )
@@ -113,11 +112,7 @@ def _parts(bench: BenchResult) -> _Parts:
 
 
 def _study(
-    title: str,
-    about: list[str],
-    answers: Iterator[str],
-    sections: list[Section],
-    command: Command,
+    title: str, about: list[str], answers: Iterator[str], sections: list[Section], command: Command
 ) -> _Parts:
     """The first answer is the verdict, the others lead."""
     verdict, *rest = list(answers) or ["Nothing was measured."]
@@ -135,12 +130,6 @@ def _device_names(bench: BenchResult, devices: list[str]) -> list[str]:
         "cuda": gpus[0] if gpus and gpus[0] else "CUDA",
     }
     return [str(known.get(device, device)) for device in dict.fromkeys(devices)]
-
-
-def _notes(bench: BenchResult) -> list[Section]:
-    """How far to trust it: a remark that is true of several points is made once."""
-    blocks = tuple(Paragraph(text, tone=Tone.WARN) for text in dict.fromkeys(_remarks(bench)))
-    return [Section("quality", "How far to trust this", blocks, Weight.LEAD)] if blocks else []
 
 
 def _remarks(bench: BenchResult) -> Iterator[str]:
@@ -176,9 +165,7 @@ def _point_name(point: PointSummary) -> str:
 
 
 def _environment(bench: BenchResult) -> Section:
+    facts = known_facts(*bench.versions.items(), ("started", bench.started or None))
     blocks: list[Block] = [Code(bench.command, "sh")] if bench.command else []
-    pairs = [(name, str(value)) for name, value in bench.versions.items() if value is not None]
-    pairs += [("started", bench.started)] if bench.started else []
-    machine: dict[str, Any] = bench.machine
-    blocks.append(Facts((*pairs, *machine_facts(machine))))
+    blocks.append(Facts((*facts.pairs, *machine_facts(bench.machine))))
     return Section("environment", "Environment", tuple(blocks), Weight.DETAIL)

@@ -1,12 +1,12 @@
 """What a run used: the data pipeline, Python on the host, memory and the machine."""
 
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 
 from stepscope.record.units import format_bytes, format_number, memory_unit
 from stepscope.report.story.blocks import (
-    Axis,
     Block,
     Chart,
     Column,
@@ -17,6 +17,10 @@ from stepscope.report.story.blocks import (
     Series,
     Table,
     Weight,
+    bar_chart,
+    number_column,
+    share_column,
+    table_of,
 )
 from stepscope.report.story.phrases import display_location, rerun_command
 from stepscope.report.story.series import over_time_chart, seconds_since_start
@@ -32,33 +36,49 @@ def pipeline_section(document: Document) -> Section:
     """What datasets spent, and how the loaders were made."""
     sources, program = document["pipeline"], document["run"]["program"]
     blocks: list[Block] = []
-    if not sources:
-        blocks.append(_missing(document))
-    for number, source in enumerate(sources):
-        where = display_location(source["file"], source["line"], program)
-        blocks.append(Paragraph(_source_sentence(source, where)))
-        if number < _PIPELINE_CHARTS:
-            blocks.append(_chart(source, number))
-    if sources:
-        blocks.append(_parts(sources, program))
-    blocks += _loaders(document["loaders"], program)
+    if not sources and document["loaders"]:
+        what = "No dataset was timed: no batch was fetched while the program was observed."
+        blocks.append(Missing(what, command=rerun_command(document, "")))
+    elif not sources:
+        what, how = "No DataLoader: the program makes its own batches.", "Sample its Python code:"
+        blocks.append(Missing(what, how, rerun_command(document, "--python")))
+    for number, source in enumerate(sources, start=1):
+        blocks.append(Paragraph(_source_sentence(source, program)))
+        if number <= _PIPELINE_CHARTS:
+            blocks.append(_source_chart(source, number))
+    blocks += table_of(
+        "pipeline",
+        "By transform and line",
+        [(source["dataset"], part) for source in sources for part in source["parts"]],
+        (Column("dataset"), lambda one: one[0]),
+        (Column("part"), lambda one: one[1]["name"]),
+        (Column("what"), lambda one: one[1]["what"]),
+        (share_column("share"), lambda one: one[1]["share"]),
+        (number_column("time", "ms per sample"), lambda one: one[1]["ms_per_sample"]),
+        (Column("where"), lambda one: display_location(one[1]["file"], one[1]["line"], program)),
+        empty_columns=True,
+    )
+    names = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "drop_last")
+    blocks += table_of(
+        "loaders",
+        "DataLoaders",
+        document["loaders"],
+        (Column("dataset"), lambda one: one.get("dataset")),
+        (number_column("samples", digits=9), lambda one: one.get("samples")),
+        (number_column("batch", digits=9), lambda one: one.get("batch_size")),
+        (Column("shuffled"), lambda one: one.get("shuffle")),
+        *((Column(name.replace("_", " ")), methodcaller("get", name)) for name in names),
+        (
+            Column("made at"),
+            lambda one: display_location(one.get("file"), one.get("line"), program),
+        ),
+        empty_columns=True,
+    )
     return Section("data", "Data pipeline", tuple(blocks), Weight.DETAIL)
 
 
-def _missing(document: Document) -> Missing:
-    if document["loaders"]:
-        return Missing(
-            "No dataset was timed: no batch was fetched while the program was observed.",
-            command=rerun_command(document, ""),
-        )
-    return Missing(
-        "No DataLoader: the program makes its own batches.",
-        "Sample its Python code:",
-        rerun_command(document, "--python"),
-    )
-
-
-def _source_sentence(source: Document, where: str) -> str:
+def _source_sentence(source: Document, program: str) -> str:
+    where = display_location(source["file"], source["line"], program)
     at = f" ({where})" if where else ""
     each = source["ms_per_sample"]
     per = "" if each is None else f", {format_number(each)} ms a sample"
@@ -69,121 +89,61 @@ def _source_sentence(source: Document, where: str) -> str:
     return f"{source['dataset']}{at}: {batch} ms a batch{per}, made in {makers}{cores}."
 
 
-def _chart(source: Document, number: int) -> Chart:
+def _source_chart(source: Document, number: int) -> Chart:
     parts = source["parts"][:_PARTS]
+    names, shares = [part["name"] for part in parts], [100 * part["share"] for part in parts]
+    series = Series("", names, shares, text=[part["what"] for part in parts])
     left = len(source["parts"]) - len(parts)
-    series = Series(
-        "",
-        [part["name"] for part in parts],
-        [100 * part["share"] for part in parts],
-        text=[part["what"] for part in parts],
-    )
-    return Chart(
-        f"pipeline-{number + 1}",
-        "bars",
-        f"Making a sample of {source['dataset']}",
-        (series,),
-        y=Axis("% of its time"),
-        across=True,
-        note=f"{left} smaller parts are in the table." if left else "",
-    )
+    note = f"{left} smaller parts are in the table." if left else ""
+    title = f"Making a sample of {source['dataset']}"
+    return bar_chart(f"pipeline-{number}", title, series, unit="% of its time", note=note)
 
 
-def _parts(sources: list[Document], program: str) -> Table:
-    columns = (
-        Column("dataset"),
-        Column("part"),
-        Column("what"),
-        Column("share", number=True, percent=True),
-        Column("time", "ms per sample", number=True),
-        Column("where"),
-    )
-    rows = tuple(
-        (
-            source["dataset"],
-            part["name"],
-            part["what"],
-            part["share"],
-            part["ms_per_sample"],
-            display_location(part["file"], part["line"], program),
-        )
-        for source in sources
-        for part in source["parts"]
-    )
-    return Table("pipeline", columns, rows, "By transform and line")
-
-
-def _loaders(loaders: list[Document], program: str) -> list[Block]:
-    names = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "drop_last")
-    columns = (
-        Column("dataset"),
-        Column("samples", number=True, digits=9),
-        Column("batch", number=True, digits=9),
-        Column("shuffled"),
-        *(Column(name.replace("_", " ")) for name in names),
-        Column("made at"),
-    )
-    rows = tuple(
-        (
-            one.get("dataset"),
-            one.get("samples"),
-            one.get("batch_size"),
-            one.get("shuffle"),
-            *(one.get(name) for name in names),
-            display_location(one.get("file"), one.get("line"), program),
-        )
-        for one in loaders
-    )
-    return [Table("loaders", columns, rows, "DataLoaders")] if rows else []
-
-
-def host_sections(document: Document) -> list[Section]:
+def host_section(document: Document) -> Section:
     """Functions of the recorded steps, lines of the whole run."""
     stacks = document["timeline_stacks"] or {}
-    blocks = function_blocks(stacks.get("host", {}).get("lines") or [], stacks.get("steps") or 1)
-    code = document["host_code"]
-    if code and code["lines"]:
-        blocks.append(python_lines(code, document["run"]["program"]))
-    else:
-        what = "Python code was not sampled."
-        blocks.append(Missing(what, command=rerun_command(document, "--python")))
-    return [Section("host", "Python on the host", tuple(blocks), Weight.DETAIL)]
+    lines, steps = stacks.get("host", {}).get("lines") or [], stacks.get("steps") or 1
+    blocks: list[Block] = [*function_blocks(lines, steps)]
+    missing = Missing("Python code was not sampled.", command=rerun_command(document, "--python"))
+    blocks += python_lines(document) or [missing]
+    return Section("host", "Python on the host", tuple(blocks), Weight.DETAIL)
 
 
-def python_lines(code: Document, program: str) -> Table:
+def python_lines(document: Document) -> list[Table]:
     """Lines by the time they were sampled in."""
-    columns = (
-        Column("where"),
-        Column("function"),
-        Column("own", "s", number=True),
-        Column("total", "s", number=True),
+    program = document["run"]["program"]
+    return table_of(
+        "python",
+        "Lines by sampled time",
+        (document["host_code"] or {}).get("lines") or (),
+        (Column("where"), lambda line: display_location(line["file"], line["line"], program)),
+        (Column("function"), lambda line: line["function"]),
+        (number_column("own", "s"), lambda line: line["own_s"]),
+        (number_column("total", "s"), lambda line: line["cumulative_s"]),
+        empty_columns=True,
     )
-    rows = tuple(
-        (
-            display_location(line["file"], line["line"], program),
-            line["function"],
-            line["own_s"],
-            line["cumulative_s"],
-        )
-        for line in code["lines"]
-    )
-    return Table("python", columns, rows, "Lines by sampled time")
 
 
 def memory_section(document: Document, tables: RunTables | None) -> Section:
     """What was sampled, what was recorded, and what is missing of both."""
-    memory = document["memory"]
-    whose = "the GPU's" if memory["device"] == "cuda" else "the host's"
+    memory, analysed = document["memory"], document["timeline"]
+    on_device = memory["device"] == "cuda"
     blocks: list[Block] = []
     if memory["peak_bytes"]:
+        whose = "the GPU's" if on_device else "the host's"
         blocks.append(Paragraph(f"Peak {format_bytes(memory['peak_bytes'])} of {whose} memory."))
     blocks += _sampled(document, tables)
-    blocks += _owners(memory)
-    analysed = document["timeline"]
+    known = {name: value for name, value in memory["owners"].items() if value}
+    if known:
+        unit, name = memory_unit(known.values())
+        names = sorted(known, key=lambda key: -known[key])
+        amounts = [known[key] / unit for key in names]
+        series = Series("", [key.replace("_", " ") for key in names], amounts)
+        title = "Who owns the peak" if on_device else "What the model keeps"
+        blocks.append(bar_chart("memory-owners", title, series, unit=name))
     blocks += window_memory(analysed) if analysed is not None else []
-    lines = memory["lines"]
-    blocks += memory_lines(lines, document["run"]["program"]) if lines else []
-    if not lines:
+    blocks += memory_lines(document)
+    if not memory["lines"]:
         what = "Memory was not traced to lines."
         blocks.append(Missing(what, command=rerun_command(document, "--memory")))
     return Section("memory", "Memory", tuple(blocks), Weight.DETAIL)
@@ -193,50 +153,31 @@ def _sampled(document: Document, tables: RunTables | None) -> list[Block]:
     columns = {"rss_bytes": "host (RSS)", "gpu_memory_bytes": "GPU, as the driver sees it"}
     samples = tables.samples if tables is not None else None
     if samples is None or not samples.size:
-        return [
-            Missing(
-                "No memory samples: the program ended too soon.",
-                command=rerun_command(document, ""),
-            )
-        ]
+        what = "No memory samples: the program ended too soon."
+        return [Missing(what, command=rerun_command(document, ""))]
     unit, name = memory_unit(float(np.fmax.reduce(samples[c], initial=0.0)) for c in columns)
-    seconds = seconds_since_start(document, samples)
-    chart = over_time_chart(
-        "memory-time", "Memory over the run", samples, seconds, columns, name, 1 / unit
-    )
+    seconds, title = seconds_since_start(document, samples), "Memory over the run"
+    chart = over_time_chart("memory-time", title, samples, seconds, columns, name, 1 / unit)
     return [chart] if chart is not None else []
 
 
-def _owners(memory: Document) -> list[Block]:
-    known = {name: value for name, value in memory["owners"].items() if value}
-    if not known:
-        return []
-    unit, name = memory_unit(known.values())
-    ordered = sorted(known.items(), key=lambda item: -item[1])
-    series = Series(
-        "", [key.replace("_", " ") for key, _ in ordered], [value / unit for _, value in ordered]
-    )
-    title = "Who owns the peak" if memory["device"] == "cuda" else "What the model keeps"
-    return [Chart("memory-owners", "bars", title, (series,), y=Axis(name), across=True)]
-
-
-def memory_lines(lines: Document, program: str) -> list[Table]:
+def memory_lines(document: Document) -> list[Table]:
     """Lines that own the peak, and whose memory grew."""
-    columns = (Column("where"), Column("function"), Column("memory", "MiB", number=True))
-    tables: list[Table] = []
+    program, lines = document["run"]["program"], document["memory"]["lines"] or {}
     titles = {"at_peak": "Lines that own the peak", "growth": "Lines whose memory grew"}
-    for key, title in titles.items():
-        rows = tuple(
-            (
-                display_location(one["file"], one["line"], program),
-                one["function"],
-                one["bytes"] / 2**20,
-            )
-            for one in lines[key]
+    return [
+        table
+        for key, title in titles.items()
+        for table in table_of(
+            f"memory-{key.replace('_', '-')}",
+            title,
+            lines.get(key, ()),
+            (Column("where"), lambda one: display_location(one["file"], one["line"], program)),
+            (Column("function"), lambda one: one["function"]),
+            (number_column("memory", "MiB"), lambda one: one["bytes"] / 2**20),
+            empty_columns=True,
         )
-        if rows:
-            tables.append(Table(f"memory-{key.replace('_', '-')}", columns, rows, title))
-    return tables
+    ]
 
 
 _CHARTS = (
@@ -251,15 +192,11 @@ _CHARTS = (
 def machine_section(document: Document, tables: RunTables | None) -> Section:
     """What was sampled about ten times a second."""
     samples = tables.samples if tables is not None else None
-    blocks: list[Block] = []
     if samples is None or not samples.size:
         what = "No samples: the program ended too soon."
-        return Section(
-            "machine",
-            "The machine",
-            (Missing(what, command=rerun_command(document, "")),),
-            Weight.DETAIL,
-        )
+        missing = Missing(what, command=rerun_command(document, ""))
+        return Section("machine", "The machine", (missing,), Weight.DETAIL)
+    blocks: list[Block] = []
     seconds = seconds_since_start(document, samples)
     for name, title, column, unit in _CHARTS:
         chart = over_time_chart(name, title, samples, seconds, {column: title}, unit)
@@ -267,11 +204,11 @@ def machine_section(document: Document, tables: RunTables | None) -> Section:
     if document["gpu"] is None:
         what = "No GPU was used."
         blocks.append(Missing(what, "stepscope doctor shows what this machine has."))
-    blocks.append(Facts(tuple(_facts(document))))
+    blocks.append(_machine_facts(document))
     return Section("machine", "The machine", tuple(blocks), Weight.DETAIL)
 
 
-def _facts(document: Document) -> list[tuple[str, str]]:
+def _machine_facts(document: Document) -> Facts:
     gpu, host = document["gpu"] or {}, document["host"] or {}
     shown = (
         ("mean GPU utilisation (NVML)", gpu.get("utilization_percent"), "{:.0f}%"),
@@ -287,4 +224,4 @@ def _facts(document: Document) -> list[tuple[str, str]]:
     pairs += [(name, format_bytes(host[key])) for name, key in sizes if host.get(key) is not None]
     if gpu.get("throttled_by"):
         pairs.append(("GPU throttled by", ", ".join(gpu["throttled_by"])))
-    return pairs
+    return Facts(tuple(pairs))

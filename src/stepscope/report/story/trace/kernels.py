@@ -19,6 +19,7 @@ from stepscope.report.story.blocks import (
     Paragraph,
     Section,
     Series,
+    Table,
     Weight,
     bar_chart,
     number_column,
@@ -91,13 +92,10 @@ def _without_types(name: str) -> str:
     kept: list[str] = []
     depth = 0
     for letter in name:
-        if letter == "<":
-            depth += 1
-        elif letter == ">":
-            depth -= 1
-            if depth < 0:
-                return name
-        elif not depth:
+        depth += (letter == "<") - (letter == ">")
+        if depth < 0:
+            return name
+        if not depth and letter != ">":
             kept.append(letter)
     return "".join(kept) if not depth else name
 
@@ -113,48 +111,37 @@ def _category_treemap(analysed: Document) -> Chart:
     for kernel in analysed["kernels"]:
         name = short_kernel(kernel["name"]) if kernel["total_ns"] >= _TILES * total else "others"
         tiles[str(kernel["category"])][name] += kernel["total_ns"]
-    names, parents, values, texts = [], [], [], []
+    rows: list[tuple[str, str, int]] = []
     for category, kernels in tiles.items():
-        whole = sum(kernels.values())
-        for name, parent, ns in (
-            (category, "", whole),
-            *((name, category, ns) for name, ns in kernels.items()),
-        ):
-            names.append(name)
-            parents.append(parent)
-            values.append(ns / steps / 1e6)
-            texts.append(f"{ns / total:.1%}")
+        rows.append((category, "", sum(kernels.values())))
+        rows += [(name, category, ns) for name, ns in kernels.items()]
+    names, parents = [name for name, _, _ in rows], [parent for _, parent, _ in rows]
+    values, texts = [ns / steps / 1e6 for *_, ns in rows], [f"{ns / total:.1%}" for *_, ns in rows]
     series = Series("", names, values, text=texts, parents=parents)
     note = "Area is the device's time, in ms per step; kernels of one function are one tile."
     return Chart("kernel-tiles", "treemap", "The device's time", (series,), note=note)
 
 
 def _category_bars(analysed: Document) -> Chart:
-    """Each category's share of the device's time."""
-    groups = analysed["by"]["category"]
-    steps = analysed["steps"]["count"]
-    series = Series(
-        "",
-        [str(group["name"]) for group in groups],
-        [100 * group["share"] for group in groups],
-        text=[
-            f"{group['total_ns'] / steps / 1e6:,.3g} ms, {group['count'] / steps:,.0f} a step"
-            for group in groups
-        ],
-    )
-    unit = "% of the device's time"
+    groups, steps = analysed["by"]["category"], analysed["steps"]["count"]
+    names = [str(group["name"]) for group in groups]
+    shares = [100 * group["share"] for group in groups]
+    texts = [
+        f"{group['total_ns'] / steps / 1e6:,.3g} ms, {group['count'] / steps:,.0f} a step"
+        for group in groups
+    ]
+    series, unit = Series("", names, shares, text=texts), "% of the device's time"
     return bar_chart("kernel-categories", "Shares by category", series, unit=unit)
 
 
-def _kernel_table(analysed: Document, timeline: Timeline | None) -> list[Block]:
+def _kernel_table(analysed: Document, timeline: Timeline | None) -> list[Table]:
     """Heaviest first; the lightest are left out where there are more than a table holds."""
     kernels, steps = analysed["kernels"], analysed["steps"]["count"]
-    operators = main_operators(timeline) if timeline is not None else {}
+    operators = _main_operators(timeline) if timeline is not None else {}
     kinds = (analysed["roofline"] or {}).get("kinds", ())
     # By operator, its heaviest row of the roofline.
-    rates: dict[str, Document] = {
-        rate["name"]: rate for rate in sorted(kinds, key=lambda rate: rate["time_ns"])
-    }
+    ordered = sorted(kinds, key=lambda rate: rate["time_ns"])
+    rates: dict[str, Document] = {rate["name"]: rate for rate in ordered}
 
     def rate_of(kernel: Document) -> Document:
         return rates.get(operators.get(kernel["name"], ""), {})
@@ -180,7 +167,7 @@ def _kernel_table(analysed: Document, timeline: Timeline | None) -> list[Block]:
     )
 
 
-def main_operators(timeline: Timeline) -> dict[str, str]:
+def _main_operators(timeline: Timeline) -> dict[str, str]:
     """By kernel, the operator that most of its time was launched by."""
     device, host = timeline.device, timeline.host
     if not len(device) or not len(host):
@@ -225,15 +212,13 @@ _MOSTLY = 0.5
 _HEAVIEST = 6
 
 
-def heaviest_table(analysed: Document) -> list[Block]:
+def heaviest_table(analysed: Document) -> list[Table]:
     """What takes most time on the device, for a screen; on the host where there is no device."""
     steps = analysed["steps"]["count"]
-    host = analysed["host"]
     if not analysed["kernels"]:
-        if host is None or not host["operators"]:
-            return []
         what, title = "operator", "What the host does"
-        found = [(one["name"], one["self_ns"], None) for one in host["operators"]]
+        operators = (analysed["host"] or {}).get("operators", ())
+        found = [(one["name"], one["self_ns"], None) for one in operators]
     elif sum(one["share"] for one in analysed["operators"]) < _MOSTLY:
         # Replayed from graphs, or recorded without operators.
         what, title = "kernel", "What the GPU does"

@@ -1,20 +1,21 @@
 """Idle time by cause, communication, the host's own work and memory in a recording."""
 
-from functools import partial
+from math import nan
 from typing import Any
 
 from stepscope.record.units import format_bytes, format_number, memory_unit
 from stepscope.report.story.blocks import (
-    Axis,
     Block,
-    Chart,
     Column,
     Paragraph,
     Section,
     Series,
+    Table,
     Weight,
     bar_chart,
+    line_chart,
     number_column,
+    scaled,
     share_column,
     table_of,
 )
@@ -30,8 +31,8 @@ _RECORDED = "ms per step, recorded"
 def idle_blocks(analysed: Document) -> list[Block]:
     """Nothing where no device was recorded or it was never idle."""
     wall, idle = analysed["breakdown_ns"]["wall"], analysed["idle_ns"]
-    causes = sorted(((ns, cause) for cause, ns in idle.items() if ns), reverse=True)
-    causes = [(ns, cause) for ns, cause in causes if wall and ns >= _LEAST * wall]
+    known = ((ns, cause) for cause, ns in idle.items() if ns and wall and ns >= _LEAST * wall)
+    causes = sorted(known, reverse=True)
     if not causes:
         return []
     names = [IDLE_CAUSES.get(cause, cause) for _, cause in causes]
@@ -57,7 +58,7 @@ def idle_blocks(analysed: Document) -> list[Block]:
     ]
 
 
-def idle_causes_table(analysed: Document) -> list[Block]:
+def idle_causes_table(analysed: Document) -> list[Table]:
     """Causes of idle time above 1% of a step, each with the costliest place on the host."""
     idle, wall = analysed["idle_ns"], analysed["breakdown_ns"]["wall"]
     known = [(ns, cause) for cause, ns in idle.items() if ns and ns > 0.01 * wall]
@@ -93,9 +94,8 @@ def communication_sections(analysed: Document) -> list[Section]:
     if talk["device_ns"]:
         exposed = format_number(talk["exposed_ns"] / steps / 1e6)
         each = format_number(talk["device_ns"] / steps / 1e6)
-        text = f"{who}Communication takes {each} ms of a step, {exposed} ms of it exposed."
-        blocks.append(Paragraph(text))
-    elif who:
+        who += f"Communication takes {each} ms of a step, {exposed} ms of it exposed."
+    if who:
         blocks.append(Paragraph(who.strip()))
     blocks += table_of(
         "collectives",
@@ -114,11 +114,6 @@ def communication_sections(analysed: Document) -> list[Section]:
     return [Section("communication", "Communication", tuple(blocks), Weight.DETAIL)]
 
 
-def scaled(value: float | None, by: float) -> float | None:
-    """In another unit; None stays."""
-    return None if value is None else value * by
-
-
 def host_blocks(analysed: Document) -> list[Block]:
     """Operators by their own time on the host, and its threads."""
     host = analysed["host"]
@@ -126,7 +121,7 @@ def host_blocks(analysed: Document) -> list[Block]:
         return []
     steps, waits = analysed["steps"]["count"], number_column("waits for the device", "ms")
     return [
-        *host_table("host-operators", "operator", "What the host does", host["operators"], steps),
+        *_host_table("host-operators", "operator", "What the host does", host["operators"], steps),
         *table_of(
             "threads",
             "Threads of the host",
@@ -140,14 +135,14 @@ def host_blocks(analysed: Document) -> list[Block]:
     ]
 
 
-def function_blocks(lines: list[Document], steps: int) -> list[Block]:
+def function_blocks(lines: list[Document], steps: int) -> list[Table]:
     """The user's functions by the host's time in them, from a recording with stacks."""
-    return host_table("functions", "function", "Your functions on the host", lines, steps, 20)
+    return _host_table("functions", "function", "Your functions on the host", lines, steps, 20)
 
 
-def host_table(
+def _host_table(
     name: str, what: str, title: str, lines: list[Document], steps: int, shown: int = 10
-) -> list[Block]:
+) -> list[Table]:
     """What ran on the host, by its own time and with what it calls."""
     return table_of(
         name,
@@ -161,54 +156,39 @@ def host_table(
     )
 
 
-_KEPT = 1000  # points that the analysis keeps of a device
-
-
 def window_memory(analysed: Document) -> list[Block]:
     """Each device's (or the host's) memory; nothing where none was recorded."""
     blocks: list[Block] = []
     for number, use in enumerate(analysed["memory"] or (), start=1):
         whose = "the host" if use["device"] is None else f"GPU {use['device']}"
-        blocks += [_memory_chart(use, number, whose), Paragraph(_peak_sentence(use))]
+        points = use["points"]
+        unit, name = memory_unit([use["peak_reserved_bytes"] or use["peak_bytes"]])
+        times = [point["time_ns"] / 1e6 for point in points]
+        series = [Series("allocated", times, [point["allocated_bytes"] / unit for point in points])]
+        reserved = [point["reserved_bytes"] for point in points]
+        if any(value is not None for value in reserved):
+            values = [nan if value is None else value / unit for value in reserved]
+            series.append(Series("reserved", times, values))
+        base = "" if use["absolute"] else "Counted from the lowest level: no totals were recorded. "
+        # The analysis keeps 1,000 points of a device.
+        note = (base + downsample_note(use["events"], "changes", 1000)).strip()
+        title = f"Memory of {whose} in the recorded steps"
+        chart = line_chart(f"memory-window-{number}", title, *series, x="ms", y=name, note=note)
+        blocks += [chart, Paragraph(_peak_sentence(use))]
+
         blocks += table_of(
             f"memory-peak-{number}",
             f"Who owned the peak of {whose}",
-            use["owners"],
+            [{**one, "share": one["bytes"] / (use["peak_bytes"] or 1)} for one in use["owners"]],
             (Column("operator"), lambda one: one["operator"]),
             (Column("module"), lambda one: one["module"]),
             (Column("line"), lambda one: one["line"]),
             (Column("phase"), lambda one: one["phase"]),
             (number_column("memory", "MiB"), lambda one: one["bytes"] / 2**20),
-            (share_column("of the peak"), partial(_share_of, use["peak_bytes"] or 1)),
+            (share_column("of the peak"), lambda one: one["share"]),
             (number_column("allocations", digits=6), lambda one: one["count"]),
         )
     return blocks
-
-
-def _share_of(peak: float, one: Document) -> float:
-    return float(one["bytes"] / peak)
-
-
-def _memory_chart(use: Document, number: int, whose: str) -> Chart:
-    points = use["points"]
-    unit, name = memory_unit([use["peak_reserved_bytes"] or use["peak_bytes"]])
-    times = [point["time_ns"] / 1e6 for point in points]
-    series = [Series("allocated", times, [point["allocated_bytes"] / unit for point in points])]
-    reserved = [scaled(point["reserved_bytes"], 1 / unit) for point in points]
-    if any(value is not None for value in reserved):
-        nan = float("nan")
-        values = [nan if value is None else value for value in reserved]
-        series.append(Series("reserved", times, values))
-    base = "" if use["absolute"] else "Counted from the lowest level: no totals were recorded. "
-    return Chart(
-        f"memory-window-{number}",
-        "line",
-        f"Memory of {whose} in the recorded steps",
-        tuple(series),
-        x=Axis("ms"),
-        y=Axis(name),
-        note=(base + downsample_note(use["events"], "changes", _KEPT)).strip(),
-    )
 
 
 def _peak_sentence(use: Document) -> str:

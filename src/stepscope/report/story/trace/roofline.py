@@ -11,17 +11,17 @@ from stepscope.report.story.blocks import (
     Missing,
     Paragraph,
     Series,
+    Table,
     number_column,
+    scaled,
     share_column,
     table_of,
 )
 from stepscope.report.story.series import MAX_POINTS
-from stepscope.report.story.trace.recording import scaled
 
 Document = dict[str, Any]
 _DRAWN = 0.001  # of the time of all: what is less would only stretch the axes
 _COMPUTES = 1e-6  # of the highest rate: what is slower hardly computes
-_BOUND = ("compute", "memory", "launch", None)
 
 
 def roofline_blocks(analysed: Document, how: str) -> list[Block]:
@@ -32,20 +32,25 @@ def roofline_blocks(analysed: Document, how: str) -> list[Block]:
     if found["ceilings"] is None:
         how = "Run stepscope doctor on the machine that has it."
         return [Missing("The ceilings of this device were not measured.", how), *_rates(found)]
-    points = _points(found)
-    blocks: list[Block] = [_chart(found, points)] if points else []
-    return [*blocks, *_step(found), *_rates(found)]
-
-
-def _points(found: Document) -> list[Document]:
-    """What can be drawn and takes time worth a point."""
+    blocks: list[Block] = []
+    # What can be drawn and takes time worth a point.
     least = _DRAWN * sum(one["time_ns"] for one in found["kinds"])
     slowest = _COMPUTES * max((one["flops_per_s"] or 0.0 for one in found["kinds"]), default=0.0)
-    return [
+    points = [
         one
         for one in found["kinds"]
         if one["intensity"] and (one["flops_per_s"] or 0.0) > slowest and one["time_ns"] >= least
     ]
+    if points:
+        blocks.append(_chart(found, points))
+    step = found["step"]
+    if step["mfu"] is not None:
+        share = step["ceiling_share"]
+        ceiling = "" if share is None else f", {share:.1%} of ceilings"
+        words = f"A step is {format_rate(step['model_flops'], 'FLOPs')} of products"
+        told = f"{words}: MFU {step['mfu']:.1%} of the datasheet's peak{ceiling}."
+        blocks.append(Paragraph(told))
+    return [*blocks, *_rates(found)]
 
 
 def _chart(found: Document, points: list[Document]) -> Chart:
@@ -54,43 +59,34 @@ def _chart(found: Document, points: list[Document]) -> Chart:
     low = min(one["intensity"] for one in points) / 2
     high = max(one["intensity"] for one in points) * 2
     used = {one["dtype"] for one in points}
-    clouds = [_cloud(bound, points) for bound in _BOUND]
-    lines = [
-        _ceiling(dtype, flops, ceilings["bytes_per_s"], low, high)
-        for dtype, flops in ceilings["flops_per_s"].items()
-        if dtype in used
-    ]
+    series = []
+    for bound in ("compute", "memory", "launch", None):
+        chosen = [one for one in points if one["bound"] == bound][:MAX_POINTS]
+        texts = []
+        for one in chosen:
+            share = at_most_all(one["share"])
+            of = "" if share is None else f", {share:.0%} of attainable"
+            texts.append(f"{one['name']} {one['dtype']}{of}")
+        if chosen:
+            cloud = Series(
+                f"{bound}-bound" if bound else "bound not known",
+                [one["intensity"] for one in chosen],
+                [one["flops_per_s"] / 1e12 for one in chosen],
+                text=texts,
+                size=[float(one["time_ns"]) for one in chosen],
+            )
+            series.append(cloud)
+    for dtype, flops in ceilings["flops_per_s"].items():
+        if dtype in used:
+            series.append(_ceiling(dtype, flops, ceilings["bytes_per_s"], low, high))
     share = found["known_share"]
     seen = "" if share is None else f" They cover {share:.0%} of the device's computing time."
     memory = format_rate(ceilings["bytes_per_s"], "B/s")
     source = {"measured": "measured", "datasheet": "the datasheet's"}[ceilings["source"]]
     area = "Area is time; what takes less than 0.1% of it or hardly computes is in the table."
     note = f"Ceilings are {source}; memory {memory}. {area}{seen}"
-    return Chart(
-        "roofline",
-        "scatter",
-        "Roofline",
-        (*(cloud for cloud in clouds if cloud.x), *lines),
-        x=Axis("FLOPs per byte", log=True),
-        y=Axis("TFLOP/s", log=True),
-        note=note,
-    )
-
-
-def _cloud(bound: str | None, points: list[Document]) -> Series:
-    chosen = [one for one in points if one["bound"] == bound][:MAX_POINTS]
-    return Series(
-        f"{bound}-bound" if bound else "bound not known",
-        [one["intensity"] for one in chosen],
-        [one["flops_per_s"] / 1e12 for one in chosen],
-        text=[_point_text(one) for one in chosen],
-        size=[float(one["time_ns"]) for one in chosen],
-    )
-
-
-def _point_text(one: Document) -> str:
-    share = "" if one["share"] is None else f", {min(one['share'], 1.0):.0%} of attainable"
-    return f"{one['name']} {one['dtype']}{share}"
+    axes = (Axis("FLOPs per byte", log=True), Axis("TFLOP/s", log=True))
+    return Chart("roofline", "scatter", "Roofline", tuple(series), *axes, note=note)
 
 
 def _ceiling(dtype: str, flops: float, memory: float, low: float, high: float) -> Series:
@@ -101,16 +97,7 @@ def _ceiling(dtype: str, flops: float, memory: float, low: float, high: float) -
     return Series(f"{dtype}: {format_rate(flops, 'FLOP/s')}", corners, heights, line=True)
 
 
-def _step(found: Document) -> list[Block]:
-    step = found["step"]
-    if step["mfu"] is None:
-        return []
-    words = f"A step is {format_rate(step['model_flops'], 'FLOPs')} of products"
-    ceiling = "" if step["ceiling_share"] is None else f", {step['ceiling_share']:.1%} of ceilings"
-    return [Paragraph(f"{words}: MFU {step['mfu']:.1%} of the datasheet's peak{ceiling}.")]
-
-
-def _rates(found: Document) -> list[Block]:
+def _rates(found: Document) -> list[Table]:
     steps = found["step"]["steps"]
     return table_of(
         "roofline",

@@ -4,12 +4,7 @@ import shlex
 from dataclasses import replace
 from typing import Any
 
-from stepscope.record.units import (
-    capitalized,
-    format_bytes,
-    format_number,
-    plural,
-)
+from stepscope.record.units import capitalized, format_bytes, format_number, plural
 from stepscope.report.story.blocks import (
     Axis,
     Block,
@@ -25,6 +20,7 @@ from stepscope.report.story.blocks import (
     TimelineView,
     Tone,
     Weight,
+    known_facts,
     number_column,
     share_column,
     stacked_chart,
@@ -32,22 +28,19 @@ from stepscope.report.story.blocks import (
 )
 from stepscope.report.story.findings import answers_sections, findings_section
 from stepscope.report.story.phrases import (
-    DEVICE_WORK_NAMES,
-    DEVICE_WORK_ROLES,
+    DEVICE_WORK,
+    NO_BOTTLENECK,
     NO_STEPS,
     STEP_SOURCES,
     display_path,
+    joined,
     path_from_here,
     rerun_command,
     step_noun,
 )
 from stepscope.report.story.series import MAX_POINTS
-from stepscope.report.story.summary import NO_BOTTLENECK, bottleneck, findings_lead
-from stepscope.report.story.trace.kernels import (
-    heaviest_table,
-    kernels_section,
-    trace_remarks,
-)
+from stepscope.report.story.summary import bottleneck, findings_lead
+from stepscope.report.story.trace.kernels import heaviest_table, kernels_section, trace_remarks
 from stepscope.report.story.trace.recording import (
     busiest_device,
     communication_sections,
@@ -58,6 +51,7 @@ from stepscope.report.story.trace.recording import (
 )
 from stepscope.results.load import LoadedResult, ResultDocument
 
+Document = dict[str, Any]
 _NOTICEABLE = 0.005  # of the device's or the recording's time
 
 
@@ -88,28 +82,18 @@ def quality_notes(document: dict[str, Any]) -> list[str]:
     return notes
 
 
-Document = dict[str, Any]
-
-
 def quality_section(analysed: Document | None, problems: list[str]) -> Section:
     """Notes and problems, a sentence each. `analysed`: the recording; None where there is none."""
-    notes = [*problems, *(quality_notes(analysed) if analysed is not None else ())]
-    blocks: list[Block] = [Paragraph(_sentence(note), tone=Tone.WARN) for note in notes]
-    if not notes:
+    blocks: list[Block] = []
+    for note in [*problems, *(quality_notes(analysed) if analysed is not None else ())]:
+        end = "" if note.endswith((".", "!", "?")) else "."
+        blocks.append(Paragraph(f"{capitalized(note)}{end}", tone=Tone.WARN))
+    if not blocks:
         blocks.append(Paragraph("No data-quality issues."))
     if analysed is not None:
-        quality = analysed["quality"]
-        pairs = (
-            ("events in the recording", f"{quality['read']:,}"),
-            ("used", f"{quality['kept']:,}"),
-        )
-        blocks.append(Facts(pairs))
+        read, kept = analysed["quality"]["read"], analysed["quality"]["kept"]
+        blocks.append(Facts((("events in the recording", f"{read:,}"), ("used", f"{kept:,}"))))
     return Section("quality", "Data quality", tuple(blocks), Weight.DETAIL)
-
-
-def _sentence(note: str) -> str:
-    text = capitalized(note)
-    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 WINDOW_AT_START = "--window-at 2"
@@ -125,11 +109,9 @@ def missing_window(document: Document, what: str) -> Missing:
     if run["under_way"]:
         again = f"stepscope report {run['id']}"
         return Missing(f"{what}: the window has not been recorded yet.", command=again)
-    if document["windows"]:
-        again = rerun_command(document, WINDOW_AT_START)
-        return Missing(f"{what}: the recording cannot be read.", command=again)
-    words = f"{what}: the program ended after {count:,} {step_noun(document)}s, before the window."
-    return Missing(words, command=rerun_command(document, WINDOW_AT_START))
+    why = f"the program ended after {count:,} {step_noun(document)}s, before the window"
+    why = "the recording cannot be read" if document["windows"] else why
+    return Missing(f"{what}: {why}.", command=rerun_command(document, WINDOW_AT_START))
 
 
 def window_section(analysed: Document, trace: str | None, stretched: bool) -> Section:
@@ -146,85 +128,64 @@ def window_section(analysed: Document, trace: str | None, stretched: bool) -> Se
     return Section("timeline", "Timeline", tuple(blocks), Weight.DETAIL)
 
 
-_PARTS = DEVICE_WORK_NAMES | {"idle": "idle"}
-_HOW = "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
-
-
-def trace_step(document: Document) -> Section:
-    """The section of a trace's steps."""
-    parts, count = document["breakdown_ns"], document["steps"]["count"]
-    blocks: list[Block] = []
-    if parts["idle"] is None:
-        what = "No device in this recording: times are the host's."
-        blocks += [Missing(what, f"{_HOW}, or use stepscope run."), _lengths(document)]
-        return Section("step", "The step", tuple(blocks))
-    blocks.append(_breakdown(document))
+def _step(document: Document) -> Section:
+    each, count = document["steps"]["each"][:MAX_POINTS], document["steps"]["count"]
+    names = [str(step["name"]) for step in each]
+    if len(set(names)) < len(names):
+        names = [f"{number}: {name}" for number, name in enumerate(names, start=1)]
+    note = f"The first {MAX_POINTS:,} of {count:,}." if count > MAX_POINTS else ""
+    if document["breakdown_ns"]["idle"] is None:
+        how = "Record with activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]"
+        missing = Missing(_NO_DEVICE, f"{how}, or use stepscope run.")
+        times = [(step["end_ns"] - step["start_ns"]) / 1e6 for step in each]
+        whole = Series("", names, times)
+        chart = Chart("steps", "bars", "Each step", (whole,), y=Axis("ms"), note=note)
+        return Section("step", "The step", (missing, chart))
+    blocks: list[Block] = [_breakdown(document)]
     if count > 1:
-        blocks.append(_each(document))
+        steps = busiest_device(document)["steps"][:MAX_POINTS]
+        series = tuple(
+            Series(label, names[: len(steps)], [step[key] / 1e6 for step in steps], role=role)
+            for key, (label, role) in DEVICE_WORK.items()
+            if any(step[key] for step in steps)
+        )
+        blocks.append(Chart("steps", "stacked", "Each step", series, y=Axis("ms"), note=note))
     return Section("step", "The step", (*blocks, *idle_blocks(document)), Weight.LEAD)
+
+
+_NO_DEVICE = "No device in this recording: times are the host's."
 
 
 def _breakdown(document: Document) -> Chart:
     parts, count = document["breakdown_ns"], document["steps"]["count"]
-    series = tuple(
-        Series(label, ["step"], [parts[key] / count / 1e6], role=DEVICE_WORK_ROLES[key])
-        for key, label in _PARTS.items()
+    series = (
+        Series(label, ["step"], [parts[key] / count / 1e6], role=role)
+        for key, (label, role) in DEVICE_WORK.items()
         if parts[key]
     )
     return stacked_chart("breakdown", "What the GPU does in a step", series, "ms")
-
-
-def _names(document: Document) -> list[str]:
-    """Of the steps; numbered where the recording names several alike."""
-    names = [str(step["name"]) for step in document["steps"]["each"][:MAX_POINTS]]
-    if len(set(names)) == len(names):
-        return names
-    return [f"{number}: {name}" for number, name in enumerate(names, start=1)]
-
-
-def _each(document: Document) -> Chart:
-    steps = busiest_device(document)["steps"][:MAX_POINTS]
-    names = _names(document)[: len(steps)]
-    series = tuple(
-        Series(label, names, [step[key] / 1e6 for step in steps], role=DEVICE_WORK_ROLES[key])
-        for key, label in _PARTS.items()
-        if any(step[key] for step in steps)
-    )
-    return Chart("steps", "stacked", "Each step", series, y=Axis("ms"), note=_left(document))
-
-
-def _lengths(document: Document) -> Chart:
-    times = [
-        (step["end_ns"] - step["start_ns"]) / 1e6 for step in document["steps"]["each"][:MAX_POINTS]
-    ]
-    series = Series("", _names(document), times)
-    return Chart("steps", "bars", "Each step", (series,), y=Axis("ms"), note=_left(document))
-
-
-def _left(document: Document) -> str:
-    count = document["steps"]["count"]
-    return f"The first {MAX_POINTS:,} of {count:,}." if count > MAX_POINTS else ""
-
-
-_SHAPES = "Record with torch.profiler.profile(record_shapes=True), or use stepscope run."
-_MEMORY = "Record with torch.profiler.profile(profile_memory=True), or use stepscope run --memory."
 
 
 def story_of_trace(subject: LoadedResult) -> Story:
     """Everything a trace tells: of the run around it, it knows nothing."""
     document, timeline = subject.document, subject.timeline
     trace = subject.trace.name if subject.trace is not None else None
+    record = "Record with torch.profiler.profile({}=True), or use stepscope run{}."
+    lines = (document["host"] or {}).get("lines") or []
+    host = tuple(function_blocks(lines, document["steps"]["count"]))
+    no_memory = Missing("Memory was not recorded.", record.format("profile_memory", " --memory"))
+    memory = tuple(window_memory(document)) or (no_memory,)
     sections = [
         _summary(document),
-        trace_step(document),
+        _step(document),
         findings_lead(document, findings_section(document, timeline, {}, None)),
         window_section(document, trace, stretched=False),
-        kernels_section(document, timeline, None, _SHAPES),
+        kernels_section(document, timeline, None, record.format("record_shapes", "")),
         *communication_sections(document),
-        *_host(document),
-        _memory(document),
+        *([Section("host", "Python on the host", host, Weight.DETAIL)] if host else []),
+        Section("memory", "Memory", memory, Weight.DETAIL),
         *answers_sections(document),
-        _source(document),
+        Section("environment", "Environment", (_source(document),), Weight.DETAIL),
         quality_section(document, document.get("problems", [])),
     ]
     return Story(
@@ -237,17 +198,29 @@ def story_of_trace(subject: LoadedResult) -> Story:
     )
 
 
+def _source(document: Document) -> Facts:
+    source = document["source"]
+    has = ", ".join(name for name, there in source["has"].items() if there)
+    return known_facts(
+        ("file", display_path(str(source["file"]))),
+        ("recorded by", source["tool"]),
+        ("device", source["device"]),
+        ("rank", source["rank"]),
+        ("ranks", source["world_size"]),
+        ("communication by", source["backend"]),
+        ("length", f"{source['span_ns'] / 1e6:,.1f} ms"),
+        ("holds", has or "nothing known"),
+    )
+
+
 def trace_screen(subject: LoadedResult) -> Story:
     """The short form, from the document alone: what `analyze` prints."""
     document = subject.document
     found = document.get("findings")
     summary = _summary(document).blocks[:1]
-    if document["breakdown_ns"]["idle"] is None:
-        words = "No device in this recording: times are the host's."
-        step: list[Block] = [Paragraph(words, tone=Tone.QUIET)]
-    else:
-        step = [_breakdown(document)]
-    sections = [Section("summary", "", summary), Section("step", "", tuple(step))]
+    no_device = document["breakdown_ns"]["idle"] is None
+    step = Paragraph(_NO_DEVICE, tone=Tone.QUIET) if no_device else _breakdown(document)
+    sections = [Section("summary", "", summary), Section("step", "", (step,))]
     if found:
         cards = findings_section(document, None, {}, None)
         sections.append(findings_lead(document, cards, short=True))
@@ -288,8 +261,31 @@ def story_of_ranks(subject: LoadedResult) -> Story:
     for one in ranks:
         name = display_path(str(one["source"]["file"]))
         notes += [f"{name}: {note}" for note in quality_notes(one)]
-    blocks = [*_ranks_table(comparison["rows"]), *_late_ranks(comparison)]
-    blocks += [Paragraph(f"note: {note}", tone=Tone.WARN) for note in notes]
+    blocks: list[Block] = [
+        *table_of(
+            "ranks",
+            "",
+            comparison["rows"],
+            (number_column("rank"), lambda row: row["rank"]),
+            (number_column("steps", digits=6, priority=1), lambda row: row["steps"]),
+            (number_column("step", "ms"), lambda row: row["step_mean_ns"] / 1e6),
+            (share_column("busy"), lambda row: row["busy_share"]),
+            (share_column("compute"), lambda row: row["compute_share"]),
+            (share_column("comm"), lambda row: row["communication_share"]),
+            (share_column("exposed", priority=2), lambda row: row["exposed_communication_share"]),
+            (share_column("idle"), lambda row: row["idle_share"]),
+        ),
+        # Who reaches collectives last, and what that costs the others.
+        *table_of(
+            "late",
+            "Late to collectives",
+            [one for one in comparison["lateness"] if one["caused_ns"]][:4],
+            (number_column("rank"), lambda one: one["rank"]),
+            (Column("last to arrive"), lambda one: f"{one['last']:,} of {comparison['matched']:,}"),
+            (number_column("others waited", "ms"), lambda one: one["caused_ns"] / 1e6),
+        ),
+        *(Paragraph(f"note: {note}", tone=Tone.WARN) for note in notes),
+    ]
     return Story(
         title=plural(len(ranks), "rank") + of,
         verdict="",
@@ -297,35 +293,6 @@ def story_of_ranks(subject: LoadedResult) -> Story:
         sections=(Section("ranks", "", tuple(blocks), Weight.LEAD),),
         kind="ranks",
         next=(Command("stepscope analyze FILE", "one of them, in full"),),
-    )
-
-
-def _ranks_table(rows: list[Document]) -> list[Block]:
-    return table_of(
-        "ranks",
-        "",
-        rows,
-        (number_column("rank"), lambda row: row["rank"]),
-        (number_column("steps", digits=6, priority=1), lambda row: row["steps"]),
-        (number_column("step", "ms"), lambda row: row["step_mean_ns"] / 1e6),
-        (share_column("busy"), lambda row: row["busy_share"]),
-        (share_column("compute"), lambda row: row["compute_share"]),
-        (share_column("comm"), lambda row: row["communication_share"]),
-        (share_column("exposed", priority=2), lambda row: row["exposed_communication_share"]),
-        (share_column("idle"), lambda row: row["idle_share"]),
-    )
-
-
-def _late_ranks(comparison: Document) -> list[Block]:
-    """Who reaches collectives last, and what that costs the others."""
-    matched = f"{comparison['matched']:,}"
-    return table_of(
-        "late",
-        "Late to collectives",
-        [one for one in comparison["lateness"] if one["caused_ns"]][:4],
-        (number_column("rank"), lambda one: one["rank"]),
-        (Column("last to arrive"), lambda one: f"{one['last']:,} of {matched}"),
-        (number_column("others waited", "ms"), lambda one: one["caused_ns"] / 1e6),
     )
 
 
@@ -339,10 +306,9 @@ def _count(document: ResultDocument) -> str:
 
 def _subtitle(document: ResultDocument) -> str:
     source = document["source"]
-    rank = f"rank {source['rank']}" if source["rank"] is not None else None
-    of = f" of {source['world_size']}" if rank and source["world_size"] else ""
-    parts = (_count(document), source["device"], rank + of if rank else None, source["tool"])
-    return " · ".join(str(part) for part in parts if part)
+    rank = f"rank {source['rank']}" if source["rank"] is not None else ""
+    rank += f" of {source['world_size']}" if rank and source["world_size"] else ""
+    return joined(_count(document), source["device"], rank, source["tool"])
 
 
 def _summary(document: ResultDocument) -> Section:
@@ -370,33 +336,3 @@ def _summary(document: ResultDocument) -> Section:
             break
     note = Paragraph("Times as recorded: the profiler slows the host down.")
     return Section("summary", "At a glance", (Facts(tuple(pairs), tuple(brief)), note), Weight.LEAD)
-
-
-def _host(document: ResultDocument) -> list[Section]:
-    lines = (document["host"] or {}).get("lines") or []
-    blocks = function_blocks(lines, document["steps"]["count"])
-    return [Section("host", "Python on the host", tuple(blocks), Weight.DETAIL)] if blocks else []
-
-
-def _memory(document: ResultDocument) -> Section:
-    blocks: list[Block] = window_memory(document)
-    if not blocks:
-        blocks.append(Missing("Memory was not recorded.", _MEMORY))
-    return Section("memory", "Memory", tuple(blocks), Weight.DETAIL)
-
-
-def _source(document: ResultDocument) -> Section:
-    source = document["source"]
-    has = ", ".join(name for name, there in source["has"].items() if there)
-    shown = (
-        ("file", display_path(str(source["file"]))),
-        ("recorded by", source["tool"]),
-        ("device", source["device"]),
-        ("rank", source["rank"]),
-        ("ranks", source["world_size"]),
-        ("communication by", source["backend"]),
-        ("length", f"{source['span_ns'] / 1e6:,.1f} ms"),
-        ("holds", has or "nothing known"),
-    )
-    pairs = tuple((name, str(value)) for name, value in shown if value is not None)
-    return Section("environment", "Environment", (Facts(pairs),), Weight.DETAIL)

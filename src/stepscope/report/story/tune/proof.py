@@ -1,5 +1,7 @@
 """The proof of a tune: that training does the same, with the losses and the control."""
 
+from collections.abc import Iterable
+from contextlib import suppress
 from math import nan
 from pathlib import Path
 from typing import Any, Final
@@ -10,7 +12,6 @@ from stepscope.measure.journal import JOURNAL_FILE
 from stepscope.record.errors import StepscopeError
 from stepscope.record.proof import Proof, ProofState
 from stepscope.report.story.blocks import (
-    Axis,
     Block,
     Chart,
     Column,
@@ -19,6 +20,7 @@ from stepscope.report.story.blocks import (
     Paragraph,
     Section,
     Series,
+    line_chart,
     number_column,
     table_of,
 )
@@ -35,34 +37,23 @@ _VARIANT: Final = "with the fixes"
 
 def _proof_curves(tune: Tune, proof: Proof | None, folder: Path | None) -> Curves:
     """Losses per step, by line of the chart, a list per seed; from the result alone, without the
-    control, where there is no journal."""
-    wanted = set(proof.trials if proof is not None else ())
+    control, where there is no journal that can be read."""
     found: Curves = {}
-    for trial in _trials(folder) if wanted and folder is not None else ():
-        if trial.get("number") in wanted and trial.get("losses"):
-            found.setdefault(_line(trial["ask"]), []).append(_with_nan(trial["losses"]))
+    records: Iterable[dict[str, Any]] = ()
+    with suppress(OSError, StepscopeError):
+        if folder is not None and proof is not None and proof.trials:
+            records = list(read_record_lines(folder / JOURNAL_FILE, dict[str, Any], ""))
+    for trial in (one["trial"] for one in records if "trial" in one):
+        if proof is not None and trial.get("number") in proof.trials and trial.get("losses"):
+            ask = trial["ask"]
+            line = _VARIANT if ask.get("fixes") or ask.get("patched") else _BASELINE
+            line = _CONTROL if ask.get("perturb") else line
+            found.setdefault(line, []).append(_with_nan(trial["losses"]))
     if _BASELINE in found and _VARIANT in found:
         return found
-    whole = {
-        _BASELINE: tune.baseline.losses,
-        _VARIANT: tune.ladder[-1].losses if tune.ladder else (),
-    }
+    variant = tune.ladder[-1].losses if tune.ladder else ()
+    whole = {_BASELINE: tune.baseline.losses, _VARIANT: variant}
     return {name: [_with_nan(losses)] for name, losses in whole.items() if losses}
-
-
-def _trials(folder: Path) -> list[dict[str, Any]]:
-    """Records of the journal; none where it cannot be read."""
-    try:
-        records = read_record_lines(folder / JOURNAL_FILE, dict[str, Any], "")
-        return [one["trial"] for one in records if "trial" in one]
-    except (OSError, StepscopeError):
-        return []
-
-
-def _line(request: dict[str, Any]) -> str:
-    if request.get("perturb"):
-        return _CONTROL
-    return _VARIANT if request.get("fixes") or request.get("patched") else _BASELINE
 
 
 def _with_nan(losses: Any) -> list[float]:
@@ -81,18 +72,27 @@ def proof_section(tune: Tune, folder: Path | None) -> Section:
         blocks.append(Missing("Losses were not compared.", how))
     else:
         blocks.append(Paragraph(proof_sentence(proof), strong=True))
-        if numbers := _numbers(proof.numbers):
-            blocks.append(Facts(numbers))
-    chart = _chart(_proof_curves(tune, proof, folder))
-    return Section("proof", "Proof", (*blocks, *([chart] if chart else []), *_each(tune)))
-
-
-def _numbers(numbers: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
-        for name, value in numbers.items()
-        if value is not None
+        numbers = tuple(
+            (name.replace("_", " "), f"{value:.4g}" if isinstance(value, float) else str(value))
+            for name, value in proof.numbers.items()
+            if value is not None
+        )
+        blocks += [Facts(numbers)] if numbers else []
+    if chart := _chart(_proof_curves(tune, proof, folder)):
+        blocks.append(chart)
+    unproven = Proof(ProofState.NOT_PROVEN)
+    blocks += table_of(
+        "proofs",
+        "Rung by rung",
+        tune.ladder,
+        (Column("rung"), lambda rung: rung.label),
+        (Column("kind"), lambda rung: rung.kind),
+        (Column("losses"), lambda rung: (rung.proof or unproven).state),
+        (Column("details"), lambda rung: proof_text(rung.proof)),
+        (number_column("steps"), lambda rung: (rung.proof or unproven).steps),
+        (number_column("seeds"), lambda rung: (rung.proof or unproven).seeds),
     )
+    return Section("proof", "Proof", tuple(blocks))
 
 
 def _chart(curves: Curves) -> Chart | None:
@@ -113,24 +113,6 @@ def _chart(curves: Curves) -> Chart | None:
     if not series:
         return None
     means = f"Means of {seeds} seeds; the band spans them." if seeds > 1 else ""
-    note = " ".join(part for part in (means, downsample_note(most, "steps")) if part)
-    return Chart(
-        "proof-losses", "line", "Losses with the fixes and without", tuple(series),
-        Axis("step"), Axis("loss"), note=note,
-    )  # fmt: skip
-
-
-def _each(tune: Tune) -> list[Block]:
-    """What was proven of each rung."""
-    unproven = Proof(ProofState.NOT_PROVEN)
-    return table_of(
-        "proofs",
-        "Rung by rung",
-        tune.ladder,
-        (Column("rung"), lambda rung: rung.label),
-        (Column("kind"), lambda rung: rung.kind),
-        (Column("losses"), lambda rung: (rung.proof or unproven).state),
-        (Column("details"), lambda rung: proof_text(rung.proof)),
-        (number_column("steps"), lambda rung: (rung.proof or unproven).steps),
-        (number_column("seeds"), lambda rung: (rung.proof or unproven).seeds),
-    )
+    note = f"{means} {downsample_note(most, 'steps')}".strip()
+    title = "Losses with the fixes and without"
+    return line_chart("proof-losses", title, *series, x="step", y="loss", note=note)

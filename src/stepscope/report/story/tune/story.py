@@ -24,13 +24,21 @@ from stepscope.report.story.blocks import (
     Tone,
     Weight,
     bar_chart,
+    known_facts,
     number_column,
+    scaled,
+    share_column,
     table_of,
     table_without_empty_columns,
 )
-from stepscope.report.story.phrases import display_path, path_from_here
+from stepscope.report.story.phrases import (
+    display_path,
+    joined,
+    minute_text,
+    path_from_here,
+    torch_text,
+)
 from stepscope.report.story.summary import machine_facts
-from stepscope.report.story.trace.recording import scaled
 from stepscope.report.story.tune.proof import proof_section
 from stepscope.report.story.tune.words import (
     claim,
@@ -46,14 +54,38 @@ from stepscope.report.story.tune.words import (
 )
 from stepscope.results.load import LoadedResult, decode
 from stepscope.stats.verdict import Verdict
-from stepscope.tune.document import Measured, RejectedFix, Tune, TunedPatch, TunedRung
+from stepscope.tune.document import Measured, Tune, TunedRung
 
 BASELINE_LABEL = "baseline"
 
 
 def _ladder_section(tune: Tune) -> Section:
-    """The table with the baseline in its first row, and the charts beside it."""
-    blocks: list[Block] = [_table(tune)]
+    """The table with the baseline in its first row; intervals in words."""
+    columns = (
+        Column("rung"),
+        Column("kind", priority=6),
+        number_column("step ms"),
+        number_column("samples/s", digits=4, priority=2),
+        number_column("speedup"),
+        number_column("total"),
+        Column("95%", priority=4),
+        number_column("predicted", priority=3),
+        Column("range", priority=5),
+        Column("losses"),
+    )
+    speed: tuple[Cell, ...] = (tune.baseline.step_ms, tune.baseline.samples_per_s, 1.0, 1.0)
+    rows: list[tuple[Cell, ...]] = [(BASELINE_LABEL, "", *speed, "", None, "", "")]
+    for rung in tune.ladder:
+        total, predicted = rung.cumulative, rung.predicted
+        speed = (rung.step_ms, rung.samples_per_s, rung.speedup, total.speedup)
+        told: tuple[Cell, ...] = (None, "")
+        if predicted is not None:
+            told = (predicted.speedup, _interval(predicted.low, predicted.high))
+        losses = "not proven" if rung.proof is None else rung.proof.state
+        around = _interval(total.low, total.high)
+        rows.append((f"+ {rung.label}", rung.kind, *speed, around, *told, losses))
+    table = Table("ladder", columns, tuple(rows))
+    blocks: list[Block] = [table_without_empty_columns(table)]
     if not tune.ladder:
         how = "stepscope tune --budget 30m --allow semantic tries more."
         blocks.append(Missing("No fix made the program faster.", how))
@@ -63,43 +95,6 @@ def _ladder_section(tune: Tune) -> Section:
 def _charts_section(tune: Tune) -> Section:
     if not tune.ladder:
         return Section("gains", "Gains", ())
-    blocks: list[Block] = [_so_far(tune)]
-    if any(rung.predicted_speedup is not None for rung in tune.ladder):
-        blocks.append(_predicted(tune.ladder))
-    return Section("gains", "Gains", tuple(blocks))
-
-
-def _table(tune: Tune) -> Table:
-    """As it is read: intervals in words."""
-    columns = (
-        Column("rung"), Column("kind", priority=6), Column("step ms", number=True),
-        Column("samples/s", number=True, digits=4, priority=2), Column("speedup", number=True),
-        Column("total", number=True), Column("95%", priority=4),
-        Column("predicted", number=True, priority=3), Column("range", priority=5), Column("losses"),
-    )  # fmt: skip
-    base = tune.baseline
-    first: tuple[Cell, ...] = (
-        BASELINE_LABEL, "", base.step_ms, base.samples_per_s, 1.0, 1.0, "", None, "", "",
-    )  # fmt: skip
-    return table_without_empty_columns(Table("ladder", columns, (first, *map(_row, tune.ladder))))
-
-
-def _row(rung: TunedRung) -> tuple[Cell, ...]:
-    total, predicted = rung.cumulative, rung.predicted
-    return (
-        f"+ {rung.label}", rung.kind, rung.step_ms, rung.samples_per_s,
-        rung.speedup, total.speedup, _interval(total.low, total.high),
-        None if predicted is None else predicted.speedup,
-        "" if predicted is None else _interval(predicted.low, predicted.high),
-        "not proven" if rung.proof is None else rung.proof.state,
-    )  # fmt: skip
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else format_interval(low, high)
-
-
-def _so_far(tune: Tune) -> Chart:
     totals = [rung.cumulative for rung in tune.ladder]
     labels = [BASELINE_LABEL, *(f"+ {rung.label}" for rung in tune.ladder)]
     values, low, high = (
@@ -107,7 +102,14 @@ def _so_far(tune: Tune) -> Chart:
     )
     series = Series("", labels, values, low=low, high=high)
     title = "Total speedup, with its 95% interval"
-    return bar_chart("ladder-chart", title, series, unit="speedup")
+    charts = [bar_chart("ladder-chart", title, series, unit="speedup")]
+    if any(rung.predicted_speedup is not None for rung in tune.ladder):
+        charts.append(_predicted(tune.ladder))
+    return Section("gains", "Gains", tuple(charts))
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else format_interval(low, high)
 
 
 def _predicted(rungs: tuple[TunedRung, ...]) -> Chart:
@@ -137,12 +139,12 @@ def _resources_section(tune: Tune) -> Section:
 
 
 _RESOURCES = (
-    ("gpu_busy", Column("GPU busy", number=True, percent=True), 1.0),
-    ("peak_memory_bytes", Column("peak memory", "MiB", number=True, digits=4), 2.0**-20),
-    ("energy_j_per_sample", Column("energy", "J/sample", number=True), 1.0),
-    ("cost_per_million", Column("cost", "per million samples", number=True), 1.0),
-    ("compile_s", Column("compiling", "s", number=True, priority=1), 1.0),
-    ("pays_after_steps", Column("pays off after", "steps", number=True, priority=1), 1),
+    ("gpu_busy", share_column("GPU busy"), 1.0),
+    ("peak_memory_bytes", number_column("peak memory", "MiB", digits=4), 2.0**-20),
+    ("energy_j_per_sample", number_column("energy", "J/sample"), 1.0),
+    ("cost_per_million", number_column("cost", "per million samples"), 1.0),
+    ("compile_s", number_column("compiling", "s", priority=1), 1.0),
+    ("pays_after_steps", number_column("pays off after", "steps", priority=1), 1),
 )
 
 
@@ -150,31 +152,26 @@ def _rejected_section(tune: Tune) -> Section:
     """Fixes that were tried and not kept, with the reason of each."""
     objective = tune.request.objective
     tried = [one for one in tune.rejected if is_tried(one)]
-    blocks: list[Block] = []
-    if tried:
-        pairs = tuple((f"− {one.fix}", rejection_text(one, objective)) for one in tried)
-        blocks.append(Facts(pairs))
+    pairs = tuple((f"− {one.fix}", rejection_text(one, objective)) for one in tried)
+    blocks: list[Block] = [Facts(pairs)] if pairs else []
     for why, names in not_tried_groups(tune):
         blocks.append(Paragraph(f"Not tried, {why}: {', '.join(names)}", tone=Tone.QUIET))
     return Section("rejected", "Not kept", tuple(blocks), Weight.LEAD)
 
 
 def _measured_rejections(tune: Tune) -> Section:
+    states = {"not_better": "not faster"}
     blocks = table_of(
         "rejected",
         "",
         [one for one in tune.rejected if one.speedup is not None],
         (Column("fix"), lambda one: one.fix),
-        (Column("outcome"), _outcome),
+        (Column("outcome"), lambda one: states.get(one.state) or one.state.replace("_", " ")),
         (number_column("speedup", "×"), lambda one: one.speedup),
         (number_column("low", "×"), lambda one: one.low),
         (number_column("high", "×"), lambda one: one.high),
     )
     return Section("rejected-measured", "Measured and not kept", tuple(blocks), Weight.DETAIL)
-
-
-def _outcome(one: RejectedFix) -> str:
-    return "not faster" if one.state == "not_better" else one.state.replace("_", " ")
 
 
 def story_of_tune(subject: LoadedResult) -> Story:
@@ -184,6 +181,7 @@ def story_of_tune(subject: LoadedResult) -> Story:
 
 def tune_story(tune: Tune, folder: Path | None = None) -> Story:
     """The same of a result; `folder` is where its journal lies."""
+    run = tune.run
     sections = (
         _summary(tune),
         _ladder_section(tune),
@@ -197,32 +195,23 @@ def tune_story(tune: Tune, folder: Path | None = None) -> Story:
         _environment(tune),
     )
     return Story(
-        title=f"tune of {display_path(tune.run.program)}",
+        title=f"tune of {display_path(run.program)}",
         verdict=claim(tune)[0],
-        subtitle=_subtitle(tune),
+        subtitle=joined(run.device_name, torch_text(run.torch), minute_text(run.finished), run.id),
         sections=tuple(part for part in sections if part.blocks),
         kind="tune",
         next=_next(tune),
     )
 
 
-def _subtitle(tune: Tune) -> str:
-    run = tune.run
-    torch = str(run.torch).partition("+")[0] if run.torch else ""
-    parts = [
-        run.device_name,
-        f"torch {torch}" if torch else "",
-        str(run.finished or "")[:16].replace("T", " "),
-        run.id,
-    ]
-    return " · ".join(part for part in parts if part)
-
-
 def _summary(tune: Tune) -> Section:
-    before, after = _sides(tune)
+    """Before and after: as fresh trials measured them where there were any."""
+    sides: list[Measured] = [tune.baseline, tune.ladder[-1] if tune.ladder else Measured()]
+    if tune.final is not None and tune.final.measured is not None:
+        sides = [tune.final.measured.baseline, tune.final.measured.ladder]
     pairs = []
     for name, key, shown in _FIGURES:
-        values = [getattr(side, key) for side in (before, after)]
+        values = [getattr(side, key) for side in sides]
         if values[0] is not None:
             pairs.append((name, " → ".join(shown(value) for value in values if value is not None)))
     pairs.append(("trials", f"{tune.trials:,} in {format_duration(tune.seconds)}"))
@@ -236,13 +225,6 @@ _FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("energy per sample", "energy_j_per_sample", lambda value: f"{value:.3g} J"),
     ("cost per million samples", "cost_per_million", lambda value: f"{value:.3g}"),
 )
-
-
-def _sides(tune: Tune) -> tuple[Measured, Measured]:
-    """Before and after: as fresh trials measured them where there were any."""
-    if tune.final is not None and tune.final.measured is not None:
-        return tune.final.measured.baseline, tune.final.measured.ladder
-    return tune.baseline, tune.ladder[-1] if tune.ladder else Measured()
 
 
 def _remarks(tune: Tune) -> Section:
@@ -300,24 +282,22 @@ def _apply(tune: Tune) -> Section:
         blocks += [Paragraph("Run with the fixes, without editing:"), Code(tune.command, "sh")]
     patch = tune.patch
     if patch is not None and patch.text:
-        blocks += [Paragraph(_patch_sentence(patch)), Code(patch.text, "diff")]
-    if tune.command and not (patch is not None and patch.text):
+        told = f"The same in {plural(len(patch.edits), 'source edit')}"
+        if patch.speedup is None:
+            told += f" ({patch_status_text(patch)}):"
+        else:
+            interval = _interval(patch.low, patch.high)
+            told += f", measured: {patch.speedup:.2f}× ({interval}, {patch.verdict})."
+        blocks += [Paragraph(told), Code(patch.text, "diff")]
+    elif tune.command:
         why = "none is known for these fixes" if patch is None else patch_status_text(patch)
         blocks.append(Missing("No patch.", f"Source edits: {why}."))
     return Section("keep", "Apply", tuple(blocks))
 
 
-def _patch_sentence(patch: TunedPatch) -> str:
-    edits = f"The same in {plural(len(patch.edits), 'source edit')}"
-    if patch.speedup is None:
-        return f"{edits} ({patch_status_text(patch)}):"
-    interval = _interval(patch.low, patch.high)
-    return f"{edits}, measured: {patch.speedup:.2f}× ({interval}, {patch.verdict})."
-
-
 def _environment(tune: Tune) -> Section:
     run, asked = tune.run, tune.request
-    shown = (
+    facts = known_facts(
         ("program", " ".join((run.program, *run.argv))),
         ("finished", run.finished),
         ("git", run.git),
@@ -332,8 +312,6 @@ def _environment(tune: Tune) -> Section:
         ("proof seeds", asked.seeds),
         ("budget", format_duration(asked.budget_s) if asked.budget_s else None),
     )
-    pairs = [(name, str(value)) for name, value in shown if value is not None]
-    blocks: list[Block] = [Facts(tuple(pairs))]
-    if machine := machine_facts(tune.machine or {}):
-        blocks.append(Facts(tuple(machine)))
-    return Section("environment", "Environment", tuple(blocks), Weight.DETAIL)
+    machine = machine_facts(tune.machine or {})
+    blocks = (facts, Facts(machine)) if machine else (facts,)
+    return Section("environment", "Environment", blocks, Weight.DETAIL)

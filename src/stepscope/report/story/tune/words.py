@@ -5,12 +5,7 @@ from collections.abc import Iterable
 from stepscope.record.fix import TrainingChange
 from stepscope.record.proof import Because, Proof, ProofReason, ProofState
 from stepscope.record.trial import NoteKind, RejectReason, StopReason, TrialStatus
-from stepscope.record.units import (
-    format_duration,
-    format_interval,
-    format_speedup,
-    plural,
-)
+from stepscope.record.units import format_duration, format_interval, format_speedup, plural
 from stepscope.report.story.blocks import Tone
 from stepscope.stats.verdict import Verdict
 from stepscope.tune.document import (
