@@ -46,9 +46,10 @@ def table_cells(table: Table, most: int | None = None) -> list[list[str]]:
     ]
 
 
-def aligned_rows(table: Table, heads: list[str]) -> list[str]:
-    """The whole table as lines of plain text below its `heads`, numbers to the right."""
-    rows = [heads, *table_cells(table)]
+def aligned_rows(table: Table, heads: list[str] | None = None) -> list[str]:
+    """The whole table as lines of plain text, numbers to the right; `heads` where its headings are
+    to be others."""
+    rows = [heads or [column.heading for column in table.columns], *table_cells(table)]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     return [
         "  ".join(

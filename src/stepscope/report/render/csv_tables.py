@@ -3,11 +3,11 @@
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stepscope.report.story.blocks import Cell, Column, Story, Table
+from stepscope.report.story.blocks import Cell, Column, Story, Table, full_table, number_column
 from stepscope.report.text import exact_cell, safe
 from stepscope.results.load import LoadedResult
 
@@ -18,22 +18,22 @@ def _steps_table(subject: LoadedResult) -> Table | None:
     if tables is None or tables.steps is None:
         return None
     steps = tables.steps
-    names = list(steps.host)
-    columns = (
-        Column("step", number=True), Column("time", "ms", number=True),
-        *(Column(name, "ms", number=True) for name in names),
-        Column("samples", number=True), Column("loss", number=True), Column("recorded"),
-        Column("warm-up"),
-    )  # fmt: skip
-    times = [steps.done() / 1e6, *(steps.host[name] / 1e6 for name in names)]
-    rows = tuple(
-        (
-            at + 1, *(float(one[at]) for one in times), float(steps.samples[at]),
-            float(steps.loss[at]), bool(steps.in_window[at]), at < tables.warmup,
-        )
-        for at in range(len(steps))
-    )  # fmt: skip
-    return Table("steps", columns, rows, "Steps")
+    times = {"time": steps.done() / 1e6} | {name: ns / 1e6 for name, ns in steps.host.items()}
+
+    def value_in(values: Any) -> Callable[[int], float]:
+        return lambda at: float(values[at])
+
+    return full_table(
+        "steps",
+        "Steps",
+        range(len(steps)),
+        (number_column("step"), lambda at: at + 1),
+        *((number_column(name, "ms"), value_in(values)) for name, values in times.items()),
+        (number_column("samples"), value_in(steps.samples)),
+        (number_column("loss"), value_in(steps.loss)),
+        (Column("recorded"), lambda at: bool(steps.in_window[at])),
+        (Column("warm-up"), lambda at: at < tables.warmup),
+    )
 
 
 def _findings_table(subject: LoadedResult) -> Table | None:
@@ -42,22 +42,20 @@ def _findings_table(subject: LoadedResult) -> Table | None:
     if found is None:
         return None
     columns = (
-        Column("id"), Column("title"), Column("kind"), Column("share", number=True),
-        Column("predicted step", "ms", number=True), Column("predicted", "×", number=True),
-        Column("predicted low", "×", number=True), Column("predicted high", "×", number=True),
-        Column("fix"), Column("confidence"), Column("effort"), Column("why"), Column("advice"),
-    )  # fmt: skip
+        *map(Column, ("id", "title", "kind")),
+        number_column("share"),
+        number_column("predicted step", "ms"),
+        *(number_column(f"predicted{end}", "×") for end in ("", " low", " high")),
+        *map(Column, ("fix", "confidence", "effort", "why", "advice")),
+    )
     rows = []
     for one in found:
         told, fix = one["predicted"] or {}, one["fix"]
         name = None if fix is None else "=".join(str(p) for p in fix.values() if p is not None)
-        rows.append(
-            (
-                one["id"], one["title"], one["kind"], one["share"], told.get("step_ms"),
-                told.get("speedup"), told.get("low"), told.get("high"), name,
-                one["confidence"], one["effort"], one["why"], one["advice"],
-            )
-        )  # fmt: skip
+        first = (one[key] for key in ("id", "title", "kind", "share"))
+        gains = (told.get(key) for key in ("step_ms", "speedup", "low", "high"))
+        last = (one[key] for key in ("confidence", "effort", "why", "advice"))
+        rows.append((*first, *gains, name, *last))
     return Table("findings", columns, tuple(rows), "Findings")
 
 
@@ -65,16 +63,26 @@ def _ladder_table(subject: LoadedResult) -> Table | None:
     """One row a rung of a tune, the baseline first; None of other kinds."""
     if subject.kind != "tune":
         return None
+    whats, ends = ("speedup", "so far", "predicted"), ("", " low", " high")
     columns = (
-        Column("rung"), Column("fix"), Column("value"), Column("kind"),
-        *(Column(name, unit, number=True) for name, unit in _MEASURED.values()),
-        *(Column(name, "×", number=True) for name in _TIMES), Column("verdict"), Column("losses"),
-    )  # fmt: skip
-    base = subject.document["baseline"]
-    first = ("baseline", None, None, None, *(base.get(key) for key in _MEASURED))
-    empty = (1.0, None, None, 1.0, None, None, None, None, None, None, "baseline")
-    rungs = tuple(_rung(one) for one in subject.document["ladder"])
-    return Table("ladder", columns, ((*first, *empty), *rungs), "Ladder")
+        *map(Column, ("rung", "fix", "value", "kind")),
+        *(number_column(name, unit) for name, unit in _MEASURED.values()),
+        *(number_column(f"{what}{end}", "×") for what in whats for end in ends),
+        *map(Column, ("verdict", "losses")),
+    )
+    measured = [subject.document["baseline"].get(key) for key in _MEASURED]
+    times: list[Cell] = [1.0, None, None, 1.0, None, None, None, None, None]
+    rows: list[tuple[Cell, ...]] = [
+        ("baseline", None, None, None, *measured, *times, None, "baseline")
+    ]
+    for one in subject.document["ladder"]:
+        name = (one["label"], one["fix"], one["params"].get("value"), one["kind"])
+        measured = [one.get(key) for key in _MEASURED]
+        sides = (one, one["cumulative"], one["predicted"] or {})
+        times = [side.get(key) for side in sides for key in ("speedup", "low", "high")]
+        losses = (one["proof"] or {}).get("state") or "not proven"
+        rows.append((*name, *measured, *times, one["verdict"], losses))
+    return Table("ladder", columns, tuple(rows), "Ladder")
 
 
 _MEASURED = {
@@ -88,38 +96,18 @@ _MEASURED = {
     "cost_per_million": ("cost", "per million samples"),
     "processes": ("processes", ""),
 }
-_TIMES = (
-    "speedup", "speedup low", "speedup high", "so far", "so far low", "so far high",
-    "predicted", "predicted low", "predicted high",
-)  # fmt: skip
-
-
-def _rung(one: dict[str, Any]) -> tuple[Cell, ...]:
-    sides = (one, one["cumulative"], one["predicted"] or {})
-    times = (side.get(key) for side in sides for key in ("speedup", "low", "high"))
-    proof = one["proof"] or {}
-    return (
-        one["label"], one["fix"], one["params"].get("value"), one["kind"],
-        *(one.get(key) for key in _MEASURED), *times, one["verdict"],
-        proof.get("state") or "not proven",
-    )  # fmt: skip
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")
 """A spreadsheet takes text that begins so for a formula."""
 _NOT_IN_FILES = re.compile(r"[^A-Za-z0-9_.-]+")
-_MAIN = {
-    "run": "steps",
-    "trace": "kernels",
-    "tune": "ladder",
-    "bench": "points-1",
-    "batch": "batch-sizes",
-}
 
 
 def main_table(subjects: Sequence[LoadedResult], found: dict[str, Table]) -> str:
     """The table that a single CSV file holds; the first where the usual one is not there."""
-    main = _MAIN[subjects[0].kind] if len(subjects) == 1 else "versions"
+    usual = {"run": "steps", "trace": "kernels", "tune": "ladder", "bench": "points-1"}
+    usual["batch"] = "batch-sizes"
+    main = usual[subjects[0].kind] if len(subjects) == 1 else "versions"
     return main if main in found else next(iter(found))
 
 
@@ -128,12 +116,10 @@ def csv_text(table: Table) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([formula_safe(column.data_heading) for column in table.columns])
-    writer.writerows([_cell(value) for value in line] for line in table.rows)
+    for row in table.rows:
+        cells = (formula_safe(one) if isinstance(one, str) else exact_cell(one) for one in row)
+        writer.writerow(cells)
     return out.getvalue()
-
-
-def _cell(value: Cell) -> str:
-    return formula_safe(value) if isinstance(value, str) else exact_cell(value)
 
 
 def formula_safe(value: str) -> str:

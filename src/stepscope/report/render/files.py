@@ -7,35 +7,24 @@ from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.units import plural
 from stepscope.report.render.formats import Report, renderer_for
 from stepscope.report.story.blocks import Card, Chart, Table, TimelineView
-from stepscope.report.story.narrator import story_of
+from stepscope.report.story.narrator import story_of, story_of_several
 from stepscope.results.comparison import Comparison
 from stepscope.results.load import REPORTED, LoadedResult, load
 
 
 def prepare_report(whats: Sequence[str], redact: bool, cwd: Path) -> Report:
     """Read everything. Raises UsageError for what is not a result."""
-    found = [load(what, cwd, REPORTED) for what in whats]
-    folders = tuple(one.folder for one in found)
-    if len(found) == 1:
-        subject = _shown(found[0], redact)
-        return Report(tuple(whats), (subject,), story_of(subject), None, redact, folders)
-    from stepscope.report.story.narrator import story_of_several
+    found = subjects = tuple(load(what, cwd, REPORTED) for what in whats)
+    compared = _compared(found[0], found[1], redact) if len(found) == 2 else None
+    if redact:
+        from stepscope.results.redact import redact_result
 
-    compared: Comparison | str | None = None
-    if len(found) == 2:
-        compared = _compared(found[0], found[1], redact)
-    subjects = tuple(_shown(one, redact) for one in found)
+        subjects = tuple(map(redact_result, found))
+    several = len(subjects) > 1
+    story = story_of_several(subjects, compared) if several else story_of(subjects[0])
     document = compared if isinstance(compared, Comparison) else None
-    story = story_of_several(subjects, compared)
+    folders = tuple(one.folder for one in found)
     return Report(tuple(whats), subjects, story, document, redact, folders)
-
-
-def _shown(subject: LoadedResult, redact: bool) -> LoadedResult:
-    if not redact:
-        return subject
-    from stepscope.results.redact import redact_result
-
-    return redact_result(subject)
 
 
 def _compared(before: LoadedResult, after: LoadedResult, redact: bool) -> Comparison | str:
@@ -107,28 +96,23 @@ def default_path(report: Report, cwd: Path) -> Path:
 def write_report(
     report: Report, path: Path | None, part: str | None, log: Path | None
 ) -> list[Path]:
-    """Everything that is asked for. Raises UsageError for what cannot be written."""
+    """Everything that is asked for; of several results a log each, in a folder of its own. Raises
+    UsageError for what cannot be written."""
     written: list[Path] = []
     try:
         if path is not None:
             written += renderer_for(path).write(report, path, part)
         if log is not None:
-            written += _log(report, log)
+            from stepscope.report.render.tensorboard_log import write_log
+
+            several = len(report.subjects) > 1
+            for number, one in enumerate(report.subjects, start=1):
+                story = story_of(one) if several else report.story
+                folder = log / f"{number}-{one.name}" if several else log
+                written.append(write_log(one, story, folder))
     except OSError as problem:
         raise UsageError(f"cannot write {problem.filename or path}: {problem.strerror}") from None
     return written
-
-
-def _log(report: Report, folder: Path) -> list[Path]:
-    """One log each, in a folder of its own where there are several."""
-    from stepscope.report.render.tensorboard_log import write_log
-
-    if len(report.subjects) == 1:
-        return [write_log(report.subjects[0], report.story, folder)]
-    return [
-        write_log(one, story_of(one), folder / f"{number}-{one.name}")
-        for number, one in enumerate(report.subjects, start=1)
-    ]
 
 
 def describe_contents(report: Report) -> str:

@@ -3,7 +3,6 @@ by the entry point `stepscope.renderers`.
 """
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -58,8 +57,6 @@ class Renderer:
 
 
 class Html(Renderer):
-    """One page for any browser."""
-
     name = "html"
     endings = (".html",)
     purpose = "one page with charts and the timeline"
@@ -71,8 +68,6 @@ class Html(Renderer):
 
 
 class Markdown(Renderer):
-    """For a pull request."""
-
     name = "md"
     endings = (".md",)
     purpose = "Markdown for a pull request"
@@ -85,8 +80,6 @@ class Markdown(Renderer):
 
 
 class Plain(Renderer):
-    """The usual questions answered, findings, versions."""
-
     name = "txt"
     endings = (".txt",)
     purpose = "plain text: key questions, findings, versions"
@@ -99,8 +92,6 @@ class Plain(Renderer):
 
 
 class Latex(Renderer):
-    """A document, and a part to input into another."""
-
     name = "tex"
     endings = (".tex",)
     purpose = "LaTeX: a document, and a part to \\input"
@@ -117,8 +108,6 @@ class Latex(Renderer):
 
 
 class Pdf(Renderer):
-    """The LaTeX document, compiled."""
-
     name = "pdf"
     endings = (".pdf",)
     purpose = "the LaTeX document, compiled"
@@ -130,8 +119,6 @@ class Pdf(Renderer):
 
 
 class Notebook(Renderer):
-    """An executed notebook."""
-
     name = "ipynb"
     endings = (".ipynb",)
     purpose = "an executed notebook"
@@ -148,8 +135,6 @@ class Notebook(Renderer):
 
 
 class Json(Renderer):
-    """The document, or a list of several."""
-
     name = "json"
     endings = (".json",)
     purpose = "the whole document"
@@ -162,8 +147,6 @@ class Json(Renderer):
 
 
 class Csv(Renderer):
-    """One table."""
-
     name = "csv"
     endings = (".csv",)
     purpose = "one table; --part names another"
@@ -182,8 +165,6 @@ class Csv(Renderer):
 
 
 class Zip(Renderer):
-    """Every table as CSV."""
-
     name = "zip"
     endings = (".zip",)
     purpose = "all tables as CSV"
@@ -202,8 +183,6 @@ class Zip(Renderer):
 
 
 class Images(Renderer):
-    """The charts, a file each."""
-
     name = "images"
     endings = (".png", ".svg")
     purpose = "every chart; --part names one"
@@ -230,20 +209,17 @@ class Images(Renderer):
         return sorted(path.absolute().parent.glob(f"{stem}-*{path.suffix}"))
 
 
-RENDERERS: tuple[Renderer, ...] = (
-    Html(), Markdown(), Plain(), Latex(), Pdf(), Notebook(), Json(), Csv(), Zip(), Images(),
-)  # fmt: skip
+RENDERERS: tuple[Renderer, ...] = tuple(
+    kind() for kind in (Html, Markdown, Plain, Latex, Pdf, Notebook, Json, Csv, Zip, Images)
+)
 
 
 @cache
 def all_renderers() -> tuple[Renderer, ...]:
     """Ours, then those of other packages. Raises UsageError for one that cannot be loaded."""
-    return (*RENDERERS, *_foreign())
-
-
-def _foreign() -> Iterator[Renderer]:
     from importlib.metadata import entry_points
 
+    found = list(RENDERERS)
     for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda one: one.name):
         try:
             made = point.load()()
@@ -251,7 +227,8 @@ def _foreign() -> Iterator[Renderer]:
             raise UsageError(f"renderer {point.name} ({point.value}): {problem!r}") from None
         if not isinstance(made, Renderer):
             raise UsageError(f"renderer {point.name} ({point.value}) is not a Renderer")
-        yield made
+        found.append(made)
+    return tuple(found)
 
 
 def renderer_for(path: Path) -> Renderer:

@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from stepscope.record.errors import MissingExtra
-from stepscope.report.story.blocks import Axis, Cell, Chart, Series, Story
+from stepscope.report.story.blocks import Cell, Chart, Series, Story
 from stepscope.report.text import safe
 
-_COLOURS = (
-    "#3f6fcf", "#d9822b", "#2b8f86", "#8a63c9", "#c2554f", "#5f9440", "#bd5a94", "#808a96",
-)  # fmt: skip
+_COLOURS = ["#3f6fcf", "#d9822b", "#2b8f86", "#8a63c9", "#c2554f", "#5f9440", "#bd5a94", "#808a96"]
 _LONGEST = 44
 """Letters of a name."""
 
 
-def _palette_colour(at: int) -> str:
-    """Of a series by its position: that of the page's light theme."""
-    return _COLOURS[at % len(_COLOURS)]
+def _style(series: Series, at: int) -> dict[str, Any]:
+    """Its name in the legend, and its colour by its position: that of the page's light theme."""
+    # A name that begins with an underscore would be left out of the legend.
+    name = label_text(series.name)
+    label = f" {name}" if series.name.startswith("_") else name
+    return {"color": _COLOURS[at % len(_COLOURS)], "label": label or None}
 
 
 def label_text(value: str, most: int = _LONGEST) -> str:
@@ -31,14 +32,18 @@ def label_text(value: str, most: int = _LONGEST) -> str:
     return short.replace("$", r"\$")
 
 
-def _legend_label(series: Series) -> str:
-    """A name that begins with an underscore would be left out of the legend."""
-    return f" {label_text(series.name)}" if series.name.startswith("_") else label_text(series.name)
-
-
 def _labels_of(chart: Chart) -> list[str]:
     """The names on its first axis, in the order they come in."""
     return list(dict.fromkeys(str(x) for series in chart.series for x in series.x))
+
+
+def _set_ticks(axes: Any, labels: list[str], upright: bool = False) -> None:
+    texts = [label_text(label) for label in labels]
+    if upright:
+        axes.set_yticks(range(len(labels)), texts)
+        axes.invert_yaxis()
+    else:
+        axes.set_xticks(range(len(labels)), texts, rotation=30)
 
 
 def _positions_of(chart: Chart, series: Series, axes: Any) -> list[float]:
@@ -46,7 +51,7 @@ def _positions_of(chart: Chart, series: Series, axes: Any) -> list[float]:
     if not any(isinstance(x, str) for one in chart.series for x in one.x):
         return [math.nan if isinstance(x, str) or x is None else float(x) for x in series.x]
     labels = _labels_of(chart)
-    axes.set_xticks(range(len(labels)), [label_text(label) for label in labels], rotation=30)
+    _set_ticks(axes, labels)
     at = {label: place for place, label in enumerate(labels)}
     return [float(at[str(x)]) for x in series.x]
 
@@ -57,31 +62,29 @@ _CAPS = {"error_kw": {"ecolor": "#5b6470", "elinewidth": 1, "capsize": 2}}
 
 def _bars(chart: Chart, axes: Any) -> None:
     """Side by side or stacked, with their intervals."""
-    labels = _labels_of(chart)
+    labels, stacked = _labels_of(chart), chart.kind == "stacked"
     shown = [series for series in chart.series if not series.line]
-    wide = 0.8 if chart.kind == "stacked" else 0.8 / max(1, len(shown))
+    wide = 0.8 if stacked else 0.8 / max(1, len(shown))
     ends = [0.0] * len(labels)
     for at, series in enumerate(shown):
-        values = _by_label(series.x, series.y, labels)
-        low, high = (_by_label(series.x, side, labels) for side in (series.low, series.high))
-        moved = 0.0 if chart.kind == "stacked" else (at - (len(shown) - 1) / 2) * wide
+        values, low, high = (
+            _by_label(series.x, side, labels) for side in (series.y, series.low, series.high)
+        )
+        moved = 0.0 if stacked else (at - (len(shown) - 1) / 2) * wide
         places = [place + moved for place in range(len(labels))]
-        errors = _errors(values, low, high) if series.low and series.high else None
-        style = {"color": _palette_colour(at), "label": _legend_label(series) or None}
-        begin = list(ends)
+        errors = None
+        if series.low and series.high:
+            below = [max(v - end, 0.0) for v, end in zip(values, low, strict=True)]
+            errors = [below, [max(end - v, 0.0) for v, end in zip(values, high, strict=True)]]
+        style, begin = _style(series, at) | _CAPS, list(ends)
         if chart.across:
-            axes.barh(places, values, wide * 0.92, left=begin, xerr=errors, **style, **_CAPS)
+            axes.barh(places, values, wide * 0.92, left=begin, xerr=errors, **style)
         else:
-            axes.bar(places, values, wide * 0.92, bottom=begin, yerr=errors, **style, **_CAPS)
-        if chart.kind == "stacked":
-            ends = [
-                end + (0.0 if math.isnan(v) else v) for end, v in zip(ends, values, strict=True)
-            ]
-    if chart.across:
-        axes.set_yticks(range(len(labels)), [label_text(label) for label in labels])
-        axes.invert_yaxis()
-    else:
-        axes.set_xticks(range(len(labels)), [label_text(label) for label in labels], rotation=30)
+            axes.bar(places, values, wide * 0.92, bottom=begin, yerr=errors, **style)
+        if stacked:
+            tops = [0.0 if math.isnan(value) else value for value in values]
+            ends = [end + top for end, top in zip(ends, tops, strict=True)]
+    _set_ticks(axes, labels, upright=chart.across)
 
 
 def _by_label(x: Sequence[Cell], values: Sequence[float], labels: list[str]) -> list[float]:
@@ -90,63 +93,48 @@ def _by_label(x: Sequence[Cell], values: Sequence[float], labels: list[str]) -> 
     return [found.get(label, math.nan) for label in labels]
 
 
-def _errors(values: list[float], low: list[float], high: list[float]) -> list[list[float]]:
-    below = [max(v - at, 0.0) for v, at in zip(values, low, strict=True)]
-    return [below, [max(at - v, 0.0) for v, at in zip(values, high, strict=True)]]
-
-
-def _tiles(chart: Chart, axes: Any) -> None:
-    """A treemap as bars: the largest tiles that hold no others."""
-    found = []
-    for series in chart.series:
-        above = set(series.parents)
-        pairs = zip(series.x, series.y, strict=False)
-        found += [(str(name), value) for name, value in pairs if str(name) not in above]
-    found = sorted(found, key=lambda one: -one[1])[:_MOST_TILES]
-    axes.barh(range(len(found)), [value for _, value in found], color=_palette_colour(0))
-    axes.set_yticks(range(len(found)), [label_text(name) for name, _ in found])
-    axes.invert_yaxis()
-
-
 def _histogram(chart: Chart, axes: Any) -> None:
     """Bins that are counted already, or values to count."""
     for at, series in enumerate(chart.series):
-        style = {"color": _palette_colour(at), "label": _legend_label(series) or None}
         if series.line:
             continue
         if len(series.x) and len(series.y):
             places = _positions_of(chart, series, axes)
             steps = [after - before for before, after in pairwise(places)]
-            axes.bar(places, series.y, width=min(steps, default=0.8) * 0.96, **style)
+            axes.bar(places, series.y, width=min(steps, default=0.8) * 0.96, **_style(series, at))
         else:
-            axes.hist(series.x if len(series.x) else series.y, bins=40, **style)
-
-
-def _image_height(chart: Chart) -> float:
-    """Inches: what its bars need."""
-    if not (chart.across or chart.kind == "treemap"):
-        return 3.2
-    rows = min(len(_labels_of(chart)), _MOST_TILES if chart.kind == "treemap" else 60)
-    groups = 1 if chart.kind in ("stacked", "treemap") else max(1, len(chart.series))
-    return min(1.3 + 0.28 * rows * (1 + 0.5 * (groups - 1)), 11.0)
+            axes.hist(series.x if len(series.x) else series.y, bins=40, **_style(series, at))
 
 
 def _draw_chart(chart: Chart, axes: Any) -> None:
     """The chart without its title, which stands beside it in a report."""
-    across = chart.across
+    across = chart.across or chart.kind == "treemap"
     if chart.kind == "treemap":
-        _tiles(chart, axes)
-        across = True
+        # As bars: the largest tiles that hold no others.
+        tiles: list[tuple[str, float]] = []
+        for series in chart.series:
+            pairs = zip(map(str, series.x), series.y, strict=False)
+            tiles += [(name, value) for name, value in pairs if name not in series.parents]
+        tiles = sorted(tiles, key=lambda one: -one[1])[:_MOST_TILES]
+        axes.barh(range(len(tiles)), [value for _, value in tiles], color=_COLOURS[0])
+        _set_ticks(axes, [name for name, _ in tiles], upright=True)
     elif chart.kind in ("bars", "stacked"):
         _bars(chart, axes)
     elif chart.kind == "histogram":
         _histogram(chart, axes)
     for at, series in enumerate(chart.series):
         if chart.kind in ("line", "scatter") or series.line:
-            _points(chart, series, _palette_colour(at), axes)
-    _axis(axes, chart.y, across)
-    _axis(axes, chart.x, not across)
-    _few_places(chart, axes)
+            _points(chart, series, at, axes)
+    for axis, side in ((chart.y, "x" if across else "y"), (chart.x, "y" if across else "x")):
+        if axis.title:
+            getattr(axes, f"set_{side}label")(label_text(axis.title), fontsize=9)
+        if axis.log:
+            getattr(axes, f"set_{side}scale")("log")
+    few = sorted({x for one in chart.series for x in one.x if isinstance(x, int)})
+    if chart.x.log and chart.kind == "line" and 1 < len(few) <= 12:
+        # A logarithmic axis of few values, as batch sizes, is marked at just those.
+        axes.set_xticks(few, [f"{x:,}" for x in few])
+        axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="x" if across else "y", color="#e6e7e5", linewidth=0.7)
     axes.set_axisbelow(True)
@@ -156,25 +144,8 @@ def _draw_chart(chart: Chart, axes: Any) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _axis(axes: Any, axis: Axis, upright_is_other: bool) -> None:
-    side = "x" if upright_is_other else "y"
-    if axis.title:
-        getattr(axes, f"set_{side}label")(label_text(axis.title), fontsize=9)
-    if axis.log:
-        getattr(axes, f"set_{side}scale")("log")
-
-
-def _few_places(chart: Chart, axes: Any) -> None:
-    """A logarithmic axis of few values, as batch sizes, is marked at just those."""
-    at = sorted({x for one in chart.series for x in one.x if isinstance(x, int)})
-    if chart.x.log and chart.kind == "line" and 1 < len(at) <= 12:
-        axes.set_xticks(at, [f"{x:,}" for x in at])
-        axes.minorticks_off()
-
-
-def _points(chart: Chart, series: Series, paint: str, axes: Any) -> None:
-    x = _positions_of(chart, series, axes)
-    style = {"color": paint, "label": _legend_label(series) or None}
+def _points(chart: Chart, series: Series, at: int, axes: Any) -> None:
+    x, style = _positions_of(chart, series, axes), _style(series, at)
     if chart.kind == "scatter" and not series.line:
         largest = max(series.size, default=1.0) or 1.0
         areas = [8 + 160 * one / largest for one in series.size] or 18
@@ -184,6 +155,7 @@ def _points(chart: Chart, series: Series, paint: str, axes: Any) -> None:
     marker = "o" if len(x) <= 40 and dashed == "-" else None
     axes.plot(x, series.y, linestyle=dashed, linewidth=1.3, marker=marker, markersize=3, **style)
     if series.low and series.high:
+        paint = style["color"]
         axes.fill_between(x, series.low, series.high, color=paint, alpha=0.15, linewidth=0)
 
 
@@ -207,22 +179,21 @@ def write_image(chart: Chart, path: Path, *, titled: bool = False) -> None:
     is shown alone needs. Raises MissingExtra without matplotlib."""
     try:
         from matplotlib import rc_context
+        from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("matplotlib", "report", "a picture") from None
+    height = 3.2  # inches: what its bars need
+    if chart.across or chart.kind == "treemap":
+        rows = min(len(_labels_of(chart)), _MOST_TILES if chart.kind == "treemap" else 60)
+        groups = 1 if chart.kind in ("stacked", "treemap") else max(1, len(chart.series))
+        height = min(1.3 + 0.28 * rows * (1 + 0.5 * (groups - 1)), 11.0)
     with rc_context(_SALT), warnings.catch_warnings():
         # Letters that its fonts lack are drawn as boxes: no reason to say more.
         warnings.simplefilter("ignore")
-        figure = _figure(chart, titled)
+        figure = Figure(figsize=(7.2, height), layout="constrained")
+        _draw_chart(chart, figure.subplots())
+        if titled:
+            figure.suptitle(label_text(chart.title, 90), fontsize=10, fontweight="bold")
         # Without a date in it.
         dated = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
         figure.savefig(path, dpi=160, metadata=dated.get(path.suffix))
-
-
-def _figure(chart: Chart, titled: bool) -> Any:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, _image_height(chart)), layout="constrained")
-    _draw_chart(chart, figure.subplots())
-    if titled:
-        figure.suptitle(label_text(chart.title, 90), fontsize=10, fontweight="bold")
-    return figure

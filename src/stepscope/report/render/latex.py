@@ -14,26 +14,23 @@ from stepscope.record.units import plural
 from stepscope.report.render.images import drawable_charts, file_stem, write_image
 from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import Column, Story, Table
+from stepscope.report.story.phrases import joined
 from stepscope.report.text import safe, table_cells
 
-_SPECIAL = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
-    "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
-    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
-    "'": r"\textquotesingle{}", "`": r"\textasciigrave{}",
-}  # fmt: skip
+_SIGNS = {"×": r"\times", "−": "-", "±": r"\pm", "·": r"\cdot", "∞": r"\infty", "Δ": r"\Delta"}
+_RELATIONS = {"→": r"\rightarrow", "←": r"\leftarrow", "≥": r"\geq", "≤": r"\leq", "≈": r"\approx"}
+_RAISED = {"²": "^2", "³": "^3", "°": r"^\circ", "µ": r"\mu", "μ": r"\mu"}
+_MARKS = {"\\": "backslash", "^": "asciicircum", "~": "asciitilde", "`": "asciigrave", "|": "bar"}
+_QUOTES = {'"': "quotedbl", "'": "quotesingle", "‘": "quoteleft", "’": "quoteright"}
+_DASHES = {"<": "less", ">": "greater", "“": "quotedblleft", "”": "quotedblright", "–": "endash"}
+_SPECIAL = (
+    {mark: rf"\{mark}" for mark in "{}$&#%_"}
+    | {mark: rf"\text{name}{{}}" for mark, name in (_MARKS | _QUOTES | _DASHES).items()}
+    | {mark: rf"\ensuremath{{{code}}}" for mark, code in (_SIGNS | _RELATIONS | _RAISED).items()}
+    | {"—": r"\textemdash{}", "…": r"\ldots{}", "\u00a0": "~"}
+)
 _JOINED = re.compile(r"([-,])(?=\1)")
 """Two of these would become one sign."""
-_SYMBOLS = {
-    "×": r"\ensuremath{\times}", "−": r"\ensuremath{-}", "–": r"\textendash{}",
-    "—": r"\textemdash{}", "→": r"\ensuremath{\rightarrow}", "←": r"\ensuremath{\leftarrow}",
-    "·": r"\ensuremath{\cdot}", "…": r"\ldots{}", "±": r"\ensuremath{\pm}",
-    "≥": r"\ensuremath{\geq}", "≤": r"\ensuremath{\leq}", "≈": r"\ensuremath{\approx}",
-    "∞": r"\ensuremath{\infty}", "µ": r"\ensuremath{\mu}", "μ": r"\ensuremath{\mu}",
-    "°": r"\ensuremath{^\circ}", "“": r"\textquotedblleft{}", "”": r"\textquotedblright{}",
-    "‘": r"\textquoteleft{}", "’": r"\textquoteright{}", "²": r"\ensuremath{^2}",
-    "³": r"\ensuremath{^3}", "Δ": r"\ensuremath{\Delta}", "\u00a0": "~",
-}  # fmt: skip
 _BREAKS = re.compile(r"([_/:.,;<>()\[\]=+&|-])")
 _RUN = 18
 """Characters after which a word without a place to break may be broken anywhere."""
@@ -70,8 +67,6 @@ def _word(word: str) -> str:
 def _character(one: str) -> str:
     if one in _SPECIAL:
         return _SPECIAL[one]
-    if one in _SYMBOLS:
-        return _SYMBOLS[one]
     if " " <= one <= "~" or ("À" <= one <= "ÿ" and one not in "×÷"):
         return one
     simple = unicodedata.normalize("NFKD", one).encode("ascii", "ignore").decode()
@@ -96,26 +91,19 @@ def latex_table(block: Table) -> str:
     """The table, its title above; rows beyond `shown` are counted, not printed."""
     if not block.rows:
         return ""
-    rows = [list(map(_short, line)) for line in table_cells(block, block.shown)]
-    widths = [
-        _width(column, [line[at] for line in rows]) for at, column in enumerate(block.columns)
+    # Names of kernels may be pages long: on paper their beginning and end must do.
+    rows = [
+        [cell if len(cell) <= _LONG else f"{cell[: _LONG - 31]}…{cell[-30:]}" for cell in line]
+        for line in table_cells(block, block.shown)
     ]
-    least = [
-        wide if column.number else min(wide, _NARROW)
-        for wide, column in zip(widths, block.columns, strict=True)
-    ]
-    parts = [
-        _part(block, rows, chosen, _fitted(chosen, widths, least)) for chosen in _chosen(least)
-    ]
+    numbers = [column.number for column in block.columns]
+    widths = [_width(one, [line[at] for line in rows]) for at, one in enumerate(block.columns)]
+    least = [w if number else min(w, _NARROW) for w, number in zip(widths, numbers, strict=True)]
+    parts = [_part(block, rows, one, _fitted(one, widths, least)) for one in _chosen(least)]
     title = rf"\subsubsection*{{{escape_latex(block.title)}}}" if block.title else ""
     left = len(block.rows) - len(rows)
     rest = rf"\emph{{\ldots{{}} and {plural(left, 'row')} more}}" if left > 0 else ""
-    return "\n\n".join(part for part in (title, *parts, rest) if part)
-
-
-def _short(cell: str) -> str:
-    """Names of kernels may be pages long: on paper their beginning and end must do."""
-    return cell if len(cell) <= _LONG else f"{cell[: _LONG - 31]}…{cell[-30:]}"
+    return joined(title, *parts, rest, by="\n\n")
 
 
 def _width(column: Column, cells: list[str]) -> int:
@@ -194,14 +182,11 @@ def latex_part(whole: story.Story, figures: Mapping[str, str]) -> str:
     """The report without a document around it. `figures`: the PDF file of each chart by its id."""
     needs = "\n".join(f"% {line}" for line in PACKAGES.splitlines())
     head = f"% The document around this needs:\n{needs}\n"
-    sections = [made for one in whole.sections if (made := _section(one, figures))]
-    verdict = rf"\begingroup{_SPACES}\textbf{{{escape_latex(whole.verdict)}}}"
-    return "\n\n".join([head + verdict, *sections, r"\endgroup"]) + "\n"
-
-
-def _section(section: story.Section, figures: Mapping[str, str]) -> str:
-    made = [words for block in section.blocks if (words := _block(block, figures))]
-    return "\n\n".join([rf"\section*{{{escape_latex(section.title)}}}", *made]) if made else ""
+    parts = [head + rf"\begingroup{_SPACES}\textbf{{{escape_latex(whole.verdict)}}}"]
+    for section in whole.sections:
+        if words := joined(*(_block(block, figures) for block in section.blocks), by="\n\n"):
+            parts += [rf"\section*{{{escape_latex(section.title)}}}", words]
+    return "\n\n".join([*parts, r"\endgroup"]) + "\n"
 
 
 def _block(block: story.Block, figures: Mapping[str, str]) -> str:
@@ -215,57 +200,46 @@ def _block(block: story.Block, figures: Mapping[str, str]) -> str:
             return f"{words} {command}".rstrip()
         case story.Code():
             return _code(block.text)
-        case story.Facts():
-            return _pairs(block.pairs)
+        case story.Facts() if block.pairs:
+            sides = r"@{}>{\raggedright\arraybackslash}p{0.3\linewidth}"
+            sides += r">{\raggedright\arraybackslash}p{0.66\linewidth}@{}"
+            pairs = [(escape_latex(name), escape_latex(value)) for name, value in block.pairs]
+            rows = "\n".join(rf"{name} & {value} \\" for name, value in pairs)
+            return rf"\begin{{longtable}}[l]{{{sides}}}" + f"\n{rows}\n" + r"\end{longtable}"
         case story.Table():
             return latex_table(block)
-        case story.Chart():
-            return _figure(block, figures)
+        case story.Chart() if block.id in figures:
+            # Where it stands in the text, so that it is found beside what it shows.
+            note = rf"\\{{\footnotesize {escape_latex(block.note)}}}" if block.note else ""
+            drawn = rf"\includegraphics[width=0.92\linewidth]{{{figures[block.id]}}}"
+            title = rf"\textbf{{{escape_latex(block.title)}}}\\[2pt]"
+            begin = r"\noindent\begin{minipage}{\linewidth}\centering"
+            return rf"{begin} {title}{drawn}{note}\end{{minipage}}"
         case story.Card():
             return _card(block)
-        case story.TimelineView():
-            return escape_latex(block.sentence) if block.trace else ""
+        case story.TimelineView() if block.trace:
+            return escape_latex(block.sentence)
+    return ""
 
 
 def _code(lines: str) -> str:
     return rf"{{\footnotesize\raggedright{{}}{verbatim(lines)}\par}}"
 
 
-def _pairs(pairs: tuple[tuple[str, str], ...]) -> str:
-    if not pairs:
-        return ""
-    sides = r"@{}>{\raggedright\arraybackslash}p{0.3\linewidth}"
-    sides += r">{\raggedright\arraybackslash}p{0.66\linewidth}@{}"
-    rows = "\n".join(rf"{escape_latex(name)} & {escape_latex(value)} \\" for name, value in pairs)
-    return rf"\begin{{longtable}}[l]{{{sides}}}" + f"\n{rows}\n" + r"\end{longtable}"
-
-
-def _figure(chart: story.Chart, figures: Mapping[str, str]) -> str:
-    """Where it stands in the text, so that it is found beside what it shows."""
-    if chart.id not in figures:
-        return ""
-    note = rf"\\{{\footnotesize {escape_latex(chart.note)}}}" if chart.note else ""
-    drawn = rf"\includegraphics[width=0.92\linewidth]{{{figures[chart.id]}}}"
-    title = rf"\textbf{{{escape_latex(chart.title)}}}\\[2pt]"
-    return (
-        rf"\noindent\begin{{minipage}}{{\linewidth}}\centering {title}{drawn}{note}\end{{minipage}}"
-    )
-
-
 def _card(card: story.Card) -> str:
     about = [card.gain, card.kind if card.kind != "none" else "", *card.facts(), *card.gains()]
     found = card.excerpt
-    parts = [
+    return joined(
         rf"\subsection*{{{escape_latex(card.title)}}}",
-        rf"\textbf{{{escape_latex(' · '.join(part for part in about if part))}}}",
+        rf"\textbf{{{escape_latex(joined(*about))}}}",
         escape_latex(card.why),
         rf"\ensuremath{{\rightarrow}} {escape_latex(card.advice)}" if card.advice else "",
         escape_latex("; ".join(f"{name}: {value}" for name, value in card.evidence)),
         _code(f"{found.file}:{found.line}\n{found.numbered('>')}") if found else "",
         _code("\n".join(card.edit)) if card.edit else "",
         _code(card.command) if card.command else "",
-    ]
-    return "\n\n".join(part for part in parts if part)
+        by="\n\n",
+    )
 
 
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9-]+")
@@ -308,15 +282,10 @@ def write_pdf(story: Story, path: Path) -> Path:
 def compile_tex(compiler: str, source: Path) -> None:
     """Twice, since long tables learn their widths the first time. Raises UsageError."""
     options = ("-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape")
+    command, folder = [compiler, *options, source.name], source.parent
     for _ in range(2):
         try:
-            done = subprocess.run(
-                [compiler, *options, source.name],
-                cwd=source.parent,
-                capture_output=True,
-                timeout=_SECONDS,
-                check=False,
-            )
+            done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_SECONDS)
         except (OSError, subprocess.TimeoutExpired) as problem:
             raise UsageError(f"pdflatex did not finish: {problem}") from None
         if done.returncode:

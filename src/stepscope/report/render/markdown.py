@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Iterable
+from math import nan
 
 from stepscope.record.units import plural
 from stepscope.report.story import blocks as story
-from stepscope.report.story.blocks import Block, Card, Chart, Column, Section, Story, Table, Weight
+from stepscope.report.story.blocks import Card, Chart, Column, Section, Story, Table, Weight
+from stepscope.report.story.phrases import joined
 from stepscope.report.text import format_cell, safe, table_cells
 
 _SPECIAL = re.compile(r"([\\`*\[\]|~<>])")
@@ -42,8 +44,11 @@ def _table_cell(value: str) -> str:
 
 def sentence(value: str) -> str:
     """A sentence. Nothing in it begins a list or a heading, nor is a formula."""
-    escaped = _table_cell(value)
-    return _LEADING.sub(lambda found: f"{found[1]}{_entities(found[2])}", escaped)
+
+    def spelt(found: re.Match[str]) -> str:
+        return found[1] + "".join(f"&#{ord(one)};" for one in found[2])
+
+    return _LEADING.sub(spelt, _table_cell(value))
 
 
 def fenced(value: str, language: str = "") -> str:
@@ -61,7 +66,7 @@ def text_block(one: story.Block) -> str:
             return f"**{sentence(one.text)}**" if one.strong else sentence(one.text)
         case story.Missing():
             parts = (f"**{sentence(one.what)}**", sentence(one.how), code_span(one.command))
-            return f"> {' '.join(part for part in parts if part)}"
+            return f"> {joined(*parts, by=' ')}"
         case story.Code():
             return fenced(one.text, one.language)
         case story.Facts():
@@ -74,22 +79,22 @@ def text_block(one: story.Block) -> str:
 
 
 def _card(card: story.Card) -> str:
-    about = [card.kind if card.kind != "none" else "", *card.facts()]
-    gains = [f"**{sentence(card.gain)}**"] if card.gain else []
-    parts = [
+    gain = f"**{sentence(card.gain)}**" if card.gain else ""
+    about = [*card.gains(), card.kind if card.kind != "none" else "", *card.facts()]
+    found = card.excerpt
+    edit = [*([f"- {card.before}"] if card.before else []), *(f"+ {line}" for line in card.edit)]
+    return joined(
         f"### {sentence(card.title)}",
-        " · ".join([*gains, *(sentence(one) for one in [*card.gains(), *about] if one)]),
+        joined(gain, *map(sentence, about)),
         sentence(card.why),
-    ]
-    parts += [_pairs(card.evidence)] if card.evidence else []
-    if found := card.excerpt:
-        parts += [code_span(f"{found.file}:{found.line}"), fenced(found.numbered("→"))]
-    parts += [f"→ {sentence(card.advice)}"] if card.advice else []
-    edit = [f"- {card.before}"] if card.before else []
-    edit += [f"+ {line}" for line in card.edit]
-    parts += [fenced("\n".join(edit), "diff")] if card.edit else []
-    parts += [fenced(card.command, "sh")] if card.command else []
-    return "\n\n".join(part for part in parts if part)
+        _pairs(card.evidence) if card.evidence else "",
+        code_span(f"{found.file}:{found.line}") if found else "",
+        fenced(found.numbered("→")) if found else "",
+        f"→ {sentence(card.advice)}" if card.advice else "",
+        fenced("\n".join(edit), "diff") if card.edit else "",
+        fenced(card.command, "sh") if card.command else "",
+        by="\n\n",
+    )
 
 
 def _pairs(pairs: tuple[tuple[str, str], ...]) -> str:
@@ -97,54 +102,37 @@ def _pairs(pairs: tuple[tuple[str, str], ...]) -> str:
     return "\n".join([table_row(("", "")), table_row((":--", ":--")), *rows])
 
 
-def _entities(value: str) -> str:
-    return "".join(f"&#{ord(one)};" for one in value)
-
-
 _MOST_BARS = 16
 
 
 def markdown(story: Story) -> str:
     """The whole page; ends with a line feed."""
-    parts = [
-        f"# {sentence(story.title)}",
-        f"**{sentence(story.verdict)}**",
-        sentence(story.subtitle),
-    ]
+    parts = [f"# {sentence(story.title)}", f"**{sentence(story.verdict)}**"]
+    parts.append(sentence(story.subtitle))
     for section in story.sections:
-        if words := section_text(section):
-            parts += _framed(section, words)
-    return "\n\n".join(part for part in parts if part) + "\n"
-
-
-def _framed(section: Section, words: list[str]) -> list[str]:
-    if section.weight is not Weight.DETAIL:
-        return [f"## {sentence(section.title)}", *words] if section.title else words
-    summary = f"<details>\n<summary>{sentence(section.title)}</summary>"
-    return [summary, *words, "</details>"]
+        words, title = section_text(section), sentence(section.title)
+        if words and section.weight is Weight.DETAIL:
+            parts += [f"<details>\n<summary>{title}</summary>", *words, "</details>"]
+        elif words:
+            parts += [f"## {title}" if section.title else "", *words]
+    return joined(*parts, by="\n\n") + "\n"
 
 
 def section_text(section: Section) -> list[str]:
     """Its blocks, a text each; charts only where no table of the section has their numbers."""
     has_table = any(isinstance(one, Table) for one in section.blocks)
-    made = [_cards([one for one in section.blocks if isinstance(one, Card)])]
-    placed = False
+    cards = [one for one in section.blocks if isinstance(one, Card)]
     words: list[str] = []
     for one in section.blocks:
         if isinstance(one, Card):
-            words += [] if placed else made
-            placed = True
+            words += [_cards(cards)] if one is cards[0] else []
+        elif isinstance(one, Table):
+            words.append(table_text(one))
+        elif isinstance(one, Chart):
+            words += [] if has_table else [_bars(one)]
         else:
-            words.append(_block(one, has_table))
+            words.append(text_block(one))
     return [part for part in words if part]
-
-
-def _block(one: Block, has_table: bool) -> str:
-    if isinstance(one, Table):
-        return table_text(one)
-    if isinstance(one, Chart):
-        return "" if has_table else _bars(one)
-    return text_block(one)
 
 
 def table_text(table: Table) -> str:
@@ -153,12 +141,12 @@ def table_text(table: Table) -> str:
     rows = [list(map(_table_cell, line)) for line in table_cells(table, table.shown)]
     left = len(table.rows) - len(rows)
     parts = [f"**{sentence(table.title)}**"] if table.title else []
-    parts.append(grid(heads, [column.number for column in table.columns], rows))
+    parts.append(_grid(heads, [column.number for column in table.columns], rows))
     parts += [f"*… and {plural(left, 'row')} more*"] if left > 0 else []
     return "\n\n".join(parts)
 
 
-def grid(heads: Iterable[str], numbers: Iterable[bool], rows: Iterable[list[str]]) -> str:
+def _grid(heads: Iterable[str], numbers: Iterable[bool], rows: Iterable[list[str]]) -> str:
     """The lines of a table; its cells are escaped already."""
     rule = table_row("--:" if number else "---" for number in numbers)
     return "\n".join([table_row(heads), rule, *(table_row(cells) for cells in rows)])
@@ -169,16 +157,13 @@ def _cards(cards: list[Card]) -> str:
     heads = ["", "finding", "saves", "kind", "predicted", "measured", "what to do"]
     rows = []
     for number, card in enumerate(cards, start=1):
-        told = f"**{_table_cell(card.title)}**" + (
-            f"<br>{_table_cell(card.why)}" if card.why else ""
-        )
-        ways = [_table_cell(card.advice), code_span(card.command)]
+        told = joined(f"**{_table_cell(card.title)}**", _table_cell(card.why), by="<br>")
+        way = joined(_table_cell(card.advice), code_span(card.command), by="<br>")
         cells = (card.gain, card.kind, card.predicted, card.measured)
-        way = "<br>".join(part for part in ways if part)
         rows.append([str(number), told, *map(_table_cell, cells), way])
     kept = [at for at in range(len(heads)) if at < 3 or any(cells[at] for cells in rows)]
     chosen = [[cells[at] for at in kept] for cells in rows]
-    return grid([heads[at] for at in kept], [at in (0, 2) for at in kept], chosen) if rows else ""
+    return _grid([heads[at] for at in kept], [at in (0, 2) for at in kept], chosen)
 
 
 def _bars(chart: Chart) -> str:
@@ -188,17 +173,13 @@ def _bars(chart: Chart) -> str:
         return ""
     unit = f" ({chart.y.title})" if chart.y.title else ""
     column = Column("", number=True)
-    title = f"**{sentence(chart.title)}{sentence(unit)}**"
+    heads = ["", ""]
     if len(labels) == 1 and len(chart.series) > 1:
-        rows = [
-            [_table_cell(one.name), *(format_cell(y, column) for y in one.y[:1])]
-            for one in chart.series
-        ]
-        return f"{title}\n\n{grid(['', ''], [False, True], rows)}"
-    values = [{str(x): y for x, y in zip(s.x, s.y, strict=True)} for s in chart.series]
-    rows = [
-        [_table_cell(label), *(format_cell(v.get(label), column) for v in values)]
-        for label in labels
-    ]
-    heads = ["", *(_table_cell(series.name) for series in chart.series)]
-    return f"{title}\n\n{grid(heads, [False, *[True] * len(values)], rows)}"
+        values = [(series.name, series.y[:1]) for series in chart.series]
+    else:
+        heads = ["", *(_table_cell(series.name) for series in chart.series)]
+        known = [{str(x): y for x, y in zip(s.x, s.y, strict=True)} for s in chart.series]
+        values = [(label, [one.get(label, nan) for one in known]) for label in labels]
+    rows = [[_table_cell(name), *(format_cell(y, column) for y in ys)] for name, ys in values]
+    numbers = [at > 0 for at in range(len(heads))]
+    return f"**{sentence(chart.title)}{sentence(unit)}**\n\n{_grid(heads, numbers, rows)}"

@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import Any
 
 from stepscope.record.units import capitalized, format_number
-from stepscope.report.story.blocks import Column, Table
+from stepscope.report.story.blocks import Column, full_table, number_column
 from stepscope.report.story.findings import distinct_answers
 from stepscope.report.story.narrator import versions_table
 from stepscope.report.story.phrases import NO_BOTTLENECK
@@ -24,7 +24,7 @@ def plain_report(subjects: Sequence[LoadedResult], compared: Comparison | None) 
     parts = [part for part in parts if part]
     table = versions_table(subjects)
     if len(table.rows) > 1 or not parts:
-        parts.append("\n".join(["Versions", "========", "", *_table(table)]))
+        parts.append("\n".join(["Versions", "========", "", *aligned_rows(table)]))
     if compared is not None and compared.kernels:
         parts.append("\n".join(_kernels(compared.kernels)))
     return "\n\n\n".join(parts) + "\n"
@@ -43,7 +43,9 @@ def _baseline_analysis(subject: LoadedResult) -> str:
         lines.append("")
     lines += ["Findings, largest gain first", "----------------------------", ""]
     for number, one in enumerate(document["findings"], start=1):
-        lines += _wrapped(f"{number}. {one['title']}{_gain(one)}", "   ")
+        told = one["predicted"]
+        gain = f" (predicted {told['speedup']:.2f}×)" if told else ""
+        lines += _wrapped(f"{number}. {one['title']}{gain}", "   ")
         lines += _wrapped(f"   {one['why']}", "   ") if one["why"] else []
         lines += _wrapped(f"   To do: {one['advice']}", "   ") if one["advice"] else []
         lines.append("")
@@ -52,33 +54,23 @@ def _baseline_analysis(subject: LoadedResult) -> str:
     return "\n".join(lines).rstrip()
 
 
-def _gain(one: Document) -> str:
-    told = one["predicted"]
-    return f" (predicted {told['speedup']:.2f}×)" if told else ""
-
-
 def _wrapped(text: str, later: str) -> list[str]:
     lead = text[: len(text) - len(text.lstrip())]
     return wrap(safe(text.lstrip()), _WIDTH, initial_indent=lead, subsequent_indent=later) or [""]
 
 
-def _table(table: Table) -> list[str]:
-    return aligned_rows(table, [column.heading for column in table.columns])
-
-
 def _kernels(kernels: KernelComparison) -> list[str]:
     """Before and after, what changed most first."""
     title = f"{capitalized(kernels.unit)} before and after, ms per step"
-    columns = (
-        Column("before", number=True), Column("after", number=True),
-        Column("difference", number=True), Column("count"), Column("name"),
-    )  # fmt: skip
-    rows = tuple(
-        (
-            one.base_ms, one.other_ms, one.delta_ms,
-            f"{one.base_count} → {one.other_count}", one.name[:100],
-        )
-        for one in kernels.rows[:_KERNELS]
-    )  # fmt: skip
+    table = full_table(
+        "kernels",
+        "",
+        kernels.rows[:_KERNELS],
+        (number_column("before"), lambda one: one.base_ms),
+        (number_column("after"), lambda one: one.other_ms),
+        (number_column("difference"), lambda one: one.delta_ms),
+        (Column("count"), lambda one: f"{one.base_count} → {one.other_count}"),
+        (Column("name"), lambda one: one.name[:100]),
+    )
     whole = f"Together {format_number(kernels.base_ms)} → {format_number(kernels.other_ms)} ms."
-    return [title, "=" * len(title), "", *_table(Table("k", columns, rows)), "", whole]
+    return [title, "=" * len(title), "", *aligned_rows(table), "", whole]

@@ -44,6 +44,9 @@ def write_log(subject: LoadedResult, story: Story, folder: Path) -> Path:
     try:
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.tensor_pb2 import TensorProto
+        from tensorboard.compat.proto.types_pb2 import DT_STRING
+        from tensorboard.plugins.text.metadata import create_summary_metadata
         from tensorboard.summary.writer.record_writer import RecordWriter
     except ImportError:
         raise MissingExtra("tensorboard", "tensorboard", "a TensorBoard log") from None
@@ -57,23 +60,16 @@ def write_log(subject: LoadedResult, story: Story, folder: Path) -> Path:
             value = Summary.Value(tag=one.tag, simple_value=one.value)
             event = Event(wall_time=now, step=one.step, summary=Summary(value=[value]))
             writer.write(event.SerializeToString())
-        text = Event(wall_time=now, summary=Summary(value=[_text("report", markdown(story))]))
-        writer.write(text.SerializeToString())
+        # The text tab shows it; TensorBoard itself takes dangerous markup out.
+        words = markdown(story).encode("utf-8", "replace")
+        tensor = TensorProto(dtype=DT_STRING, string_val=[words])
+        tensor.tensor_shape.dim.add(size=1)
+        about = create_summary_metadata(display_name="report", description="")
+        text = Summary.Value(tag="report/text_summary", tensor=tensor, metadata=about)
+        event = Event(wall_time=now, summary=Summary(value=[text]))
+        writer.write(event.SerializeToString())
         writer.flush()
     return path
-
-
-def _text(tag: str, words: str) -> Any:
-    """A summary that the text tab shows; TensorBoard itself takes dangerous markup out."""
-    from tensorboard.compat.proto.summary_pb2 import Summary
-    from tensorboard.compat.proto.tensor_pb2 import TensorProto
-    from tensorboard.compat.proto.types_pb2 import DT_STRING
-    from tensorboard.plugins.text.metadata import create_summary_metadata
-
-    tensor = TensorProto(dtype=DT_STRING, string_val=[words.encode("utf-8", "replace")])
-    tensor.tensor_shape.dim.add(size=1)
-    made = create_summary_metadata(display_name=tag, description="")
-    return Summary.Value(tag=f"{tag}/text_summary", tensor=tensor, metadata=made)
 
 
 def scalars(subject: LoadedResult) -> Iterator[Scalar]:
@@ -88,17 +84,15 @@ def _run(subject: LoadedResult) -> Iterator[Scalar]:
     tables = subject.tables
     if tables is None:
         return
-    steps = tables.steps
-    times = [] if steps is None else steps.done() / 1e6
-    for at, took in enumerate(times):
-        yield Scalar("step/time_ms", at + 1, took)
-        yield Scalar("loss", at + 1, steps.loss[at])
-        for name, values in steps.host.items():
-            label = PHASE_NAMES.get(name, name).replace(" ", "_")
-            yield Scalar(f"phase/{label}_ms", at + 1, values[at] / 1e6)
-    names = tables.samples.dtype.names or ()
+    if (steps := tables.steps) is not None:
+        for at, took in enumerate(steps.done() / 1e6):
+            yield Scalar("step/time_ms", at + 1, took)
+            yield Scalar("loss", at + 1, steps.loss[at])
+            for name, values in steps.host.items():
+                label = PHASE_NAMES.get(name, name).replace(" ", "_")
+                yield Scalar(f"phase/{label}_ms", at + 1, values[at] / 1e6)
     for column, tag in _SAMPLES.items():
-        if column in names:
+        if column in (tables.samples.dtype.names or ()):
             for at, value in enumerate(tables.samples[column]):
                 yield Scalar(tag, at, value)
 

@@ -1,6 +1,7 @@
 """Each block of a story as HTML: paragraphs, code, tables, finding cards, charts."""
 
 import math
+from collections.abc import Iterable, Sequence
 
 from stepscope.record.units import plural
 from stepscope.report.render.html.charts import is_wide, plotly_figure
@@ -15,15 +16,14 @@ from stepscope.report.story import blocks as story
 from stepscope.report.story.blocks import Card, Cell, Code, Column, Excerpt, Table
 from stepscope.report.text import UNKNOWN, exact_cell, format_cell
 
+_COPY = '<button type="button" class="quiet" data-act="copy">Copy</button>'
+
 
 def _copyable(block: Code) -> str:
     """Code with a button that copies it."""
     language = f' data-language="{escape_attribute(block.language)}"' if block.language else ""
-    return (
-        f'<div class="code"{language}><pre tabindex="0"><code>'
-        f"{escape_code(block.text)}</code></pre>"
-        f"{_copy()}</div>"
-    )
+    lines = f'<pre tabindex="0"><code>{escape_code(block.text)}</code></pre>'
+    return f'<div class="code"{language}>{lines}{_COPY}</div>'
 
 
 def _edited(before: str, after: tuple[str, ...]) -> str:
@@ -31,28 +31,19 @@ def _edited(before: str, after: tuple[str, ...]) -> str:
     old = f"<del>{escape_code(before) or ' '}</del>" if before else ""
     new = "".join(f"<ins>{escape_code(line) or ' '}</ins>" for line in after)
     lines = f'<pre tabindex="0"><code>{old}{new}</code></pre>'
-    return f'<div class="code edit">{lines}{_copy()}</div>'
+    return f'<div class="code edit">{lines}{_COPY}</div>'
 
 
 def _excerpt(block: Excerpt) -> str:
     """Numbered lines, the one that is meant marked."""
-    lines = "".join(
-        _line(number, line, number == block.line)
-        for number, line in enumerate(block.lines, block.first)
-    )
+    lines = ""
+    for number, line in enumerate(block.lines, block.first):
+        tag = "mark" if number == block.line else "span"
+        lines += f'<{tag} class="line"><b>{number}</b>{escape_code(line) or " "}</{tag}>'
     return (
         f'<figure class="excerpt"><figcaption>{escape_text(block.file)}:{block.line}</figcaption>'
         f'<pre tabindex="0"><code>{lines}</code></pre></figure>'
     )
-
-
-def _line(number: int, line: str, meant: bool) -> str:
-    tag = "mark" if meant else "span"
-    return f'<{tag} class="line"><b>{number}</b>{escape_code(line) or " "}</{tag}>'
-
-
-def _copy() -> str:
-    return '<button type="button" class="quiet" data-act="copy">Copy</button>'
 
 
 _FILTERED_FROM = 9
@@ -68,47 +59,45 @@ _LONG_WORD = 24
 
 def render_table(block: Table) -> str:
     """The table with its tools. Rows beyond `shown` wait for a click."""
-    label = block.title or block.id
-    head = "".join(_heading(column) for column in block.columns)
-    rows = _whole(block)
-    body = "".join(_row(row, block.columns, at >= block.shown) for at, row in enumerate(rows))
+    label = escape_attribute(block.title or block.id)
     title = f"<h3>{escape_text(block.title)}</h3>" if block.title else ""
+    tools = ""
+    if len(block.rows) >= _FILTERED_FROM:
+        tools = f'<input type="search" placeholder="Filter" aria-label="Filter {label}">'
+    if block.rows:
+        tools += '<button type="button" class="quiet" data-act="csv">CSV</button>'
+    head = "".join(map(_heading, block.columns))
+    body = ""
+    for at, row in enumerate(_whole(block)):
+        cells = "".join(_cell(value, one) for value, one in zip(row, block.columns, strict=True))
+        body += f"<tr{' hidden' if at >= block.shown else ''}>{cells}</tr>"
+    more = '<p class="none">No rows.</p>'
+    if block.rows:
+        left = len(block.rows) - block.shown
+        more = (
+            f'<p class="table-more"{"" if left > 0 else " hidden"}>'
+            f'<span aria-live="polite">{plural(left, "row")} more</span>'
+            '<button type="button" class="quiet" data-act="all">Show all</button></p>'
+        )
     return (
         f'<div class="table" id="table-{html_id(block.id)}" data-file="{html_id(block.id)}.csv"'
         f' data-shown="{block.shown}">'
-        f'<div class="table-head">{title}{_tools(block, label)}</div>'
-        '<div class="table-scroll" tabindex="0" role="region"'
-        f' aria-label="{escape_attribute(label)}">'
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
-        f"{_more(block)}</div>"
+        f'<div class="table-head">{title}<div class="table-tools">{tools}</div></div>'
+        f'<div class="table-scroll" tabindex="0" role="region" aria-label="{label}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>{more}</div>"
     )
 
 
 def _whole(block: Table) -> list[tuple[Cell, ...]]:
     """The rows; columns in which every number is whole have them as whole ones."""
-    columns = zip(*block.rows, strict=True) if block.rows else ()
-    changed = [
-        [int(v) if isinstance(v, float) and math.isfinite(v) else v for v in values]
-        if column.number and not column.percent and all(map(_is_whole, values))
-        else values
-        for column, values in zip(block.columns, columns, strict=bool(block.rows))
-    ]
-    return list(zip(*changed, strict=True))
-
-
-def _is_whole(value: Cell) -> bool:
-    """Also of what is no number."""
-    return not isinstance(value, float) or not math.isfinite(value) or value.is_integer()
-
-
-def _tools(block: Table, label: str) -> str:
-    filtering = (
-        f'<input type="search" placeholder="Filter" aria-label="Filter {escape_attribute(label)}">'
-        if len(block.rows) >= _FILTERED_FROM
-        else ""
-    )
-    save = '<button type="button" class="quiet" data-act="csv">CSV</button>'
-    return f'<div class="table-tools">{filtering}{save if block.rows else ""}</div>'
+    made: list[Sequence[Cell]] = []
+    for at, column in enumerate(block.columns):
+        values = [row[at] for row in block.rows]
+        numbers = [v for v in values if isinstance(v, float) and math.isfinite(v)]
+        if column.number and not column.percent and all(v.is_integer() for v in numbers):
+            values = [int(v) if isinstance(v, float) and math.isfinite(v) else v for v in values]
+        made.append(values)
+    return list(zip(*made, strict=True))
 
 
 def _heading(column: Column) -> str:
@@ -122,11 +111,6 @@ def _heading(column: Column) -> str:
     )
 
 
-def _row(row: tuple[Cell, ...], columns: tuple[Column, ...], hidden: bool) -> str:
-    cells = "".join(_cell(value, column) for value, column in zip(row, columns, strict=True))
-    return f"<tr{' hidden' if hidden else ''}>{cells}</tr>"
-
-
 def _cell(value: Cell, column: Column) -> str:
     written = format_cell(value, column)
     if written == UNKNOWN:
@@ -135,30 +119,14 @@ def _cell(value: Cell, column: Column) -> str:
     if column.number and not isinstance(value, str):
         share = ' data-share=""' if column.percent else ""
         return f'<td class="number" data-v="{exact_cell(value)}"{share}>{written}</td>'
+    shown = escape_text(written)
+    if len(written) > _LONG:
+        named = any(len(word) >= _LONG_WORD for word in written.split())
+        very = len(written) > (_LONG_NAME if named else _LONG_TEXT)
+        title = f' title="{escape_attribute(written)}"' if very else ""
+        shown = f'<span class="long{" very" if very else ""}"{title}>{shown}</span>'
     kind = ' class="number"' if column.number else ""
-    if len(written) <= _LONG:
-        return f"<td{kind}>{escape_text(written)}</td>"
-    return f"<td{kind}>{_long(written)}</td>"
-
-
-def _long(written: str) -> str:
-    named = any(len(word) >= _LONG_WORD for word in written.split())
-    if len(written) <= (_LONG_NAME if named else _LONG_TEXT):
-        return f'<span class="long">{escape_text(written)}</span>'
-    return (
-        f'<span class="long very" title="{escape_attribute(written)}">{escape_text(written)}</span>'
-    )
-
-
-def _more(block: Table) -> str:
-    if not block.rows:
-        return '<p class="none">No rows.</p>'
-    hidden = "" if len(block.rows) > block.shown else " hidden"
-    rest = plural(len(block.rows) - block.shown, "row")
-    return (
-        f'<p class="table-more"{hidden}><span aria-live="polite">{rest} more</span>'
-        '<button type="button" class="quiet" data-act="all">Show all</button></p>'
-    )
+    return f"<td{kind}>{shown}</td>"
 
 
 KINDS = {
@@ -175,62 +143,43 @@ def render_card(block: Card, label: str, *, timeline: bool) -> str:
     meaning = escape_attribute(KINDS[kind])
     chip = f'<span class="chip" title="{meaning}">{escape_text(block.kind)}</span>'
     facts = " · ".join(map(escape_text, block.facts()))
-    place = _seek(block) if timeline else ""
+    gain = f"<strong>{escape_text(block.gain)}</strong>" if block.gain else ""
+    if block.predicted:
+        gain += f"<span>predicted {escape_text(block.predicted)}</span>"
+    if block.measured:
+        gain += f'<span class="measured">measured {escape_text(block.measured)}</span>'
+    gain = f'<p class="gain">{gain}</p>' if gain else ""
+    words = f"<p>{escape_text(block.why)}</p>" if block.why else ""
+    if block.evidence:
+        words += f'<dl class="evidence">{_pairs(block.evidence)}</dl>'
+    if block.advice:
+        words += f'<p class="advice">{escape_text(block.advice)}</p>'
+    if timeline and (block.at_ns is not None or block.search):
+        start, end = block.at_ns or ("", "")
+        words += (
+            f'<button type="button" data-act="seek" data-from="{start}" data-to="{end}"'
+            f' data-search="{escape_attribute(block.search)}">Show in timeline</button>'
+        )
+    code = _excerpt(block.excerpt) if block.excerpt else ""
+    code += _edited(block.before, block.edit) if block.edit else ""
+    code += _copyable(Code(block.command, "sh")) if block.command else ""
+    code = f'<div class="card-code">{code}</div>' if code else ""
     return (
         f'<article class="card kind-{kind}" id="{label}" aria-labelledby="{label}-title">'
         f'<header><div><h3 id="{label}-title">{escape_text(block.title)}</h3>'
-        f'<p class="card-facts">{chip} {facts}</p></div>{_gain(block)}</header>'
-        f'<div class="card-body"><div class="card-words">{_words(block)}{place}</div>{_code(block)}'
-        "</div></article>"
+        f'<p class="card-facts">{chip} {facts}</p></div>{gain}</header>'
+        f'<div class="card-body"><div class="card-words">{words}</div>{code}</div></article>'
     )
 
 
-def _gain(block: Card) -> str:
-    lines = [f"<strong>{escape_text(block.gain)}</strong>"] if block.gain else []
-    if block.predicted:
-        lines.append(f"<span>predicted {escape_text(block.predicted)}</span>")
-    if block.measured:
-        lines.append(f'<span class="measured">measured {escape_text(block.measured)}</span>')
-    return f'<p class="gain">{"".join(lines)}</p>' if lines else ""
-
-
-def _words(block: Card) -> str:
-    pairs = "".join(
-        f"<dt>{escape_text(key)}</dt><dd>{escape_text(value)}</dd>" for key, value in block.evidence
-    )
-    return (
-        (f"<p>{escape_text(block.why)}</p>" if block.why else "")
-        + (f'<dl class="evidence">{pairs}</dl>' if pairs else "")
-        + (f'<p class="advice">{escape_text(block.advice)}</p>' if block.advice else "")
-    )
-
-
-def _code(block: Card) -> str:
-    parts = [
-        _excerpt(block.excerpt) if block.excerpt else "",
-        _edited(block.before, block.edit) if block.edit else "",
-        _copyable(Code(block.command, "sh")) if block.command else "",
-    ]
-    return f'<div class="card-code">{"".join(parts)}</div>' if any(parts) else ""
-
-
-def _seek(block: Card) -> str:
-    if block.at_ns is None and not block.search:
-        return ""
-    start, end = block.at_ns or ("", "")
-    return (
-        f'<button type="button" data-act="seek" data-from="{start}" data-to="{end}"'
-        f' data-search="{escape_attribute(block.search)}">Show in timeline</button>'
-    )
-
-
-_TAKEN = ("main", "timeline", "top")
+def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
+    return "".join(f"<dt>{escape_text(k)}</dt><dd>{escape_text(v)}</dd>" for k, v in pairs)
 
 
 def section_anchor(block: story.Section) -> str:
     """A section's id in the page."""
     label = html_id(block.id)
-    return f"{label}-section" if label in _TAKEN else label
+    return f"{label}-section" if label in ("main", "timeline", "top") else label
 
 
 def render_section(block: story.Section, *, timeline: bool) -> str:
@@ -247,29 +196,24 @@ def render_section(block: story.Section, *, timeline: bool) -> str:
 
 def _blocks(blocks: tuple[story.Block, ...], label: str, timeline: bool) -> str:
     """In order; charts that follow each other share a row where there is room."""
-    made: list[str] = []
-    charts: list[str] = []
-    cards = 0
+    made, charts, cards = "", "", 0
     for block in blocks:
-        if isinstance(block, story.Chart):
-            if is_wide(block):
-                made += [*_together(charts), *_together([_chart(block)])]
-                charts = []
-            else:
-                charts.append(_chart(block))
+        if isinstance(block, story.Chart) and not is_wide(block):
+            charts += _chart(block)
             continue
-        made += _together(charts)
-        charts = []
-        if isinstance(block, story.Card):
+        made, charts = made + _together(charts), ""
+        if isinstance(block, story.Chart):
+            made += _together(_chart(block))
+        elif isinstance(block, story.Card):
             cards += 1
-            made.append(render_card(block, f"{label}-{cards}", timeline=timeline))
+            made += render_card(block, f"{label}-{cards}", timeline=timeline)
         else:
-            made.append(_block(block, timeline))
-    return "".join(made + _together(charts))
+            made += _block(block, timeline)
+    return made + _together(charts)
 
 
-def _together(charts: list[str]) -> list[str]:
-    return [f'<div class="charts">{"".join(charts)}</div>'] if charts else []
+def _together(charts: str) -> str:
+    return f'<div class="charts">{charts}</div>' if charts else ""
 
 
 def _block(block: story.Block, timeline: bool) -> str:
@@ -281,11 +225,18 @@ def _block(block: story.Block, timeline: bool) -> str:
         case story.Code():
             return _copyable(block)
         case story.Facts():
-            return _facts(block)
+            pairs = "".join(f"<div>{_pairs([pair])}</div>" for pair in block.pairs)
+            return f'<dl class="facts">{pairs}</dl>'
         case story.Table():
             return render_table(block)
+        case story.TimelineView() if timeline:
+            trace = f' data-trace="{escape_attribute(block.trace)}"' if block.trace else ""
+            return f'<div id="timeline" data-events="{block.events}"{trace}></div>'
+        case story.TimelineView(trace=None):
+            return _missing(story.Missing("No timeline."))
         case story.TimelineView():
-            return _timeline(block, timeline)
+            words = f"{plural(block.events, 'event')} are in {block.trace}, which Perfetto opens."
+            return _missing(story.Missing("The timeline is not in this page.", words))
     raise TypeError(f"no way to draw a {type(block).__name__} by itself")
 
 
@@ -293,25 +244,6 @@ def _missing(block: story.Missing) -> str:
     way = f" {escape_text(block.how)}" if block.how else ""
     way += f" <code>{escape_text(block.command)}</code>" if block.command else ""
     return f'<p class="missing" role="note"><b>{escape_text(block.what)}</b>{way}</p>'
-
-
-def _facts(block: story.Facts) -> str:
-    pairs = "".join(
-        f"<div><dt>{escape_text(key)}</dt><dd>{escape_text(value)}</dd></div>"
-        for key, value in block.pairs
-    )
-    return f'<dl class="facts">{pairs}</dl>'
-
-
-def _timeline(block: story.TimelineView, present: bool) -> str:
-    """The canvas's place, or where to see the window instead."""
-    if present:
-        trace = f' data-trace="{escape_attribute(block.trace)}"' if block.trace else ""
-        return f'<div id="timeline" data-events="{block.events}"{trace}></div>'
-    if block.trace is None:
-        return _missing(story.Missing("No timeline.", ""))
-    words = f"{plural(block.events, 'event')} are in {block.trace}, which Perfetto opens."
-    return _missing(story.Missing("The timeline is not in this page.", words))
 
 
 def _chart(block: story.Chart) -> str:

@@ -38,11 +38,6 @@ def source_hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
-def packed(data: bytes) -> str:
-    """Bytes as they stand in the page."""
-    return base64.b64encode(data).decode("ascii")
-
-
 @cache
 def chart_library() -> tuple[str, str]:
     """Plotly, gzipped and packed, and the hash of its text. Raises MissingExtra without plotly."""
@@ -54,7 +49,7 @@ def chart_library() -> tuple[str, str]:
         raise MissingExtra("plotly", "report", "an HTML report")
     text = file.read_bytes()
     hashed = source_hash(text.decode("utf-8"))
-    return packed(gzip.compress(text, 9, mtime=0)), hashed
+    return base64.b64encode(gzip.compress(text, 9, mtime=0)).decode("ascii"), hashed
 
 
 _SCRIPTS = ("page/base.js", "page/tables.js", "page/actions.js", "page/navigation.js")
@@ -72,22 +67,30 @@ def render_page(story: Story, timeline: bytes | None = None) -> str:
 
     Raises MissingExtra where there are charts to draw and plotly is not installed.
     """
-    charts = any(isinstance(block, Chart) for block in story.blocks)
-    library, library_hash = chart_library() if charts else ("", "")
-    early, late = asset("page/theme.js"), [asset(one) for one in _SCRIPTS]
-    if charts:
+    early, late, stored = asset("page/theme.js"), [asset(one) for one in _SCRIPTS], ""
+    styles, library_hash = [*map(asset, _STYLES)], ""
+    if any(isinstance(block, Chart) for block in story.blocks):
+        library, library_hash = chart_library()
+        stored += f'<script type="application/gzip" id="chart-library">{library}</script>\n'
         late.append(asset("page/charts.js"))
     if timeline is not None:
+        data = base64.b64encode(timeline).decode("ascii")
+        stored += f'<script type="application/gzip" id="timeline-data">{data}</script>\n'
         late += assets("timeline", ".js")
+        styles += assets("timeline", ".css")
     late.append(asset("page/page.js"))
-    shown = assets("timeline", ".css") if timeline is not None else []
-    style = "\n".join([*map(asset, _STYLES), *shown, asset("page/print.css")])
-    hashes = [source_hash(one) for one in (early, *late)] + ([library_hash] if charts else [])
-    stored = _stored("chart-library", library)
-    stored += _stored("timeline-data", packed(timeline) if timeline is not None else "")
+    styles.append(asset("page/print.css"))
+    style = "\n".join(styles)
+    hashes = " ".join([*map(source_hash, (early, *late)), library_hash]).rstrip()
+    # Only our own scripts run; nothing is fetched, framed or sent. Styles are free, since the chart
+    # library writes its own: without addresses to fetch from they can tell nobody anything.
+    policy = (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline';"
+        " img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_policy(hashes)}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
         f'<meta name="generator" content="stepscope {__version__}">\n'
@@ -96,24 +99,6 @@ def render_page(story: Story, timeline: bytes | None = None) -> str:
         f"<body>\n{_bar(story)}\n{_main(story, timeline is not None)}\n{stored}"
         + "".join(f"<script>{one}</script>\n" for one in late)
         + "</body>\n</html>\n"
-    )
-
-
-def _policy(hashes: list[str]) -> str:
-    """Only our own scripts run; nothing is fetched, framed or sent.
-
-    Styles are free, since the chart library writes its own: without addresses to fetch from they
-    can tell nobody anything.
-    """
-    return "; ".join(
-        (
-            "default-src 'none'",
-            f"script-src {' '.join(hashes)}",
-            "style-src 'unsafe-inline'",
-            "img-src data: blob:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        )
     )
 
 
@@ -146,28 +131,17 @@ def _main(story: Story, timeline: bool) -> str:
     )
 
 
-def _stored(label: str, data: str) -> str:
-    """Bytes for a script, in an element that is never run."""
-    return f'<script type="application/gzip" id="{label}">{data}</script>\n' if data else ""
-
-
 _PERFETTO_BYTES: Final = 1_500_000
 """A larger trace stays a file of its own."""
 
 
 def result_page(subjects: Sequence[LoadedResult], story: Story) -> str:
-    """The whole page. Raises MissingExtra where charts need a package."""
-    return render_page(story, _encoded_timeline(subjects, story))
-
-
-def _encoded_timeline(subjects: Sequence[LoadedResult], story: Story) -> bytes | None:
-    """The window for the page's canvas; None where nothing was recorded, or of several results."""
-    if not any(isinstance(block, TimelineView) for block in story.blocks):
-        return None
-    timeline, trace = subjects[0].timeline, subjects[0].trace
+    """The whole page, with the window for its canvas where one was recorded, but not of several
+    results. Raises MissingExtra where charts need a package."""
+    drawn = any(isinstance(block, TimelineView) for block in story.blocks)
+    timeline, trace = subjects[0].timeline if drawn else None, subjects[0].trace
     if timeline is None:
-        return None
+        return render_page(story)
     small = trace is not None and trace.stat().st_size <= _PERFETTO_BYTES
-    return encode_timeline(
-        timeline, trace=trace.read_bytes() if trace is not None and small else None
-    )
+    handed = trace.read_bytes() if trace is not None and small else None
+    return render_page(story, encode_timeline(timeline, trace=handed))

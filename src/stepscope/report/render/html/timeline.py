@@ -4,7 +4,7 @@ packed.
 
 import gzip
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,12 +59,6 @@ _COLOURS = {
     "phase: backward": 3,
     "phase: optimizer": 6,
 }
-_OTHER = 8
-
-
-def _colours(categories: list[str]) -> list[tuple[str, int]]:
-    """Each category with the number of its `--series-` colour."""
-    return [(name, _COLOURS.get(name, _OTHER)) for name in categories]
 
 
 MAGIC = b"STL1"
@@ -88,7 +82,9 @@ class Packing:
 
     def add(self, name: str, values: Column) -> None:
         """In the smallest type that holds the values exactly."""
-        kind = _smallest(values)
+        low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+        fits = (kind for kind, (least, most) in _WHOLE.items() if least <= low and high <= most)
+        kind = next(fits, "f8")
         column = np.ascontiguousarray(values.astype(f"<{kind}"))
         planes = column.view(np.uint8).reshape(len(column), column.itemsize).T
         self.columns[name] = (kind, len(column), self._at)
@@ -118,14 +114,6 @@ def unpacked(data: bytes) -> tuple[dict[str, Any], dict[str, Column]]:
         planes = np.frombuffer(body, np.uint8, size * width, offset).reshape(width, size)
         columns[name] = np.ascontiguousarray(planes.T).view(f"<{kind}").ravel()
     return head, columns
-
-
-def _smallest(values: Column) -> str:
-    if not len(values):
-        return "u1"
-    low, high = int(values.min()), int(values.max())
-    fits = (kind for kind, (least, most) in _WHOLE.items() if least <= low and high <= most)
-    return next(fits, "f8")
 
 
 _TELLING = {"stream": 8.0, "copy": 8.0, "idle": 4.0, "step": np.inf, "phase": np.inf}
@@ -212,13 +200,9 @@ def _merge_short_events(rows: _EventRows, tracks: list[Track], most: int) -> _Ev
 def _joins(rows: _EventRows, short_ns: Column) -> Column:
     """For each event but the first, whether it is one with the event before it."""
     short = rows.end - rows.start < short_ns
-    joined: Column = (
-        short[1:]
-        & short[:-1]
-        & (rows.track[1:] == rows.track[:-1])
-        & (rows.row[1:] == rows.row[:-1])
-        & (rows.start[1:] - rows.end[:-1] < short_ns[1:])
-    )
+    same_row = (rows.track[1:] == rows.track[:-1]) & (rows.row[1:] == rows.row[:-1])
+    close = rows.start[1:] - rows.end[:-1] < short_ns[1:]
+    joined: Column = short[1:] & short[:-1] & same_row & close
     return joined
 
 
@@ -266,10 +250,16 @@ def encode_timeline(
 ) -> bytes:
     """What `stepscopeTimeline` takes, gzipped. `trace`: the trace file's bytes, to be handed to
     Perfetto from the page; None leaves them out."""
-    window = _window(timeline)
-    rows, limit = _rows_of(window.tracks), most_events
-    deep = sum(map(len, window.tracks)) - len(rows.start)
-    window = replace(window, untold=window.untold + deep)
+    steps, words = find_steps(timeline), TimelineText()
+    # In the order they stand in the page: the ruler, devices, threads.
+    ruler = (step_track(steps, words), phase_track(timeline, words))
+    idle = idle_tracks(timeline, steps, device_work(timeline), words)
+    devices = sorted(idle + device_tracks(timeline, words), key=lambda track: track.device or 0)
+    hosts, untold = host_tracks(timeline, words)
+    tracks = [*(track for track in ruler if track is not None), *devices, *hosts]
+    rows, limit = _rows_of(tracks), most_events
+    untold += sum(map(len, tracks)) - len(rows.start)
+    window = _Window(timeline, tracks, words, counters(timeline, steps), untold)
     while True:
         shown = _merge_short_events(rows, window.tracks, limit)
         data = _packed(window, shown, trace)
@@ -278,23 +268,11 @@ def encode_timeline(
         limit = min(limit, len(shown.start)) * 3 // 4
 
 
-def _window(timeline: Timeline) -> _Window:
-    """The tracks in the order they stand in the page: the ruler, devices, threads."""
-    work = device_work(timeline)
-    steps = find_steps(timeline)
-    words = TimelineText()
-    ruler = (step_track(steps, words), phase_track(timeline, words))
-    idle = idle_tracks(timeline, steps, work, words)
-    devices = sorted(idle + device_tracks(timeline, words), key=lambda track: track.device or 0)
-    hosts, untold = host_tracks(timeline, words)
-    tracks = [*(track for track in ruler if track is not None), *devices, *hosts]
-    return _Window(timeline, tracks, words, counters(timeline, steps), untold)
-
-
 def _packed(window: _Window, rows: _EventRows, trace: bytes | None) -> bytes:
     packing = Packing()
     origin, end = window.timeline.span
-    first = np.flatnonzero(_begins(rows))
+    another = (rows.track[1:] != rows.track[:-1]) | (rows.row[1:] != rows.row[:-1])
+    first = np.flatnonzero(np.concatenate((np.ones(min(len(rows.row), 1), bool), another)))
     before = np.concatenate(([origin], rows.end[:-1])) if len(rows.end) else rows.end
     before[first] = origin
     packing.add("gap", rows.start - before)
@@ -311,15 +289,22 @@ def _packed(window: _Window, rows: _EventRows, trace: bytes | None) -> bytes:
         packing.add(f"time{number}", level.time - origin)
         packing.add(f"level{number}", level.bytes)
     stored = None if trace is None else packing.add_bytes(trace)
+    counts = np.diff(np.append(first, len(rows.row)))
+    lanes, columns = window.tracks, (rows.track[first], first, counts)
     return packing.packed(
         {
             "origin": origin,
             "span": max(end - origin, 1),
             "names": names,
             "details": details,
-            "categories": _colours(window.words.categories.texts),
-            "lanes": [_lane(track) for track in window.tracks],
-            "rows": _row_table(rows, first),
+            # With the number of its `--series-` colour.
+            "categories": [(one, _COLOURS.get(one, 8)) for one in window.words.categories.texts],
+            "lanes": [
+                {"kind": one.kind, "label": readable(one.label), "device": one.device}
+                for one in lanes
+            ],
+            # Of each row its lane, its first event and how many it has.
+            "rows": list(zip(*(column.tolist() for column in columns), strict=True)),
             "counters": [{"label": one.label, "device": one.device} for one in window.counters],
             "events": len(window.timeline.host) + len(window.timeline.device),
             "merged": int(rows.count[merged].sum()),
@@ -345,22 +330,6 @@ def _add_words(packing: Packing, window: _Window, rows: _EventRows) -> tuple[lis
     packing.add("detail", detail[:-1])
     names, details = window.words.names.texts, window.words.details.texts
     return [names[n] for n in used.tolist()], [details[n] for n in told[1:].tolist()]
-
-
-def _lane(track: Track) -> dict[str, Any]:
-    return {"kind": track.kind, "label": readable(track.label), "device": track.device}
-
-
-def _begins(rows: _EventRows) -> Column:
-    """Where another row begins."""
-    changes = (rows.track[1:] != rows.track[:-1]) | (rows.row[1:] != rows.row[:-1])
-    return np.concatenate((np.ones(min(len(rows.row), 1), bool), changes))
-
-
-def _row_table(rows: _EventRows, first: Column) -> list[tuple[int, int, int]]:
-    """Of each row its lane, its first event and how many it has."""
-    counts = np.diff(np.append(first, len(rows.row)))
-    return list(zip(rows.track[first].tolist(), first.tolist(), counts.tolist(), strict=True))
 
 
 def _of_events(tracks: list[Track], rows: _EventRows, column: str) -> Column:

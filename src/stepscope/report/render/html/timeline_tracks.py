@@ -31,12 +31,10 @@ from stepscope.analyze.timeline.intervals import DeviceWork, device_of_events
 from stepscope.analyze.timeline.memory import memory_use
 from stepscope.analyze.timeline.names import blocking_calls
 from stepscope.analyze.timeline.steps import RecordedSteps
-from stepscope.record.timeline import NOTHING, Column, DeviceKind, Geometry, Thread, Timeline
+from stepscope.record.timeline import NOTHING, Column, DeviceKind, Geometry, Timeline
 from stepscope.record.units import format_bytes
 from stepscope.report.story.phrases import PHASE_NAMES
 from stepscope.report.text import safe
-
-_LONGEST = 500  # characters of a name that anybody reads
 
 _HOST_KINDS = ("operator", "annotation", "Python", "runtime call", "profiler")
 """In the order of HostKind."""
@@ -104,7 +102,7 @@ def readable(text: str) -> str:
     """Strangers' text on one line, without control characters and of bounded length."""
     line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
     whole = safe(line).encode("utf-8", "replace").decode("utf-8")
-    return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 1] + "…"
+    return whole if len(whole) <= 500 else whole[:499] + "…"  # nobody reads longer names
 
 
 def _device_name(device: int) -> str:
@@ -124,15 +122,12 @@ def step_track(steps: RecordedSteps, words: TimelineText) -> Track | None:
     """None where the recording is not told apart into steps."""
     if steps.how == "whole":
         return None
-    names = [words.names.number(step.name) for step in steps.steps]
+    name = np.array([words.names.number(step.name) for step in steps.steps])
     start = np.array([step.start_ns for step in steps.steps], np.int64)
-    end = np.array([step.end_ns for step in steps.steps], np.int64)
-    category = np.full(len(names), words.categories.number("step"), np.int64)
-    nothing = np.full(len(names), NOTHING, np.int64)
-    label = "steps"
-    return Track(
-        "step", label, None, start, end - start, np.array(names), category, nothing, nothing
-    )
+    length = np.array([step.end_ns for step in steps.steps], np.int64) - start
+    category = np.full(len(name), words.categories.number("step"), np.int64)
+    nothing = np.full(len(name), NOTHING, np.int64)
+    return Track("step", "steps", None, start, length, name, category, nothing, nothing)
 
 
 def phase_track(timeline: Timeline, words: TimelineText) -> Track | None:
@@ -152,15 +147,13 @@ def phase_track(timeline: Timeline, words: TimelineText) -> Track | None:
     last = np.concatenate((first[1:], [True]))
     begin, until = start[first], end[last]
     until[:-1] = np.minimum(until[:-1], begin[1:])
-    which = told[first]
-    phases = list(PHASE_NAMES)
-    names = [words.names.number(PHASE_NAMES[phases[one]]) for one in which.tolist()]
-    keys = [words.categories.number(f"phase: {PHASE_NAMES[phases[one]]}") for one in which.tolist()]
-    nothing = np.full(len(names), NOTHING, np.int64)
-    return Track(
-        "phase", "phases, as the host's marks tell", None,
-        begin, until - begin, np.array(names), np.array(keys), nothing, nothing,
-    )  # fmt: skip
+    names = list(PHASE_NAMES.values())
+    phases = [names[one] for one in told[first].tolist()]
+    name = np.array([words.names.number(one) for one in phases])
+    category = np.array([words.categories.number(f"phase: {one}") for one in phases])
+    nothing = np.full(len(begin), NOTHING, np.int64)
+    label, length = "phases, as the host's marks tell", until - begin
+    return Track("phase", label, None, begin, length, name, category, nothing, nothing)
 
 
 def _phase_of_events(timeline: Timeline) -> Column:
@@ -209,66 +202,40 @@ def device_tracks(timeline: Timeline, words: TimelineText) -> list[Track]:
     events, owners = timeline.device, device_of_events(timeline)
     if not len(events):
         return []
-    columns = (
-        words.names.numbers(timeline.names, events.name),
-        words.categories.numbers(_kinds(), _category(timeline)),
-        _details(timeline, words),
-    )
-    kernel, tracks = events.kind == DeviceKind.KERNEL, []
+    kinds = event_categories(timeline).astype(np.int64)
+    kinds[events.kind == DeviceKind.SET] = len(CATEGORIES)
+    names = words.names.numbers(timeline.names, events.name)
+    categories = words.categories.numbers([*CATEGORIES, "set"], kinds)
+    details = _details(timeline, words)
+    kernel, tracks = events.kind == DeviceKind.KERNEL, list[Track]()
+
+    def add(kind: str, label: str, device: int, which: Column) -> None:
+        rows = np.flatnonzero(which)
+        rows = rows[np.lexsort((-events.duration[rows], events.start[rows]))]
+        times = events.start[rows], events.duration[rows]
+        told = names[rows], categories[rows], details[rows]
+        tracks.append(Track(kind, f"{_device_name(device)} {label}", device, *times, *told, rows))
+
     for device in np.unique(owners).tolist():
         mine = owners == device
         streams, counts = np.unique(events.stream[mine & kernel], return_counts=True)
         for stream in streams[np.argsort(-counts, kind="stable")].tolist():
             name = timeline.streams[stream].stream if stream >= 0 else "unknown"
-            rows = np.flatnonzero(mine & kernel & (events.stream == stream))
-            label = f"{_device_name(device)} stream {name}"
-            tracks.append(_device_track(timeline, "stream", label, device, rows, columns))
-        rows = np.flatnonzero(mine & ~kernel)
-        if len(rows):
-            label = f"{_device_name(device)} copies and sets"
-            tracks.append(_device_track(timeline, "copy", label, device, rows, columns))
+            add("stream", f"stream {name}", device, mine & kernel & (events.stream == stream))
+        if (mine & ~kernel).any():
+            add("copy", "copies and sets", device, mine & ~kernel)
     return tracks
-
-
-def _kinds() -> list[str]:
-    return [*CATEGORIES, "set"]
-
-
-def _category(timeline: Timeline) -> Column:
-    """Into _kinds()."""
-    found = event_categories(timeline).astype(np.int64)
-    found[timeline.device.kind == DeviceKind.SET] = len(CATEGORIES)
-    return found
-
-
-def _device_track(
-    timeline: Timeline,
-    kind: str,
-    label: str,
-    device: int,
-    rows: Column,
-    columns: tuple[Column, Column, Column],
-) -> Track:
-    events = timeline.device
-    rows = rows[np.lexsort((-events.duration[rows], events.start[rows]))]
-    names, category, detail = (column[rows] for column in columns)
-    start, duration = events.start[rows], events.duration[rows]
-    return Track(kind, label, device, start, duration, names, category, detail, rows)
 
 
 def _details(timeline: Timeline, words: TimelineText) -> Column:
     """How a kernel was launched, what a collective moved, how much was copied."""
-    events = timeline.device
+    events, numbers = timeline.device, words.details.numbers
     copies = (events.kind != DeviceKind.KERNEL) & (events.bytes >= 0)
     sizes, which = np.unique(np.where(copies, events.bytes, NOTHING), return_inverse=True)
-    moved = words.details.numbers([format_bytes(one) for one in sizes.tolist()], which.ravel())
-    launched = words.details.numbers(
-        [_geometry(one) for one in timeline.geometries], events.geometry
-    )
-    spoken = words.details.numbers(
-        [f"{c.name} {c.dtype or ''} {c.in_elements or ''}".strip() for c in timeline.collectives],
-        events.collective,
-    )
+    moved = numbers([format_bytes(one) for one in sizes.tolist()], which.ravel())
+    launched = numbers([_geometry(one) for one in timeline.geometries], events.geometry)
+    talks = [f"{c.name} {c.dtype or ''} {c.in_elements or ''}" for c in timeline.collectives]
+    spoken = numbers([text.strip() for text in talks], events.collective)
     found = np.where(events.collective >= 0, spoken, launched)
     chosen: Column = np.where(copies, moved, found)
     return chosen
@@ -324,19 +291,12 @@ def host_tracks(timeline: Timeline, words: TimelineText) -> tuple[list[Track], i
     tracks = []
     for thread in order[:_MOST_THREADS]:
         rows: Column = by_thread.rows(thread)
-        tracks.append(
-            Track(
-                "thread", _label(timeline.threads[thread], thread == caller), None,
-                host.start[rows], host.duration[rows], names[rows], category[rows],
-                detail[rows], rows,
-            )
-        )  # fmt: skip
+        one = timeline.threads[thread]
+        label = (one.name or f"thread {one.tid}") + (" · main" if thread == caller else "")
+        times = host.start[rows], host.duration[rows]
+        told = names[rows], category[rows], detail[rows]
+        tracks.append(Track("thread", label, None, *times, *told, rows))
     return tracks, int(counts[order[_MOST_THREADS:]].sum())
-
-
-def _label(thread: Thread, caller: bool) -> str:
-    name = thread.name or f"thread {thread.tid}"
-    return f"{name} · main" if caller else name
 
 
 def idle_tracks(
@@ -360,15 +320,11 @@ def _idle_track(timeline: Timeline, device: int, pieces: IdlePieces, words: Time
     same = (pieces.cause[1:] == pieces.cause[:-1]) & (pieces.event[1:] == pieces.event[:-1])
     first = np.concatenate(([True], ~same | (pieces.start[1:] != pieces.end[:-1])))
     last = np.concatenate((first[1:], [True]))
-    start, end = pieces.start[first], pieces.end[last]
-    cause, event = pieces.cause[first], pieces.event[first].astype(np.int64)
-    spelt = [cause.replace("_", " ") for cause in IDLE_CAUSES]
-    names = words.names.numbers([f"idle: {one}" for one in spelt], cause)
-    category = words.categories.numbers([f"idle: {one}" for one in spelt], cause)
-    blamed = np.append(timeline.host.name, NOTHING)[event]
+    start, cause = pieces.start[first], pieces.cause[first]
+    causes = [f"idle: {cause.replace('_', ' ')}" for cause in IDLE_CAUSES]
+    names, categories = words.names.numbers(causes, cause), words.categories.numbers(causes, cause)
+    blamed = np.append(timeline.host.name, NOTHING)[pieces.event[first].astype(np.int64)]
     detail = words.details.numbers(timeline.names, blamed)
-    source: Column = np.full(len(start), NOTHING, np.int64)
-    return Track(
-        "idle", f"{_device_name(device)} idle, by cause", device,
-        start, end - start, names, category, detail, source,
-    )  # fmt: skip
+    told = names, categories, detail, np.full(len(start), NOTHING, np.int64)
+    label = f"{_device_name(device)} idle, by cause"
+    return Track("idle", label, device, start, pieces.end[last] - start, *told)

@@ -17,7 +17,7 @@ from stepscope.report.render.html.charts import plotly_figure
 from stepscope.report.render.html.escape import escape_label
 from stepscope.report.render.html.page import asset
 from stepscope.report.render.images import write_image
-from stepscope.report.story.blocks import Chart, Column, Table
+from stepscope.report.story.blocks import Chart, Table
 from stepscope.report.text import aligned_rows, safe, table_cells
 
 _NAMED = re.compile(r"^(var|soft)\((--[a-z0-9-]+)\)$")
@@ -55,37 +55,25 @@ class Drawing:
 def standalone_figure(chart: Chart) -> dict[str, Any]:
     """The chart's figure with a title and with colours that need no page around it."""
     made: dict[str, Any] = _painted(plotly_figure(chart), "")
-    layout = made["layout"]
+    layout, colours = made["layout"], _colours()
     above = _TITLE_PX + (_NOTE_PX if chart.note else 0)
     above += _LEGEND_PX if layout.get("showlegend") else 0
+    note = f"<br><sub>{escape_label(chart.note)}</sub>" if chart.note else ""
+    title = {"text": escape_label(chart.title) + note, "font": {"size": 15}, "pad": {"t": 10}}
     layout |= {
-        "title": _title(chart),
+        "title": title | {"x": 0.01, "y": 1, "yref": "container", "yanchor": "top"},
         "height": layout["height"] + above,
         "margin": {**layout["margin"], "t": layout["margin"]["t"] + above},
         "template": "none",
-        "paper_bgcolor": _colours()["--surface"],
-        "plot_bgcolor": _colours()["--surface"],
-        "font": {"family": "sans-serif", "size": 12, "color": _colours()["--ink"]},
+        "paper_bgcolor": colours["--surface"],
+        "plot_bgcolor": colours["--surface"],
+        "font": {"family": "sans-serif", "size": 12, "color": colours["--ink"]},
     }
     for axis in ("xaxis", "yaxis"):
         if axis in layout:
-            usual = {"gridcolor": _colours()["--grid"], "ticklabelstandoff": 6}
+            usual = {"gridcolor": colours["--grid"], "ticklabelstandoff": 6}
             layout[axis] = usual | layout[axis]
     return made
-
-
-def _title(chart: Chart) -> dict[str, Any]:
-    """At the top, with the chart's note on a line of its own."""
-    note = f"<br><sub>{escape_label(chart.note)}</sub>" if chart.note else ""
-    return {
-        "text": escape_label(chart.title) + note,
-        "font": {"size": 15},
-        "x": 0.01,
-        "y": 1,
-        "yref": "container",
-        "yanchor": "top",
-        "pad": {"t": 10},
-    }
 
 
 def _picture(chart: Chart) -> str | None:
@@ -112,13 +100,9 @@ def _painted(value: Any, key: str) -> Any:
         return {name: _painted(one, name) for name, one in value.items()}
     if isinstance(value, list):
         return [_painted(one, key) for one in value]
-    return _colour(value) if isinstance(value, str) and key in _COLOURED else value
-
-
-def _colour(text: str) -> str:
-    found = _NAMED.match(text)
+    found = _NAMED.match(value) if isinstance(value, str) and key in _COLOURED else None
     if found is None:
-        return text
+        return value
     colour = _colours()[found[2]]
     if found[1] == "var":
         return colour
@@ -152,11 +136,15 @@ class ResultTable:
 
     def numpy(self) -> dict[str, npt.NDArray[Any]]:
         """An array a column: floats with NaN for what is not known, or objects."""
-        values = list(zip(*self._block.rows, strict=True)) or [()] * len(self.columns)
-        return {
-            column.data_heading: _array(column, cells)
-            for column, cells in zip(self._block.columns, values, strict=True)
-        }
+        found: dict[str, npt.NDArray[Any]] = {}
+        for at, column in enumerate(self._block.columns):
+            cells = [row[at] for row in self._block.rows]
+            if column.number and not any(isinstance(cell, str) for cell in cells):
+                numbers = [np.nan if cell is None else cell for cell in cells]
+                found[column.data_heading] = np.array(numbers, dtype=float)
+            else:
+                found[column.data_heading] = np.array(cells, dtype=object)
+        return found
 
     def to_pandas(self) -> Any:
         """A DataFrame. Raises UsageError without pandas."""
@@ -174,25 +162,15 @@ class ResultTable:
 
     def _repr_html_(self) -> str:
         sides = ["right" if column.number else "left" for column in self._block.columns]
-        head = "".join(
-            f'<th style="{_CELL}{side}">{escape(safe(name))}</th>'
-            for name, side in zip(self.columns, sides, strict=True)
-        )
-        body = "".join(
-            "<tr>"
-            + "".join(
-                f'<td style="{_CELL}{side}">{escape(cell)}</td>'
-                for cell, side in zip(line, sides, strict=True)
-            )
-            + "</tr>"
-            for line in table_cells(self._block, self._block.shown)
-        )
-        more = len(self) - self._block.shown
+
+        def line(tag: str, cells: list[str]) -> str:
+            pairs = zip(cells, sides, strict=True)
+            made = (f'<{tag} style="{_CELL}{side}">{escape(cell)}</{tag}>' for cell, side in pairs)
+            return f"<tr>{''.join(made)}</tr>"
+
+        head = line("th", [safe(name) for name in self.columns])
+        shown = self._block.shown
+        body = "".join(line("td", cells) for cells in table_cells(self._block, shown))
+        more = len(self) - shown
         rest = f"<p>{more:,} more: .rows, .numpy(), .to_pandas()</p>" if more > 0 else ""
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
-
-
-def _array(column: Column, cells: tuple[Any, ...]) -> npt.NDArray[Any]:
-    if column.number and not any(isinstance(cell, str) for cell in cells):
-        return np.array([np.nan if cell is None else cell for cell in cells], dtype=float)
-    return np.array(cells, dtype=object)
+        return f"<table><thead>{head}</thead><tbody>{body}</tbody></table>{rest}"

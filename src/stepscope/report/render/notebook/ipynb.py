@@ -2,9 +2,8 @@
 
 import os
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from stepscope.record.errors import MissingExtra, StepscopeError
 from stepscope.record.version import __version__
@@ -16,44 +15,37 @@ from stepscope.results.load import LoadedResult
 from stepscope.store.folder import RUNS_FOLDER, find_run
 
 
-@dataclass(frozen=True, slots=True)
-class _NotebookCell:
+class NotebookCell(NamedTuple):
     """`code`: it is run, else it is Markdown."""
 
     source: str
     code: bool = False
 
 
-def story_cells(story: Story, load: str) -> list[_NotebookCell]:
+def story_cells(story: Story, load: str) -> list[NotebookCell]:
     """All of them. `load` is the code that makes `result`."""
-    head = [
-        f"# {sentence(story.title)}",
-        f"**{sentence(story.verdict)}**",
-        sentence(story.subtitle),
-    ]
-    made = [
-        _NotebookCell("\n\n".join([*head, f"Made by stepscope {__version__}."])),
-        _NotebookCell(f"import stepscope\n\n{load}", code=True),
-    ]
+    title, verdict = f"# {sentence(story.title)}", f"**{sentence(story.verdict)}**"
+    head = (title, verdict, sentence(story.subtitle), f"Made by stepscope {__version__}.")
+    made = [NotebookCell("\n\n".join(head)), NotebookCell(f"import stepscope\n\n{load}", code=True)]
     for section in story.sections:
         made += _section(section)
     return made
 
 
-def _section(section: Section) -> list[_NotebookCell]:
-    made: list[_NotebookCell] = []
+def _section(section: Section) -> list[NotebookCell]:
+    made: list[NotebookCell] = []
     words = [f"## {sentence(section.title)}"]
     for block in section.blocks:
         if isinstance(block, Chart | Table):
             if isinstance(block, Table) and block.title:
                 words.append(f"### {sentence(block.title)}")
-            made += [_NotebookCell("\n\n".join(words))] if words else []
+            made += [NotebookCell("\n\n".join(words))] if words else []
             words = []
             kind = "chart" if isinstance(block, Chart) else "table"
-            made.append(_NotebookCell(f"result.{kind}({block.id!r})", code=True))
+            made.append(NotebookCell(f"result.{kind}({block.id!r})", code=True))
         else:
             words.append(shown(block))
-    return made + ([_NotebookCell("\n\n".join(words))] if words else [])
+    return made + ([NotebookCell("\n\n".join(words))] if words else [])
 
 
 _LONGEST_S = 600
@@ -76,15 +68,13 @@ def execute(notebook: Any, folder: Path) -> None:
             connection_file=str(Path(own, "kernel.json")),
             transport="tcp" if os.name == "nt" else "ipc",
         )
-        client = NotebookClient(
-            notebook,
-            km=manager,
-            timeout=_LONGEST_S,
-            record_timing=False,
-            resources={"metadata": {"path": str(folder)}},
-        )
+        place = {"metadata": {"path": str(folder)}}
+        options = {"timeout": _LONGEST_S, "record_timing": False, "resources": place}
+        client = NotebookClient(notebook, km=manager, **options)
+        # Figures as data, without the chart library; nothing is written in the user's home.
+        own_home = {"PLOTLY_RENDERER": "plotly_mimetype", "IPYTHONDIR": own}
         try:
-            client.execute(env=_environment(own), cleanup_kc=True)
+            client.execute(env={**os.environ, **own_home}, cleanup_kc=True)
         except CellExecutionError as problem:
             words = _said(notebook) or f"{problem.ename}: {problem.evalue}"
             raise StepscopeError(f"the notebook stops: {words}") from None
@@ -104,15 +94,6 @@ def _said(notebook: Any) -> str:
     return ""
 
 
-def _environment(own: str) -> dict[str, str]:
-    """Figures as data, without the chart library; nothing is written in the user's home."""
-    return {**os.environ, "PLOTLY_RENDERER": "plotly_mimetype", "IPYTHONDIR": own}
-
-
-_LANGUAGE = {"name": "python"}
-_KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
-
-
 def notebook_json(subject: LoadedResult, what: str, folder: Path, redact: bool = False) -> str:
     """The text of a notebook that is to lie in `folder`, its outputs in place.
 
@@ -123,36 +104,21 @@ def notebook_json(subject: LoadedResult, what: str, folder: Path, redact: bool =
         import nbformat
     except ImportError:
         raise MissingExtra("nbformat", "notebook", "a notebook") from None
-    place = os.path.relpath(_place(what), folder.absolute())
-    story = story_of(subject)
-    notebook = _notebook(story_cells(story, _load(place, redact)))
+    there = (place for place in (Path(what), Path(RUNS_FOLDER, what)) if place.exists())
+    source = next(there, None) or find_run(what, Path.cwd())
+    place = os.path.relpath(source.absolute(), folder.absolute())
+    made = []
+    for number, (text, code) in enumerate(story_cells(story_of(subject), _load(place, redact))):
+        new = nbformat.v4.new_code_cell if code else nbformat.v4.new_markdown_cell
+        made.append(new(text, id=f"part-{number}"))
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    about = {"kernelspec": kernel, "language_info": {"name": "python"}}
+    notebook = nbformat.v4.new_notebook(cells=made, metadata=about)
     execute(notebook, folder)
     if redact:
-        notebook.cells[1].source = _first(_load(subject.name, redact))
+        notebook.cells[1].source = f"import stepscope\n\n{_load(subject.name, redact)}"
     return str(nbformat.writes(notebook))
-
-
-def _place(what: str) -> Path:
-    """The file or folder it was read from."""
-    for place in (Path(what), Path(RUNS_FOLDER, what)):
-        if place.exists():
-            return place.absolute()
-    return find_run(what, Path.cwd()).absolute()
 
 
 def _load(place: str, redact: bool) -> str:
     return f"result = stepscope.load({place!r}{', redact=True' if redact else ''})"
-
-
-def _first(load: str) -> str:
-    return f"import stepscope\n\n{load}"
-
-
-def _notebook(parts: list[_NotebookCell]) -> Any:
-    from nbformat import v4
-
-    made = []
-    for number, part in enumerate(parts):
-        new = v4.new_code_cell if part.code else v4.new_markdown_cell
-        made.append(new(part.source, id=f"part-{number}"))
-    return v4.new_notebook(cells=made, metadata={"kernelspec": _KERNEL, "language_info": _LANGUAGE})

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy.typing as npt
@@ -20,7 +20,6 @@ from stepscope.report.render.notebook.figures import Drawing, ResultTable
 from stepscope.report.render.terminal.story import print_story
 from stepscope.report.story.batch import size_table, stop_text, verdict_sentence
 from stepscope.report.story.blocks import (
-    Block,
     Cell,
     Chart,
     Paragraph,
@@ -48,39 +47,20 @@ def in_iframe(page: str, height: int) -> str:
     )
 
 
-_COMPACT_HEIGHT = 460
-
-
 def compact_html(story: Story) -> str:
     """The leading sections without charts, which cost megabytes in the notebook's file."""
-    chosen = story.short().sections
-    parts = tuple(made for part in chosen if (made := _without_charts(part)).blocks)
+    parts = []
+    for part in story.short().sections:
+        kept = tuple(one for one in part.blocks if not isinstance(one, Chart | TimelineView))
+        parts += [replace(part, blocks=kept)] if kept else []
     more = Paragraph("Charts, tables and the timeline: .report()")
-    end = Section("more", "More", (more,))
-    return in_iframe(render_page(replace(story, sections=(*parts, end))), _COMPACT_HEIGHT)
+    parts.append(Section("more", "More", (more,)))
+    return in_iframe(render_page(replace(story, sections=tuple(parts))), height=460)
 
 
 def inline_page(subject: LoadedResult, story: Story) -> str:
     """The whole report, but for the trace itself: an output should not hold megabytes more."""
     return result_page([subject.replaced(trace=None)], story)
-
-
-def _without_charts(section: Section) -> Section:
-    return replace(section, blocks=tuple(block for block in section.blocks if _plain(block)))
-
-
-def _plain(block: Block) -> bool:
-    return not isinstance(block, Chart | TimelineView)
-
-
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-
-
-def _screen_text(subject: LoadedResult) -> str:
-    """What the command that made it prints; without colours, which notebooks ask for."""
-    stream = io.StringIO()
-    print_story(screen_of(subject), stream)
-    return _COLOURS.sub("", stream.getvalue()).strip("\n")
 
 
 _HEIGHT = 720
@@ -131,13 +111,11 @@ class Result:
 
     def chart(self, name: str) -> Drawing:
         """One of `charts`. Raises UsageError with those there are."""
-        _check(self.charts, name, "chart")
-        return self.charts[name]
+        return _named(self.charts, name, "chart")
 
     def table(self, name: str) -> ResultTable:
         """One of `tables`. Raises UsageError with those there are."""
-        _check(self.tables, name, "table")
-        return self.tables[name]
+        return _named(self.tables, name, "table")
 
     def steps(self) -> dict[str, npt.NDArray[Any]]:
         """Arrays with one entry a step of a run; empty for what has no steps.
@@ -149,14 +127,12 @@ class Result:
         if tables is None or tables.steps is None:
             return {}
         steps = tables.steps
-        phases = {f"{phase}_ms": values / 1e6 for phase, values in steps.host.items()}
-        return {
+        names = ("samples", "loss", "in_window")
+        whole = {
             "duration_ms": steps.done() / 1e6,
-            "samples": steps.samples,
-            "loss": steps.loss,
-            "in_window": steps.in_window,
-            **phases,
+            **{name: getattr(steps, name) for name in names},
         }
+        return whole | {f"{phase}_ms": values / 1e6 for phase, values in steps.host.items()}
 
     def html(self) -> str:
         """The whole report as one HTML file's text."""
@@ -167,7 +143,10 @@ class Result:
         return Inline(inline_page(self.subject, self.story), repr(self))
 
     def __repr__(self) -> str:
-        return _screen_text(self.subject)
+        """What the command that made it prints; without colours, which notebooks ask for."""
+        stream = io.StringIO()
+        print_story(screen_of(self.subject), stream)
+        return re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue()).strip("\n")
 
     def _repr_html_(self) -> str:
         return compact_html(self.story)
@@ -187,10 +166,14 @@ class Inline:
         return in_iframe(self._page, _HEIGHT)
 
 
-def _check(found: dict[str, Any], name: str, what: str) -> None:
+T = TypeVar("T")
+
+
+def _named(found: dict[str, T], name: str, what: str) -> T:
     if name not in found:
         there = ", ".join(sorted(found)) or "none"
         raise UsageError(f"there is no {what} {name} here: {there}")
+    return found[name]
 
 
 class BatchSizes:
@@ -221,12 +204,8 @@ class BatchSizes:
         return [msgspec.to_builtins(row) for row in self.result.curve]
 
     def __repr__(self) -> str:
-        lines = [
-            safe(verdict_sentence(self.result)),
-            "",
-            repr(ResultTable(size_table(self.result))),
-        ]
-        stop = self.result.stopped
+        table, stop = repr(ResultTable(size_table(self.result))), self.result.stopped
+        lines = [safe(verdict_sentence(self.result)), "", table]
         return "\n".join([*lines, *([f"Stopped: {safe(stop_text(stop))}."] if stop else [])])
 
     def _repr_html_(self) -> str:

@@ -102,15 +102,12 @@ class _Screen:
         if told.title and (not parts or parts[0] != told.title):
             parts = [told.title, *parts]
         room, start = self._width - 11, "stepscope  "
-        row = ""
-        for part in map(safe, parts):
-            part = part if cell_len(part) <= room else f"…{part[1 - room :]}"
-            if row and cell_len(row) + cell_len(part) + 3 > room:
-                self._line(Text.assemble((start, "bold"), row))
-                start, row = " " * 11, part
-            else:
-                row = f"{row} · {part}" if row else part
-        self._line(Text.assemble((start, "bold"), row))
+        short = (
+            part if cell_len(part) <= room else f"…{part[1 - room :]}" for part in map(safe, parts)
+        )
+        for row in _packed(short, " · ", room):
+            self._line(Text.assemble((start, "bold"), row))
+            start = " " * 11
 
     def _section(self, section: Section, first: bool) -> None:
         blocks = [one for one in section.blocks if _is_drawn(one)]
@@ -162,31 +159,19 @@ class _Screen:
 
     def _facts(self, facts: story.Facts) -> None:
         if facts.brief and not self._detail:
-            self._brief(facts.brief)
+            for text in _packed(map(safe, facts.brief), "   ", self._width - len(_MARGIN)):
+                self._line(Text(_MARGIN + text, "bold"))
             return
         pairs = [(safe(name), safe(value)) for name, value in facts.pairs]
         widest = max((cell_len(name) for name, _ in pairs), default=0)
-        if widest > self._width // 2:
-            for name, value in pairs:
+        for name, value in pairs:
+            if widest > self._width // 2:
                 self._text(name, "dim")
                 self._text(value, "", _MARGIN * 2)
-            return
-        for name, value in pairs:
+                continue
             row = Text.assemble(_MARGIN, (f"{name:<{widest}}", "dim"), "  ", value)
             for line in fold(self._console, row, self._width, hanging=widest + 2):
                 self._line(line)
-
-    def _brief(self, parts: Sequence[str]) -> None:
-        row = ""
-        for part in map(safe, parts):
-            if row and cell_len(row) + cell_len(part) + 5 > self._width:
-                self._line(Text(_MARGIN + row, "bold"))
-                row = part
-            else:
-                row = f"{row}   {part}" if row else part
-        self._line(Text(_MARGIN + row, "bold"))
-
-    # Tables
 
     def _table(self, table: story.Table) -> None:
         if table.title:
@@ -212,7 +197,10 @@ class _Screen:
         tones = table.tones or (Tone.PLAIN,) * len(rows)
         for row, tone in zip(rows, tones, strict=False):
             grid.add_row(*(Text(row[at]) for at in kept), style=_TONES[tone] or None)
-        self._grid(grid)
+        # rich lays it out; every line goes through the same door.
+        options = self._console.options.update(width=self._width - len(_MARGIN), no_wrap=False)
+        for segments in self._console.render_lines(grid, options, pad=False):
+            self._line(Text.assemble(_MARGIN, *((one.text, one.style or "") for one in segments)))
         left = len(table.rows) - len(rows)
         if left > 0:
             self._text(f"… {plural(left, 'row')} more", "dim")
@@ -244,15 +232,6 @@ class _Screen:
                 break
             widths[widest] -= 1
 
-    def _grid(self, grid: Grid) -> None:
-        """A table, indented; rich lays it out, every line goes through the same door."""
-        options = self._console.options.update(width=self._width - len(_MARGIN), no_wrap=False)
-        for segments in self._console.render_lines(grid, options, pad=False):
-            line = Text.assemble(_MARGIN, *((part.text, part.style or "") for part in segments))
-            self._line(line)
-
-    # Charts
-
     def _chart(self, chart: story.Chart) -> None:
         rows = chart_bars(chart)
         unit = f" ({chart.y.title})" if chart.y.title else ""
@@ -267,15 +246,10 @@ class _Screen:
         for (label, value, colour), number in zip(rows, numbers, strict=True):
             share = value / whole if whole else 0.0
             name = label if cell_len(label) <= widest else f"{label[: widest - 1]}…"
-            self._line(
-                Text.assemble(
-                    f"{_MARGIN}{name:<{widest}} {number:>{digits}} ▕",
-                    (_bar(share, room).ljust(room), colour),
-                    f"▏ {share:>4.0%}" if stacked else "▏",
-                )
-            )
-
-    # Findings
+            bar = (_bar(share, room).ljust(room), colour)
+            head, end = f"{_MARGIN}{name:<{widest}} {number:>{digits}} ▕", "▏"
+            end += f" {share:>4.0%}" if stacked else ""
+            self._line(Text.assemble(head, bar, end))
 
     def _cards(self, cards: Sequence[Card]) -> None:
         shown = cards if self._detail else cards[:_TOP_CARDS]
@@ -297,43 +271,32 @@ class _Screen:
         title = safe(card.title)
         title = title if cell_len(title) <= room else f"{title[: room - 1]}…"
         kind = "" if card.kind == "none" else safe(card.kind)
-        self._line(
-            Text.assemble(
-                f"{number:>2}  ",
-                (f"{title:<{room}}", "bold"),
-                f"{safe(card.gain):>{gain}}  ",
-                (kind, _KINDS.get(kind, "")),
-            )
-        )
+        name, worth = (f"{title:<{room}}", "bold"), f"{safe(card.gain):>{gain}}  "
+        self._line(Text.assemble(f"{number:>2}  ", name, worth, (kind, _KINDS.get(kind, ""))))
         self._text(f"{card.where}  {card.why}" if card.where else card.why, "", _CARD, most)
-        self._text(f"fix: {self._remedy(card)}", "cyan", _CARD, most)
+        # The changed line where it is short and replaces one; else the advice.
+        changed = "; ".join(line.strip() for line in card.edit)
+        short = card.before and 0 < cell_len(changed) <= self._width - len(_CARD) - 5
+        remedy = changed if short and not self._detail else card.advice
+        self._text(f"fix: {remedy}", "cyan", _CARD, most)
         if self._detail:
             self._details(card)
 
-    def _remedy(self, card: Card) -> str:
-        """The changed line where it is short and replaces one; else the advice."""
-        changed = "; ".join(line.strip() for line in card.edit)
-        short = card.before and 0 < cell_len(changed) <= self._width - len(_CARD) - 5
-        return changed if short and not self._detail else card.advice
-
     def _details(self, card: Card) -> None:
-        if card.measured:
-            self._text(f"measured {card.measured}", "green", _CARD)
-        if card.predicted:
-            self._text(f"predicted {card.predicted}", "dim", _CARD)
-        if card.before:
-            self._text(f"- {card.before.strip()}", "red", _CARD)
-        for line in card.edit:
-            self._text(f"+ {line.strip()}", "green", _CARD)
+        evidence = " · ".join(" ".join(pair) for pair in card.evidence)
+        for text, style in (
+            (f"measured {card.measured}" if card.measured else "", "green"),
+            (f"predicted {card.predicted}" if card.predicted else "", "dim"),
+            (f"- {card.before.strip()}" if card.before else "", "red"),
+            *((f"+ {line.strip()}", "green") for line in card.edit),
+        ):
+            if text:
+                self._text(text, style, _CARD)
         if card.command:
             self._command(card.command, _CARD, "dim")
-        evidence = " · ".join(" ".join(pair) for pair in card.evidence)
         if evidence:
             self._text(evidence, "dim", _CARD)
-        sure = f"{card.confidence} confidence" if card.confidence else ""
-        self._text(", ".join(filter(None, (card.effort, sure))), "dim", _CARD)
-
-    # Commands
+        self._text(", ".join(card.facts()), "dim", _CARD)
 
     def _commands(self, label: str, commands: Sequence[Command]) -> None:
         """`Next:  command    what for`; the purposes in one column where they fit."""
@@ -365,6 +328,18 @@ def _is_drawn(block: story.Block) -> bool:
     return not isinstance(block, story.Table) or bool(block.rows)
 
 
+def _packed(parts: Iterable[str], between: str, room: int) -> Iterator[str]:
+    """As many parts in a row as there is room for."""
+    row = ""
+    for part in parts:
+        if row and cell_len(row) + cell_len(part) + len(between) > room:
+            yield row
+            row = part
+        else:
+            row = f"{row}{between}{part}" if row else part
+    yield row
+
+
 def _cell(value: Cell, column: Column) -> str:
     if column.bar:
         return _bar(float(value), _BAR) if value else ""
@@ -386,26 +361,17 @@ def chart_bars(chart: story.Chart) -> list[tuple[str, float, str]]:
 
     Of stacked bars the first is taken apart; of several series of bars nothing is drawn.
     """
-    if chart.kind == "stacked" and chart.across:
-        parts = [
-            (safe(series.name), float(series.y[0]), _colour(series.role, at))
-            for at, series in enumerate(chart.series)
-            if len(series.y) and series.y[0]
-        ]
-    elif chart.kind == "bars" and len(chart.series) == 1:
-        series = chart.series[0]
-        parts = [
-            (safe(str(x)), float(y), _colour(series.role, 0))
-            for x, y in zip(series.x, series.y, strict=True)
-        ]
-    else:
-        return []
+    parts: list[tuple[str, float, str]] = []
+    for at, series in enumerate(chart.series):
+        role = series.role
+        colour = _ROLES[role] if role is not None else _POSITIONS[at % len(_POSITIONS)]
+        if chart.kind == "stacked" and chart.across and len(series.y) and series.y[0]:
+            parts.append((safe(series.name), float(series.y[0]), colour))
+        elif chart.kind == "bars" and len(chart.series) == 1:
+            pairs = zip(series.x, series.y, strict=True)
+            parts += [(safe(str(x)), float(y), colour) for x, y in pairs]
     parts = [part for part in parts if math.isfinite(part[1])]
     return parts if len(parts) <= _MOST_BARS else []
-
-
-def _colour(role: Role | None, position: int) -> str:
-    return _ROLES[role] if role is not None else _POSITIONS[position % len(_POSITIONS)]
 
 
 def folded_command(text: str, width: int) -> Iterator[str]:

@@ -90,8 +90,8 @@ def grid_sections(bench: BenchResult) -> list[Section]:
         ]
         blocks += _short_tables(group, label)
         made.append(Section(label, group.name, tuple(blocks), Weight.LEAD))
-        details = (*_sweep_charts(group, label), _full_table(group, label))
-        made.append(Section(f"{label}-details", f"{group.name}: details", details))
+        details: list[Block] = [*_sweep_charts(group, label), _full_table(group, label)]
+        made.append(Section(f"{label}-details", f"{group.name}: details", tuple(details)))
     return made
 
 
