@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from stepscope.record.units import format_rate, memory_unit
-from stepscope.report.story.blocks import Column, Table, table_without_empty_columns
+from stepscope.report.story.blocks import Column, Table
 from stepscope.report.story.phrases import (
     command_line,
     display_location,
@@ -94,7 +94,7 @@ def test_commands_can_be_pasted():
 
 def test_columns_that_say_nothing_are_left_out():
     columns = (Column("a"), Column("b"), Column("c"))
-    found = table_without_empty_columns(Table("t", columns, ((1, None, ""), (2, None, "x")), "T"))
+    found = Table("t", columns, ((1, None, ""), (2, None, "x")), "T").without_empty_columns()
     assert [one.name for one in found.columns] == ["a", "c"]
     assert found.rows == ((1, ""), (2, "x"))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stepscope.report.story.blocks import Cell, Column, Story, Table, full_table, number_column
+from stepscope.report.story.blocks import Cell, Column, Story, Table
 from stepscope.report.text import exact_cell, safe
 from stepscope.results.load import LoadedResult
 
@@ -23,14 +23,14 @@ def _steps_table(subject: LoadedResult) -> Table | None:
     def value_in(values: Any) -> Callable[[int], float]:
         return lambda at: float(values[at])
 
-    return full_table(
+    return Table.of(
         "steps",
         "Steps",
         range(len(steps)),
-        (number_column("step"), lambda at: at + 1),
-        *((number_column(name, "ms"), value_in(values)) for name, values in times.items()),
-        (number_column("samples"), value_in(steps.samples)),
-        (number_column("loss"), value_in(steps.loss)),
+        (Column.numeric("step"), lambda at: at + 1),
+        *((Column.numeric(name, "ms"), value_in(values)) for name, values in times.items()),
+        (Column.numeric("samples"), value_in(steps.samples)),
+        (Column.numeric("loss"), value_in(steps.loss)),
         (Column("recorded"), lambda at: bool(steps.in_window[at])),
         (Column("warm-up"), lambda at: at < tables.warmup),
     )
@@ -43,9 +43,9 @@ def _findings_table(subject: LoadedResult) -> Table | None:
         return None
     columns = (
         *map(Column, ("id", "title", "kind")),
-        number_column("share"),
-        number_column("predicted step", "ms"),
-        *(number_column(f"predicted{end}", "×") for end in ("", " low", " high")),
+        Column.numeric("share"),
+        Column.numeric("predicted step", "ms"),
+        *(Column.numeric(f"predicted{end}", "×") for end in ("", " low", " high")),
         *map(Column, ("fix", "confidence", "effort", "why", "advice")),
     )
     rows = []
@@ -66,8 +66,8 @@ def _ladder_table(subject: LoadedResult) -> Table | None:
     whats, ends = ("speedup", "so far", "predicted"), ("", " low", " high")
     columns = (
         *map(Column, ("rung", "fix", "value", "kind")),
-        *(number_column(name, unit) for name, unit in _MEASURED.values()),
-        *(number_column(f"{what}{end}", "×") for what in whats for end in ends),
+        *(Column.numeric(name, unit) for name, unit in _MEASURED.values()),
+        *(Column.numeric(f"{what}{end}", "×") for what in whats for end in ends),
         *map(Column, ("verdict", "losses")),
     )
     measured = [subject.document["baseline"].get(key) for key in _MEASURED]

@@ -1,6 +1,4 @@
-"""What a report is written as: one class per format, all in one list, which other packages extend
-by the entry point `stepscope.renderers`.
-"""
+"""What a report is written as: a class per format. Other packages add theirs by an entry point."""
 
 import json
 from dataclasses import dataclass

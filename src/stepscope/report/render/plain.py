@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import Any
 
 from stepscope.record.units import capitalized, format_number
-from stepscope.report.story.blocks import Column, full_table, number_column
+from stepscope.report.story.blocks import Column, Table
 from stepscope.report.story.findings import distinct_answers
 from stepscope.report.story.narrator import versions_table
 from stepscope.report.story.phrases import NO_BOTTLENECK
@@ -62,13 +62,13 @@ def _wrapped(text: str, later: str) -> list[str]:
 def _kernels(kernels: KernelComparison) -> list[str]:
     """Before and after, what changed most first."""
     title = f"{capitalized(kernels.unit)} before and after, ms per step"
-    table = full_table(
+    table = Table.of(
         "kernels",
         "",
         kernels.rows[:_KERNELS],
-        (number_column("before"), lambda one: one.base_ms),
-        (number_column("after"), lambda one: one.other_ms),
-        (number_column("difference"), lambda one: one.delta_ms),
+        (Column.numeric("before"), lambda one: one.base_ms),
+        (Column.numeric("after"), lambda one: one.other_ms),
+        (Column.numeric("difference"), lambda one: one.delta_ms),
         (Column("count"), lambda one: f"{one.base_count} → {one.other_count}"),
         (Column("name"), lambda one: one.name[:100]),
     )

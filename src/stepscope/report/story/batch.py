@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from math import ceil, sqrt
 
-from stepscope.batch.document import Batch, BatchSpeedup, SizeRow
+from stepscope.batch.document import Batch, SizeRow
 from stepscope.batch.search import BatchNote, BatchNoteKind, SearchStop, StopKind
 from stepscope.record.trial import TrialReason, TrialStatus
 from stepscope.record.units import format_duration, format_interval, format_share, plural
 from stepscope.report.story.blocks import (
     Block,
+    Chart,
     Column,
     Command,
     Paragraph,
@@ -18,11 +19,7 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
-    full_table,
-    line_chart,
-    number_column,
     scaled,
-    table_without_empty_columns,
 )
 from stepscope.report.story.phrases import display_path, joined, torch_text
 from stepscope.results.load import LoadedResult, decode
@@ -73,30 +70,24 @@ def verdict_sentence(batch: Batch) -> str:
         if batch.largest is None:
             return "No batch size that was tried runs."
         return f"No batch size that runs leaves {batch.headroom:.0%} of memory free."
-    if knee.batch != batch.own:
-        text = f"Batch {knee.batch:,}: {knee.samples_per_s or 0.0:,.0f} samples/s"
-        text += _against_own(knee.speedup, batch.own) if knee.speedup is not None else ""
-    elif len(batch.curve) == 1:
-        why = stop_text(batch.stopped) if batch.stopped is not None else "nothing else runs"
-        text = (
-            f"Keep the program's own batch of {knee.batch:,}: no other size could be tried ({why})"
-        )
+    if knee.batch == batch.own:
+        text = f"Keep the program's own batch of {knee.batch:,}: no other size "
+        if len(batch.curve) > 1:
+            text += f"gives over {batch.within:.0%} more samples/s"
+        else:
+            why = stop_text(batch.stopped) if batch.stopped is not None else "nothing else runs"
+            text += f"could be tried ({why})"
     else:
-        text = f"Keep the program's own batch of {knee.batch:,}: no other size gives over"
-        text += f" {batch.within:.0%} more samples/s"
+        text = f"Batch {knee.batch:,}: {knee.samples_per_s or 0.0:,.0f} samples/s"
+        if (gain := knee.speedup) is not None:
+            around = format_interval(gain.low, gain.high)
+            if gain.verdict is Verdict.UNCLEAR:
+                nothing_known = gain.high > _NOTHING_KNOWN * gain.low
+                around = "unclear: too noisy" if nothing_known else f"{around}, unclear"
+            text += f", {gain.ratio:.2f}× the program's own {batch.own:,} ({around})"
     if knee.growing:
         text += "; throughput still grows there"
     return f"{text}{' (measured once: not confirmed)' if knee.processes < 2 else ''}."
-
-
-def _against_own(gain: BatchSpeedup, own: int | None) -> str:
-    words = f", {gain.ratio:.2f}× the program's own {own:,}"
-    interval = format_interval(gain.low, gain.high)
-    if gain.verdict is not Verdict.UNCLEAR:
-        return f"{words} ({interval})"
-    if gain.high > _NOTHING_KNOWN * gain.low:
-        return f"{words} (unclear: too noisy)"
-    return f"{words} ({interval}, unclear)"
 
 
 def _failure_text(row: SizeRow) -> str:
@@ -190,26 +181,25 @@ def size_table(batch: Batch) -> Table:
             return Tone.GOOD
         return Tone.PLAIN if row.ok else Tone.WARN
 
-    table = full_table(
+    memory = Column.numeric("memory MiB", digits=4)
+    best = Column("of best", number=True, percent=True, digits=2, priority=2)
+    table = Table.of(
         "batch-sizes",
         "",
         batch.curve,
-        (number_column("batch", digits=9), lambda row: row.batch),
-        (number_column("samples/s", digits=4), lambda row: row.samples_per_s),
+        (Column.numeric("batch", digits=9), lambda row: row.batch),
+        (Column.numeric("samples/s", digits=4), lambda row: row.samples_per_s),
         (Column("±", number=True, digits=2, percent=True, priority=3), spread),
-        (
-            Column("of best", number=True, percent=True, digits=2, priority=2),
-            lambda row: row.of_best,
-        ),
-        (number_column("step ms", priority=1), lambda row: row.step_ms),
-        (number_column("memory MiB", digits=4), lambda row: scaled(row.memory_bytes or None, _MIB)),
-        (number_column("J/sample", priority=5), lambda row: row.energy_j_per_sample),
-        (number_column("processes", priority=6), lambda row: row.processes),
+        (best, lambda row: row.of_best),
+        (Column.numeric("step ms", priority=1), lambda row: row.step_ms),
+        (memory, lambda row: scaled(row.memory_bytes or None, _MIB)),
+        (Column.numeric("J/sample", priority=5), lambda row: row.energy_j_per_sample),
+        (Column.numeric("processes", priority=6), lambda row: row.processes),
         (Column("what"), what),
         shown=40,
         tones=tuple(map(tone, batch.curve)),
     )
-    return table_without_empty_columns(table)
+    return table.without_empty_columns()
 
 
 def _charts_section(batch: Batch) -> Section:
@@ -226,12 +216,12 @@ def _charts_section(batch: Batch) -> Section:
             high=[row.high or 0.0 for row in rows] if known else (),
         )
         title, x, y = "Throughput by batch size", "batch size", "samples per second"
-        blocks.append(line_chart("batch-throughput", title, rates, x=x, y=y))
+        blocks.append(Chart.lines("batch-throughput", title, rates, x=x, y=y))
     if len(rows) > 1 and there:
         amounts = [(row.memory_bytes or 0.0) * _MIB for row in there]
         memory = Series("peak memory", [f"{row.batch:,}" for row in there], amounts)
         title = "Peak memory by batch size"
-        blocks.append(line_chart("batch-memory", title, memory, x="batch size", y="MiB"))
+        blocks.append(Chart.lines("batch-memory", title, memory, x="batch size", y="MiB"))
     return Section("batch-charts", "Throughput and memory", tuple(blocks))
 
 

@@ -5,7 +5,7 @@ numbers.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from stepscope.record.units import plural
 
@@ -56,6 +56,17 @@ class Facts:
     pairs: tuple[tuple[str, str], ...]
     brief: tuple[str, ...] = ()
 
+    @classmethod
+    def known(cls, *pairs: tuple[str, object]) -> Self:
+        """Those whose value is not None."""
+        return cls(tuple((name, str(value)) for name, value in pairs if value is not None))
+
+    @classmethod
+    def headline(cls, *shown: tuple[str, str, str]) -> Self:
+        """Of names, values and how a screen tells them in brief; "" where it does not."""
+        pairs = tuple((name, value) for name, value, _ in shown)
+        return cls(pairs, tuple(brief for _, _, brief in shown if brief))
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -74,6 +85,16 @@ class Column:
     bar: bool = False
     """A terminal draws the share as a bar."""
 
+    @classmethod
+    def numeric(cls, name: str, unit: str = "", digits: int = 3, priority: int = 0) -> Self:
+        """A column of numbers, with so many significant digits."""
+        return cls(name, unit, number=True, digits=digits, priority=priority)
+
+    @classmethod
+    def share(cls, name: str, priority: int = 0) -> Self:
+        """A column of shares, 0 to 1, shown in percent."""
+        return cls(name, number=True, percent=True, priority=priority)
+
     @property
     def heading(self) -> str:
         """The name with its unit: `step (ms)`."""
@@ -83,6 +104,11 @@ class Column:
     def data_heading(self) -> str:
         """The same in tables of data: `step [ms]`."""
         return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+Record = TypeVar("Record")
+Field = tuple[Column, Callable[[Record], Cell]]
+"""A column, and what it takes from a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +123,43 @@ class Table:
     """Rows a document without scrolling prints; the rest is said to be left out."""
     tones: tuple[Tone, ...] = ()
     """One per row; empty where all are plain."""
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        title: str,
+        records: Iterable[Record],
+        *fields: Field[Record],
+        shown: int = 20,
+        tones: tuple[Tone, ...] = (),
+    ) -> Self:
+        """A row for each record."""
+        rows = tuple(tuple(value(one) for _, value in fields) for one in records)
+        return cls(name, tuple(column for column, _ in fields), rows, title, shown, tones)
+
+    @classmethod
+    def known(
+        cls,
+        name: str,
+        title: str,
+        records: Iterable[Record],
+        *fields: Field[Record],
+        shown: int = 20,
+        tones: tuple[Tone, ...] = (),
+        empty_columns: bool = False,
+    ) -> list[Self]:
+        """The same, but nothing where there are no records; and without the columns of which
+        nothing is known, unless with `empty_columns`."""
+        table = cls.of(name, title, records, *fields, shown=shown, tones=tones)
+        return [table if empty_columns else table.without_empty_columns()] if table.rows else []
+
+    def without_empty_columns(self) -> Self:
+        """With the columns of which anything is known."""
+        columns = enumerate(zip(*self.rows, strict=True))
+        kept = [at for at, cells in columns if any(cell not in (None, "") for cell in cells)]
+        rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[at] for at in kept), rows=rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +223,21 @@ class Chart:
     y: Axis = field(default_factory=Axis)
     across: bool = False
     note: str = ""
+
+    @classmethod
+    def bars(cls, name: str, title: str, *series: Series, unit: str, note: str = "") -> Self:
+        """Horizontal bars, side by side where there are several series."""
+        return cls(name, "bars", title, series, y=Axis(unit), across=True, note=note)
+
+    @classmethod
+    def stacked(cls, name: str, title: str, series: Iterable[Series], unit: str) -> Self:
+        """A horizontal bar for each x, made of the series."""
+        return cls(name, "stacked", title, tuple(series), y=Axis(unit), across=True)
+
+    @classmethod
+    def lines(cls, name: str, title: str, *series: Series, x: str, y: str, note: str = "") -> Self:
+        """A line for each series; `x` and `y` are the titles of the axes."""
+        return cls(name, "line", title, series, Axis(x), Axis(y), note=note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +352,13 @@ class Command:
 class Story:
     """A whole report."""
 
-    title: str
-    verdict: str
+    title: str = ""
+    verdict: str = ""
     """The one sentence at the top."""
-    subtitle: str
+    subtitle: str = ""
     """Program, device, versions, date."""
-    sections: tuple[Section, ...]
-    kind: str
+    sections: tuple[Section, ...] = ()
+    kind: str = ""
     """run, trace, tune, bench or comparison."""
     next: tuple[Command, ...] = ()
     more: str = ""
@@ -297,75 +375,6 @@ class Story:
         return replace(self, sections=lead) if lead else self
 
 
-def table_without_empty_columns(table: Table) -> Table:
-    """The table with the columns of which anything is known."""
-    columns = zip(*table.rows, strict=True)
-    kept = [at for at, cells in enumerate(columns) if any(cell not in (None, "") for cell in cells)]
-    rows = tuple(tuple(row[at] for at in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[at] for at in kept), rows=rows)
-
-
-Record = TypeVar("Record")
-
-
-def full_table(
-    name: str,
-    title: str,
-    records: Iterable[Record],
-    *fields: tuple[Column, Callable[[Record], Cell]],
-    shown: int = 20,
-    tones: tuple[Tone, ...] = (),
-) -> Table:
-    """A table with a row for each record, each column beside what it takes from one."""
-    rows = tuple(tuple(value(one) for _, value in fields) for one in records)
-    return Table(name, tuple(column for column, _ in fields), rows, title, shown, tones)
-
-
-def table_of(
-    name: str,
-    title: str,
-    records: Iterable[Record],
-    *fields: tuple[Column, Callable[[Record], Cell]],
-    shown: int = 20,
-    tones: tuple[Tone, ...] = (),
-    empty_columns: bool = False,
-) -> list[Table]:
-    """The same, but nothing where there are no records; and without the columns of which nothing
-    is known, unless with `empty_columns`."""
-    table = full_table(name, title, records, *fields, shown=shown, tones=tones)
-    return [table if empty_columns else table_without_empty_columns(table)] if table.rows else []
-
-
 def scaled(value: float | None, by: float) -> float | None:
     """In another unit; None stays."""
     return None if value is None else value * by
-
-
-def known_facts(*pairs: tuple[str, object]) -> Facts:
-    """Those whose value is not None."""
-    return Facts(tuple((name, str(value)) for name, value in pairs if value is not None))
-
-
-def number_column(name: str, unit: str = "", digits: int = 3, priority: int = 0) -> Column:
-    """A column of numbers, with so many significant digits."""
-    return Column(name, unit, number=True, digits=digits, priority=priority)
-
-
-def share_column(name: str, priority: int = 0) -> Column:
-    """A column of shares, 0 to 1, shown in percent."""
-    return Column(name, number=True, percent=True, priority=priority)
-
-
-def bar_chart(name: str, title: str, *series: Series, unit: str, note: str = "") -> Chart:
-    """Horizontal bars, side by side where there are several series."""
-    return Chart(name, "bars", title, series, y=Axis(unit), across=True, note=note)
-
-
-def line_chart(name: str, title: str, *series: Series, x: str, y: str, note: str = "") -> Chart:
-    """A line for each series; `x` and `y` are the titles of the axes."""
-    return Chart(name, "line", title, series, Axis(x), Axis(y), note=note)
-
-
-def stacked_chart(name: str, title: str, series: Iterable[Series], unit: str) -> Chart:
-    """A horizontal bar for each x, made of the series."""
-    return Chart(name, "stacked", title, tuple(series), y=Axis(unit), across=True)

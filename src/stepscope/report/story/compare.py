@@ -16,10 +16,6 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
-    bar_chart,
-    number_column,
-    stacked_chart,
-    table_of,
 )
 from stepscope.report.story.phrases import IDLE_CAUSES, PHASE_NAMES, joined
 from stepscope.report.text import keep_end
@@ -219,7 +215,7 @@ def comparison_story(comparison: Comparison) -> Story:
     """A whole report of a comparison."""
     settings: list[Block] = []
     for name in ("configuration", "environment"):
-        settings += table_of(
+        settings += Table.known(
             name,
             name.capitalize(),
             getattr(comparison, name),
@@ -250,7 +246,7 @@ def comparison_screen(comparison: Comparison) -> Story:
     line = f"{comparison.verdict}  {headline(comparison)} · {exit_code_reason(comparison)}"
     verdict = Paragraph(line, strong=True, tone=_TONES.get(comparison.verdict, Tone.PLAIN))
     section = Section("verdict", "", (verdict, *_lead(comparison)), Weight.LEAD)
-    return Story("", "", "", (section,), "comparison")
+    return Story(sections=(section,), kind="comparison")
 
 
 def _lead(comparison: Comparison) -> Iterator[Block]:
@@ -280,13 +276,13 @@ def _lead(comparison: Comparison) -> Iterator[Block]:
 def _points(comparison: Comparison) -> list[Table]:
     """The points of a grid, slowest first."""
     items = sorted(comparison.items, key=lambda item: -item.change)
-    return table_of(
+    return Table.known(
         "points",
         "",
         items,
         (Column("point", clip=True), lambda item: item.label),
-        (number_column("base", "ms"), lambda item: item.base_ms),
-        (number_column("other", "ms"), lambda item: item.other_ms),
+        (Column.numeric("base", "ms"), lambda item: item.base_ms),
+        (Column.numeric("other", "ms"), lambda item: item.other_ms),
         (Column("change"), lambda item: percent(item.change)),
         (Column("95% CI", priority=1), interval_percent),
         (Column("verdict"), lambda item: item.verdict),
@@ -306,24 +302,24 @@ def _speed_chart(comparison: Comparison) -> Chart:
         [100 * getattr(item, key) for item in items] for key in ("change", "low", "high")
     )
     series = Series("change", [_item_name(item) for item in items], change, low=low, high=high)
-    return bar_chart("change", "Change in time, with 95% interval", series, unit="%")
+    return Chart.bars("change", "Change in time, with 95% interval", series, unit="%")
 
 
 def _items(comparison: Comparison) -> list[Table]:
     processes = "{0.base_processes} and {0.other_processes}".format
-    return table_of(
+    return Table.known(
         "items",
         "Speed",
         comparison.items,
         (Column("what"), _item_name),
-        (number_column("base", "ms"), lambda item: item.base_ms),
-        (number_column("other", "ms"), lambda item: item.other_ms),
-        (number_column("change", "%"), lambda item: item.change * 100),
-        (number_column("low", "%"), lambda item: item.low * 100),
-        (number_column("high", "%"), lambda item: item.high * 100),
+        (Column.numeric("base", "ms"), lambda item: item.base_ms),
+        (Column.numeric("other", "ms"), lambda item: item.other_ms),
+        (Column.numeric("change", "%"), lambda item: item.change * 100),
+        (Column.numeric("low", "%"), lambda item: item.low * 100),
+        (Column.numeric("high", "%"), lambda item: item.high * 100),
         (Column("verdict"), lambda item: item.verdict),
         (Column("processes"), processes),
-        (number_column("noise floor", "%"), lambda item: item.noise_floor * 100),
+        (Column.numeric("noise floor", "%"), lambda item: item.noise_floor * 100),
     )
 
 
@@ -332,31 +328,31 @@ def _step(comparison: Comparison) -> Section:
     if phases := comparison.phases:
         sides = ["base", "other"]
         series = (Series(_name(one.name), sides, [one.base_ms, one.other_ms]) for one in phases)
-        blocks.append(stacked_chart("phases-chart", "Where the time goes", series, "ms per step"))
+        blocks.append(Chart.stacked("phases-chart", "Where the time goes", series, "ms per step"))
     for name, first, rows, title in (
         ("phases", "phase", phases, "Phases"),
         ("idle", "cause", comparison.idle, "Why the device was idle"),
     ):
-        blocks += table_of(
+        blocks += Table.known(
             name,
             title,
             rows,
             (Column(first), lambda one: _name(one.name)),
-            (number_column("base", "ms"), lambda one: one.base_ms),
-            (number_column("other", "ms"), lambda one: one.other_ms),
-            (number_column("change", "ms"), lambda one: one.delta_ms),
-            (number_column("share before", "%"), lambda one: one.base_share * 100),
-            (number_column("share after", "%"), lambda one: one.other_share * 100),
+            (Column.numeric("base", "ms"), lambda one: one.base_ms),
+            (Column.numeric("other", "ms"), lambda one: one.other_ms),
+            (Column.numeric("change", "ms"), lambda one: one.delta_ms),
+            (Column.numeric("share before", "%"), lambda one: one.base_share * 100),
+            (Column.numeric("share after", "%"), lambda one: one.other_share * 100),
         )
     units = {Unit.BYTES: (2.0**-20, "MiB"), Unit.SHARE: (100.0, "%")}
-    blocks += table_of(
+    blocks += Table.known(
         "amounts",
         "Memory, energy and GPU use",
         [(one, *units.get(one.unit, (1.0, str(one.unit)))) for one in comparison.amounts],
         (Column("what"), lambda row: row[0].name),
         (Column("unit"), lambda row: row[2]),
-        (number_column("base"), lambda row: row[0].base * row[1]),
-        (number_column("other"), lambda row: row[0].other * row[1]),
+        (Column.numeric("base"), lambda row: row[0].base * row[1]),
+        (Column.numeric("other"), lambda row: row[0].other * row[1]),
     )
     return Section("step", "Step", tuple(blocks))
 
@@ -373,17 +369,17 @@ def _kernels(kernels: KernelComparison | None) -> Section:
     )
     # Without a device the operators are the work itself and need no column of their own.
     launched = kernels.unit is WorkUnit.KERNELS
-    table = table_of(
+    table = Table.known(
         "kernels",
         "",
         kernels.rows,
         (Column("kernel" if launched else "operator"), lambda row: row.name),
-        (number_column("difference", "ms"), lambda row: row.delta_ms),
+        (Column.numeric("difference", "ms"), lambda row: row.delta_ms),
         (Column("change"), lambda row: row.change),
-        (number_column("before", "ms"), lambda row: row.base_ms),
-        (number_column("after", "ms"), lambda row: row.other_ms),
-        (number_column("count before"), lambda row: row.base_count),
-        (number_column("count after"), lambda row: row.other_count),
+        (Column.numeric("before", "ms"), lambda row: row.base_ms),
+        (Column.numeric("after", "ms"), lambda row: row.other_ms),
+        (Column.numeric("count before"), lambda row: row.base_count),
+        (Column.numeric("count after"), lambda row: row.other_count),
         (Column("phase"), lambda row: _name(row.phase)),
         (Column("launched by"), lambda row: row.operator if launched else None),
         (Column("in"), lambda row: row.line),

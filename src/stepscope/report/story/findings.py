@@ -1,6 +1,4 @@
-"""Findings: what is said of each, their cards, where the timeline shows them, and the baseline
-questions answered.
-"""
+"""Findings: their cards, where the timeline shows them, and the baseline questions answered."""
 
 from typing import Any
 
@@ -18,8 +16,8 @@ from stepscope.report.story.blocks import (
     Missing,
     Paragraph,
     Section,
+    Table,
     Weight,
-    table_of,
 )
 from stepscope.report.story.phrases import (
     NO_BOTTLENECK,
@@ -140,7 +138,7 @@ def findings_section(
         blocks.append(Paragraph(NO_BOTTLENECK, strong=True))
     titles = {"minor": "Minor: less than 2% of a step each", "healthy": "No problem"}
     for name, title in titles.items():
-        blocks += table_of(
+        blocks += Table.known(
             name,
             title,
             document[name],

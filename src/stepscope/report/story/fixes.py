@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from stepscope.report.story.blocks import Column, Command, Facts, Section, Story, Weight, full_table
+from stepscope.report.story.blocks import Column, Command, Facts, Section, Story, Table, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def fixes_story(fixes: Sequence[FixDescription]) -> Story:
     sections = []
     for group in dict.fromkeys([*_GROUPS, *(fix.group for fix in fixes)]):
         members = [fix for fix in fixes if fix.group == group]
-        table = full_table(
+        table = Table.of(
             group,
             "",
             members,
@@ -50,8 +50,6 @@ def fixes_story(fixes: Sequence[FixDescription]) -> Story:
     kinds = Section("kinds", "kinds", (Facts(tuple(KINDS.items())),), Weight.LEAD)
     return Story(
         title="fixes",
-        verdict="",
-        subtitle="",
         sections=(*sections, kinds),
         kind="fixes",
         next=(
@@ -76,7 +74,6 @@ def fix_story(fix: FixDescription) -> Story:
     return Story(
         title=fix.name,
         verdict=fix.title,
-        subtitle="",
         sections=(Section("fix", "", (Facts(pairs),), Weight.LEAD),),
         kind="fix",
         next=(Command(f"stepscope run --fix {fix.name}{value} train.py"),),

@@ -19,7 +19,6 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
-    full_table,
 )
 from stepscope.report.story.phrases import joined
 
@@ -34,7 +33,7 @@ def machine_story(document: Document) -> Story:
         commands.append(Command("stepscope doctor --refresh", "measure the ceilings again"))
     cautions = tuple(Paragraph(f"note: {text}", tone=Tone.WARN) for text in document["cautions"])
     entries = document["can_measure"]
-    measurable = full_table(
+    measurable = Table.of(
         "measurable",
         "",
         entries,
@@ -52,8 +51,6 @@ def machine_story(document: Document) -> Story:
     )
     return Story(
         title="This machine",
-        verdict="",
-        subtitle="",
         sections=tuple(replace(part, weight=Weight.LEAD) for part in sections),
         kind="machine",
         next=tuple(commands),

@@ -16,10 +16,7 @@ from stepscope.report.story.blocks import (
     Table,
     TimelineView,
     Weight,
-    full_table,
-    number_column,
     scaled,
-    share_column,
 )
 from stepscope.report.story.compare import comparison_story
 from stepscope.report.story.phrases import display_path
@@ -93,16 +90,16 @@ def _run_version(name: str, document: Document) -> _Version:
 def versions_table(subjects: Sequence[LoadedResult]) -> Table:
     """Version × GPU use × throughput × speedup: of each run, or of a tune's or bench's variants."""
     found = [version for subject in subjects for version in _versions_of(subject)]
-    memory = number_column("peak memory", "MiB", digits=4)
-    return full_table(
+    memory = Column.numeric("peak memory", "MiB", digits=4)
+    return Table.of(
         "versions",
         "Versions",
         found,
         (Column("version"), lambda one: one.name),
-        (share_column("GPU use"), lambda one: one.gpu_use),
-        (number_column("throughput", "samples/s", digits=4), lambda one: one.samples_per_s),
-        (number_column("step", "ms"), lambda one: one.step_ms),
-        (number_column("speedup", "×"), lambda one: one.speedup_to(found[0])),
+        (Column.share("GPU use"), lambda one: one.gpu_use),
+        (Column.numeric("throughput", "samples/s", digits=4), lambda one: one.samples_per_s),
+        (Column.numeric("step", "ms"), lambda one: one.step_ms),
+        (Column.numeric("speedup", "×"), lambda one: one.speedup_to(found[0])),
         (memory, lambda one: scaled(one.memory_bytes, 2.0**-20)),
     )
 

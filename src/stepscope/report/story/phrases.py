@@ -1,6 +1,4 @@
-"""The words every format shares: names of phases and idle causes, files and commands, units, how a
-run ended.
-"""
+"""The words every format shares: names of phases and idle causes, files, commands, how it ended."""
 
 import os
 import shlex
@@ -25,12 +23,8 @@ PHASE_NAMES = {
 PHASE_ROLES = {
     "data_wait": Role.DATA,
     "h2d": Role.COPY,
-    "forward": Role.FORWARD,
-    "backward": Role.BACKWARD,
-    "optimizer": Role.OPTIMIZER,
-    "other": Role.OTHER,
     "wait": Role.IDLE,
-    "idle": Role.IDLE,
+    **{name: Role(name) for name in ("forward", "backward", "optimizer", "other", "idle")},
 }
 RUN_PART_NAMES = {
     "startup": "Python start",
@@ -146,29 +140,27 @@ def minute_text(time: object) -> str:
 def outcome_sentences(document: Document) -> list[str]:
     """How a run that did not end well ended, or that it still runs; nothing where all is well."""
     run = document["run"]
-    if run["exit_code"] is None:
+    code, memory = run["exit_code"], run["out_of_memory"]
+    if code is None:
         word = "Still running" if run["under_way"] else "Incomplete: stepscope was killed"
         return [f"{word}. Results so far:"]
-    if run["out_of_memory"] is not None:
-        return _out_of_memory(document, run["out_of_memory"])
+    if memory is not None:
+        asked = memory.get("requested_bytes")
+        text = "Out of GPU memory" if memory["device"] == "cuda" else "Out of memory"
+        text += f" allocating {format_bytes(asked)}." if asked else "."
+        owners = sorted(
+            ((v, k) for k, v in document["memory"]["owners"].items() if v), reverse=True
+        )
+        largest = [f"{name.replace('_', ' ')} {format_bytes(value)}" for value, name in owners[:3]]
+        return [text, f"Largest owners: {', '.join(largest)}."] if largest else [text]
     if run.get("timed_out"):
         return ["Stopped at its --timeout (exit code 124)."]
     if run.get("signal"):
-        return [f"Killed by signal {run['signal']} (exit code {run['exit_code']})."]
-    if run["error"] is not None and run["exit_code"]:
+        return [f"Killed by signal {run['signal']} (exit code {code})."]
+    if run["error"] is not None and code:
         first = str(run["error"]["text"]).strip().split("\n")[0][:120]
         return [f"Raised {run['error']['type']}: {first}."]
-    return [f"Exit code {run['exit_code']}."] if run["exit_code"] else []
-
-
-def _out_of_memory(document: Document, memory: Document) -> list[str]:
-    owners = document["memory"]["owners"]
-    named = sorted(((v, k) for k, v in owners.items() if v), reverse=True)[:3]
-    largest = ", ".join(f"{name.replace('_', ' ')} {format_bytes(value)}" for value, name in named)
-    place = "GPU memory" if memory["device"] == "cuda" else "memory"
-    asked = memory.get("requested_bytes")
-    text = f"Out of {place}" + (f" allocating {format_bytes(asked)}." if asked else ".")
-    return [text, f"Largest owners: {largest}."] if largest else [text]
+    return [f"Exit code {code}."] if code else []
 
 
 def fix_outcome(fix: Document) -> Paragraph:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from stepscope.report.story.blocks import Axis, Chart, Series, line_chart
+from stepscope.report.story.blocks import Axis, Chart, Series
 
 MAX_POINTS = 2000
 """Points of a series, rows of a table."""
@@ -65,7 +65,7 @@ def over_time_chart(
         return None
     named = tuple(series) if len(columns) > 1 else (Series("", series[0].x, series[0].y),)
     note = downsample_note(len(samples), "samples")
-    return line_chart(name, title, *named, x="s since its start", y=unit, note=note)
+    return Chart.lines(name, title, *named, x="s since its start", y=unit, note=note)
 
 
 _BINS = 40

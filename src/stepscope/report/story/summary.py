@@ -18,9 +18,6 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
-    known_facts,
-    number_column,
-    table_of,
 )
 from stepscope.report.story.findings import suggested_fixes
 from stepscope.report.story.phrases import (
@@ -115,34 +112,29 @@ def summary_blocks(document: Document) -> list[Block]:
 
 def _figures(document: Document) -> Facts:
     steps, gpu, memory = document["steps"], document["gpu"], document["memory"]
-    word = step_noun(document)
-    pairs = [("steps", counted_steps(document))]
-    brief: list[str] = []
+    word, could = step_noun(document), document.get("headroom")
+    shown = [("steps", counted_steps(document), "")]
     if steps["mean_ms"] is not None:
         mean = f"{format_number(steps['mean_ms'])} ms"
-        pairs.append((f"time per {word}", mean))
-        brief.append(f"{mean} per {word}")
+        shown.append((f"time per {word}", mean, f"{mean} per {word}"))
     if steps["samples_per_s"]:
-        pairs.append(("samples per second", format_number(steps["samples_per_s"])))
-        brief.append(f"{format_number(steps['samples_per_s'])} samples/s")
-    could = document.get("headroom")
+        rate = format_number(steps["samples_per_s"])
+        shown.append(("samples per second", rate, f"{rate} samples/s"))
     if could:
-        pairs.append(
-            ("in reach", f"{format_number(could['step_ms'])} ms ({could['speedup']:.2f}×)")
-        )
+        reach = f"{format_number(could['step_ms'])} ms ({could['speedup']:.2f}×)"
+        shown.append(("in reach", reach, ""))
     if gpu and gpu["busy_fraction"] is not None:
-        pairs.append(("GPU busy", f"{gpu['busy_fraction']:.0%}"))
-        brief.append(f"GPU busy {gpu['busy_fraction']:.0%}")
+        busy = f"{gpu['busy_fraction']:.0%}"
+        shown.append(("GPU busy", busy, f"GPU busy {busy}"))
     if gpu:
         peak = _bytes_of(gpu["peak_allocated_bytes"], gpu["total_bytes"])
-        pairs.append(("peak GPU memory", peak))
-        brief.append(f"peak {peak}")
+        shown.append(("peak GPU memory", peak, f"peak {peak}"))
     elif memory["peak_bytes"]:
-        pairs.append(("peak memory", format_bytes(memory["peak_bytes"])))
-        brief.append(f"peak {format_bytes(memory['peak_bytes'])}")
+        peak = format_bytes(memory["peak_bytes"])
+        shown.append(("peak memory", peak, f"peak {peak}"))
     if gpu and gpu["energy_j_per_step"] is not None:
-        pairs.append(("energy per step", f"{gpu['energy_j_per_step']:,.3g} J"))
-    return Facts(tuple(pairs), tuple(brief))
+        shown.append(("energy per step", f"{gpu['energy_j_per_step']:,.3g} J", ""))
+    return Facts.headline(*shown)
 
 
 def _bytes_of(part: float, whole: float | None) -> str:
@@ -156,12 +148,9 @@ def environment_section(document: Document) -> Section:
     """All that is needed to run it again under the same conditions."""
     config, run = document["config"], document["run"]
     more = {key: config.get(key) for key in ("autocast", "scaler", "distributed")}
-    switches = {
-        **(config.get("switches") or {}),
-        **{k: v for k, v in more.items() if v is not None},
-    }
+    switches = (config.get("switches") or {}) | {k: v for k, v in more.items() if v is not None}
     blocks: list[Block] = [
-        known_facts(
+        Facts.known(
             ("program", command_line(run)),
             ("started", run.get("started")),
             ("exit code", run.get("exit_code")),
@@ -195,17 +184,17 @@ def machine_facts(machine: Document) -> tuple[tuple[str, str], ...]:
         pairs.append(("memory", format_bytes(memory["total_bytes"])))
     pairs.append(("CUDA", (machine.get("torch") or {}).get("cuda")))
     pairs += [(name, machine.get(name)) for name in ("driver", "system")]
-    return known_facts(*pairs).pairs
+    return Facts.known(*pairs).pairs
 
 
 def _models(models: list[Document]) -> list[Table]:
-    return table_of(
+    return Table.known(
         "models",
         "Models",
         models,
         (Column("model"), lambda one: one.get("name")),
-        (number_column("parameters", digits=15), lambda one: one.get("parameters")),
-        (number_column("trainable", digits=15), lambda one: one.get("trainable")),
+        (Column.numeric("parameters", digits=15), lambda one: one.get("parameters")),
+        (Column.numeric("trainable", digits=15), lambda one: one.get("trainable")),
         (Column("types"), lambda one: ", ".join(one.get("dtypes") or ())),
         (Column("devices"), lambda one: ", ".join(one.get("devices") or ())),
         (Column("memory format"), lambda one: one.get("memory_format")),
@@ -222,7 +211,7 @@ def _optimizers(optimizers: list[Document]) -> list[Table]:
 
 def _named(name: str, title: str, values: Mapping[str, Any]) -> list[Table]:
     fields = (Column("name"), lambda one: str(one[0])), (Column("value"), lambda one: _cell(one[1]))
-    return table_of(name, title, values.items(), *fields, empty_columns=True)
+    return Table.known(name, title, values.items(), *fields, empty_columns=True)
 
 
 def _cell(value: Any) -> Cell:

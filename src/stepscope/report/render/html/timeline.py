@@ -1,6 +1,4 @@
-"""A recorded window as the bytes the page's timeline draws: events in rows, merged where too many,
-packed.
-"""
+"""A recorded window as the bytes the page draws: events in rows, merged where too many, packed."""
 
 import gzip
 import json
@@ -25,40 +23,17 @@ from stepscope.report.render.html.timeline_tracks import (
     step_track,
 )
 
-_COLOURS = {
-    "operator": 1,
-    "annotation": 8,
-    "Python": 3,
-    "runtime call": 2,
-    "profiler": 5,
-    "convolution": 1,
-    "matmul": 1,
-    "attention": 7,
-    "recurrent": 1,
-    "normalisation": 3,
-    "pointwise": 6,
-    "reduction": 3,
-    "softmax": 7,
-    "loss": 5,
-    "pooling": 3,
-    "optimizer": 6,
-    "copy": 4,
-    "layout change": 4,
-    "set": 4,
-    "communication": 5,
-    "compiled": 6,
-    "step": 8,
-    "idle: loader": 2,
-    "idle: host": 5,
-    "idle: synchronisation": 7,
-    "idle: copy": 4,
-    "idle: other ranks": 3,
-    "phase: data wait": 2,
-    "phase: copy": 4,
-    "phase: forward": 1,
-    "phase: backward": 3,
-    "phase: optimizer": 6,
+_BY_COLOUR = {
+    1: ("operator", "convolution", "matmul", "recurrent", "phase: forward"),
+    2: ("runtime call", "idle: loader", "phase: data wait"),
+    3: ("Python", "normalisation", "reduction", "pooling", "idle: other ranks", "phase: backward"),
+    4: ("copy", "layout change", "set", "idle: copy", "phase: copy"),
+    5: ("profiler", "loss", "communication", "idle: host"),
+    6: ("pointwise", "optimizer", "compiled", "phase: optimizer"),
+    7: ("attention", "softmax", "idle: synchronisation"),
 }
+_COLOURS = {name: colour for colour, names in _BY_COLOUR.items() for name in names}
+"""The number of a category's `--series-` colour; 8 is that of all others."""
 
 
 MAGIC = b"STL1"
@@ -297,7 +272,6 @@ def _packed(window: _Window, rows: _EventRows, trace: bytes | None) -> bytes:
             "span": max(end - origin, 1),
             "names": names,
             "details": details,
-            # With the number of its `--series-` colour.
             "categories": [(one, _COLOURS.get(one, 8)) for one in window.words.categories.texts],
             "lanes": [
                 {"kind": one.kind, "label": readable(one.label), "device": one.device}

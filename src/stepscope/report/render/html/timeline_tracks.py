@@ -1,6 +1,4 @@
-"""The tracks of the page's timeline: steps and phases, devices with their idle time, host threads,
-memory.
-"""
+"""The tracks of the page's timeline: steps, phases, devices with their idle time, threads, memory."""
 
 import json
 from dataclasses import dataclass, field

@@ -1,6 +1,4 @@
-"""What `stepscope.load` and `find_batch_size` return: objects that show themselves in a console or
-a notebook.
-"""
+"""What `stepscope.load` and `find_batch_size` return: objects that show themselves."""
 
 import io
 import re

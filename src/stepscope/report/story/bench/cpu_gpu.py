@@ -23,13 +23,7 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
-    bar_chart,
-    full_table,
-    line_chart,
-    number_column,
     scaled,
-    share_column,
-    table_of,
 )
 from stepscope.report.story.series import MAX_POINTS
 
@@ -39,7 +33,7 @@ _IN_TABLE = 6  # points of a curve
 _BUSY = 0.9  # of a step: a GPU that computes for longer is not said to wait
 
 
-def cpu_gpu_answers(study: CpuGpuStudy) -> Iterator[str]:
+def answers(study: CpuGpuStudy) -> Iterator[str]:
     """The study in sentences."""
     for side, name in _sides(study):
         if side.status is not PointStatus.OK:
@@ -78,23 +72,23 @@ def _agreement(study: CpuGpuStudy, found: Agreement) -> Iterator[str]:
         yield f"Final losses differ by {_percent(found.final_loss_relative or 0.0)}: {verdict}."
 
 
-def cpu_gpu_sections(study: CpuGpuStudy) -> list[Section]:
+def sections(study: CpuGpuStudy) -> list[Section]:
     """Those that have something to show."""
     made = [Section("devices", "Both devices", (_devices(study),), Weight.LEAD)]
     if curves := _curves(study):
         made.append(Section("learning", "What both learn", tuple(curves), Weight.LEAD))
     if study.operators:
-        operators = full_table(
+        operators = Table.of(
             "operators",
             "",
             study.operators,
             (Column("operators"), lambda one: one.kind),
-            (number_column("CPU", "ms"), lambda one: one.cpu_ms),
-            (share_column("CPU share", priority=1), lambda one: one.cpu_share),
-            (number_column("GPU", "ms"), lambda one: one.gpu_ms),
-            (share_column("GPU share", priority=1), lambda one: one.gpu_share),
-            (number_column("speedup", "×"), lambda one: one.speedup),
-            (number_column("possible", "×", priority=2), lambda one: one.possible),
+            (Column.numeric("CPU", "ms"), lambda one: one.cpu_ms),
+            (Column.share("CPU share", priority=1), lambda one: one.cpu_share),
+            (Column.numeric("GPU", "ms"), lambda one: one.gpu_ms),
+            (Column.share("GPU share", priority=1), lambda one: one.gpu_share),
+            (Column.numeric("speedup", "×"), lambda one: one.speedup),
+            (Column.numeric("possible", "×", priority=2), lambda one: one.possible),
         )
         blocks: list[Block] = [operators]
         found = study.waiting
@@ -119,22 +113,22 @@ def _score_name(study: CpuGpuStudy) -> str:
 
 
 def _devices(study: CpuGpuStudy) -> Table:
-    memory = number_column("memory", "MiB", digits=4, priority=1)
-    return full_table(
+    memory = Column.numeric("memory", "MiB", digits=4, priority=1)
+    return Table.of(
         "devices",
         "",
         _sides(study),
         (Column(""), lambda one: one[1]),
         (Column("device", priority=3), lambda one: one[0].device_name),
-        (number_column("samples/s", digits=4), lambda one: one[0].samples_per_s),
-        (number_column("step", "ms"), lambda one: one[0].mean_ms),
-        (number_column("low", "ms", priority=2), lambda one: one[0].mean_low_ms),
-        (number_column("high", "ms", priority=2), lambda one: one[0].mean_high_ms),
-        (number_column("epoch", "s"), lambda one: one[0].epoch_s),
-        (number_column("training", "s", priority=1), lambda one: one[0].train_s),
+        (Column.numeric("samples/s", digits=4), lambda one: one[0].samples_per_s),
+        (Column.numeric("step", "ms"), lambda one: one[0].mean_ms),
+        (Column.numeric("low", "ms", priority=2), lambda one: one[0].mean_low_ms),
+        (Column.numeric("high", "ms", priority=2), lambda one: one[0].mean_high_ms),
+        (Column.numeric("epoch", "s"), lambda one: one[0].epoch_s),
+        (Column.numeric("training", "s", priority=1), lambda one: one[0].train_s),
         (memory, lambda one: scaled(one[0].peak_memory_bytes, _MIB)),
-        (number_column("loss", digits=4), lambda one: one[0].loss),
-        (number_column(_score_name(study), digits=4), lambda one: one[0].score),
+        (Column.numeric("loss", digits=4), lambda one: one[0].loss),
+        (Column.numeric(_score_name(study), digits=4), lambda one: one[0].score),
         (Column("in"), lambda one: one[0].arithmetic),
     )
 
@@ -149,24 +143,24 @@ def _curves(study: CpuGpuStudy) -> list[Block]:
         made.append(_curve("losses", "loss", _spread(losses, MAX_POINTS)))
     if len(scores) > 1:
         made.append(_curve("scores", named, _spread(scores, MAX_POINTS)))
-    made += table_of(
+    made += Table.known(
         "loss-points",
         "",
         _spread(losses, _IN_TABLE),
-        (number_column("step"), lambda one: one.step),
-        (number_column("CPU loss", digits=4), lambda one: one.cpu),
-        (number_column("GPU loss", digits=4), lambda one: one.gpu),
+        (Column.numeric("step"), lambda one: one.step),
+        (Column.numeric("CPU loss", digits=4), lambda one: one.cpu),
+        (Column.numeric("GPU loss", digits=4), lambda one: one.gpu),
         empty_columns=True,
     )
-    made += table_of(
+    made += Table.known(
         "score-points",
         "",
         _spread(scores, _IN_TABLE),
-        (number_column("step"), lambda one: one.step),
-        (number_column(f"CPU {named}", digits=4), lambda one: one.cpu),
-        (number_column(f"GPU {named}", digits=4), lambda one: one.gpu),
-        (number_column("CPU after", "s"), lambda one: one.cpu_s),
-        (number_column("GPU after", "s"), lambda one: one.gpu_s),
+        (Column.numeric("step"), lambda one: one.step),
+        (Column.numeric(f"CPU {named}", digits=4), lambda one: one.cpu),
+        (Column.numeric(f"GPU {named}", digits=4), lambda one: one.gpu),
+        (Column.numeric("CPU after", "s"), lambda one: one.cpu_s),
+        (Column.numeric("GPU after", "s"), lambda one: one.gpu_s),
         empty_columns=True,
     )
     return made
@@ -176,7 +170,7 @@ def _curve(name: str, title: str, points: Sequence[LossPoint | ScorePoint]) -> C
     at = [point.step for point in points]
     cpu = Series("CPU", at, [_or_nan(point.cpu) for point in points])
     gpu = Series("GPU", at, [_or_nan(point.gpu) for point in points])
-    return line_chart(name, f"{title} on both", cpu, gpu, x="step", y=title)
+    return Chart.lines(name, f"{title} on both", cpu, gpu, x="step", y=title)
 
 
 def _spread(points: Sequence[T], most: int) -> list[T]:
@@ -194,7 +188,7 @@ def _operator_chart(study: CpuGpuStudy) -> Chart:
     if any(one.possible is not None for one in rows):
         series.append(Series("possible", kinds, [_or_nan(one.possible) for one in rows]))
     title = "Speedup by kind of operator"
-    return bar_chart("operator-speedup", title, *series, unit="times as fast")
+    return Chart.bars("operator-speedup", title, *series, unit="times as fast")
 
 
 def _or_nan(value: float | None) -> float:

@@ -34,10 +34,7 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
-    bar_chart,
-    number_column,
     scaled,
-    share_column,
 )
 from stepscope.report.story.phrases import fix_options
 
@@ -45,7 +42,7 @@ _MOST_ANSWERS = 12
 _MIB, _GIB = 2.0**-20, 2.0**-30
 
 
-def grid_verdict(bench: BenchResult) -> str:
+def verdict(bench: BenchResult) -> str:
     """The first thing to know."""
     points = measured(bench.points)
     if not points:
@@ -66,7 +63,7 @@ def grid_verdict(bench: BenchResult) -> str:
     return f"{top.model} {top.mode}: {rate} on {top.device} at batch {top.batch:,}."
 
 
-def grid_sections(bench: BenchResult) -> list[Section]:
+def sections(bench: BenchResult) -> list[Section]:
     """The answer, the models side by side, then a section for each model, mode and device."""
     groups = group_points(bench.points)
     fixes = list(bench.request.ablate)
@@ -178,7 +175,7 @@ def _device_chart(groups: list[Group]) -> Chart | None:
     if not found:
         return None
     series = Series("", [name for name, _, _ in found], [ratio for _, _, ratio in found])
-    return bar_chart("devices", "GPU against CPU", series, unit="times as fast")
+    return Chart.bars("devices", "GPU against CPU", series, unit="times as fast")
 
 
 def _model_chart(groups: list[Group], mode: str) -> Chart | None:
@@ -197,7 +194,7 @@ def _model_chart(groups: list[Group], mode: str) -> Chart | None:
         series.append(Series(device, models, [rates.get(model, nan) for model in models]))
     unit = "tokens/s" if mode == "generate" else "samples/s"
     title = f"{mode}: best of each model over batches and variants"
-    return bar_chart(f"models-{mode}", title, *series, unit=unit)
+    return Chart.bars(f"models-{mode}", title, *series, unit=unit)
 
 
 def _ablation_blocks(points: Points, fixes: list[str], batch: int, label: str) -> Iterator[Block]:
@@ -211,7 +208,7 @@ def _ablation_blocks(points: Points, fixes: list[str], batch: int, label: str) -
         series.append(Series(way, fixes, ratio, low=low, high=high))
         columns.append([_ablation_cell(gain) for gain in gains])
     title, name = f"Ablation at batch {batch:,}", f"{label}-ablation"
-    yield bar_chart(name, title, *series, unit="times as fast")
+    yield Chart.bars(name, title, *series, unit="times as fast")
     heads = (Column("fix"), *(Column(one.name) for one in series))
     yield Table(name, heads, tuple(zip(fixes, *columns, strict=True)), title)
     words = "added: with those above it; without it: all the others; ~: within noise."
@@ -242,7 +239,7 @@ def _sweep_charts(group: Group, label: str) -> list[Chart]:
     rates = [point.throughput or nan for point in points]
     series = Series("", [point.variant for point in points], rates)
     title = f"Throughput of each variant at batch {group.batches[0]:,}"
-    return [bar_chart(f"{label}-variants", title, series, unit=unit)]
+    return [Chart.bars(f"{label}-variants", title, series, unit=unit)]
 
 
 def _against_batch(group: Group, label: str, what: str, unit: str, key: str) -> Chart | None:
@@ -267,37 +264,37 @@ def _against_batch(group: Group, label: str, what: str, unit: str, key: str) -> 
 _Columns = dict[str, Column]
 """By the field of a point."""
 _SPEED: _Columns = {
-    "samples_per_s": number_column("samples/s", digits=4),
-    "tokens_per_s": number_column("tokens/s", digits=4),
-    "mean_ms": number_column("mean", "ms"),
-    "half_interval": share_column("±", priority=2),
-    "p95_ms": number_column("p95", "ms", priority=3),
-    "p99_ms": number_column("p99", "ms", priority=4),
-    "first_token_ms": number_column("first token", "ms", priority=1),
-    "token_ms": number_column("token", "ms", priority=1),
-    "peak_memory_bytes": number_column("memory", "MiB", digits=4, priority=2),
+    "samples_per_s": Column.numeric("samples/s", digits=4),
+    "tokens_per_s": Column.numeric("tokens/s", digits=4),
+    "mean_ms": Column.numeric("mean", "ms"),
+    "half_interval": Column.share("±", priority=2),
+    "p95_ms": Column.numeric("p95", "ms", priority=3),
+    "p99_ms": Column.numeric("p99", "ms", priority=4),
+    "first_token_ms": Column.numeric("first token", "ms", priority=1),
+    "token_ms": Column.numeric("token", "ms", priority=1),
+    "peak_memory_bytes": Column.numeric("memory", "MiB", digits=4, priority=2),
 }
 _TRAINING: _Columns = {
-    "steps": number_column("steps", priority=1),
-    "loss": number_column("loss", digits=4, priority=1),
-    "score": number_column("score", digits=4, priority=1),
-    "epoch_s": number_column("epoch", "s", priority=1),
-    "time_to_score_s": number_column("to score", "s", priority=1),
+    "steps": Column.numeric("steps", priority=1),
+    "loss": Column.numeric("loss", digits=4, priority=1),
+    "score": Column.numeric("score", digits=4, priority=1),
+    "epoch_s": Column.numeric("epoch", "s", priority=1),
+    "time_to_score_s": Column.numeric("to score", "s", priority=1),
 }
 _COST: _Columns = {
-    "gpu_busy": share_column("GPU busy", priority=1),
-    "tflops_per_s": number_column("TFLOP/s", priority=1),
-    "mfu": share_column("MFU", priority=1),
-    "energy_j_per_sample": number_column("energy", "J/sample", priority=1),
-    "carbon_g_per_million": number_column("CO2", "g/M samples", priority=1),
-    "cost_per_million": number_column("cost", "per M samples", priority=1),
-    "first_calls_s": number_column("first calls", "s", priority=1),
+    "gpu_busy": Column.share("GPU busy", priority=1),
+    "tflops_per_s": Column.numeric("TFLOP/s", priority=1),
+    "mfu": Column.share("MFU", priority=1),
+    "energy_j_per_sample": Column.numeric("energy", "J/sample", priority=1),
+    "carbon_g_per_million": Column.numeric("CO2", "g/M samples", priority=1),
+    "cost_per_million": Column.numeric("cost", "per M samples", priority=1),
+    "first_calls_s": Column.numeric("first calls", "s", priority=1),
 }
 _DETAIL: _Columns = {
-    "mean_low_ms": number_column("low", "ms", priority=1),
-    "mean_high_ms": number_column("high", "ms", priority=1),
-    "p50_ms": number_column("p50", "ms", priority=1),
-    "std_ms": number_column("std", "ms", priority=1),
+    "mean_low_ms": Column.numeric("low", "ms", priority=1),
+    "mean_high_ms": Column.numeric("high", "ms", priority=1),
+    "p50_ms": Column.numeric("p50", "ms", priority=1),
+    "std_ms": Column.numeric("std", "ms", priority=1),
 }
 _POINT = (Column("batch", number=True), Column("variant"))
 _SPEEDUP = ("ratio", "low", "high", "verdict")
@@ -310,7 +307,7 @@ def _short_tables(group: Group, label: str) -> Iterator[Table]:
     failed = any(point.status is not PointStatus.OK for point in points)
     speed = _with_values(_SPEED, points)
     columns = [*_POINT, *speed.values()]
-    columns += [number_column("speedup", "×"), Column("verdict", priority=1)] if gains else []
+    columns += [Column.numeric("speedup", "×"), Column("verdict", priority=1)] if gains else []
     columns += [Column("outcome")] if failed else []
     rows = []
     for point in points:

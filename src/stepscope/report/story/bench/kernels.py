@@ -6,6 +6,7 @@ from stepscope.bench.results import KernelsResult, KernelUse, OperatorUse
 from stepscope.record.units import format_number
 from stepscope.report.story.blocks import (
     Block,
+    Chart,
     Column,
     Command,
     Facts,
@@ -16,10 +17,6 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
-    bar_chart,
-    full_table,
-    number_column,
-    share_column,
 )
 from stepscope.report.story.trace.roofline import at_most_all
 from stepscope.trace.nsight.counter_join import kernel_base_name
@@ -28,7 +25,7 @@ _HEAVIEST = 12
 _SHOWN_KERNELS = 6
 
 
-def kernels_verdict(found: KernelsResult) -> str:
+def verdict(found: KernelsResult) -> str:
     """The heaviest operator, and how near it is to its ceiling."""
     if not found.operators:
         return "No operators were recorded."
@@ -39,7 +36,7 @@ def kernels_verdict(found: KernelsResult) -> str:
     return f"{words}."
 
 
-def kernels_sections(found: KernelsResult) -> list[Section]:
+def sections(found: KernelsResult) -> list[Section]:
     """Operators, then the kernels under them."""
     on_device, rows = found.on == "device", found.operators[:_HEAVIEST]
     figures = [f"{format_number(found.work_ms)} ms of {'GPU work' if on_device else 'operators'}"]
@@ -61,12 +58,12 @@ def kernels_sections(found: KernelsResult) -> list[Section]:
     if rows:
         names = [f"{one.name} {one.dtype or ''}".rstrip() for one in rows]
         series, title = Series("", names, [one.time_ms for one in rows]), "Heaviest operators"
-        chart = bar_chart("operator-time", title, series, unit="ms per step")
+        chart = Chart.bars("operator-time", title, series, unit="ms per step")
         made.append(Section("operator-chart", title, (chart,)))
     return made
 
 
-def kernels_command(found: KernelsResult) -> Command:
+def command(found: KernelsResult) -> Command:
     """Ceilings first where they are not measured."""
     if found.ceilings is None or found.ceilings.source == "datasheet":
         return Command("stepscope doctor", "measure this machine's ceilings")
@@ -77,24 +74,24 @@ def _operators(found: KernelsResult) -> Table:
     def counted(key: str, unit: float) -> Callable[[OperatorUse], float | None]:
         return lambda one: _in(getattr(one.counted, key, None), unit / _scale(one))
 
-    return full_table(
+    return Table.of(
         "operators",
         "",
         found.operators,
         (Column("operator", clip=True), lambda one: _short(one.name)),
         (Column("type"), lambda one: one.dtype),
         (Column("category", priority=5), lambda one: one.category),
-        (number_column("calls", priority=4), lambda one: one.calls),
-        (number_column("time", "ms"), lambda one: one.time_ms),
-        (share_column("share"), lambda one: one.share),
-        (number_column("model", "GFLOP", priority=3), lambda one: _in(one.flops, 1e9)),
-        (number_column("model", "MB", priority=4), lambda one: _in(one.bytes, 1e6)),
-        (number_column("TFLOP/s", priority=1), lambda one: _in(one.flops_per_s, 1e12)),
-        (number_column("GB/s", priority=2), lambda one: _in(one.bytes_per_s, 1e9)),
+        (Column.numeric("calls", priority=4), lambda one: one.calls),
+        (Column.numeric("time", "ms"), lambda one: one.time_ms),
+        (Column.share("share"), lambda one: one.share),
+        (Column.numeric("model", "GFLOP", priority=3), lambda one: _in(one.flops, 1e9)),
+        (Column.numeric("model", "MB", priority=4), lambda one: _in(one.bytes, 1e6)),
+        (Column.numeric("TFLOP/s", priority=1), lambda one: _in(one.flops_per_s, 1e12)),
+        (Column.numeric("GB/s", priority=2), lambda one: _in(one.bytes_per_s, 1e9)),
         (Column("bound"), lambda one: one.bound),
-        (share_column("of ceiling"), lambda one: at_most_all(one.ceiling_share)),
-        (number_column("counted", "GFLOP", priority=6), counted("flops", 1e9)),
-        (number_column("counted", "MB", priority=6), counted("bytes", 1e6)),
+        (Column.share("of ceiling"), lambda one: at_most_all(one.ceiling_share)),
+        (Column.numeric("counted", "GFLOP", priority=6), counted("flops", 1e9)),
+        (Column.numeric("counted", "MB", priority=6), counted("bytes", 1e6)),
     )
 
 
@@ -132,16 +129,16 @@ def _kernels(found: KernelsResult) -> Table:
         return lambda one: _in(getattr(one.counted, key, None), 1e12)
 
     name = Column("kernel", clip=True)
-    return full_table(
+    return Table.of(
         "kernels",
         "",
         found.kernels,
         (name, lambda one: kernel_base_name(one.name) if one.operator else one.name),
         (Column("launched by", clip=True), lambda one: _short(one.operator or "") or None),
-        (number_column("time", "ms"), lambda one: one.time_ms),
-        (share_column("share"), lambda one: one.share),
-        (number_column("counted", "TFLOP/s", priority=1), counted("flops_per_s")),
-        (number_column("counted", "TB/s", priority=1), counted("bytes_per_s")),
+        (Column.numeric("time", "ms"), lambda one: one.time_ms),
+        (Column.share("share"), lambda one: one.share),
+        (Column.numeric("counted", "TFLOP/s", priority=1), counted("flops_per_s")),
+        (Column.numeric("counted", "TB/s", priority=1), counted("bytes_per_s")),
         shown=_SHOWN_KERNELS,
     )
 

@@ -1,6 +1,6 @@
 """A grid of DataLoader settings: the one to use, throughput by workers, every setting."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from textwrap import wrap
 
 from stepscope.bench.results import BenchResult, LoaderPoint, LoaderResult, PointStatus
@@ -14,6 +14,7 @@ from stepscope.report.story.blocks import (
     Column,
     Command,
     Facts,
+    Field,
     Missing,
     Paragraph,
     Section,
@@ -21,9 +22,6 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
-    full_table,
-    line_chart,
-    number_column,
     scaled,
 )
 from stepscope.report.story.phrases import fix_options
@@ -34,7 +32,7 @@ _MOST_FAILURES = 5
 Points = Sequence[LoaderPoint]
 
 
-def loader_verdict(loader: LoaderResult) -> str:
+def verdict(loader: LoaderResult) -> str:
     """The setting to use, and what it is worth."""
     chosen = loader.simplest
     if chosen is None:
@@ -49,7 +47,7 @@ def loader_verdict(loader: LoaderResult) -> str:
     return f"Use {setting_name(chosen)}: {rate}{more}."
 
 
-def loader_sections(loader: LoaderResult, points: Points) -> list[Section]:
+def sections(loader: LoaderResult, points: Points) -> list[Section]:
     """What to write, throughput by workers, and the whole grid."""
     pairs = [("usable cores", f"{loader.usable_cores:g}")]
     if (found := loader.dataset) is not None:
@@ -70,14 +68,14 @@ def loader_sections(loader: LoaderResult, points: Points) -> list[Section]:
     fine = (PointStatus.OK, PointStatus.MISSING)
     for point in [one for one in points if one.status not in fine][:_MOST_FAILURES]:
         by_workers.append(Paragraph(f"{setting_name(point)}: {outcome(point)}", tone=Tone.BAD))
-    settings = full_table(
+    settings = Table.of(
         "settings",
         "",
         points,
-        (number_column("batch"), lambda one: one.batch),
-        (number_column("workers"), lambda one: one.workers),
+        (Column.numeric("batch"), lambda one: one.batch),
+        (Column.numeric("workers"), lambda one: one.workers),
         (Column("pinned"), lambda one: one.pin),
-        (number_column("prefetch"), lambda one: one.prefetch),
+        (Column.numeric("prefetch"), lambda one: one.prefetch),
         *_COSTS,
         (Column("outcome"), outcome),
         shown=60,
@@ -89,16 +87,15 @@ def loader_sections(loader: LoaderResult, points: Points) -> list[Section]:
     ]
 
 
-_Field = tuple[Column, Callable[[LoaderPoint], Cell]]
-_COSTS: tuple[_Field, ...] = (
-    (number_column("samples/s", digits=4), lambda one: one.samples_per_s),
-    (number_column("first batch", "ms"), lambda one: one.first_batch_ms),
-    (number_column("memory", "MiB", digits=4), lambda one: scaled(one.peak_memory_bytes, _MIB)),
-    (number_column("cores busy"), lambda one: one.cores),
+_COSTS: tuple[Field[LoaderPoint], ...] = (
+    (Column.numeric("samples/s", digits=4), lambda one: one.samples_per_s),
+    (Column.numeric("first batch", "ms"), lambda one: one.first_batch_ms),
+    (Column.numeric("memory", "MiB", digits=4), lambda one: scaled(one.peak_memory_bytes, _MIB)),
+    (Column.numeric("cores busy"), lambda one: one.cores),
 )
 
 
-def loader_commands(loader: LoaderResult) -> tuple[Command, ...]:
+def commands(loader: LoaderResult) -> tuple[Command, ...]:
     """The setting, tried on a program."""
     chosen = loader.simplest
     if chosen is None or not (chosen.workers or chosen.pin):
@@ -118,7 +115,7 @@ def setting_name(point: LoaderPoint) -> str:
     return ", ".join(parts)
 
 
-def loader_about(bench: BenchResult, loader: LoaderResult) -> list[str]:
+def about(bench: BenchResult, loader: LoaderResult) -> list[str]:
     """Where it was loaded to."""
     device = loader.device_name or (bench.points[0].device if bench.points else "")
     return [device, plural(int(loader.usable_cores), "usable core")]
@@ -147,7 +144,7 @@ def _workers_chart(points: Points) -> Chart:
         series.append(Series(f"batch {batch:,}", sorted(rates), [rates[n] for n in sorted(rates)]))
     title, y = "Samples per second by number of workers", "samples/s"
     note = "The best of pinning and prefetching at each."
-    return line_chart("loader", title, *series, x="workers", y=y, note=note)
+    return Chart.lines("loader", title, *series, x="workers", y=y, note=note)
 
 
 def _workers_table(points: Points) -> Table:
@@ -156,7 +153,7 @@ def _workers_table(points: Points) -> Table:
     cells = {(one.batch, one.pin, one.prefetch, one.workers): one for one in points}
     ahead: list[int | None] = [*sorted({p.prefetch for p in points if p.prefetch is not None})]
     names = [plural(n, "worker") if n == workers[0] else f"{n}" for n in workers]
-    heads = (number_column("batch"), Column("pin"), number_column("prefetch"))
+    heads = (Column.numeric("batch"), Column("pin"), Column.numeric("prefetch"))
 
     def rate(point: LoaderPoint | None) -> Cell:
         if point is None or point.status is PointStatus.MISSING:
@@ -174,4 +171,4 @@ def _workers_table(points: Points) -> Table:
             ]
             if any(row):
                 rows.append((batch, "on" if pin else "off", prefetch, *map(rate, row)))
-    return Table("by-workers", (*heads, *map(number_column, names)), tuple(rows))
+    return Table("by-workers", (*heads, *map(Column.numeric, names)), tuple(rows))

@@ -7,18 +7,16 @@ from stepscope.bench.results import MemoryStudy, PointStatus, SearchBound, Techn
 from stepscope.record.units import format_bytes, format_number
 from stepscope.report.story.bench.grid import outcome
 from stepscope.report.story.blocks import (
+    Chart,
     Column,
     Command,
     Paragraph,
     Section,
     Series,
+    Table,
     Tone,
     Weight,
-    bar_chart,
-    full_table,
-    number_column,
     scaled,
-    share_column,
 )
 from stepscope.report.story.phrases import fix_options
 
@@ -30,7 +28,7 @@ _BOUNDS = {
 }
 
 
-def memory_answers(study: MemoryStudy) -> Iterator[str]:
+def answers(study: MemoryStudy) -> Iterator[str]:
     """The study in sentences."""
     best, first = _best(study), study.rows[0]
     if best is None:
@@ -56,19 +54,19 @@ def memory_answers(study: MemoryStudy) -> Iterator[str]:
             )
 
 
-def memory_sections(study: MemoryStudy) -> list[Section]:
+def sections(study: MemoryStudy) -> list[Section]:
     """The table with its explanations, then charts."""
-    table = full_table(
+    table = Table.of(
         "techniques",
         "",
         study.rows,
         (Column("technique"), lambda one: one.technique),
         (Column("fixes", priority=3), lambda one: ",".join(one.fixes)),
-        (number_column("memory", "MiB", digits=4), _memory_mib),
-        (share_column("of fp32"), lambda one: one.of_first),
-        (number_column("samples/s", digits=4), lambda one: one.samples_per_s),
+        (Column.numeric("memory", "MiB", digits=4), _memory_mib),
+        (Column.share("of fp32"), lambda one: one.of_first),
+        (Column.numeric("samples/s", digits=4), lambda one: one.samples_per_s),
         (Column("largest batch"), _largest_batch),
-        (number_column("samples/s there", digits=4), lambda one: one.largest_samples_per_s),
+        (Column.numeric("samples/s there", digits=4), lambda one: one.largest_samples_per_s),
         (Column("limited by", priority=2), lambda one: one.bound),
         (Column("outcome", priority=1), outcome),
     )
@@ -76,8 +74,8 @@ def memory_sections(study: MemoryStudy) -> list[Section]:
     used = Series("", names, [_memory_mib(one) or nan for one in study.rows])
     largest = Series("", names, [one.largest_batch or nan for one in study.rows])
     charts = (
-        bar_chart("memory", f"Peak memory at batch {study.batch:,}", used, unit="MiB"),
-        bar_chart("largest", "Largest batch", largest, unit="samples"),
+        Chart.bars("memory", f"Peak memory at batch {study.batch:,}", used, unit="MiB"),
+        Chart.bars("largest", "Largest batch", largest, unit="samples"),
     )
     notes = tuple(Paragraph(text, tone=Tone.QUIET) for text in _explanations(study))
     title = "What each technique saves"
@@ -87,7 +85,7 @@ def memory_sections(study: MemoryStudy) -> list[Section]:
     ]
 
 
-def memory_command(study: MemoryStudy) -> Command:
+def command(study: MemoryStudy) -> Command:
     """The best technique, on a program."""
     best = _best(study)
     fixes = fix_options(best.fixes) if best else ""

@@ -12,16 +12,7 @@ from stepscope.bench.results import (
     read_bench,
 )
 from stepscope.record.units import capitalized, plural
-from stepscope.report.story.bench.cpu_gpu import cpu_gpu_answers, cpu_gpu_sections
-from stepscope.report.story.bench.grid import grid_sections, grid_verdict, next_command
-from stepscope.report.story.bench.kernels import kernels_command, kernels_sections, kernels_verdict
-from stepscope.report.story.bench.loader import (
-    loader_about,
-    loader_commands,
-    loader_sections,
-    loader_verdict,
-)
-from stepscope.report.story.bench.memory import memory_answers, memory_command, memory_sections
+from stepscope.report.story.bench import cpu_gpu, grid, kernels, loader, memory
 from stepscope.report.story.blocks import (
     Block,
     Code,
@@ -33,7 +24,6 @@ from stepscope.report.story.blocks import (
     Story,
     Tone,
     Weight,
-    known_facts,
 )
 from stepscope.report.story.phrases import joined, minute_text, torch_text
 from stepscope.report.story.summary import machine_facts
@@ -82,24 +72,24 @@ def _parts(bench: BenchResult) -> _Parts:
             title += f", with {','.join(study.fixes)}" if study.fixes else ""
             about = [study.cpu.device_name or "CPU", study.gpu.device_name or "GPU"]
             faster = f"bench {study.model} --device cuda --ablate amp=bf16,compile=default"
-            answers, sections = cpu_gpu_answers(study), cpu_gpu_sections(study)
+            answers, sections = cpu_gpu.answers(study), cpu_gpu.sections(study)
             return _study(title, about, answers, sections, Command(f"stepscope {faster}"))
         case MemoryStudy() as study:
             title = f"{study.model}: memory, batch {study.batch:,}"
             about = [study.device_name or study.device]
-            answers, sections = memory_answers(study), memory_sections(study)
-            return _study(title, about, answers, sections, memory_command(study))
+            answers, sections = memory.answers(study), memory.sections(study)
+            return _study(title, about, answers, sections, memory.command(study))
     if (found := bench.kernels) is not None:
         title = f"kernels of {found.model}, {found.mode}, batch {found.batch:,}"
         title += f", with {','.join(found.fixes)}" if found.fixes else ""
         about = _device_names(bench, [found.device])
-        commands: tuple[Command, ...] = (kernels_command(found),)
-        return title, about, kernels_verdict(found), kernels_sections(found), commands
-    if (loader := bench.loader) is not None:
+        commands: tuple[Command, ...] = (kernels.command(found),)
+        return title, about, kernels.verdict(found), kernels.sections(found), commands
+    if (tried := bench.loader) is not None:
         points = [point for point in bench.points if isinstance(point, LoaderPoint)]
         title = f"DataLoader of {points[0].model}" if points else "DataLoader"
-        sections, commands = loader_sections(loader, points), loader_commands(loader)
-        return title, loader_about(bench, loader), loader_verdict(loader), sections, commands
+        about, verdict = loader.about(bench, tried), loader.verdict(tried)
+        return title, about, verdict, loader.sections(tried, points), loader.commands(tried)
     if not bench.points:
         missing = Missing("No point was measured.", "stepscope bench resnet18 measures one.")
         section = Section("points", "Points", (missing,))
@@ -108,7 +98,7 @@ def _parts(bench: BenchResult) -> _Parts:
     more = f" and {len(models) - 3} more" if len(models) > 3 else ""
     about = _device_names(bench, [point.device for point in bench.points])
     title = f"bench of {', '.join(models[:3])}{more}"
-    return title, about, grid_verdict(bench), grid_sections(bench), (next_command(bench),)
+    return title, about, grid.verdict(bench), grid.sections(bench), (grid.next_command(bench),)
 
 
 def _study(
@@ -165,7 +155,7 @@ def _point_name(point: PointSummary) -> str:
 
 
 def _environment(bench: BenchResult) -> Section:
-    facts = known_facts(*bench.versions.items(), ("started", bench.started or None))
+    facts = Facts.known(*bench.versions.items(), ("started", bench.started or None))
     blocks: list[Block] = [Code(bench.command, "sh")] if bench.command else []
     blocks.append(Facts((*facts.pairs, *machine_facts(bench.machine))))
     return Section("environment", "Environment", tuple(blocks), Weight.DETAIL)

@@ -17,10 +17,6 @@ from stepscope.report.story.blocks import (
     Series,
     Table,
     Weight,
-    bar_chart,
-    number_column,
-    share_column,
-    table_of,
 )
 from stepscope.report.story.phrases import display_location, rerun_command
 from stepscope.report.story.series import over_time_chart, seconds_since_start
@@ -46,26 +42,26 @@ def pipeline_section(document: Document) -> Section:
         blocks.append(Paragraph(_source_sentence(source, program)))
         if number <= _PIPELINE_CHARTS:
             blocks.append(_source_chart(source, number))
-    blocks += table_of(
+    blocks += Table.known(
         "pipeline",
         "By transform and line",
         [(source["dataset"], part) for source in sources for part in source["parts"]],
         (Column("dataset"), lambda one: one[0]),
         (Column("part"), lambda one: one[1]["name"]),
         (Column("what"), lambda one: one[1]["what"]),
-        (share_column("share"), lambda one: one[1]["share"]),
-        (number_column("time", "ms per sample"), lambda one: one[1]["ms_per_sample"]),
+        (Column.share("share"), lambda one: one[1]["share"]),
+        (Column.numeric("time", "ms per sample"), lambda one: one[1]["ms_per_sample"]),
         (Column("where"), lambda one: display_location(one[1]["file"], one[1]["line"], program)),
         empty_columns=True,
     )
     names = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "drop_last")
-    blocks += table_of(
+    blocks += Table.known(
         "loaders",
         "DataLoaders",
         document["loaders"],
         (Column("dataset"), lambda one: one.get("dataset")),
-        (number_column("samples", digits=9), lambda one: one.get("samples")),
-        (number_column("batch", digits=9), lambda one: one.get("batch_size")),
+        (Column.numeric("samples", digits=9), lambda one: one.get("samples")),
+        (Column.numeric("batch", digits=9), lambda one: one.get("batch_size")),
         (Column("shuffled"), lambda one: one.get("shuffle")),
         *((Column(name.replace("_", " ")), methodcaller("get", name)) for name in names),
         (
@@ -96,7 +92,7 @@ def _source_chart(source: Document, number: int) -> Chart:
     left = len(source["parts"]) - len(parts)
     note = f"{left} smaller parts are in the table." if left else ""
     title = f"Making a sample of {source['dataset']}"
-    return bar_chart(f"pipeline-{number}", title, series, unit="% of its time", note=note)
+    return Chart.bars(f"pipeline-{number}", title, series, unit="% of its time", note=note)
 
 
 def host_section(document: Document) -> Section:
@@ -112,14 +108,14 @@ def host_section(document: Document) -> Section:
 def python_lines(document: Document) -> list[Table]:
     """Lines by the time they were sampled in."""
     program = document["run"]["program"]
-    return table_of(
+    return Table.known(
         "python",
         "Lines by sampled time",
         (document["host_code"] or {}).get("lines") or (),
         (Column("where"), lambda line: display_location(line["file"], line["line"], program)),
         (Column("function"), lambda line: line["function"]),
-        (number_column("own", "s"), lambda line: line["own_s"]),
-        (number_column("total", "s"), lambda line: line["cumulative_s"]),
+        (Column.numeric("own", "s"), lambda line: line["own_s"]),
+        (Column.numeric("total", "s"), lambda line: line["cumulative_s"]),
         empty_columns=True,
     )
 
@@ -140,7 +136,7 @@ def memory_section(document: Document, tables: RunTables | None) -> Section:
         amounts = [known[key] / unit for key in names]
         series = Series("", [key.replace("_", " ") for key in names], amounts)
         title = "Who owns the peak" if on_device else "What the model keeps"
-        blocks.append(bar_chart("memory-owners", title, series, unit=name))
+        blocks.append(Chart.bars("memory-owners", title, series, unit=name))
     blocks += window_memory(analysed) if analysed is not None else []
     blocks += memory_lines(document)
     if not memory["lines"]:
@@ -168,13 +164,13 @@ def memory_lines(document: Document) -> list[Table]:
     return [
         table
         for key, title in titles.items()
-        for table in table_of(
+        for table in Table.known(
             f"memory-{key.replace('_', '-')}",
             title,
             lines.get(key, ()),
             (Column("where"), lambda one: display_location(one["file"], one["line"], program)),
             (Column("function"), lambda one: one["function"]),
-            (number_column("memory", "MiB"), lambda one: one["bytes"] / 2**20),
+            (Column.numeric("memory", "MiB"), lambda one: one["bytes"] / 2**20),
             empty_columns=True,
         )
     ]

@@ -23,11 +23,6 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
-    line_chart,
-    number_column,
-    share_column,
-    stacked_chart,
-    table_of,
 )
 from stepscope.report.story.findings import answers_sections, findings_section, suggested_fixes
 from stepscope.report.story.phrases import (
@@ -47,14 +42,7 @@ from stepscope.report.story.phrases import (
     run_remarks,
     step_noun,
 )
-from stepscope.report.story.run.resources import (
-    host_section,
-    machine_section,
-    memory_lines,
-    memory_section,
-    pipeline_section,
-    python_lines,
-)
+from stepscope.report.story.run import resources
 from stepscope.report.story.series import downsample_note, downsampled_indices, step_histogram
 from stepscope.report.story.summary import (
     environment_section,
@@ -106,7 +94,7 @@ def _phases_chart(document: Document) -> Chart:
         times = [float(row.get(phase) or 0.0) for row in rows.values()]
         if any(times):
             series.append(Series(label, list(rows), times, role=PHASE_ROLES[phase]))
-    return stacked_chart("phases", f"Where a {word}'s time goes", series, "ms")
+    return Chart.stacked("phases", f"Where a {word}'s time goes", series, "ms")
 
 
 def _times(document: Document, tables: RunTables) -> list[Block]:
@@ -133,13 +121,13 @@ def _times(document: Document, tables: RunTables) -> list[Block]:
 
 def _sinks(document: Document) -> list[Table]:
     program = document["run"]["program"]
-    return table_of(
+    return Table.known(
         "sinks",
         "Where a step's time goes",
         document["sinks"],
         (Column("what"), lambda sink: sink["title"]),
-        (number_column("time", "ms"), lambda sink: sink["ms"]),
-        (share_column("share"), lambda sink: sink["share"]),
+        (Column.numeric("time", "ms"), lambda sink: sink["ms"]),
+        (Column.share("share"), lambda sink: sink["share"]),
         (
             Column("where", priority=1),
             lambda sink: display_location(sink["file"], sink["line"], program),
@@ -150,14 +138,14 @@ def _sinks(document: Document) -> list[Table]:
 
 def _waits(document: Document, syncs: list[Document]) -> list[Table]:
     steps, program = document["steps"]["count"], document["run"]["program"]
-    return table_of(
+    return Table.known(
         "waits",
         "Where the host waits for the device",
         syncs,
         (Column("what"), lambda sync: sync["what"]),
         (Column("where"), lambda sync: display_location(sync["file"], sync["line"], program)),
-        (number_column("times", digits=6), lambda sync: sync["count"]),
-        (number_column("waited", "ms per step"), lambda sync: sync["lost_ms"] / steps),
+        (Column.numeric("times", digits=6), lambda sync: sync["count"]),
+        (Column.numeric("waited", "ms per step"), lambda sync: sync["lost_ms"] / steps),
         empty_columns=True,
     )
 
@@ -178,7 +166,7 @@ def _whole_run(document: Document) -> Section:
         for name, value in account.items()
         if value >= _DRAWN * total
     ]
-    chart = stacked_chart("account", f"All {format_duration(total)} of it", series, "s")
+    chart = Chart.stacked("account", f"All {format_duration(total)} of it", series, "s")
     tables = _account_table(document, account, total, "By part")
     return Section("run", "The whole run", (chart, *tables), Weight.DETAIL)
 
@@ -194,13 +182,13 @@ def _account_table(
             return f"{at['module']} {format_duration(at['seconds'])}"
         return display_location(at.get("file"), at.get("line"), program)
 
-    return table_of(
+    return Table.known(
         "account",
         title,
         sorted(((name, s) for name, s in account.items() if s > 0), key=lambda one: -one[1]),
         (Column("part"), lambda one: RUN_PART_NAMES.get(one[0], one[0])),
-        (number_column("time", "s"), lambda one: one[1]),
-        (share_column("share"), lambda one: one[1] / total),
+        (Column.numeric("time", "s"), lambda one: one[1]),
+        (Column.share("share"), lambda one: one[1] / total),
         (Column("where"), lambda one: where(one[0])),
         empty_columns=True,
     )
@@ -221,7 +209,7 @@ def _losses_section(document: Document) -> Section:
     note = f"{gaps} {downsample_note(len(losses), 'steps')}".strip()
     series = Series("", (at + 1).tolist(), losses[at].tolist())
     word = step_noun(document)
-    chart = line_chart("losses", "Loss by step", series, x=word, y="loss", note=note)
+    chart = Chart.lines("losses", "Loss by step", series, x=word, y="loss", note=note)
     return Section("losses", "Losses", (chart,), Weight.DETAIL)
 
 
@@ -254,10 +242,10 @@ def story_of_run(subject: LoadedResult) -> Story:
         else Section("timeline", "Timeline", (no_window,), Weight.DETAIL),
         kernels_section(analysed, timeline, no_kernels, at_start),
         *(communication_sections(analysed) if analysed is not None else ()),
-        host_section(document),
-        pipeline_section(document),
-        memory_section(document, tables),
-        machine_section(document, tables),
+        resources.host_section(document),
+        resources.pipeline_section(document),
+        resources.memory_section(document, tables),
+        resources.machine_section(document, tables),
         _losses_section(document),
         *answers_sections(document),
         environment_section(document),
@@ -297,12 +285,10 @@ def run_screen(subject: LoadedResult) -> Story:
         sections.append(Section("step", "", rest))
     whole = [*run_remarks(document), *_account(document, short=bool(found))]
     sections.append(Section("run", "", tuple(whole)))
-    tables = [*python_lines(document), *memory_lines(document)]
+    tables = [*resources.python_lines(document), *resources.memory_lines(document)]
     few = tuple(replace(one, rows=one.rows[:_FEW]) for one in tables)
     sections.append(Section("lines", "", few))
     return Story(
-        title="",
-        verdict="",
         subtitle=run_subtitle(document, dated=False),
         sections=tuple(replace(part, weight=Weight.LEAD) for part in sections),
         kind="run",
@@ -345,7 +331,7 @@ def _idle_causes(document: Document) -> list[Block]:
         for share, cause in sorted(shares, reverse=True)[:3]
         if share >= _NOTICEABLE
     )
-    columns = (Column("cause"), share_column("of idle time"), Column("the host was in", clip=True))
+    columns = (Column("cause"), Column.share("of idle time"), Column("the host was in", clip=True))
     return [Table("idle", columns, rows, "Why the GPU is idle, in the recorded steps")]
 
 

@@ -1,6 +1,4 @@
-"""What ran on the device: kernels, their categories, the operators that launched them, and short
-remarks.
-"""
+"""What ran on the device: kernels, their categories, the operators that launched them, remarks."""
 
 import re
 from collections import defaultdict
@@ -21,10 +19,6 @@ from stepscope.report.story.blocks import (
     Series,
     Table,
     Weight,
-    bar_chart,
-    number_column,
-    share_column,
-    table_of,
 )
 from stepscope.report.story.series import MAX_POINTS
 from stepscope.report.story.trace.recording import host_blocks
@@ -131,7 +125,7 @@ def _category_bars(analysed: Document) -> Chart:
         for group in groups
     ]
     series, unit = Series("", names, shares, text=texts), "% of the device's time"
-    return bar_chart("kernel-categories", "Shares by category", series, unit=unit)
+    return Chart.bars("kernel-categories", "Shares by category", series, unit=unit)
 
 
 def _kernel_table(analysed: Document, timeline: Timeline | None) -> list[Table]:
@@ -148,22 +142,22 @@ def _kernel_table(analysed: Document, timeline: Timeline | None) -> list[Table]:
 
     note = " (what bounds them is that of the operator)" if rates else ""
     left = f", the heaviest {MAX_POINTS:,} of {len(kernels):,}" if len(kernels) > MAX_POINTS else ""
-    return table_of(
+    return Table.known(
         "kernels",
         f"Kernels{left}{note}",
         kernels[:MAX_POINTS],
         (Column("kernel"), lambda one: one["name"]),
         (Column("category"), lambda one: one["category"]),
         (Column("operator"), lambda one: operators.get(one["name"])),
-        (number_column("runs", "per step"), lambda one: one["count"] / steps),
-        (number_column("time", "ms per step"), lambda one: one["total_ns"] / steps / 1e6),
-        (share_column("share"), lambda one: one["share"]),
-        (number_column("mean", "µs"), lambda one: one["mean_ns"] / 1e3),
-        (number_column("longest", "µs"), lambda one: one["max_ns"] / 1e3),
+        (Column.numeric("runs", "per step"), lambda one: one["count"] / steps),
+        (Column.numeric("time", "ms per step"), lambda one: one["total_ns"] / steps / 1e6),
+        (Column.share("share"), lambda one: one["share"]),
+        (Column.numeric("mean", "µs"), lambda one: one["mean_ns"] / 1e3),
+        (Column.numeric("longest", "µs"), lambda one: one["max_ns"] / 1e3),
         (Column("bound by"), lambda one: rate_of(one).get("bound")),
-        (share_column("of attainable"), lambda one: at_most_all(rate_of(one).get("share"))),
+        (Column.share("of attainable"), lambda one: at_most_all(rate_of(one).get("share"))),
         (Column("tensor cores"), lambda one: one["tensor_core"]),
-        (share_column("occupancy"), lambda one: one["occupancy"]),
+        (Column.share("occupancy"), lambda one: one["occupancy"]),
     )
 
 
@@ -192,18 +186,18 @@ def _operator_blocks(analysed: Document) -> list[Block]:
     device = Series("device", names, [one["device_ns"] / steps / 1e6 for one in operators])
     host = Series("host", names, [one["host_ns"] / steps / 1e6 for one in operators])
     return [
-        bar_chart("operators", title, device, host, unit=f"{unit}, recorded"),
-        *table_of(
+        Chart.bars("operators", title, device, host, unit=f"{unit}, recorded"),
+        *Table.known(
             "operators",
             title,
             operators,
             (Column("operator"), lambda one: one["name"]),
-            (number_column("calls", "per step"), lambda one: one["calls"] / steps),
-            (number_column("kernels", "per step"), lambda one: one["kernels"] / steps),
-            (number_column("device", unit), lambda one: one["device_ns"] / steps / 1e6),
-            (share_column("share"), lambda one: one["share"]),
-            (number_column("host", unit), lambda one: one["host_ns"] / steps / 1e6),
-            (number_column("host alone", unit), lambda one: one["host_self_ns"] / steps / 1e6),
+            (Column.numeric("calls", "per step"), lambda one: one["calls"] / steps),
+            (Column.numeric("kernels", "per step"), lambda one: one["kernels"] / steps),
+            (Column.numeric("device", unit), lambda one: one["device_ns"] / steps / 1e6),
+            (Column.share("share"), lambda one: one["share"]),
+            (Column.numeric("host", unit), lambda one: one["host_ns"] / steps / 1e6),
+            (Column.numeric("host alone", unit), lambda one: one["host_self_ns"] / steps / 1e6),
         ),
     ]
 
@@ -226,13 +220,13 @@ def heaviest_table(analysed: Document) -> list[Table]:
     else:
         what, title = "operator", "What the GPU does"
         found = [(one["name"], one["device_ns"], one["share"]) for one in analysed["operators"]]
-    return table_of(
+    return Table.known(
         "heaviest",
         title,
         found[:_HEAVIEST],
         (Column(what, clip=True), lambda one: one[0]),
-        (number_column("time", "ms per step"), lambda one: one[1] / steps / 1e6),
-        (share_column("share"), lambda one: one[2]),
+        (Column.numeric("time", "ms per step"), lambda one: one[1] / steps / 1e6),
+        (Column.share("share"), lambda one: one[2]),
     )
 
 

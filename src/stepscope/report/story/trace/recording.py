@@ -6,18 +6,14 @@ from typing import Any
 from stepscope.record.units import format_bytes, format_number, memory_unit
 from stepscope.report.story.blocks import (
     Block,
+    Chart,
     Column,
     Paragraph,
     Section,
     Series,
     Table,
     Weight,
-    bar_chart,
-    line_chart,
-    number_column,
     scaled,
-    share_column,
-    table_of,
 )
 from stepscope.report.story.phrases import IDLE_CAUSES, costliest_place, without_autograd_prefix
 from stepscope.report.story.series import downsample_note
@@ -44,16 +40,16 @@ def idle_blocks(analysed: Document) -> list[Block]:
         for place in found.get(cause, {}).get("places", ())[:_PLACES]
     ]
     return [
-        bar_chart("idle", "The GPU's idle time by cause", series, unit="% of the recorded step"),
-        *table_of(
+        Chart.bars("idle", "The GPU's idle time by cause", series, unit="% of the recorded step"),
+        *Table.known(
             "idle",
             "What the host did meanwhile",
             places,
             (Column("cause"), lambda at: IDLE_CAUSES.get(at[0], at[0])),
             (Column("the host was in"), lambda at: without_autograd_prefix(at[1]["where"] or "")),
             (Column("operator"), lambda at: at[1]["operator"]),
-            (number_column("idle", _RECORDED), lambda at: at[1]["total_ns"] / steps / 1e6),
-            (share_column("share"), lambda at: at[1]["total_ns"] / wall),
+            (Column.numeric("idle", _RECORDED), lambda at: at[1]["total_ns"] / steps / 1e6),
+            (Column.share("share"), lambda at: at[1]["total_ns"] / wall),
         ),
     ]
 
@@ -66,13 +62,13 @@ def idle_causes_table(analysed: Document) -> list[Table]:
         return []
     steps, causes = analysed["steps"]["count"], busiest_device(analysed)["idle"]
     place = Column("the host was in", clip=True, priority=1)
-    return table_of(
+    return Table.known(
         "idle-causes",
         "Why the GPU is idle",
         sorted(known, reverse=True),
         (Column("cause"), lambda one: IDLE_CAUSES[one[1]]),
-        (number_column("idle", "ms/step"), lambda one: one[0] / steps / 1e6),
-        (share_column("share"), lambda one: one[0] / wall),
+        (Column.numeric("idle", "ms/step"), lambda one: one[0] / steps / 1e6),
+        (Column.share("share"), lambda one: one[0] / wall),
         (place, lambda one: costliest_place(causes[one[1]]["places"])),
     )
 
@@ -97,17 +93,17 @@ def communication_sections(analysed: Document) -> list[Section]:
         who += f"Communication takes {each} ms of a step, {exposed} ms of it exposed."
     if who:
         blocks.append(Paragraph(who.strip()))
-    blocks += table_of(
+    blocks += Table.known(
         "collectives",
         "Collectives",
         talk["kinds"],
         (Column("collective"), lambda one: one["kind"]),
         (Column("where"), lambda one: one["where"]),
-        (number_column("calls", "per step"), lambda one: one["count"] / steps),
-        (number_column("data", "MB per step"), lambda one: scaled(one["bytes"], 1 / steps / 1e6)),
-        (number_column("time", "ms per step"), lambda one: one["time_ns"] / steps / 1e6),
-        (number_column("bus", "GB/s"), lambda one: scaled(one["bus_bytes_per_s"], 1e-9)),
-        (share_column("hidden"), lambda one: one["overlap_share"]),
+        (Column.numeric("calls", "per step"), lambda one: one["count"] / steps),
+        (Column.numeric("data", "MB per step"), lambda one: scaled(one["bytes"], 1 / steps / 1e6)),
+        (Column.numeric("time", "ms per step"), lambda one: one["time_ns"] / steps / 1e6),
+        (Column.numeric("bus", "GB/s"), lambda one: scaled(one["bus_bytes_per_s"], 1e-9)),
+        (Column.share("hidden"), lambda one: one["overlap_share"]),
     )
     folder = "To compare ranks, put their traces in a folder: stepscope analyze FOLDER."
     blocks.append(Paragraph(folder))
@@ -119,16 +115,16 @@ def host_blocks(analysed: Document) -> list[Block]:
     host = analysed["host"]
     if host is None:
         return []
-    steps, waits = analysed["steps"]["count"], number_column("waits for the device", "ms")
+    steps, waits = analysed["steps"]["count"], Column.numeric("waits for the device", "ms")
     return [
         *_host_table("host-operators", "operator", "What the host does", host["operators"], steps),
-        *table_of(
+        *Table.known(
             "threads",
             "Threads of the host",
             host["threads"],
             (Column("thread"), lambda one: one["name"]),
-            (number_column("busy", "ms"), lambda one: one["busy_ns"] / 1e6),
-            (share_column("share"), lambda one: one["busy_share"]),
+            (Column.numeric("busy", "ms"), lambda one: one["busy_ns"] / 1e6),
+            (Column.share("share"), lambda one: one["busy_share"]),
             (waits, lambda one: one["blocked_ns"] / 1e6),
             shown=8,
         ),
@@ -144,14 +140,14 @@ def _host_table(
     name: str, what: str, title: str, lines: list[Document], steps: int, shown: int = 10
 ) -> list[Table]:
     """What ran on the host, by its own time and with what it calls."""
-    return table_of(
+    return Table.known(
         name,
         title,
         lines,
         (Column(what), lambda one: one["name"]),
-        (number_column("calls", "per step"), lambda one: one["count"] / steps),
-        (number_column("alone", _RECORDED), lambda one: one["self_ns"] / steps / 1e6),
-        (number_column("with callees", _RECORDED), lambda one: one["total_ns"] / steps / 1e6),
+        (Column.numeric("calls", "per step"), lambda one: one["count"] / steps),
+        (Column.numeric("alone", _RECORDED), lambda one: one["self_ns"] / steps / 1e6),
+        (Column.numeric("with callees", _RECORDED), lambda one: one["total_ns"] / steps / 1e6),
         shown=shown,
     )
 
@@ -173,10 +169,10 @@ def window_memory(analysed: Document) -> list[Block]:
         # The analysis keeps 1,000 points of a device.
         note = (base + downsample_note(use["events"], "changes", 1000)).strip()
         title = f"Memory of {whose} in the recorded steps"
-        chart = line_chart(f"memory-window-{number}", title, *series, x="ms", y=name, note=note)
+        chart = Chart.lines(f"memory-window-{number}", title, *series, x="ms", y=name, note=note)
         blocks += [chart, Paragraph(_peak_sentence(use))]
 
-        blocks += table_of(
+        blocks += Table.known(
             f"memory-peak-{number}",
             f"Who owned the peak of {whose}",
             [{**one, "share": one["bytes"] / (use["peak_bytes"] or 1)} for one in use["owners"]],
@@ -184,9 +180,9 @@ def window_memory(analysed: Document) -> list[Block]:
             (Column("module"), lambda one: one["module"]),
             (Column("line"), lambda one: one["line"]),
             (Column("phase"), lambda one: one["phase"]),
-            (number_column("memory", "MiB"), lambda one: one["bytes"] / 2**20),
-            (share_column("of the peak"), lambda one: one["share"]),
-            (number_column("allocations", digits=6), lambda one: one["count"]),
+            (Column.numeric("memory", "MiB"), lambda one: one["bytes"] / 2**20),
+            (Column.share("of the peak"), lambda one: one["share"]),
+            (Column.numeric("allocations", digits=6), lambda one: one["count"]),
         )
     return blocks
 

@@ -12,10 +12,7 @@ from stepscope.report.story.blocks import (
     Paragraph,
     Series,
     Table,
-    number_column,
     scaled,
-    share_column,
-    table_of,
 )
 from stepscope.report.story.series import MAX_POINTS
 
@@ -99,19 +96,19 @@ def _ceiling(dtype: str, flops: float, memory: float, low: float, high: float) -
 
 def _rates(found: Document) -> list[Table]:
     steps = found["step"]["steps"]
-    return table_of(
+    return Table.known(
         "roofline",
         "Operators against the ceilings",
         found["kinds"][:MAX_POINTS],
         (Column("operator"), lambda one: one["name"]),
         (Column("dtype"), lambda one: one["dtype"]),
-        (number_column("calls", "per step"), lambda one: one["calls"] / steps),
-        (number_column("time", "ms per step"), lambda one: one["time_ns"] / steps / 1e6),
-        (number_column("intensity", "FLOPs per byte"), lambda one: one["intensity"]),
-        (number_column("arithmetic", "TFLOP/s"), lambda one: scaled(one["flops_per_s"], 1e-12)),
-        (number_column("memory", "GB/s"), lambda one: scaled(one["bytes_per_s"], 1e-9)),
+        (Column.numeric("calls", "per step"), lambda one: one["calls"] / steps),
+        (Column.numeric("time", "ms per step"), lambda one: one["time_ns"] / steps / 1e6),
+        (Column.numeric("intensity", "FLOPs per byte"), lambda one: one["intensity"]),
+        (Column.numeric("arithmetic", "TFLOP/s"), lambda one: scaled(one["flops_per_s"], 1e-12)),
+        (Column.numeric("memory", "GB/s"), lambda one: scaled(one["bytes_per_s"], 1e-9)),
         (Column("bound by"), lambda one: one["bound"]),
-        (share_column("of attainable"), lambda one: at_most_all(one["share"])),
+        (Column.share("of attainable"), lambda one: at_most_all(one["share"])),
     )
 
 

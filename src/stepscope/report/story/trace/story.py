@@ -17,14 +17,10 @@ from stepscope.report.story.blocks import (
     Section,
     Series,
     Story,
+    Table,
     TimelineView,
     Tone,
     Weight,
-    known_facts,
-    number_column,
-    share_column,
-    stacked_chart,
-    table_of,
 )
 from stepscope.report.story.findings import answers_sections, findings_section
 from stepscope.report.story.phrases import (
@@ -40,15 +36,8 @@ from stepscope.report.story.phrases import (
 )
 from stepscope.report.story.series import MAX_POINTS
 from stepscope.report.story.summary import bottleneck, findings_lead
+from stepscope.report.story.trace import recording
 from stepscope.report.story.trace.kernels import heaviest_table, kernels_section, trace_remarks
-from stepscope.report.story.trace.recording import (
-    busiest_device,
-    communication_sections,
-    function_blocks,
-    idle_blocks,
-    idle_causes_table,
-    window_memory,
-)
 from stepscope.results.load import LoadedResult, ResultDocument
 
 Document = dict[str, Any]
@@ -143,14 +132,14 @@ def _step(document: Document) -> Section:
         return Section("step", "The step", (missing, chart))
     blocks: list[Block] = [_breakdown(document)]
     if count > 1:
-        steps = busiest_device(document)["steps"][:MAX_POINTS]
+        steps = recording.busiest_device(document)["steps"][:MAX_POINTS]
         series = tuple(
             Series(label, names[: len(steps)], [step[key] / 1e6 for step in steps], role=role)
             for key, (label, role) in DEVICE_WORK.items()
             if any(step[key] for step in steps)
         )
         blocks.append(Chart("steps", "stacked", "Each step", series, y=Axis("ms"), note=note))
-    return Section("step", "The step", (*blocks, *idle_blocks(document)), Weight.LEAD)
+    return Section("step", "The step", (*blocks, *recording.idle_blocks(document)), Weight.LEAD)
 
 
 _NO_DEVICE = "No device in this recording: times are the host's."
@@ -163,7 +152,7 @@ def _breakdown(document: Document) -> Chart:
         for key, (label, role) in DEVICE_WORK.items()
         if parts[key]
     )
-    return stacked_chart("breakdown", "What the GPU does in a step", series, "ms")
+    return Chart.stacked("breakdown", "What the GPU does in a step", series, "ms")
 
 
 def story_of_trace(subject: LoadedResult) -> Story:
@@ -172,16 +161,16 @@ def story_of_trace(subject: LoadedResult) -> Story:
     trace = subject.trace.name if subject.trace is not None else None
     record = "Record with torch.profiler.profile({}=True), or use stepscope run{}."
     lines = (document["host"] or {}).get("lines") or []
-    host = tuple(function_blocks(lines, document["steps"]["count"]))
+    host = tuple(recording.function_blocks(lines, document["steps"]["count"]))
     no_memory = Missing("Memory was not recorded.", record.format("profile_memory", " --memory"))
-    memory = tuple(window_memory(document)) or (no_memory,)
+    memory = tuple(recording.window_memory(document)) or (no_memory,)
     sections = [
         _summary(document),
         _step(document),
         findings_lead(document, findings_section(document, timeline, {}, None)),
         window_section(document, trace, stretched=False),
         kernels_section(document, timeline, None, record.format("record_shapes", "")),
-        *communication_sections(document),
+        *recording.communication_sections(document),
         *([Section("host", "Python on the host", host, Weight.DETAIL)] if host else []),
         Section("memory", "Memory", memory, Weight.DETAIL),
         *answers_sections(document),
@@ -201,7 +190,7 @@ def story_of_trace(subject: LoadedResult) -> Story:
 def _source(document: Document) -> Facts:
     source = document["source"]
     has = ", ".join(name for name, there in source["has"].items() if there)
-    return known_facts(
+    return Facts.known(
         ("file", display_path(str(source["file"]))),
         ("recorded by", source["tool"]),
         ("device", source["device"]),
@@ -224,7 +213,7 @@ def trace_screen(subject: LoadedResult) -> Story:
     if found:
         cards = findings_section(document, None, {}, None)
         sections.append(findings_lead(document, cards, short=True))
-    rest: list[Block] = [*idle_causes_table(document)]
+    rest: list[Block] = [*recording.idle_causes_table(document)]
     if found == []:
         rest = [Paragraph(NO_BOTTLENECK, tone=Tone.GOOD), *rest]
     if not found:
@@ -235,7 +224,6 @@ def trace_screen(subject: LoadedResult) -> Story:
     sections.append(Section("rest", "", tuple(rest)))
     return Story(
         title=display_path(str(document["source"]["file"])),
-        verdict="",
         subtitle=_subtitle(document),
         sections=tuple(replace(part, weight=Weight.LEAD) for part in sections),
         kind="trace",
@@ -262,33 +250,32 @@ def story_of_ranks(subject: LoadedResult) -> Story:
         name = display_path(str(one["source"]["file"]))
         notes += [f"{name}: {note}" for note in quality_notes(one)]
     blocks: list[Block] = [
-        *table_of(
+        *Table.known(
             "ranks",
             "",
             comparison["rows"],
-            (number_column("rank"), lambda row: row["rank"]),
-            (number_column("steps", digits=6, priority=1), lambda row: row["steps"]),
-            (number_column("step", "ms"), lambda row: row["step_mean_ns"] / 1e6),
-            (share_column("busy"), lambda row: row["busy_share"]),
-            (share_column("compute"), lambda row: row["compute_share"]),
-            (share_column("comm"), lambda row: row["communication_share"]),
-            (share_column("exposed", priority=2), lambda row: row["exposed_communication_share"]),
-            (share_column("idle"), lambda row: row["idle_share"]),
+            (Column.numeric("rank"), lambda row: row["rank"]),
+            (Column.numeric("steps", digits=6, priority=1), lambda row: row["steps"]),
+            (Column.numeric("step", "ms"), lambda row: row["step_mean_ns"] / 1e6),
+            (Column.share("busy"), lambda row: row["busy_share"]),
+            (Column.share("compute"), lambda row: row["compute_share"]),
+            (Column.share("comm"), lambda row: row["communication_share"]),
+            (Column.share("exposed", priority=2), lambda row: row["exposed_communication_share"]),
+            (Column.share("idle"), lambda row: row["idle_share"]),
         ),
         # Who reaches collectives last, and what that costs the others.
-        *table_of(
+        *Table.known(
             "late",
             "Late to collectives",
             [one for one in comparison["lateness"] if one["caused_ns"]][:4],
-            (number_column("rank"), lambda one: one["rank"]),
+            (Column.numeric("rank"), lambda one: one["rank"]),
             (Column("last to arrive"), lambda one: f"{one['last']:,} of {comparison['matched']:,}"),
-            (number_column("others waited", "ms"), lambda one: one["caused_ns"] / 1e6),
+            (Column.numeric("others waited", "ms"), lambda one: one["caused_ns"] / 1e6),
         ),
         *(Paragraph(f"note: {note}", tone=Tone.WARN) for note in notes),
     ]
     return Story(
         title=plural(len(ranks), "rank") + of,
-        verdict="",
         subtitle=str(device) if device else "",
         sections=(Section("ranks", "", tuple(blocks), Weight.LEAD),),
         kind="ranks",
@@ -313,26 +300,22 @@ def _subtitle(document: ResultDocument) -> str:
 
 def _summary(document: ResultDocument) -> Section:
     steps, parts, could = document["steps"], document["breakdown_ns"], document.get("headroom")
-    unit = "step" if steps["how"] != "whole" else "recording"
-    pairs = [("steps", _count(document))]
-    pairs.append((f"time per {unit}, recorded", f"{format_number(steps['mean_ms'])} ms"))
-    brief = [f"{format_number(steps['mean_ms'])} ms per {unit}"]
+    unit, mean = "recording" if steps["how"] == "whole" else "step", format_number(steps["mean_ms"])
+    shown = [("steps", _count(document), "")]
+    shown.append((f"time per {unit}, recorded", f"{mean} ms", f"{mean} ms per {unit}"))
     if could:
-        words = f"{format_number(could['step_ms'])} ms ({could['speedup']:.2f}×)"
-        pairs.append(("in reach", words))
+        reach = f"{format_number(could['step_ms'])} ms ({could['speedup']:.2f}×)"
+        shown.append(("in reach", reach, ""))
     if parts["idle"] is not None and parts["wall"]:
         busy = f"{1 - parts['idle'] / parts['wall']:.0%}"
         kernels = round(document["launch"]["kernels"] / steps["count"])
-        pairs += [("GPU busy", busy), (f"kernels per {unit}", f"{kernels:,}")]
-        brief += [f"GPU busy {busy}", plural(kernels, "kernel")]
-    roofline = document["roofline"]
-    if roofline and roofline["step"]["mfu"] is not None:
-        pairs.append(("MFU", f"{roofline['step']['mfu']:.1%}"))
-        brief.append(f"MFU {roofline['step']['mfu']:.0%}")
-    for use in document["memory"] or ():
-        if use["device"] is not None:
-            pairs.append(("peak GPU memory", format_bytes(use["peak_bytes"])))
-            brief.append(f"peak {format_bytes(use['peak_bytes'])}")
-            break
+        shown.append(("GPU busy", busy, f"GPU busy {busy}"))
+        shown.append((f"kernels per {unit}", f"{kernels:,}", plural(kernels, "kernel")))
+    mfu = document["roofline"]["step"]["mfu"] if document["roofline"] else None
+    if mfu is not None:
+        shown.append(("MFU", f"{mfu:.1%}", f"MFU {mfu:.0%}"))
+    for use in [one for one in document["memory"] or () if one["device"] is not None][:1]:
+        peak = format_bytes(use["peak_bytes"])
+        shown.append(("peak GPU memory", peak, f"peak {peak}"))
     note = Paragraph("Times as recorded: the profiler slows the host down.")
-    return Section("summary", "At a glance", (Facts(tuple(pairs), tuple(brief)), note), Weight.LEAD)
+    return Section("summary", "At a glance", (Facts.headline(*shown), note), Weight.LEAD)

@@ -20,9 +20,7 @@ from stepscope.report.story.blocks import (
     Paragraph,
     Section,
     Series,
-    line_chart,
-    number_column,
-    table_of,
+    Table,
 )
 from stepscope.report.story.series import downsample_note, downsampled_indices
 from stepscope.report.story.tune.words import proof_sentence, proof_text
@@ -81,7 +79,7 @@ def proof_section(tune: Tune, folder: Path | None) -> Section:
     if chart := _chart(_proof_curves(tune, proof, folder)):
         blocks.append(chart)
     unproven = Proof(ProofState.NOT_PROVEN)
-    blocks += table_of(
+    blocks += Table.known(
         "proofs",
         "Rung by rung",
         tune.ladder,
@@ -89,8 +87,8 @@ def proof_section(tune: Tune, folder: Path | None) -> Section:
         (Column("kind"), lambda rung: rung.kind),
         (Column("losses"), lambda rung: (rung.proof or unproven).state),
         (Column("details"), lambda rung: proof_text(rung.proof)),
-        (number_column("steps"), lambda rung: (rung.proof or unproven).steps),
-        (number_column("seeds"), lambda rung: (rung.proof or unproven).seeds),
+        (Column.numeric("steps"), lambda rung: (rung.proof or unproven).steps),
+        (Column.numeric("seeds"), lambda rung: (rung.proof or unproven).seeds),
     )
     return Section("proof", "Proof", tuple(blocks))
 
@@ -115,4 +113,4 @@ def _chart(curves: Curves) -> Chart | None:
     means = f"Means of {seeds} seeds; the band spans them." if seeds > 1 else ""
     note = f"{means} {downsample_note(most, 'steps')}".strip()
     title = "Losses with the fixes and without"
-    return line_chart("proof-losses", title, *series, x="step", y="loss", note=note)
+    return Chart.lines("proof-losses", title, *series, x="step", y="loss", note=note)

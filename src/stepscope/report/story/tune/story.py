@@ -23,13 +23,7 @@ from stepscope.report.story.blocks import (
     Table,
     Tone,
     Weight,
-    bar_chart,
-    known_facts,
-    number_column,
     scaled,
-    share_column,
-    table_of,
-    table_without_empty_columns,
 )
 from stepscope.report.story.phrases import (
     display_path,
@@ -39,19 +33,8 @@ from stepscope.report.story.phrases import (
     torch_text,
 )
 from stepscope.report.story.summary import machine_facts
+from stepscope.report.story.tune import words
 from stepscope.report.story.tune.proof import proof_section
-from stepscope.report.story.tune.words import (
-    claim,
-    coverage_sentences,
-    is_tried,
-    is_worth_applying,
-    not_tried_groups,
-    note_sentence,
-    patch_status_text,
-    patch_text,
-    rejection_text,
-    stop_sentence,
-)
 from stepscope.results.load import LoadedResult, decode
 from stepscope.stats.verdict import Verdict
 from stepscope.tune.document import Measured, Tune, TunedRung
@@ -64,12 +47,12 @@ def _ladder_section(tune: Tune) -> Section:
     columns = (
         Column("rung"),
         Column("kind", priority=6),
-        number_column("step ms"),
-        number_column("samples/s", digits=4, priority=2),
-        number_column("speedup"),
-        number_column("total"),
+        Column.numeric("step ms"),
+        Column.numeric("samples/s", digits=4, priority=2),
+        Column.numeric("speedup"),
+        Column.numeric("total"),
         Column("95%", priority=4),
-        number_column("predicted", priority=3),
+        Column.numeric("predicted", priority=3),
         Column("range", priority=5),
         Column("losses"),
     )
@@ -85,7 +68,7 @@ def _ladder_section(tune: Tune) -> Section:
         around = _interval(total.low, total.high)
         rows.append((f"+ {rung.label}", rung.kind, *speed, around, *told, losses))
     table = Table("ladder", columns, tuple(rows))
-    blocks: list[Block] = [table_without_empty_columns(table)]
+    blocks: list[Block] = [table.without_empty_columns()]
     if not tune.ladder:
         how = "stepscope tune --budget 30m --allow semantic tries more."
         blocks.append(Missing("No fix made the program faster.", how))
@@ -102,7 +85,7 @@ def _charts_section(tune: Tune) -> Section:
     )
     series = Series("", labels, values, low=low, high=high)
     title = "Total speedup, with its 95% interval"
-    charts = [bar_chart("ladder-chart", title, series, unit="speedup")]
+    charts = [Chart.bars("ladder-chart", title, series, unit="speedup")]
     if any(rung.predicted_speedup is not None for rung in tune.ladder):
         charts.append(_predicted(tune.ladder))
     return Section("gains", "Gains", tuple(charts))
@@ -121,55 +104,56 @@ def _predicted(rungs: tuple[TunedRung, ...]) -> Chart:
             [getattr(one, key, None) or nan for one in rows] for key in ("speedup", "low", "high")
         )
         series.append(Series(name, labels, values, low=low, high=high))
-    return bar_chart("predicted", "Each fix: predicted and measured", *series, unit="speedup")
+    return Chart.bars("predicted", "Each fix: predicted and measured", *series, unit="speedup")
 
 
 def _resources_section(tune: Tune) -> Section:
     """What each rung takes of the machine."""
     rows: list[tuple[str, Measured]] = [(BASELINE_LABEL, tune.baseline)]
     rows += [(f"+ {rung.label}", rung) for rung in tune.ladder]
-    cells = tuple(
-        (name, *(scaled(getattr(row, key, None) or None, by) for key, _, by in _RESOURCES))
-        for name, row in rows
-    )
-    columns = (Column("rung"), *(column for _, column, _ in _RESOURCES))
-    table = table_without_empty_columns(Table("resources", columns, cells))
+
+    def measured(key: str, by: float = 1) -> Callable[[tuple[str, Measured]], Cell]:
+        return lambda row: scaled(getattr(row[1], key, None) or None, by)
+
+    memory = Column.numeric("peak memory", "MiB", digits=4)
+    table = Table.of(
+        "resources",
+        "",
+        rows,
+        (Column("rung"), lambda row: row[0]),
+        (Column.share("GPU busy"), measured("gpu_busy")),
+        (memory, measured("peak_memory_bytes", 2.0**-20)),
+        (Column.numeric("energy", "J/sample"), measured("energy_j_per_sample")),
+        (Column.numeric("cost", "per million samples"), measured("cost_per_million")),
+        (Column.numeric("compiling", "s", priority=1), measured("compile_s")),
+        (Column.numeric("pays off after", "steps", priority=1), measured("pays_after_steps")),
+    ).without_empty_columns()
     blocks = (table,) if len(table.columns) > 1 else ()
     return Section("resources", "Resources", blocks, Weight.LEAD)
-
-
-_RESOURCES = (
-    ("gpu_busy", share_column("GPU busy"), 1.0),
-    ("peak_memory_bytes", number_column("peak memory", "MiB", digits=4), 2.0**-20),
-    ("energy_j_per_sample", number_column("energy", "J/sample"), 1.0),
-    ("cost_per_million", number_column("cost", "per million samples"), 1.0),
-    ("compile_s", number_column("compiling", "s", priority=1), 1.0),
-    ("pays_after_steps", number_column("pays off after", "steps", priority=1), 1),
-)
 
 
 def _rejected_section(tune: Tune) -> Section:
     """Fixes that were tried and not kept, with the reason of each."""
     objective = tune.request.objective
-    tried = [one for one in tune.rejected if is_tried(one)]
-    pairs = tuple((f"− {one.fix}", rejection_text(one, objective)) for one in tried)
+    tried = [one for one in tune.rejected if words.is_tried(one)]
+    pairs = tuple((f"− {one.fix}", words.rejection_text(one, objective)) for one in tried)
     blocks: list[Block] = [Facts(pairs)] if pairs else []
-    for why, names in not_tried_groups(tune):
+    for why, names in words.not_tried_groups(tune):
         blocks.append(Paragraph(f"Not tried, {why}: {', '.join(names)}", tone=Tone.QUIET))
     return Section("rejected", "Not kept", tuple(blocks), Weight.LEAD)
 
 
 def _measured_rejections(tune: Tune) -> Section:
     states = {"not_better": "not faster"}
-    blocks = table_of(
+    blocks = Table.known(
         "rejected",
         "",
         [one for one in tune.rejected if one.speedup is not None],
         (Column("fix"), lambda one: one.fix),
         (Column("outcome"), lambda one: states.get(one.state) or one.state.replace("_", " ")),
-        (number_column("speedup", "×"), lambda one: one.speedup),
-        (number_column("low", "×"), lambda one: one.low),
-        (number_column("high", "×"), lambda one: one.high),
+        (Column.numeric("speedup", "×"), lambda one: one.speedup),
+        (Column.numeric("low", "×"), lambda one: one.low),
+        (Column.numeric("high", "×"), lambda one: one.high),
     )
     return Section("rejected-measured", "Measured and not kept", tuple(blocks), Weight.DETAIL)
 
@@ -196,7 +180,7 @@ def tune_story(tune: Tune, folder: Path | None = None) -> Story:
     )
     return Story(
         title=f"tune of {display_path(run.program)}",
-        verdict=claim(tune)[0],
+        verdict=words.claim(tune)[0],
         subtitle=joined(run.device_name, torch_text(run.torch), minute_text(run.finished), run.id),
         sections=tuple(part for part in sections if part.blocks),
         kind="tune",
@@ -229,10 +213,12 @@ _FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 def _remarks(tune: Tune) -> Section:
     """What to know about the result, on the default screen."""
-    blocks: list[Block] = [Paragraph(words) for words in coverage_sentences(tune)]
-    blocks += [Paragraph(f"Note: {note_sentence(one)}.", tone=Tone.WARN) for one in tune.notes]
-    if words := stop_sentence(tune):
-        blocks.append(Paragraph(words, tone=Tone.WARN))
+    blocks: list[Block] = [Paragraph(text) for text in words.coverage_sentences(tune)]
+    blocks += [
+        Paragraph(f"Note: {words.note_sentence(one)}.", tone=Tone.WARN) for one in tune.notes
+    ]
+    if stopped := words.stop_sentence(tune):
+        blocks.append(Paragraph(stopped, tone=Tone.WARN))
     by_hand = tune.patch.by_hand if tune.patch is not None else ()
     blocks += [Paragraph(f"By hand, {one.fix}: {one.words}") for one in by_hand]
     blocks.append(Paragraph(f"Trials: {path_from_here(tune.run.folder)}", tone=Tone.QUIET))
@@ -250,29 +236,26 @@ def _next(tune: Tune) -> tuple[Command, ...]:
         found.append(Command(_resume_command(tune), "", "Resume"))
     patch = tune.patch
     if patch is not None and patch.path:
-        worth = is_worth_applying(patch, tune.final)
+        worth = words.is_worth_applying(patch, tune.final)
         apply = f"git apply {shlex.quote(patch.path)}"
-        found.append(Command(apply, patch_text(patch, worth), "Apply" if worth else "Patch"))
+        found.append(Command(apply, words.patch_text(patch, worth), "Apply" if worth else "Patch"))
     return tuple(found)
 
 
 def _resume_command(tune: Tune) -> str:
     """The same tune with twice the budget: a journal takes the same options only."""
-    asked = tune.request
-    words = ["stepscope", "tune", "--resume", path_from_here(tune.run.folder)]
-    words += ["--budget", f"{2 * (asked.budget_s or 600.0):.0f}s"]
+    asked, usual = tune.request, {"allow": "numeric", "objective": "throughput", "seeds": 3}
+    command = ["stepscope", "tune", "--resume", path_from_here(tune.run.folder)]
+    command += ["--budget", f"{2 * (asked.budget_s or 600.0):.0f}s"]
     for name in ("allow", "objective", "steps", "seeds", "on"):
-        if (value := getattr(asked, name)) not in (None, _DEFAULTS.get(name)):
-            words += [f"--{name}", str(value)]
+        if (value := getattr(asked, name)) not in (None, usual.get(name)):
+            command += [f"--{name}", str(value)]
     for name in ("only", "skip"):
-        words += [f"--{name}", ",".join(value)] if (value := getattr(asked, name)) else []
-    words += ["--allow-writes"] if asked.allow_writes else []
+        command += [f"--{name}", ",".join(value)] if (value := getattr(asked, name)) else []
+    command += ["--allow-writes"] if asked.allow_writes else []
     module = tune.run.program.startswith("-m ")
     program = ["-m", tune.run.program[3:]] if module else [tune.run.program]
-    return shlex.join([*words, *program, *tune.run.argv])
-
-
-_DEFAULTS = {"allow": "numeric", "objective": "throughput", "seeds": 3}
+    return shlex.join([*command, *program, *tune.run.argv])
 
 
 def _apply(tune: Tune) -> Section:
@@ -284,20 +267,20 @@ def _apply(tune: Tune) -> Section:
     if patch is not None and patch.text:
         told = f"The same in {plural(len(patch.edits), 'source edit')}"
         if patch.speedup is None:
-            told += f" ({patch_status_text(patch)}):"
+            told += f" ({words.patch_status_text(patch)}):"
         else:
             interval = _interval(patch.low, patch.high)
             told += f", measured: {patch.speedup:.2f}× ({interval}, {patch.verdict})."
         blocks += [Paragraph(told), Code(patch.text, "diff")]
     elif tune.command:
-        why = "none is known for these fixes" if patch is None else patch_status_text(patch)
+        why = "none is known for these fixes" if patch is None else words.patch_status_text(patch)
         blocks.append(Missing("No patch.", f"Source edits: {why}."))
     return Section("keep", "Apply", tuple(blocks))
 
 
 def _environment(tune: Tune) -> Section:
     run, asked = tune.run, tune.request
-    facts = known_facts(
+    facts = Facts.known(
         ("program", " ".join((run.program, *run.argv))),
         ("finished", run.finished),
         ("git", run.git),
