@@ -18,6 +18,17 @@ def keep_end(text: str, most: int) -> str:
     return text if len(text) <= most else "…" + text[1 - most :]
 
 
+def keep_start(text: str, most: int) -> str:
+    """Text of at most that length, its start kept."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def one_line(text: str) -> str:
+    """Text on one line, without control characters and without what UTF-8 cannot hold."""
+    joined = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
+    return safe(joined).encode("utf-8", "replace").decode("utf-8")
+
+
 UNKNOWN = "–"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from stepscope.record.errors import MissingExtra
 from stepscope.report.story.blocks import Cell, Chart, Series, Story
-from stepscope.report.text import safe
+from stepscope.report.text import keep_start, safe
 
 _COLOURS = ["#3f6fcf", "#d9822b", "#2b8f86", "#8a63c9", "#c2554f", "#5f9440", "#bd5a94", "#808a96"]
 _LONGEST = 44
@@ -28,12 +28,10 @@ def _style(series: Series, at: int) -> dict[str, Any]:
 def label_text(value: str, most: int = _LONGEST) -> str:
     """Text as it stands, shortened: matplotlib reads formulas between dollars."""
     plain = safe(value).encode("utf-8", "replace").decode("utf-8")
-    short = plain if len(plain) <= most else f"{plain[: most - 1]}…"
-    return short.replace("$", r"\$")
+    return keep_start(plain, most).replace("$", r"\$")
 
 
 def _labels_of(chart: Chart) -> list[str]:
-    """The names on its first axis, in the order they come in."""
     return list(dict.fromkeys(str(x) for series in chart.series for x in series.x))
 
 

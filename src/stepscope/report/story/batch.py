@@ -91,7 +91,6 @@ def verdict_sentence(batch: Batch) -> str:
 
 
 def _failure_text(row: SizeRow) -> str:
-    """Why a size has no numbers."""
     if row.status is TrialStatus.OUT_OF_MEMORY:
         return "OOM"
     if row.status is TrialStatus.TOO_SHORT and row.reason is TrialReason.TOO_FEW_STEADY:
@@ -124,7 +123,6 @@ def stop_text(stop: SearchStop) -> str:
 
 
 def _note_text(note: BatchNote) -> str:
-    """What a search left open."""
     size = f"{note.batch:,}" if note.batch is not None else ""
     share = min(note.share or 0.0, 1.0)
     return {
@@ -138,7 +136,6 @@ def _note_text(note: BatchNote) -> str:
 
 
 def _curve_section(batch: Batch) -> Section:
-    """The table of sizes, and what it means."""
     blocks: list[Block] = [size_table(batch)]
     knee, largest = batch.knee, batch.largest
     if knee is not None:

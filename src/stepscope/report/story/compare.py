@@ -296,7 +296,6 @@ def _item_name(item: ItemVerdict) -> str:
 
 
 def _speed_chart(comparison: Comparison) -> Chart:
-    """The change of each item with its interval, in percent."""
     items = comparison.items
     change, low, high = (
         [100 * getattr(item, key) for item in items] for key in ("change", "low", "high")

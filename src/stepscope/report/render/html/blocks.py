@@ -20,7 +20,6 @@ _COPY = '<button type="button" class="quiet" data-act="copy">Copy</button>'
 
 
 def _copyable(block: Code) -> str:
-    """Code with a button that copies it."""
     language = f' data-language="{escape_attribute(block.language)}"' if block.language else ""
     lines = f'<pre tabindex="0"><code>{escape_code(block.text)}</code></pre>'
     return f'<div class="code"{language}>{lines}{_COPY}</div>'

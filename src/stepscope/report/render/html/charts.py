@@ -6,6 +6,7 @@ from typing import Any
 
 from stepscope.report.render.html.escape import escape_label
 from stepscope.report.story.blocks import Axis, Cell, Chart, Role, Series
+from stepscope.report.text import keep_start
 
 _COLOURS = 8
 
@@ -35,7 +36,6 @@ _LARGEST_POINT = 34
 
 
 def _traces(chart: Chart) -> list[Trace]:
-    """What is drawn of a chart, in the order of its series."""
     made: list[Trace] = []
     for position, series in enumerate(chart.series):
         paint = series_colour(series.role, position)
@@ -65,17 +65,13 @@ def _trace(series: Series, kind: str, *, told: bool = True, across: bool = False
     """Its name, and where `told` what hovering says."""
     trace: Trace = {
         "type": kind,
-        "name": escape_label(_shortened(series.name, _LONGEST_NAME)),
+        "name": escape_label(keep_start(series.name, _LONGEST_NAME)),
         "showlegend": bool(series.name),
     }
     if told and series.text:
         trace["hovertext"] = [escape_label(text) for text in series.text]
         trace["hovertemplate"] = f"%{{hovertext}}<br>%{{{'x' if across else 'y'}}}<extra></extra>"
     return trace
-
-
-def _shortened(name: str, most: int) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
 def _interval(series: Series) -> Trace | None:
@@ -151,7 +147,7 @@ def treemap_trace(series: Series) -> dict[str, Any]:
     return {
         "type": "treemap",
         "ids": [str(at) for at in range(len(names))],
-        "labels": [escape_label(_shortened(name, _LONGEST)) for name in names],
+        "labels": [escape_label(keep_start(name, _LONGEST)) for name in names],
         "customdata": [escape_label(name) for name in names],
         "parents": ["" if at is None else str(at) for at in above],
         "values": [0.0 if at in with_children else value for at, value in enumerate(values)],

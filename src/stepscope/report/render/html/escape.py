@@ -5,7 +5,7 @@ import json
 import re
 from typing import Any
 
-from stepscope.report.text import safe
+from stepscope.report.text import one_line
 
 _NOT_IN_IDS = re.compile(r"[^A-Za-z0-9_-]+")
 _IN_JSON = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
@@ -13,12 +13,12 @@ _IN_JSON = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 
 def escape_text(value: str) -> str:
     """Between tags. Control characters and what turns the writing direction are made visible."""
-    return html.escape(_writable(value), quote=False)
+    return html.escape(one_line(value), quote=False)
 
 
 def escape_attribute(value: str) -> str:
     """Between double quotes of an attribute that is neither an address nor a handler."""
-    return html.escape(_writable(value), quote=True)
+    return html.escape(one_line(value), quote=True)
 
 
 def escape_code(value: str) -> str:
@@ -42,11 +42,5 @@ def json_for_script(value: Any) -> str:
 
 def escape_label(value: str) -> str:
     """For the chart library, which reads a few tags, entities and templates in any label."""
-    plain = _writable(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    plain = one_line(value).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return plain.replace("%{", "% {")
-
-
-def _writable(value: str) -> str:
-    """Without control characters, and without what UTF-8 cannot hold."""
-    joined = " ".join(value.splitlines()) if "\n" in value or "\r" in value else value
-    return safe(joined).encode("utf-8", "replace").decode("utf-8")

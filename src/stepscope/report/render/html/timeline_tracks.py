@@ -1,4 +1,4 @@
-"""The tracks of the page's timeline: steps, phases, devices with their idle time, threads, memory."""
+"""The tracks of the page's timeline: steps, phases, devices, idle time, threads, memory."""
 
 import json
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ from stepscope.analyze.timeline.steps import RecordedSteps
 from stepscope.record.timeline import NOTHING, Column, DeviceKind, Geometry, Timeline
 from stepscope.record.units import format_bytes
 from stepscope.report.story.phrases import PHASE_NAMES
-from stepscope.report.text import safe
+from stepscope.report.text import keep_start, one_line
 
 _HOST_KINDS = ("operator", "annotation", "Python", "runtime call", "profiler")
 """In the order of HostKind."""
@@ -97,10 +97,8 @@ class TimelineText:
 
 
 def readable(text: str) -> str:
-    """Strangers' text on one line, without control characters and of bounded length."""
-    line = " ".join(text.splitlines()) if "\n" in text or "\r" in text else text
-    whole = safe(line).encode("utf-8", "replace").decode("utf-8")
-    return whole if len(whole) <= 500 else whole[:499] + "…"  # nobody reads longer names
+    """Strangers' text on one line, and no longer than anybody reads."""
+    return keep_start(one_line(text), 500)
 
 
 def _device_name(device: int) -> str:

@@ -323,7 +323,6 @@ def _short_tables(group: Group, label: str) -> Iterator[Table]:
 
 
 def _full_table(group: Group, label: str) -> Table:
-    """Everything of every point."""
     points = group.points
     kept = _with_values(_SPEED | _DETAIL | _TRAINING | _COST, points)
     gains = (Column(f"speedup {name}") for name in _SPEEDUP)

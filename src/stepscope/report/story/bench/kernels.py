@@ -18,7 +18,7 @@ from stepscope.report.story.blocks import (
     Tone,
     Weight,
 )
-from stepscope.report.story.trace.roofline import at_most_all
+from stepscope.report.story.trace.kernels import at_most_all
 from stepscope.trace.nsight.counter_join import kernel_base_name
 
 _HEAVIEST = 12

@@ -108,7 +108,6 @@ def _predicted(rungs: tuple[TunedRung, ...]) -> Chart:
 
 
 def _resources_section(tune: Tune) -> Section:
-    """What each rung takes of the machine."""
     rows: list[tuple[str, Measured]] = [(BASELINE_LABEL, tune.baseline)]
     rows += [(f"+ {rung.label}", rung) for rung in tune.ladder]
 
@@ -212,7 +211,6 @@ _FIGURES: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 
 def _remarks(tune: Tune) -> Section:
-    """What to know about the result, on the default screen."""
     blocks: list[Block] = [Paragraph(text) for text in words.coverage_sentences(tune)]
     blocks += [
         Paragraph(f"Note: {words.note_sentence(one)}.", tone=Tone.WARN) for one in tune.notes
