@@ -17,17 +17,13 @@ from stepscope.stats.series import Floats, cycle_length
 
 Processes = Sequence[Sequence[float]]  # the steady step times of each process, ms
 
-DEFAULT_NOISE_FLOOR: Final = (
-    0.15  # of a single process: a deviation of 5%, more than machines showed
-)
+DEFAULT_NOISE_FLOOR: Final = 0.15  # of a single process: 5% deviation, more than machines showed
 FEW_PROCESSES_FLOOR: Final = 0.05  # of one or two, at least: they agree by chance too often
 _BLOCKS: Final = (4, 10)  # at least, at most
 _DEGREES: Final = np.array([1, 2, 3, 4, 5, 6, 8, 10, 15, 30, 100, 1e9])
-_STUDENT: Final = np.array(
-    [12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912,
-     2.306004, 2.228139, 2.131450, 2.042272, 1.983972, 1.959964]
-)  # fmt: skip
-_PLACES, _LOGS = -1 / _DEGREES, np.log(_STUDENT)
+_FEW: Final = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912)
+_MANY: Final = (2.306004, 2.228139, 2.131450, 2.042272, 1.983972, 1.959964)
+_PLACES, _LOGS = -1 / _DEGREES, np.log(_FEW + _MANY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +47,16 @@ def estimate(processes: Processes, floor: float | None = None) -> Estimate:
     this machine), or None, where much is assumed; the spread of its blocks comes on top.
     """
     logs = log_means(processes)
-    count, middle = len(logs), float(logs.mean())
+    count, middle, within = len(logs), float(logs.mean()), within_process_margin(processes)
+    spread = None
     if count == 1:
-        return _around(
-            middle,
-            float(np.hypot(noise_margin(floor, 1), within_process_margin(processes))),
-            1,
-            None,
-        )
-    spread = float(logs.std(ddof=1))
-    reach = max(student_t(count - 1) * spread / sqrt(count), within_process_margin(processes))
-    return _around(middle, reach, count, float(np.expm1(spread)))
-
-
-def _around(middle: float, reach: float, processes: int, spread: float | None) -> Estimate:
+        reach = float(np.hypot(noise_margin(floor, 1), within))
+    else:
+        deviation = float(logs.std(ddof=1))
+        reach = max(student_t(count - 1) * deviation / sqrt(count), within)
+        spread = float(np.expm1(deviation))
     value, low, high = (float(np.exp(at)) for at in (middle, middle - reach, middle + reach))
-    return Estimate(value, low, high, processes, spread)
+    return Estimate(value, low, high, count, spread)
 
 
 def log_means(processes: Processes) -> Floats:

@@ -40,23 +40,15 @@ def _series(values: Floats) -> str | None:
     means = block_means([*values])
     if len(means) < 4 or values.mean() <= 0:
         return None
-    return _halves(means) or _uneven(values, means)
-
-
-def _halves(means: Floats) -> str | None:
-    """The halves by the middle one of their blocks, which a single long step does not move."""
+    # The halves by the middle one of their blocks, which a single long step does not move.
     half = len(means) // 2
     first, second = means[:half], means[-half:]
     change = float(np.median(second) / np.median(first)) - 1
     error = float(np.hypot(first.std(ddof=1), second.std(ddof=1))) / sqrt(half)
     clear = abs(float(second.mean() - first.mean())) > student_t(2 * half - 2) * error
-    if abs(change) <= BETWEEN_HALVES or not clear:
-        return None
-    word = "slower" if change > 0 else "faster"
-    return f"the second half is {abs(change):.0%} {word} than the first"
-
-
-def _uneven(values: Floats, means: Floats) -> str | None:
+    if abs(change) > BETWEEN_HALVES and clear:
+        word = "slower" if change > 0 else "faster"
+        return f"the second half is {abs(change):.0%} {word} than the first"
     share = float(means.std(ddof=1) / means.mean())
     if share <= BETWEEN_BLOCKS:
         return None

@@ -18,9 +18,7 @@ from stepscope.stats.intervals import (
 from stepscope.stats.series import Floats
 
 MIN_DIFFERENCE: Final = 0.02  # differences within it are not claimed, however steady the times look
-MAX_SAME_DIFFERENCE: Final = (
-    0.05  # nobody takes more than that for the same, however noisy the machine
-)
+MAX_SAME_DIFFERENCE: Final = 0.05  # nobody takes more for the same, however noisy the machine
 
 
 class Verdict(StrEnum):
@@ -54,9 +52,8 @@ def compare_processes(base: Processes, other: Processes, floor: float | None = N
     than it implies. A single process on a side cannot show its own spread, so the floor stands in.
     """
     ours, theirs = log_means(base), log_means(other)
-    reach = _reach(
-        ours, theirs, np.hypot(within_process_margin(base), within_process_margin(other)), floor
-    )
+    within = float(np.hypot(within_process_margin(base), within_process_margin(other)))
+    reach = _reach(ours, theirs, within, floor)
     middle = float(ours.mean() - theirs.mean())
     low, high = (float(np.exp(middle + sign * reach)) for sign in (-1, 1))
     same = min(MAX_SAME_DIFFERENCE, max(MIN_DIFFERENCE, floor or 0.0))

@@ -32,8 +32,8 @@ def report(resnet: Timeline) -> Kernels:
 def test_every_table_adds_up_to_all_device_time(resnet: Timeline, report: Kernels) -> None:
     whole = int(resnet.device.duration.sum())
     assert report.total_ns == whole
-    tables = [report.kernels, report.categories, report.operators, report.modules, report.lines,
-              report.phases]  # fmt: skip
+    by = report.by
+    tables = [report.kernels, by.category, by.operator, by.module, by.line, by.phase]
     for table in tables:
         assert sum(row.total_ns for row in table) == whole
         assert sum(row.count for row in table) == len(resnet.device)
@@ -71,8 +71,8 @@ def test_a_selection_counts_only_what_starts_in_it(resnet: Timeline) -> None:
     ]
     assert sum(half.count for half in halves) == len(start)
     assert halves[0].count == int((start < middle).sum())
-    assert halves[0].categories[0].share == pytest.approx(
-        halves[0].categories[0].total_ns / halves[0].total_ns
+    assert halves[0].by.category[0].share == pytest.approx(
+        halves[0].by.category[0].total_ns / halves[0].total_ns
     )
 
 
@@ -109,7 +109,7 @@ def test_heaviest_operators_hold_all_they_launch(resnet: Timeline, report: Kerne
     heavy = heaviest_operators(resnet, attribution)
     assert len(heavy) == 10
     assert [h.name for h in heavy[:2]] == ["ConvolutionBackward0", "aten::conv2d"]
-    inner = {g.name: g.total_ns for g in report.operators}
+    inner = {g.name: g.total_ns for g in report.by.operator}
     assert heavy[1].device_ns == inner["aten::cudnn_convolution"]
     assert heavy[1].calls == 160
     assert 0 < heavy[1].host_self_ns < heavy[1].host_ns
@@ -130,7 +130,7 @@ def test_without_device_work_every_table_is_empty() -> None:
     timeline = recorded("cpu_only_rank34.pt.trace")
     attribution = attribute(timeline)
     report = kernel_report(timeline, attribution)
-    assert (report.count, report.total_ns, report.kernels, report.phases) == (0, 0, [], [])
+    assert (report.count, report.total_ns, report.kernels, report.by.phase) == (0, 0, [], [])
     assert report.occupancy is None
     assert report.tensor_cores.share is None
     assert heaviest_operators(timeline, attribution) == []

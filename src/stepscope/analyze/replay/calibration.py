@@ -146,7 +146,7 @@ def calibrate(
         bare[np.flatnonzero(bare)] = use(int(bare.sum()))
     if not bare.any():
         return None
-    begun, ended = rows["end_ns"][rows["kind"].astype(int) == RowKind.WINDOW][:2].tolist()
+    begun, ended = _window_marks(rows)[:2].tolist()
     stopping = float(rows["observer_ns"][rows["end_ns"] == ended].sum())
     outside = 1.0 - float(steps.duration[window].sum()) / max(ended - begun - stopping, 1.0)
     return _from_steps(steps, window, bare, outside)
@@ -154,18 +154,23 @@ def calibrate(
 
 def window_steps(rows: Rows, steps: Steps) -> Bools:
     """The steps of the first window, the one without stacks."""
-    marks = rows["end_ns"][rows["kind"].astype(int) == RowKind.WINDOW]
+    marks = _window_marks(rows)
     if len(marks) < 2:
         return np.zeros(len(steps), bool)
     inside: Bools = (steps.end > marks[0]) & (steps.end <= marks[1])
     return inside
 
 
+def _window_marks(rows: Rows) -> Rows:
+    marks: Rows = rows["end_ns"][rows["kind"].astype(int) == RowKind.WINDOW]
+    return marks
+
+
 def calibration_of_run(
     records: RunRecords, use: Callable[[int], Bools] | None = None
 ) -> Calibration | None:
     """That of a run folder."""
-    return calibrate(records.rows, records.steps, records.warmup, use)
+    return calibrate(records.rows, records.steps, records.run.warmup, use)
 
 
 def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Calibration:
@@ -178,15 +183,24 @@ def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Cal
         uncertainty[phase] = float(np.hypot(_relative_error(without), _relative_error(within)))
     free: dict[str, float] = {}
     if np.isfinite(steps.device["forward"]).any():
-        free = _free(steps)
-        _beside_a_device(factors, means, slowed)
+        # Copies to a device contain waiting, and so do launches into a full queue: copies go by
+        # the other phases, and no phase counts as slower when bare.
+        usual, recorded = (sum(table[p] for p in _COMPUTED) for table in (means, slowed))
+        factors["h2d"] = usual / recorded if recorded > 0 else 1.0
+        factors = {phase: min(1.0, factor) for phase, factor in factors.items()}
+        after = int(np.flatnonzero(steps.in_window)[-1]) + 1
+        if after + _FREE <= len(steps):
+            times = {phase: steps.host[phase][after : after + _FREE] for phase in _COMPUTED}
+            free = {phase: float(np.median(own)) / 1e6 for phase, own in times.items()}
+    done = np.sort(steps.done()[bare])
+    odd = round(_ODD * len(done))
     return Calibration(
         factors=factors,
         uncertainty=uncertainty,
         bare_ms=means,
         window_ms=slowed,
         step_ms=steps.mean(bare) / 1e6,
-        usual_ms=_usual(steps.done()[bare]) / 1e6,
+        usual_ms=float(done[odd : len(done) - odd].mean()) / 1e6,
         steps=int(bare.sum()),
         window=int(window.sum()),
         outside=outside,
@@ -194,34 +208,6 @@ def _from_steps(steps: Steps, window: Bools, bare: Bools, outside: float) -> Cal
         clocks=WindowClocks(steps.host["forward"][window], steps.host["backward"][window]),
         data_wait_low_ms=float(np.percentile(steps.host["data_wait"][bare], 10)) / 1e6,
     )
-
-
-def _usual(times: Floats) -> float:
-    """The mean of all but the twentieth at either end."""
-    ordered = np.sort(times)
-    left_out = round(_ODD * len(times))
-    return float(ordered[left_out : len(times) - left_out].mean())
-
-
-def _free(steps: Steps) -> dict[str, float]:
-    """What phases take right after the last window, in ms; the median of
-    three. Empty where fewer follow."""
-    recorded = np.flatnonzero(steps.in_window)
-    after = np.arange(len(steps))[int(recorded[-1]) + 1 :][:_FREE]
-    if len(after) < _FREE:
-        return {}
-    return {phase: float(np.median(steps.host[phase][after])) / 1e6 for phase in _COMPUTED}
-
-
-def _beside_a_device(
-    factors: dict[str, float], means: dict[str, float], slowed: dict[str, float]
-) -> None:
-    """Host time next to a device: copies to it contain waiting, and so do launches into a full
-    queue, so copies go by the other phases, and no phase counts as slower when bare."""
-    usual, recorded = (sum(table[p] for p in _COMPUTED) for table in (means, slowed))
-    factors["h2d"] = usual / recorded if recorded > 0 else 1.0
-    for phase in factors:
-        factors[phase] = min(1.0, factors[phase])
 
 
 def _relative_error(values: Floats) -> float:

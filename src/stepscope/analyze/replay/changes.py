@@ -26,29 +26,17 @@ from stepscope.analyze.replay.tasks import (
 )
 from stepscope.analyze.timeline.names import CopyDirection
 from stepscope.record.row_log import STEP_PHASES
-from stepscope.record.timeline import NOTHING, Column, DeviceKind
+from stepscope.record.timeline import NOTHING, Column
 
 Change = Callable[[Tasks], Tasks]
 Factor = float | Callable[[Tasks], Column]
 """One for all, or a factor for each of `tasks.work` (`work.event` says which event it was)."""
-_Columns = Mapping[str, Column]
 _POINTWISE = ("pointwise", "random", "softmax", "normalisation", "layout change", "loss")
 
 
-def _edited(
-    tasks: Tasks,
-    *,
-    host: _Columns | None = None,
-    work: _Columns | None = None,
-    waits: _Columns | None = None,
-) -> Tasks:
-    """The same tasks with other columns."""
-    return replace(
-        tasks,
-        host=replace(tasks.host, **host or {}),
-        work=replace(tasks.work, **work or {}),
-        waits=replace(tasks.waits, **waits or {}),
-    )
+def _edited(tasks: Tasks, **columns: Mapping[str, Column]) -> Tasks:
+    """The same tasks with other columns of host, work or waits."""
+    return replace(tasks, **{k: replace(getattr(tasks, k), **v) for k, v in columns.items()})
 
 
 def scale_kernels(select: TaskSelector, factor: Factor) -> Change:
@@ -69,14 +57,7 @@ def scale_kernels(select: TaskSelector, factor: Factor) -> Change:
 
 def scale_copies(direction: str | None, factor: float) -> Change:
     """Copies of one direction ("HtoD", "DtoH"; None: all) take `factor` times as long."""
-    chosen = select_copies(direction)
-
-    def change(tasks: Tasks) -> Tasks:
-        work = tasks.work
-        duration = np.where(chosen(tasks), work.duration * factor, work.duration)
-        return _edited(tasks, work={"duration": duration})
-
-    return change
+    return scale_kernels(select_copies(direction), factor)
 
 
 def overlap_copies(direction: str = CopyDirection.HTOD) -> Change:
@@ -84,11 +65,9 @@ def overlap_copies(direction: str = CopyDirection.HTOD) -> Change:
 
     They need pinned memory for that: combine with `unblock_copies`.
     """
-    chosen = select_copies(direction)
 
     def change(tasks: Tasks) -> Tasks:
-        work = tasks.work
-        ours = chosen(tasks)
+        work, ours = tasks.work, select_copies(direction)(tasks)
         own = int(work.stream.max(initial=0)) + 1
         after = np.where(ours, NOTHING, work.after)
         after = np.where((after >= 0) & ours[after], NOTHING, after)
@@ -199,14 +178,8 @@ def unblock_copies(faster: float = 1.0) -> Change:
     `faster`: how many times faster they then run (measured pinned over pageable rate).
     """
 
-    def change(tasks: Tasks) -> Tasks:
-        waits, work = tasks.waits, tasks.work
-        gone = waits.gone | (waits.what == WaitKind.TO_DEVICE)
-        ours = select_copies(CopyDirection.HTOD)(tasks)
-        duration = np.where(ours, work.duration / faster, work.duration)
-        return _edited(tasks, waits={"gone": gone}, work={"duration": duration})
-
-    return change
+    drop, speed_up = drop_waits(WaitKind.TO_DEVICE), scale_copies(CopyDirection.HTOD, 1 / faster)
+    return lambda tasks: speed_up(drop(tasks))
 
 
 def remove_host(select: TaskSelector, share: float = 1.0) -> Change:
@@ -275,9 +248,7 @@ def _change_loader(change: Callable[[LoaderQueue], LoaderQueue]) -> Change:
 def set_workers(count: int, *, prefetch: int | None = None) -> Change:
     """So many worker processes make the batches; 0: the host does it itself."""
     return _change_loader(
-        lambda loader: replace(
-            loader, workers=count, prefetch=loader.prefetch if prefetch is None else prefetch
-        )
+        lambda loader: replace(loader, workers=count, prefetch=prefetch or loader.prefetch)
     )
 
 
@@ -306,18 +277,15 @@ def scale_phase(
     number = STEP_PHASES.index(phase)
 
     def change(tasks: Tasks) -> Tasks:
-        chain, work = tasks.host, tasks.work
-        mine = (chain.phase == number) & on_host
-        theirs = (work.phase == number) & on_device
-        loader = tasks.loader
+        loader, work = tasks.loader, tasks.work
         if loader is not None and phase == "data_wait" and on_host:
             made, taken = loader.batch_ms * factor, loader.hand_over_ms * factor
             tasks = replace(tasks, loader=replace(loader, batch_ms=made, hand_over_ms=taken))
-        return _edited(
-            tasks,
-            host={"duration": np.where(mine, chain.duration * factor, chain.duration)},
-            work={"duration": np.where(theirs, work.duration * factor, work.duration)},
-        )
+        if on_host:
+            tasks = scale_host(select_host(phase=phase), factor)(tasks)
+        theirs = (work.phase == number) & on_device
+        duration = np.where(theirs, work.duration * factor, work.duration)
+        return _edited(tasks, work={"duration": duration})
 
     return change
 
@@ -329,19 +297,19 @@ def fuse_optimizer(device_factor: float = 1.0, host_ns: float | None = None) -> 
     `host_ns`: the host's part of a step, a prior of `priors` where there is a device. On the CPU
     pass it: there the work itself is host time.
     """
-    number = STEP_PHASES.index("optimizer")
+    target = FUSED_STEP_NS if host_ns is None else host_ns
 
     def change(tasks: Tasks) -> Tasks:
         chain, work = tasks.host, tasks.work
-        ours = (work.phase == number) & (work.kind == DeviceKind.KERNEL) & ~work.gone
-        mine = chain.phase == number
+        ours = select_kernels(phase="optimizer")(tasks)
+        mine = select_host(phase="optimizer")(tasks)
         duration, gone, left = work.duration.copy(), work.gone.copy(), chain.duration.copy()
         for step in range(tasks.steps):
             kernels = np.flatnonzero(ours & (work.step == step))
             duration[kernels[:1]] = work.duration[kernels].sum() * device_factor
             gone[kernels[1:]] = True
             own = mine & (chain.step == step)
-            target = FUSED_STEP_NS if host_ns is None else host_ns
+
             total = chain.duration[own].sum()
             if len(kernels) or host_ns is not None:
                 left[own] *= min(1.0, target / total) if total > 0 else 1.0

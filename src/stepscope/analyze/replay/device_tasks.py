@@ -8,7 +8,7 @@ from stepscope.analyze.replay.host_chain import HostChain, StretchLabels
 from stepscope.analyze.replay.tasks import RELEASE_NS, DeviceTasks, WaitKind, WaitTasks
 from stepscope.analyze.timeline.attribution import attribute, event_categories, nearest
 from stepscope.analyze.timeline.dependencies import device_order
-from stepscope.analyze.timeline.names import blocking_calls, is_user_frame, names_match
+from stepscope.analyze.timeline.names import blocking_calls, names_match, user_frames
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import NOTHING, Column, DeviceKind, HostKind, Timeline
 
@@ -26,23 +26,26 @@ def device_tasks(
     order = np.lexsort((index, at))  # device events are ordered by start
     index, at = index[order], at[order]
     attribution = attribute(timeline)
-    known = device.launch[index] >= 0
-    own = np.where(known, labels.call[at], NOTHING) if len(index) else at
-    operator = timeline.host_names(attribution.operator[index])
     stream = device.stream[index].astype(np.int64)
+    overlaps = np.zeros(len(index), np.float64)
+    for one in np.unique(stream).tolist():
+        own = np.flatnonzero(stream == one)
+        start = device.start[index[own]]
+        ends = np.maximum.accumulate(start + device.duration[index[own]])
+        overlaps[own[1:]] = np.maximum(ends[:-1] - start[1:], 0)
     graphs = names_match(timeline, timeline.host.name, lambda name: "GraphLaunch" in name)
     return DeviceTasks(
         duration=device.duration[index].astype(np.float64),
         at=at,
         stream=stream,
-        overlaps=_overlaps(timeline, index, stream),
+        overlaps=overlaps,
         after=_awaited(timeline, chain, index, at, stream),
         kind=device.kind[index],
         name=device.name[index],
         category=event_categories(timeline)[index],
         phase=labels.phase[at] if len(index) else attribution.phase[index],
-        operator=operator,
-        call=own,
+        operator=timeline.host_names(attribution.operator[index]),
+        call=np.where(device.launch[index] >= 0, labels.call[at], NOTHING) if len(index) else at,
         bytes=device.bytes[index],
         event=index,
         step=step[at] if len(index) else at,
@@ -85,18 +88,6 @@ def _last_owned(chain: HostChain, size: int) -> Column:
     return last
 
 
-def _overlaps(timeline: Timeline, index: Column, stream: Column) -> Column:
-    """How long before the end of the work before it on its stream work began; 0 for most."""
-    device = timeline.device
-    found = np.zeros(len(index), np.float64)
-    for one in np.unique(stream).tolist():
-        own = np.flatnonzero(stream == one)
-        start = device.start[index[own]]
-        ends = np.maximum.accumulate(start + device.duration[index[own]])
-        found[own[1:]] = np.maximum(ends[:-1] - start[1:], 0)
-    return found
-
-
 def _awaited(
     timeline: Timeline, chain: HostChain, index: Column, at: Column, stream: Column
 ) -> Column:
@@ -108,9 +99,21 @@ def _awaited(
     after = np.full(len(index), NOTHING, np.int64)
     if len(np.unique(stream)) < 2:
         return after
-    recorded = (timeline.syncs.stream >= 0) & (timeline.syncs.waits_for >= 0)
-    if recorded.any():
-        return _recorded_waits(timeline, chain, at, stream, after)
+    host, syncs = timeline.host, timeline.syncs
+    recorded = np.flatnonzero((syncs.stream >= 0) & (syncs.waits_for >= 0)).tolist()
+    if recorded:
+        calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & (host.correlation >= 0))
+        call_of = dict(zip(host.correlation[calls].tolist(), calls.tolist(), strict=True))
+        for n in recorded:
+            call = call_of.get(int(syncs.correlation[n]))
+            if call is None or not chain.start[0] <= host.start[call] < chain.end[-1]:
+                continue
+            call_at = int(chain.at(host.start[[call]])[0])
+            following = np.flatnonzero((at > call_at) & (stream == syncs.stream[n]))
+            earlier = np.flatnonzero((at <= call_at) & (stream == syncs.waits_for[n]))
+            if len(following) and len(earlier):
+                after[following[0]] = max(after[following[0]], earlier[-1])
+        return after
     order = device_order(timeline, int(chain.start[0]), int(timeline.span[1]))
     waiting = np.flatnonzero(order.awaited >= 0)
     place = np.full(len(timeline.device) + 1, NOTHING, np.int64)
@@ -121,31 +124,14 @@ def _awaited(
     return after
 
 
-def _recorded_waits(
-    timeline: Timeline, chain: HostChain, at: Column, stream: Column, after: Column
-) -> Column:
-    """The first work of a stream after the call that made it wait, and what was waited for."""
-    host, syncs = timeline.host, timeline.syncs
-    calls = np.flatnonzero((host.kind == HostKind.RUNTIME) & (host.correlation >= 0))
-    call_of = dict(zip(host.correlation[calls].tolist(), calls.tolist(), strict=True))
-    for n in np.flatnonzero((syncs.stream >= 0) & (syncs.waits_for >= 0)).tolist():
-        call = call_of.get(int(syncs.correlation[n]))
-        if call is None or not chain.start[0] <= host.start[call] < chain.end[-1]:
-            continue
-        place = int(chain.at(host.start[[call]])[0])
-        following = np.flatnonzero((at > place) & (stream == syncs.stream[n]))
-        earlier = np.flatnonzero((at <= place) & (stream == syncs.waits_for[n]))
-        if len(following) and len(earlier):
-            after[following[0]] = max(after[following[0]], earlier[-1])
-    return after
-
-
 _BY_OPERATOR = (
     (WaitKind.ITEM, re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero)$")),
-    (WaitKind.SHAPE, re.compile(r"^aten::(nonzero|masked_select|unique|_unique|unique_dim|bincount"
-                              r"|repeat_interleave)")),
+    (
+        WaitKind.SHAPE,
+        re.compile(r"^aten::(nonzero|masked_select|_?unique|bincount|repeat_interleave)"),
+    ),
     (WaitKind.TO_HOST, re.compile(r"^aten::(to|_to_copy|copy_|contiguous)$")),
-)  # fmt: skip
+)
 _LAUNCHES = re.compile(r"LaunchKernel|LaunchCooperative|MemsetAsync|GraphLaunch")
 _MEMORY = re.compile(
     r"^((cuda|hip)(Malloc|Free|HostAlloc|FreeHost)|cuMem(Create|Map|Unmap|Release|SetAccess|Alloc"
@@ -160,20 +146,21 @@ def host_waits(
     """Blocking calls of the chain. Without a stream's number the whole device is waited for."""
     host = timeline.host
     blocking = blocking_calls(timeline)
-    last = _last_owned(chain, len(host))
-    inside = last[blocking.events] >= 0
-    calls, uploads = blocking.events[inside], blocking.uploads[inside]
-    at = last[calls]
-    order = np.argsort(at, kind="stable")
-    calls, uploads, at = calls[order], uploads[order], at[order]
-    frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
+    last = _last_owned(chain, len(host))[blocking.events]
+    order = np.argsort(last, kind="stable")
+    order = order[last[order] >= 0]
+    calls, uploads, at = blocking.events[order], blocking.uploads[order], last[order]
+    copies = np.flatnonzero(work.kind == DeviceKind.COPY)
+    own_copy = np.full(len(host) + 1, NOTHING, np.int64)
+    own_copy[timeline.device.launch[work.event[copies]]] = copies
+    own_copy[-1] = NOTHING
     return WaitTasks(
         at=at,
         what=_kinds(timeline, calls, uploads),
-        work=_own_copy(timeline, work, calls),
+        work=own_copy[calls],
         stream=_streams(timeline, calls),
         phase=labels.phase[at],
-        place=timeline.host_names(nearest(host.parent, frames)[calls]),
+        place=timeline.host_names(nearest(host.parent, user_frames(timeline))[calls]),
         operator=timeline.host_names(labels.operator[at]),
         step=step[at],
         gone=np.zeros(len(calls), bool),
@@ -226,15 +213,6 @@ def _kinds(timeline: Timeline, calls: Column, uploads: Column) -> Column:
     what[uploads] = WaitKind.TO_DEVICE
     what[names_match(timeline, named, lambda n: "Free" in n)] = WaitKind.FREE
     return what
-
-
-def _own_copy(timeline: Timeline, work: DeviceTasks, calls: Column) -> Column:
-    """The copy that a call made and waits for, NOTHING for plain synchronisations."""
-    found = np.full(len(timeline.host) + 1, NOTHING, np.int64)
-    copies = np.flatnonzero(work.kind == DeviceKind.COPY)
-    found[timeline.device.launch[work.event[copies]]] = copies
-    found[-1] = NOTHING
-    return found[calls]
 
 
 def _streams(timeline: Timeline, calls: Column) -> Column:

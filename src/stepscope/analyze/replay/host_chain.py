@@ -7,6 +7,7 @@ from typing import Self
 import numpy as np
 
 from stepscope.analyze.timeline.attribution import (
+    AUTOGRAD_NODE,
     BACKWARD,
     DATA_WAIT,
     FORWARD,
@@ -24,7 +25,7 @@ from stepscope.analyze.timeline.host_threads import (
     stretches_within,
 )
 from stepscope.analyze.timeline.intervals import Spans
-from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match
+from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match, starts_with
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
 
@@ -102,8 +103,7 @@ def _turns(
     return turns
 
 
-_UNKNOWN_PHASE = 255
-"""A phase not told yet."""
+_UNKNOWN_PHASE = 255  # not told yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +137,14 @@ def _mark_forward(
     """
     for number in range(int(step.max(initial=-1)) + 1):
         own = np.flatnonzero(step == number)
-        if clocks is not None:
-            known = float(chain.duration[own[phase[own] == BACKWARD]].sum())
-            if known:
-                _take(phase, own, chain, clocks.backward[number] - known, BACKWARD, cuts)
-            _take(phase, own, chain, clocks.forward[number], FORWARD, cuts)
+        if clocks is None:
+            for rows in _runs(phase, own):
+                begun = np.cumsum(call[rows] != NOTHING) > 0
+                phase[rows[begun]] = FORWARD
             continue
-        for rows in _runs(phase, own):
-            begun = np.flatnonzero(call[rows] != NOTHING)
-            phase[rows[begun[0] :] if len(begun) else rows[:0]] = FORWARD
+        if known := float(chain.duration[own[phase[own] == BACKWARD]].sum()):
+            _take(phase, own, chain, clocks.backward[number] - known, BACKWARD, cuts)
+        _take(phase, own, chain, clocks.forward[number], FORWARD, cuts)
 
 
 def _take(
@@ -177,7 +176,6 @@ def _runs(phase: Column, own: Column) -> list[Column]:
     return runs
 
 
-_NODE = "autograd::engine::evaluate_function"
 _OPTIMIZES = re.compile(r"Optimizer\.(step|zero_grad)#")
 
 
@@ -203,12 +201,9 @@ def label_stretches(
     which, by the clocks, a phase begins inside a stretch.
     """
     host, owner = timeline.host, chain.owner
-    operators = is_operator(timeline)
-    nodes = names_match(timeline, host.name, lambda n: n.startswith(_NODE))
-    innermost = nearest(host.parent, operators)
+    operators, nodes = is_operator(timeline), starts_with(timeline, AUTOGRAD_NODE)
     marked = operators | nodes
-    around = nearest(host.parent, marked)
-    outermost = marked & (around[host.parent] == NOTHING)
+    outermost = marked & (nearest(host.parent, marked)[host.parent] == NOTHING)
     call = nearest(host.parent, outermost)[owner]
     phase = _known(timeline, chain, call, nodes)
     _end_optimizers(phase, call, step)
@@ -216,14 +211,15 @@ def label_stretches(
     _open_closures(timeline, chain, phase)
     _mark_forward(phase, call, chain, step, clocks, [] if cuts is None else cuts)
     phase[phase == _UNKNOWN_PHASE] = OTHER
-    return StretchLabels(phase, innermost[owner], _with_gaps(call, phase, step))
+    operator = nearest(host.parent, operators)[owner]
+    return StretchLabels(phase, operator, _with_gaps(call, phase, step))
 
 
 def _known(timeline: Timeline, chain: HostChain, call: Column, nodes: Column) -> Column:
     """What marks and operators tell by themselves."""
     host, owner = timeline.host, chain.owner
     phase = np.full(len(chain), _UNKNOWN_PHASE, np.uint8)
-    loads = names_match(timeline, host.name, lambda n: n.startswith("enumerate(DataLoader)"))
+    loads = starts_with(timeline, "enumerate(DataLoader)")
     optimizes = names_match(timeline, host.name, _OPTIMIZES.match)
     copies = copies_towards(timeline, CopyDirection.HTOD) & (timeline.device.launch >= 0)
     uploads = call[np.isin(owner, timeline.device.launch[copies])]
@@ -240,39 +236,39 @@ def _end_optimizers(phase: Column, call: Column, step: Column) -> None:
     for number in range(1, int(step.max(initial=-1)) + 1):
         own = np.flatnonzero(step == number)
         rest = (phase[own] != OPTIMIZER) | (call[own] != NOTHING)
-        tail = own[: int(np.argmax(rest))] if rest.any() else own[:0]
-        phase[tail] = OTHER
+        if rest.any():
+            phase[own[: int(np.argmax(rest))]] = OTHER
 
 
 def _fill_backward(phase: Column, call: Column) -> None:
     """Gaps between two nodes of autograd are backward; what follows it up to the optimizer's step
     and computes (clipping gradients) is the optimizer's."""
-    labelled = np.flatnonzero((phase != _UNKNOWN_PHASE) | (call != NOTHING))
-    if not len(labelled):
-        return
-    before = np.searchsorted(labelled, np.arange(len(phase)), "right") - 1
-    last = phase[labelled[np.maximum(before, 0)]]
-    following = phase[labelled[np.minimum(before + 1, len(labelled) - 1)]]
     gap = (phase == _UNKNOWN_PHASE) & (call == NOTHING)
+    last, following = _phases_around(phase, ~gap)
     phase[gap & (last == BACKWARD) & (following == BACKWARD)] = BACKWARD
-    known = np.flatnonzero(phase != _UNKNOWN_PHASE)
-    if not len(known):
-        return
-    before = np.searchsorted(known, np.arange(len(phase)), "right") - 1
-    last = phase[known[np.maximum(before, 0)]]
-    following = phase[known[np.minimum(before + 1, len(known) - 1)]]
-    clips = (phase == _UNKNOWN_PHASE) & (call != NOTHING) & (before >= 0)
+    unknown = phase == _UNKNOWN_PHASE
+    last, following = _phases_around(phase, ~unknown)
+    clips = unknown & (call != NOTHING)
     phase[clips & (last == BACKWARD) & (following == OPTIMIZER)] = OPTIMIZER
+
+
+def _phases_around(phase: Column, known: Column) -> tuple[Column, Column]:
+    """Of each stretch, the phases of the last known one up to it and of the next; at either end
+    of the chain both are of the same."""
+    rows = np.flatnonzero(known)
+    if not len(rows):
+        return phase, phase
+    before = np.searchsorted(rows, np.arange(len(phase)), "right") - 1
+    after = np.minimum(before + 1, len(rows) - 1)
+    return phase[rows[np.maximum(before, 0)]], phase[rows[after]]
 
 
 def _open_closures(timeline: Timeline, chain: HostChain, phase: Column) -> None:
     """Where an optimizer calls a closure, forward lies inside its step, before the backward."""
     host = timeline.host
-    steps = names_match(timeline, host.name, lambda n: n.startswith("Optimizer.step#"))
-    for event in np.flatnonzero(steps & (host.kind == HostKind.ANNOTATION)).tolist():
-        first, last = chain.at(
-            np.array([host.start[event], host.start[event] + host.duration[event]])
-        )
+    steps = starts_with(timeline, "Optimizer.step#") & (host.kind == HostKind.ANNOTATION)
+    for event in np.flatnonzero(steps).tolist():
+        first, last = chain.at(np.array([host.start[event], host.end[event]]))
         inside = first + np.flatnonzero(phase[first : last + 1] == BACKWARD)
         if len(inside):
             part = phase[first : inside[-1] + 1]

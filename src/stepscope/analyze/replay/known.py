@@ -7,8 +7,8 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from stepscope.analyze.replay.changes import Change
@@ -18,11 +18,10 @@ if TYPE_CHECKING:
     from stepscope.analyze.timeline.host import HostEntry
     from stepscope.analyze.timeline.kernels import Kernel
     from stepscope.analyze.timeline.roofline.rates import OperatorRate
-    from stepscope.hardware.ceiling_cache import DeviceCeilings
     from stepscope.record import facts
     from stepscope.record.timeline import Column
 
-Document = Mapping[str, Any]
+
 Changes: TypeAlias = "list[Change] | None"
 """What a fix changes in a window, to be replayed in order; None where it changes nothing there, or
 where nothing tells what it would do."""
@@ -118,11 +117,8 @@ class KnownProgram(Protocol):
 class DeviceLimits:
     """The most the device can do; empty and None where nothing is known."""
 
-    flops_per_s: Mapping[str, float]
-    bytes_per_s: float | None
-
-
-_UNKNOWN = DeviceLimits({}, None)
+    flops_per_s: Mapping[str, float] = field(default_factory=dict)
+    bytes_per_s: float | None = None
 
 
 def device_limits(known: KnownProgram) -> DeviceLimits:
@@ -130,27 +126,20 @@ def device_limits(known: KnownProgram) -> DeviceLimits:
     if known.device != "cpu":
         roofline = known.trace.roofline if known.trace else None
         found = roofline.ceilings if roofline else None
-        return DeviceLimits(found.flops_per_s, found.bytes_per_s) if found else _UNKNOWN
+        return DeviceLimits(found.flops_per_s, found.bytes_per_s) if found else DeviceLimits()
     from stepscope.hardware.ceiling_cache import known_ceilings
 
     cpu = (known.show.config.machine.get("cpu") or {}) if known.show else {}
-    return _measured(cpu.get("model"), known_ceilings())
-
-
-def _measured(model: str | None, documents: "Iterable[DeviceCeilings]") -> DeviceLimits:
-    """Each rate as low, or for fp32 as high, as its spread allows: no promise rests on noise."""
-    for document in documents:
-        if model is None or document.device != model:
-            continue
-        entries = document.ceilings
-        rates = {}
-        for dtype, sign in (("fp32", 1.0), ("bf16", -1.0)):
-            entry = entries.get(f"matmul_{dtype}_tflops")
-            if entry is not None:
-                rates[dtype] = entry.value * max(0.0, 1 + sign * entry.spread) * 1e12
-        memory = entries.get("memory_gb_per_s")
-        return DeviceLimits(rates, memory.value * 1e9 if memory else None)
-    return _UNKNOWN
+    model = cpu.get("model")
+    measured = (one.ceilings for one in known_ceilings() if model and one.device == model)
+    entries = next(measured, {})
+    rates = {}
+    # Each rate as low, or for fp32 as high, as its spread allows: no promise rests on noise.
+    for dtype, sign in (("fp32", 1.0), ("bf16", -1.0)):
+        if entry := entries.get(f"matmul_{dtype}_tflops"):
+            rates[dtype] = entry.value * max(0.0, 1 + sign * entry.spread) * 1e12
+    memory = entries.get("memory_gb_per_s")
+    return DeviceLimits(rates, memory.value * 1e9 if memory else None)
 
 
 def switches(known: KnownProgram) -> "facts.Switches | None":
@@ -195,8 +184,6 @@ LATENCY_STAYS = 0.8
 """Of such a kernel's time, a prior."""
 RooflineRow: TypeAlias = "OperatorRate"
 """An operator with one set of shapes, over the whole window."""
-NewTime: TypeAlias = "Callable[[OperatorRate], float | None]"
-"""The nanoseconds that a row of the roofline would take; None: as long as now."""
 
 
 def time_at_bound(row: "OperatorRate", least_ns: float, rest: float) -> float | None:
@@ -214,8 +201,13 @@ def time_at_bound(row: "OperatorRate", least_ns: float, rest: float) -> float | 
     return after if after < now else None
 
 
-def factors_by_operator(rows: "Iterable[OperatorRate]", new_time: NewTime) -> dict[str, float]:
-    """For each operator its new time over its present one; those that stay are left out."""
+def factors_by_operator(
+    rows: "Iterable[OperatorRate]", new_time: "Callable[[OperatorRate], float | None]"
+) -> dict[str, float]:
+    """For each operator its new time over its present one; those that stay are left out.
+
+    `new_time` gives the nanoseconds that a row would take; None: as long as now.
+    """
     before: dict[str, float] = defaultdict(float)
     after: dict[str, float] = defaultdict(float)
     for row in rows:
@@ -360,7 +352,7 @@ def attention_written_out(known: KnownProgram) -> bool:
     """Whether the processor runs attention written out: two products to each softmax."""
     counts = {o.name: o.count for o in host_operator_rows(known)}
     softmax = counts.get("aten::_softmax", 0)
-    return bool(softmax > 0 and counts.get("aten::bmm", 0) >= 2 * softmax)
+    return counts.get("aten::bmm", 0) >= 2 * softmax > 0
 
 
 def input_dims(row: "OperatorRate") -> list[list[int]]:
@@ -375,16 +367,10 @@ def input_dims(row: "OperatorRate") -> list[list[int]]:
 
 def _over_scores(row: "OperatorRate", scores: set[tuple[int, ...]], widths: set[int]) -> bool:
     inputs = input_dims(row)
-    if re.search(ATTENTION_PRODUCTS, row.name):
-        return any(dims[-1] == dims[-2] and dims[-1] in widths for dims in inputs[-2:]) or (
-            _makes_square(inputs[-2:], widths)
-        )
-    return bool(re.search(_BETWEEN, row.name)) and any(tuple(d) in scores for d in inputs)
-
-
-def _makes_square(inputs: list[list[int]], widths: set[int]) -> bool:
-    """A product of [.., T, d] with [.., d, T]."""
-    if len(inputs) < 2:
-        return False
-    left, right = inputs
-    return left[-2] == right[-1] and left[-2] in widths
+    if not re.search(ATTENTION_PRODUCTS, row.name):
+        return bool(re.search(_BETWEEN, row.name)) and any(tuple(d) in scores for d in inputs)
+    factors = inputs[-2:]
+    if any(dims[-1] == dims[-2] and dims[-1] in widths for dims in factors):
+        return True
+    # Or it makes a square: a product of [.., T, d] with [.., d, T].
+    return len(factors) == 2 and factors[0][-2] == factors[1][-1] and factors[0][-2] in widths

@@ -30,7 +30,7 @@ from stepscope.analyze.replay.tasks import (
 )
 from stepscope.analyze.run.data_pipeline import PipelineSource
 from stepscope.analyze.run.records import RunRecords
-from stepscope.analyze.timeline.names import names_match
+from stepscope.analyze.timeline.names import starts_with
 from stepscope.analyze.timeline.steps import RecordedStep, StepMark, find_steps
 from stepscope.record.facts import BatchFact, ConfigFact, Facts, LoaderFact
 from stepscope.record.row_log import STEP_PHASES
@@ -66,8 +66,13 @@ class ReplayModel:
         return tasks
 
     def with_loader(self, loader: LoaderQueue) -> Self:
-        """The same window with batches from a loader that became known later."""
-        tasks = tasks_with_loader(self.tasks, loader)
+        """The same window with batches from a loader; as it is where it takes none."""
+        if not len(self.tasks.fetches):
+            return self
+        known = loader.workers if loader.measured is None else loader.measured
+        host = self.tasks.host
+        host = replace(host, duration=np.where(host.phase == _DATA_WAIT, 0.0, host.duration))
+        tasks = replace(self.tasks, host=host, loader=replace(loader, measured=known))
         return replace(self, tasks=tasks, unchanged=replay_tasks(tasks))
 
     def replay(self, *changes: Callable[[Tasks], Tasks]) -> ReplayedStep:
@@ -90,26 +95,14 @@ def build_model(
     chain = host_chain(timeline, steps[0].start_ns, _host_end(timeline, steps))
     if chain is None or not len(chain):
         return None
-    tasks = tasks_with_loader(_tasks(timeline, steps, chain, calibration), loader)
+    tasks = _tasks(timeline, steps, chain, calibration)
     unchanged = replay_tasks(tasks)
     if unchanged.step_ms <= 0:
         return None
     doubt = _UNCALIBRATED if calibration is None else calibration.error()
-    return ReplayModel(
-        tasks, unchanged, float(np.hypot(_MODEL_ERROR, doubt)), calibration is not None
-    )
-
-
-def tasks_with_loader(tasks: Tasks, loader: LoaderQueue | None) -> Tasks:
-    """Tasks whose batches come from a loader; as they are where none are taken or none is known."""
-    if loader is None or not len(tasks.fetches):
-        return tasks
-    host = tasks.host
-    duration = np.where(host.phase == _DATA_WAIT, 0.0, host.duration)
-    known = loader.workers if loader.measured is None else loader.measured
-    return replace(
-        tasks, host=replace(host, duration=duration), loader=replace(loader, measured=known)
-    )
+    error = float(np.hypot(_MODEL_ERROR, doubt))
+    model = ReplayModel(tasks, unchanged, error, calibrated=calibration is not None)
+    return model if loader is None else model.with_loader(loader)
 
 
 def _tasks(
@@ -130,9 +123,8 @@ def _tasks(
         recorded = np.bincount(labels.phase, duration, len(STEP_PHASES)) / len(steps) / 1e6
         queued = queued_shares(chain, labels, waits, duration)
         if len(waits) < len(steps):  # nothing else keeps the host from running ahead
-            calibration = calibration.with_device_busy(
-                float(work.duration.sum()) / len(steps) / 1e6
-            )
+            busy_ms = float(work.duration.sum()) / len(steps) / 1e6
+            calibration = calibration.with_device_busy(busy_ms)
         scale = calibration.scale(recorded, queued)
         duration = bare_times(duration, labels.phase, scale, is_driver_memory_call(timeline, chain))
     return Tasks(
@@ -155,8 +147,7 @@ def _host(
 ) -> HostTasks:
     host = timeline.host
     kinds = np.append(host.kind, np.uint8(StretchKind.GAP))
-    marks = names_match(timeline, host.name, lambda name: name.startswith("ProfilerStep"))
-    inside = ~np.append(marks, True)[chain.owner]
+    inside = ~np.append(starts_with(timeline, "ProfilerStep"), True)[chain.owner]
     return HostTasks(
         duration=duration,
         did=np.where(inside, kinds[chain.owner], np.uint8(StretchKind.GAP)),
@@ -171,11 +162,9 @@ def _host(
 def _fetches(timeline: Timeline, chain: HostChain, labels: StretchLabels) -> Column:
     """The last stretch of each range in which a batch was taken from a loader."""
     host = timeline.host
-    loads = names_match(timeline, host.name, lambda n: n.startswith("enumerate(DataLoader)"))
-    ranges = np.flatnonzero(loads & (host.kind == HostKind.ANNOTATION))
-    begun = host.start[ranges]
-    ranges = ranges[(begun >= chain.start[0]) & (begun < chain.end[-1])]
-    places = chain.at(host.start[ranges] + host.duration[ranges] - 1)
+    loads = starts_with(timeline, "enumerate(DataLoader)") & (host.kind == HostKind.ANNOTATION)
+    inside = (host.start >= chain.start[0]) & (host.start < chain.end[-1])
+    places = chain.at(host.end[loads & inside] - 1)
     return np.unique(places[labels.phase[places] == _DATA_WAIT])
 
 
@@ -183,11 +172,9 @@ def _host_end(timeline: Timeline, steps: list[RecordedStep]) -> int:
     """When the host ended the last step; one that ends with its optimizer may last longer on the
     device."""
     host, end = timeline.host, steps[-1].end_ns
-    marks = names_match(timeline, host.name, lambda name: name.startswith("Optimizer.step#"))
-    inside = np.flatnonzero(marks & (host.start < end))
-    if find_steps(timeline).how is StepMark.OPTIMIZER and len(inside):
-        last = int((host.start[inside] + host.duration[inside]).max())
-        return min(end, max(last, steps[-1].start_ns + 1))
+    ended = host.end[starts_with(timeline, "Optimizer.step#") & (host.start < end)]
+    if find_steps(timeline).how is StepMark.OPTIMIZER and len(ended):
+        return min(end, max(int(ended.max()), steps[-1].start_ns + 1))
     return end
 
 
@@ -217,11 +204,7 @@ def model_of_trace(timeline: Timeline) -> ReplayModel | None:
 
 
 def run_loader(
-    facts: Facts,
-    sources: list[PipelineSource],
-    run: RunRecord,
-    clocks: Calibration,
-    batches: float,
+    facts: Facts, sources: list[PipelineSource], run: RunRecord, clocks: Calibration, batches: float
 ) -> LoaderQueue | None:
     """The run's busiest loader; None where it has none. `batches` is how many a step takes."""
     loaders = facts.all(LoaderFact)
@@ -232,12 +215,15 @@ def run_loader(
     waited = clocks.bare_ms["data_wait"] / batches
     cores = run.usable_cores or 1.0
     share = sources[0].processor_share if sources else None
+    config = facts.last(ConfigFact)
+    on = {d.split(":")[0] for model in (config.models if config else ()) for d in model.devices}
+    threads = float(config.switches.threads if config else 1)
     loader = LoaderQueue(
         waited,
         workers,
         cores,
-        _host_cores(facts, cores),
-        ahead,
+        host_cores=1.0 if on - {"cpu"} else min(cores, threads),
+        prefetch=ahead,
         processor=1.0 if share is None or share > _CPU_BOUND_SHARE else share,
         batch_mb=max((fact.bytes for fact in facts.all(BatchFact)), default=0) / 1e6,
         measured=workers,
@@ -250,12 +236,3 @@ def run_loader(
     behind = max(0.0, made / workers - host - ready)  # what the workers' pace explains
     late = max(0.0, waited - ready - behind)
     return replace(loader, batch_ms=made, hand_over_ms=ready, late_ms=late)
-
-
-def _host_cores(facts: Facts, cores: float) -> float:
-    """The host's threads, for a program that computes on the CPU; else 1."""
-    config = facts.last(ConfigFact)
-    on = {d.split(":")[0] for model in (config.models if config else ()) for d in model.devices}
-    if on - {"cpu"}:
-        return 1.0
-    return min(cores, float(config.switches.threads if config else 1))

@@ -31,15 +31,6 @@ from stepscope.record.timeline import Column
 _SHARED = 0.95  # of the cores' time, where host and workers fill them: they also wait in turn
 
 
-def _batch_cost_ns(loader: LoaderQueue) -> float:
-    """What one batch costs the host: making it, or taking it from a worker."""
-    if not loader.workers:
-        return loader.batch_ms * 1e6
-    now = 0.0 if loader.pinned else _fresh(loader)
-    carried = loader.hand_over_ms + _carrying(loader, HAND_OVER_MS_PER_MB, now)
-    return max(0.0, carried) * 1e6 + delay_ns(loader)
-
-
 def making_ns(loader: LoaderQueue) -> float:
     """What a worker takes for a batch while no other work is in its way."""
     carried = _carrying(loader, WORKER_MS_PER_MB, _fresh(loader))
@@ -70,19 +61,13 @@ def _loader_slope_ns(tasks: Tasks) -> float:
     loader = tasks.loader
     if loader is None or not loader.workers:
         return 0.0
-    batches = len(tasks.fetches) / tasks.steps
-    made = making_ns(loader) / batches_at_once(loader) + delay_ns(loader)
-    each = _fresh(loader) * HAND_OVER_MS_PER_MB + PINNING_MS_PER_MB
-    pinned = loader.batch_mb * each * 1e6 if loader.pinned else 0.0
-    return batches * max(made, pinned)
-
-
-def batches_at_once(loader: LoaderQueue) -> float:
-    """How many batches are made at a time, in units of the measured time of one."""
     known = loader.workers if loader.measured is None else loader.measured
     most = max(1.0, loader.cores) / max(loader.processor, 1e-3)  # what these cores have room for
     slowed = max(1.0, known / most)  # by so much the measured time was, for want of cores
-    return min(float(loader.workers), most) * slowed
+    made = making_ns(loader) / (min(float(loader.workers), most) * slowed) + delay_ns(loader)
+    each = _fresh(loader) * HAND_OVER_MS_PER_MB + PINNING_MS_PER_MB
+    pinned = loader.batch_mb * each * 1e6 if loader.pinned else 0.0
+    return len(tasks.fetches) / tasks.steps * max(made, pinned)
 
 
 def _processor_bound_ns(tasks: Tasks, host_ns: float) -> float:
@@ -91,9 +76,7 @@ def _processor_bound_ns(tasks: Tasks, host_ns: float) -> float:
     Making batches then takes processor time from the host, which on the CPU computes there too.
     """
     loader = tasks.loader
-    if loader is None or not loader.workers:
-        return 0.0
-    if loader.measured is None or loader.measured == loader.workers:
+    if loader is None or not loader.workers or loader.measured in (None, loader.workers):
         return 0.0
     batches = len(tasks.fetches) / tasks.steps
     slowed = max(1.0, loader.measured * loader.processor / max(1.0, loader.cores))
@@ -136,20 +119,27 @@ def replay_tasks(tasks: Tasks) -> ReplayedStep:
     bound = _processor_bound_ns(tasks, total / tasks.steps)
     step = max(host, device, loader, bound)
     own, busy = total / tasks.steps, _busy(tasks) / tasks.steps
-    return ReplayedStep(
-        step_ms=step / 1e6,
-        host_ms=own / 1e6,
-        device_ms=busy / 1e6,
-        loader_ms=loader / 1e6,
-        limited_by=_limit(step, own, busy, max(loader, bound)),
-    )
+    if max(loader, bound) >= step:
+        limit = "loader"
+    elif step <= _NEAR * own:
+        limit = "host"
+    else:
+        limit = "device" if step <= _NEAR * busy else "turns"
+    return ReplayedStep(step / 1e6, own / 1e6, busy / 1e6, loader / 1e6, limited_by=limit)
 
 
 def host_times(tasks: Tasks) -> Column:
-    """Each stretch of the host chain, with what taking or making batches costs there."""
-    chain = tasks.host.duration.copy()
-    if tasks.loader is not None and len(tasks.fetches):
-        np.add.at(chain, tasks.fetches, _batch_cost_ns(tasks.loader))
+    """Each stretch of the host chain, with what making batches or taking them from workers costs
+    there."""
+    chain, loader = tasks.host.duration.copy(), tasks.loader
+    if loader is None:
+        return chain
+    cost = loader.batch_ms * 1e6
+    if loader.workers:
+        now = 0.0 if loader.pinned else _fresh(loader)
+        carried = loader.hand_over_ms + _carrying(loader, HAND_OVER_MS_PER_MB, now)
+        cost = max(0.0, carried) * 1e6 + delay_ns(loader)
+    np.add.at(chain, tasks.fetches, cost)
     return chain
 
 
@@ -164,14 +154,6 @@ def _busy(tasks: Tasks) -> float:
 
 def _pauses(tasks: Tasks) -> Column:
     return np.where(tasks.work.graph, GRAPH_BETWEEN_NS, BETWEEN_NS)
-
-
-def _limit(step: float, host: float, device: float, loader: float) -> str:
-    if loader >= step:
-        return "loader"
-    if step <= _NEAR * host:
-        return "host"
-    return "device" if step <= _NEAR * device else "turns"
 
 
 def run_tiles(tasks: Tasks, chain: Column, tiles: int) -> tuple[list[float], list[float]]:
@@ -221,10 +203,9 @@ def run_tiles(tasks: Tasks, chain: Column, tiles: int) -> tuple[list[float], lis
     return host_ends, device_ends
 
 
-_Action = tuple[float, int, int, float, float, float, int, bool]
-
-
-def _actions(tasks: Tasks, reached: Column) -> list[_Action]:
+def _actions(
+    tasks: Tasks, reached: Column
+) -> list[tuple[float, int, int, float, float, float, int, bool]]:
     """Launches and waits in the order the host comes to them.
 
     When the host's own time reaches it, the work (of a wait: waited for), its stream, its
@@ -234,15 +215,14 @@ def _actions(tasks: Tasks, reached: Column) -> list[_Action]:
     work, waits = tasks.work, tasks.waits
     rows, stops = np.flatnonzero(~work.gone), np.flatnonzero(~waits.gone)
     at = np.append(work.at[rows], waits.at[stops])
-    is_wait = np.append(np.zeros(len(rows)), np.ones(len(stops)))
-    between = _pauses(tasks)[rows]
     size = len(stops)
+    is_wait = np.append(np.zeros(len(rows)), np.ones(size))
     columns = (
         reached[at] if len(at) else at,
         np.append(rows, waits.work[stops]),
         np.append(work.stream[rows], waits.stream[stops]),
         np.append(work.duration[rows], np.full(size, -1.0)),
-        np.append(between, np.zeros(size)),
+        np.append(_pauses(tasks)[rows], np.zeros(size)),
         np.append(work.overlaps[rows], np.zeros(size)),
         np.append(work.after[rows], np.full(size, -1)),
         np.append(~work.graph[rows], np.zeros(size, bool)),

@@ -199,7 +199,7 @@ def select_kernels(
         mask: Column = (work.kind == DeviceKind.KERNEL) & ~work.gone
         if numbers:
             mask &= np.isin(work.category, numbers)
-        return _narrowed(mask, tasks, work.phase, phase, work.name, name, work.operator, operator)
+        return _narrowed(tasks, work, mask, phase, name, operator)
 
     return chosen
 
@@ -230,23 +230,24 @@ def select_host(
     def chosen(tasks: Tasks) -> Column:
         chain = tasks.host
         mask = np.isin(chain.did, did) if did else np.ones(len(chain), bool)
-        return _narrowed(
-            mask, tasks, chain.phase, phase, chain.name, name, chain.operator, operator
-        )
+        return _narrowed(tasks, chain, mask, phase, name, operator)
 
     return chosen
 
 
 def _narrowed(
-    mask: Column, tasks: Tasks, phases: Column, phase: str | None, names: Column, name: str | None,
-    operators: Column, operator: str | None,
-) -> Column:  # fmt: skip
+    tasks: Tasks,
+    of: HostTasks | DeviceTasks,
+    mask: Column,
+    phase: str | None,
+    name: str | None,
+    operator: str | None,
+) -> Column:
     if phase is not None:
-        mask = mask & (phases == STEP_PHASES.index(phase))
-    if name is not None:
-        mask = mask & passing_names(tasks, names, re.compile(name).search)
-    if operator is not None:
-        mask = mask & passing_names(tasks, operators, re.compile(operator).search)
+        mask &= of.phase == STEP_PHASES.index(phase)
+    for column, pattern in ((of.name, name), (of.operator, operator)):
+        if pattern is not None:
+            mask &= passing_names(tasks, column, re.compile(pattern).search)
     return mask
 
 

@@ -78,8 +78,7 @@ def pipelines(facts: Iterable[ClockFact], tables: "Tables") -> list[PipelineSour
             source = (fact.loader, fact.loader_file, fact.loader_line)
             counter = _Counter(fact, float(row["count"]), float(row["total_ns"]))
             groups[(*source, tuple(fact.transforms))].append(counter)
-    sources = [_source(group) for group in groups.values()]
-    found = [source for source in sources if source is not None]
+    found = filter(None, map(_source, groups.values()))
     return sorted(found, key=lambda source: -source.ms_per_batch * source.batches)
 
 
@@ -94,8 +93,9 @@ def _source(counters: list[_Counter]) -> PipelineSource | None:
     if not count[SlotKind.FETCH] or not whole:
         return None
     about = counters[0].fact
-    samples = int(count[SlotKind.SAMPLES])
-    ms_per_sample = total[SlotKind.FETCH] / samples / 1e6 if samples else None
+    samples, fetching = int(count[SlotKind.SAMPLES]), total[SlotKind.FETCH]
+    ms_per_sample = fetching / samples / 1e6 if samples else None
+    worked = total[SlotKind.PROCESSOR]
     parts = _parts(counters, total, whole, ms_per_sample)
     return PipelineSource(
         dataset=about.loader,
@@ -104,17 +104,12 @@ def _source(counters: list[_Counter]) -> PipelineSource | None:
         processes=len({counter.fact.pid for counter in counters}),
         batches=int(count[SlotKind.FETCH]),
         samples=samples,
-        ms_per_batch=total[SlotKind.FETCH] / count[SlotKind.FETCH] / 1e6,
+        ms_per_batch=fetching / count[SlotKind.FETCH] / 1e6,
         ms_per_sample=ms_per_sample,
         collate_share=total[SlotKind.COLLATE] / whole,
-        processor_share=_processor_share(total),
+        processor_share=min(1.0, worked / fetching) if worked and fetching else None,
         parts=tuple(sorted(parts, key=lambda part: -part.share)),
     )
-
-
-def _processor_share(total: Mapping[SlotKind, float]) -> float | None:
-    worked = total.get(SlotKind.PROCESSOR)
-    return min(1.0, worked / total[SlotKind.FETCH]) if worked and total[SlotKind.FETCH] else None
 
 
 def _parts(
@@ -123,14 +118,6 @@ def _parts(
     whole: float,
     ms_per_sample: float | None,
 ) -> list[PipelinePart]:
-    lines = {part: _lines(counters, part) for part in ("fetch", "collate")}
-    followed = {part: sum(c.total_ns for c in found.values()) for part, found in lines.items()}
-    rest, collated = total[SlotKind.REST] / whole, total[SlotKind.COLLATE] / whole
-    scale = {
-        "fetch": _ratio(rest, followed["fetch"] + total[SlotKind.TRACED_REST]),
-        "collate": _ratio(collated, followed["collate"] + total[SlotKind.TRACED_COLLATE]),
-    }
-
     def part(name: str, what: SlotKind, share: float, fact: ClockFact | None) -> PipelinePart:
         each = None if ms_per_sample is None else share * ms_per_sample
         place = (fact.file, fact.line) if fact else (None, None)
@@ -140,20 +127,24 @@ def _parts(
         part(c.fact.name or "", SlotKind.TRANSFORM, c.total_ns / whole, c.fact)
         for c in _transforms(counters).values()
     ]
-    for where, found in lines.items():
-        for c in found.values():
+    collated = total[SlotKind.COLLATE] / whole
+    followed = 0.0  # share of the time, line by line, of collating in the end
+    for where, share, unfollowed in (
+        ("fetch", total[SlotKind.REST] / whole, total[SlotKind.TRACED_REST]),
+        ("collate", collated, total[SlotKind.TRACED_COLLATE]),
+    ):
+        lines = _lines(counters, where).values()
+        lines_ns = sum(c.total_ns for c in lines)
+        scale = share / (lines_ns + unfollowed) if lines_ns + unfollowed else 0.0
+        followed = lines_ns * scale
+        for c in lines:
             name = f"{Path(c.fact.file or '').name}:{c.fact.line}"
-            parts.append(part(name, SlotKind.LINE, c.total_ns * scale[where], c.fact))
+            parts.append(part(name, SlotKind.LINE, c.total_ns * scale, c.fact))
     collate = next((c.fact for c in counters if c.fact.what is SlotKind.COLLATE), None)
-    own = collated - followed["collate"] * scale["collate"]
     name = (collate.name if collate else None) or "collate"
-    parts.append(part(name, SlotKind.COLLATE, max(own, 0.0), collate))
+    parts.append(part(name, SlotKind.COLLATE, max(collated - followed, 0.0), collate))
     rest = max(1.0 - sum(p.share for p in parts), 0.0)
     return [p for p in parts if p.share > 0] + [part("rest", SlotKind.REST, rest, None)]
-
-
-def _ratio(share: float, total_ns: float) -> float:
-    return share / total_ns if total_ns else 0.0
 
 
 def _lines(counters: list[_Counter], part: str) -> dict[Any, _Counter]:

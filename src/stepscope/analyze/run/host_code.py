@@ -8,8 +8,7 @@ shape of what follows them.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stepscope.record.frames import Frame, is_observer, is_program, is_standard
@@ -38,9 +37,13 @@ def read_stacks(text: str) -> list[_Stack]:
         if not count.isdecimal():
             continue
         tid, thread, rest = _thread(body)
-        frames = _frames(rest)
+        frames = [
+            Frame(match["function"], match["file"], int(match["line"]))
+            for match in _FRAME.finditer(rest)
+            if match["native"] is None
+        ]
         if frames:
-            stacks.append(_Stack(tid, thread, frames, int(count)))
+            stacks.append(_Stack(tid, thread, tuple(reversed(frames)), int(count)))
     return stacks
 
 
@@ -56,15 +59,6 @@ def _thread(body: str) -> tuple[int, str, str]:
         if _FRAME_AHEAD.match(rest, semicolon.end()):
             return tid, rest[: semicolon.start()], rest[semicolon.end() :]
     return tid, rest, ""
-
-
-def _frames(text: str) -> tuple[Frame, ...]:
-    frames = [
-        Frame(match["function"], match["file"], int(match["line"]))
-        for match in _FRAME.finditer(text)
-        if match["native"] is None
-    ]
-    return tuple(reversed(frames))
 
 
 # Functions of the standard library in which a thread waits for another thread or process.
@@ -130,21 +124,22 @@ class HostCode:
     threads: list[ThreadTime]
 
 
+@dataclass(slots=True)
 class _Thread:
     """Counts of one thread."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.samples = 0
-        self.waiting = 0
-        self.observer = 0
-        self.own: Counter[Frame] = Counter()
-        self.cumulative: Counter[Frame] = Counter()
-        self.functions: Counter[tuple[str, str]] = Counter()
+    name: str
+    samples: int = 0
+    waiting: int = 0
+    observer: int = 0
+    own: Counter[Frame] = field(default_factory=Counter)
+    cumulative: Counter[Frame] = field(default_factory=Counter)
+    functions: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, frames: tuple[Frame, ...], samples: int) -> None:
         self.samples += samples
-        if _is_wait(frames[0]):
+        top = frames[0]
+        if is_standard(top.file) and _WAITS.search(f"{top.file}:{top.function}"):
             self.waiting += samples
         elif _is_observers(frames):
             self.observer += samples
@@ -160,10 +155,14 @@ class _Thread:
 
 def host_code(text: str, rate_hz: float = 100, pid: int | None = None) -> HostCode:
     """Reduce py-spy's raw text. `pid` tells the main thread where it was renamed."""
-    threads = _threads(read_stacks(text))
-    main = _main(threads, pid)
-    if main is None:
+    threads: dict[int | None, _Thread] = {}
+    for stack in read_stacks(text):
+        threads.setdefault(stack.tid, _Thread(stack.thread)).add(stack.frames, stack.samples)
+    if not threads:
         return HostCode(0.0, 0.0, 0.0, [], [], [])
+    largest = sorted(threads.values(), key=lambda thread: -thread.samples)
+    named = [thread for thread in largest if thread.name == "MainThread"]
+    main = threads.get(pid) or (named or largest)[0]
     return HostCode(
         sampled_s=main.samples / rate_hz,
         waiting_s=main.waiting / rate_hz,
@@ -176,31 +175,12 @@ def host_code(text: str, rate_hz: float = 100, pid: int | None = None) -> HostCo
                 main=thread is main,
                 busy_s=sum(thread.own.values()) / rate_hz,
                 waiting_s=thread.waiting / rate_hz,
-                hottest=_hottest(thread, rate_hz),
+                hottest=next((line for line in _lines(thread, rate_hz) if line.own_s > 0), None),
             )
-            for thread in sorted(threads.values(), key=lambda t: (t is not main, -t.samples))
+            for thread in sorted(largest, key=lambda thread: thread is not main)
             if thread.own or thread.waiting
         ],
     )
-
-
-def _threads(stacks: Iterable[_Stack]) -> dict[int, _Thread]:
-    threads: dict[int, _Thread] = {}
-    for stack in stacks:
-        thread = threads.setdefault(stack.tid, _Thread(stack.thread))
-        thread.add(stack.frames, stack.samples)
-    return threads
-
-
-def _main(threads: dict[int, _Thread], pid: int | None) -> _Thread | None:
-    if pid in threads:
-        return threads[pid]
-    named = [thread for thread in threads.values() if thread.name == "MainThread"]
-    return max(named or threads.values(), key=lambda thread: thread.samples, default=None)
-
-
-def _is_wait(frame: Frame) -> bool:
-    return is_standard(frame.file) and _WAITS.search(f"{frame.file}:{frame.function}") is not None
 
 
 def _is_observers(frames: tuple[Frame, ...]) -> bool:
@@ -236,7 +216,3 @@ def _lines(thread: _Thread, rate_hz: float) -> list[LineTime]:
         for frame, n in thread.cumulative.items()
     ]
     return sorted(rows, key=lambda row: (-row.own_s, -row.cumulative_s, row.file, row.line))
-
-
-def _hottest(thread: _Thread, rate_hz: float) -> LineTime | None:
-    return next((line for line in _lines(thread, rate_hz) if line.own_s > 0), None)

@@ -1,5 +1,6 @@
 """A run folder as recorded: each file is read when first asked for, and once."""
 
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -80,20 +81,11 @@ class RunRecords:
         return fix_outcomes(self.facts.fixes, self.run.fixes)
 
     @cached_property
-    def start_ns(self) -> float:
-        """When the program started, on the rows' clock."""
-        process = next(iter(self.facts.all(ProcessFact)), None)
-        return self.run.start_ns or (float(process.booted_ns) if process else 0.0)
-
-    @cached_property
     def steps(self) -> Steps:
         """The rows put together to steps."""
-        return assemble_steps(self.rows, self.start_ns)
-
-    @property
-    def warmup(self) -> int | None:
-        """The number of warm-up steps the user asked for; None: to be detected."""
-        return self.run.warmup
+        process = next(iter(self.facts.all(ProcessFact)), None)
+        booted_ns = float(process.booted_ns) if process else 0.0
+        return assemble_steps(self.rows, self.run.start_ns or booted_ns)
 
     @cached_property
     def timeline(self) -> Timeline | None:
@@ -108,9 +100,18 @@ class RunRecords:
     @cached_property
     def windows(self) -> Windows:
         """Taken from window.json where an earlier reader left it: analysing takes a while."""
-        return self._kept_windows or Windows(
-            _CACHE_SCHEMAS[0], _analysis(self.timeline), _stack_lines(_analysis(self.stacks))
-        )
+        if self._kept_windows:
+            return self._kept_windows
+        stacks, lines = _analysis(self.stacks), None
+        if stacks is not None:
+            idle = stacks.devices[0].idle if stacks.devices else {}
+            lines = StackLines(
+                steps=stacks.steps.count,
+                by=WorkWithStacks(stacks.by.module, stacks.by.line),
+                host=PythonLines((stacks.host.lines if stacks.host else None) or []),
+                idle_places={cause: one.places for cause, one in idle.items() if one.places},
+            )
+        return Windows(_CACHE_SCHEMAS[0], _analysis(self.timeline), lines)
 
     @cached_property
     def _kept_windows(self) -> Windows | None:
@@ -127,31 +128,12 @@ class RunRecords:
 
 
 def _timeline(trace: Path) -> Timeline | None:
-    if not trace.is_file():
-        return None
-    try:
-        return read_kineto(trace, processes=1)
-    except StepscopeError:
-        return None
+    with suppress(StepscopeError):
+        return read_kineto(trace, processes=1) if trace.is_file() else None
+    return None
 
 
 def _analysis(timeline: Timeline | None) -> TraceAnalysis | None:
-    if timeline is None:
-        return None
-    try:
-        return trace_analysis(timeline, known_ceilings())
-    except StepscopeError:
-        return None
-
-
-def _stack_lines(analysis: TraceAnalysis | None) -> StackLines | None:
-    if analysis is None:
-        return None
-    idle = analysis.devices[0].idle if analysis.devices else {}
-    host = analysis.host
-    return StackLines(
-        steps=analysis.steps.count,
-        by=WorkWithStacks(analysis.by.module, analysis.by.line),
-        host=PythonLines((host.lines if host else None) or []),
-        idle_places={cause: one.places for cause, one in idle.items() if one.places},
-    )
+    with suppress(StepscopeError):
+        return trace_analysis(timeline, known_ceilings()) if timeline is not None else None
+    return None

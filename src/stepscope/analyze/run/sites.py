@@ -44,10 +44,8 @@ def read_sites(folder: Path, facts: Facts) -> dict[int, Site]:
     for fact in facts.all(SiteFact):
         known = fact.id < len(table)
         count, total_ns, nbytes = table[fact.id].tolist() if known else (0, 0, 0)
-        sites[fact.id] = Site(
-            fact.kind, fact.wait, fact.file, fact.line, fact.function,
-            int(count), total_ns / 1e6, int(nbytes),
-        )  # fmt: skip
+        spent = (int(count), total_ns / 1e6, int(nbytes))
+        sites[fact.id] = Site(fact.kind, fact.wait, fact.file, fact.line, fact.function, *spent)
     return sites
 
 
@@ -76,9 +74,9 @@ def loader_sites(facts: Facts, sites: Mapping[int, Site]) -> list[Loader]:
     found = []
     for fact in facts.all(LoaderFact):
         site = sites.get(fact.site) if fact.site is not None else None
-        arguments = {key: value for key, value in vars(fact).items() if key != "site"}
-        place = (site.file, site.line) if site else (None, None)
-        found.append(Loader(**arguments, file=place[0], line=place[1]))
+        known = {key: value for key, value in vars(fact).items() if key != "site"}
+        known |= {"file": site.file, "line": site.line} if site else {}
+        found.append(Loader(**known))
     return found
 
 

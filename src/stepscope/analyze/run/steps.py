@@ -5,6 +5,7 @@ step to step and shows where the host waits for it, at the latest after the last
 charged to the phase that was waited for.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,39 +27,25 @@ def _host_lead(duration: Floats, device: Floats, waited: Bools, behind: float) -
     `waited` the host waited for the device elsewhere; `behind` is what the device still had to do
     after the last step. Without times that fit this, the host is taken to have run ahead evenly.
     """
-    walk = _walk(duration, device, waited)
-    if walk is not None and walk.max() >= _LEAST_LEAD * float(np.median(duration)):
-        off = behind - float(walk[-1])
-        if abs(off) <= _BELIEVED * max(behind, float(walk.max())):
-            return _end_at(walk, off)
-    return np.linspace(0.0, behind, len(duration) + 1)[1:]
-
-
-def _done_times(duration: Floats, ahead: Floats) -> Floats:
-    """How long each step took until the device had finished it too, which is no earlier than it
-    finished the one before."""
-    done: Floats = np.maximum(duration + np.diff(ahead, prepend=0.0), 0.0)
-    return done
-
-
-def _walk(duration: Floats, device: Floats, waited: Bools) -> Floats | None:
-    """The sum of what the device took longer, never below zero; None where it was not timed."""
+    evenly = np.linspace(0.0, behind, len(duration) + 1)[1:]
     known = device[~np.isnan(device)]
     if not known.size:
-        return None
+        return evenly
+    # The sum of what the device took longer, never below zero.
     change = np.where(np.isnan(device), np.median(known), device) - duration
     change[waited] = -float(np.abs(change).sum())
     sums: Any = np.cumsum(change)
-    walk: Floats = sums - np.minimum(np.minimum.accumulate(sums), 0.0)
-    return walk
-
-
-def _end_at(walk: Floats, off: float) -> Floats:
-    """The walk, made to end where the device was seen to be, from where they last met on."""
-    met = np.flatnonzero(walk == 0.0)
+    lead: Floats = sums - np.minimum(np.minimum.accumulate(sums), 0.0)
+    off, furthest = behind - float(lead[-1]), float(lead.max())
+    if furthest < _LEAST_LEAD * float(np.median(duration)):
+        return evenly
+    if abs(off) > _BELIEVED * max(behind, furthest):
+        return evenly
+    # Made to end where the device was seen to be, from where the two last met on.
+    met = np.flatnonzero(lead == 0.0)
     since = int(met[-1]) + 1 if met.size else 0
-    more = np.linspace(0.0, off, len(walk) - since + 1)[1:]
-    return np.concatenate((walk[:since], walk[since:] + more))
+    lead[since:] += np.linspace(0.0, off, len(lead) - since + 1)[1:]
+    return lead
 
 
 Rows = npt.NDArray[Any]
@@ -108,12 +95,8 @@ class Steps:
             return self.duration
         device: Floats = np.sum([*self.device.values()], axis=0)
         ahead = _host_lead(self.duration, device, self.in_window, self.behind)
-        return np.where(self.in_window, self.duration, _done_times(self.duration, ahead))
-
-
-def row_durations(rows: Rows, start_ns: float) -> Floats:
-    """How long each row lasted."""
-    return np.diff(rows["end_ns"], prepend=start_ns)
+        done = np.maximum(self.duration + np.diff(ahead, prepend=0.0), 0.0)
+        return np.where(self.in_window, self.duration, done)
 
 
 def assemble_steps(rows: Rows, start_ns: float) -> Steps:
@@ -122,9 +105,10 @@ def assemble_steps(rows: Rows, start_ns: float) -> Steps:
     if not rows.size:
         return _no_steps()
     ends, what, inferred = _ends(rows)
+    duration = np.diff(rows["end_ns"], prepend=start_ns)
     if not ends.any():
-        return _no_steps({"setup": float(row_durations(rows, start_ns).sum())})
-    return _group_rows(rows, row_durations(rows, start_ns), ends, what, inferred)
+        return _no_steps({"setup": float(duration.sum())})
+    return _group_rows(rows, duration, ends, what, inferred)
 
 
 def _ends(rows: Rows) -> tuple[Bools, str, bool]:
@@ -156,10 +140,7 @@ class _Ledger:
         self.account: dict[str, float] = {}
 
     def book(self, category: str, amounts: Floats) -> Floats:
-        """Take `amounts` out of the rows and into a category of the whole run.
-
-        Returns what was there to be taken.
-        """
+        """Move `amounts` from the rows to a category of the whole run; what was there of them."""
         amounts = np.minimum(amounts, self.left)
         self.account[category] = self.account.get(category, 0.0) + float(amounts.sum())
         self.left -= amounts
@@ -184,10 +165,17 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
         starting = ledger.book("epoch_start", rows["epoch_start_ns"])
     if _in_most_steps(evaluation & inside, step_of, count):
         evaluation = np.zeros_like(evaluation)
-    _book_setup(ledger, host)
+    # The first row holds the program's own start; only what computes there belongs to a step.
+    computing = sum(host[name][0] for name in ("data_wait", "forward", "backward", "optimizer"))
+    setup = np.zeros(len(rows))
+    setup[0] = max(0.0, ledger.left[0] - computing)
+    ledger.book("setup", setup)
+    for name in ("h2d", "wait", "other"):
+        host[name][0] = 0.0
     evaluation |= epoch & np.append(evaluation[1:], False)  # a validation loader's iterator
     ledger.book("evaluation", np.where(evaluation, ledger.left, 0.0))
-    ledger.book("evaluation", _leads_after(evaluation, rows))
+    after = np.append(False, evaluation[:-1]) & ~evaluation  # such a row's beginning still is
+    ledger.book("evaluation", np.where(after, rows["lead_ns"], 0.0))
     starting[evaluation] = 0.0
     starting += ledger.book("epoch_start", np.where(epoch & ~evaluation, ledger.left, 0.0))
     idle = (rows["forwards"] == 0) & (rows["backwards"] == 0) & (rows["batches"] == 0)
@@ -200,6 +188,7 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
     def total(values: Floats) -> Floats:
         return np.bincount(step_of[inside], values[inside], minlength=count).astype(float)
 
+    steppers = rows["who"][kind == RowKind.STEP].astype(int)
     kept = ledger.left > 0
     length = total(ledger.left)
     per_step = {name: total(np.where(kept, values, 0.0)) for name, values in host.items()}
@@ -209,36 +198,18 @@ def _group_rows(rows: Rows, duration: Floats, ends: Bools, what: str, inferred: 
         duration=np.maximum(length, named),
         end=rows["end_ns"][ends].astype(float),
         host=per_step,
-        device={
-            name: total(np.where(kept, rows[f"device_{name}_ns"], 0.0)) for name in DEVICE_PHASES
-        },
+        device={p: total(np.where(kept, rows[f"device_{p}_ns"], 0.0)) for p in DEVICE_PHASES},
         samples=_samples(rows, step_of, inside & ~evaluation, count),
         loss=_losses(rows, step_of, inside, count),
         in_window=total((rows["flags"].astype(int) & FLAG_PROFILED).astype(float)) > 0,
         inferred=inferred,
         what=what,
         account=ledger.account,
-        by_optimizer=_by_optimizer(rows),
+        by_optimizer=dict(sorted(Counter(steppers.tolist()).items())),
         behind=float(behind.sum()),
         epoch_start=total(starting),
         compiling=total(carved["compile"]),
     )
-
-
-def _book_setup(ledger: _Ledger, host: dict[str, Floats]) -> None:
-    """The first row holds the program's own start; only what computes there belongs to a step."""
-    computing = sum(host[name][0] for name in ("data_wait", "forward", "backward", "optimizer"))
-    setup = np.zeros_like(ledger.left)
-    setup[0] = max(0.0, ledger.left[0] - computing)
-    for name in ("h2d", "wait", "other"):
-        host[name][0] = 0.0
-    ledger.book("setup", setup)
-
-
-def _leads_after(evaluation: Bools, rows: Rows) -> Floats:
-    """What a row spends before its first phase, where it follows an evaluation and so ends it."""
-    follows = np.append(False, evaluation[:-1]) & ~evaluation
-    return np.where(follows, rows["lead_ns"], 0.0)
 
 
 def _in_most_steps(mask: Bools, step_of: Any, count: int) -> bool:
@@ -248,11 +219,9 @@ def _in_most_steps(mask: Bools, step_of: Any, count: int) -> bool:
 
 def _samples(rows: Rows, step_of: Any, use: Bools, count: int) -> Floats:
     """Samples per step: as loaders delivered them, else as the root models received them."""
-    delivered: Floats = np.bincount(step_of[use], rows["samples"][use], minlength=count).astype(
-        float
-    )
+    delivered = np.bincount(step_of[use], rows["samples"][use], minlength=count)
     if delivered.any():
-        return delivered
+        return delivered.astype(float)
     received = np.zeros(count)
     np.maximum.at(received, step_of[use], rows["inputs"][use].astype(float))
     return received
@@ -270,11 +239,6 @@ def _losses(rows: Rows, step_of: Any, inside: Bools, count: int) -> Floats:
     single = np.bincount(step, minlength=count) == 1
     losses[step[single[step]]] = loss[single[step]]
     return losses
-
-
-def _by_optimizer(rows: Rows) -> dict[int, int]:
-    who, counts = np.unique(rows["who"][rows["kind"] == RowKind.STEP], return_counts=True)
-    return {int(w): int(c) for w, c in zip(who, counts, strict=True)}
 
 
 def _no_steps(account: dict[str, float] | None = None) -> Steps:
@@ -318,10 +282,8 @@ def phases_by_device(device: dict[str, float], mean_ms: float) -> dict[str, floa
     There the host runs ahead and blocks wherever the queue happens to be full, which says nothing.
     """
     total = sum(device.values())
-    phases = dict.fromkeys(STEP_PHASES, 0.0)
-    for name, value in device.items():
-        phases[name] = value * mean_ms / total
-    return phases
+    scaled = {name: value * mean_ms / total for name, value in device.items()}
+    return dict.fromkeys(STEP_PHASES, 0.0) | scaled
 
 
 def charge_waits(host: dict[str, float], device: dict[str, float] | None) -> dict[str, float]:
@@ -330,21 +292,16 @@ def charge_waits(host: dict[str, float], device: dict[str, float] | None) -> dic
 
     A pageable copy waits for all work before it: what its device time does not explain is a wait.
     """
-    phases = {name: host[name] for name in STEP_PHASES}
-    waits = host["wait"]
-    if device is None:
-        phases["other"] += waits
-        return phases
-    surplus = max(0.0, phases["h2d"] - device["h2d"])
-    phases["h2d"] -= surplus
-    waits += surplus
-    behind = {name: max(0.0, device[name] - phases[name]) for name in _COMPUTED}
-    total = sum(behind.values())
-    if total <= 0:
-        phases["other"] += waits
-        return phases
-    given = min(waits, total)
-    for name, share in behind.items():
-        phases[name] += given * share / total
-    phases["other"] += waits - given
+    phases, waits = {name: host[name] for name in STEP_PHASES}, host["wait"]
+    if device is not None:
+        surplus = max(0.0, phases["h2d"] - device["h2d"])
+        phases["h2d"] -= surplus
+        waits += surplus
+        behind = {name: max(0.0, device[name] - phases[name]) for name in _COMPUTED}
+        total = sum(behind.values())
+        given = min(waits, total)
+        for name, share in behind.items():
+            phases[name] += given * share / total if total else 0.0
+        waits -= given
+    phases["other"] += waits
     return phases

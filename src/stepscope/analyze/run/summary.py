@@ -68,7 +68,7 @@ def summarize(records: RunRecords) -> RunSummary:
 def _summarize(records: RunRecords) -> RunSummary:
     folder, run, facts = records.folder, records.run, records.facts
     samples, steps, window = records.samples, records.steps, records.windows.timeline
-    first = records.warmup
+    first = records.run.warmup
     first = warmup_length(steps.done()[~steps.in_window]) if first is None else first
     first = min(first, len(steps))
     use = (np.arange(len(steps)) >= first) & ~steps.in_window

@@ -1,6 +1,5 @@
 """Totals of a run: every second from launch to end by category; GPU, host and memory use."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,17 +19,14 @@ from stepscope.analyze.timeline.document import TraceAnalysis
 from stepscope.hardware.gpus import throttle_reasons
 from stepscope.record.errors import BrokenRun
 from stepscope.record.facts import Facts, ImportFact, MemoryFact, ProcessFact
-from stepscope.record.kinds import ThrottleReason
 from stepscope.record.run import RunInfo, RunRecord
 from stepscope.stats.series import Bools
 from stepscope.store.memory_lines import CPU_LINES, CUDA_LINES, MemoryLines
 
 CATEGORIES_IN_ORDER = (
-    "startup", "imports", "setup", "compile", "warmup", "training", "evaluation",
-    "checkpoint", "epoch_start", "window", "shutdown",
-)  # fmt: skip
-
-
+    *("startup", "imports", "setup", "compile", "warmup"),
+    *("training", "evaluation", "checkpoint", "epoch_start", "window", "shutdown"),
+)
 _SITES = {
     "compile": "compile",
     "training": "optimizer",
@@ -63,11 +59,17 @@ def wall_time_by_category(
     found["warmup"] = float(steps.duration[before & ~steps.in_window].sum())
     found["window"] += float(steps.duration[steps.in_window].sum())
     found[main] = float(steps.duration[~before & ~steps.in_window].sum()) + steps.behind
-    if not rows.size:
-        found["setup"] = end - begin
-    _split_setup(found, facts, process, begin)
     if rows.size:
         found["shutdown"] += max(0.0, end - last)
+    else:
+        found["setup"] = end - begin
+    if process is not None:  # the time before the first row: interpreter, imports, preparation
+        imports = (f for f in facts.all(ImportFact) if f.begun_ns < begin + found["setup"])
+        imported = sum(float(fact.elapsed_ns) for fact in imports)
+        found["startup"] = min(float(process.booted_ns) - begin, found["setup"])
+        found["setup"] -= found["startup"]
+        found["imports"] = min(imported, found["setup"])
+        found["setup"] -= found["imports"]
     return {name: value / 1e9 for name, value in found.items()}
 
 
@@ -84,24 +86,6 @@ def category_places(sites: Sequence[HotSite], facts: Facts) -> dict[str, Categor
     return found
 
 
-def _split_setup(
-    found: dict[str, float], facts: Facts, process: ProcessFact | None, begin: float
-) -> None:
-    """The time before the first row: interpreter, imports, the program's own preparation."""
-    if process is None:
-        return
-    booted = float(process.booted_ns)
-    imports = sum(
-        float(fact.elapsed_ns)
-        for fact in facts.all(ImportFact)
-        if fact.begun_ns < begin + found["setup"]
-    )
-    found["startup"] = min(booted - begin, found["setup"])
-    found["setup"] -= found["startup"]
-    found["imports"] = min(imports, found["setup"])
-    found["setup"] -= found["imports"]
-
-
 def gpu_totals(
     run: RunRecord,
     facts: Facts,
@@ -115,7 +99,13 @@ def gpu_totals(
     if memory is None or memory.peak_allocated_bytes is None:
         return None
     device: dict[str, Any] = next(iter((run.machine or {}).get("gpus") or []), {})
-    steady = _during(samples, steps, use)
+    steady = samples  # those taken while the steps in use ran; all where these are too few
+    if samples.size and use.any():
+        begin = steps.end[use][0] - steps.duration[use][0]
+        end = steps.end[use][-1] + (steps.behind if use[-1] else 0.0)
+        during = samples[(samples["t_ns"] >= begin) & (samples["t_ns"] <= end)]
+        steady = during if len(during) >= 3 else samples
+    throttling = _known(steady, "gpu_throttle").astype(int)
     energy_j, energy_per_step_j = _energy(samples, steady, steps, use)
     return GpuTotals(
         name=device.get("name"),
@@ -130,7 +120,7 @@ def gpu_totals(
         power_w=_mean(steady, "gpu_power_w"),
         sm_mhz=_mean(steady, "gpu_sm_mhz"),
         temperature_c=_most(steady, "gpu_temperature_c"),
-        throttled_by=_throttled(steady),
+        throttled_by=throttle_reasons(int(np.bitwise_or.reduce(throttling))),
         other_processes=_most(steady, "gpu_other_processes"),
         kernels_per_step=window.launch.kernels / window.steps.count if window else None,
     )
@@ -162,16 +152,6 @@ def memory_totals(facts: Facts, samples: Rows, lines: MemoryLines | None = None)
     return MemoryTotals(on, peak, owners, lines)
 
 
-def _during(samples: Rows, steps: Steps, use: Bools) -> Rows:
-    """The samples taken while the steps in use ran; all of them when there are too few."""
-    if not samples.size or not use.any():
-        return samples
-    begin = steps.end[use][0] - steps.duration[use][0]
-    end = steps.end[use][-1] + (steps.behind if use[-1] else 0.0)
-    chosen = samples[(samples["t_ns"] >= begin) & (samples["t_ns"] <= end)]
-    return chosen if len(chosen) >= 3 else samples
-
-
 def busy_ms_per_step(window: TraceAnalysis) -> float | None:
     """How long the device worked for a recorded step; None without one. Work that outlasted the
     last step's mark counts."""
@@ -195,29 +175,25 @@ def _energy(
     """Joules over the whole run, and per step while the steps in use ran."""
     if not samples.size or np.isnan(samples["gpu_energy_mj"]).all():
         return None, None
-    total = float(np.nanmax(samples["gpu_energy_mj"]) - np.nanmin(samples["gpu_energy_mj"])) / 1e3
+    counted = (rows["gpu_energy_mj"] for rows in (samples, steady))
+    total, spent = (float(np.nanmax(mj) - np.nanmin(mj)) / 1e3 for mj in counted)
     seconds = float(steady["t_ns"][-1] - steady["t_ns"][0]) / 1e9
-    spent = float(np.nanmax(steady["gpu_energy_mj"]) - np.nanmin(steady["gpu_energy_mj"])) / 1e3
     if seconds <= 0 or not use.any():
         return total, None
     return total, spent / seconds * steps.mean(use) / 1e9
 
 
-def _throttled(steady: Rows) -> list[ThrottleReason]:
-    mask = 0
-    for value in steady["gpu_throttle"] if steady.size else ():
-        if not math.isnan(value):
-            mask |= int(value)
-    return throttle_reasons(mask)
+def _known(samples: Rows, column: str) -> Rows:
+    return samples[column][~np.isnan(samples[column])] if samples.size else np.zeros(0)
 
 
 def _mean(samples: Rows, column: str) -> float | None:
-    values = samples[column][~np.isnan(samples[column])] if samples.size else np.zeros(0)
+    values = _known(samples, column)
     return float(values.mean()) if values.size else None
 
 
 def _most(samples: Rows, column: str) -> float | None:
-    values = samples[column][~np.isnan(samples[column])] if samples.size else np.zeros(0)
+    values = _known(samples, column)
     return float(values.max()) if values.size else None
 
 

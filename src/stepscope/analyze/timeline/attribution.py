@@ -10,8 +10,9 @@ from stepscope.analyze.timeline.names import (
     CopyDirection,
     communication_kernels,
     copies_towards,
-    is_user_frame,
     names_match,
+    starts_with,
+    user_frames,
 )
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import (
@@ -26,10 +27,10 @@ from stepscope.record.timeline import (
 
 DATA_WAIT, H2D, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(len(STEP_PHASES))
 
-_NODE: Final = "autograd::engine::evaluate_function"
+AUTOGRAD_NODE: Final = "autograd::engine::evaluate_function"
 # Names that only wrap others: never the operator a kernel is charged to.
 _WRAPPERS: Final = (
-    _NODE, "ProfilerStep", "Optimizer.", "enumerate(DataLoader)", "CompiledFunction",
+    AUTOGRAD_NODE, "ProfilerStep", "Optimizer.", "enumerate(DataLoader)", "CompiledFunction",
     "Torch-Compiled Region", "## Call CompiledFxGraph", "TorchDynamo", "nccl:", "DataParallel",
     "DistributedDataParallel.forward",
 )  # fmt: skip
@@ -74,8 +75,7 @@ def nearest(parent: Column, marked: Column) -> Column:
 def is_operator(timeline: Timeline) -> Column:
     """For each host event whether it is an operator proper, not something that wraps others."""
     host = timeline.host
-    wraps = names_match(timeline, host.name, lambda name: name.startswith(_WRAPPERS))
-    proper: Column = (host.kind == HostKind.OPERATOR) & ~wraps
+    proper: Column = (host.kind == HostKind.OPERATOR) & ~starts_with(timeline, *_WRAPPERS)
     return proper
 
 
@@ -86,14 +86,19 @@ def attribute(timeline: Timeline) -> Attribution:
     origin = _origins(timeline)
     operators = is_operator(timeline)
     innermost = nearest(host.parent, operators)
-    nodes = nearest(host.parent, names_match(timeline, host.name, lambda n: n.startswith(_NODE)))
+    nodes = nearest(host.parent, starts_with(timeline, AUTOGRAD_NODE))
     again = _starts_recomputation(timeline, operators, innermost, nodes)
     outermost = again | (operators & (innermost[host.parent] == NOTHING))
     node = nodes[origin]
-    forward = _forward_operators(timeline, operators & (nodes[:-1] == NOTHING), node)
+    # Operators carry the number the next autograd node will get, so of several with it the last
+    # made the node. Those run inside backward (recomputation) count on their own thread: left out.
+    sequence = host.sequence
+    made = np.flatnonzero(operators & (nodes[:-1] == NOTHING) & (sequence != NOTHING))
+    wanted = np.append(sequence, NOTHING)[node]
+    forward = _last_with(sequence[made], made, wanted)
+    forward = np.where(wanted == NOTHING, np.int32(NOTHING), forward)
     module, modules = _module_paths(timeline, origin, node, forward)
-    frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
-    frame = _seen_from(nearest(host.parent, frames), origin, node, forward)
+    frame = _seen_from(nearest(host.parent, user_frames(timeline)), origin, node, forward)
     operator = innermost[origin]
     top = nearest(host.parent, outermost)[origin]
     return Attribution(
@@ -130,19 +135,6 @@ def _last_with(keys: Column, values: Column, wanted: Column) -> Column:
     return np.where(found, values[order][at], NOTHING).astype(np.int32)
 
 
-def _forward_operators(timeline: Timeline, eligible: Column, node: Column) -> Column:
-    """The operator whose backward each autograd node is.
-
-    Operators carry the number the next node will get, so of several with it the last made the node.
-    Those run inside backward (recomputation) count on their own thread: left out.
-    """
-    sequence = timeline.host.sequence
-    candidates = np.flatnonzero(eligible & (sequence != NOTHING))
-    wanted = np.append(sequence, NOTHING)[node]
-    found = _last_with(sequence[candidates], candidates, wanted)
-    return np.where(wanted == NOTHING, np.int32(NOTHING), found)
-
-
 def _starts_recomputation(
     timeline: Timeline, operators: Column, innermost: Column, nodes: Column
 ) -> Column:
@@ -170,8 +162,8 @@ def _module_paths(
     timeline: Timeline, origin: Column, node: Column, forward: Column
 ) -> tuple[Column, list[str]]:
     host = timeline.host
-    modules = names_match(timeline, host.name, lambda n: n.startswith(_MODULE))
-    above = nearest(host.parent, modules & (host.kind == HostKind.PYTHON))
+    modules = starts_with(timeline, _MODULE) & (host.kind == HostKind.PYTHON)
+    above = nearest(host.parent, modules)
     parent = np.append(host.parent, np.int32(NOTHING))
     innermost, which = np.unique(_seen_from(above, origin, node, forward), return_inverse=True)
     chains = [innermost]
@@ -183,52 +175,39 @@ def _module_paths(
         ".".join(timeline.names[n].removeprefix(_MODULE) for n in chain[::-1] if n != NOTHING)
         for chain in distinct.T.tolist()
     ]
-    paths = _whole_paths(texts)
+    # Recomputation inside backward starts in the middle of the model: the path that ends so.
+    wholes: dict[str, set[str]] = {}
+    for text in texts:
+        for at in (n for n, letter in enumerate(text) if letter == "."):
+            wholes.setdefault(text[at + 1 :], set()).add(text)
+    paths = {t: next(iter(wholes[t])) if len(wholes.get(t, ())) == 1 else t for t in texts}
     used = sorted(set(filter(None, paths.values())))
     number = {text: n for n, text in enumerate(used)}
     numbers = np.array([number.get(paths[text], NOTHING) for text in texts], np.int32)
     return numbers[path.ravel()][which.ravel()], used
 
 
-def _whole_paths(paths: list[str]) -> dict[str, str]:
-    """Recomputation inside backward starts in the middle of the model: the path that ends so."""
-    wholes: dict[str, set[str]] = {}
-    for path in paths:
-        for at in (n for n, letter in enumerate(path) if letter == "."):
-            wholes.setdefault(path[at + 1 :], set()).add(path)
-    return {
-        path: next(iter(wholes[path])) if len(wholes.get(path, ())) == 1 else path for path in paths
-    }
-
-
 def _phases(
     timeline: Timeline, origin: Column, node: Column, operator: Column, module: Column
 ) -> Column:
-    host = timeline.host
-    optimizes = nearest(host.parent, names_match(timeline, host.name, _OPTIMIZES.match))
-    loads = names_match(timeline, host.name, lambda n: n.startswith("enumerate(DataLoader)"))
-    waits = nearest(host.parent, loads)[origin] != NOTHING
-    from_host = copies_towards(timeline, CopyDirection.HTOD)
-    to_host = copies_towards(timeline, CopyDirection.DTOH)
-    on_autograd = _autograd_events(timeline)[origin]
-    return np.select(
-        [from_host, optimizes[origin] != NOTHING, (node != NOTHING) | on_autograd, waits, to_host,
-         (operator != NOTHING) | (module != NOTHING)],
-        [H2D, OPTIMIZER, BACKWARD, DATA_WAIT, OTHER, FORWARD],
-        OTHER,
-    ).astype(np.uint8)  # fmt: skip
-
-
-def _autograd_events(timeline: Timeline) -> Column:
-    """For each host event (and for NOTHING, at the end) whether its thread only runs backward."""
     host, threads = timeline.host, timeline.threads
-    size = len(threads)
+    optimizes = names_match(timeline, host.name, _OPTIMIZES.match)
+    loads = starts_with(timeline, "enumerate(DataLoader)")
     roots = (host.kind == HostKind.OPERATOR) & (host.parent == NOTHING)
-    is_node = names_match(timeline, host.name, lambda n: n.startswith(_NODE))
-    nodes = np.bincount(host.thread[roots & is_node], minlength=size)
-    others = np.bincount(host.thread[roots & ~is_node], minlength=size)
-    named = np.array(["pt_autograd" in thread.name for thread in threads], bool)
-    return np.append(((nodes > others) | named)[host.thread], False)
+    is_node = starts_with(timeline, AUTOGRAD_NODE)
+    nodes = np.bincount(host.thread[roots & is_node], minlength=len(threads))
+    others = np.bincount(host.thread[roots & ~is_node], minlength=len(threads))
+    only_backward = (nodes > others) | np.array(["pt_autograd" in t.name for t in threads], bool)
+    on_autograd = np.append(only_backward[host.thread], False)[origin]
+    phases = {  # the first that applies
+        H2D: copies_towards(timeline, CopyDirection.HTOD),
+        OPTIMIZER: nearest(host.parent, optimizes)[origin] != NOTHING,
+        BACKWARD: (node != NOTHING) | on_autograd,
+        DATA_WAIT: nearest(host.parent, loads)[origin] != NOTHING,
+        OTHER: copies_towards(timeline, CopyDirection.DTOH),
+        FORWARD: (operator != NOTHING) | (module != NOTHING),
+    }
+    return np.select([*phases.values()], [*phases], OTHER).astype(np.uint8)
 
 
 CATEGORIES: Final = (
@@ -328,25 +307,18 @@ _TRITON_COPIES: Final = re.compile(r"(_|to_copy|clone|transpose|view|permute|\d)
 
 def categorise(name: str, operator: str = "") -> str:
     """One of CATEGORIES for a kernel, copy or memset; `operator` is "" where it is not known."""
-    fused = _TRITON.match(name)
-    if fused:
-        return _fused(fused[1].lower(), fused[2])
+    if fused := _TRITON.match(name):
+        kind, parts = fused[1].lower(), fused[2]
+        # Only templates can hold a matrix product; the others name it where they finish its result.
+        allowed = _TRITON_PARTS if kind == "tem" else _TRITON_PARTS[3:]
+        if kind == "poi" and _TRITON_COPIES.fullmatch(parts) and re.search("[a-z]", parts):
+            return "copy"
+        if kind == "poi":
+            allowed = tuple(rule for rule in allowed if rule[0] in ("embedding/index", "random"))
+        return _first(allowed, parts) or _TRITON_KINDS[kind]
     found = _first(_ANY_OPERATOR, name) or (operator and _first(_OPERATORS, operator))
-    if not found:
-        found = _first(_KERNELS, name)
-    if not found and name.startswith("triton_"):
-        found = "compiled"
-    return found or "other"
-
-
-def _fused(kind: str, parts: str) -> str:
-    # Only templates can hold a matrix product; the others name it where they finish its result.
-    allowed = _TRITON_PARTS if kind == "tem" else _TRITON_PARTS[3:]
-    if kind == "poi" and _TRITON_COPIES.fullmatch(parts) and re.search("[a-z]", parts):
-        return "copy"
-    if kind == "poi":
-        allowed = tuple(rule for rule in allowed if rule[0] in ("embedding/index", "random"))
-    return _first(allowed, parts) or _TRITON_KINDS[kind]
+    found = found or _first(_KERNELS, name)
+    return found or ("compiled" if name.startswith("triton_") else "other")
 
 
 def _first(rules: _Rules, text: str) -> str | None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import prod
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -10,7 +11,6 @@ from msgspec import Struct
 from stepscope.analyze.timeline.attribution import nearest
 from stepscope.analyze.timeline.host_threads import is_gloo
 from stepscope.analyze.timeline.intervals import (
-    DeviceWork,
     covered,
     device_work,
     difference,
@@ -18,7 +18,7 @@ from stepscope.analyze.timeline.intervals import (
     total,
 )
 from stepscope.analyze.timeline.names import communication_kernels
-from stepscope.analyze.timeline.steps import RecordedStep
+from stepscope.analyze.timeline.steps import RecordedStep, step_at
 from stepscope.record.timeline import NOTHING, Collective, Column, Shapes, Timeline, distinct_rows
 
 _KINDS: Final = tuple(
@@ -63,10 +63,20 @@ def size_collective(
         return _SizedCollective(collective_kind(name), None, world_size)
     kind = collective_kind(collective.name)
     kind = collective_kind(name) if kind == "other" else kind
-    group = " ".join(filter(None, (collective.group, collective.ranks)))
-    return _SizedCollective(
-        kind, moved_bytes(kind, collective), collective.group_size, group or None
-    )
+    group = " ".join(filter(None, (collective.group, collective.ranks))) or None
+    # As bandwidths are reckoned: an all-gather's size is its whole output.
+    sent, received, ranks = collective.in_elements, collective.out_elements, collective.group_size
+    elements = sent or received
+    if kind == "all_gather":
+        elements = received or (sent * ranks if sent is not None and ranks else None)
+    return _SizedCollective(kind, _bytes(elements, collective.dtype), ranks, group)
+
+
+def _bytes(elements: int | None, dtype: str | None) -> int | None:
+    size = dtype_bytes(dtype)
+    if size is None or elements is None or not 0 <= elements < _ABSURD:
+        return None
+    return elements * size
 
 
 def collective_kind(name: str) -> str:
@@ -80,33 +90,13 @@ def dtype_bytes(dtype: str | None) -> int | None:
     return 1 if plain.startswith("float8") else _BYTES.get(plain)
 
 
-def moved_bytes(kind: str, collective: Collective) -> int | None:
-    """The size of a collective as bandwidths are reckoned: an all-gather's whole output.
-
-    None where it was not recorded.
-    """
-    size = dtype_bytes(collective.dtype)
-    sent, received, ranks = collective.in_elements, collective.out_elements, collective.group_size
-    elements = sent
-    if kind == "all_gather":
-        elements = received or (sent * ranks if sent is not None and ranks else None)
-    elif not sent:
-        elements = received
-    if size is None or elements is None or not 0 <= elements < _ABSURD:
-        return None
-    return elements * size
-
-
 def shape_bytes(shapes: Shapes) -> int | None:
     """Bytes of the first input of an annotated collective; None where it was not recorded."""
     try:
         dims, types = json.loads(shapes.dims or b"[]"), json.loads(shapes.types or b"[]")
-        size, count = dtype_bytes(types[0]), 1
-        for length in dims[0]:
-            count *= int(length)
+        return _bytes(prod(map(int, dims[0])), types[0])
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError):
         return None
-    return None if size is None or not 0 <= count < _ABSURD else count * size
 
 
 def bus_factor(kind: str, ranks: int | None) -> float | None:
@@ -168,7 +158,11 @@ def study_communication(timeline: Timeline, steps: list[RecordedStep]) -> Commun
     if not len(events) and not len(on_host):
         return None
     device, host = timeline.device, timeline.host
-    exposed = _exposed(timeline, events, work)
+    exposed = device.duration[events].copy()  # in which the device computed nothing
+    for one in work:
+        own = np.isin(events, one.events)
+        start, end = device.start[events[own]], device.end[events[own]]
+        exposed[own] -= covered(one.compute, end) - covered(one.compute, start)
     codes, table = collective_parameters(timeline, events)
     kinds = _by_kind(codes, table, device.duration[events], exposed)
     kinds += _by_kind(*_annotated(timeline, on_host), host.duration[on_host], None)
@@ -179,7 +173,7 @@ def study_communication(timeline: Timeline, steps: list[RecordedStep]) -> Commun
         device_ns=busy,
         exposed_ns=bare,
         overlap_share=1 - bare / busy if busy else None,
-        host_ns=total(merge(host.start[on_host], host.start[on_host] + host.duration[on_host])),
+        host_ns=total(merge(host.start[on_host], host.end[on_host])),
         kinds=sorted(kinds, key=lambda kind: -kind.time_ns),
         largest_exposed=[
             ExposedCollective(
@@ -188,7 +182,7 @@ def study_communication(timeline: Timeline, steps: list[RecordedStep]) -> Commun
                 duration_ns=int(device.duration[events[n]]),
                 exposed_ns=int(exposed[n]),
                 bytes=table[codes[n]].bytes,
-                step=_step(steps, int(begun[n])),
+                step=step_at(steps, int(begun[n])),
             )
             for n in np.argsort(-exposed, kind="stable")[:_LARGEST].tolist()
             if exposed[n] > 0
@@ -204,9 +198,8 @@ def collective_parameters(
     Told by its own parameters, else those of the call that launched it, else by its name.
     """
     host, device = timeline.host, timeline.device
-    called = np.append(host.collective, np.int32(NOTHING))[
-        nearest(host.parent, host.collective != NOTHING)[device.launch[events]]
-    ]
+    calls = nearest(host.parent, host.collective != NOTHING)[device.launch[events]]
+    called = np.append(host.collective, np.int32(NOTHING))[calls]
     own = device.collective[events]
     number = np.where(own != NOTHING, own, called)
     rows, codes = distinct_rows([number, device.name[events]])
@@ -245,17 +238,6 @@ def _annotated(timeline: Timeline, rows: Column) -> tuple[Column, list[_SizedCol
     return codes, table
 
 
-def _exposed(timeline: Timeline, events: Column, work: list[DeviceWork]) -> Column:
-    """Nanoseconds of each communication kernel in which its device computed nothing."""
-    device = timeline.device
-    start, end = device.start[events], device.start[events] + device.duration[events]
-    exposed = end - start
-    for one in work:
-        own = np.isin(events, one.events)
-        exposed[own] -= covered(one.compute, end[own]) - covered(one.compute, start[own])
-    return exposed
-
-
 def _by_kind(
     codes: Column, table: list[_SizedCollective], duration: Column, exposed: Column | None
 ) -> list[CollectiveKind]:
@@ -269,11 +251,9 @@ def _by_kind(
         sized = [n for n in rows if table[n].bytes is not None]
         moved = sum((table[n].bytes or 0) * int(counts[n]) for n in sized)
         time, spent = sum(int(times[n]) for n in rows), sum(int(times[n]) for n in sized)
-        factors = [bus_factor(kind, table[n].ranks) for n in sized]
-        carried = sum(
-            (table[n].bytes or 0) * int(counts[n]) * (factor or 0)
-            for n, factor in zip(sized, factors, strict=True)
-        )
+        factors = {n: bus_factor(kind, table[n].ranks) for n in sized}
+        carried = sum((table[n].bytes or 0) * int(counts[n]) * (factors[n] or 0) for n in sized)
+        known = spent and None not in factors.values()
         alone = None if bare is None else sum(int(bare[n]) for n in rows)
         kinds.append(
             CollectiveKind(
@@ -284,14 +264,10 @@ def _by_kind(
                 bytes=moved if sized else None,
                 time_ns=time,
                 algorithm_bytes_per_s=moved * 1e9 / spent if spent else None,
-                bus_bytes_per_s=carried * 1e9 / spent if spent and None not in factors else None,
+                bus_bytes_per_s=carried * 1e9 / spent if known else None,
                 group_sizes=sorted({table[n].ranks or 0 for n in rows} - {0}),
                 overlap_share=1 - alone / time if alone is not None and time else None,
                 exposed_ns=alone,
             )
         )
     return kinds
-
-
-def _step(steps: list[RecordedStep], time: int) -> str | None:
-    return next((step.name for step in steps if step.start_ns <= time < step.end_ns), None)

@@ -42,7 +42,7 @@ class _PathRuns:
     device: list[tuple[int, int, int]] = field(default_factory=list)  # first, last, end
     launch: list[tuple[int, int, int]] = field(default_factory=list)  # device event, start, end
     between: list[tuple[int, int, int]] = field(default_factory=list)  # the same
-    unknown: list[tuple[int, int]] = field(default_factory=list)  # start, end
+    unknown: list[tuple[int, int, int]] = field(default_factory=list)  # NOTHING, start, end
 
 
 class _PathWalk:
@@ -63,7 +63,7 @@ class _PathWalk:
             elif thread >= 0:
                 now, work, thread = self._host(now, thread)
             else:
-                self.runs.unknown.append((self.start, now))
+                self.runs.unknown.append((NOTHING, self.start, now))
                 break
         return self.runs
 
@@ -103,24 +103,19 @@ class _PathWalk:
         """When the path came to this thread from another, and from which."""
         main = self.waits.main
         if thread != main:
-            return self._began(now, thread), main
+            if served := self.waits.handovers.get(thread):
+                found = int(served.start.searchsorted(now, "right")) - 1
+                if found >= 0 and now <= served.end[found]:
+                    return int(served.start[found]), main
+            work = self.waits.work.spans(thread)
+            found = int(work.start.searchsorted(now, "right")) - 1
+            return int(work.start[found]) if found >= 0 else now, main
         best = (self.start, main)
         for helper, spans in self.waits.handovers.items():
             found = int(spans.start.searchsorted(now, "left")) - 1
             if found >= 0 and min(spans.end[found], now) > best[0]:
                 best = min(int(spans.end[found]), now), helper
         return best
-
-    def _began(self, now: int, thread: int) -> int:
-        """When a thread other than the main one was set to the work it did at this time."""
-        served = self.waits.handovers.get(thread)
-        if served is not None:
-            found = int(served.start.searchsorted(now, "right")) - 1
-            if found >= 0 and now <= served.end[found]:
-                return int(served.start[found])
-        work = self.waits.work.spans(thread)
-        found = int(work.start.searchsorted(now, "right")) - 1
-        return int(work.start[found]) if found >= 0 else now
 
 
 class SegmentKind(IntEnum):
@@ -152,11 +147,22 @@ def path_segments(timeline: Timeline, start_ns: int, end_ns: int) -> _Segments:
     order = device_order(timeline, start_ns, end_ns)
     waits = find_thread_waits(timeline, order)
     runs = _PathWalk(timeline, order, waits, start_ns).walk_back_from(end_ns)
-    parts = [*_device_parts(order, runs, start_ns), *_host_parts(timeline, runs)]
-    for on, pauses in ((SegmentKind.LAUNCH, runs.launch), (SegmentKind.BETWEEN, runs.between)):
+    parts = _device_parts(order, runs, start_ns)
+    every = np.array(runs.host[::-1], np.int64).reshape(-1, 3)
+    every, events = every[np.argsort(every[:, 0], kind="stable")], ByThread(timeline)
+    for thread, own in slices_by_value(every[:, 0]):
+        _, begin, end = every[own].T
+        whole = cut_stretches(timeline.host, events.rows(thread), int(begin[0]), int(end[-1]))
+        starts, ends, owners = stretches_within(whole, begin, end)
+        parts.append(_part(starts, ends, SegmentKind.HOST, owners, thread))
+    for on, pauses in (
+        (SegmentKind.LAUNCH, runs.launch),
+        (SegmentKind.BETWEEN, runs.between),
+        (SegmentKind.UNKNOWN, runs.unknown),
+    ):
         event, begin, end = np.array(pauses, np.int64).reshape(-1, 3).T
         parts.append(_part(begin, end, on, event))
-    parts += [_part([s], [e], SegmentKind.UNKNOWN, [NOTHING]) for s, e in runs.unknown]
+
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     by_time = np.argsort(columns[0], kind="stable")
     return _Segments(*(column[by_time] for column in columns))
@@ -174,41 +180,19 @@ def _device_parts(order: DeviceOrder, runs: _PathRuns, start_ns: int) -> list[tu
     event = order.index[row]
     after = np.append(event[1:], NOTHING)[: len(row)]
     return [
-        _clipped(begin, end, SegmentKind.DEVICE, event, start_ns),
-        _clipped(end, following, SegmentKind.BETWEEN, after, start_ns),
+        _part(np.maximum(begin, start_ns), end, SegmentKind.DEVICE, event),
+        _part(np.maximum(end, start_ns), following, SegmentKind.BETWEEN, after),
     ]
 
 
-def _clipped(
-    start: Column, end: Column, on: SegmentKind, event: Column, start_ns: int
-) -> tuple[Column, ...]:
-    start = np.maximum(start, start_ns)
-    real = end > start
-    return _part(start[real], end[real], on, event[real])
-
-
-def _host_parts(timeline: Timeline, runs: _PathRuns) -> list[tuple[Column, ...]]:
-    """What each thread did while it was on the path."""
-    every = np.array(runs.host[::-1], np.int64).reshape(-1, 3)
-    every = every[np.argsort(every[:, 0], kind="stable")]
-    events, parts = ByThread(timeline), []
-    for thread, own in slices_by_value(every[:, 0]):
-        _, begin, end = every[own].T
-        whole = cut_stretches(timeline.host, events.rows(thread), int(begin[0]), int(end[-1]))
-        starts, ends, owners = stretches_within(whole, begin, end)
-        parts.append(_part(starts, ends, SegmentKind.HOST, owners, thread))
-    return parts
-
-
 def _part(
-    start: Column | list[int], end: Column | list[int], on: SegmentKind, event: Column | list[int],
-    thread: int = NOTHING,
-) -> tuple[Column, ...]:  # fmt: skip
+    start: Column, end: Column, on: SegmentKind, event: Column, thread: int = NOTHING
+) -> tuple[Column, ...]:
+    """Columns of `_Segments`; stretches without length are left out."""
+    real = end > start
+    start, end, event = start[real], end[real], event[real].astype(np.int32)
     size = len(start)
-    return (
-        np.asarray(start, np.int64), np.asarray(end, np.int64), np.full(size, on, np.uint8),
-        np.asarray(event, np.int32), np.full(size, thread, np.int32),
-    )  # fmt: skip
+    return start, end, np.full(size, on, np.uint8), event, np.full(size, thread, np.int32)
 
 
 SIDES: Final = ("device", "between", "host")

@@ -38,11 +38,6 @@ class DeviceOrder:
     awaited: Column  # positions
     by_end: Column  # positions, ordered by end
 
-    def last_ended(self, times: Column) -> Column:
-        """Position of the work that ended last, at or before each time; -1 where none had."""
-        found = np.searchsorted(self.end[self.by_end], times, "right") - 1
-        return np.where(found >= 0, self.by_end[found], -1) if len(self.by_end) else found
-
     def running_at(self, time: int) -> int:
         """Position of the work running just before a time (of several the last to end), or -1."""
         running = np.flatnonzero((self.start < time) & (self.end >= time))
@@ -128,11 +123,18 @@ class ThreadWaits:
 
 
 def find_thread_waits(timeline: Timeline, order: DeviceOrder) -> ThreadWaits:
-    """All waits of all threads."""
-    main = calling_thread(timeline)
-    work = ByThread(timeline, is_work(timeline))
-    helpers = _helper_threads(timeline, main)
-    handovers = {one: _waited_for(work.spans(main), work.spans(one)) for one in helpers}
+    """All waits of all threads; the main one waits for autograd's, those that launch kernels, and
+    gloo's."""
+    host, device, main = timeline.host, timeline.device, calling_thread(timeline)
+    work, handovers = ByThread(timeline, is_work(timeline)), {}
+    if main != NOTHING:
+        serves = backward_threads(timeline)
+        launch = device.launch[(device.kind == DeviceKind.KERNEL) & (device.launch >= 0)]
+        serves[host.thread[launch]] = True
+        serves[host.thread[is_gloo(timeline)]] = True
+        serves[main] = False
+        for helper in busiest_threads(timeline, serves[host.thread], _MOST_HELPERS):
+            handovers[helper] = _waited_for(work.spans(main), work.spans(helper))
     return ThreadWaits(main, _releases(timeline, order), handovers, work)
 
 
@@ -153,7 +155,7 @@ def _releases(timeline: Timeline, order: DeviceOrder) -> dict[int, tuple[Column,
     ended = np.append(_ended_last(timeline, order, calls), copies)
     calls = np.append(calls, copying)
     when, begin = order.end[ended], host.start[calls]
-    released = (ended >= 0) & (when > begin) & (when <= begin + host.duration[calls])
+    released = (ended >= 0) & (when > begin) & (when <= host.end[calls])
     calls, ended, when = calls[released], ended[released], when[released]
     rows = np.lexsort((when, host.thread[calls]))
     when, ended = when[rows], ended[rows]
@@ -168,8 +170,9 @@ def _ended_last(timeline: Timeline, order: DeviceOrder, calls: Column) -> Column
     On the stream that was waited for where that is known, else on any.
     """
     host, syncs = timeline.host, timeline.syncs
-    returned = host.start[calls] + host.duration[calls]
-    ended = order.last_ended(returned)
+    returned = host.end[calls]
+    before = np.searchsorted(order.end[order.by_end], returned, "right")
+    ended = np.append(-1, order.by_end)[before]
     on = np.where(syncs.stream >= 0, syncs.stream, syncs.waits_for)
     work = timeline.device.stream[order.index]
     for stream in np.unique(on[on >= 0]).tolist():
@@ -179,19 +182,6 @@ def _ended_last(timeline: Timeline, order: DeviceOrder, calls: Column) -> Column
         found = np.searchsorted(order.end[own], returned[mine], "right")
         ended[mine] = np.append(-1, own)[found]
     return ended
-
-
-def _helper_threads(timeline: Timeline, main: int) -> list[int]:
-    """Threads the main thread waits for: autograd's, those that launch kernels, gloo's."""
-    host, device = timeline.host, timeline.device
-    if main == NOTHING:
-        return []
-    serves = backward_threads(timeline)
-    launch = device.launch[(device.kind == DeviceKind.KERNEL) & (device.launch >= 0)]
-    serves[host.thread[launch]] = True
-    serves[host.thread[is_gloo(timeline)]] = True
-    serves[main] = False
-    return busiest_threads(timeline, serves[host.thread], _MOST_HELPERS)
 
 
 def _waited_for(main: Spans, helper: Spans) -> Spans:

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct, structs
 
 from stepscope.analyze.timeline.attribution import Attribution, attribute
-from stepscope.analyze.timeline.communication import Communication, study_communication
+from stepscope.analyze.timeline.communication import Communication, launched_at, study_communication
 from stepscope.analyze.timeline.critical_path import CriticalPath, critical_path, path_window
 from stepscope.analyze.timeline.host import HostUse, host_use
 from stepscope.analyze.timeline.idle import IdleTime, explain_idle
@@ -15,7 +15,7 @@ from stepscope.analyze.timeline.kernels import (
     HeavyOperator,
     Kernel,
     TensorCores,
-    WorkGroup,
+    WorkBy,
     heaviest_operators,
     kernel_report,
 )
@@ -130,16 +130,6 @@ class DeviceTimes(Struct, frozen=True):
     idle: dict[IdleCause, IdleTime]
 
 
-class WorkBy(Struct, frozen=True):
-    """The device's work by what it has in common."""
-
-    category: list[WorkGroup]
-    operator: list[WorkGroup]
-    module: list[WorkGroup]
-    line: list[WorkGroup]
-    phase: list[WorkGroup]
-
-
 class TraceAnalysis(Struct, frozen=True):
     """Everything a timeline tells; None for what was not recorded.
 
@@ -183,22 +173,27 @@ def trace_analysis(
     main = max(devices, key=lambda one: one.whole_ns.wall - one.whole_ns.idle, default=None)
     launches, host = study_launches(timeline, steps), host_use(timeline)
     kernels = kernel_report(timeline, attribution)
+    wall = steps.steps[-1].end_ns - steps.steps[0].start_ns
+    nothing = {**dict.fromkeys(Breakdown.__struct_fields__), "wall": wall}
     return TraceAnalysis(
         schema=ANALYZE_SCHEMA,
         source=_source(timeline),
-        quality=_quality(timeline, launches, host),
+        quality=RecordingQuality(
+            **asdict(timeline.quality),
+            work_without_launch=launches.without_launch,
+            work_without_launch_ns=launches.without_launch_ns,
+            skewed_launches=launches.skewed,
+            graph_kernels=launches.graph_kernels,
+            graph_opaque_ns=launches.graph_ns,
+            profiler_ns=host.overhead.total_ns if host else None,
+            profiler_share=host.overhead.share if host else None,
+        ),
         steps=_steps(steps),
-        breakdown_ns=_breakdown(main, steps),
+        breakdown_ns=structs.asdict(main.breakdown_ns) if main else nothing,
         idle_ns={c: None if main is None else main.idle[c].total_ns for c in IdleCause},
         devices=devices,
         kernels=kernels.kernels,
-        by=WorkBy(
-            category=kernels.categories,
-            operator=kernels.operators,
-            module=kernels.modules,
-            line=kernels.lines,
-            phase=kernels.phases,
-        ),
+        by=kernels.by,
         tensor_cores=kernels.tensor_cores,
         occupancy=kernels.occupancy,
         operators=heaviest_operators(timeline, attribution),
@@ -232,19 +227,6 @@ def _source(timeline: Timeline) -> Source:
     )
 
 
-def _quality(timeline: Timeline, launches: Launches, host: HostUse | None) -> RecordingQuality:
-    return RecordingQuality(
-        **asdict(timeline.quality),
-        work_without_launch=launches.without_launch,
-        work_without_launch_ns=launches.without_launch_ns,
-        skewed_launches=launches.skewed,
-        graph_kernels=launches.graph_kernels,
-        graph_opaque_ns=launches.graph_ns,
-        profiler_ns=host.overhead.total_ns if host else None,
-        profiler_share=host.overhead.share if host else None,
-    )
-
-
 def _steps(steps: RecordedSteps) -> StepTimes:
     times = np.array([step.end_ns - step.start_ns for step in steps.steps], float) / 1e6
     jumps = find_spikes(times)
@@ -272,13 +254,6 @@ def _steps(steps: RecordedSteps) -> StepTimes:
     )
 
 
-def _breakdown(main: DeviceTimes | None, steps: RecordedSteps) -> dict[str, int | None]:
-    if main is not None:
-        return structs.asdict(main.breakdown_ns)
-    wall = steps.steps[-1].end_ns - steps.steps[0].start_ns
-    return {**dict.fromkeys(Breakdown.__struct_fields__), "wall": wall}
-
-
 def _roofline(
     timeline: Timeline,
     attribution: Attribution,
@@ -300,10 +275,7 @@ def _roofline(
 
 def launched_within(timeline: Timeline, start: int, end: int) -> Column:
     """Which device events were launched in a stretch of time, or began in it without a launch."""
-    device, host = timeline.device, timeline.host
-    begun = device.start
-    if len(host):
-        begun = np.where(device.launch >= 0, host.start[device.launch], device.start)
+    begun = launched_at(timeline, np.arange(len(timeline.device)))
     inside: Column = (begun >= start) & (begun < end)
     return inside
 

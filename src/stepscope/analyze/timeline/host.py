@@ -15,7 +15,7 @@ from stepscope.analyze.timeline.host_threads import (
     self_time,
 )
 from stepscope.analyze.timeline.intervals import Spans, clip, merge, total
-from stepscope.analyze.timeline.names import blocking_calls, is_user_frame, names_match
+from stepscope.analyze.timeline.names import blocking_calls, user_frames
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
 
 _MOST_SERIAL_THREADS = 64
@@ -82,30 +82,21 @@ def _costliest_place(
 def _alone(timeline: Timeline, start_ns: int, end_ns: int) -> tuple[Column, Column, Column]:
     """Start, end and thread of each stretch, in order of time."""
     host, device = timeline.host, timeline.device
-    work = is_work(timeline)
     inside = (host.kind == HostKind.PYTHON) | (host.kind == HostKind.ANNOTATION)
-    busy = clip(merge(device.start, device.start + device.duration), start_ns, end_ns)
-    layers = [_layer([(0, busy)])]
-    for chosen in (work, inside):
+    layers = [_layer([(0, clip(merge(device.start, device.end), start_ns, end_ns))])]
+    for chosen in (is_work(timeline), inside):
         threads = ByThread(timeline, chosen)
-        layers.append(
-            _layer(
-                [
-                    (thread, clip(threads.spans(thread), start_ns, end_ns))
-                    for thread in busiest_threads(timeline, chosen, _MOST_SERIAL_THREADS)
-                ]
-            )
-        )
+        most = busiest_threads(timeline, chosen, _MOST_SERIAL_THREADS)
+        layers.append(_layer([(one, clip(threads.spans(one), start_ns, end_ns)) for one in most]))
     times = np.sort(np.concatenate([layer[0] for layer in layers]), kind="stable")
     (devices, _), (workers, worker), (insiders, insider) = (_at(layer, times) for layer in layers)
     alone = np.where(workers == 1, worker, NOTHING)
     alone = np.where((workers == 0) & (insiders == 1), insider, alone)
     alone = np.where(devices == 0, alone, NOTHING)
     changes = np.flatnonzero(np.diff(alone, prepend=-2)) if len(alone) else np.zeros(0, int)
-    edges, who = times[changes], alone[changes]
-    after = np.append(edges[1:], end_ns)[: len(edges)]
+    edges, who = np.append(times[changes], end_ns), alone[changes]
     real = who != NOTHING
-    return edges[real], after[real], who[real]
+    return edges[:-1][real], edges[1:][real], who[real]
 
 
 _Layer = tuple[Column, Column, Column]
@@ -130,10 +121,7 @@ def _at(layer: _Layer, times: Column) -> tuple[Column, Column]:
 
 _MOST_ENTRIES: Final = 20
 _MOST_THREADS: Final = 32
-_WORDS: Final = {
-    HostKind.OPERATOR: "operators", HostKind.ANNOTATION: "annotations", HostKind.PYTHON: "python",
-    HostKind.RUNTIME: "runtime calls", HostKind.OVERHEAD: "profiler",
-}  # fmt: skip
+_WORDS: Final = ("operators", "annotations", "python", "runtime calls", "profiler")  # by HostKind
 
 
 class HostEntry(Struct, frozen=True):
@@ -193,7 +181,7 @@ def host_use(timeline: Timeline) -> HostUse | None:
     own = self_time(host)
     runtime, overhead = host.kind == HostKind.RUNTIME, host.kind == HostKind.OVERHEAD
     length = max(timeline.span[1] - timeline.span[0], 1)
-    lost = total(merge(host.start[overhead], host.start[overhead] + host.duration[overhead]))
+    lost = total(merge(host.start[overhead], host.end[overhead]))
     return HostUse(
         operators=_entries(timeline, is_operator(timeline), own),
         lines=_lines(timeline, own) if (host.kind == HostKind.PYTHON).any() else None,
@@ -229,7 +217,7 @@ def _sums(timeline: Timeline, rows: Column, own: Column) -> tuple[Column, list[C
 def _lines(timeline: Timeline, own: Column) -> list[PythonLine]:
     """The user's functions in which, with library code they call, most time was spent."""
     host, size = timeline.host, len(timeline.names)
-    frames = (host.kind == HostKind.PYTHON) & names_match(timeline, host.name, is_user_frame)
+    frames = user_frames(timeline)
     names, (count, self_ns, total_ns) = _sums(timeline, np.flatnonzero(frames), own)
     frame = nearest(host.parent, frames)[:-1]
     inside = np.flatnonzero(frame != NOTHING)
@@ -246,13 +234,11 @@ def _lines(timeline: Timeline, own: Column) -> list[PythonLine]:
 def _threads(timeline: Timeline, length: int) -> list[ThreadUse]:
     host = timeline.host
     working = ByThread(timeline, is_work(timeline))
-    blocked = np.zeros(len(host), bool)
-    blocked[blocking_calls(timeline).events] = True
+    blocked = np.isin(np.arange(len(host)), blocking_calls(timeline).events)
     blocking = ByThread(timeline, blocked)
-    kinds = np.bincount(
-        host.thread.astype(np.int64) * len(HostKind) + host.kind,
-        minlength=len(timeline.threads) * len(HostKind),
-    ).reshape(-1, len(HostKind))
+    threads, size = len(timeline.threads), len(HostKind)
+    kinds = np.bincount(host.thread.astype(np.int64) * size + host.kind, minlength=threads * size)
+    kinds = kinds.reshape(threads, size)
     found = []
     for thread in busiest_threads(timeline, np.ones(len(host), bool), _MOST_THREADS):
         about, busy = timeline.threads[thread], total(working.spans(thread))

@@ -1,12 +1,11 @@
 """Host threads: their events, what each was doing at a time, and where in the program."""
 
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 
 from stepscope.analyze.timeline.intervals import Spans, merge
-from stepscope.analyze.timeline.names import is_user_frame, names_match
+from stepscope.analyze.timeline.names import starts_with, user_frames
 from stepscope.record.timeline import (
     NOTHING,
     Column,
@@ -45,7 +44,7 @@ def innermost_at(timeline: Timeline, thread: Column, time: Column) -> Column:
 
 def code_places(timeline: Timeline, events: Column) -> CodePlaces:
     """Where in the program host events are, from themselves and those around them."""
-    host, is_own = timeline.host, cache(is_user_frame)
+    host, user = timeline.host, user_frames(timeline)
     some, back = np.unique(events, return_inverse=True)
     firsts = {k: np.full(len(some), NOTHING, np.int64) for k in ("own", *HostKind)}
     outermost = np.full(len(some), NOTHING, np.int64)
@@ -53,9 +52,8 @@ def code_places(timeline: Timeline, events: Column) -> CodePlaces:
     event = some[row]
     while len(row):
         kind, name = host.kind[event], host.name[event].astype(np.int64)
-        own = (kind == HostKind.PYTHON) & names_match(timeline, name, is_own)
         for key, first in firsts.items():
-            new = (own if key == "own" else kind == key) & (first[row] < 0)
+            new = (user[event] if key == "own" else kind == key) & (first[row] < 0)
             first[row[new]] = name[new]
         operator = kind == HostKind.OPERATOR
         outermost[row[operator]] = name[operator]
@@ -75,8 +73,7 @@ def main_thread(timeline: Timeline) -> int:
     """
     host = timeline.host
     marks = np.flatnonzero(host.kind == HostKind.ANNOTATION)
-    steps = ("ProfilerStep", "Optimizer.")
-    marks = marks[names_match(timeline, host.name[marks], lambda name: name.startswith(steps))]
+    marks = marks[starts_with(timeline, "ProfilerStep", "Optimizer.")[marks]]
     launches = timeline.device.launch[timeline.device.launch >= 0]
     for events in (marks, launches, np.arange(len(host))):
         if len(events):
@@ -125,7 +122,7 @@ def is_work(timeline: Timeline) -> Column:
 @once_per_timeline
 def is_gloo(timeline: Timeline) -> Column:
     """Which host events are communication that a host thread carries out."""
-    return names_match(timeline, timeline.host.name, lambda name: name.startswith("gloo:"))
+    return starts_with(timeline, "gloo:")
 
 
 def busiest_threads(timeline: Timeline, chosen: Column, most: int) -> list[int]:
@@ -152,17 +149,15 @@ def calling_thread(timeline: Timeline) -> int:
     if main == NOTHING or not backward[main]:
         return main
     marks = (host.kind == HostKind.ANNOTATION) & (host.thread == main)
-    operators = np.bincount(
-        host.thread[host.kind == HostKind.OPERATOR], minlength=len(timeline.threads)
-    )
-    others = np.where(backward, 0, operators)
+    operating = host.thread[host.kind == HostKind.OPERATOR]
+    others = np.where(backward, 0, np.bincount(operating, minlength=len(timeline.threads)))
     return main if marks.any() or not others.any() else int(np.argmax(others))
 
 
 def backward_threads(timeline: Timeline) -> Column:
     """For each thread, whether autograd's engine ran nodes there."""
     host = timeline.host
-    nodes = names_match(timeline, host.name, lambda n: n.startswith("autograd::engine::evaluate"))
+    nodes = starts_with(timeline, "autograd::engine::evaluate")
     return np.bincount(host.thread[nodes], minlength=len(timeline.threads)) > 0
 
 
@@ -176,11 +171,21 @@ def cut_stretches(host: HostEvents, rows: Column, start_ns: int, end_ns: int) ->
     In no order; together they tile the time exactly. Where events overlap without nesting, the
     later to start owns the rest.
     """
-    begin = host.start[rows]
-    rows = rows[(begin < end_ns) & (begin + host.duration[rows] > start_ns)]
-    begin = host.start[rows]
-    head = np.full(1, start_ns), begin[:1] if len(rows) else np.full(1, end_ns), np.full(1, NOTHING)
-    pieces = [head, *_owned(host, rows, np.append(begin[1:], end_ns)[: len(rows)])]
+    begin, end = host.start[rows], host.start[rows] + host.duration[rows]
+    inside = (begin < end_ns) & (end > start_ns)
+    rows, begin, end = rows[inside], begin[inside], end[inside]
+    following = np.append(begin, end_ns)[1:]
+    head = np.full(1, start_ns), np.append(begin, end_ns)[:1], np.full(1, NOTHING)
+    pieces = [head, (begin, np.minimum(end, following), rows)]
+    left = np.flatnonzero(end < following)
+    cursor, limit, owner = end[left], following[left], host.parent[rows[left]]
+    # Climb out of what has ended: each event is left once, so the work is linear.
+    while len(owner):
+        around = np.where(owner >= 0, host.start[owner] + host.duration[owner], limit)
+        stop = np.maximum(np.minimum(around, limit), cursor)
+        pieces.append((cursor, stop, owner))
+        on = (stop < limit) & (owner >= 0)
+        cursor, limit, owner = stop[on], limit[on], host.parent[owner[on]]
     starts, ends, owners = (np.concatenate(part) for part in zip(*pieces, strict=True))
     starts, ends = np.maximum(starts, start_ns), np.minimum(ends, end_ns)
     real = ends > starts
@@ -194,26 +199,5 @@ def stretches_within(pieces: Stretches, starts: Column, ends: Column) -> Stretch
     count = np.maximum(np.searchsorted(starts, end, "left") - first, 0)
     row = np.repeat(np.arange(len(begin)), count)
     nth = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    interval = first[row] + nth
-    return (
-        np.maximum(begin[row], starts[interval]),
-        np.minimum(end[row], ends[interval]),
-        owner[row],
-    )
-
-
-def _owned(host: HostEvents, rows: Column, following: Column) -> list[Stretches]:
-    """From each event's start until the next one's, who owns the time; empty pieces included."""
-    begin = host.start[rows]
-    end = begin + host.duration[rows]
-    pieces = [(begin, np.minimum(end, following), rows)]
-    left = np.flatnonzero(end < following)
-    cursor, limit, owner = end[left], following[left], host.parent[rows[left]]
-    # Climb out of what has ended: each event is left once, so the work is linear.
-    while len(owner):
-        around = np.where(owner >= 0, host.start[owner] + host.duration[owner], limit)
-        stop = np.maximum(np.minimum(around, limit), cursor)
-        pieces.append((cursor, stop, owner))
-        on = (stop < limit) & (owner >= 0)
-        cursor, limit, owner = stop[on], limit[on], host.parent[owner[on]]
-    return pieces
+    at = first[row] + nth
+    return np.maximum(begin[row], starts[at]), np.minimum(end[row], ends[at]), owner[row]

@@ -39,7 +39,7 @@ from stepscope.analyze.timeline.names import (
 )
 from stepscope.analyze.timeline.steps import RecordedSteps
 from stepscope.record.kinds import IdleCause
-from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
+from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct_rows
 
 IDLE_CAUSES = tuple(IdleCause)
 
@@ -57,28 +57,22 @@ class _IdlePieceList:
     """Pieces as they are found."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[Column, Column, Column, Column]] = []
+        self._rows: list[tuple[Column, ...]] = []
 
     def add(
-        self, which: Column, start: Column, end: Column, cause: IdleCause, event: Column
+        self, which: Column, start: Column, end: Column, cause: IdleCause, event: Column | None
     ) -> None:
-        """Those rows of the columns that are meant and not empty."""
+        """Those rows of the columns that are meant and not empty; without events whatever the host
+        did then is to blame."""
         rows = np.flatnonzero(which & (end > start))
         code = np.full(len(rows), IDLE_CAUSES.index(cause))
-        self._rows.append((start[rows], end[rows], code, event[rows]))
-
-    def add_spans(self, spans: Spans, cause: IdleCause) -> None:
-        """Pieces for which whatever the host did then is to blame."""
-        every = np.ones(len(spans.start), bool)
-        self.add(every, spans.start, spans.end, cause, np.full(len(spans.start), NOTHING))
+        blamed = np.full(len(rows), NOTHING) if event is None else event[rows]
+        self._rows.append((start[rows], end[rows], code, blamed))
 
     def sorted(self) -> IdlePieces:
-        """All of them."""
-        start, end, cause, event = (
-            np.concatenate(column) for column in zip(*self._rows, strict=True)
-        )
-        order = np.argsort(start, kind="stable")
-        return IdlePieces(start[order], end[order], cause[order], event[order])
+        columns = [np.concatenate(column) for column in zip(*self._rows, strict=True)]
+        order = np.argsort(columns[0], kind="stable")
+        return IdlePieces(*(column[order] for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +116,9 @@ class HostWaits:
 
     def __init__(self, timeline: Timeline, blocking: BlockingCalls) -> None:
         host = timeline.host
-        marked_code = (host.kind == HostKind.ANNOTATION) | (host.kind == HostKind.PYTHON)
-        events = np.flatnonzero(marked_code)
+        events = np.flatnonzero(np.isin(host.kind, (HostKind.ANNOTATION, HostKind.PYTHON)))
         names = host.name[events]
-        self._timeline = timeline
+        self._host = host
         self._by_cause = {
             IdleCause.LOADER: events[names_match(timeline, names, _LOADER.search)],
             IdleCause.OTHER_RANKS: events[names_match(timeline, names, _RANKS.search)],
@@ -135,21 +128,20 @@ class HostWaits:
 
     def of_thread(self, thread: int) -> dict[IdleCause, Spans]:
         """One thread's waits; a cause takes precedence over those after it where they overlap."""
-        host = self._timeline.host
         return {
-            cause: self._spans(events[host.thread[events] == thread])
+            cause: self._spans(events[self._host.thread[events] == thread])
             for cause, events in self._by_cause.items()
         }
 
     def of_main_while_idle(self, thread: int, main: int) -> dict[IdleCause, Spans]:
         """The main thread's waits while this thread had nothing open: it is the other's turn."""
-        host = self._timeline.host
-        active = self._spans((host.thread == thread) & (host.kind != HostKind.OVERHEAD))
+        own = (self._host.thread == thread) & (self._host.kind != HostKind.OVERHEAD)
+        active = self._spans(own)
         return {cause: difference(spans, active) for cause, spans in self.of_thread(main).items()}
 
     def _spans(self, events: Column) -> Spans:
-        start = self._timeline.host.start[events]
-        return merge(start, start + self._timeline.host.duration[events])
+        start = self._host.start[events]
+        return merge(start, start + self._host.duration[events])
 
 
 def _charge_blocking_calls(
@@ -164,7 +156,7 @@ def _charge_blocking_calls(
     host = timeline.host
     own = np.isin(host.thread[blocking.events], threads)
     calls, uploads = blocking.events[own], blocking.uploads[own]
-    start, end = host.start[calls], host.start[calls] + host.duration[calls]
+    start, end = host.start[calls], host.end[calls]
     blocked_ns = covered(work.busy, end) - covered(work.busy, start)
     order = np.argsort(end, kind="stable")
     order = order[blocked_ns[order] > 0]
@@ -182,11 +174,14 @@ def _charge_blocking_calls(
         if blocked > credit:
             credit, owner = blocked, int(call)
     if not charged:
-        parts.add_spans(busy, IdleCause.HOST)
+        parts.add(np.ones(len(busy.start), bool), *busy, IdleCause.HOST, None)
         return
     first, until, owners = np.array(charged, np.int64).T
-    first = _time_at(busy, sums, first, "right")
-    until = _time_at(busy, sums, until, "left")
+    # The times by which the idle time has summed up so far.
+    at_first = np.searchsorted(sums[:-1], first, side="right") - 1
+    at_until = np.maximum(np.searchsorted(sums, until, side="left") - 1, 0)
+    first = busy.start[at_first] + first - sums[at_first]
+    until = busy.start[at_until] + until - sums[at_until]
     cuts = np.unique(np.concatenate((busy.start, busy.end, first, until)))
     left, right = cuts[:-1], cuts[1:]
     inside = covered(busy, right) > covered(busy, left)
@@ -194,17 +189,9 @@ def _charge_blocking_calls(
     at_call = np.searchsorted(first, left, side="right") - 1
     by_call = (at_call >= 0) & (left < until[np.maximum(at_call, 0)])
     call = owners[np.maximum(at_call, 0)]
-    parts.add(~by_call, left, right, IdleCause.HOST, np.full(len(left), NOTHING))
+    parts.add(~by_call, left, right, IdleCause.HOST, None)
     parts.add(by_call & uploads[call], left, right, IdleCause.COPY, calls[call])
     parts.add(by_call & ~uploads[call], left, right, IdleCause.SYNCHRONISATION, calls[call])
-
-
-def _time_at(spans: Spans, sums: Column, length: Column, side: str) -> Column:
-    """The time by which the spans have summed up to a length."""
-    index = np.searchsorted(sums, length, side="right" if side == "right" else "left") - 1
-    index = np.clip(index, 0, len(spans.start) - 1)
-    time: Column = spans.start[index] + length - sums[index]
-    return time
 
 
 SOON_NS = 20_000  # a device needs no longer from one queued kernel to the next, nor to start one
@@ -252,7 +239,7 @@ def find_idle_causes(
             for cause, spans in source.items():
                 hit = intersection(left, spans)
                 left = difference(left, hit)
-                parts.add_spans(hit, cause)
+                parts.add(np.ones(len(hit.start), bool), *hit, cause, None)
         busy = union(busy, left)
     threads = np.unique(np.append(gaps.thread[late], main))
     _charge_blocking_calls(timeline, work, blocking, threads, busy, parts)
@@ -305,19 +292,13 @@ def _sample_places(
 
 
 def _costliest_places(timeline: Timeline, samples: _PlaceSamples) -> list[IdlePlace]:
-    """The costliest places."""
-    keys = samples.where * (len(timeline.names) + 1) + samples.operator  # one number per pair
-    _, first, member = np.unique(keys, return_index=True, return_inverse=True)
-    totals = np.zeros(len(first), np.int64)
-    np.add.at(totals, member, samples.weight)
-    return [
-        IdlePlace(
-            where=timeline.name_of(int(samples.where[first[n]])) or None,
-            operator=timeline.name_of(int(samples.operator[first[n]])) or None,
-            total_ns=int(totals[n]),
-        )
-        for n in np.argsort(-totals, kind="stable")[:_LISTED].tolist()
-    ]
+    places, member = distinct_rows([samples.where, samples.operator])
+    totals = np.bincount(member, samples.weight, len(places)).astype(np.int64)
+    found = []
+    for n in np.argsort(-totals, kind="stable")[:_LISTED].tolist():
+        where, operator = (timeline.name_of(name) or None for name in places[n])
+        found.append(IdlePlace(where, operator, int(totals[n])))
+    return found
 
 
 _LARGEST = 5

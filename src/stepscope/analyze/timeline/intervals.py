@@ -78,12 +78,11 @@ def total(spans: Spans) -> int:
 
 def covered(spans: Spans, times: Column) -> Column:
     """How much of the spans lies before each time: differences give lengths within windows."""
-    lengths = np.concatenate(([0], np.cumsum(spans.end - spans.start)))
-    before = np.searchsorted(spans.start, times, side="right")
     if not len(spans.start):
         return np.zeros(np.shape(times), np.int64)
-    last = np.maximum(before - 1, 0)
-    beyond = np.maximum(spans.end[last] - times, 0)
+    lengths = np.concatenate(([0], np.cumsum(spans.end - spans.start)))
+    before = np.searchsorted(spans.start, times, side="right")
+    beyond = np.maximum(spans.end[np.maximum(before - 1, 0)] - times, 0)
     return lengths[before] - np.where(before > 0, beyond, 0)
 
 
@@ -125,15 +124,7 @@ def device_work(timeline: Timeline) -> list[DeviceWork]:
         own = np.flatnonzero(owners == device)
         talks, moves = communicates[own], copies[own]
         start, end = events.start[own], events.start[own] + events.duration[own]
-        computes = ~(talks | moves)
-        found.append(
-            DeviceWork(
-                device=device,
-                events=own,
-                busy=merge(start, end),
-                compute=merge(start[computes], end[computes]),
-                communication=merge(start[talks], end[talks]),
-                copy=merge(start[moves], end[moves]),
-            )
-        )
+        kinds = (~(talks | moves), talks, moves)
+        spans = [merge(start[kind], end[kind]) for kind in kinds]
+        found.append(DeviceWork(device, own, merge(start, end), *spans))
     return found

@@ -1,12 +1,13 @@
 """Device time by kernel, category, operator, module, line and phase; use of tensor cores."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from stepscope.analyze.timeline.attribution import (
     CATEGORIES,
@@ -51,9 +52,8 @@ def on_tensor_cores(name: str, category: str) -> bool | None:
         return False
     if _MATRIX_NAMES.search(name):
         return True
-    if name.startswith("Cijk_"):  # Tensile writes MI… into every kernel that uses matrix cores
-        return False
-    return None
+    # Tensile writes MI… into every kernel that uses matrix cores.
+    return False if name.startswith("Cijk_") else None
 
 
 def event_tensor_cores(timeline: Timeline, categories: Column) -> Column:
@@ -99,6 +99,16 @@ class TensorCores(Struct, frozen=True):
     unknown_share: float | None  # of that time, in kernels whose name does not tell
 
 
+class WorkBy(Struct, frozen=True):
+    """The device's work by what it has in common."""
+
+    category: list[WorkGroup]
+    operator: list[WorkGroup]  # the innermost
+    module: list[WorkGroup]
+    line: list[WorkGroup]
+    phase: list[WorkGroup]
+
+
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """Everything about what ran on the device, each list heaviest first."""
@@ -106,22 +116,9 @@ class Kernels:
     count: int
     total_ns: int  # added up over streams: overlapping work counts twice
     kernels: list[Kernel]
-    categories: list[WorkGroup]
-    operators: list[WorkGroup]  # by innermost operator
-    modules: list[WorkGroup]
-    lines: list[WorkGroup]
-    phases: list[WorkGroup]
+    by: WorkBy
     tensor_cores: TensorCores
     occupancy: float | None  # mean weighted by time; None: not recorded
-
-
-class _GroupTimes(TypedDict):
-    count: int
-    total_ns: int
-    mean_ns: float
-    min_ns: int
-    max_ns: int
-    share: float
 
 
 def kernel_report(
@@ -137,20 +134,23 @@ def kernel_report(
     rising = np.argsort(duration, kind="stable")
     operator = timeline.host_names(attribution.operator[use])
     occupancy = _occupancies(timeline)[device.geometry[use]]
-    names, modules = timeline.names, attribution.modules
+    kernels = _kernels(timeline, device.name[use], duration, rising, categories, units, occupancy)
+    known = ~np.isnan(occupancy)
+    weight = float(duration[known].sum())
+    occupied = float((occupancy[known] * duration[known]).sum() / weight) if weight else None
     return Kernels(
         count=len(use),
         total_ns=int(duration.sum()),
-        kernels=_kernels(
-            timeline, device.name[use], duration, rising, categories, units, occupancy
+        kernels=kernels,
+        by=WorkBy(
+            category=_groups(categories, duration, rising, CATEGORIES),
+            operator=_groups(operator, duration, rising, timeline.names),
+            module=_groups(attribution.module[use], duration, rising, attribution.modules),
+            line=_groups(attribution.line[use], duration, rising, timeline.names),
+            phase=_groups(attribution.phase[use], duration, rising, STEP_PHASES),
         ),
-        categories=_groups(categories, duration, rising, CATEGORIES.__getitem__),
-        operators=_groups(operator, duration, rising, names.__getitem__),
-        modules=_groups(attribution.module[use], duration, rising, modules.__getitem__),
-        lines=_groups(attribution.line[use], duration, rising, names.__getitem__),
-        phases=_groups(attribution.phase[use], duration, rising, STEP_PHASES.__getitem__),
         tensor_cores=_tensor_cores(duration, categories, units),
-        occupancy=_weighted(occupancy, duration),
+        occupancy=occupied,
     )
 
 
@@ -161,8 +161,8 @@ def kernel_table(
     return kernel_report(timeline, attribution, selected).kernels
 
 
-def _group_times(keys: Column, duration: Column, rising: Column, size: int) -> list[_GroupTimes]:
-    """Of each key below `size`; `rising` is the order of the durations."""
+def _group_times(keys: Column, duration: Column, rising: Column, size: int) -> list[WorkGroup]:
+    """Of each key below `size`, without a name; `rising` is the order of the durations."""
     # Of several assignments to one place the last stays: in order of duration, the longest.
     low, high = np.zeros(size, np.int64), np.zeros(size, np.int64)
     high[keys[rising]] = duration[rising]
@@ -171,30 +171,23 @@ def _group_times(keys: Column, duration: Column, rising: Column, size: int) -> l
     total = np.bincount(keys, duration, size).astype(np.int64).tolist()
     whole = float(duration.sum())
     return [
-        {
-            "count": n,
-            "total_ns": ns,
-            "mean_ns": ns / max(n, 1),
-            "min_ns": least,
-            "max_ns": most,
-            "share": ns / whole if whole else 0.0,
-        }
+        WorkGroup(None, n, ns, ns / max(n, 1), least, most, ns / whole if whole else 0.0)
         for n, ns, least, most in zip(count, total, low.tolist(), high.tolist(), strict=True)
     ]
 
 
 def _groups(
-    keys: Column, duration: Column, rising: Column, name: Callable[[int], str]
+    keys: Column, duration: Column, rising: Column, names: Sequence[str]
 ) -> list[WorkGroup]:
     """Groups by key, heaviest first; -1 is the group that is not known."""
     shifted = keys.astype(np.int64) + 1
     times = _group_times(shifted, duration, rising, int(shifted.max(initial=0)) + 1)
-    found = [
-        WorkGroup(name=name(key - 1) if key else None, **each)
-        for key, each in enumerate(times)
-        if each["count"]
+    used = [
+        replace(group, name=names[key - 1] if key else None)
+        for key, group in enumerate(times)
+        if group.count
     ]
-    return sorted(found, key=lambda group: -group.total_ns)
+    return sorted(used, key=lambda group: -group.total_ns)
 
 
 def _kernels(
@@ -222,14 +215,11 @@ def _kernels(
         name, category = divmod(pair, len(CATEGORIES))
         found.append(
             Kernel(
-                **times[key],
-                name=timeline.name_of(name),
+                **asdict(times[key]) | {"name": timeline.name_of(name)},
                 category=CATEGORIES[category],
                 tensor_core={_ORDINARY_UNITS: False, MATRIX_UNITS: True}.get(units[first[key]]),
                 occupancy=float(weighted[key] / weight[key]) if weight[key] else None,
-                histogram={
-                    n: int(histogram[key, n]) for n in np.flatnonzero(histogram[key]).tolist()
-                },
+                histogram={n: runs for n, runs in enumerate(histogram[key].tolist()) if runs},
             )
         )
     return sorted(found, key=lambda kernel: -kernel.total_ns)
@@ -249,22 +239,18 @@ def _occupancies(timeline: Timeline) -> Column:
     return np.array([*found, np.nan], float)
 
 
-def _weighted(occupancy: Column, duration: Column) -> float | None:
-    known = ~np.isnan(occupancy)
-    weight = float(duration[known].sum())
-    return float((occupancy[known] * duration[known]).sum() / weight) if weight else None
-
-
 def _tensor_cores(duration: Column, categories: Column, units: Column) -> TensorCores:
     matrix = np.isin(categories, MATRIX_CATEGORIES)
-    whole, part = float(duration.sum()), float(duration[matrix].sum())
-    on = float(duration[units == MATRIX_UNITS].sum())
-    matrix_on = float(duration[matrix & (units == MATRIX_UNITS)].sum())
-    unsure = float(duration[matrix & (units == _UNKNOWN_UNITS)].sum())
+
+    def share(of: Column, unit: int) -> float | None:
+        whole = float(duration[of].sum())
+        return float(duration[of & (units == unit)].sum()) / whole if whole else None
+
+    everything = np.ones(len(duration), bool)
     return TensorCores(
-        share=on / whole if whole else None,
-        matrix_share=matrix_on / part if part else None,
-        unknown_share=unsure / part if part else None,
+        share=share(everything, MATRIX_UNITS),
+        matrix_share=share(matrix, MATRIX_UNITS),
+        unknown_share=share(matrix, _UNKNOWN_UNITS),
     )
 
 
@@ -292,10 +278,8 @@ def heaviest_operators(
     kernels = np.bincount(host.name[top], minlength=size)
     total = np.bincount(host.name[top], duration, size).astype(np.int64)
     count = np.bincount(host.name[calls], minlength=size)
-    inside = np.bincount(host.name[calls], host.duration[calls], size).astype(np.int64)
-    alone = np.bincount(host.name[calls], operator_self_times(timeline)[calls], size).astype(
-        np.int64
-    )
+    inside = np.bincount(host.name[calls], host.duration[calls], size)
+    alone = np.bincount(host.name[calls], operator_self_times(timeline)[calls], size)
     order = np.argsort(-total, kind="stable")[:limit]
     whole = float(device.duration.sum())
     return [

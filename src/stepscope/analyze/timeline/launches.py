@@ -3,6 +3,7 @@
 import numpy as np
 from msgspec import Struct
 
+from stepscope.analyze.timeline.communication import launched_at
 from stepscope.analyze.timeline.intervals import (
     clip,
     covered,
@@ -50,10 +51,9 @@ def _launch_queue(timeline: Timeline, start: int, end: int) -> list[LaunchQueue]
         entered, left = np.sort(launched[waits]), np.sort(begun[waits])
         edges = np.linspace(start, end, min(_POINTS, end - start) + 1)
         waited = _elapsed(entered, edges) - _elapsed(left, edges)
-        lengths = np.searchsorted(entered, entered, side="right") - np.searchsorted(
-            left, entered, side="right"
-        )
-        lengths = lengths[(entered >= start) & (entered < end)]
+        within = entered[(entered >= start) & (entered < end)]
+        counts = (np.searchsorted(times, within, side="right") for times in (entered, left))
+        lengths = np.subtract(*counts)
         already = int(np.searchsorted(entered, start) - np.searchsorted(left, start, side="right"))
         filled = total(clip(merge(launched, begun), start, end))
         found.append(
@@ -129,10 +129,9 @@ def study_launches(timeline: Timeline, steps: RecordedSteps) -> Launches:
     known = device.launch >= 0
     calls, first = np.unique(device.launch[known], return_index=True)  # events are in start order
     latency = device.start[known][first] - host.start[calls]
-    when = device.start.copy()
-    when[known] = host.start[device.launch[known]]
+    when = np.sort(launched_at(timeline, np.flatnonzero(kernel)))
     edges = np.array([steps.steps[0].start_ns, *(s.end_ns for s in steps.steps)])
-    per_step = np.diff(np.searchsorted(np.sort(when[kernel]), edges))
+    per_step = np.diff(np.searchsorted(when, edges))
     graphs = calls[names_match(timeline, host.name[calls], lambda name: "GraphLaunch" in name)]
     from_graph = kernel & ((device.graph > 0) | (known & np.isin(device.launch, graphs)))
     linked = np.flatnonzero(kernel & known & ~from_graph)
@@ -156,7 +155,7 @@ def study_launches(timeline: Timeline, steps: RecordedSteps) -> Launches:
 
 def _spread(values: Column) -> Spread:
     if not len(values):
-        return Spread(None, None, None, None, None, None)
+        return Spread(*(None,) * 6)
     p10, p50, p90, p99 = np.percentile(values, (10, 50, 90, 99)).tolist()
     return Spread(float(values.mean()), p10, p50, p90, p99, int(values.max()))
 
@@ -171,7 +170,7 @@ def _blocked(timeline: Timeline) -> list[BlockedThread]:
     for index in np.unique(host.thread[events]).tolist():
         own = events[host.thread[events] == index]
         thread = timeline.threads[index]
-        spans = merge(host.start[own], host.start[own] + host.duration[own])
+        spans = merge(host.start[own], host.end[own])
         found.append(BlockedThread(thread.name or thread.tid, total(spans), len(own)))
     return sorted(found, key=lambda one: -one.blocked_ns)
 
@@ -198,8 +197,7 @@ def study_copies(timeline: Timeline) -> list[Copies]:
     moves = np.flatnonzero(device.kind != DeviceKind.KERNEL)
     hidden = np.zeros(len(device), np.int64)
     for one in device_work(timeline):
-        start = device.start[one.events]
-        end = start + device.duration[one.events]
+        start, end = device.start[one.events], device.end[one.events]
         hidden[one.events] = covered(one.compute, end) - covered(one.compute, start)
     groups = dict[CopyName, list[Column]]()
     names, member = np.unique(device.name[moves], return_inverse=True)

@@ -8,16 +8,15 @@ from typing import Final
 import numpy as np
 from msgspec import Struct
 
-from stepscope.analyze.timeline.attribution import Attribution, attribute, is_operator, nearest
+from stepscope.analyze.timeline.attribution import attribute, is_operator, nearest
 from stepscope.analyze.timeline.host_threads import innermost_at
 from stepscope.analyze.timeline.names import names_match
-from stepscope.analyze.timeline.steps import RecordedStep
+from stepscope.analyze.timeline.steps import RecordedStep, step_at
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import (
     NOTHING,
     Column,
     DeviceEvents,
-    MemoryEvents,
     Timeline,
     make_events,
 )
@@ -38,18 +37,18 @@ class MemoryOwner(Struct, frozen=True):
     count: int
 
 
-def _live_at(memory: MemoryEvents, rows: Column, last: int) -> Column:
-    """The allocations among rows[: last + 1], all of one device, that were not freed by then."""
-    seen = rows[: last + 1][::-1]
-    _, latest = np.unique(memory.address[seen], return_index=True)
-    latest = seen[latest]
-    return np.sort(latest[memory.bytes[latest] > 0])
-
-
 def _owners_of(timeline: Timeline, rows: Column) -> tuple[list[MemoryOwner], int]:
-    """The largest owners of some allocations, largest first, and the bytes of all others."""
-    memory = timeline.memory
-    names, attribution = _origins(timeline, rows)
+    """The largest owners of some allocations, largest first, and the bytes of all others.
+
+    Allocations are attributed as if each were work launched where they were made.
+    """
+    memory, host = timeline.memory, timeline.host
+    inside = innermost_at(timeline, memory.thread[rows], memory.time[rows])
+    launched = make_events(DeviceEvents, launch=inside)
+    attribution = attribute(replace(timeline, device=launched))
+    makes_room = names_match(timeline, host.name, _ALLOCATES.match)
+    caller = nearest(host.parent, is_operator(timeline) & ~makes_room)[inside]
+    names = timeline.host_names(np.where(caller != NOTHING, caller, attribution.operator))
     size: Counter[tuple[int, ...]] = Counter()
     count: Counter[tuple[int, ...]] = Counter()
     columns = (names, attribution.module, attribution.line, attribution.phase)
@@ -68,21 +67,6 @@ def _owners_of(timeline: Timeline, rows: Column) -> tuple[list[MemoryOwner], int
         for (name, module, line, phase), taken in size.most_common(_MOST_OWNERS)
     ]
     return most, size.total() - sum(owner.bytes for owner in most)
-
-
-def _origins(timeline: Timeline, rows: Column) -> tuple[Column, Attribution]:
-    """The operator's name, and all else that is known, of where allocations were made.
-
-    They are attributed as if each were work launched there.
-    """
-    memory, host = timeline.memory, timeline.host
-    inside = innermost_at(timeline, memory.thread[rows], memory.time[rows])
-    launched = make_events(DeviceEvents, launch=inside)
-    attribution = attribute(replace(timeline, device=launched))
-    makes_room = names_match(timeline, host.name, _ALLOCATES.match)
-    caller = nearest(host.parent, is_operator(timeline) & ~makes_room)[inside]
-    operator = np.where(caller != NOTHING, caller, attribution.operator)
-    return timeline.host_names(operator), attribution
 
 
 _POINTS = 1000
@@ -132,11 +116,18 @@ def memory_use(timeline: Timeline, steps: list[RecordedStep]) -> list[MemoryUse]
 def _use(timeline: Timeline, steps: list[RecordedStep], device: int) -> MemoryUse:
     memory = timeline.memory
     rows = np.flatnonzero(memory.device == device)
-    level, absolute = _allocated(memory, rows)
+    # Where the allocator's own totals are missing, from the first of them, else from the lowest.
+    level, known = memory.allocated[rows], np.flatnonzero(memory.allocated[rows] >= 0)
+    if len(known) < len(rows):
+        totals, level = level, np.cumsum(memory.bytes[rows])
+        level += totals[known[0]] - level[known[0]] if len(known) else -min(int(level.min()), 0)
     time, reserved = memory.time[rows], memory.reserved[rows]
     peak = int(np.argmax(level))
-    live = _live_at(memory, rows, peak)
+    seen = rows[: peak + 1][::-1]
+    latest = seen[np.unique(memory.address[seen], return_index=True)[1]]
+    live = np.sort(latest[memory.bytes[latest] > 0])  # not freed by the peak
     owners, other = _owners_of(timeline, live)
+    points = np.stack((time, level, reserved))[:, _extremes(level)].T.tolist()
     peak_reserved = _known_bytes(reserved[peak])
     # A step before the first change has the level before it.
     ends = np.array([step.end_ns for step in steps], np.int64)
@@ -146,15 +137,11 @@ def _use(timeline: Timeline, steps: list[RecordedStep], device: int) -> MemoryUs
     peak_bytes, at = int(level[peak]), int(time[peak])
     return MemoryUse(
         device=None if device == NOTHING else device,
-        points=[
-            MemoryPoint(when, allocated, _known_bytes(kept))
-            for when, allocated, kept in np.stack((time, level, reserved))[:, _extremes(level)].T
-            .tolist()
-        ],
+        points=[MemoryPoint(when, live, _known_bytes(kept)) for when, live, kept in points],
         events=len(rows),
         peak_bytes=peak_bytes,
         peak_time_ns=at,
-        peak_step=next((s.name for s in steps if s.start_ns <= at < s.end_ns), None),
+        peak_step=step_at(steps, at),
         peak_reserved_bytes=peak_reserved,
         fragmented_bytes=None if peak_reserved is None else max(peak_reserved - peak_bytes, 0),
         before_bytes=max(peak_bytes - int(memory.bytes[live].sum()), 0),
@@ -163,23 +150,12 @@ def _use(timeline: Timeline, steps: list[RecordedStep], device: int) -> MemoryUs
         step_end_bytes=at_ends,
         growth_per_step_bytes=float(np.median(changes)) if len(changes) else None,
         grows_every_step=bool((changes > 0).all()) if len(changes) else None,
-        absolute=absolute,
-    )  # fmt: skip
+        absolute=len(known) > 0,
+    )
 
 
 def _known_bytes(value: int) -> int | None:
     return int(value) if value >= 0 else None
-
-
-def _allocated(memory: MemoryEvents, rows: Column) -> tuple[Column, bool]:
-    """Bytes allocated after each row, and whether they are the allocator's own totals."""
-    totals = memory.allocated[rows]
-    known = np.flatnonzero(totals >= 0)
-    if len(known) == len(rows):
-        return totals, True
-    level = np.cumsum(memory.bytes[rows])
-    base = totals[known[0]] - level[known[0]] if len(known) else -min(int(level.min()), 0)
-    return level + base, bool(len(known))
 
 
 def _extremes(level: Column) -> Column:

@@ -48,6 +48,20 @@ def is_user_frame(name: str) -> bool:
     return ours or not (first in _LIBRARIES or first in sys.stdlib_module_names)
 
 
+@once_per_timeline
+def user_frames(timeline: Timeline) -> Column:
+    """For each host event whether it is a Python frame of the program itself."""
+    host = timeline.host
+    named = names_match(timeline, host.name, is_user_frame)
+    own: Column = (host.kind == HostKind.PYTHON) & named
+    return own
+
+
+def starts_with(timeline: Timeline, *prefixes: str) -> Column:
+    """For each host event whether its name starts with one of these."""
+    return names_match(timeline, timeline.host.name, lambda name: name.startswith(prefixes))
+
+
 class CopyDirection(StrEnum):
     """From where to where; A is an array of the device."""
 
@@ -85,10 +99,7 @@ _SPELLED = {
     ("peer", "peer"): CopyDirection.PTOP,
 }
 _HOST_MEMORY = {"pageable": CopyMemory.PAGEABLE, "pinned": CopyMemory.PINNED}
-_WITHIN_DEVICES = frozenset(
-    (CopyDirection.DTOD, CopyDirection.PTOP, CopyDirection.ATOA, CopyDirection.ATOD,
-     CopyDirection.DTOA)
-)  # fmt: skip
+_WITHIN_DEVICES = ("DtoD", "PtoP", "AtoA", "AtoD", "DtoA")
 
 
 class CopyName(NamedTuple):
@@ -166,17 +177,9 @@ def blocking_calls(timeline: Timeline) -> BlockingCalls:
         names_match(timeline, name, lambda n: read_copy_name(n).memory is CopyMemory.PAGEABLE)
     ]
     events = np.union1d(waits, pageable).astype(np.int64)
-    return BlockingCalls(
-        events, np.isin(events, to_device) | _follows_copy(timeline, events, to_device)
-    )
-
-
-def _follows_copy(timeline: Timeline, events: Column, copies: Column) -> Column:
-    """Whether the last copy call before each event was made by the same operator."""
-    copies = np.unique(copies)
-    if not len(copies):
-        return np.zeros(len(events), bool)
-    parent = timeline.host.parent
-    last = copies[np.maximum(np.searchsorted(copies, events) - 1, 0)]
-    same: Column = (last < events) & (parent[events] >= 0) & (parent[last] == parent[events])
-    return same
+    uploads, uploading = np.isin(events, to_device), np.unique(to_device)
+    if len(uploading):
+        last = uploading[np.maximum(np.searchsorted(uploading, events) - 1, 0)]
+        parent = host.parent[events]
+        uploads |= (last < events) & (parent >= 0) & (host.parent[last] == parent)
+    return BlockingCalls(events, uploads)

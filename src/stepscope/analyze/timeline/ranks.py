@@ -14,11 +14,11 @@ from stepscope.record.timeline import Column, Timeline
 # Kinds in which no rank is done before the last one has come.
 _SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 
-_GroupAndStep = tuple[str, str]
-"""Process group ("" where it was not recorded) and step ("" where steps are not numbered)."""
-
 _CollectiveCall = tuple[str, int | None, int]
 """A collective: kind, bytes, nanoseconds."""
+_Calls = dict[tuple[str, str], list[_CollectiveCall]]
+"""In order of time, by process group ("" where it was not recorded) and step ("" where steps are
+not numbered)."""
 
 
 class RankRow(Struct, frozen=True):
@@ -45,7 +45,7 @@ class _RankFacts:
     source: str
     rows: list[RankRow]
     step_names: list[str]  # empty where the steps are not numbered by the program
-    calls: dict[_GroupAndStep, list[_CollectiveCall]]  # in order of time
+    calls: _Calls
 
 
 def rank_facts(timeline: Timeline) -> _RankFacts:
@@ -62,33 +62,29 @@ def rank_facts(timeline: Timeline) -> _RankFacts:
     )
 
 
-def _calls(
-    timeline: Timeline, steps: RecordedSteps, names: list[str]
-) -> dict[_GroupAndStep, list[_CollectiveCall]]:
+def _calls(timeline: Timeline, steps: RecordedSteps, names: list[str]) -> _Calls:
     events = np.flatnonzero(communication_kernels(timeline))
     codes, table = collective_parameters(timeline, events)
     starts = np.array([step.start_ns for step in steps.steps], np.int64)
     step = np.searchsorted(starts, launched_at(timeline, events), "right") - 1
     length = timeline.device.duration[events]
-    calls: dict[_GroupAndStep, list[_CollectiveCall]] = defaultdict(list)
+    calls: _Calls = defaultdict(list)
     for code, at, ns in zip(codes.tolist(), step.tolist(), length.tolist(), strict=True):
         one = table[code]
         if one.kind in _SYNCHRONISING:
             name = names[at] if names and at >= 0 else ""
             calls[one.group or "", name].append((one.kind, one.bytes, ns))
-    return dict(calls)
+    return calls
 
 
 def _rows(timeline: Timeline, steps: RecordedSteps) -> list[RankRow]:
     wall = steps.steps[-1].end_ns - steps.steps[0].start_ns
-    mean = wall / len(steps.steps)
+    count = len(steps.steps)
+    nothing = RankRow(timeline.rank, timeline.source, None, count, wall / count, *(None,) * 5)
     rows = [
-        RankRow(
-            rank=timeline.rank,
-            source=timeline.source,
+        structs.replace(
+            nothing,
             device=one.device,
-            steps=len(steps.steps),
-            step_mean_ns=mean,
             busy_share=1 - one.total.idle / wall,
             compute_share=one.total.compute / wall,
             communication_share=one.total.communication / wall,
@@ -97,9 +93,6 @@ def _rows(timeline: Timeline, steps: RecordedSteps) -> list[RankRow]:
         )
         for one in break_down(timeline, steps)
     ]
-    nothing = RankRow(
-        timeline.rank, timeline.source, None, len(steps.steps), mean, None, None, None, None, None
-    )
     return rows or [nothing]
 
 
@@ -144,7 +137,7 @@ def compare_ranks(facts: list[_RankFacts]) -> RankComparison:
     if missing:
         notes.append(f"{len(facts)} of {world} ranks recorded; the slowest rank may be missing.")
     if len({tuple(f.step_names) for f in facts}) > 1:
-        facts = [_without_steps(f) for f in facts]
+        facts = [replace(f, calls=_without_steps(f.calls)) for f in facts]
         notes.append("The ranks recorded different steps; collectives are matched by order only.")
     last, caused, waited = Counter[int](), Counter[int](), Counter[int]()
     skews, unmatched = [np.zeros(0, np.int64)], 0
@@ -191,12 +184,12 @@ def _numbered(facts: list[_RankFacts], notes: list[str]) -> list[int]:
     return list(range(len(facts)))
 
 
-def _without_steps(fact: _RankFacts) -> _RankFacts:
+def _without_steps(calls: _Calls) -> _Calls:
     """All collectives of a group in one row, whatever step they belong to."""
-    joined: dict[_GroupAndStep, list[_CollectiveCall]] = defaultdict(list)
-    for (group, _), calls in fact.calls.items():
-        joined[group, ""] += calls
-    return replace(fact, calls=dict(joined))
+    joined: _Calls = defaultdict(list)
+    for (group, _), members in calls.items():
+        joined[group, ""] += members
+    return joined
 
 
 def _alike(members: list[list[_CollectiveCall]]) -> tuple[Column, int]:

@@ -90,12 +90,17 @@ def _optimizer_steps(timeline: Timeline) -> _StepMarks | None:
     names = host.name[marked]
     spent = np.bincount(names, weights=host.duration[marked])
     own = marked[names == spent.argmax()]
-    end = host.start[own] + host.duration[own]
+    end = host.end[own]
     outermost = np.concatenate(([True], end[1:] > np.maximum.accumulate(end)[:-1]))
     own, end = own[outermost], end[outermost]
     calls = host.start[np.unique(timeline.device.launch[timeline.device.launch >= 0])]
     launches = np.searchsorted(calls, end) - np.searchsorted(calls, host.start[own])
-    cycle = _cycle(launches)
+    cycle = 1
+    for length in range(1, _LONGEST_CYCLE + 1):
+        settled = launches[length:]  # the first round may differ
+        if len(settled) > length and (settled[length:] == settled[:-length]).all():
+            cycle = length
+            break
     return _marks_ending_at(timeline, end[cycle - 1 :: cycle])
 
 
@@ -113,8 +118,7 @@ def _optimizer_kernels(timeline: Timeline) -> _StepMarks | None:
     if apart.max(initial=0) < _OTHERS:
         return None
     last = np.append(at[:-1][apart > apart.max() / 2], at[-1])
-    calls = device.launch[kernels[last]]
-    return _marks_ending_at(timeline, timeline.host.start[calls] + timeline.host.duration[calls])
+    return _marks_ending_at(timeline, timeline.host.end[device.launch[kernels[last]]])
 
 
 def _annotations(timeline: Timeline, test: Callable[[str], object]) -> Column:
@@ -142,15 +146,6 @@ def _marks_ending_at(timeline: Timeline, ends: Column) -> _StepMarks | None:
     return _StepMarks([f"step {n + 1}" for n in range(len(ends))], start, ends)
 
 
-def _cycle(launches: Column) -> int:
-    """After how many calls the numbers of launches repeat; the first round may differ."""
-    for length in range(1, _LONGEST_CYCLE + 1):
-        settled = launches[length:]
-        if len(settled) > length and (settled[length:] == settled[:-length]).all():
-            return length
-    return 1
-
-
 class StepMark(StrEnum):
     """What told where steps begin and end."""
 
@@ -166,6 +161,11 @@ class RecordedStep(Struct, frozen=True):
     name: str
     start_ns: int
     end_ns: int
+
+
+def step_at(steps: list[RecordedStep], time: int) -> str | None:
+    """The name of the step at a time; None outside the steps."""
+    return next((step.name for step in steps if step.start_ns <= time < step.end_ns), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,15 +204,13 @@ def _tiled(timeline: Timeline, marks: _StepMarks, how: StepMark) -> RecordedStep
     if how is StepMark.OPTIMIZER:  # the last step ends when the device has done what it launched
         launched = np.flatnonzero(device.launch >= 0)
         launched = launched[timeline.host.start[device.launch[launched]] < end]
-        end = int((device.start[launched] + device.duration[launched]).max(initial=end))
+        end = int(device.end[launched].max(initial=end))
     ends = np.append(marks.start[1:], max(end, marks.start[-1] + 1))
     between = int(np.maximum(marks.start[1:] - marks.end[:-1], 0).sum())
-    rows = zip(marks.names, marks.start.tolist(), ends.tolist(), strict=True)
-    steps = [RecordedStep(*row) for row in rows]
+    steps = [*map(RecordedStep, marks.names, marks.start.tolist(), ends.tolist())]
     first, last = steps[0].start_ns, steps[-1].end_ns
-    outside = sum(
-        total(work.busy) - total(clip(work.busy, first, last)) for work in device_work(timeline)
-    )
+    busy = [work.busy for work in device_work(timeline)]
+    outside = sum(total(one) - total(clip(one, first, last)) for one in busy)
     return RecordedSteps(steps, how, between, outside)
 
 
@@ -261,9 +259,10 @@ def break_down_windows(work: DeviceWork, starts: list[int], ends: list[int]) -> 
     begin, finish = np.asarray(starts, np.int64), np.asarray(ends, np.int64)
     kinds = (work.compute, work.copy, work.communication, exposed, moves, work.busy)
     columns = [(covered(kind, finish) - covered(kind, begin)).tolist() for kind in kinds]
+    walls = (finish - begin).tolist()
     return [
-        Breakdown(compute, copy, communication, talk, move, end - start - busy, end - start)
-        for compute, copy, communication, talk, move, busy, start, end in zip(
-            *columns, starts, ends, strict=True
+        Breakdown(compute, copy, talk, bare_talk, bare_copy, wall - busy, wall)
+        for compute, copy, talk, bare_talk, bare_copy, busy, wall in zip(
+            *columns, walls, strict=True
         )
     ]

@@ -23,20 +23,17 @@ _HOPPER: Final = {"fp64": 34, "fp32": 67, "tf32": 495, "fp16": 989, "bf16": 989,
 _HOPPER_NVL: Final = {"fp64": 30, "fp32": 60, "tf32": 418, "fp16": 836, "bf16": 836, "fp8": 1671}
 _MI300: Final = {"fp64": 81.7, "fp32": 163, "tf32": 654, "fp16": 1307, "bf16": 1307, "fp8": 2615}
 _A100: Final = {"fp64": 9.7, "fp32": 19.5, "tf32": 156, "fp16": 312, "bf16": 312, "int8": 624}
-_A100_40GB_GB_PER_S: Final = 1555.0
-_A100_80GB_GB_PER_S: Final = 2039.0
-_Rates = Mapping[str, float]
-_DATASHEETS: Final[tuple[tuple[str, _Rates, float], ...]] = (
-    (r"B200",
-     {"fp64": 37, "fp32": 75, "tf32": 1100, "fp16": 2250, "bf16": 2250, "fp8": 4500}, 8000),
+_B200: Final = {"fp64": 37, "fp32": 75, "tf32": 1100, "fp16": 2250, "bf16": 2250, "fp8": 4500}
+_H100_PCIE: Final = {"fp64": 26, "fp32": 51, "tf32": 378, "fp16": 756, "bf16": 756, "fp8": 1513}
+_DATASHEETS: Final[tuple[tuple[str, Mapping[str, float], float], ...]] = (
+    (r"B200", _B200, 8000),
     (r"H200 NVL", _HOPPER_NVL, 4800),
     (r"H200", _HOPPER, 4800),
     (r"H100 NVL", _HOPPER_NVL, 3900),
-    (r"H100 PCIe",
-     {"fp64": 26, "fp32": 51, "tf32": 378, "fp16": 756, "bf16": 756, "fp8": 1513}, 2000),
+    (r"H100 PCIe", _H100_PCIE, 2000),
     (r"H100", _HOPPER, 3350),
     (r"A100.*PCIE.*80|A100 80GB PCIe", _A100, 1935),
-    (r"A100", _A100, _A100_40GB_GB_PER_S),
+    (r"A100", _A100, 1555),
     (r"V100.*PCIE", {"fp64": 7, "fp32": 14, "fp16": 112}, 900),
     (r"V100", {"fp64": 7.8, "fp32": 15.7, "fp16": 125}, 900),
     (r"P100", {"fp64": 4.7, "fp32": 9.3, "fp16": 18.7}, 732),
@@ -55,8 +52,7 @@ _DATASHEETS: Final[tuple[tuple[str, _Rates, float], ...]] = (
     (r"MI300X", _MI300, 5300),
     # One of its two dies, which is what a program sees as a device.
     (r"MI250X", {"fp64": 23.9, "fp32": 23.9, "fp16": 191, "bf16": 191}, 1638),
-)  # fmt: skip
-_A100_80GB_BYTES: Final = 60 << 30
+)
 _MEASURED: Final = re.compile(r"matmul_(\w+)_tflops")
 
 
@@ -64,12 +60,8 @@ def datasheet_ceilings(device: DeviceInfo) -> Ceilings | None:
     """What the maker says of a device; None for devices not in the table."""
     for pattern, tflops, gb_per_s in _DATASHEETS:
         if device.name and re.search(pattern, device.name, re.IGNORECASE):
-            if (
-                tflops is _A100
-                and gb_per_s < 1900
-                and (device.memory_bytes or 0) > _A100_80GB_BYTES
-            ):
-                gb_per_s = _A100_80GB_GB_PER_S
+            if gb_per_s == 1555 and (device.memory_bytes or 0) > 60 << 30:  # the A100 of 80 GB
+                gb_per_s = 2039
             rates = {dtype: rate * 1e12 for dtype, rate in tflops.items()}
             return Ceilings(rates, gb_per_s * 1e9, "datasheet")
     return None
@@ -94,12 +86,9 @@ def ceilings_for(timeline: Timeline, cached: Iterable[DeviceCeilings] = ()) -> C
     device = used_device(timeline)
     if device is None:
         return None
-    for document in cached:
-        if device.name and document.device == device.name:
-            found = measured_ceilings(document)
-            if found:
-                return found
-    return datasheet_ceilings(device)
+    own = (document for document in cached if device.name and document.device == device.name)
+    measured = filter(None, map(measured_ceilings, own))
+    return next(measured, None) or datasheet_ceilings(device)
 
 
 def used_device(timeline: Timeline) -> DeviceInfo | None:

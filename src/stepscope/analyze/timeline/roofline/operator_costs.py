@@ -14,6 +14,7 @@ from stepscope.analyze.timeline.roofline.operator_inputs import (
     Formula,
     Inputs,
     InputTensor,
+    broadcast,
     read_inputs,
     total_bytes,
 )
@@ -43,13 +44,11 @@ def _pointwise(inputs: Inputs, in_place: bool, answers: bool = False, each: int 
     tensors = inputs.tensors
     if not tensors:
         return None
-    out, itemsize = tensors[0].dims, tensors[0].itemsize
+    out = tensors[0].dims if in_place else broadcast(*(t.dims for t in tensors))
+    if out is None:
+        return None
+    itemsize = tensors[0].itemsize
     if not in_place:
-        rank = max(len(t.dims) for t in tensors)
-        padded = [(1,) * (rank - len(t.dims)) + t.dims for t in tensors]
-        if any(len({d for d in sides if d != 1}) > 1 for sides in zip(*padded, strict=True)):
-            return None
-        out = tuple(0 if 0 in sides else max(sides) for sides in zip(*padded, strict=True))
         itemsize = max(t.itemsize for t in [t for t in tensors if t.dims] or tensors)
     elements = prod(out)
     least = total_bytes(tensors) + elements * (1 if answers else itemsize)
@@ -80,9 +79,7 @@ def _copy(inputs: Inputs) -> Cost | None:
 
 def _fill(inputs: Inputs) -> Cost | None:
     into = inputs.tensor(0)
-    if into is None:
-        return None
-    return Cost("pointwise", 0, into.elements * into.itemsize, into.dtype)
+    return Cost("pointwise", 0, into.elements * into.itemsize, into.dtype) if into else None
 
 
 _UNARY: Final = (
@@ -100,9 +97,7 @@ _BINARY: Final = (
     "leaky_relu_backward", "hardtanh_backward", "hardswish_backward", "softplus_backward",
     "native_dropout_backward", "mse_loss_backward", "l1_loss_backward", "prelu",
 )  # fmt: skip
-_ANSWERS: Final = (
-    "eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "isin",
-)  # fmt: skip
+_ANSWERS: Final = ("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "isin")
 _REDUCTIONS: Final = (
     "sum", "mean", "amax", "amin", "max", "min", "prod", "all", "any", "argmax", "argmin",
     "logsumexp", "norm", "linalg_vector_norm", "nansum",
@@ -138,11 +133,9 @@ def _picked(inputs: Inputs, index: int, source: int = 0, width: int | None = Non
     table, where = inputs.tensor(source), inputs.tensor(index)
     if table is None or where is None:
         return None
-    each = 1
-    if width is not None:
-        if not -len(table.dims) <= width < len(table.dims):
-            return None
-        each = table.elements // max(1, table.dims[width])
+    if width is not None and not -len(table.dims) <= width < len(table.dims):
+        return None
+    each = 1 if width is None else table.elements // max(1, table.dims[width])
     moved = where.elements * each * table.itemsize
     return Cost("embedding/index", 0, 2 * moved + where.bytes, table.dtype)
 
@@ -170,9 +163,7 @@ def _pool(inputs: Inputs, indices: bool, dilated: bool) -> Cost | None:
     stride = size if inputs.value(2) == [] else inputs.numbers(2, sides)
     padding = inputs.numbers(3, sides)
     spread = inputs.numbers(4, sides) if dilated else (1,) * sides
-    if size is None or stride is None or padding is None or spread is None:
-        return None
-    if not 0 < sides < len(x.dims):
+    if not size or stride is None or padding is None or spread is None or sides >= len(x.dims):
         return None
     ends = zip(x.dims[-sides:], size, stride, padding, spread, strict=True)
     out = prod(x.dims[:-sides]) * prod(
@@ -191,40 +182,39 @@ def _pool_backward(inputs: Inputs, indices: int | None) -> Cost | None:
     return Cost("pooling", x.elements, least, x.dtype)
 
 
+def _named(formula: Formula, *names: str) -> dict[str, Formula]:
+    return dict.fromkeys((f"aten::{name}" for name in names), formula)
+
+
 def _streams(kind: str, each: int, *names: str) -> dict[str, Formula]:
-    return {f"aten::{name}": partial(_streaming_cost, kind=kind, each=each) for name in names}
+    return _named(partial(_streaming_cost, kind=kind, each=each), *names)
 
 
 _NORMS: Final = (
-    "cudnn_batch_norm", "miopen_batch_norm", "native_batch_norm", "native_layer_norm",
-    "native_group_norm",
-)  # fmt: skip
+    *("cudnn_batch_norm", "miopen_batch_norm"),
+    *("native_batch_norm", "native_layer_norm", "native_group_norm"),
+)
+_SCATTERS: Final = ("scatter", "scatter_", "scatter_add", "scatter_add_")
+_MAX_POOLS: Final = ("max_pool2d_with_indices", "max_pool3d_with_indices")
+_AVERAGE_POOLS_BACKWARD: Final = (
+    *("avg_pool2d_backward", "avg_pool3d_backward", "_adaptive_avg_pool2d_backward"),
+)
 _LAYERS: Final[dict[str, Formula]] = {
     **_streams("normalisation", 8, *_NORMS, "_native_batch_norm_legit", "_fused_rms_norm_backward"),
     **_streams("normalisation", 11, *(f"{name}_backward" for name in _NORMS)),
     **_streams("normalisation", 4, "_fused_rms_norm"),
     **_streams("softmax", 5, "_softmax", "_log_softmax"),
     **_streams("softmax", 4, "_softmax_backward_data", "_log_softmax_backward_data"),
-    "aten::nll_loss_forward": partial(_loss, first=0),
-    "aten::nll_loss2d_forward": partial(_loss, first=0),
-    "aten::nll_loss_backward": partial(_loss, first=1),
-    "aten::nll_loss2d_backward": partial(_loss, first=1),
+    **_named(partial(_loss, first=0), "nll_loss_forward", "nll_loss2d_forward"),
+    **_named(partial(_loss, first=1), "nll_loss_backward", "nll_loss2d_backward"),
     "aten::embedding": partial(_picked, index=1, width=0),
     "aten::index_select": _index_select,
-    **{
-        f"aten::{name}": partial(_picked, index=2)
-        for name in ("gather", "scatter", "scatter_", "scatter_add", "scatter_add_")
-    },
+    **_named(partial(_picked, index=2), "gather", *_SCATTERS),
     "aten::embedding_dense_backward": _embedding_backward,
-    "aten::max_pool2d_with_indices": partial(_pool, indices=True, dilated=True),
-    "aten::max_pool3d_with_indices": partial(_pool, indices=True, dilated=True),
-    "aten::avg_pool2d": partial(_pool, indices=False, dilated=False),
-    "aten::avg_pool3d": partial(_pool, indices=False, dilated=False),
-    "aten::max_pool2d_with_indices_backward": partial(_pool_backward, indices=7),
-    "aten::max_pool3d_with_indices_backward": partial(_pool_backward, indices=7),
-    "aten::avg_pool2d_backward": partial(_pool_backward, indices=None),
-    "aten::avg_pool3d_backward": partial(_pool_backward, indices=None),
-    "aten::_adaptive_avg_pool2d_backward": partial(_pool_backward, indices=None),
+    **_named(partial(_pool, indices=True, dilated=True), *_MAX_POOLS),
+    **_named(partial(_pool, indices=False, dilated=False), "avg_pool2d", "avg_pool3d"),
+    **_named(partial(_pool_backward, indices=7), *(f"{name}_backward" for name in _MAX_POOLS)),
+    **_named(partial(_pool_backward, indices=None), *_AVERAGE_POOLS_BACKWARD),
     "aten::native_dropout": partial(_streaming_cost, kind="random", each=2, extra=1),
 }
 
@@ -292,10 +282,7 @@ def operator_weight(operator: str) -> int:
 
 
 def operator_cost(
-    operator: str,
-    shapes: Shapes,
-    list_dtype: str | None = None,
-    list_elements: int | None = None,
+    operator: str, shapes: Shapes, list_dtype: str | None = None, list_elements: int | None = None
 ) -> Cost | None:
     """What a call has to do; None where there is no formula or the shapes do not tell.
 

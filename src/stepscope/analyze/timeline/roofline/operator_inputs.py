@@ -66,9 +66,12 @@ class Inputs:
     def value(self, n: int) -> Any:
         return self.values[n] if n < len(self.values) else None
 
-    def numbers(self, n: int, count: int) -> Dims | None:
-        """A list of `count` integers (one integer stands for all); None if it is not one."""
-        value = self.value(n)
+    def numbers(self, n: int | None, count: int, default: int = 0) -> Dims | None:
+        """A list of `count` integers (one integer stands for all); None if it is not one.
+
+        Without such an argument (`n` None), the default.
+        """
+        value = default if n is None else self.value(n)
         if isinstance(value, int):
             value = [value]
         if not isinstance(value, list) or len(value) not in (1, count):
@@ -158,6 +161,18 @@ def _scalar(text: str) -> int | float | bool | str:
         except ValueError:
             continue
     return text
+
+
+def broadcast(*shapes: Dims) -> Dims | None:
+    """The shape that tensors of these have together; None where they do not fit."""
+    rank = max(map(len, shapes))
+    out: list[int] = []
+    for sides in zip(*((1,) * (rank - len(dims)) + dims for dims in shapes), strict=True):
+        longer = {side for side in sides if side != 1} or {1}
+        if len(longer) > 1:
+            return None
+        out += longer
+    return tuple(out)
 
 
 def total_bytes(tensors: Iterable[InputTensor]) -> int:

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 from math import gcd, prod
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from stepscope.analyze.timeline.attribution import (
 )
 from stepscope.analyze.timeline.intervals import device_of_events
 from stepscope.analyze.timeline.kernels import MATRIX_CATEGORIES, MATRIX_UNITS, event_tensor_cores
-from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match
+from stepscope.analyze.timeline.names import CopyDirection, copies_towards, names_match, starts_with
 from stepscope.analyze.timeline.roofline.operator_costs import operator_cost, operator_weight
 from stepscope.analyze.timeline.roofline.operator_inputs import Cost, read_inputs
 from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline, distinct_rows
@@ -28,11 +28,10 @@ _STEP: Final = "Optimizer.step#"
 _GRADIENT: Final = "torch::autograd::AccumulateGrad"
 
 
-@dataclass(frozen=True, slots=True)
-class ListFacts:
+class ListFacts(NamedTuple):
     """Of the lists an operator got: element type as Kineto names it, and how many elements."""
 
-    dtype: str
+    dtype: str | None
     elements: int | None  # None: cannot be told
 
 
@@ -48,7 +47,9 @@ def list_facts(timeline: Timeline, attribution: Attribution) -> dict[tuple[int, 
     if not len(use):
         return {}
     parameters, tensors = _parameters(timeline)
-    blocks = _blocks(timeline)[device.geometry[use]]
+    grids = [geometry.grid for geometry in timeline.geometries]
+    per_grid = np.array([*(prod(grid) if grid else np.nan for grid in grids), np.nan], float)
+    blocks = per_grid[device.geometry[use]]
     caller = attribution.operator[use]
     distinct, which = distinct_rows([host.name[caller], host.shapes[caller]])
     found = {}
@@ -63,23 +64,16 @@ def list_facts(timeline: Timeline, attribution: Attribution) -> dict[tuple[int, 
     return found
 
 
-def _blocks(timeline: Timeline) -> Column:
-    grids = [geometry.grid for geometry in timeline.geometries]
-    return np.array([*(prod(grid) if grid else np.nan for grid in grids), np.nan], float)
-
-
 def _parameters(timeline: Timeline) -> tuple[int, int]:
     """Elements and tensors that get a gradient in a step; 0 where it cannot be told.
 
     A step may run backward several times: then each shape occurs that many times as often.
     """
     host = timeline.host
-    is_step = names_match(timeline, host.name, lambda n: n.startswith(_STEP))
+    is_step = starts_with(timeline, _STEP)
     steps = np.count_nonzero(is_step & (host.kind == HostKind.ANNOTATION))
-    gradients = names_match(timeline, host.name, lambda n: n == _GRADIENT) & (
-        host.shapes != NOTHING
-    )
-    counts = Counter(host.shapes[gradients].tolist())
+    gradients = names_match(timeline, host.name, lambda n: n == _GRADIENT)
+    counts = Counter(host.shapes[gradients & (host.shapes != NOTHING)].tolist())
     if not steps or not counts or any(count % steps for count in counts.values()):
         return 0, 0
     passes = gcd(*counts.values())
@@ -117,20 +111,27 @@ class OperatorWork:
 
 def operator_work(timeline: Timeline, attribution: Attribution) -> OperatorWork:
     """Match the device's work with the operators whose cost is known."""
-    host = timeline.host
+    host, device = timeline.host, timeline.device
     kinds, kind = _costs(timeline, attribution)
     counted = _counted(timeline, attribution, kinds, kind)
     category = event_categories(timeline)
     crossing = copies_towards(timeline, CopyDirection.HTOD, CopyDirection.DTOH, CopyDirection.PTOP)
     on_device = ~crossing & (category != CATEGORIES.index("communication"))
     owner = nearest(host.parent, counted)[attribution.operator]
+    devices, idle = device_of_events(timeline), np.zeros(len(device), np.int64)
+    launched = np.append(host.end, np.int64(np.iinfo(np.int64).min))[device.launch]
+    for number in np.unique(devices).tolist():
+        own = np.flatnonzero(devices == number)
+        done = np.maximum.accumulate(device.start[own] + device.duration[own])[:-1]
+        gap = np.maximum(device.start[own][1:] - done, 0)
+        idle[own[1:]] = np.where(launched[own[1:]] > done, gap, 0)
     return OperatorWork(
         kinds=kinds,
         kind=np.where(counted, kind, np.int32(NOTHING)),
         owner=np.where(on_device, owner, np.int32(NOTHING)),
         category=category,
         units=event_tensor_cores(timeline, category),
-        idle=_idle_before(timeline),
+        idle=idle,
         on_device=on_device,
     )
 
@@ -146,14 +147,12 @@ def _costs(timeline: Timeline, attribution: Attribution) -> tuple[list[OperatorC
     number = np.full(len(distinct), NOTHING, np.int32)
     for n, (name, shape) in enumerate(distinct):
         shapes = timeline.shapes[shape]
-        known = lists.get((name, shape))
-        dtype, elements = (known.dtype, known.elements) if known else (None, None)
-        cost = operator_cost(timeline.names[name], shapes, dtype, elements)
+        known = lists.get((name, shape), ListFacts(None, None))
+        cost = operator_cost(timeline.names[name], shapes, *known)
         if cost is not None:
             number[n] = len(calls)
-            calls.append(
-                OperatorCall(timeline.names[name], shapes.dims.decode("utf-8", "replace"), cost)
-            )
+            dims = shapes.dims.decode("utf-8", "replace")
+            calls.append(OperatorCall(timeline.names[name], dims, cost))
     kind = np.full(len(host), NOTHING, np.int32)
     kind[use] = number[which]
     return calls, kind
@@ -183,20 +182,6 @@ def _counted(
             above = above[~seen[above]]
         counted &= ~(seen & (weights <= weight) & ~may_nest)
     return counted
-
-
-def _idle_before(timeline: Timeline) -> Column:
-    """Of each device event, how long its device idled before it with nothing launched yet."""
-    device, host = timeline.device, timeline.host
-    idle = np.zeros(len(device), np.int64)
-    owners = device_of_events(timeline)
-    launched = np.append(host.end, np.int64(np.iinfo(np.int64).min))[device.launch]
-    for number in np.unique(owners).tolist():
-        own = np.flatnonzero(owners == number)
-        done = np.maximum.accumulate(device.end[own])[:-1]
-        gap = np.maximum(device.start[own][1:] - done, 0)
-        idle[own[1:]] = np.where(launched[own[1:]] > done, gap, 0)
-    return idle
 
 
 SHORT_NS: Final = 4_000  # about what a launch costs: kernels shorter than that wait for the next

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from stepscope.analyze.timeline.roofline.operator_inputs import (
     Cost,
-    Dims,
     Formula,
     Inputs,
+    broadcast,
     total_bytes,
 )
 
@@ -22,7 +22,7 @@ def _matmul(inputs: Inputs, left: int, right: int, transposed: bool = False) -> 
     a_dims = a.dims if len(a.dims) > 1 else (1, *a.dims)
     b_dims = b.dims[::-1] if transposed else b.dims
     b_dims = b_dims if len(b_dims) > 1 else (*b_dims, 1)
-    batch = _broadcast(a_dims[:-2], b_dims[:-2])
+    batch = broadcast(a_dims[:-2], b_dims[:-2])
     if batch is None or a_dims[-1] != b_dims[-2]:
         return None
     # Products of 8-bit numbers are kept wider: 32-bit integers, 16-bit floats.
@@ -31,17 +31,6 @@ def _matmul(inputs: Inputs, left: int, right: int, transposed: bool = False) -> 
     added = [t for n in range(left) if (t := inputs.tensor(n))]
     least = a.bytes + b.bytes + total_bytes(added) + elements * itemsize
     return Cost("matmul", 2 * elements * a_dims[-1], least, a.dtype, True)
-
-
-def _broadcast(a: Dims, b: Dims) -> Dims | None:
-    size = max(len(a), len(b))
-    pairs = zip((1,) * (size - len(a)) + a, (1,) * (size - len(b)) + b, strict=True)
-    out = []
-    for m, n in pairs:
-        if m != n and 1 not in (m, n):
-            return None
-        out.append(n if m == 1 else m)
-    return tuple(out)
 
 
 def _linear(inputs: Inputs) -> Cost | None:
@@ -53,19 +42,13 @@ def _linear(inputs: Inputs) -> Cost | None:
     return Cost(cost.kind, cost.flops, cost.bytes + bias.bytes, cost.dtype, True)
 
 
+_PLAIN_PRODUCTS: Final = ("mm", "bmm", "mv", "dot", "matmul", "_scaled_mm", "_int_mm")
+_ADDED_PRODUCTS: Final = ("addmm", "addmm_", "_addmm_activation", "addmv", "baddbmm", "baddbmm_")
 MATMULS: Final[dict[str, Formula]] = {
-    **dict.fromkeys(
-        ("aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::matmul", "aten::_scaled_mm",
-         "aten::_int_mm"),
-        partial(_matmul, left=0, right=1),
-    ),
-    **dict.fromkeys(
-        ("aten::addmm", "aten::addmm_", "aten::_addmm_activation", "aten::addmv",
-         "aten::baddbmm", "aten::baddbmm_"),
-        partial(_matmul, left=1, right=2),
-    ),
+    **{f"aten::{name}": partial(_matmul, left=0, right=1) for name in _PLAIN_PRODUCTS},
+    **{f"aten::{name}": partial(_matmul, left=1, right=2) for name in _ADDED_PRODUCTS},
     "aten::linear": _linear,
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,34 +69,29 @@ def _convolution(inputs: Inputs, where: _ArgumentPositions) -> Cost | None:
         return None
     sides = len(x.dims) - 2
     stride, padding = inputs.numbers(where.stride, sides), inputs.numbers(where.padding, sides)
-    dilation = _optional(inputs, where.dilation, sides, 1)
-    extra = _optional(inputs, where.output_padding, sides, 0)
+    dilation = inputs.numbers(where.dilation, sides, default=1)
+    extra = inputs.numbers(where.output_padding, sides, default=0)
     transposed = where.transposed
     transposes = transposed if isinstance(transposed, bool) else inputs.value(transposed)
     if stride is None or padding is None or dilation is None or extra is None:
         return None
     out: list[int] = []
-    for n in range(sides):
+    for n, side in enumerate(x.dims[2:]):
         reach = dilation[n] * (weight.dims[n + 2] - 1)
         if transposes:
-            side = (x.dims[n + 2] - 1) * stride[n] - 2 * padding[n] + reach + extra[n] + 1
+            out.append((side - 1) * stride[n] - 2 * padding[n] + reach + extra[n] + 1)
         else:
-            side = (x.dims[n + 2] + 2 * padding[n] - reach - 1) // max(1, stride[n]) + 1
-        out.append(side)
+            out.append((side + 2 * padding[n] - reach - 1) // max(1, stride[n]) + 1)
     if min(out) < 0:
         return None
-    places = x.dims[2:] if transposes else tuple(out)
-    (groups,) = _optional(inputs, where.groups, 1, 1) or (1,)
+    places = x.dims[2:] if transposes else out
+    (groups,) = inputs.numbers(where.groups, 1, default=1) or (1,)
     channels = weight.dims[1] * groups if transposes else weight.dims[0]
     flops = 2 * x.dims[0] * prod(places) * weight.elements
     written = x.dims[0] * channels * prod(out) * x.itemsize
     bias = inputs.tensor(2)
     least = x.bytes + weight.bytes + written + (bias.bytes if bias else 0)
     return Cost("convolution", flops, least, x.dtype, True)
-
-
-def _optional(inputs: Inputs, at: int | None, sides: int, default: int) -> Dims | None:
-    return (default,) * sides if at is None else inputs.numbers(at, sides)
 
 
 def _convolution_backward(inputs: Inputs) -> Cost | None:
@@ -160,7 +138,8 @@ CONVOLUTIONS: Final[dict[str, Formula]] = {
 def _attention(
     inputs: Inputs, first: int, causal: int, backward: bool = False, heads: int = 1
 ) -> Cost | None:
-    """Query, key and value from argument `first` on; `heads` is their dimension of heads.
+    """Query, key and value from argument `first` on; argument `causal` says whether the mask is;
+    `heads` is their dimension of heads.
 
     Forward is two products; backward is five, as it computes the scores again.
     A causal mask leaves half of them.
@@ -182,32 +161,22 @@ def _attention(
     return Cost("attention", flops // 2 if masked else flops, least, q.dtype, True)
 
 
+_forward = partial(_attention, first=0)
+_backward = partial(_attention, first=1, backward=True)
 _SCALED: Final = "aten::_scaled_dot_product"
-_CAUSAL_FORWARD: Final = {
-    "aten::scaled_dot_product_attention": 5,
-    f"{_SCALED}_flash_attention": 4,
-    f"{_SCALED}_flash_attention_for_cpu": 4,
-    f"{_SCALED}_efficient_attention": 6,
-    f"{_SCALED}_cudnn_attention": 6,
-    "aten::_cudnn_attention_forward": 10,
-    f"{_SCALED}_fused_attention_overrideable": 5,
-}
-_CAUSAL_BACKWARD: Final = {
-    f"{_SCALED}_flash_attention_backward": 11,
-    f"{_SCALED}_flash_attention_for_cpu_backward": 7,
-    f"{_SCALED}_efficient_attention_backward": 11,
-    f"{_SCALED}_cudnn_attention_backward": 14,
-    "aten::_cudnn_attention_backward": 14,
-}
-"""The argument that says whether the mask is causal."""
 ATTENTIONS: Final[dict[str, Formula]] = {
-    **{n: partial(_attention, first=0, causal=at) for n, at in _CAUSAL_FORWARD.items()},
-    **{
-        n: partial(_attention, first=1, causal=at, backward=True)
-        for n, at in _CAUSAL_BACKWARD.items()
-    },
-    "flash_attn::_flash_attn_forward": partial(_attention, first=0, causal=5, heads=2),
-    "flash_attn::_flash_attn_backward": partial(
-        _attention, first=1, causal=11, backward=True, heads=2
-    ),
+    "aten::scaled_dot_product_attention": partial(_forward, causal=5),
+    f"{_SCALED}_flash_attention": partial(_forward, causal=4),
+    f"{_SCALED}_flash_attention_for_cpu": partial(_forward, causal=4),
+    f"{_SCALED}_efficient_attention": partial(_forward, causal=6),
+    f"{_SCALED}_cudnn_attention": partial(_forward, causal=6),
+    "aten::_cudnn_attention_forward": partial(_forward, causal=10),
+    f"{_SCALED}_fused_attention_overrideable": partial(_forward, causal=5),
+    f"{_SCALED}_flash_attention_backward": partial(_backward, causal=11),
+    f"{_SCALED}_flash_attention_for_cpu_backward": partial(_backward, causal=7),
+    f"{_SCALED}_efficient_attention_backward": partial(_backward, causal=11),
+    f"{_SCALED}_cudnn_attention_backward": partial(_backward, causal=14),
+    "aten::_cudnn_attention_backward": partial(_backward, causal=14),
+    "flash_attn::_flash_attn_forward": partial(_forward, causal=5, heads=2),
+    "flash_attn::_flash_attn_backward": partial(_backward, causal=11, heads=2),
 }

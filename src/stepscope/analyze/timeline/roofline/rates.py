@@ -1,6 +1,6 @@
 """The roofline: how close each operator, and the step, came to the device's ceilings."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from math import fsum
 from typing import Final, Protocol
@@ -60,7 +60,11 @@ def _step_work(
     if not len(device):
         share = 1.0 if len(calls.kind) else None
     if wall_ns is None:
-        wall_ns = _extent(timeline, selected)
+        use = np.flatnonzero(selected) if selected is not None else np.arange(len(device))
+        first, last = timeline.span
+        if len(use):
+            first, last = int(device.start[use].min()), int(device.end[use].max())
+        wall_ns = last - first
     flops: dict[str, float] = defaultdict(float)
     again = 0.0
     for rows in group_calls(calls):
@@ -86,14 +90,6 @@ def _step_work(
         mfu=_utilisation(flops, peak, wall_ns) if enough else None,
         ceiling_share=_utilisation(flops, ceilings, wall_ns) if enough else None,
     )
-
-
-def _extent(timeline: Timeline, selected: Column | None) -> int:
-    device = timeline.device
-    use = np.flatnonzero(selected) if selected is not None else np.arange(len(device))
-    if not len(use):
-        return timeline.span[1] - timeline.span[0]
-    return int(device.end[use].max() - device.start[use].min())
 
 
 def _utilisation(flops: dict[str, float], peak: Ceilings | None, wall_ns: int) -> float | None:
@@ -169,13 +165,17 @@ def roofline_of(
         _rate(work.kinds[calls.kind[rows[0]]], calls, rows, ceilings) for rows in group_calls(calls)
     ]
     use = work.on_device if selected is None else work.on_device & selected
-    known, unknown = _coverage(timeline, attribution, work, use)
+    duration, lost = timeline.device.duration, use & (work.owner == NOTHING)
+    whole = int(duration[use].sum())
+    names = timeline.host_names(attribution.operator[lost])
+    sums = np.bincount(names.astype(np.int64) + 1, duration[lost], len(timeline.names) + 1)
+    worst = [n for n in np.argsort(-sums)[:_NAMED].tolist() if sums[n] > 0]
     return Roofline(
         ceilings=ceilings,
         kinds=_merge_rates(shapes),
         shapes=sorted(shapes, key=lambda row: -row.time_ns),
-        known_share=known,
-        unknown_ns=unknown,
+        known_share=1 - int(duration[lost].sum()) / whole if whole else None,
+        unknown_ns={timeline.name_of(n - 1): int(sums[n]) for n in worst},
         step=_step_work(timeline, work, calls, ceilings, steps, wall_ns, selected),
     )
 
@@ -196,8 +196,8 @@ def _merge_rates(rows: Iterable[OperatorRate]) -> list[OperatorRate]:
             flops=sum(r.flops for r in group),
             bytes=_sum(r.bytes for r in group),
             least_ns=_sum(r.least_ns for r in group),
-            ceiling=_most([(r.ceiling, r.time_ns) for r in group]),
-            bound=_most([(r.bound, r.time_ns) for r in group]),
+            ceiling=_most((r.ceiling, r.time_ns) for r in group),
+            bound=_most((r.bound, r.time_ns) for r in group),
             measured=group[0].measured if len(group) == 1 else None,
         )
         found.append(_with_rates(row))
@@ -269,25 +269,12 @@ def _rate(
     return _with_rates(row)
 
 
-def _coverage(
-    timeline: Timeline, attribution: Attribution, work: OperatorWork, use: Column
-) -> tuple[float | None, dict[str, int]]:
-    duration = timeline.device.duration
-    whole = int(duration[use].sum())
-    lost = use & (work.owner == NOTHING)
-    names = timeline.host_names(attribution.operator[lost])
-    sums = np.bincount(names.astype(np.int64) + 1, duration[lost], len(timeline.names) + 1)
-    worst = [n for n in np.argsort(-sums)[:_NAMED].tolist() if sums[n] > 0]
-    unknown = {timeline.name_of(n - 1): int(sums[n]) for n in worst}
-    return 1 - int(duration[lost].sum()) / whole if whole else None, unknown
-
-
-def _most(weighted: list[tuple[str | None, int]]) -> str | None:
+def _most(weighted: Iterable[tuple[str | None, int]]) -> str | None:
     """The word with most time."""
-    times: dict[str | None, int] = defaultdict(int)
+    times: Counter[str | None] = Counter()
     for word, time in weighted:
         times[word] += time
-    return max(times, key=lambda word: times[word])
+    return times.most_common(1)[0][0]
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
@@ -373,17 +360,8 @@ def _with_measured(
     if least is None:
         least, ceiling = row.least_ns, row.ceiling
     bound = "launch" if row.bound == "launch" else ceiling
-    return _with_rates(
-        replace(
-            row,
-            flops=new_flops,
-            bytes=new_bytes,
-            least_ns=least,
-            ceiling=ceiling,
-            bound=bound,
-            measured=beside,
-        )
-    )
+    row = replace(row, flops=new_flops, bytes=new_bytes, least_ns=least, ceiling=ceiling)
+    return _with_rates(replace(row, bound=bound, measured=beside))
 
 
 def _sum_if_counted(values: Column) -> float | None:
