@@ -120,7 +120,6 @@ def test_workers_that_are_behind_explain_the_wait():
     assert loader.batch_ms == 40.0
     assert loader.hand_over_ms == pytest.approx(0.1)
     assert loader.late_ms == pytest.approx(0.0)
-    assert loader.prefetch == 4
 
 
 def test_what_their_pace_does_not_explain_comes_late():

@@ -61,21 +61,6 @@ def test_rows_equal_a_plain_count(resnet: Timeline, report: Kernels) -> None:
     assert row.mean_ns == pytest.approx(sum(runs[row.name]) / len(runs[row.name]))
 
 
-def test_a_selection_counts_only_what_starts_in_it(resnet: Timeline) -> None:
-    start = resnet.device.start
-    middle = int(start[len(start) // 2])
-    attribution = attribute(resnet)
-    halves = [
-        kernel_report(resnet, attribution, (start >= first) & (start < last))
-        for first, last in ((0, middle), (middle, resnet.span[1] + 1))
-    ]
-    assert sum(half.count for half in halves) == len(start)
-    assert halves[0].count == int((start < middle).sum())
-    assert halves[0].by.category[0].share == pytest.approx(
-        halves[0].by.category[0].total_ns / halves[0].total_ns
-    )
-
-
 def test_tensor_core_share_is_of_the_time_of_matrix_products(report: Kernels) -> None:
     matrix = [k for k in report.kernels if k.category in ("matmul", "convolution", "attention")]
     on = sum(k.total_ns for k in matrix if k.tensor_core)

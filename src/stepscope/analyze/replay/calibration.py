@@ -54,20 +54,13 @@ class Calibration:
     factors: Mapping[str, float]
     uncertainty: Mapping[str, float]
     """Of each factor, as a share of it: the spread of the steps on both sides."""
-    bare_ms: Mapping[str, float]
-    """Mean host time of a bare step by phase, waits left out."""
-    window_ms: Mapping[str, float]
-    """The same of a step in the window."""
-    step_ms: float
-    """The bare step itself; the replay is only checked against it."""
-    usual_ms: float
-    """The same without the few that took longest or shortest."""
-    steps: int
-    """Bare steps that went into it."""
-    window: int = 0
-    """Whole steps in the window."""
-    outside: float = 0.0
-    """The share of the window's time that the clocks book to no step."""
+    bare_ms: Mapping[str, float]  # mean host time of a bare step by phase, waits left out
+    window_ms: Mapping[str, float]  # the same of a step in the window
+    step_ms: float  # the bare step itself; the replay is only checked against it
+    usual_ms: float  # the same without the few that took longest or shortest
+    steps: int  # bare steps that went into it
+    window: int = 0  # whole steps in the window
+    outside: float = 0.0  # the share of the window's time that the clocks book to no step
     clocks: WindowClocks = field(default_factory=lambda: WindowClocks(np.zeros(0), np.zeros(0)))
     """What they measured in each step of the window."""
     free_ms: Mapping[str, float] = field(default_factory=dict)

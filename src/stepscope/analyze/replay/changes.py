@@ -16,7 +16,6 @@ from stepscope.analyze.replay.tasks import (
     FUSED_STEP_NS,
     GRAPH_LAUNCH_NS,
     LoaderQueue,
-    StretchKind,
     Tasks,
     TaskSelector,
     WaitKind,
@@ -60,14 +59,14 @@ def scale_copies(direction: str | None, factor: float) -> Change:
     return scale_kernels(select_copies(direction), factor)
 
 
-def overlap_copies(direction: str = CopyDirection.HTOD) -> Change:
-    """Copies run on a stream of their own, a batch ahead: beside compute, as a prefetcher does.
+def overlap_copies() -> Change:
+    """Batches are copied on a stream of their own, one ahead: beside compute, by a prefetcher.
 
     They need pinned memory for that: combine with `unblock_copies`.
     """
 
     def change(tasks: Tasks) -> Tasks:
-        work, ours = tasks.work, select_copies(direction)(tasks)
+        work, ours = tasks.work, select_copies(CopyDirection.HTOD)(tasks)
         own = int(work.stream.max(initial=0)) + 1
         after = np.where(ours, NOTHING, work.after)
         after = np.where((after >= 0) & ours[after], NOTHING, after)
@@ -77,12 +76,12 @@ def overlap_copies(direction: str = CopyDirection.HTOD) -> Change:
     return change
 
 
-def merge_kernels(select: TaskSelector, keep: Factor | None = None) -> Change:
+def merge_kernels(select: TaskSelector) -> Change:
     """Neighbours on a stream that are selected become one kernel, and their launches one.
 
-    It takes as long as the longest of them (each read and wrote all of it once; together once),
-    or as `keep` says: a factor on the sum of their times. The host time of operators whose every
-    kernel was merged into an earlier one goes away, the gap before them included.
+    It takes as long as the longest of them (each read and wrote all of it once; together once).
+    The host time of operators whose every kernel was merged into an earlier one goes away, the gap
+    before them included.
     """
 
     def change(tasks: Tasks) -> Tasks:
@@ -90,15 +89,8 @@ def merge_kernels(select: TaskSelector, keep: Factor | None = None) -> Change:
         first = _first_of_run(tasks, select(tasks))
         merged = np.flatnonzero(first >= 0)
         others = merged[first[merged] != merged]
-        duration = work.duration.copy()
-        if keep is None:
-            np.maximum.at(duration, first[others], work.duration[others])
-        else:
-            times = keep(tasks) if callable(keep) else np.full(len(work), keep)
-            np.add.at(duration, first[others], work.duration[others])
-            heads = np.unique(first[merged])
-            duration[heads] *= times[heads]
-        gone = work.gone.copy()
+        duration, gone = work.duration.copy(), work.gone.copy()
+        np.maximum.at(duration, first[others], work.duration[others])
         gone[others] = True
         stays = np.isin(chain.call, work.call[~gone]) | ~np.isin(chain.call, work.call[others])
         stays |= chain.call == NOTHING
@@ -198,16 +190,10 @@ def scale_host(select: TaskSelector, factor: float) -> Change:
     return change
 
 
-def drop_host(name: str | None = None, *did: StretchKind, phase: str | None = None) -> Change:
-    """Host time goes away by name (a regular expression, also of the operator around) or kind."""
-
-    def chosen(tasks: Tasks) -> Column:
-        mask = select_host(*did, phase=phase, name=name)(tasks)
-        if name is not None:
-            mask = mask | select_host(*did, phase=phase, operator=name)(tasks)
-        return mask
-
-    return remove_host(chosen)
+def drop_host(name: str) -> Change:
+    """Host time goes away by name: a regular expression, also of the operator around."""
+    own, inside = select_host(name=name), select_host(operator=name)
+    return remove_host(lambda tasks: own(tasks) | inside(tasks))
 
 
 def drop_launch_cost(*phases: str, launch_ns: float = GRAPH_LAUNCH_NS, keep: float = 0.0) -> Change:
@@ -245,11 +231,9 @@ def _change_loader(change: Callable[[LoaderQueue], LoaderQueue]) -> Change:
     return changed
 
 
-def set_workers(count: int, *, prefetch: int | None = None) -> Change:
+def set_workers(count: int) -> Change:
     """So many worker processes make the batches; 0: the host does it itself."""
-    return _change_loader(
-        lambda loader: replace(loader, workers=count, prefetch=prefetch or loader.prefetch)
-    )
+    return _change_loader(lambda loader: replace(loader, workers=count))
 
 
 def scale_batch_time(factor: float) -> Change:
@@ -267,25 +251,20 @@ def pin_batches() -> Change:
     return _change_loader(lambda loader: replace(loader, pinned=True))
 
 
-def scale_phase(
-    phase: str, factor: float, *, on_host: bool = True, on_device: bool = True
-) -> Change:
-    """All of a phase takes `factor` times as long, on the host, the device or both.
+def scale_phase(phase: str, factor: float) -> Change:
+    """All of a phase takes `factor` times as long, on host and device.
 
     For "data_wait" that is making and taking batches.
     """
-    number = STEP_PHASES.index(phase)
+    number, on_host = STEP_PHASES.index(phase), scale_host(select_host(phase=phase), factor)
 
     def change(tasks: Tasks) -> Tasks:
         loader, work = tasks.loader, tasks.work
-        if loader is not None and phase == "data_wait" and on_host:
+        if loader is not None and phase == "data_wait":
             made, taken = loader.batch_ms * factor, loader.hand_over_ms * factor
             tasks = replace(tasks, loader=replace(loader, batch_ms=made, hand_over_ms=taken))
-        if on_host:
-            tasks = scale_host(select_host(phase=phase), factor)(tasks)
-        theirs = (work.phase == number) & on_device
-        duration = np.where(theirs, work.duration * factor, work.duration)
-        return _edited(tasks, work={"duration": duration})
+        duration = np.where(work.phase == number, work.duration * factor, work.duration)
+        return _edited(on_host(tasks), work={"duration": duration})
 
     return change
 

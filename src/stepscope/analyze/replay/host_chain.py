@@ -51,6 +51,11 @@ class HostChain:
         found: Column = np.searchsorted(self.start, times, "right") - 1
         return np.clip(found, 0, max(len(self) - 1, 0))
 
+    def steps(self, starts: Column) -> Column:
+        """The step of each stretch, by when steps start."""
+        found: Column = np.searchsorted(starts, self.start, "right") - 1
+        return found
+
     def cut(self, times: Column) -> Self:
         """The same chain with stretches that begin at these times too."""
         times = np.unique(times[(times > self.start[0]) & (times < self.end[-1])])

@@ -174,16 +174,12 @@ def host_operator_rows(known: KnownProgram) -> "list[HostEntry]":
     return known.trace.host.operators if known.trace and known.trace.host else []
 
 
-REACHED_SHARE = 0.75
-"""Of a ceiling: what large kernels get of it, a prior."""
-LEAST_NS = 2_000.0
-"""Of a kernel: none is shorter."""
+REACHED_SHARE = 0.75  # of a ceiling: what large kernels get of it, a prior
+LEAST_NS = 2_000.0  # of a kernel: none is shorter
 SHORT_NS = 10_000.0
 """Kernels shorter than this are bound by latency, which neither rates nor bytes change."""
-LATENCY_STAYS = 0.8
-"""Of such a kernel's time, a prior."""
-RooflineRow: TypeAlias = "OperatorRate"
-"""An operator with one set of shapes, over the whole window."""
+LATENCY_STAYS = 0.8  # of such a kernel's time, a prior
+RooflineRow: TypeAlias = "OperatorRate"  # an operator with one set of shapes, over the whole window
 
 
 def time_at_bound(row: "OperatorRate", least_ns: float, rest: float) -> float | None:
@@ -280,11 +276,9 @@ def pinned_speedup(known: KnownProgram) -> float:
 class FusedStep:
     """How many numbers per parameter an optimizer's step reads and writes."""
 
-    passes: int
-    """Fused (SGD: with momentum)."""
+    passes: int  # fused (SGD: with momentum)
     eager_passes: int
-    cpu_share: float
-    """Of the eager time, on a processor whose caches hold the model (one core)."""
+    cpu_share: float  # of the eager time, on a processor whose caches hold the model (one core)
 
 
 FUSED_STEPS: Final[Mapping[str, FusedStep]] = {

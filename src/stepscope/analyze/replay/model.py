@@ -48,10 +48,8 @@ class ReplayModel:
 
     tasks: Tasks
     unchanged: ReplayedStep
-    error: float
-    """How far `step_ms` may lie from the bare step, as a share."""
-    calibrated: bool
-    """Whether times are those of the bare program; else they are as recorded."""
+    error: float  # how far `step_ms` may lie from the bare step, as a share
+    calibrated: bool  # whether times are those of the bare program; else they are as recorded
 
     @property
     def step_ms(self) -> float:
@@ -81,14 +79,11 @@ class ReplayModel:
 
 
 def build_model(
-    timeline: Timeline,
-    steps: list[RecordedStep],
-    calibration: Calibration | None = None,
-    loader: LoaderQueue | None = None,
+    timeline: Timeline, steps: list[RecordedStep], calibration: Calibration | None = None
 ) -> ReplayModel | None:
     """The model of some steps of a recording; None where the host was not recorded in them.
 
-    Without a calibration times are as recorded; without a loader data_wait is plain host time.
+    Without a calibration times are as recorded; data_wait is plain host time.
     """
     if calibration is not None and calibration.window:
         steps = steps[: calibration.window]  # a program that ends in its window leaves half a step
@@ -101,8 +96,7 @@ def build_model(
         return None
     doubt = _UNCALIBRATED if calibration is None else calibration.error()
     error = float(np.hypot(_MODEL_ERROR, doubt))
-    model = ReplayModel(tasks, unchanged, error, calibrated=calibration is not None)
-    return model if loader is None else model.with_loader(loader)
+    return ReplayModel(tasks, unchanged, error, calibrated=calibration is not None)
 
 
 def _tasks(
@@ -110,11 +104,12 @@ def _tasks(
 ) -> Tasks:
     starts = np.array([step.start_ns for step in steps], np.int64)
     clocks = None if calibration is None else calibration.clocks.for_steps(len(steps))
+    step = chain.steps(starts)
     for _ in range(2 if clocks is not None else 0):  # forward ends where backward is cut to begin
         cuts: list[int] = []
-        label_stretches(timeline, chain, _steps_of(chain, starts), clocks, cuts)
+        label_stretches(timeline, chain, step, clocks, cuts)
         chain = chain.cut(np.array(cuts, np.int64))
-    step = _steps_of(chain, starts)
+        step = chain.steps(starts)
     labels = label_stretches(timeline, chain, step, clocks)
     work = device_tasks(timeline, chain, labels, step)
     waits = host_waits(timeline, chain, labels, work, step)
@@ -127,19 +122,18 @@ def _tasks(
             calibration = calibration.with_device_busy(busy_ms)
         scale = calibration.scale(recorded, queued)
         duration = bare_times(duration, labels.phase, scale, is_driver_memory_call(timeline, chain))
+    host = timeline.host
+    loads = starts_with(timeline, "enumerate(DataLoader)") & (host.kind == HostKind.ANNOTATION)
+    loads &= (host.start >= chain.start[0]) & (host.start < chain.end[-1])
+    taken = chain.at(host.end[loads] - 1)  # the last stretch of each such range
     return Tasks(
         names=timeline.names,
         host=_host(timeline, chain, labels, duration, step),
         work=work,
         waits=waits,
-        fetches=_fetches(timeline, chain, labels),
+        fetches=np.unique(taken[labels.phase[taken] == _DATA_WAIT]),
         steps=len(steps),
     )
-
-
-def _steps_of(chain: HostChain, starts: Column) -> Column:
-    step: Column = np.searchsorted(starts, chain.start, "right") - 1
-    return step
 
 
 def _host(
@@ -157,15 +151,6 @@ def _host(
         call=labels.call,
         step=step,
     )
-
-
-def _fetches(timeline: Timeline, chain: HostChain, labels: StretchLabels) -> Column:
-    """The last stretch of each range in which a batch was taken from a loader."""
-    host = timeline.host
-    loads = starts_with(timeline, "enumerate(DataLoader)") & (host.kind == HostKind.ANNOTATION)
-    inside = (host.start >= chain.start[0]) & (host.start < chain.end[-1])
-    places = chain.at(host.end[loads & inside] - 1)
-    return np.unique(places[labels.phase[places] == _DATA_WAIT])
 
 
 def _host_end(timeline: Timeline, steps: list[RecordedStep]) -> int:
@@ -211,7 +196,7 @@ def run_loader(
     if not loaders or batches <= 0:
         return None
     workers = max(fact.num_workers for fact in loaders)
-    ahead = max(fact.prefetch_factor or 2 for fact in loaders)
+
     waited = clocks.bare_ms["data_wait"] / batches
     cores = run.usable_cores or 1.0
     share = sources[0].processor_share if sources else None
@@ -223,7 +208,6 @@ def run_loader(
         workers,
         cores,
         host_cores=1.0 if on - {"cpu"} else min(cores, threads),
-        prefetch=ahead,
         processor=1.0 if share is None or share > _CPU_BOUND_SHARE else share,
         batch_mb=max((fact.bytes for fact in facts.all(BatchFact)), default=0) / 1e6,
         measured=workers,

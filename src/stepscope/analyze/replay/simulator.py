@@ -5,9 +5,9 @@ launched, when its stream is free and when what it waits for has ended; the host
 waits for the device, or where too many launches are queued. The first tiles settle, the slope of
 the others is the step.
 
-The loader is a queue: workers make batches, each one after the other, and at most `prefetch`
-each lie ready. All times being steady, its slope is a worker's time for a batch over their
-number: it needs no simulation, the step is no shorter than that slope.
+The loader is a queue: workers make batches, each one after the other, a few ahead. All times being
+steady, its slope is a worker's time for a batch over their number: it needs no simulation, the
+step is no shorter than that slope.
 """
 
 from collections import deque
@@ -95,14 +95,11 @@ class ReplayedStep:
     """Times of one step in ms; `step_ms` is the largest slope."""
 
     step_ms: float
-    host_ms: float
-    """The host's own time, without any waiting."""
+    host_ms: float  # the host's own time, without any waiting
     device_ms: float
     """The busiest stream's work, without any idle time but the pauses between kernels."""
-    loader_ms: float
-    """What the loader's workers need for a step's batches; 0 without workers."""
-    limited_by: str
-    """host, device, loader, or turns: host and device wait for each other."""
+    loader_ms: float  # what the loader's workers need for a step's batches; 0 without workers
+    limited_by: str  # host, device, loader, or turns: host and device wait for each other
 
 
 def replay_tasks(tasks: Tasks) -> ReplayedStep:

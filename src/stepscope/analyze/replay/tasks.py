@@ -20,20 +20,15 @@ from stepscope.analyze.timeline.names import read_copy_name
 from stepscope.record.row_log import STEP_PHASES
 from stepscope.record.timeline import Column, DeviceKind
 
-GRAPH_LAUNCH_NS = 12_000.0
-"""The host's part of launching a CUDA graph."""
+GRAPH_LAUNCH_NS = 12_000.0  # the host's part of launching a CUDA graph
 FUSED_STEP_NS = 250_000.0
 """The host's part of a fused optimizer's step: gathering its tensors and a few launches."""
-LATENCY_NS = 1_500.0
-"""From the launching call's end until an idle device begins."""
+LATENCY_NS = 1_500.0  # from the launching call's end until an idle device begins
 BETWEEN_NS = 1_000.0
 """From the end of one piece of work until the next in its stream begins, both being queued."""
-GRAPH_BETWEEN_NS = 600.0
-"""The same inside a CUDA graph."""
-RELEASE_NS = 6_000.0
-"""From the end of the work waited for until the host goes on."""
-_HAND_OVER_MS = 0.3
-"""What taking a batch from a worker costs the host."""
+GRAPH_BETWEEN_NS = 600.0  # the same inside a CUDA graph
+RELEASE_NS = 6_000.0  # from the end of the work waited for until the host goes on
+_HAND_OVER_MS = 0.3  # what taking a batch from a worker costs the host
 WORKER_MS_PER_MB = 0.9
 """What a worker needs more for a megabyte of a batch than the host would: fresh shared memory to
 put it in, and a heap of its own. Seen on a virtual machine; others may be faster."""
@@ -46,8 +41,7 @@ PINNING_MS_PER_MB = 0.05
 BARE_HOST_SHARE = 0.45
 """Bare over recorded host time, where the clocks cannot tell for waiting at a full queue: between
 0.35 and 0.55 in programs whose clocks could tell."""
-MOST_HAND_OVER_MS = 1.0
-"""What it costs at most: a longer wait for a batch is a wait for its worker."""
+MOST_HAND_OVER_MS = 1.0  # what it costs at most: a longer wait for a batch is a wait for its worker
 
 
 class StretchKind(IntEnum):
@@ -139,20 +133,15 @@ class WaitTasks:
 class LoaderQueue:
     """The data loader as a queue: workers make batches, the host takes them in order."""
 
-    batch_ms: float
-    """To make one batch in one process, as measured with `workers` of them."""
-    workers: int
-    """0: the host makes batches itself, inside `data_wait`."""
-    cores: float = 1.0
-    """Usable processor cores, shared by the workers and the host."""
+    batch_ms: float  # to make one batch in one process, as measured with `workers` of them
+    workers: int  # 0: the host makes batches itself, inside `data_wait`
+    cores: float = 1.0  # usable processor cores, shared by the workers and the host
     host_cores: float = 1.0
     """Of these, what the host itself keeps busy: its threads, for a program on the CPU."""
-    prefetch: int = 2
-    """Batches asked for ahead, per worker."""
+
     hand_over_ms: float = _HAND_OVER_MS
     """What taking a batch from a worker costs the host; a prior where not measured."""
-    late_ms: float = 0.0
-    """What the host waits for a batch beyond that, as they come unsteadily."""
+    late_ms: float = 0.0  # what the host waits for a batch beyond that, as they come unsteadily
     processor: float = 1.0
     """Of making a batch: the share that a core works on it; the rest it waits, for a disk say."""
     batch_mb: float = 0.0
@@ -179,12 +168,10 @@ class Tasks:
     loader: LoaderQueue | None = None
     """None where no loader is known: data_wait is then host time like any other. With one, the
     host chain's data_wait lasts 0, and what it costs follows from the loader."""
-    queue: int = 1024
-    """Launches that may wait on one stream before the host has to."""
+    queue: int = 1024  # launches that may wait on one stream before the host has to
 
 
-TaskSelector = Callable[[Tasks], Column]
-"""A bool for each of `tasks.work` or of `tasks.host`."""
+TaskSelector = Callable[[Tasks], Column]  # A bool for each of `tasks.work` or of `tasks.host`
 
 
 def select_kernels(

@@ -5,7 +5,7 @@ line by line, divide what those leave to neither transforms nor collate, and col
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,7 +125,7 @@ def _parts(
 
     parts = [
         part(c.fact.name or "", SlotKind.TRANSFORM, c.total_ns / whole, c.fact)
-        for c in _transforms(counters).values()
+        for c in _summed(counters, SlotKind.TRANSFORM, lambda fact: fact.order)
     ]
     collated = total[SlotKind.COLLATE] / whole
     followed = 0.0  # share of the time, line by line, of collating in the end
@@ -133,7 +133,8 @@ def _parts(
         ("fetch", total[SlotKind.REST] / whole, total[SlotKind.TRACED_REST]),
         ("collate", collated, total[SlotKind.TRACED_COLLATE]),
     ):
-        lines = _lines(counters, where).values()
+        met = [c for c in counters if c.fact.part == where]
+        lines = _summed(met, SlotKind.LINE, lambda fact: (fact.file, fact.line))
         lines_ns = sum(c.total_ns for c in lines)
         scale = share / (lines_ns + unfollowed) if lines_ns + unfollowed else 0.0
         followed = lines_ns * scale
@@ -147,23 +148,15 @@ def _parts(
     return [p for p in parts if p.share > 0] + [part("rest", SlotKind.REST, rest, None)]
 
 
-def _lines(counters: list[_Counter], part: str) -> dict[Any, _Counter]:
-    """Lines met while samples were made ("fetch") or collated ("collate"), over all processes."""
-    lines: dict[Any, _Counter] = {}
+def _summed(
+    counters: list[_Counter], what: SlotKind, key: Callable[[ClockFact], object]
+) -> list[_Counter]:
+    """Those of a kind over all processes, each with the surest place known."""
+    sums: dict[object, _Counter] = {}
     for c in counters:
-        if c.fact.what is SlotKind.LINE and c.fact.part == part:
-            sum_ = lines.setdefault((c.fact.file, c.fact.line), _Counter(c.fact))
-            sum_.total_ns += c.total_ns
-    return lines
-
-
-def _transforms(counters: list[_Counter]) -> dict[int | None, _Counter]:
-    """Transforms in their order, over all processes, each with the surest place known."""
-    transforms: dict[int | None, _Counter] = {}
-    for c in counters:
-        if c.fact.what is SlotKind.TRANSFORM:
-            sum_ = transforms.setdefault(c.fact.order, _Counter(c.fact))
-            sum_.total_ns += c.total_ns
-            if _CERTAINTY.index(c.fact.place) > _CERTAINTY.index(sum_.fact.place):
-                sum_.fact = c.fact
-    return transforms
+        if c.fact.what is what:
+            one = sums.setdefault(key(c.fact), _Counter(c.fact))
+            one.total_ns += c.total_ns
+            if _CERTAINTY.index(c.fact.place) > _CERTAINTY.index(one.fact.place):
+                one.fact = c.fact
+    return [*sums.values()]

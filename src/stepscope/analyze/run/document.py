@@ -51,18 +51,14 @@ class ObservedRun(RunHeader):
     """What ran, where it lies and how it ended."""
 
     folder: str
-    device: str | None = None
-    """cuda or cpu; None where no model was seen."""
-    window: int | None = None
-    """Steps to be recorded at kernel level."""
-    complete: bool = False
-    """The program ended in an orderly way."""
+    device: str | None = None  # cuda or cpu; None where no model was seen
+    window: int | None = None  # steps to be recorded at kernel level
+    complete: bool = False  # the program ended in an orderly way
     under_way: bool = False
     error: ProgramError | None = None
     out_of_memory: OutOfMemory | None = None
     problems: list[str] | None = None
-    recording_stopped: str | None = None
-    """Why stepscope stopped observing; absent where it did not."""
+    recording_stopped: str | None = None  # why stepscope stopped observing; absent where it did not
 
 
 class OptimizerSteps(Struct, frozen=True):
@@ -76,8 +72,7 @@ class RunSteps(Struct, frozen=True):
     """All steps; times are of the measured ones, None where there are none."""
 
     count: int
-    what: str
-    """training, inference, batches or nothing."""
+    what: str  # training, inference, batches or nothing
     inferred: bool
     mean_ms: float | None
     median_ms: float | None
@@ -127,8 +122,7 @@ class GpuTotals(Struct, frozen=True):
 class HostTotals(Struct, frozen=True):
     """CPU, RAM and disk traffic of the program and its workers."""
 
-    cpu_percent: float | None
-    """Of one core."""
+    cpu_percent: float | None  # of one core
     peak_rss_bytes: float | None
     processes: float | None
     read_bytes: float | None
@@ -245,13 +239,11 @@ class RunSummary(Struct, frozen=True):
     schema: str
     run: ObservedRun
     steps: RunSteps
-    account_s: dict[str, float]
-    """Seconds from launch to end by category."""
+    account_s: dict[str, float]  # seconds from launch to end by category
     losses: list[float | None]
     gpu: GpuTotals | None
     phases_ms: dict[str, float]
-    phases_seen_by: str
-    """host or device: whose clock `phases_ms` are by."""
+    phases_seen_by: str  # host or device: whose clock `phases_ms` are by
     phases_host_ms: dict[str, float] | None
     phases_device_ms: dict[str, float] | None
     host: HostTotals | None

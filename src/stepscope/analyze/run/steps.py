@@ -48,8 +48,7 @@ def _host_lead(duration: Floats, device: Floats, waited: Bools, behind: float) -
     return lead
 
 
-Rows = npt.NDArray[Any]
-"""Structured: the columns of a table."""
+Rows = npt.NDArray[Any]  # structured: the columns of a table
 
 HOST_PHASES = ("data_wait", "h2d", "forward", "backward", "optimizer", "wait", "other")
 DEVICE_PHASES = ("h2d", "forward", "backward", "optimizer", "other")

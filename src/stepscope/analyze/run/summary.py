@@ -68,7 +68,7 @@ def summarize(records: RunRecords) -> RunSummary:
 def _summarize(records: RunRecords) -> RunSummary:
     folder, run, facts = records.folder, records.run, records.facts
     samples, steps, window = records.samples, records.steps, records.windows.timeline
-    first = records.run.warmup
+    config, first = facts.last(ConfigFact), run.warmup
     first = warmup_length(steps.done()[~steps.in_window]) if first is None else first
     first = min(first, len(steps))
     use = (np.arange(len(steps)) >= first) & ~steps.in_window
@@ -98,7 +98,14 @@ def _summarize(records: RunRecords) -> RunSummary:
         syncs=syncs,
         sites=hot,
         account_places=totals.category_places(hot, facts),
-        config=_config(facts, run),
+        config=ProgramConfig(
+            **(vars(config) if config else {}),
+            optimizers=facts.all(OptimizerFact),
+            compile=facts.all(CompileFact),
+            roots=[fact.name for fact in facts.all(RootFact)],
+            environment=run.environment or {},
+            machine=run.machine or {},
+        ),
         compile=facts.last(CompileCountersFact),
         windows=facts.all(WindowFact),
         timeline=window,
@@ -205,18 +212,6 @@ def _phases(
     if device is not None and busy is not None and busy >= _DEVICE_DECIDES:
         return phases_by_device(device, steps.mean(use) / 1e6), "device", host, device
     return charge_waits(host, device), "host", host, device
-
-
-def _config(facts: Facts, run: RunRecord) -> ProgramConfig:
-    latest = facts.last(ConfigFact)
-    return ProgramConfig(
-        **(vars(latest) if latest else {}),
-        optimizers=facts.all(OptimizerFact),
-        compile=facts.all(CompileFact),
-        roots=[fact.name for fact in facts.all(RootFact)],
-        environment=run.environment or {},
-        machine=run.machine or {},
-    )
 
 
 def _host_code(folder: Path, run: RunInfo) -> HostCode | None:

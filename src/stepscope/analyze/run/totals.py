@@ -197,16 +197,12 @@ def _most(samples: Rows, column: str) -> float | None:
     return float(values.max()) if values.size else None
 
 
-_FILES = {"cuda": CUDA_LINES, "cpu": CPU_LINES}
+def memory_owners(folder: Path) -> MemoryLines | None:
+    """Owners of the peak and of growth, CUDA's where there are any, else the host's.
 
-
-def memory_owners(folder: Path, device: str | None = None) -> MemoryLines | None:
-    """Owners of the peak and of growth on "cuda" or "cpu"; by default CUDA's where there are any.
-
-    None when `--memory` recorded nothing there; BrokenRun when it cannot be read.
+    None when `--memory` recorded nothing; BrokenRun when it cannot be read.
     """
-    for kind in [device] if device else ["cuda", "cpu"]:
-        path = folder / _FILES[kind]
+    for path in (folder / CUDA_LINES, folder / CPU_LINES):
         try:
             return msgspec.json.decode(path.read_bytes(), type=MemoryLines)
         except FileNotFoundError:

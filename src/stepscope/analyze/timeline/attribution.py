@@ -82,8 +82,12 @@ def is_operator(timeline: Timeline) -> Column:
 @once_per_timeline
 def attribute(timeline: Timeline) -> Attribution:
     """Follow each device event's launch up to what caused it."""
-    host = timeline.host
-    origin = _origins(timeline)
+    host, device = timeline.host, timeline.device
+    # What each device event came from: its launch, else the operator it names.
+    lost = np.flatnonzero((device.launch == NOTHING) & (device.external != NOTHING))
+    known = np.flatnonzero((host.kind == HostKind.OPERATOR) & (host.external != NOTHING))
+    origin = device.launch.copy()
+    origin[lost] = _last_with(host.external[known], known, device.external[lost])
     operators = is_operator(timeline)
     innermost = nearest(host.parent, operators)
     nodes = nearest(host.parent, starts_with(timeline, AUTOGRAD_NODE))
@@ -111,18 +115,6 @@ def attribute(timeline: Timeline) -> Attribution:
         recomputed=np.append(again, False)[top],
         modules=modules,
     )
-
-
-def _origins(timeline: Timeline) -> Column:
-    """The host event each device event came from: its launch, else the operator it names."""
-    host, device = timeline.host, timeline.device
-    lost = np.flatnonzero((device.launch == NOTHING) & (device.external != NOTHING))
-    known = np.flatnonzero((host.kind == HostKind.OPERATOR) & (host.external != NOTHING))
-    if not (len(lost) and len(known)):
-        return device.launch
-    origin = device.launch.copy()
-    origin[lost] = _last_with(host.external[known], known, device.external[lost])
-    return origin
 
 
 def _last_with(keys: Column, values: Column, wanted: Column) -> Column:

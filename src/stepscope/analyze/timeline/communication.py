@@ -165,7 +165,16 @@ def study_communication(timeline: Timeline, steps: list[RecordedStep]) -> Commun
         exposed[own] -= covered(one.compute, end) - covered(one.compute, start)
     codes, table = collective_parameters(timeline, events)
     kinds = _by_kind(codes, table, device.duration[events], exposed)
-    kinds += _by_kind(*_annotated(timeline, on_host), host.duration[on_host], None)
+    annotated, host_codes = distinct_rows([host.name[on_host], host.shapes[on_host]])
+    host_table = [
+        _SizedCollective(
+            collective_kind(timeline.name_of(name)),
+            shape_bytes(timeline.shapes[shapes]) if shapes >= 0 else None,
+            timeline.world_size,
+        )
+        for name, shapes in annotated
+    ]
+    kinds += _by_kind(host_codes, host_table, host.duration[on_host], None)
     begun = launched_at(timeline, events)
     busy = sum(total(one.communication) for one in work)
     bare = sum(total(difference(one.communication, one.compute)) for one in work)
@@ -221,21 +230,6 @@ def launched_at(timeline: Timeline, events: Column) -> Column:
     when: Column = timeline.device.start[events].copy()
     when[known] = timeline.host.start[launch[known]]
     return when
-
-
-def _annotated(timeline: Timeline, rows: Column) -> tuple[Column, list[_SizedCollective]]:
-    """The same for the annotations of gloo."""
-    host = timeline.host
-    distinct, codes = distinct_rows([host.name[rows], host.shapes[rows]])
-    table = [
-        _SizedCollective(
-            collective_kind(timeline.name_of(name)),
-            shape_bytes(timeline.shapes[shapes]) if shapes >= 0 else None,
-            timeline.world_size,
-        )
-        for name, shapes in distinct
-    ]
-    return codes, table
 
 
 def _by_kind(

@@ -6,7 +6,7 @@ tile the window. Each gets a side, a category and a name.
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -31,18 +31,22 @@ from stepscope.analyze.timeline.host_threads import (
 from stepscope.analyze.timeline.intervals import holder
 from stepscope.analyze.timeline.names import blocking_calls, names_match
 from stepscope.analyze.timeline.steps import RecordedStep
-from stepscope.record.timeline import NOTHING, Column, HostKind, Timeline
+from stepscope.record.timeline import NOTHING, Column, Timeline, distinct_rows
 
 
-@dataclass(slots=True)
-class _PathRuns:
-    """Stretches of the path, latest first; together they tile the window."""
+class SegmentKind(IntEnum):
+    """What the path runs over."""
 
-    host: list[tuple[int, int, int]] = field(default_factory=list)  # thread, start, end
-    device: list[tuple[int, int, int]] = field(default_factory=list)  # first, last, end
-    launch: list[tuple[int, int, int]] = field(default_factory=list)  # device event, start, end
-    between: list[tuple[int, int, int]] = field(default_factory=list)  # the same
-    unknown: list[tuple[int, int, int]] = field(default_factory=list)  # NOTHING, start, end
+    DEVICE = 0  # kernels, copies, sets
+    LAUNCH = 1  # from the end of the launching call to the start on the device
+    BETWEEN = 2  # from the end of the work waited for to the start on the device
+    HOST = 3
+    UNKNOWN = 4
+
+
+_PathRuns = dict[SegmentKind, list[tuple[int, int, int]]]
+"""Stretches of the path, latest first; together they tile the window. Of HOST a thread, start and
+end; of DEVICE the first and last work of a stream, and its end; else a device event, start, end."""
 
 
 class _PathWalk:
@@ -52,7 +56,7 @@ class _PathWalk:
         self, timeline: Timeline, order: DeviceOrder, waits: ThreadWaits, start_ns: int
     ) -> None:
         self.timeline, self.order, self.waits, self.start = timeline, order, waits, start_ns
-        self.runs = _PathRuns()
+        self.runs: _PathRuns = {kind: [] for kind in SegmentKind}
 
     def walk_back_from(self, end_ns: int) -> _PathRuns:
         """The whole path that ends at a time."""
@@ -63,7 +67,7 @@ class _PathWalk:
             elif thread >= 0:
                 now, work, thread = self._host(now, thread)
             else:
-                self.runs.unknown.append((NOTHING, self.start, now))
+                self.runs[SegmentKind.UNKNOWN].append((NOTHING, self.start, now))
                 break
         return self.runs
 
@@ -71,7 +75,7 @@ class _PathWalk:
         """Back along a stream to the work that did not wait for its predecessor."""
         order, timeline = self.order, self.timeline
         first = int(order.breaks[order.breaks.searchsorted(work, "right") - 1])
-        self.runs.device.append((first, work, now))
+        self.runs[SegmentKind.DEVICE].append((first, work, now))
         now, awaited = int(order.start[first]), int(order.awaited[first])
         index = order.index[first]
         launch = int(timeline.device.launch[index])
@@ -80,8 +84,8 @@ class _PathWalk:
         thread = NOTHING if launch < 0 else int(timeline.host.thread[launch])
         cause = int(order.end[awaited] if awaited >= 0 else order.launched[first])
         if cause < now:
-            pauses = self.runs.between if awaited >= 0 else self.runs.launch
-            pauses.append((int(index), max(cause, self.start), now))
+            pause = SegmentKind.BETWEEN if awaited >= 0 else SegmentKind.LAUNCH
+            self.runs[pause].append((int(index), max(cause, self.start), now))
         return cause, awaited, thread
 
     def _host(self, now: int, thread: int) -> tuple[int, int, int]:
@@ -96,7 +100,7 @@ class _PathWalk:
         if called > until:
             until, work, following = called, NOTHING, caller
         if until < now:
-            self.runs.host.append((thread, until, now))
+            self.runs[SegmentKind.HOST].append((thread, until, now))
         return until, work, following
 
     def _called(self, now: int, thread: int) -> tuple[int, int]:
@@ -116,16 +120,6 @@ class _PathWalk:
             if found >= 0 and min(spans.end[found], now) > best[0]:
                 best = min(int(spans.end[found]), now), helper
         return best
-
-
-class SegmentKind(IntEnum):
-    """What the path runs over."""
-
-    DEVICE = 0  # kernels, copies, sets
-    LAUNCH = 1  # from the end of the launching call to the start on the device
-    BETWEEN = 2  # from the end of the work waited for to the start on the device
-    HOST = 3
-    UNKNOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +142,16 @@ def path_segments(timeline: Timeline, start_ns: int, end_ns: int) -> _Segments:
     waits = find_thread_waits(timeline, order)
     runs = _PathWalk(timeline, order, waits, start_ns).walk_back_from(end_ns)
     parts = _device_parts(order, runs, start_ns)
-    every = np.array(runs.host[::-1], np.int64).reshape(-1, 3)
+    every = np.array(runs[SegmentKind.HOST][::-1], np.int64).reshape(-1, 3)
     every, events = every[np.argsort(every[:, 0], kind="stable")], ByThread(timeline)
     for thread, own in slices_by_value(every[:, 0]):
         _, begin, end = every[own].T
         whole = cut_stretches(timeline.host, events.rows(thread), int(begin[0]), int(end[-1]))
         starts, ends, owners = stretches_within(whole, begin, end)
         parts.append(_part(starts, ends, SegmentKind.HOST, owners, thread))
-    for on, pauses in (
-        (SegmentKind.LAUNCH, runs.launch),
-        (SegmentKind.BETWEEN, runs.between),
-        (SegmentKind.UNKNOWN, runs.unknown),
-    ):
-        event, begin, end = np.array(pauses, np.int64).reshape(-1, 3).T
+    for on in (SegmentKind.LAUNCH, SegmentKind.BETWEEN, SegmentKind.UNKNOWN):
+        event, begin, end = np.array(runs[on], np.int64).reshape(-1, 3).T
         parts.append(_part(begin, end, on, event))
-
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     by_time = np.argsort(columns[0], kind="stable")
     return _Segments(*(column[by_time] for column in columns))
@@ -170,7 +159,7 @@ def path_segments(timeline: Timeline, start_ns: int, end_ns: int) -> _Segments:
 
 def _device_parts(order: DeviceOrder, runs: _PathRuns, start_ns: int) -> list[tuple[Column, ...]]:
     """The work of each run along a stream, and the pauses between."""
-    first, last, until = np.array(runs.device, np.int64).reshape(-1, 3).T
+    first, last, until = np.array(runs[SegmentKind.DEVICE], np.int64).reshape(-1, 3).T
     sizes = last - first + 1
     row = np.repeat(first - (np.cumsum(sizes) - sizes), sizes) + np.arange(int(sizes.sum()))
     tail = np.cumsum(sizes) - 1
@@ -197,39 +186,15 @@ def _part(
 
 SIDES: Final = ("device", "between", "host")
 LABELS: Final = (
-    *CATEGORIES, "operator", "python", "runtime call", "synchronisation", "data loading",
-    "profiler", "unrecorded", "launch latency", "between kernels",
-)  # fmt: skip
+    *CATEGORIES,
+    *("operator", "python", "runtime call", "synchronisation", "data loading", "profiler"),
+    *("unrecorded", "launch latency", "between kernels"),
+)
 _SIDE_OF: Final = (0, 1, 1, 2, 2)  # by SegmentKind, into SIDES
-_KINDS: Final = {
-    HostKind.OPERATOR: "operator", HostKind.ANNOTATION: "python", HostKind.PYTHON: "python",
-    HostKind.RUNTIME: "runtime call", HostKind.OVERHEAD: "profiler",
-}  # fmt: skip
+_KINDS: Final = ("operator", "python", "python", "runtime call", "profiler")  # by HostKind
 _LOADS: Final = re.compile(r"^enumerate\(DataLoader\)|(^|/)torch/utils/data/")
 _MOST_LOADER_THREADS: Final = 64  # threads
 _CHANGING: Final = re.compile(r" at 0x[0-9a-fA-F]+|#\d+$")  # an object's address, a step's number
-
-PathGroup = tuple[str, str, str]
-"""Side, category, name."""
-
-
-def _sum_segments(timeline: Timeline, path: _Segments) -> dict[PathGroup, tuple[int, int]]:
-    """Nanoseconds and number of segments of each side, category and name."""
-    sides = np.array(_SIDE_OF, np.int64)[path.on]
-    kinds = sides * len(LABELS) + _label(timeline, path)
-    names = len(timeline.names) + len(timeline.threads) + 1
-    name, length = _name(timeline, path), path.end - path.start
-    found: dict[PathGroup, tuple[int, int]] = {}
-    for kind in np.flatnonzero(np.bincount(kinds)).tolist():
-        rows = kinds == kind
-        counts = np.bincount(name[rows], minlength=names)
-        sums = np.bincount(name[rows], length[rows], minlength=names)
-        side, label = SIDES[kind // len(LABELS)], LABELS[kind % len(LABELS)]
-        for used in np.flatnonzero(counts).tolist():
-            group = side, label, _text(timeline, used) or label
-            ns, count = found.get(group, (0, 0))
-            found[group] = ns + int(sums[used]), count + int(counts[used])
-    return found
 
 
 def _label(timeline: Timeline, path: _Segments) -> Column:
@@ -242,8 +207,7 @@ def _label(timeline: Timeline, path: _Segments) -> Column:
     on_host = np.flatnonzero((path.on == SegmentKind.HOST) & (path.event != NOTHING))
     event = path.event[on_host]
     host = timeline.host
-    kinds = np.array([LABELS.index(_KINDS[kind]) for kind in HostKind])
-    label[on_host] = kinds[host.kind[event]]
+    label[on_host] = np.array([LABELS.index(kind) for kind in _KINDS])[host.kind[event]]
     label[on_host[is_gloo(timeline)[event]]] = LABELS.index("communication")
     blocks = np.isin(event, blocking_calls(timeline).events)
     label[on_host[blocks]] = LABELS.index("synchronisation")
@@ -328,12 +292,11 @@ def path_window(
     before = np.searchsorted(timeline.host.start, np.append(starts, end))
     few = np.flatnonzero(before[-1] - before[:-1] <= most_events)
     start = int(starts[few[0]] if len(few) else starts[-1])
-    device, host = timeline.device, timeline.host
+    device = timeline.device
     launched = np.flatnonzero(device.launch >= 0)
-    begun = host.start[device.launch[launched]]
+    begun = timeline.host.start[device.launch[launched]]
     ours = launched[(begun >= start) & (begun < end)]
-    done = device.start[ours] + device.duration[ours]
-    return start, int(done.max(initial=end))
+    return start, int(device.end[ours].max(initial=end))
 
 
 def critical_path(timeline: Timeline, start_ns: int, end_ns: int) -> CriticalPath | None:
@@ -343,13 +306,18 @@ def critical_path(timeline: Timeline, start_ns: int, end_ns: int) -> CriticalPat
     path = path_segments(timeline, start_ns, end_ns)
     start, end = int(path.start[0]), int(path.end[-1])
     total = end - start
-    groups = _sum_segments(timeline, path)
-    sides: Counter[str] = Counter()
-    kinds: Counter[tuple[str, str]] = Counter()
-    for (side, category, _), (ns, _) in groups.items():
+    columns = [np.array(_SIDE_OF, np.int64)[path.on], _label(timeline, path), _name(timeline, path)]
+    rows, which = distinct_rows(columns)
+    sums, counts = np.bincount(which, path.end - path.start).astype(np.int64), np.bincount(which)
+    sides, kinds = Counter[str](), Counter[tuple[str, str]]()
+    groups, pieces = Counter[tuple[str, str, str]](), Counter[tuple[str, str, str]]()
+    for row, ns, count in zip(rows, sums.tolist(), counts.tolist(), strict=True):
+        side, category = SIDES[row[0]], LABELS[row[1]]
+        group = (_text(timeline, row[2]) or category, category, side)
         sides[side] += ns
         kinds[category, side] += ns
-    largest = sorted(groups.items(), key=lambda item: -item[1][0])[:_TOP]
+        groups[group] += ns
+        pieces[group] += count
     return CriticalPath(
         start_ns=start,
         end_ns=end,
@@ -359,8 +327,8 @@ def critical_path(timeline: Timeline, start_ns: int, end_ns: int) -> CriticalPat
         between_ns=sides["between"],
         by_category=[PathShare(c, s, ns, ns / total) for (c, s), ns in kinds.most_common()],
         top=[
-            PathEntry(name, category, side, ns, ns / total, count)
-            for (side, category, name), (ns, count) in largest
+            PathEntry(*group, ns, ns / total, pieces[group])
+            for group, ns in groups.most_common(_TOP)
         ],
         segments=len(path),
     )

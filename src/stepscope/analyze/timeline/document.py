@@ -6,7 +6,7 @@ from dataclasses import asdict
 import numpy as np
 from msgspec import Struct, structs
 
-from stepscope.analyze.timeline.attribution import Attribution, attribute
+from stepscope.analyze.timeline.attribution import attribute
 from stepscope.analyze.timeline.communication import Communication, launched_at, study_communication
 from stepscope.analyze.timeline.critical_path import CriticalPath, critical_path, path_window
 from stepscope.analyze.timeline.host import HostUse, host_use
@@ -173,8 +173,15 @@ def trace_analysis(
     main = max(devices, key=lambda one: one.whole_ns.wall - one.whole_ns.idle, default=None)
     launches, host = study_launches(timeline, steps), host_use(timeline)
     kernels = kernel_report(timeline, attribution)
-    wall = steps.steps[-1].end_ns - steps.steps[0].start_ns
-    nothing = {**dict.fromkeys(Breakdown.__struct_fields__), "wall": wall}
+    start, end, roofline = steps.steps[0].start_ns, steps.steps[-1].end_ns, None
+    nothing = {**dict.fromkeys(Breakdown.__struct_fields__), "wall": end - start}
+    if len(timeline.device) and timeline.shapes:
+        work, ceilings = operator_work(timeline, attribution), ceilings_for(timeline, cached)
+        during = launched_within(timeline, start, end)
+        count, wall = len(steps.steps), end - start
+        roofline = roofline_of(timeline, attribution, work, ceilings, count, wall, during)
+        if counters:
+            roofline = with_counters(timeline, attribution, work, roofline, counters)
     return TraceAnalysis(
         schema=ANALYZE_SCHEMA,
         source=_source(timeline),
@@ -199,7 +206,7 @@ def trace_analysis(
         operators=heaviest_operators(timeline, attribution),
         launch=launches,
         copies=study_copies(timeline),
-        roofline=_roofline(timeline, attribution, steps, cached, counters),
+        roofline=roofline,
         memory=memory_use(timeline, steps.steps),
         host=host,
         communication=study_communication(timeline, steps.steps),
@@ -252,25 +259,6 @@ def _steps(steps: RecordedSteps) -> StepTimes:
         outside_ns=steps.outside_ns,
         each=steps.steps,
     )
-
-
-def _roofline(
-    timeline: Timeline,
-    attribution: Attribution,
-    steps: RecordedSteps,
-    cached: Iterable[DeviceCeilings],
-    counters: Mapping[int, WorkCounters] | None,
-) -> Roofline | None:
-    if not len(timeline.device) or not timeline.shapes:
-        return None
-    work = operator_work(timeline, attribution)
-    ceilings = ceilings_for(timeline, cached)
-    start, end = steps.steps[0].start_ns, steps.steps[-1].end_ns
-    selected = launched_within(timeline, start, end)
-    found = roofline_of(
-        timeline, attribution, work, ceilings, len(steps.steps), end - start, selected
-    )
-    return with_counters(timeline, attribution, work, found, counters) if counters else found
 
 
 def launched_within(timeline: Timeline, start: int, end: int) -> Column:

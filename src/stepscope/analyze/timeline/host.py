@@ -53,30 +53,19 @@ def serial_stretches(timeline: Timeline, start_ns: int, end_ns: int) -> SerialTi
     for row in np.argsort(begin - end, kind="stable")[:_LARGEST].tolist():
         who, since, until = int(thread[row]), int(begin[row]), int(end[row])
         starts, ends, owners = cut_stretches(host, every.rows(who), since, until)
-        place, operator = _costliest_place(timeline, ends - starts, owners)
+        known, place, operator = owners != NOTHING, None, None
+        if known.any():  # what accounts for most of it
+            events, which = np.unique(owners[known], return_inverse=True)
+            at, spent = code_places(timeline, events), np.bincount(which, (ends - starts)[known])
+            names, group = np.unique(at.where, return_inverse=True)
+            most = int(np.argmax(np.bincount(group, spent)))
+            heaviest = int(np.argmax(np.where(group == most, spent, -1)))
+            place = timeline.name_of(int(names[most])) or None
+            operator = timeline.name_of(int(at.operator[heaviest])) or None
         label = timeline.threads[who].name or f"thread {timeline.threads[who].tid}"
         found.append(SerialStretch(since, until - since, label, place, operator))
     total = int((end - begin).sum())
     return SerialTime(total, total / max(end_ns - start_ns, 1), found)
-
-
-def _costliest_place(
-    timeline: Timeline, length: Column, owners: Column
-) -> tuple[str | None, str | None]:
-    """Place and operator that account for most of some stretches."""
-    known = owners != NOTHING
-    if not known.any():
-        return None, None
-    events, which = np.unique(owners[known], return_inverse=True)
-    at = code_places(timeline, events)
-    spent = np.bincount(which, length[known])
-    names, group = np.unique(at.where, return_inverse=True)
-    most = int(np.argmax(np.bincount(group, spent)))
-    heaviest = int(np.argmax(np.where(group == most, spent, -1)))
-    return (
-        timeline.name_of(int(names[most])) or None,
-        timeline.name_of(int(at.operator[heaviest])) or None,
-    )
 
 
 def _alone(timeline: Timeline, start_ns: int, end_ns: int) -> tuple[Column, Column, Column]:

@@ -145,15 +145,10 @@ class HostWaits:
 
 
 def _charge_blocking_calls(
-    timeline: Timeline,
-    work: DeviceWork,
-    blocking: BlockingCalls,
-    threads: Column,
-    busy: Spans,
-    parts: _IdlePieceList,
+    timeline: Timeline, work: DeviceWork, threads: Column, busy: Spans, parts: _IdlePieceList
 ) -> None:
     """Split idle time under a busy host between the host and the calls that blocked it."""
-    host = timeline.host
+    host, blocking = timeline.host, blocking_calls(timeline)
     own = np.isin(host.thread[blocking.events], threads)
     calls, uploads = blocking.events[own], blocking.uploads[own]
     start, end = host.start[calls], host.end[calls]
@@ -164,15 +159,14 @@ def _charge_blocking_calls(
     reached = np.append(covered(busy, end[order]), sums[-1]).tolist()
     charged: list[tuple[int, int, int]] = []  # from, to, in sums of idle time; call
     credit, owner, at = 0, NOTHING, 0
-    for now, blocked, call in zip(
-        reached, [*blocked_ns[order].tolist(), 0], [*order, -1], strict=True
-    ):
+    blocks = [*zip(blocked_ns[order].tolist(), order.tolist(), strict=True), (0, NOTHING)]
+    for now, (blocked, call) in zip(reached, blocks, strict=True):
         spent = min(credit, now - at)
         if spent:
             charged.append((at, at + spent, owner))
         credit, at = credit - spent, now
         if blocked > credit:
-            credit, owner = blocked, int(call)
+            credit, owner = blocked, call
     if not charged:
         parts.add(np.ones(len(busy.start), bool), *busy, IdleCause.HOST, None)
         return
@@ -242,7 +236,7 @@ def find_idle_causes(
                 parts.add(np.ones(len(hit.start), bool), *hit, cause, None)
         busy = union(busy, left)
     threads = np.unique(np.append(gaps.thread[late], main))
-    _charge_blocking_calls(timeline, work, blocking, threads, busy, parts)
+    _charge_blocking_calls(timeline, work, threads, busy, parts)
     return parts.sorted()
 
 

@@ -121,44 +121,36 @@ class Kernels:
     occupancy: float | None  # mean weighted by time; None: not recorded
 
 
-def kernel_report(
-    timeline: Timeline, attribution: Attribution, selected: Column | None = None
-) -> Kernels:
-    """All tables at once, of the device events `selected` (a bool each; None: all of them)."""
-    device = timeline.device
-    use = np.flatnonzero(selected) if selected is not None else np.arange(len(device))
+def kernel_report(timeline: Timeline, attribution: Attribution) -> Kernels:
+    """All tables at once."""
     categories = event_categories(timeline)
-    units = event_tensor_cores(timeline, categories)[use]
-    categories = categories[use]
-    duration = device.duration[use]
+    units = event_tensor_cores(timeline, categories)
+    duration = timeline.device.duration
     rising = np.argsort(duration, kind="stable")
-    operator = timeline.host_names(attribution.operator[use])
-    occupancy = _occupancies(timeline)[device.geometry[use]]
-    kernels = _kernels(timeline, device.name[use], duration, rising, categories, units, occupancy)
+    operator = timeline.host_names(attribution.operator)
+    occupancy = _occupancies(timeline)[timeline.device.geometry]
     known = ~np.isnan(occupancy)
     weight = float(duration[known].sum())
     occupied = float((occupancy[known] * duration[known]).sum() / weight) if weight else None
     return Kernels(
-        count=len(use),
+        count=len(duration),
         total_ns=int(duration.sum()),
-        kernels=kernels,
+        kernels=_kernels(timeline, rising, categories, units, occupancy),
         by=WorkBy(
             category=_groups(categories, duration, rising, CATEGORIES),
             operator=_groups(operator, duration, rising, timeline.names),
-            module=_groups(attribution.module[use], duration, rising, attribution.modules),
-            line=_groups(attribution.line[use], duration, rising, timeline.names),
-            phase=_groups(attribution.phase[use], duration, rising, STEP_PHASES),
+            module=_groups(attribution.module, duration, rising, attribution.modules),
+            line=_groups(attribution.line, duration, rising, timeline.names),
+            phase=_groups(attribution.phase, duration, rising, STEP_PHASES),
         ),
         tensor_cores=_tensor_cores(duration, categories, units),
         occupancy=occupied,
     )
 
 
-def kernel_table(
-    timeline: Timeline, attribution: Attribution, selected: Column | None = None
-) -> list[Kernel]:
+def kernel_table(timeline: Timeline, attribution: Attribution) -> list[Kernel]:
     """Every kernel, copy and memset by name, heaviest first."""
-    return kernel_report(timeline, attribution, selected).kernels
+    return kernel_report(timeline, attribution).kernels
 
 
 def _group_times(keys: Column, duration: Column, rising: Column, size: int) -> list[WorkGroup]:
@@ -191,16 +183,11 @@ def _groups(
 
 
 def _kernels(
-    timeline: Timeline,
-    names: Column,
-    duration: Column,
-    rising: Column,
-    categories: Column,
-    units: Column,
-    occupancy: Column,
+    timeline: Timeline, rising: Column, categories: Column, units: Column, occupancy: Column
 ) -> list[Kernel]:
+    duration = timeline.device.duration
     # The same name under another operator can be of another category: its own row.
-    pairs = names.astype(np.int64) * len(CATEGORIES) + categories
+    pairs = timeline.device.name.astype(np.int64) * len(CATEGORIES) + categories
     distinct, first, keys = np.unique(pairs, return_index=True, return_inverse=True)
     keys = keys.ravel()
     size = len(distinct)
@@ -231,12 +218,11 @@ def _occupancies(timeline: Timeline) -> Column:
     Kineto writes 0 where it could not work it out; where less than a warp fell to each
     multiprocessor, 0 is its rounding.
     """
-    found = []
-    for geometry in timeline.geometries:
-        failed = not geometry.occupancy and (geometry.warps_per_sm or 0.0) >= 1
-        known = geometry.occupancy is not None and not failed
-        found.append(geometry.occupancy if known else np.nan)
-    return np.array([*found, np.nan], float)
+    known = (
+        None if not one.occupancy and (one.warps_per_sm or 0.0) >= 1 else one.occupancy
+        for one in timeline.geometries
+    )
+    return np.array([*known, None], float)
 
 
 def _tensor_cores(duration: Column, categories: Column, units: Column) -> TensorCores:

@@ -135,6 +135,11 @@ def study_launches(timeline: Timeline, steps: RecordedSteps) -> Launches:
     graphs = calls[names_match(timeline, host.name[calls], lambda name: "GraphLaunch" in name)]
     from_graph = kernel & ((device.graph > 0) | (known & np.isin(device.launch, graphs)))
     linked = np.flatnonzero(kernel & known & ~from_graph)
+    waits, blocked = blocking_calls(timeline).events, []
+    for index in np.unique(host.thread[waits]).tolist():
+        own, thread = waits[host.thread[waits] == index], timeline.threads[index]
+        spans = merge(host.start[own], host.end[own])
+        blocked.append(BlockedThread(thread.name or thread.tid, total(spans), len(own)))
     return Launches(
         kernels=int(kernel.sum()),
         kernels_per_step=per_step.tolist(),
@@ -148,7 +153,7 @@ def study_launches(timeline: Timeline, steps: RecordedSteps) -> Launches:
         graph_ns=int(device.duration[from_graph].sum()),
         without_launch=int((~known).sum()),
         without_launch_ns=int(device.duration[~known].sum()),
-        blocked=_blocked(timeline),
+        blocked=sorted(blocked, key=lambda one: -one.blocked_ns),
         queues=_launch_queue(timeline, int(edges[0]), int(edges[-1])),
     )
 
@@ -162,17 +167,6 @@ def _spread(values: Column) -> Spread:
 
 def _share(flags: Column) -> float | None:
     return float(flags.mean()) if len(flags) else None
-
-
-def _blocked(timeline: Timeline) -> list[BlockedThread]:
-    host, events = timeline.host, blocking_calls(timeline).events
-    found = []
-    for index in np.unique(host.thread[events]).tolist():
-        own = events[host.thread[events] == index]
-        thread = timeline.threads[index]
-        spans = merge(host.start[own], host.end[own])
-        found.append(BlockedThread(thread.name or thread.tid, total(spans), len(own)))
-    return sorted(found, key=lambda one: -one.blocked_ns)
 
 
 SMALL_BYTES = 64 * 1024

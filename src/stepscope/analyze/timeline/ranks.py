@@ -14,8 +14,7 @@ from stepscope.record.timeline import Column, Timeline
 # Kinds in which no rank is done before the last one has come.
 _SYNCHRONISING = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier")
 
-_CollectiveCall = tuple[str, int | None, int]
-"""A collective: kind, bytes, nanoseconds."""
+_CollectiveCall = tuple[str, int | None, int]  # A collective: kind, bytes, nanoseconds
 _Calls = dict[tuple[str, str], list[_CollectiveCall]]
 """In order of time, by process group ("" where it was not recorded) and step ("" where steps are
 not numbered)."""

@@ -303,7 +303,18 @@ def with_counters(
     `counters` are by device event. Only calls whose every kernel was counted are used; what they
     show per call stands for all calls of the same operator on the same shapes.
     """
-    bytes_, flops, complete = _by_call(timeline, work, counters)
+    device = timeline.device
+    moved, done = np.full(len(device), np.nan), np.full(len(device), np.nan)
+    for event, counted in counters.items():
+        if 0 <= event < len(device):
+            moved[event] = np.nan if counted.dram_bytes is None else counted.dram_bytes
+            done[event] = np.nan if counted.flops is None else counted.flops
+    use = np.flatnonzero((work.owner != NOTHING) & (device.kind == DeviceKind.KERNEL))
+    owner, size = work.owner[use], len(timeline.host)
+    # By call: NaN where not counted; complete where all kernels were.
+    bytes_, flops = np.bincount(owner, moved[use], size), np.bincount(owner, done[use], size)
+    seen, every = ~(np.isnan(moved) & np.isnan(done)), np.bincount(owner, minlength=size)
+    complete = (every > 0) & (np.bincount(owner, seen[use], size) == every)
     calls = timed_calls(timeline, attribution, work, None)
     sums: dict[tuple[str, str, str], list[int]] = {}
     for n in np.flatnonzero(complete[calls.host]).tolist():
@@ -318,31 +329,15 @@ def with_counters(
     return replace(found, shapes=rows, kinds=_merge_rates(rows))
 
 
-def _by_call(
-    timeline: Timeline, work: OperatorWork, counters: Mapping[int, WorkCounters]
-) -> tuple[Column, Column, Column]:
-    """Bytes, FLOPs and whether all kernels were counted, per host event; NaN: not counted."""
-    device = timeline.device
-    moved, done = np.full(len(device), np.nan), np.full(len(device), np.nan)
-    for event, counted in counters.items():
-        if 0 <= event < len(device):
-            moved[event] = np.nan if counted.dram_bytes is None else counted.dram_bytes
-            done[event] = np.nan if counted.flops is None else counted.flops
-    use = np.flatnonzero((work.owner != NOTHING) & (device.kind == DeviceKind.KERNEL))
-    owner, size = work.owner[use], len(timeline.host)
-    seen = ~(np.isnan(moved[use]) & np.isnan(done[use]))
-    every = np.bincount(owner, minlength=size)
-    complete = (every > 0) & (np.bincount(owner, seen, size) == every)
-    return np.bincount(owner, moved[use], size), np.bincount(owner, done[use], size), complete
-
-
 def _with_measured(
     row: OperatorRate, flops: Column, bytes_: Column, found: Roofline
 ) -> OperatorRate:
     calls = len(flops)
     model_flops = row.flops / row.calls * calls
     model_bytes = None if row.bytes is None else row.bytes / row.calls * calls
-    told_flops, told_bytes = _sum_if_counted(flops), _sum_if_counted(bytes_)
+    told_flops, told_bytes = (
+        None if np.isnan(values).any() else float(values.sum()) for values in (flops, bytes_)
+    )
     beside = MeasuredWork(
         calls=calls,
         flops=told_flops,
@@ -362,10 +357,6 @@ def _with_measured(
     bound = "launch" if row.bound == "launch" else ceiling
     row = replace(row, flops=new_flops, bytes=new_bytes, least_ns=least, ceiling=ceiling)
     return _with_rates(replace(row, bound=bound, measured=beside))
-
-
-def _sum_if_counted(values: Column) -> float | None:
-    return None if np.isnan(values).any() else float(values.sum())
 
 
 def _error(model: float | None, told: float | None) -> float | None:
