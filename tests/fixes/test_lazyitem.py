@@ -215,7 +215,7 @@ def judged(source):
     tree = SourceTree(source)
     return [
         reason_needed_now(node, tree)
-        for node in tree._calls.values()
+        for node in tree.calls.values()
         if getattr(node.func, "attr", "") == "item"
     ]
 

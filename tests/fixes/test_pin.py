@@ -71,7 +71,7 @@ class Program:
     """A program without a GPU that takes batches and moves them."""
 
     def __init__(self, run):
-        self.copies = NonBlockingCopies(FixContext(fix_named("pin"), None, run.observer.seams))
+        self.copies = NonBlockingCopies(FixContext(fix_named("pin"), run.observer.seams))
         self.asked = []
 
     def batch(self, batch):

@@ -64,7 +64,7 @@ def placed(tmp_path, monkeypatch):
     with fixed(tmp_path) as run:
         run.observer.core.facts.write("fix", name="prefetch", state="asked", value=None, text="")
         fix = fix_named("prefetch")
-        fix.install(None, FixContext(fix, None, run.observer.seams))
+        fix.install(None, FixContext(fix, run.observer.seams))
         yield run, side
 
 

@@ -19,15 +19,7 @@ from stepscope.record.units import format_bytes
 _DESCRIBED_MODELS: Final = 4  # at most: there may be more
 _LITTLE_WAIT: Final = 0.01  # of a step: making batches sooner could not take more from it
 _BF16_SINCE: Final = 8.0  # compute capability
-
-
-PRIOR_GAINS: Final[Mapping[str, float]] = {
-    "batch": 1.1,
-    "arithmetic": 1.05,
-    "launch": 1.04,
-    "data": 1.03,
-    "waiting": 1.02,
-}
+PRIOR_GAINS = {"batch": 1.1, "arithmetic": 1.05, "launch": 1.04, "data": 1.03, "waiting": 1.02}
 """What fixes of a group gain as a rule, where nothing is predicted."""
 ALREADY_ON = Reason("already_on", "already on")
 NOT_TRAINING = Reason("not_training", "no training")
@@ -108,9 +100,7 @@ class ObservedProgram:
     @property
     def convolved_dims(self) -> set[int]:
         """Over how many dimensions the models convolve; any number where that is not known."""
-        return {
-            dims for model in self.every_model for dims in model.get("convolved_dims", (1, 2, 3))
-        }
+        return {dims for one in self.every_model for dims in one.get("convolved_dims", (1, 2, 3))}
 
     @property
     def compiles(self) -> bool:
@@ -120,19 +110,23 @@ class ObservedProgram:
     @property
     def trains(self) -> bool:
         """Whether it trains, or that is not known."""
-        return (self.document.get("steps") or {}).get("what") in (None, "training")
+        return self._steps.get("what") in (None, "training")
 
     @property
     def data_wait_share(self) -> float | None:
         """The share of a step in which it waits for data; None: not known."""
-        step_ms = (self.document.get("steps") or {}).get("mean_ms")
+        step_ms = self._steps.get("mean_ms")
         waits = (self.document.get("phases_ms") or {}).get("data_wait")
         return None if not step_ms or waits is None else float(waits / step_ms)
 
     @property
     def batch_bytes(self) -> int | None:
         """Of the largest batch; None: not known."""
-        return (self.document.get("steps") or {}).get("batch_bytes")
+        return self._steps.get("batch_bytes")
+
+    @property
+    def _steps(self) -> Mapping[str, Any]:
+        return self.document.get("steps") or {}
 
     @property
     def batch_size(self) -> int | None:

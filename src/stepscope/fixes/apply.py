@@ -1,25 +1,25 @@
 """Fixes in the program's process: installed once torch is there, and asked when it fails."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from stepscope.fixes.base import Fix, FixContext
 from stepscope.fixes.inspect.user_code import raise_location
+from stepscope.fixes.lazy import torch
 from stepscope.fixes.registry import parse_fixes
 from stepscope.probe.points.seams import Seams
 from stepscope.record.fix import INSTALL_FAILED, NO_CUDA, NotApplied
+from stepscope.record.fix_words import sentence
 
 
 def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
     """Install every fix. One that cannot says so; the program runs without it."""
-    import torch
-
     placed: list[tuple[Fix, FixContext]] = []
     for fix, value in parse_fixes(asked):
-        context = FixContext(fix, value, seams)
+        context = FixContext(fix, seams)
         seams.core.facts.write("fix", name=fix.name, state="asked", value=value, text=fix.missing)
         try:
             if fix.needs == "cuda" and not torch.cuda.device_count():
@@ -30,20 +30,9 @@ def apply_fixes(asked: Iterable[str], seams: Seams) -> None:
             context.not_applied(NotApplied(INSTALL_FAILED, error=repr(problem)))
             continue
         placed.append((fix, context))
-    _explain_failures(placed, seams)
 
-
-def _explain_failures(placed: list[tuple[Fix, FixContext]], seams: Seams) -> None:
-    """Have an exception that is a fix's doing end the program in one line that says so."""
-
-    def hook(
-        call: Callable[..., Any],
-        kind: type[BaseException],
-        error: BaseException,
-        trace: TracebackType | None,
-    ) -> None:
-        from stepscope.record.fix_words import sentence
-
+    def hook(call: Any, kind: Any, error: BaseException, trace: TracebackType | None) -> None:
+        """Have an exception that is a fix's doing end the program in one line that says so."""
         where, line = raise_location(trace)
         for fix, context in placed:
             try:
@@ -52,7 +41,7 @@ def _explain_failures(placed: list[tuple[Fix, FixContext]], seams: Seams) -> Non
                 record = None
             if record is not None:
                 record = record if record.place else replace(record, place=where)
-                context.broke(record)
+                context.not_applied(record)
                 print(f"stepscope: {fix.name}: {sentence(record)}", file=sys.stderr)
                 return
         call(kind, error, trace)

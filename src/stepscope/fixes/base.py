@@ -1,5 +1,6 @@
 """What a fix is, and what it works with inside the program."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -32,10 +33,9 @@ __all__ = ["Fix", "FixContext", "FixKind", "SourceEdit"]
 class FixContext:
     """A fix's way into the program it is applied to, and where it reports what it did."""
 
-    def __init__(self, fix: "Fix", value: Any, seams: "Seams") -> None:
+    def __init__(self, fix: "Fix", seams: "Seams") -> None:
         self.seams = seams
         self._fix = fix
-        self._value = value
         self._reported: set[Applied | NotApplied] = set()
 
     def applied(self, record: Applied, kind: FixKind | None = None) -> None:
@@ -43,11 +43,7 @@ class FixContext:
         self._report(replace(record, kind=kind or self._fix.kind))
 
     def not_applied(self, record: NotApplied) -> None:
-        """It does not apply to something (or to anything) here."""
-        self._report(record)
-
-    def broke(self, record: Broke) -> None:
-        """It took effect, and then the program could not go on."""
+        """It does not apply to something (or to anything) here; of a `Broke`: no longer."""
         self._report(record)
 
     def loader_not_applied(self, reason: Reason, value: int | None = None) -> None:
@@ -64,13 +60,8 @@ class FixContext:
         if record in self._reported or self.seams.inert:
             return
         self._reported.add(record)
-        self.seams.core.facts.write(
-            "fix",
-            name=self._fix.name,
-            state=fact_state(record),
-            record=record.to_json(),
-            text=sentence(record),
-        )
+        said = {"state": fact_state(record), "record": record.to_json(), "text": sentence(record)}
+        self.seams.core.facts.write("fix", name=self._fix.name, **said)
 
 
 class Fix:
@@ -129,20 +120,10 @@ class Fix:
         if text is not None and not self.values:
             raise UsageError(f"--fix {self.name} takes no value")
         text = self.default if text is None else text
-        return None if text is None else self.one_of(text)
-
-    def one_of(self, text: str) -> Any:
-        """A number where numbers are allowed, else one of the values."""
-        if (
-            "N" in self.values
-            and text.isdecimal()
-            and text.isascii()
-            and len(text) < 7
-            and int(text) > 0
-        ):
-            return int(text)
-        if text in self.values and text != "N":
+        if text is None or (text in self.values and text != "N"):
             return text
+        if "N" in self.values and re.fullmatch(r"[0-9]{1,6}", text) and int(text) > 0:
+            return int(text)
         allowed = ", ".join("a number" if value == "N" else value for value in self.values)
         raise UsageError(f"--fix {self.name}={text}: use {allowed}")
 

@@ -55,8 +55,10 @@ def fix_named(name: str) -> Fix:
     """A fix by its name. Raises UsageError."""
     found = find_fix(name)
     if found is None:
-        near = _nearest_name(name)
-        hint = f"did you mean {near}?" if near else "`stepscope fixes` lists them"
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, (*FIX_NAMES, *_entry_points()), n=1)
+        hint = f"did you mean {near[0]}?" if near else "`stepscope fixes` lists them"
         raise UsageError(f"no fix named {name}: {hint}")
     return found
 
@@ -105,10 +107,7 @@ def parse_fixes(asked: Iterable[str]) -> list[tuple[Fix, Any]]:
 
 def fix_variables(fixes: Iterable[tuple[Fix, Any]]) -> dict[str, str]:
     """The variables a program with these fixes must be started with."""
-    found: dict[str, str] = {}
-    for one, value in fixes:
-        found |= one.environment(value)
-    return found
+    return {name: text for one, value in fixes for name, text in one.environment(value).items()}
 
 
 def _ordered_names(fixes: Mapping[str, Fix]) -> Sequence[str]:
@@ -153,10 +152,3 @@ def _called(point: "EntryPoint") -> str:
 @cache
 def _complain(problem: str) -> None:
     print(f"stepscope: {problem}", file=sys.stderr)
-
-
-def _nearest_name(name: str) -> str | None:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, (*FIX_NAMES, *_entry_points()), n=1)
-    return near[0] if near else None

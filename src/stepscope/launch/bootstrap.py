@@ -7,11 +7,10 @@ def start_probe(options: str) -> None:
     """Called once, before the program's first line. Never raises."""
     from stepscope.probe.boot import boot
 
-    boot(options, _apply_fixes)
+    def apply(observer: Any) -> None:
+        if observer.core.options.fixes:
+            from stepscope.fixes.apply import apply_fixes
 
+            apply_fixes(observer.core.options.fixes, observer.seams)
 
-def _apply_fixes(observer: Any) -> None:
-    if observer.core.options.fixes:
-        from stepscope.fixes.apply import apply_fixes
-
-        apply_fixes(observer.core.options.fixes, observer.seams)
+    boot(options, apply)

@@ -1,5 +1,6 @@
 """One child process: started, waited for, its signals and limits kept."""
 
+import math
 import os
 import signal
 import subprocess
@@ -85,18 +86,16 @@ def watch_child(
     timed_out = False
     with _forwarding(process) as signals:
         _quietly(on_start, process.pid)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
             try:
                 process.wait(_TICK_S)
                 break
             except subprocess.TimeoutExpired:
                 _quietly(on_tick)
-            if ours and signals:
-                _end(process)
-                break
-            if deadline is not None and time.monotonic() > deadline:
-                timed_out = True
+            stopped = bool(ours and signals)
+            timed_out = not stopped and time.monotonic() > deadline
+            if stopped or timed_out:
                 _end(process)
                 break
     code = process.wait()

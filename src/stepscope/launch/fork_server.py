@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.machinery import SourceFileLoader
 from io import open_code
 from multiprocessing import process
@@ -142,11 +143,8 @@ def _become(order: dict[str, Any], outside: bool) -> None:
     names = vars(sys.modules["__main__"])
     for name in [name for name in names if not name.startswith("__")]:
         del names[name]
-    names |= {
-        "__file__": path,
-        "__cached__": None,
-        "__loader__": SourceFileLoader("__main__", path),
-    }
+    loader = SourceFileLoader("__main__", path)
+    names |= {"__file__": path, "__cached__": None, "__loader__": loader}
     with open_code(path) as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
     exec(code, names)
@@ -190,20 +188,15 @@ class ForkServer:
         """A program that begins at once; `probe` holds the probe's options ("": no probe). stderr
         goes to `output` too unless `errors` is given, the environment is the server's unless
         `environ` is. None where nothing can be started any more."""
-        order = {
-            "target": program.target,
-            "arguments": program.arguments,
-            "module": program.module,
+        order = asdict(program) | {
             "command": program.command,
             "cwd": str(cwd),
             "probe": probe,
             "environ": None if environ is None else dict(environ),
         }
-        streams = [output, errors or output, *([stdin] if stdin else [])]
+        streams = [file.fileno() for file in (output, errors or output, stdin) if file]
         try:
-            socket.send_fds(
-                self._link, [json.dumps(order).encode()], [file.fileno() for file in streams]
-            )
+            socket.send_fds(self._link, [json.dumps(order).encode()], streams)
             number = _receive(self._link, _LONGEST_IMPORT_S)
         except OSError:
             number = None

@@ -52,10 +52,8 @@ class LiveLine:
 
     def text(self) -> str:
         """The line, from the steps of the last few seconds."""
-        (first, begin, samples, waited), (last, end, samples_now, waited_now) = (
-            self._recent[0],
-            self._recent[-1],
-        )
+        first, begin, samples, waited = self._recent[0]
+        last, end, samples_now, waited_now = self._recent[-1]
         steps, seconds = last - first, (end - begin) / 1e9
         if steps <= 0 or seconds <= 0:
             return f"stepscope  step {last:,}"
@@ -66,12 +64,6 @@ class LiveLine:
             parts.append(f"GPU {self.gpu_percent:.0f}%")
         parts.append(f"data wait {(waited_now - waited) / 1e9 / seconds:.0%}")
         return "stepscope  " + " · ".join(parts)
-
-    def _step(self) -> int:
-        """Steps so far: as marked, else by optimizers, else by the first of what stands in."""
-        marks = self._instead[RowKind.MARK]
-        counts = (marks, self._rule.settled, *(self._instead[kind] for kind in _INSTEAD))
-        return next((count for count in counts if count), 0)
 
     def _read(self) -> None:
         if self._file is None:
@@ -99,6 +91,8 @@ class LiveLine:
             self._instead[RowKind(kind)] += 1
         else:
             return
-        self._recent.append((self._step(), row[0], self._samples, self._waited))
+        marks, *others = self._instead.values()  # as marked, else by optimizers, else by others
+        step = next(filter(None, (marks, self._rule.settled, *others)), 0)
+        self._recent.append((step, row[0], self._samples, self._waited))
         while self._recent and row[0] - self._recent[0][1] > 5e9:
             self._recent.pop(0)

@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What `stepscope run` is to do monitorss the probe's options."""
+    """What `stepscope run` is to do besides the probe's options."""
 
     program: Program
     timeout_s: float | None = None
     python: bool = False
     live: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
-    """What the program's environment is to have monitorss this process's own."""
+    """What the program's environment is to have besides this process's own."""
     cwd: Path | None = None
     """Where the program starts; None: where this process is."""
     output: Path | None = None
@@ -54,8 +54,7 @@ class RunRequest:
 def observe_program(
     request: RunRequest, options: ProbeOptions, server: ForkServer | None = None
 ) -> Outcome:
-    """Run the program once into the folder that `options` names; `server`
-    starts it where it can."""
+    """Run the program once into the folder that `options` names; `server` starts it if it can."""
     folder = Path(options.folder)
     lock = folders.lock_folder(folder)
     record = _initial_record(request.program.name, request.program.arguments, folder)
@@ -76,8 +75,7 @@ def observe_program(
             outcome = _run_program(request, options, monitors, output, server)
     finally:
         monitors.end()
-    ended = ("exit_code", "signal", "timed_out", "pid", "started_ns", "ended_ns")
-    for name in ended:
+    for name in ("exit_code", "signal", "timed_out", "pid", "started_ns", "ended_ns"):
         setattr(record.run, name, getattr(outcome, name))
     monitors.note(record.run)
     try:
@@ -96,21 +94,13 @@ def _run_program(
     server: ForkServer | None,
 ) -> Outcome:
     """The program from its start to its end."""
-    probe, timeout_s, cwd = options.to_json(), request.timeout_s, request.cwd or Path.cwd()
+    probe, watched = options.to_json(), (request.timeout_s, monitors.begin, monitors.tick)
     if server is not None and output is not None:
-        process = server.start(request.program, probe, output, cwd)
+        process = server.start(request.program, probe, output, request.cwd or Path.cwd())
         if process is not None:
-            begun = options.launched_ns
-            return watch_child(process, begun, timeout_s, monitors.begin, monitors.tick, ours=True)
-    return run_child(
-        request.program.command,
-        child_environment(probe, request.variables),
-        timeout_s,
-        monitors.begin,
-        monitors.tick,
-        output,
-        request.cwd,
-    )
+            return watch_child(process, options.launched_ns, *watched, ours=True)
+    environ = child_environment(probe, request.variables)
+    return run_child(request.program.command, environ, *watched, output, request.cwd)
 
 
 class _Monitors:
@@ -257,25 +247,25 @@ class InProcessRun:
     def begin(self) -> None:
         """Put the probe in place."""
         from stepscope.probe.boot import watch_forks
+        from stepscope.probe.core import StopProgram
         from stepscope.probe.patches import ImportWatch
 
         self._lock = folders.lock_folder(self._folder)
         folders.write_run(self._folder, self._record)
         watch = ImportWatch(self._options.launched_ns)
         self._observer.install(watch)
-        if self._options.steps is not None:
-            self._observer.core.on_step.append(self._enough)
+        limit = self._options.steps
+        if limit is not None:
+
+            def enough(step: int) -> int:
+                if step >= limit:
+                    raise StopProgram
+                return limit
+
+            self._observer.core.on_step.append(enough)
         watch.install()
         watch_forks(self._observer.forked)
         self._sampler.start()
-
-    def _enough(self, step: int) -> int:
-        from stepscope.probe.core import StopProgram
-
-        limit = self._options.steps or 0
-        if step >= limit:
-            raise StopProgram
-        return limit
 
     def end(self, error: BaseException | None) -> None:
         """Take the probe out; the run is complete. `error`: what the block raised, if anything."""

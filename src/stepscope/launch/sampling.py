@@ -71,8 +71,11 @@ class MachineSampler(threading.Thread):
             self._sample_all(table)
         except Exception as error:
             self.problem = Problem(kind=ProblemKind.SAMPLING_STOPPED, detail=str(error))
-        finally:
-            self._close(table)
+        try:
+            table.close(self.rows)
+        except OSError as error:
+            problem = Problem(kind=ProblemKind.SAMPLING_STOPPED, detail=str(error))
+            self.problem = self.problem or problem
 
     def _sample_all(self, table: Table) -> None:
         tree = ProcessTree(self._pid, self.commands)
@@ -87,24 +90,13 @@ class MachineSampler(threading.Thread):
             sample |= gpu.sample(tree.pids) if gpu else {}
             if not sample["processes"]:
                 return
-            self._write(table, sample)
+            if self.rows == table.rows:
+                table.grow()
+            for place, column in enumerate(SAMPLE_COLUMNS, self.rows * table.width):
+                table.cells[place] = sample[column]
+            self.rows += 1
+            self.latest = sample
             self._stopped.wait(max(0.0, began + self._interval_s - time.monotonic()))
-
-    def _write(self, table: Table, sample: dict[str, float]) -> None:
-        if self.rows == table.rows:
-            table.grow()
-        start = self.rows * table.width
-        for place, column in enumerate(SAMPLE_COLUMNS, start):
-            table.cells[place] = sample[column]
-        self.rows += 1
-        self.latest = sample
-
-    def _close(self, table: Table) -> None:
-        try:
-            table.close(self.rows)
-        except OSError as error:
-            problem = Problem(kind=ProblemKind.SAMPLING_STOPPED, detail=str(error))
-            self.problem = self.problem or problem
 
 
 STACK_RATE_HZ = 100
@@ -144,7 +136,18 @@ class PySpy:
 
         self._output = folder / STACKS_FILE
         for _ in range(_ATTEMPTS):
-            self._spawn(pid)
+            self._said = tempfile.TemporaryFile()  # noqa: SIM115
+            self._process = subprocess.Popen(
+                [
+                    *(self._program, "record", "--pid", str(pid), "--output", str(self._output)),
+                    *("--format", "raw", "--rate", str(STACK_RATE_HZ), "--threads", "--idle"),
+                    *("--full-filenames", "--nonblocking"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=self._said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for the program, which may go on after it
+            )
             if self._attached():
                 return
             self.problem = self._explain()
@@ -174,20 +177,6 @@ class PySpy:
             elif not self._output.exists() or self._output.stat().st_size == 0:
                 self.problem = Problem(kind=ProblemKind.TOO_SHORT_FOR_STACKS)
         self._close()
-
-    def _spawn(self, pid: int) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [
-                *(self._program, "record", "--pid", str(pid), "--output", str(self._output)),
-                *("--format", "raw", "--rate", str(STACK_RATE_HZ), "--threads", "--idle"),
-                *("--full-filenames", "--nonblocking"),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=self._said,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the program, which may go on after it
-        )
 
     def _attached(self) -> bool:
         """Whether sampling runs; a py-spy that is merely slow to say so counts as running."""

@@ -27,6 +27,7 @@ from stepscope.fixes.arithmetic.loss_scaler import LossScaler
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import calling_frame
+from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
@@ -48,15 +49,12 @@ RECURRENT_ON_CPU = Reason(
 )
 FP16_IN_GRAPH = Reason("fp16_in_graph", "fp16 skips steps that overflow, which a CUDA graph cannot")
 NOT_IN_HALF = Reason(
-    "not_in_half",
-    "`{code}` does not support half precision; pass it .float(), or drop amp",
+    "not_in_half", "`{code}` does not support half precision; pass it .float(), or drop amp"
 )
 
 
 def unwatched_autocast() -> Any:
     """torch's autocast for a fix's own use, as it is before it is watched."""
-    import torch
-
     return type("autocast", (torch.autocast,), {"__enter__": torch.autocast.__enter__})
 
 
@@ -66,8 +64,6 @@ def watch_own_mixed_precision(context: FixContext, found: Callable[[Reason], Non
     What torch's own parts do, such as checkpoints that bring back the autocast they ran under,
     and what stepscope does is not the program's.
     """
-    import torch
-
     folder = torch.__path__[0]
 
     def entered(call: Any, autocast: Any) -> Any:
@@ -115,8 +111,7 @@ class Amp(Fix):
         if own := program.config.get("autocast"):
             return unsuitable(USES_AUTOCAST, str(own))
         dtypes = {dtype for model in program.models for dtype in model["dtypes"]}
-        half = dtypes and dtypes <= {*_DTYPES.values()}
-        return unsuitable(HALF_PRECISION) if half else None
+        return unsuitable(HALF_PRECISION) if dtypes and dtypes <= {*_DTYPES.values()} else None
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
         return [proposed or ("fp16" if program.lacks_bf16 else "bf16")]
@@ -150,10 +145,9 @@ class Amp(Fix):
         casting.scaler.install()
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
-        if self._casting is None or not self._casting.used:
-            return None
+        used = self._casting is not None and self._casting.said
         its_doing = any(word in str(error) for word in _ITS_DOING)
-        if not its_doing or not isinstance(error, RuntimeError | TypeError):
+        if not used or not its_doing or not isinstance(error, RuntimeError | TypeError):
             return None
         return Broke(NOT_IN_HALF, code=line)
 
@@ -183,36 +177,28 @@ def _autocast_line(device: str, value: str) -> str:
 
 
 def _recurrent_on_cpu(module: Any) -> bool:
-    from torch.nn import RNNBase
-
     on_cpu = all(parameter.is_cpu for parameter in module.parameters())
-    return on_cpu and any(isinstance(part, RNNBase) for part in module.modules())
-
-
-def _first_parameter(module: Any) -> tuple[Any, str]:
-    """The part that has it, and its name there: another may take its place, or none."""
-    parts = ((part, name) for part in module.modules() for name in part._parameters)
-    return next((part, name) for part, name in parts if part._parameters[name] is not None)
+    return on_cpu and any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
 
 
 class _Casting:
     """Which models run under autocast, and in what."""
 
     def __init__(self, value: str, context: FixContext) -> None:
-        import torch
-
         self._context = context
         self._autocast = unwatched_autocast()
         self._value = value
         self._off = False
         self._graphed = "cuda_graph" in context.seams.core.options.fixes
-        self._models: dict[int, tuple[Any, str]] = {}  # where each has its first parameter
+        self._models: dict[int, tuple[Any, str]] = {}
+        """The part that has a model's first parameter, and its name there: another may take its
+        place, or none."""
         self._scaled: set[int] = set()
         self._bf16: bool | None = None
-        self._said: set[tuple[int, str, str]] = set()
+        self.said: set[tuple[int, str, str]] = set()
+        """What ran under autocast."""
         self.scaler = LossScaler(context)
         self.scaler.possible = value == "fp16" or torch.cuda.device_count() > 0
-        self.used = False
 
     def give_way(self, reason: Reason) -> None:
         """The program has mixed precision of its own: from now on only that."""
@@ -222,8 +208,6 @@ class _Casting:
 
     def found(self, module: Any) -> None:
         """Look at a model's parameters before its first call."""
-        import torch
-
         name = type(module).__qualname__
         dtypes = {p.dtype for p in module.parameters() if p.is_floating_point()}
         halves = dtypes & {torch.float16, torch.bfloat16}
@@ -239,12 +223,12 @@ class _Casting:
         if refused is not None:
             self._context.not_applied(refused)
         else:
-            self._models[id(module)] = _first_parameter(module)
+            parts = ((part, name) for part in module.modules() for name in part._parameters)
+            first = next((part, name) for part, name in parts if part._parameters[name] is not None)
+            self._models[id(module)] = first
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """A call under autocast, unless the program's own is on."""
-        import torch
-
         if self._off or id(module) not in self._models:
             return call(module, *args, **kwargs)
         part, name = self._models[id(module)]
@@ -257,19 +241,19 @@ class _Casting:
             self._context.not_applied(NotApplied(FP16_IN_GRAPH))
             return call(module, *args, **kwargs)
         dtype = getattr(torch, _DTYPES[value])
-        self._say(module, device, value)
+        if (id(module), device, value) not in self.said:
+            self.said.add((id(module), device, value))
+            name, other = type(module).__qualname__, value != self._value
+            record = Applied(AUTOCAST, name, dtype=value, device=device, remark=other)
+            self._context.applied(record)
         if value == "fp16" and torch.is_grad_enabled():
             self._prepare_scaling(module, args, kwargs)
         with self._autocast(device, dtype=dtype):
             result = call(module, *args, **kwargs)
-        return map_tensors(
-            result, lambda tensor: tensor.float() if tensor.dtype == dtype else tensor
-        )
+        return map_tensors(result, lambda one: one.float() if one.dtype == dtype else one)
 
     def _suited(self, device: str) -> str:
         """bf16 only where the device computes in it rather than emulating it."""
-        import torch
-
         if self._value == "fp16" or device != "cuda":
             return self._value
         if self._bf16 is None:
@@ -279,8 +263,6 @@ class _Casting:
 
     def _prepare_scaling(self, module: Any, args: Any, kwargs: Any) -> None:
         """From now on backwards are scaled; leaves among the inputs get gradients too."""
-        import torch
-
         self.scaler.active = True
         if id(module) not in self._scaled:
             self._scaled.add(id(module))
@@ -288,27 +270,8 @@ class _Casting:
         given = (*args, *kwargs.values())
         self.scaler.leaves.add(value for value in given if isinstance(value, torch.Tensor))
 
-    def _say(self, module: Any, device: str, value: str) -> None:
-        said = (id(module), device, value)
-        if said in self._said:
-            return
-        self._said.add(said)
-        self.used = True
-        self._context.applied(
-            Applied(
-                AUTOCAST,
-                type(module).__qualname__,
-                dtype=value,
-                device=device,
-                remark=value != self._value,
-            )
-        )
-
 
 def _predict(dtype: str, known: KnownProgram) -> Changes:
-    from stepscope.analyze.replay.changes import scale_host
-    from stepscope.analyze.replay.tasks import select_host
-
     limits = device_limits(known)
     rate, memory = limits.flops_per_s.get(dtype), limits.bytes_per_s
     if rate is None or memory is None:
@@ -332,26 +295,27 @@ def _predict(dtype: str, known: KnownProgram) -> Changes:
     _add_casts(factors, rows, known, memory)
     change = scale_operators(factors)
     assert change is not None
-    on_host = [scale_host(select_host(phase=p), _CASTING_HOST) for p in ("forward", "backward")]
+    on_host = [
+        changes.scale_host(tasks.select_host(phase=p), _CASTING_HOST)
+        for p in ("forward", "backward")
+    ]
     return [change, *on_host]
 
 
 def _predict_on_cpu(dtype: str, known: KnownProgram) -> Changes:
     """Only where `doctor` measured that this processor is surely faster in bf16."""
-    from stepscope.analyze.replay.changes import scale_host
-    from stepscope.analyze.replay.tasks import select_host
-
     rates = device_limits(known).flops_per_s
     fast, slow = rates.get(dtype), rates.get("fp32")
-    if not fast or not slow or fast < _WORTH * slow or _autocasts(known):
+    autocasts = known.show is not None and known.show.config.autocast is not None
+    if not fast or not slow or fast < _WORTH * slow or autocasts:
         return None
     names = {o.name for o in host_operator_rows(known) if re.search(AUTOCAST_CPU_OPERATORS, o.name)}
     factor = _CPU_KEEPS + (1 - _CPU_KEEPS) * slow / fast
-    return [scale_host(select_host(operator=exact_names_pattern(names)), factor)] if names else None
-
-
-def _autocasts(known: KnownProgram) -> bool:
-    return known.show is not None and known.show.config.autocast is not None
+    return (
+        [changes.scale_host(tasks.select_host(operator=exact_names_pattern(names)), factor)]
+        if names
+        else None
+    )
 
 
 def _time(rows: list[RooflineRow], category: str) -> float:

@@ -14,6 +14,7 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import raise_location
+from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import MODEL, Applied, Broke, NotApplied, Reason, SourceLine
 from stepscope.record.trial import Rejection
 
@@ -32,20 +33,14 @@ class _StateSnapshot:
     """The random state and a model's buffers at some moment."""
 
     def __init__(self, module: Any) -> None:
-        import torch
-        from torch.nn.parameter import is_lazy
-
+        is_lazy = torch.nn.parameter.is_lazy
         self._buffers = [(b, b.clone()) for b in module.buffers() if not is_lazy(b)]
         self._cpu = torch.get_rng_state()
-        self._devices = {
-            device: torch.cuda.get_rng_state(device)
-            for device in {p.device for p in module.parameters() if p.is_cuda}
-        }
+        devices = {p.device for p in module.parameters() if p.is_cuda}
+        self._devices = {device: torch.cuda.get_rng_state(device) for device in devices}
 
     def restore(self) -> None:
         """Put everything back."""
-        import torch
-
         with torch.no_grad():
             for buffer, kept in self._buffers:
                 buffer.copy_(kept)
@@ -58,28 +53,23 @@ class _ConvolutionWeights:
     """A model's convolution weights; the parameters stay the same objects with the same values."""
 
     def __init__(self, module: Any) -> None:
-        import torch
-
-        self._formats = {4: torch.channels_last, 5: torch.channels_last_3d}
-        self._weights = [w for w in convolution_weights(module) if w.dim() in self._formats]
+        self._weights = [w for w in convolution_weights(module) if w.dim() in (4, 5)]
         self._last = False
         self.dims = {weight.dim() for weight in self._weights}
         """4 where there are convolutions over images, 5 where over volumes."""
 
-    def channels_last(self) -> None:
-        """Channels become the fastest dimension."""
-        self._last = True
-        self._arrange()
-
-    def contiguous(self) -> None:
-        """As they were made."""
-        self._last = False
-        self._arrange()
+    def arrange(self, channels_last: bool) -> None:
+        """Channels become the fastest dimension, or all as it was made. A model that is first
+        called in inference mode may be trained later."""
+        self._last = channels_last
+        for weight in self._weights:
+            with torch.inference_mode(weight.is_inference()):
+                weight.data = self._arranged(weight.data)
+                if weight.grad is not None:
+                    weight.grad.data = self._arranged(weight.grad.data)
 
     def arrange_state(self, optimizer: Any) -> None:
         """An optimizer's averages like the weights they belong to: fused kernels want that."""
-        import torch
-
         for weight in self._weights:
             state = optimizer.state.get(weight)
             for key, value in (state or {}).items():
@@ -87,20 +77,8 @@ class _ConvolutionWeights:
                     with torch.inference_mode(value.is_inference()):
                         state[key] = self._arranged(value)
 
-    def _arrange(self) -> None:
-        """A model that is first called in inference mode may be trained later."""
-        import torch
-
-        for weight in self._weights:
-            with torch.inference_mode(weight.is_inference()):
-                weight.data = self._arranged(weight.data)
-                if weight.grad is not None:
-                    weight.grad.data = self._arranged(weight.grad.data)
-
     def _arranged(self, tensor: Any) -> Any:
-        import torch
-
-        wanted = self._formats[tensor.dim()] if self._last else torch.contiguous_format
+        wanted = _channels_last(tensor) if self._last else torch.contiguous_format
         arranged = tensor.contiguous(memory_format=wanted)
         # Where a dimension is 1 either format will do, but gradients come in the wanted one's
         # strides, and fused optimizers compare those.
@@ -139,26 +117,24 @@ class ChannelsLast(Fix):
 
         None where there are no layout changes.
         """
-        from stepscope.analyze.replay.changes import scale_host, scale_kernels
-        from stepscope.analyze.replay.tasks import select_host, select_kernels
-
         if not any(one.category == "layout change" for one in kernel_rows(known)):
             return None
-        batch_norms = select_kernels("normalisation", operator="cudnn_batch_norm")
+        batch_norms = tasks.select_kernels("normalisation", operator="cudnn_batch_norm")
         return [
-            scale_kernels(select_kernels("layout change"), _LAYOUT_LEFT),
-            scale_kernels(batch_norms, _NORMALISING),
-            *(scale_host(select_host(phase=p), _LAYOUT_HOST) for p in ("forward", "backward")),
+            changes.scale_kernels(tasks.select_kernels("layout change"), _LAYOUT_LEFT),
+            changes.scale_kernels(batch_norms, _NORMALISING),
+            *(
+                changes.scale_host(tasks.select_host(phase=p), _LAYOUT_HOST)
+                for p in ("forward", "backward")
+            ),
         ]
 
     def install(self, value: Any, context: FixContext) -> None:
-        from torch.optim import Optimizer
-
         layout = self._layout = _Layout(context)
         context.seams.root_found(layout.found)
         context.seams.root_called(layout.called)
         context.seams.optimizer_made(lambda optimizer, _: layout.optimizers.add(optimizer))
-        context.seams.around(Optimizer, "load_state_dict", layout.loaded)
+        context.seams.around(torch.optim.Optimizer, "load_state_dict", layout.loaded)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         if not _is_view_error(error) or self._layout is None or not self._layout.models:
@@ -175,13 +151,9 @@ class ChannelsLast(Fix):
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
         from stepscope.fixes.edit.locate import after_the_model
 
-        return after_the_model(
-            self,
-            self.edit(value, "").words,
-            "{0} = {0}.to(memory_format=torch.channels_last)",
-            applied,
-            files,
-        )
+        words = self.edit(value, "").words
+        statement = "{0} = {0}.to(memory_format=torch.channels_last)"
+        return after_the_model(self, words, statement, applied, files)
 
 
 class _Layout:
@@ -200,21 +172,18 @@ class _Layout:
         if not weights.dims:
             self._context.not_applied(NotApplied(NO_CONVOLUTIONS, object=name))
             return
-        weights.channels_last()
+        weights.arrange(channels_last=True)
         self.models[id(module)] = weights
         self._arrange_states(weights)
 
     def called(self, call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
         """A call with rearranged inputs. The first of a kind can be taken back if it fails."""
-        import torch
-
         weights = self.models.get(id(module))
         if weights is None:
             return call(module, *args, **kwargs)
         mode = (id(module), module.training, torch.is_grad_enabled())
-        before = None
-        if mode not in self._tried and not _capturing():
-            before = _StateSnapshot(module)
+        capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+        before = None if mode in self._tried or capturing else _StateSnapshot(module)
         given, named = args, kwargs
         if module._compiled_call_impl is None:  # compiled code rearranges them as it reads them
             given, named = _inward(args, weights.dims), _inward(kwargs, weights.dims)
@@ -241,11 +210,13 @@ class _Layout:
         return result
 
     def _give_up(self, module: Any, weights: _ConvolutionWeights, error: BaseException) -> None:
-        import torch
-
-        where, line = _raised_at(error)
+        where, line = raise_location(error.__traceback__)
+        traced = _TRACED.findall(str(error))  # by Dynamo, whose errors have the place in their text
+        if traced and ".view" not in line:
+            file, number, line = traced[-1]
+            where = SourceLine(os.path.basename(file), int(number))
         del self.models[id(module)]
-        weights.contiguous()
+        weights.arrange(channels_last=False)
         torch.clear_autocast_cache()  # it may keep the rearranged weights in half precision
         self._arrange_states(weights)
         name, view = type(module).__qualname__, _view_in(line)
@@ -256,15 +227,17 @@ class _Layout:
             weights.arrange_state(optimizer)
 
 
+def _channels_last(tensor: Any) -> Any:
+    """That format for an image or a volume."""
+    return torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
+
+
 def _inward(values: Any, dims: set[int]) -> Any:
     """What a model is given, with images and volumes rearranged."""
-    import torch
-
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
 
     def rearranged(tensor: Any) -> Any:
         if tensor.dim() in dims and tensor.is_floating_point() and not tensor.is_sparse:
-            return tensor.contiguous(memory_format=formats[tensor.dim()])
+            return tensor.contiguous(memory_format=_channels_last(tensor))
         return tensor
 
     return map_tensors(values, rearranged)
@@ -272,29 +245,10 @@ def _inward(values: Any, dims: set[int]) -> Any:
 
 def _outward(tensor: Any) -> Any:
     """What a model returns, as the program knows it: it may call `view` on it."""
-    if tensor.dim() in (4, 5) and not tensor.is_sparse and not tensor.is_contiguous():
-        import torch
-
-        form = torch.channels_last if tensor.dim() == 4 else torch.channels_last_3d
-        if tensor.is_contiguous(memory_format=form):
-            return tensor.contiguous()
-    return tensor
-
-
-def _capturing() -> bool:
-    import torch
-
-    return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
-
-
-def _raised_at(error: BaseException) -> tuple[SourceLine | None, str]:
-    """The user's place and line; an error of Dynamo's has them in its text."""
-    where, line = raise_location(error.__traceback__)
-    traced = _TRACED.findall(str(error))
-    if traced and ".view" not in line:
-        file, number, line = traced[-1]
-        where = SourceLine(os.path.basename(file), int(number))
-    return where, line
+    if tensor.dim() not in (4, 5) or tensor.is_sparse or tensor.is_contiguous():
+        return tensor
+    last = tensor.is_contiguous(memory_format=_channels_last(tensor))
+    return tensor.contiguous() if last else tensor
 
 
 def _is_view_error(error: BaseException) -> bool:

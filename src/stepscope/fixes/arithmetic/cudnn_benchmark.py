@@ -6,6 +6,7 @@ from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows, s
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import convolution_weights
+from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import DETERMINISTIC, Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
@@ -51,14 +52,11 @@ class CudnnBenchmark(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Convolutions by the fastest algorithm; None without any, or where that is on already."""
-        from stepscope.analyze.replay.changes import scale_kernels
-        from stepscope.analyze.replay.tasks import select_kernels
-
         set_to = switches(known)
         on = set_to is not None and set_to.cudnn_benchmark
         if on or not any(one.category == "convolution" for one in kernel_rows(known)):
             return None
-        return [scale_kernels(select_kernels("convolution"), _TUNED)]
+        return [changes.scale_kernels(tasks.select_kernels("convolution"), _TUNED)]
 
     def install(self, value: Any, context: FixContext) -> None:
         benchmark = _Benchmark(context)
@@ -84,8 +82,6 @@ class _Benchmark:
 
     def set(self, on: bool) -> None:
         """Turn it, without taking that for the program's doing."""
-        import torch
-
         self._setting = True
         try:
             torch.backends.cudnn.benchmark = on
@@ -94,8 +90,6 @@ class _Benchmark:
 
     def respect(self) -> None:
         """Give way where the program turns benchmarking off or wants the same results each time."""
-        import torch
-
         switches = vars(type(torch.backends.cudnn))
         off, same = switches["benchmark"], switches["deterministic"]
 
@@ -112,8 +106,6 @@ class _Benchmark:
 
     def found(self, module: Any) -> None:
         """Say what it means for a model that is about to run."""
-        import torch
-
         name = type(module).__qualname__
         if torch.are_deterministic_algorithms_enabled():
             self._refuse(NotApplied(DETERMINISTIC))

@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakSet, ref
 
 from stepscope.fixes.base import FixContext
+from stepscope.fixes.lazy import torch
 from stepscope.record.fix import NotApplied, Reason
 
 Hook = Callable[[Any], Any]
@@ -32,9 +33,8 @@ class _LeafHooks:
     """
 
     def __init__(self, hook: Hook) -> None:
-        from torch.utils.hooks import unserializable_hook
-
-        self._hook: Hook = unserializable_hook(lambda gradient: hook(gradient))
+        unserializable = torch.utils.hooks.unserializable_hook
+        self._hook: Hook = unserializable(lambda gradient: hook(gradient))
         self._hooked: dict[int, tuple[Any, Any]] = {}  # by id: a weak reference, the handle
 
     def add(self, tensors: Iterable[Any]) -> None:
@@ -99,8 +99,6 @@ class LossScaler:
         seams.core.on_end.append(self.leaves.remove)
 
     def _backward(self, call: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        import torch
-
         nested = torch._C._current_graph_task_id() != -1
         if not self.active or nested or kwargs.get("grad_variables") is not None:
             return call(tensors, *args, **kwargs)
@@ -116,8 +114,6 @@ class LossScaler:
 
     def _scaled(self, outputs: tuple[Any, ...], given: Any) -> list[Any]:
         """What a backward begins with, times the scale."""
-        import torch
-
         if given is None or isinstance(given, torch.Tensor):
             given = [given] * len(outputs)
         return [
@@ -137,8 +133,6 @@ class LossScaler:
 
     def _unscaled(self, gradient: Any) -> Any:
         """A leaf's hook: the scale off, overflows marked in a way clipping cannot hide."""
-        import torch
-
         if not self._running:
             return None
         gradient = gradient * (1 / self.scale)
@@ -153,15 +147,16 @@ class LossScaler:
             return call(optimizer, *args, **kwargs)
         result = None
         if closure is not None:
-            if not _evaluates_once(optimizer):
-                result = call(optimizer, *args, **kwargs)
+            cls = type(optimizer)
+            if not cls.__module__.startswith("torch.optim") or cls.__name__ == "LBFGS":
+                result = call(optimizer, *args, **kwargs)  # may evaluate it more than once
                 if self.active:
-                    name, place = type(optimizer).__qualname__, self._context.place()
-                    self._context.not_applied(
-                        NotApplied(CLOSURE_OPTIMIZER, object=name, place=place)
-                    )
+                    name, place = cls.__qualname__, self._context.place()
+                    record = NotApplied(CLOSURE_OPTIMIZER, object=name, place=place)
+                    self._context.not_applied(record)
                 return result
-            result = _evaluated(closure)
+            with torch.enable_grad():
+                result = closure()
             args, kwargs = (lambda: result,), {}
         if not self.active:
             return call(optimizer, *args, **kwargs)
@@ -185,23 +180,8 @@ class LossScaler:
             core.optimizer_stepped(core.optimizer_point.number(optimizer))
 
 
-def _evaluates_once(optimizer: Any) -> bool:
-    """Whether an optimizer evaluates its closure once, before anything else."""
-    cls = type(optimizer)
-    return cls.__module__.startswith("torch.optim") and cls.__name__ != "LBFGS"
-
-
-def _evaluated(closure: Any) -> Any:
-    import torch
-
-    with torch.enable_grad():
-        return closure()
-
-
 def _all_finite(gradients: Iterable[Any]) -> bool:
     """Whether no gradient has an infinite or undefined element. Waits for the device."""
-    import torch
-
     groups: dict[Any, list[Any]] = {}
     for gradient in gradients:
         if gradient is not None:

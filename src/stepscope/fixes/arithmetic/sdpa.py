@@ -32,6 +32,7 @@ from stepscope.fixes.inspect.user_code import (
     source_tree,
     uses_of_name,
 )
+from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.probe.sites import is_user_code
 from stepscope.record.fix import (
     DETERMINISTIC,
@@ -74,9 +75,7 @@ def _keep_fused_on(context: FixContext) -> None:
 
     cuDNN's is left as the program wants it: some turn it off for its faults.
     """
-    import torch
     import torch.nn.attention as attention
-    from torch.backends import cuda
 
     def allowed() -> bool:
         if not torch.are_deterministic_algorithms_enabled():
@@ -99,8 +98,8 @@ def _keep_fused_on(context: FixContext) -> None:
             backends = [*fused, *asked]
         return call(backends, *args, **kwargs)
 
-    context.seams.around(cuda, "enable_flash_sdp", switched)
-    context.seams.around(cuda, "enable_mem_efficient_sdp", switched)
+    for name in ("enable_flash_sdp", "enable_mem_efficient_sdp"):
+        context.seams.around(torch.backends.cuda, name, switched)
     context.seams.around(attention, "sdpa_kernel", chosen)
 
 
@@ -143,9 +142,8 @@ class _TransformersSwitch:
         if getattr(config, "_attn_implementation", None) != "eager":
             return False
         if getattr(config, _RETURNS_WEIGHTS, False):
-            self._context.not_applied(
-                NotApplied(WEIGHTS_RETURNED, object=name, code=_RETURNS_WEIGHTS)
-            )
+            record = NotApplied(WEIGHTS_RETURNED, object=name, code=_RETURNS_WEIGHTS)
+            self._context.not_applied(record)
             return False
         try:
             model.set_attn_implementation("sdpa")
@@ -163,42 +161,36 @@ _NEED_WEIGHTS = 3  # its place among the arguments that may follow the query
 
 def _drop_unused_weights(context: FixContext) -> None:
     """Pass need_weights=False where the source shows that the weights are dropped."""
-    import torch
-
     known: dict[tuple[CodeType, int], bool] = {}
     passed = (torch.__path__[0], PACKAGE_FOLDER)
 
+    def dropped() -> bool:
+        """Whether the call under way drops the weights; looked at once for each place."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(passed):
+            frame = frame.f_back
+        if frame is None:
+            return False
+        site = (frame.f_code, frame.f_lasti)
+        if site not in known:
+            found = call_under_way(frame)
+            known[site] = found is not None and drops_second(*found)
+            if known[site]:
+                context.applied(Applied(ATTENTION, place=context.place()))
+            else:
+                context.not_applied(NotApplied(WEIGHTS_MAY_BE_USED, place=context.place()))
+        return known[site]
+
     def forward(call: Any, module: Any, query: Any, *args: Any, **kwargs: Any) -> Any:
         given = args[_NEED_WEIGHTS] if len(args) > _NEED_WEIGHTS else kwargs.get("need_weights")
-        if given is False or not _dropped(passed, known, context):
-            return call(module, query, *args, **kwargs)
-        if len(args) > _NEED_WEIGHTS:
-            args = (*args[:_NEED_WEIGHTS], False, *args[_NEED_WEIGHTS + 1 :])
-        else:
-            kwargs["need_weights"] = False
+        if given is not False and dropped():
+            if len(args) > _NEED_WEIGHTS:
+                args = (*args[:_NEED_WEIGHTS], False, *args[_NEED_WEIGHTS + 1 :])
+            else:
+                kwargs["need_weights"] = False
         return call(module, query, *args, **kwargs)
 
     context.seams.around(torch.nn.MultiheadAttention, "forward", forward)
-
-
-def _dropped(
-    passed: tuple[str, str], known: dict[tuple[CodeType, int], bool], context: FixContext
-) -> bool:
-    """Whether the call under way drops the weights; looked at once for each place."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(passed):
-        frame = frame.f_back
-    if frame is None:
-        return False
-    site = (frame.f_code, frame.f_lasti)
-    if site not in known:
-        found = call_under_way(frame)
-        known[site] = found is not None and drops_second(*found)
-        if known[site]:
-            context.applied(Applied(ATTENTION, place=context.place()))
-        else:
-            context.not_applied(NotApplied(WEIGHTS_MAY_BE_USED, place=context.place()))
-    return known[site]
 
 
 def drops_second(call: ast.Call, tree: SourceTree) -> bool:
@@ -241,35 +233,26 @@ def _report_written_out(module: Any, context: FixContext) -> None:
 def _softmax_between_products(code: CodeType) -> int | None:
     """The line of a softmax with a product before and after it, in one function."""
     tree = source_tree(code.co_filename)
-    if tree is None:
-        return None
-    for function in ast.walk(tree.root):
-        if not isinstance(function, ast.FunctionDef) or not _is_of(function, code):
+    for function in ast.walk(tree.root) if tree else ():
+        if not isinstance(function, ast.FunctionDef) or function.name != code.co_name:
             continue
-        inside = [node for node in ast.walk(function) if isinstance(node, ast.expr)]
-        products = [node.lineno for node in inside if _is_product(node)]
-        for node in inside:
-            softmax = isinstance(node, ast.Call) and "softmax" in _called(node)
-            if softmax and len(products) > 1 and min(products) <= node.lineno <= max(products):
-                return node.lineno
+        first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
+        if first != code.co_firstlineno:
+            continue
+        products, softmaxes = [], []
+        for node in ast.walk(function):
+            match node:
+                case ast.BinOp(op=ast.MatMult()):
+                    products.append(node.lineno)
+                case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+                    if name in _PRODUCTS:
+                        products.append(node.lineno)
+                    elif "softmax" in name:
+                        softmaxes.append(node.lineno)
+        for line in softmaxes if len(products) > 1 else ():
+            if min(products) <= line <= max(products):
+                return line
     return None
-
-
-def _is_of(function: ast.FunctionDef, code: CodeType) -> bool:
-    first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
-    return function.name == code.co_name and first == code.co_firstlineno
-
-
-def _is_product(node: ast.AST) -> bool:
-    if isinstance(node, ast.BinOp):
-        return isinstance(node.op, ast.MatMult)
-    return isinstance(node, ast.Call) and _called(node) in _PRODUCTS
-
-
-def _called(call: ast.Call) -> str:
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 class Sdpa(Fix):
@@ -292,7 +275,13 @@ class Sdpa(Fix):
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Passes over the scores go away and the products run as one fused kernel."""
         if known.device == "cpu":
-            return _predict_on_cpu(known)
+            if not attention_written_out(known):
+                return None
+            products = tasks.select_host(operator=ATTENTION_PRODUCTS)
+            return [
+                changes.scale_host(tasks.select_host(operator=_CPU_SCORES), _CPU_SCORES_LEFT),
+                changes.scale_host(products, _CPU_PRODUCTS_LEFT),
+            ]
         rates = device_limits(known).flops_per_s
         rows = roofline_rows(known)
         ours = {(row.name, row.shape, row.dtype) for row in score_rows(rows)}
@@ -310,7 +299,6 @@ class Sdpa(Fix):
         return None if change is None else [change]
 
     def install(self, value: Any, context: FixContext) -> None:
-
         switching = _TransformersSwitch(context)
         _keep_fused_on(context)
         _drop_unused_weights(context)
@@ -332,18 +320,6 @@ class Sdpa(Fix):
             "pass need_weights=False to MultiheadAttention, or call "
             "torch.nn.functional.scaled_dot_product_attention"
         )
-
-
-def _predict_on_cpu(known: KnownProgram) -> Changes:
-    from stepscope.analyze.replay.changes import scale_host
-    from stepscope.analyze.replay.tasks import select_host
-
-    if not attention_written_out(known):
-        return None
-    return [
-        scale_host(select_host(operator=_CPU_SCORES), _CPU_SCORES_LEFT),
-        scale_host(select_host(operator=ATTENTION_PRODUCTS), _CPU_PRODUCTS_LEFT),
-    ]
 
 
 FIX = Sdpa()

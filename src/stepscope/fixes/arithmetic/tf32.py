@@ -1,5 +1,6 @@
 """Let float32 products and convolutions run in TF32 on the tensor cores, or keep them from it."""
 
+from importlib import import_module
 from typing import Any
 
 from stepscope.analyze.replay.known import (
@@ -15,6 +16,7 @@ from stepscope.analyze.replay.known import (
 )
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.lazy import torch
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
@@ -96,14 +98,13 @@ class _Switch:
     def set(self) -> None:
         """The older switches, then the newer ones to the same: torch raises when it is asked for
         one of them and they differ."""
-        import torch
-
         backends = torch.backends
         self._setting = True
         try:
             torch.set_float32_matmul_precision("high" if self._on else "highest")
             backends.cudnn.allow_tf32 = self._on
-            for operations in (backends.cuda.matmul, *_single(backends.cudnn)):
+            kinds = (getattr(backends.cudnn, name, None) for name in ("conv", "rnn"))
+            for operations in (backends.cuda.matmul, *kinds):  # each with a switch of its own
                 if hasattr(operations, "fp32_precision"):
                     operations.fp32_precision = "tf32" if self._on else "ieee"
         finally:
@@ -111,32 +112,35 @@ class _Switch:
 
     def keep(self) -> None:
         """Notice whatever way the program sets them."""
-        import torch
-
-        around = self._context.seams.around
-        around(torch, "set_float32_matmul_precision", self._program_set)
-        around(type(torch.backends.cuda.matmul), "__setattr__", self._attribute_set)
-        single = getattr(torch.backends, "_FP32Precision", None)
-        if single is not None:
-            around(single, "__setattr__", self._attribute_set)
+        around, backends = self._context.seams.around, torch.backends
         switches = [
             vars(type(module)).get(name)
-            for module in (torch.backends, torch.backends.cudnn)
+            for module in (backends, backends.cudnn)
             for name in ("allow_tf32", "fp32_precision")
         ]
-        property_class = type(vars(type(torch.backends.cudnn))["allow_tf32"])
+
+        def precision_set(call: Any, precision: str) -> None:
+            call(precision)
+            self._overrule(precision)
+
+        def attribute_set(call: Any, owner: Any, name: str, value: Any) -> None:
+            call(owner, name, value)
+            if name in ("allow_tf32", "fp32_precision"):
+                self._overrule(value)
 
         def property_set(call: Any, switch: Any, owner: Any, value: Any) -> None:
             call(switch, owner, value)
             if any(switch is known for known in switches):
                 self._overrule(value)
 
-        around(property_class, "__set__", property_set)
+        around(import_module("torch"), "set_float32_matmul_precision", precision_set)
+        around(type(backends.cuda.matmul), "__setattr__", attribute_set)
+        if hasattr(backends, "_FP32Precision"):
+            around(backends._FP32Precision, "__setattr__", attribute_set)
+        around(type(vars(type(backends.cudnn))["allow_tf32"]), "__set__", property_set)
 
     def said_of(self, module: Any) -> None:
         """Say what it means for a model that is about to run."""
-        import torch
-
         name = type(module).__qualname__
         device = next((p.device for p in module.parameters() if p.is_cuda), None)
         if device is None:
@@ -147,26 +151,12 @@ class _Switch:
         else:
             self._context.applied(Applied(TF32, name, after="on" if self._on else "off"))
 
-    def _program_set(self, call: Any, precision: str) -> None:
-        call(precision)
-        self._overrule(precision)
-
-    def _attribute_set(self, call: Any, owner: Any, name: str, value: Any) -> None:
-        call(owner, name, value)
-        if name in ("allow_tf32", "fp32_precision"):
-            self._overrule(value)
-
     def _overrule(self, value: Any) -> None:
         if self._setting:
             return
         if value in (_OFF if self._on else _ON):
             self._context.applied(Applied(TF32_SETTING, overrides=self._context.place()))
         self.set()
-
-
-def _single(cudnn: Any) -> list[Any]:
-    """cuDNN's kinds of operations that have a switch of their own."""
-    return [getattr(cudnn, name) for name in ("conv", "rnn") if hasattr(cudnn, name)]
 
 
 FIX = Tf32()

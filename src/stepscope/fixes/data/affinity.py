@@ -50,13 +50,13 @@ class Affinity(Fix):
         node = gpu_numa_node(os.environ)
         cpus = numa_nodes().get(node, set()) if node is not None else set()
         if not cpus:
-            return SourceEdit(
-                "start the program with `numactl --cpunodebind=N`, N being the GPU's node"
-            )
-        return SourceEdit(
-            f"start the program with `numactl --cpunodebind={node}`, or choose its cores first",
-            before=("import os", f"os.sched_setaffinity(0, {_set(sorted(cpus))})"),
-        )
+            words = "start the program with `numactl --cpunodebind=N`, N being the GPU's node"
+            return SourceEdit(words)
+        first, last = min(cpus), max(cpus)
+        gapless = len(cpus) == last + 1 - first
+        text = f"range({first}, {last + 1})" if gapless else f"{{{str(sorted(cpus))[1:-1]}}}"
+        words = f"start the program with `numactl --cpunodebind={node}`, or choose its cores first"
+        return SourceEdit(words, before=("import os", f"os.sched_setaffinity(0, {text})"))
 
 
 def cores_near_gpu(
@@ -75,14 +75,6 @@ def cores_near_gpu(
     if near == allowed:
         return set(), NotApplied(ON_NODE_ALREADY, value=node)
     return near, Applied(CORES, count=len(near), total=len(allowed), after=node)
-
-
-def _set(numbers: list[int]) -> str:
-    """A set of numbers as Python, in short."""
-    first, last = numbers[0], numbers[-1]
-    if numbers == list(range(first, last + 1)):
-        return f"range({first}, {last + 1})"
-    return "{" + ", ".join(map(str, numbers)) + "}"
 
 
 FIX = Affinity()

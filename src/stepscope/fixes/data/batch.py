@@ -6,6 +6,7 @@ from typing import Any
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.fixes.lazy import torch
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
     EPOCH_TOO_SMALL,
@@ -25,8 +26,6 @@ _SHAPES = re.compile(
     r"|[Ee]xpected (hidden|input batch_size|target|.*batch)|size mismatch|[Ss]izes of tensors"
     r"|shapes? cannot be|could not be broadcast|mat1 and mat2"
 )
-
-
 BATCH_SIZE_ALREADY = Reason("batch_size_already", "{subject} already has batch size {value}")
 SINGLE_SAMPLES = Reason("single_samples", "{subject} has batch size 1")
 FIXED_BATCH_SIZE = Reason(
@@ -63,9 +62,9 @@ class Batch(Fix):
         return super().parse(text)
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
-        if proposed is not None or program.batch_size is None:
-            return [] if proposed is None else [proposed]
-        return [str(2 * program.batch_size)]
+        if proposed is None and program.batch_size is not None:
+            return [str(2 * program.batch_size)]
+        return [proposed] if proposed else []
 
     def most(self, program: ObservedProgram) -> int:
         return _MOST
@@ -75,10 +74,13 @@ class Batch(Fix):
 
         def made(arguments: dict[str, Any]) -> None:
             sampler = arguments.get("batch_sampler")
-            before = arguments.get("batch_size", 1) if sampler is None else _size(sampler)
-            reason, told = _refused(arguments, before, value)
-            if before is None or reason is not None:
-                context.loader_not_applied(reason or NOT_BATCHED, told)
+            before = arguments.get("batch_size", 1)
+            if sampler is not None:  # of others than torch's own it is not known what it means
+                torchs = type(sampler) is torch.utils.data.BatchSampler
+                before = sampler.batch_size if torchs else None
+            refused = _refused(arguments, before, value)
+            if refused is not None:
+                context.loader_not_applied(*refused)
                 return
             if sampler is None:
                 arguments["batch_size"] = value
@@ -108,31 +110,23 @@ class Batch(Fix):
         return {"per_device_train_batch_size": str(value)}
 
 
-def _size(sampler: Any) -> int | None:
-    """The batch size of torch's own batch sampler; of others it is not known what it means."""
-    from torch.utils.data import BatchSampler
-
-    return sampler.batch_size if type(sampler) is BatchSampler else None
-
-
 def _refused(
     arguments: dict[str, Any], before: int | None, value: int
-) -> tuple[Reason | None, int | None]:
-    """Why a loader keeps its batch size, and the number that says it; (None, None): it does not."""
-    if arguments.get("batch_sampler") is not None and before is None:
-        return OWN_BATCH_SAMPLER, None
+) -> tuple[Reason, int | None] | None:
+    """Why a loader keeps its batch size, and the number that says it; None: it does not."""
+    batches = arguments.get("batch_sampler")
     if before is None:
-        return NOT_BATCHED, None
+        return NOT_BATCHED if batches is None else OWN_BATCH_SAMPLER, None
     if before == value:
         return BATCH_SIZE_ALREADY, value
     if before == 1:
         return SINGLE_SAMPLES, None
-    sampler = getattr(arguments.get("batch_sampler"), "sampler", arguments.get("sampler"))
+    sampler = getattr(batches, "sampler", arguments.get("sampler"))
     try:
         count = len(arguments["dataset"] if sampler is None else sampler)
     except (TypeError, NotImplementedError):  # an IterableDataset need not know
-        return None, None
-    return (EPOCH_TOO_SMALL, count) if count < value else (None, None)
+        return None
+    return (EPOCH_TOO_SMALL, count) if count < value else None
 
 
 FIX = Batch()

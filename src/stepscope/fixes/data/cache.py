@@ -3,6 +3,7 @@
 import copy
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,17 +12,17 @@ from stepscope.fixes.applicability import ObservedProgram, ProgramPart, unsuitab
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords
+from stepscope.fixes.lazy import changes, torch
 from stepscope.hardware.processor import cgroup_limits
 from stepscope.record.errors import UsageError
-from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine, Target, Variation
+from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine, Target
 from stepscope.record.trial import Rejection
 
 _UNITS: Final = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _OVERHEAD: Final = 64
 _LOOKUP_SHARE: Final = 0.02  # of making a sample: looking it up
 _FIXED: Final = (type(None), bool, int, float, complex, str, bytes)
-
-
+_INDEX: Final = (int, str, tuple)
 WORKERS_DO_NOT_SHARE = Reason("has_workers", "loader workers do not share samples")
 SAMPLES = Target("samples", "samples of the DataLoader{at}, up to {size}")
 SAMPLES_THAT_FIT = Target(
@@ -91,42 +92,44 @@ def copied_sample(sample: Any) -> Any:
     return copy.deepcopy(sample)
 
 
+@dataclass(slots=True)
 class _CacheBudget:
-    """Bytes that all stores may take together."""
+    """Bytes that all stores may take together, and do."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
+    limit: int
+    used: int = 0
 
 
 class _SampleStore:
     """Copies of samples by index. It keeps the dataset, so that its id stays its own."""
 
-    def __init__(self, dataset: Any, parts: list[Any], budget: _CacheBudget) -> None:
-        self.dataset = dataset
-        self._parts = parts
-        self._changes = AttributeChanges(parts)
+    def __init__(self, loader: Any, place: SourceLine | None, budget: _CacheBudget) -> None:
+        self.dataset, self.place = loader.dataset, place
+        self.traits = dataset_traits(loader.dataset)
+        self.on = self.told = False
+        """Whether samples are kept; whether it was said that no more fit."""
+        self._changes = AttributeChanges(self.traits.parts)
         self._budget = budget
-        self._samples: dict[Any, Any] = {}
+        self.samples: dict[Any, Any] = {}
         self._size = 0
         self.full = False
         self.uncopyable = False
-
-    def __len__(self) -> int:
-        return len(self._samples)
 
     def get(
         self, indices: list[Any], fetch: Callable[[list[Any]], list[Any]], lend: bool
     ) -> list[Any]:
         """The samples at these indices; `lend`: the caller does not change them."""
-        if self._changes.any():
-            self._clear()
-        missing = [index for index in indices if index not in self._samples]
+        if self._changes.any():  # by the program: what was kept may be wrong now
+            self._budget.used -= self._size
+            self.samples.clear()
+            self._size, self.full = 0, False
+            self._changes = AttributeChanges(self.traits.parts)
+        missing = [index for index in indices if index not in self.samples]
         fetched = iter(fetch(missing) if missing else ())
         found = []
         for index in indices:
-            if index in self._samples and not (missing and missing[0] == index):
-                kept = self._samples[index]
+            if index in self.samples and not (missing and missing[0] == index):
+                kept = self.samples[index]
                 found.append(kept if lend else copied_sample(kept))
             else:
                 missing.pop(0)
@@ -139,24 +142,14 @@ class _SampleStore:
         size = sample_bytes(sample)
         if self._budget.used + size > self._budget.limit:
             self.full = True
-        elif index not in self._samples and not self.uncopyable:
+        elif index not in self.samples and not self.uncopyable:
             try:
-                self._samples[index] = copied_sample(sample)
+                self.samples[index] = copied_sample(sample)
             except Exception:
                 self.uncopyable = True
                 return
             self._size += size
             self._budget.used += size
-
-    def _clear(self) -> None:
-        """The program has changed the dataset: what was kept may be wrong now."""
-        self._budget.used -= self._size
-        self._samples.clear()
-        self._size, self.full = 0, False
-        self._changes = AttributeChanges(self._parts)
-
-
-_PLAIN = (int, str, tuple)
 
 
 class Cache(Fix):
@@ -198,42 +191,20 @@ class Cache(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Only collating is left of making a batch, once every sample was seen."""
-        from stepscope.analyze.replay.changes import scale_batch_time
-
         if known.show is None or not known.show.pipeline:
             return None
         collating = max(source.collate_share for source in known.show.pipeline)
-        return [scale_batch_time(min(1.0, collating + _LOOKUP_SHARE))]
+        return [changes.scale_batch_time(min(1.0, collating + _LOOKUP_SHARE))]
 
     def install(self, value: Any, context: FixContext) -> None:
-        from torch.utils.data import default_collate
-        from torch.utils.data._utils.fetch import _MapDatasetFetcher
-
         limit = parse_size(value) if value else (free_bytes() or 0) // 2
         if not limit:
             context.not_applied(NotApplied(FREE_MEMORY_UNKNOWN))
             return
         stores = _Stores(context, limit)
-
-        def fetch(call: Any, fetcher: Any, possibly_batched_index: Any) -> Any:
-            store = stores.of.get(id(fetcher.dataset))
-            batched = fetcher.auto_collation
-            indices = possibly_batched_index if batched else [possibly_batched_index]
-            if store is None or not all(isinstance(index, _PLAIN) for index in indices):
-                return call(fetcher, possibly_batched_index)
-            lend = fetcher.collate_fn is default_collate
-            data: Any = store.get(list(indices), lambda some: _made(fetcher, some), lend)
-            if store.full or store.uncopyable:
-                stores.stopped(store)
-            return fetcher.collate_fn(data if batched else data[0])
-
-        def iterated(make: Any, loader: Any) -> Any:
-            stores.open(loader)
-            return make(loader)
-
-        stores.marks.watch(lambda arguments: None)
-        context.seams.loader_iterated(iterated)
-        context.seams.around(_MapDatasetFetcher, "fetch", fetch)
+        fetcher = torch.utils.data._utils.fetch._MapDatasetFetcher
+        context.seams.loader_iterated(stores.iterated)
+        context.seams.around(fetcher, "fetch", stores.fetch)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
@@ -246,72 +217,60 @@ class _Stores:
     """The stores there are, by the id of their dataset."""
 
     def __init__(self, context: FixContext, limit: int) -> None:
-        self.marks = LoaderRecords(context)
-        self.of: dict[int, _SampleStore | None] = {}
         self._context = context
+        self._marks = LoaderRecords(context)
+        self._marks.watch(lambda arguments: None)
         self._budget = _CacheBudget(limit)
-        self._kept: dict[int, tuple[Any, SourceLine | None]] = {}
-        """Datasets, so that their ids stay theirs, and where the loader of each was made."""
-        self._told: set[int] = set()
+        self._of: dict[int, _SampleStore] = {}
 
-    def open(self, loader: Any) -> None:
+    def iterated(self, make: Any, loader: Any) -> Any:
         """A loader is iterated: have its samples kept, or say why not."""
-        dataset, place = loader.dataset, self.marks.place(loader)
+        dataset, place = loader.dataset, self._marks.place(loader)
         if loader.num_workers:
-            self._refuse(HAS_WORKERS, place)
-        elif id(dataset) not in self.of:
-            seen = dataset_traits(dataset)
-            varies = seen.varies()
-            reason = _out_of_question(dataset) or (SAMPLES_VARY if varies else None)
-            store = None if reason else _SampleStore(dataset, seen.parts, self._budget)
-            self.of[id(dataset)] = store
-            self._kept[id(dataset)] = (dataset, place)
+            self._context.not_applied(NotApplied(HAS_WORKERS, LOADER, place=place))
+        elif id(dataset) not in self._of:
+            store = self._of[id(dataset)] = _SampleStore(loader, place, self._budget)
+            varies, reason = store.traits.varies(), None
+            if isinstance(dataset, torch.utils.data.IterableDataset):
+                reason = ITERABLE_DATASET
+            elif type(dataset) is torch.utils.data.TensorDataset:
+                reason = IN_MEMORY
+            elif varies:
+                reason = SAMPLES_VARY
             if reason:
-                self._refuse(reason, place, varies)
+                record = NotApplied(reason, LOADER, place=place, varies=varies)
+                self._context.not_applied(record)
             else:
+                store.on = True
                 self._context.applied(Applied(SAMPLES, place=place, after=self._budget.limit))
+        return make(loader)
 
-    def stopped(self, store: _SampleStore) -> None:
-        """Say, once, why no more samples are kept."""
-        dataset, place = self._kept[id(store.dataset)]
+    def fetch(self, call: Any, fetcher: Any, possibly_batched_index: Any) -> Any:
+        """Samples from a store, and those that are not there as torch's fetcher would make them."""
+        dataset, batched = fetcher.dataset, fetcher.auto_collation
+        store = self._of.get(id(dataset))
+        indices = possibly_batched_index if batched else [possibly_batched_index]
+        plain = all(isinstance(index, _INDEX) for index in indices)
+        if store is None or not store.on or not plain:
+            return call(fetcher, possibly_batched_index)
+
+        def make(missing: list[Any]) -> list[Any]:
+            if batched and getattr(dataset, "__getitems__", None):
+                return list(dataset.__getitems__(missing))
+            return [dataset[index] for index in missing]
+
+        lend = fetcher.collate_fn is torch.utils.data.default_collate
+        data: Any = store.get(list(indices), make, lend)
         if store.uncopyable:
-            self.of[id(dataset)] = None
-            self._refuse(UNCOPYABLE, place)
-        elif id(dataset) not in self._told:
-            self._told.add(id(dataset))
+            store.on = False
+            self._context.not_applied(NotApplied(UNCOPYABLE, LOADER, place=store.place))
+        elif store.full and not store.told:
+            store.told = True
             total = len(dataset) if hasattr(dataset, "__len__") else None
-            limit = self._budget.limit
-            self._context.applied(
-                Applied(
-                    SAMPLES_THAT_FIT,
-                    place=place,
-                    count=len(store),
-                    total=total,
-                    after=limit,
-                )
-            )
-
-    def _refuse(
-        self, reason: Reason, place: SourceLine | None, varies: Variation | None = None
-    ) -> None:
-        self._context.not_applied(NotApplied(reason, LOADER, place=place, varies=varies))
-
-
-def _made(fetcher: Any, indices: list[Any]) -> list[Any]:
-    """Samples as torch's fetcher would make them."""
-    dataset = fetcher.dataset
-    if fetcher.auto_collation and getattr(dataset, "__getitems__", None):
-        return list(dataset.__getitems__(indices))
-    return [dataset[index] for index in indices]
-
-
-def _out_of_question(dataset: Any) -> Reason | None:
-    """Why samples of a dataset cannot be kept, or need not be."""
-    from torch.utils.data import IterableDataset, TensorDataset
-
-    if isinstance(dataset, IterableDataset):
-        return ITERABLE_DATASET
-    return IN_MEMORY if type(dataset) is TensorDataset else None
+            count, limit = len(store.samples), self._budget.limit
+            fits = Applied(SAMPLES_THAT_FIT, None, store.place, None, limit, count, total)
+            self._context.applied(fits)
+        return fetcher.collate_fn(data if batched else data[0])
 
 
 FIX = Cache()

@@ -5,13 +5,7 @@ from typing import Any
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.source_edit import with_arguments
-from stepscope.record.fix import (
-    LOADER,
-    NOT_BATCHED,
-    OWN_BATCH_SAMPLER,
-    Applied,
-    TrainingChange,
-)
+from stepscope.record.fix import LOADER, NOT_BATCHED, OWN_BATCH_SAMPLER, Applied, TrainingChange
 from stepscope.record.trial import Rejection
 
 

@@ -9,6 +9,7 @@ from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.fixes.lazy import torch
 from stepscope.record.fix import LOADER, Applied, NotApplied, Reason
 from stepscope.record.trial import Rejection
 
@@ -82,7 +83,8 @@ class Persistent(Fix):
                 place = marks.place(loader)
                 context.not_applied(NotApplied(DATASET_CHANGED, LOADER, place=place))
                 return iterated(make, loader)
-            _draw_base_seed(loader)
+            # The draw with which torch would have begun a new iterator.
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
             return make(loader)
 
         marks.watch(decide)
@@ -94,13 +96,6 @@ class Persistent(Fix):
 
     def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
         return {"dataloader_persistent_workers": "True"}
-
-
-def _draw_base_seed(loader: Any) -> None:
-    """The draw with which torch would have begun a new iterator."""
-    import torch
-
-    torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
 
 
 def _in_use(loader: Any) -> bool:

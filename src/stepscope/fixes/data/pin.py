@@ -17,6 +17,7 @@ from stepscope.fixes.inspect.tensors import (
     storage_key,
     tensor_version,
 )
+from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import LOADER, Applied, Broke, NotApplied, Reason, SourceLine, Target
 
 _TRIED: Final = 2  # batches copied as before, while it is seen what the program does with them
@@ -53,16 +54,11 @@ class Pin(Fix):
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Copies to the device no longer block, at the rate measured for pinned memory, and a
         thread takes batches over from workers."""
-        from stepscope.analyze.replay.changes import pin_batches, unblock_copies
-
         if known.device != "cuda":
             return None
-        return [unblock_copies(pinned_speedup(known)), pin_batches()]
+        return [changes.unblock_copies(pinned_speedup(known)), changes.pin_batches()]
 
     def install(self, value: Any, context: FixContext) -> None:
-        import torch
-        from torch.utils.data.dataloader import _BaseDataLoaderIter
-
         marks = LoaderRecords(context)
         copies = NonBlockingCopies(context)
 
@@ -77,7 +73,8 @@ class Pin(Fix):
 
         marks.watch(lambda arguments: request_pinning(arguments, context))
         context.seams.loader_iterated(iterated)
-        context.seams.around(_BaseDataLoaderIter, "__next__", copies.next)
+        iterator = torch.utils.data.dataloader._BaseDataLoaderIter
+        context.seams.around(iterator, "__next__", copies.next)
         for name in ("to", "cuda"):
             context.seams.around(torch.Tensor, name, partial(copies.move, name))
 
@@ -86,15 +83,9 @@ class Pin(Fix):
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         words = "pass pin_memory=True to the DataLoader and non_blocking=True to `.to` or `.cuda`"
-        for callee, argument in (
-            ("DataLoader", "pin_memory"),
-            ("to", "non_blocking"),
-            ("cuda", "non_blocking"),
-        ):
-            changed = with_arguments(line, callee, {argument: "True"})
-            if changed is not None:
-                return SourceEdit(words, changed)
-        return SourceEdit(words)
+        arguments = {"DataLoader": "pin_memory", "to": "non_blocking", "cuda": "non_blocking"}
+        changed = (with_arguments(line, name, {key: "True"}) for name, key in arguments.items())
+        return SourceEdit(words, next(filter(None, changed), None))
 
     def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
         return {"dataloader_pin_memory": "True"}
@@ -136,11 +127,7 @@ class NonBlockingCopies:
         if self._over or tensor.is_cuda or not self._is_known(tensor):
             return call(tensor, *args, **kwargs)
         count = tensor_version(tensor)
-        aim = (
-            requested_move(name, args, kwargs)
-            if count is not None and leaves_blocking_open(args, kwargs)
-            else None
-        )
+        aim = requested_move(name, args, kwargs) if leaves_blocking_open(args, kwargs) else None
         if aim is None or count is None or aim.device.type != "cuda":
             return call(tensor, *args, **kwargs)
         if not self._said:
@@ -175,9 +162,8 @@ def request_pinning(arguments: dict[str, Any], context: FixContext) -> bool | No
         return True
     seen = dataset_traits(arguments.get("dataset"), arguments.get("collate_fn"))
     if seen.cuda is not None:
-        context.not_applied(
-            NotApplied(CUDA_IN_DATASET, LOADER, place=context.place(), trait=seen.cuda)
-        )
+        record = NotApplied(CUDA_IN_DATASET, LOADER, place=context.place(), trait=seen.cuda)
+        context.not_applied(record)
         return None
     arguments["pin_memory"] = True
     return True
@@ -185,10 +171,8 @@ def request_pinning(arguments: dict[str, Any], context: FixContext) -> bool | No
 
 def pinning_failure(error: BaseException) -> Broke | None:
     """Why pinning a batch failed; None for other errors."""
-    text = str(error)
-    if "cannot pin" in text or "only dense CPU tensors can be pinned" in text:
-        return Broke(UNPINNABLE)
-    return None
+    said = ("cannot pin", "only dense CPU tensors can be pinned")
+    return Broke(UNPINNABLE) if any(part in str(error) for part in said) else None
 
 
 FIX = Pin()

@@ -27,15 +27,8 @@ from stepscope.fixes.inspect.tensors import (
     storage_key,
     tensor_version,
 )
-from stepscope.record.fix import (
-    LOADER,
-    Applied,
-    Broke,
-    NotApplied,
-    Reason,
-    SourceLine,
-    Variation,
-)
+from stepscope.fixes.lazy import changes, torch
+from stepscope.record.fix import LOADER, Applied, Broke, NotApplied, Reason, SourceLine, Variation
 
 _NOTHING: Final = object()
 
@@ -144,8 +137,14 @@ class _EarlyCopies:
             self._entries[id(tensor)] = entry
             added.append((id(tensor), entry))
         self._batches.append(added)
-        while len(self._batches) > _REMEMBERED:
-            self._forget(self._batches.popleft())
+        if len(self._batches) <= _REMEMBERED:
+            return
+        for key, entry in self._batches.popleft():  # a batch that is over
+            if self._entries.get(key) is entry:  # else a later tensor has got that id
+                del self._entries[key]
+            if entry.copied is not None:  # nobody asked for it: it is not made again
+                entry.copied = None
+                entry.plan.moves.pop(entry.path, None)
 
     def move(self, name: str, call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """Around `.to` or `.cuda` of any tensor; `name` is which."""
@@ -170,15 +169,6 @@ class _EarlyCopies:
             entry.copied = None
         return call(tensor, *args, **kwargs)
 
-    def _forget(self, batch: list[tuple[int, BatchTensor]]) -> None:
-        """A batch is over; a copy nobody asked for is not made again."""
-        for key, entry in batch:
-            if self._entries.get(key) is entry:  # else a later tensor has got that id
-                del self._entries[key]
-            if entry.copied is not None:
-                entry.copied = None
-                entry.plan.moves.pop(entry.path, None)
-
 
 class _CopyStreams:
     """One stream per GPU beside the program's."""
@@ -191,14 +181,15 @@ class _CopyStreams:
         return bool(device.type == "cuda")
 
     def copy(self, tensor: Any, move: Move) -> tuple[Any, Any]:
-        """The tensor where the program will want it, and an event that says when it is there."""
-        import torch
-
+        """The tensor where the program will want it, and an event that says when it is there. By
+        torch's own method: a copy made early is not one the program makes."""
         stream = self._streams.get(move.device)
         if stream is None:
             stream = self._streams[move.device] = torch.cuda.Stream(move.device)
+        form = {} if move.memory_format is None else {"memory_format": move.memory_format}
+        to = torch._C.TensorBase.to
         with torch.cuda.stream(stream), torch.inference_mode(False):
-            copied = _copy_to_device(tensor, move)
+            copied = to(tensor, move.device, move.dtype, non_blocking=True, **form)
             event = torch.cuda.Event()
             event.record(stream)
         return copied, event
@@ -209,20 +200,10 @@ class _CopyStreams:
         It was begun a batch ago. Should it still go on, it is waited for, as the program's own
         copy would have been: afterwards the program may change the tensor it was made from.
         """
-        import torch
-
         if not event.query():
             event.synchronize()
         copied.record_stream(torch.cuda.current_stream(copied.device))
         return copied
-
-
-def _copy_to_device(tensor: Any, move: Move) -> Any:
-    # torch's own method: a copy made early is not one the program makes.
-    import torch
-
-    form = {} if move.memory_format is None else {"memory_format": move.memory_format}
-    return torch._C.TensorBase.to(tensor, move.device, move.dtype, non_blocking=True, **form)
 
 
 class Prefetch(Fix):
@@ -246,21 +227,21 @@ class Prefetch(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Copies no longer block, and run beside compute."""
-        from stepscope.analyze.replay.changes import overlap_copies, pin_batches, unblock_copies
-
         if known.device != "cuda":
             return None
-        return [unblock_copies(pinned_speedup(known)), pin_batches(), overlap_copies()]
+        return [
+            changes.unblock_copies(pinned_speedup(known)),
+            changes.pin_batches(),
+            changes.overlap_copies(),
+        ]
 
     def install(self, value: Any, context: FixContext) -> None:
-        import torch
-        from torch.utils.data.dataloader import _BaseDataLoaderIter
-
         marks = LoaderRecords(context)
         ahead = _Iterators(marks, _EarlyCopies(_CopyStreams()))
         marks.watch(lambda arguments: request_pinning(arguments, context))
         context.seams.loader_iterated(ahead.iterated)
-        context.seams.around(_BaseDataLoaderIter, "__next__", ahead.next)
+        iterator = torch.utils.data.dataloader._BaseDataLoaderIter
+        context.seams.around(iterator, "__next__", ahead.next)
         for name in ("to", "cuda"):
             context.seams.around(torch.Tensor, name, partial(ahead.copied.move, name))
         context.seams.around(torch.Tensor, "numpy", ahead.copied.read)
@@ -313,7 +294,13 @@ class _Iterators:
         ahead = self._ahead.get(iterator)
         try:
             if ahead is None and not (plan.moves and plan.apart):
-                return self._as_usual(call(iterator), record.place, plan)
+                batch = call(iterator)  # not fetched ahead: it shows what the program does with it
+                if not plan.over and not plan.apart and not plan.compare(batch):
+                    plan.over = True
+                    shared = NotApplied(BATCHES_SHARE_MEMORY, LOADER, place=record.place)
+                    self._context.not_applied(shared)
+                self._copy(batch, record.place, plan)
+                return batch
             if ahead is None:
                 ahead = self._ahead[iterator] = BatchAhead()
             batch = ahead.next(
@@ -326,14 +313,6 @@ class _Iterators:
             self._context.applied(record, FixKind.NUMERIC if record.varies else None)
         return batch
 
-    def _as_usual(self, batch: Any, place: SourceLine | None, plan: _MovePlan) -> Any:
-        """A batch that was not fetched ahead: it shows what the program does with it."""
-        if not plan.over and not plan.apart and not plan.compare(batch):
-            plan.over = True
-            self._refuse(BATCHES_SHARE_MEMORY, place)
-        self._copy(batch, place, plan)
-        return batch
-
     def _copy(self, batch: Any, place: SourceLine | None, plan: _MovePlan) -> None:
         if plan.over:
             return
@@ -341,25 +320,22 @@ class _Iterators:
             self.copied.know(batch, plan)
         except RuntimeError as problem:  # most likely the device is full
             plan.over = True
-            self._refuse(COPY_FAILED, place, str(problem).partition("\n")[0])
+            error = str(problem).partition("\n")[0]
+            self._context.not_applied(NotApplied(COPY_FAILED, LOADER, place=place, error=error))
 
     def _fits(self, loader: Any) -> bool:
         """Whether fetching one ahead does no harm; notes what it may change."""
-        from torch.utils.data import IterableDataset
-
         if loader in self._varies:
             return True
         varies = None
         if loader.num_workers == 0:
-            if isinstance(loader.dataset, IterableDataset):
-                self._refuse(ITERABLE_IN_PROCESS, self._marks.place(loader))
+            if isinstance(loader.dataset, torch.utils.data.IterableDataset):
+                place = self._marks.place(loader)
+                self._context.not_applied(NotApplied(ITERABLE_IN_PROCESS, LOADER, place=place))
                 return False
             varies = dataset_traits(loader.dataset, loader.collate_fn).varies()
         self._varies[loader] = varies or sampler_draw_change(loader._index_sampler)
         return True
-
-    def _refuse(self, reason: Reason, place: SourceLine | None, error: str | None = None) -> None:
-        self._context.not_applied(NotApplied(reason, LOADER, place=place, error=error))
 
 
 FIX = Prefetch()

@@ -11,8 +11,9 @@ import ctypes
 import os
 import sys
 from collections import OrderedDict
+from collections.abc import MutableMapping
 from dataclasses import replace
-from functools import partial
+from multiprocessing import get_start_method
 from threading import RLock
 from typing import Any, Final
 from weakref import WeakKeyDictionary, WeakMethod, finalize
@@ -21,6 +22,7 @@ from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.loaders import LoaderRecords
+from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import LOADER, Applied, NotApplied, Reason, SourceLine
 from stepscope.record.trial import Rejection
 
@@ -29,10 +31,7 @@ _LEAST: Final = 1 << 18  # bytes of a batch, below which it is not worth it
 _LARGE: Final = 1 << 20  # bytes of a batch
 _MOST: Final = 64  # slots of a worker
 _NONE: Final[dict[int, Any]] = {}
-FREE: Final = 0
-TAKEN: Final = 1
-SENT: Final = 2
-GONE: Final = 3
+FREE, TAKEN, SENT, GONE = range(4)
 """A slot's states: in a worker until it is sent, in the program's process until it is free; and
 gone where the worker wants memory of another size, or a process beside these two may use it."""
 
@@ -70,9 +69,8 @@ _ALONE: Final = _references([object()], 0)
 
 def _unused(slots: Any, place: int) -> bool:
     """Whether nobody else has a storage: no tensor, and no other name for it."""
-    from torch._C import _storage_Use_Count as use_count
-
-    return _references(slots, place) == _ALONE and int(use_count(slots[place]._cdata)) == 1
+    named = _references(slots, place) > _ALONE
+    return not named and int(torch._C._storage_Use_Count(slots[place]._cdata)) == 1
 
 
 class WorkerSlots:
@@ -85,8 +83,6 @@ class WorkerSlots:
 
     def take(self, size: int) -> Any:
         """Shared memory for so many bytes, a few more behind them; None: make it as usual."""
-        from torch import UntypedStorage
-
         if size < _LEAST:
             return None
         if self._pid != os.getpid():
@@ -95,19 +91,18 @@ class WorkerSlots:
         free = [place for place in range(len(self._slots)) if self._is_free(place)]
         fitting = [place for place in free if self._slots[place].nbytes() == size + _FOOTER_BYTES]
         if fitting:
-            self._slots.append(self._slots.pop(fitting[0]))
+            storage = self._slots.pop(fitting[0])
         else:
             self._make_room(free)
-            self._slots.append(UntypedStorage._new_shared(size + _FOOTER_BYTES))
-        storage = self._slots[-1]
+            storage = torch.UntypedStorage._new_shared(size + _FOOTER_BYTES)
+        self._slots.append(storage)
         foot = _Footer.from_address(storage.data_ptr() + size)
         foot.state, foot.pid, foot.mark = TAKEN, self._pid, self._mark
         return storage
 
     def sent(self, storage: Any) -> None:
         """A storage is on its way to another process."""
-        foot = slot_footer(storage, self._mark)
-        if foot is not None:
+        if foot := slot_footer(storage, self._mark):
             foot.state = SENT
 
     def _state(self, storage: Any) -> int:
@@ -122,8 +117,7 @@ class WorkerSlots:
         """One of another size goes, the oldest: so there are no more than are on their way."""
         if free:
             storage = self._slots.pop(free[0])  # mapped as long as it has a name
-            foot = slot_footer(storage, self._mark)
-            if foot is not None:
+            if foot := slot_footer(storage, self._mark):
                 foot.state = GONE
         elif len(self._slots) == _MOST:
             del self._slots[0]
@@ -191,10 +185,9 @@ class ReceivedSlots:
         """Tell workers of what is not in use any more."""
         for pid, address in [*self._busy]:
             slots = self._slots.get(pid, _NONE)
-            known = address in slots
-            if known and not _unused(slots, address):
-                continue
-            if known:
+            if address in slots:
+                if not _unused(slots, address):
+                    continue
                 _footer_at(slots, address).state = FREE
             self._busy.discard((pid, address))
 
@@ -231,30 +224,47 @@ class Recycle(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Batches of workers no longer come in fresh memory."""
-        from stepscope.analyze.replay.changes import recycle_batch_memory
-
-        return [recycle_batch_memory()] if known.show and known.show.loaders else None
+        return [changes.recycle_batch_memory()] if known.show and known.show.loaders else None
 
     def install(self, value: Any, context: FixContext) -> None:
-        import torch
-        from torch.multiprocessing import reductions
-        from torch.utils.data.dataloader import _BaseDataLoaderIter
-
         if not hasattr(torch._C, "_storage_Use_Count"):
             context.not_applied(NotApplied(NO_USE_COUNT))
             return
         mark = int.from_bytes(os.urandom(8), "little")
         received, slots = ReceivedSlots(mark), WorkerSlots(mark)
         loaders = _Loaders(LoaderRecords(context), received)
-        context.seams.loader_iterated(loaders.iterated)
-        context.seams.around(_BaseDataLoaderIter, "__next__", loaders.next)
-        context.seams.around(reductions, "rebuild_storage_fd", partial(_rebuilt, received))
         forked = WeakMethod(received.forked)
         os.register_at_fork(before=lambda: (known := forked()) and known())
+        in_worker = torch.utils.data.get_worker_info
+        strategy = torch.multiprocessing.get_sharing_strategy
         typed, untyped = torch.storage.TypedStorage, torch.UntypedStorage
-        context.seams.replace(typed, "_new_shared", _new_shared(typed._new_shared, slots))
-        share = _shared(untyped._share_fd_cpu_, slots, received)
-        context.seams.replace(untyped, "_share_fd_cpu_", share)
+        make_shared, share_storage = typed._new_shared, untyped._share_fd_cpu_
+
+        def new_shared(storage: Any, size: int, *, device: Any = None) -> Any:
+            """In workers, which are forked from here."""
+            here = device is None or torch.device(device).type == "cpu"
+            if here and in_worker() is not None and strategy() == "file_descriptor":
+                found = slots.take(size * storage._element_size())
+                if found is not None:
+                    return typed(wrap_storage=found, dtype=storage.dtype, _internal=True)
+            return make_shared(storage, size, device=device)
+
+        def share(storage: Any, *args: Any, **kwargs: Any) -> Any:
+            """A storage is sent to another process, by a worker or by the program's."""
+            (received.shared if in_worker() is None else slots.sent)(storage)
+            return share_storage(storage, *args, **kwargs)
+
+        def rebuild(call: Any, *args: Any, **kwargs: Any) -> Any:
+            storage = call(*args, **kwargs)
+            received.came(storage)
+            return storage
+
+        seams = context.seams
+        seams.loader_iterated(loaders.iterated)
+        seams.around(torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", loaders.next)
+        seams.around(torch.multiprocessing.reductions, "rebuild_storage_fd", rebuild)
+        seams.replace(typed, "_new_shared", new_shared)
+        seams.replace(untyped, "_share_fd_cpu_", share)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
@@ -271,9 +281,7 @@ class _Loaders:
         marks.watch(lambda arguments: True)
         self._marks = marks
         self._received = received
-        self._unsaid: WeakKeyDictionary[Any, tuple[SourceLine | None, list[int]]] = (
-            WeakKeyDictionary()
-        )
+        self._unsaid: MutableMapping[Any, tuple[SourceLine | None, list[int]]] = WeakKeyDictionary()
         self._followed: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def iterated(self, make: Any, loader: Any) -> Any:
@@ -306,54 +314,11 @@ class _Loaders:
 
 def _refused(worker: Any) -> NotApplied | None:
     """Why a worker's memory cannot be used again."""
-    from multiprocessing import get_start_method
-
-    from torch.multiprocessing import get_sharing_strategy
-
-    strategy = get_sharing_strategy()
+    strategy = torch.multiprocessing.get_sharing_strategy()
     if strategy != "file_descriptor":
         return NotApplied(SHARING_STRATEGY, LOADER, value=strategy)
     start = getattr(type(worker), "_start_method", None) or get_start_method()
     return None if start == "fork" else NotApplied(START_METHOD, LOADER, value=start)
-
-
-def _rebuilt(received: ReceivedSlots, call: Any, *args: Any, **kwargs: Any) -> Any:
-    storage = call(*args, **kwargs)
-    received.came(storage)
-    return storage
-
-
-def _shared(original: Any, slots: WorkerSlots, received: ReceivedSlots) -> Any:
-    """Of a storage that is sent to another process, by a worker or by the program's."""
-    from torch.utils.data import get_worker_info
-
-    def share(storage: Any, *args: Any, **kwargs: Any) -> Any:
-        if get_worker_info() is None:
-            received.shared(storage)
-        else:
-            slots.sent(storage)
-        return original(storage, *args, **kwargs)
-
-    return share
-
-
-def _new_shared(original: Any, slots: WorkerSlots) -> Any:
-    """Of a TypedStorage: called in workers, which are forked from here."""
-    import torch
-    from torch.multiprocessing import get_sharing_strategy
-    from torch.utils.data import get_worker_info
-
-    def new_shared(storage: Any, size: int, *, device: Any = None) -> Any:
-        here = device is None or torch.device(device).type == "cpu"
-        if here and get_worker_info() is not None and get_sharing_strategy() == "file_descriptor":
-            found = slots.take(size * storage._element_size())
-            if found is not None:
-                return torch.storage.TypedStorage(
-                    wrap_storage=found, dtype=storage.dtype, _internal=True
-                )
-        return original(storage, size, device=device)
-
-    return new_shared
 
 
 FIX = Recycle()

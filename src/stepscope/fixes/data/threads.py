@@ -1,6 +1,7 @@
 """Have torch use so many threads on the CPU."""
 
 import threading
+from importlib import import_module
 from typing import Any
 
 from stepscope.analyze.replay.known import (
@@ -13,6 +14,7 @@ from stepscope.analyze.replay.known import (
 from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cores
+from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
 _PARALLEL_SHARE = 0.9  # of a large operator's time: shared out among threads
@@ -49,9 +51,6 @@ class Threads(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Large operators shared out among so many threads; None where they are not known."""
-        from stepscope.analyze.replay.changes import scale_host
-        from stepscope.analyze.replay.tasks import select_host
-
         known_switches = switches(known)
         now = known_switches.threads if known_switches else None
         large = [o for o in host_operator_rows(known) if o.self_ns >= _LARGE_NS * o.count]
@@ -59,11 +58,9 @@ class Threads(Fix):
             return None
         pattern = exact_names_pattern(one.name for one in large)
         factor = 1 - _PARALLEL_SHARE + _PARALLEL_SHARE * now / int(value)
-        return [scale_host(select_host(operator=pattern), factor)]
+        return [changes.scale_host(tasks.select_host(operator=pattern), factor)]
 
     def install(self, value: Any, context: FixContext) -> None:
-        import torch
-
         cores = allowed_cores()
         chosen = value or cores
 
@@ -83,12 +80,7 @@ class Threads(Fix):
             call(chosen)
             if count != chosen:
                 context.applied(
-                    Applied(
-                        THREADS_SETTING,
-                        before=count,
-                        after=chosen,
-                        overrides=context.place(),
-                    )
+                    Applied(THREADS_SETTING, before=count, after=chosen, overrides=context.place())
                 )
 
         def iterated(make: Any, loader: Any) -> Any:
@@ -97,7 +89,7 @@ class Threads(Fix):
             return make(loader)
 
         context.seams.loader_iterated(iterated)
-        context.seams.around(torch, "set_num_threads", asked)
+        context.seams.around(import_module("torch"), "set_num_threads", asked)
         if value and torch.get_num_threads() == value:
             context.not_applied(NotApplied(THREADS_ALREADY, value=value))
         choose(chosen)

@@ -24,6 +24,7 @@ from stepscope.fixes.inspect.loaders import (
     sampler_draw_change,
 )
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import (
     LOADER,
     Applied,
@@ -81,13 +82,12 @@ class _DeferredStart:
     """Has the first indices of an epoch sent with its first batch."""
 
     def __init__(self, marks: LoaderRecords) -> None:
-        from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Iterator
-
         self._marks = marks
         self._waiting: WeakSet[Any] = WeakSet()
         self._making = False
-        marks.context.seams.around(Iterator, "_try_put_index", self._put)
-        marks.context.seams.around(Iterator, "_next_data", self._next)
+        iterator = torch.utils.data.dataloader._MultiProcessingDataLoaderIter
+        marks.context.seams.around(iterator, "_try_put_index", self._put)
+        marks.context.seams.around(iterator, "_next_data", self._next)
 
     def make(self, make: Callable[[Any], Any], loader: Any) -> Any:
         """An epoch's iterator, which sends no index yet."""
@@ -170,10 +170,8 @@ class Workers(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """The loader's queue with so many workers."""
-        from stepscope.analyze.replay.changes import set_workers
-
         loads = known.show is not None and known.show.loaders
-        return [set_workers(int(value or _PREDICTED))] if loads else None
+        return [changes.set_workers(int(value or _PREDICTED))] if loads else None
 
     def install(self, value: Any, context: FixContext) -> None:
         count = value or default_workers()
@@ -240,37 +238,29 @@ def default_workers(cores: int | None = None) -> int:
 
 def _refused(arguments: dict[str, Any]) -> NotApplied | None:
     """Why workers cannot make this loader's batches."""
-    from torch.utils.data import IterableDataset
-
     dataset = arguments.get("dataset")
     seen = dataset_traits(dataset, arguments.get("collate_fn"))
     if seen.cuda is not None:
         return NotApplied(CUDA_IN_WORKERS, trait=seen.cuda)
     if seen.handle is not None:
         return NotApplied(OPEN_HANDLE, trait=seen.handle)
-    if isinstance(dataset, IterableDataset) and not _splits(dataset, arguments):
-        return NotApplied(EACH_WORKER_ALL_DATA)
-    return None
-
-
-def _splits(dataset: Any, arguments: dict[str, Any]) -> bool:
-    if type(dataset).__module__.startswith("datasets."):
-        return True
-    return dataset_traits(dataset, arguments.get("worker_init_fn")).splits
+    if not isinstance(dataset, torch.utils.data.IterableDataset):
+        return None
+    splits = type(dataset).__module__.startswith("datasets.") or (
+        dataset_traits(dataset, arguments.get("worker_init_fn")).splits
+    )
+    return None if splits else NotApplied(EACH_WORKER_ALL_DATA)
 
 
 def _variation(loader: Any, before: int) -> Variation | None:
     """What batches from more workers may have otherwise; None where nothing."""
-    from torch.utils.data import IterableDataset
-
-    if isinstance(loader.dataset, IterableDataset):
+    if isinstance(loader.dataset, torch.utils.data.IterableDataset):
         return Variation(DataChange.ORDER)
     seen = dataset_traits(loader.dataset, loader.collate_fn)
     if varies := seen.varies():
         return varies
     if seen.splits:
-        asks = Trait(TraitKind.ASKS_WORKER)
-        return Variation(DataChange.SAMPLES, certain=False, because=asks)
+        return Variation(DataChange.SAMPLES, False, Trait(TraitKind.ASKS_WORKER))
     if seen.sums and not before:
         return Variation(DataChange.ROUNDING, certain=False, because=seen.sums)
     return sampler_draw_change(loader._index_sampler)

@@ -36,23 +36,15 @@ def changed_arguments(statement: ast.stmt, edit: SourceEdit) -> list[CallArgumen
             changed = ast.parse(text).body[0]
         except (SyntaxError, IndexError):
             continue
-        found = []
-        for now, then in zip(_calls(statement_head(statement)), _calls(changed), strict=False):
-            values = _different(now, then)
-            if values:
-                found.append(CallArguments(now, values))
-        return found
+        pairs = zip(calls_in(statement_head(statement)), calls_in(changed), strict=False)
+        found = [CallArguments(now, _different(now, then)) for now, then in pairs]
+        return [one for one in found if one.values]
     return []
 
 
-def same_calls(statement: ast.stmt, found: CallArguments) -> list[CallArguments]:
-    """The same for every call of that name in the statement, as when a tuple is moved."""
-    name = callee(found.call)
-    return [
-        CallArguments(c, found.values)
-        for c in _calls(statement_head(statement))
-        if callee(c) == name
-    ]
+def calls_in(node: ast.AST) -> list[ast.Call]:
+    """Every call in a piece of the tree."""
+    return [part for part in ast.walk(node) if isinstance(part, ast.Call)]
 
 
 def callee(call: ast.Call) -> str:
@@ -63,10 +55,16 @@ def callee(call: ast.Call) -> str:
 
 def argument_changes(source: Source, wanted: Iterable[CallArguments]) -> list[Change]:
     """All arguments wanted, of each call together."""
+    return [
+        change for call, values in _by_call(wanted).items() for change in _set(source, call, values)
+    ]
+
+
+def _by_call(wanted: Iterable[CallArguments]) -> dict[ast.Call, dict[str, str]]:
     together: dict[ast.Call, dict[str, str]] = {}
     for one in wanted:
         together.setdefault(one.call, {}).update(one.values)
-    return [change for call, values in together.items() for change in _set(source, call, values)]
+    return together
 
 
 _KEPT_WORKERS = {
@@ -83,18 +81,11 @@ def needs_workers(wanted: CallArguments) -> bool:
 
 def check_workers(wanted: Iterable[CallArguments]) -> None:
     """Raises PatchError where arguments only mean something with workers, and there are none."""
-    together: dict[ast.Call, set[str]] = {}
-    for one in wanted:
-        together.setdefault(one.call, set()).update(one.values)
-    for call, names in together.items():
-        given = {keyword.arg for keyword in call.keywords}
+    for call, values in _by_call(wanted).items():
+        names = {*values, *(keyword.arg for keyword in call.keywords)}
         for kept, workers in _KEPT_WORKERS.items():
-            if kept in names and not (names | given) & {workers, None}:
+            if kept in values and not names & {workers, None}:
                 raise PatchError(f"no {workers} is written there")
-
-
-def _calls(statement: ast.stmt) -> list[ast.Call]:
-    return [node for node in ast.walk(statement) if isinstance(node, ast.Call)]
 
 
 def _different(now: ast.Call, then: ast.Call) -> dict[str, str]:
@@ -118,17 +109,15 @@ def _added(source: Source, call: ast.Call, new: list[str]) -> list[Change]:
     """New arguments behind the others, each on a line of its own where those are."""
     close = source.end(call) - 1
     token, at, line = source.code_before(close, source.end(call.func))
-    if token == "(":
-        return [Change(at, at, ", ".join(new))]
-    comma = token == ","
-    if source.begins(line + 1) > close:  # the bracket closes on the same line
-        text = ", ".join(new)
-        return [Change(at, at, f" {text}" if comma else f", {text}")]
+    if token == "(" or source.begins(line + 1) > close:  # the bracket closes on the same line
+        before = {"(": "", ",": " "}.get(token, ", ")
+        return [Change(at, at, before + ", ".join(new))]
     indent = source.indent(line)
     end_of_line = source.begins(line) + len(source.line(line))
     text = "".join(f"{source.newline}{indent}{one}," for one in new)
-    text = text if comma else text.removesuffix(",")
-    return [*([] if comma else [Change(at, at, ",")]), Change(end_of_line, end_of_line, text, 1)]
+    if token == ",":
+        return [Change(end_of_line, end_of_line, text, 1)]
+    return [Change(at, at, ","), Change(end_of_line, end_of_line, text.removesuffix(","), 1)]
 
 
 _SETTINGS = re.compile(r"\w*TrainingArguments|(SFT|DPO|GRPO|KTO|ORPO|RLOO|Reward)Config")
@@ -136,24 +125,14 @@ _SETTINGS = re.compile(r"\w*TrainingArguments|(SFT|DPO|GRPO|KTO|ORPO|RLOO|Reward
 
 def trainer_setting(source: Source, wanted: dict[str, str]) -> CallArguments:
     """Values for the one call that makes the settings. Raises PatchError."""
-    made = [
-        node
-        for node in ast.walk(source.tree)
-        if isinstance(node, ast.Call) and _SETTINGS.fullmatch(callee(node))
-    ]
+    made = [call for call in calls_in(source.tree) if _SETTINGS.fullmatch(callee(call))]
     if len(made) == 1 and all(keyword.arg for keyword in made[0].keywords):
         return CallArguments(made[0], wanted)
     where = "several times" if len(made) > 1 else "from arguments, or in another file"
-    raise PatchError(
-        f"set {settings_text(wanted)} in the trainer's settings, which are made {where}"
-    )
+    text = settings_text(wanted)
+    raise PatchError(f"set {text} in the trainer's settings, which are made {where}")
 
 
 def settings_text(settings: dict[str, str]) -> str:
     """Settings as one would say them."""
     return " and ".join(f"{name}={value}" for name, value in settings.items())
-
-
-def setting_words(found: CallArguments) -> str:
-    """What to do, in words."""
-    return f"pass {settings_text(found.values)} to {callee(found.call)}"

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from stepscope.fixes.edit import calls
 from stepscope.fixes.edit.calls import TRAINER_LIBRARIES, CallArguments
 from stepscope.fixes.edit.models import model_called
-from stepscope.fixes.edit.source import Change, PatchError, Source
+from stepscope.fixes.edit.source import Change, PatchError, Source, statement_head
 from stepscope.fixes.edit.statements import (
     after_imports,
     before_imports,
@@ -40,9 +40,7 @@ class SourceFiles:
         self._cwd = cwd.resolve()
         self._seen = seen["run"]
         folder = Path(self._seen["folder"])
-        self._ran = {
-            self._name(file): lines for file, lines in read_sources(folder).items() if lines
-        }
+        self._ran = {self._name(name): ran for name, ran in read_sources(folder).items() if ran}
         self._facts = read_facts(folder / "facts.jsonl").all(SiteFact)
         self._read: dict[str, Source] = {}
 
@@ -98,12 +96,10 @@ class SourceFiles:
             raise PatchError(f"no line of {name} was seen running")
         count = source.text.count("\n") + 1
         same = all(n <= count and source.line(n) == line for n, line in ran.items())
-        if not same or changed > self._started() + _CLOCK_S:
+        started = datetime.fromisoformat(self._seen["started"]).timestamp()
+        if not same or changed > started + _CLOCK_S:
             raise PatchError(f"{name} was changed since it ran")
         return source
-
-    def _started(self) -> float:
-        return datetime.fromisoformat(self._seen["started"]).timestamp()
 
     def _is_users(self, name: str) -> bool:
         path = self._cwd / name
@@ -167,9 +163,8 @@ def locate_edits(
     unplaced = any(one.target == OTHER_TARGET and one.place is None for one in applied)
     if unplaced and not found and not fix.edited_by_hand:
         return [LeftToUser("the program", "where it took effect was not recorded")]
-    return (
-        found if setting is None or any(isinstance(one, PatchPart) for one in found) else [setting]
-    )
+    written = any(isinstance(one, PatchPart) for one in found)
+    return found if setting is None or written else [setting]
 
 
 def _setting(
@@ -186,7 +181,7 @@ def _setting(
             found = calls.trainer_setting(files.source(at.file), values)
         except PatchError as problem:
             return LeftToUser(str(at), str(problem))
-        words = calls.setting_words(found)
+        words = f"pass {calls.settings_text(values)} to {calls.callee(found.call)}"
         return PatchPart(fix.name, at.file, found.call.lineno, words, arguments=(found,))
     return None
 
@@ -206,30 +201,31 @@ def by_arguments(
             if not found:
                 raise PatchError("the call is not written there")
             if calls.callee(found[0].call) in ("to", "cuda"):
-                found = _moves(source, statement, found[0])
+                moves = _moves(source, statement, found[0].call)
+                found = [CallArguments(call, found[0].values) for call in moves]
             yield PatchPart(fix.name, at.file, at.line, edit.words, arguments=tuple(found))
         except PatchError as problem:
             yield LeftToUser(str(at), str(problem))
 
 
-def _moves(source: Source, statement: ast.stmt, found: CallArguments) -> list[CallArguments]:
-    """The same for the moves beside one: inputs and targets go to the device in turn."""
-    moves = calls.same_calls(statement, found)
+def _moves(source: Source, statement: ast.stmt, move: ast.Call) -> list[ast.Call]:
+    """A move to the device, the others in its statement, as of a tuple, and those beside it: inputs
+    and targets go there in turn."""
+
+    def described(call: ast.Call) -> list[str]:
+        return [calls.callee(call), *map(ast.dump, (*call.args, *call.keywords))]
+
+    every = calls.calls_in(statement_head(statement))
+    moves = [call for call in every if calls.callee(call) == calls.callee(move)]
     body = getattr(source.parents[statement], "body", [])
     at = body.index(statement) if statement in body else 0
     for beside in (reversed(body[:at]), body[at + 1 :]):
         for other in beside:
             call = other.value if isinstance(other, ast.Assign) else None
-            if not isinstance(call, ast.Call) or not _alike(call, found.call):
+            if not isinstance(call, ast.Call) or described(call) != described(move):
                 break
-            moves.append(CallArguments(call, found.values))
+            moves.append(call)
     return moves
-
-
-def _alike(one: ast.Call, other: ast.Call) -> bool:
-    return calls.callee(one) == calls.callee(other) and [
-        ast.dump(part) for part in (*one.args, *one.keywords)
-    ] == [ast.dump(part) for part in (*other.args, *other.keywords)]
 
 
 def at_the_top(
@@ -281,10 +277,9 @@ def after_the_model(
 
 def under_autocast_at(fix: EditedFix, words: str, context: str, files: SourceFiles) -> FoundEdits:
     """The statements that call models, under autocast."""
+    write = partial(under_autocast, context)
     for at in files.sites("forward", "evaluation"):
-        yield _attempt(
-            fix, words, at, files, lambda source, line: under_autocast(source, line, context)
-        )
+        yield _attempt(fix, words, at, files, write)
 
 
 def at_each_place(

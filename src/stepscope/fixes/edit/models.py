@@ -1,11 +1,11 @@
 """Which variable a model is called by, and the statement after which it is made."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from stepscope.fixes.edit.calls import callee
-from stepscope.fixes.edit.source import PatchError, Scope, Source, statement_head
+from stepscope.fixes.edit.calls import callee, calls_in
+from stepscope.fixes.edit.source import PatchError, Source, statement_head
 
 _DEEPEST = 4  # functions a model is handed through
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -25,14 +25,14 @@ def model_called(source: Source, line: int, kind: str) -> ModelVariable:
     if statement is None:
         raise PatchError("nothing is called there")
     found: dict[str, ModelVariable] = {}
-    for node in ast.walk(statement_head(statement)):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-            name = ast.unparse(node.func)
+    for call in calls_in(statement_head(statement)):
+        if isinstance(call.func, ast.Name | ast.Attribute):
+            name = ast.unparse(call.func)
             made = _made(source, name, statement, _DEEPEST)
             if made is not None:
                 found[name] = made
     by_class = [model for model in found.values() if _makes(model.made, kind)]
-    trained = [model for model in found.values() if _is_trained(source, model.name)]
+    trained = [one for one in found.values() if f"{one.name}.parameters(" in source.text]
     for models in (by_class, trained, list(found.values())):
         if len(models) == 1:
             return models[0]
@@ -45,17 +45,19 @@ def _made(source: Source, name: str, used: ast.stmt, depth: int) -> ModelVariabl
     if name.startswith("self.") and name.count(".") == 1:
         while not isinstance(scope, ast.ClassDef | ast.Module):
             scope = source.scope(scope)
-        within = [node for node in ast.walk(scope) if _assigns(node, name)]
-        return _last(name, within, None)
+        return _last(name, ast.walk(scope))
     if not name.isidentifier():
         return None
     while True:
-        here = [node for node in _own(source, scope) if _assigns(node, name)]
+        own = (part for part in ast.walk(scope) if part is not scope)
+        here = (part for part in own if source.scope(part) is scope)  # not in functions inside
         made = _last(name, here, used if scope is source.scope(used) else None)
         if made is not None:
             return made
-        if isinstance(scope, _Function) and _takes(scope, name):
-            return _handed(source, scope, name, depth)
+        if isinstance(scope, _Function):
+            given = scope.args
+            if name in {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)}:
+                return _handed(source, scope, name, depth)
         if isinstance(scope, ast.Module):
             return None
         scope = source.scope(scope)
@@ -69,63 +71,42 @@ def _handed(source: Source, function: _Function, name: str, depth: int) -> Model
     if isinstance(source.scope(function), ast.ClassDef):
         names = names[1:]
     place = names.index(name) if name in names else None
-    for call in source.statements(ast.Call):
-        if not isinstance(call, ast.Call) or callee(call) != function.name:
+    for call in calls_in(source.tree):
+        if callee(call) != function.name:
             continue
         given = next((one.value for one in call.keywords if one.arg == name), None)
         if given is None and place is not None and place < len(call.args):
             given = call.args[place]
         if given is not None:
-            made = _made(source, ast.unparse(given), _statement_of(source, call), depth - 1)
+            statement: ast.AST = call
+            while not isinstance(statement, ast.stmt):
+                statement = source.parents[statement]
+            made = _made(source, ast.unparse(given), statement, depth - 1)
             if made is not None:
                 return made
     return None
 
 
-def _last(name: str, assignments: list[ast.AST], used: ast.stmt | None) -> ModelVariable | None:
-    """The last assignment; with `used`, the last one before that statement."""
-    found = [
-        node
-        for node in assignments
-        if isinstance(node, ast.stmt) and (used is None or node.lineno < used.lineno)
-    ]
+def _last(
+    name: str, nodes: Iterable[ast.AST], used: ast.stmt | None = None
+) -> ModelVariable | None:
+    """The last assignment to a name; with `used`, the last one before that statement."""
+    found: list[ast.stmt] = []
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, ast.AnnAssign) and node.value:
+            targets = [node.target]
+        else:
+            continue
+        flat = [part for one in targets for part in getattr(one, "elts", [one])]
+        if name in map(ast.unparse, flat) and (used is None or node.lineno < used.lineno):
+            found.append(node)
     made = max(found, key=lambda node: node.lineno, default=None)
     return None if made is None else ModelVariable(name, made)
-
-
-def _own(source: Source, scope: Scope) -> Iterator[ast.AST]:
-    """The statements of a scope, not those of functions in it."""
-    return (
-        node
-        for node in ast.walk(scope)
-        if isinstance(node, ast.stmt) and node is not scope and source.scope(node) is scope
-    )
-
-
-def _assigns(node: ast.AST, name: str) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else []
-    targets = [node.target] if isinstance(node, ast.AnnAssign) and node.value else targets
-    flat = [part for one in targets for part in getattr(one, "elts", [one])]
-    return any(ast.unparse(target) == name for target in flat)
-
-
-def _takes(function: _Function, name: str) -> bool:
-    given = function.args
-    return name in {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)}
-
-
-def _statement_of(source: Source, node: ast.AST) -> ast.stmt:
-    while not isinstance(node, ast.stmt):
-        node = source.parents[node]
-    return node
 
 
 def _makes(made: ast.stmt, kind: str) -> bool:
     """Whether a statement calls a class by name, or a function that is called like it."""
     wanted = kind.rpartition(".")[2].lower()
-    calls = [node for node in ast.walk(made) if isinstance(node, ast.Call)]
-    return any(wanted in callee(call).lower().replace("_", "") for call in calls)
-
-
-def _is_trained(source: Source, name: str) -> bool:
-    return f"{name}.parameters(" in source.text
+    return any(wanted in callee(call).lower().replace("_", "") for call in calls_in(made))

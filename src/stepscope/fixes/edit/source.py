@@ -4,7 +4,7 @@ import ast
 import copy
 import io
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 _NO_CODE = (tokenize.NL, tokenize.COMMENT, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
@@ -36,10 +36,9 @@ class Source:
         self._starts = [0]
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
-        self.parents: dict[ast.AST, ast.AST] = {}
-        for node in ast.walk(self.tree):
-            for child in ast.iter_child_nodes(node):
-                self.parents[child] = node
+        self.parents = {
+            child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)
+        }
 
     @property
     def newline(self) -> str:
@@ -78,10 +77,6 @@ class Source:
         ]
         return max(found, key=lambda node: (node.lineno, node.col_offset), default=None)
 
-    def statements(self, kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> Iterator[ast.AST]:
-        """All nodes of a kind, in no particular order."""
-        return (node for node in ast.walk(self.tree) if isinstance(node, kind))
-
     def scope(self, node: ast.AST) -> Scope:
         """The function, class or module a node stands in."""
         while True:
@@ -110,7 +105,7 @@ class Source:
     def code_before(self, offset: int, begin: int) -> tuple[str, int, int]:
         """The last token between two offsets that is code: its text, its end, and its line."""
         found = ("", begin, 1)
-        for token in _tokens(self.text):
+        for token in tokenize.generate_tokens(io.StringIO(self.text, newline="").readline):
             end = self._starts[token.end[0] - 1] + token.end[1]
             if end > offset:
                 break
@@ -148,7 +143,3 @@ def _head_end(node: ast.stmt) -> int:
     if not isinstance(body, list) or not body:
         return last
     return max(node.lineno, int(body[0].lineno) - 1)
-
-
-def _tokens(text: str) -> list[tokenize.TokenInfo]:
-    return list(tokenize.generate_tokens(io.StringIO(text, newline="").readline))

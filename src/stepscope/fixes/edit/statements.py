@@ -10,8 +10,6 @@ from stepscope.fixes.edit.source import Change, PatchError, Source
 def after_imports(source: Source, lines: tuple[str, ...]) -> list[Change]:
     """Lines put behind the imports. Raises PatchError where torch is not imported there."""
     last = _last_import(source)
-    if last is None:
-        raise PatchError("torch is not imported at the beginning")
     gap = source.after(last, ("",), order=1)
     return [*imports_torch(source), gap, source.after(last, lines, order=2)]
 
@@ -22,54 +20,44 @@ def before_imports(source: Source, lines: tuple[str, ...]) -> list[Change]:
         future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
         if future or _is_docstring(node):
             continue
-        at = source.begins(min([node.lineno, *_decorated(node)]))
+        decorators = [one.lineno for one in getattr(node, "decorator_list", ())]
+        at = source.begins(min([node.lineno, *decorators]))
         return [Change(at, at, "".join(f"{line}{source.newline}" for line in lines))]
     raise PatchError("the file is empty")
 
 
 def imports_torch(source: Source) -> list[Change]:
     """What it takes for `torch` to be a name in the file. Raises PatchError."""
-    if binds_torch(source):
+    imports = (node for node in source.tree.body if isinstance(node, ast.Import))
+    names = [
+        alias.asname or alias.name.partition(".")[0] for node in imports for alias in node.names
+    ]
+    if "torch" in names:
         return []
-    last = _last_import(source)
-    if last is None:
-        raise PatchError("torch is not imported at the beginning")
-    return [source.after(last, ("import torch",))]
+    return [source.after(_last_import(source), ("import torch",))]
 
 
-def binds_torch(source: Source) -> bool:
-    """Whether `torch` is a name from the beginning on."""
-    return any(
-        isinstance(node, ast.Import)
-        and any(
-            alias.asname == "torch"
-            or (alias.asname is None and alias.name.partition(".")[0] == "torch")
-            for alias in node.names
-        )
-        for node in source.tree.body
-    )
-
-
-def _last_import(source: Source) -> ast.stmt | None:
-    """The last of the imports a file begins with; torch's own, where that comes later."""
-    last = torchs = None
-    leading = True
+def _last_import(source: Source) -> ast.stmt:
+    """The last of the imports a file begins with; torch's own, where that comes later. Raises
+    PatchError where torch is not imported there."""
+    last: ast.stmt | None = None
+    found, leading = False, True
     for node in source.tree.body:
-        imports = isinstance(node, ast.Import | ast.ImportFrom)
-        if imports and (leading or (torchs is None and _of_torch(node))):
+        match node:
+            case ast.Import(names=names):
+                modules = [alias.name for alias in names]
+            case ast.ImportFrom(module=module):
+                modules = [module or ""]
+            case _:
+                leading = leading and (_is_docstring(node) or _only_imports(node))
+                continue
+        torchs = any(name.partition(".")[0] == "torch" for name in modules)
+        if leading or (torchs and not found):
             last = node
-        leading = leading and (imports or _is_docstring(node) or _only_imports(node))
-        if imports and _of_torch(node):
-            torchs = torchs or node
-    return last if torchs is not None else None
-
-
-def _of_torch(node: ast.stmt) -> bool:
-    if isinstance(node, ast.ImportFrom):
-        return (node.module or "").partition(".")[0] == "torch"
-    return isinstance(node, ast.Import) and any(
-        alias.name.partition(".")[0] == "torch" for alias in node.names
-    )
+        found = found or torchs
+    if last is None or not found:
+        raise PatchError("torch is not imported at the beginning")
+    return last
 
 
 def _only_imports(node: ast.stmt) -> bool:
@@ -80,21 +68,16 @@ def _only_imports(node: ast.stmt) -> bool:
 
 
 def _is_docstring(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
-
-
-def _decorated(node: ast.stmt) -> list[int]:
-    return [one.lineno for one in getattr(node, "decorator_list", ())]
+    match node:
+        case ast.Expr(value=ast.Constant(value=str())):
+            return True
+    return False
 
 
 _FIRST, _THEN = 1, 2  # the line before a statement, then its own indentation
 
 
-def under_autocast(source: Source, line: int, context: str) -> list[Change]:
+def under_autocast(context: str, source: Source, line: int) -> list[Change]:
     """The statement on a line, inside `context`; what it keeps in a variable is float32 again.
 
     Raises PatchError for what is no simple statement.
@@ -102,9 +85,10 @@ def under_autocast(source: Source, line: int, context: str) -> list[Change]:
     node = source.statement(line)
     if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr):
         raise PatchError("the model is not called in a statement of its own")
-    if _runs_backward(node):
+    parts = list(ast.walk(node))
+    if any(isinstance(part, ast.Attribute) and part.attr in ("backward", "step") for part in parts):
         raise PatchError("backward is called in the same statement")
-    if not source.stands_alone(node) or _has_long_string(node):
+    if not source.stands_alone(node) or any(map(_is_long_string, parts)):
         raise PatchError("the statement cannot be indented")
     last = node.end_lineno or node.lineno
     indent = source.indent(node.lineno)
@@ -128,44 +112,22 @@ def _made_float(source: Source, node: ast.stmt) -> str | None:
     target = targets[0]
     if len(targets) > 1 or not isinstance(target, ast.Name):
         raise PatchError("the model returns several things")
-    uses = [
-        source.parents[use]
-        for use in ast.walk(source.scope(node))
-        if isinstance(use, ast.Name) and use.id == target.id and isinstance(use.ctx, ast.Load)
-    ]
-    if any(_is_container(use) for use in uses):
-        return None  # its loss was computed inside, under autocast
+    for use in ast.walk(source.scope(node)):
+        if isinstance(use, ast.Name) and use.id == target.id and isinstance(use.ctx, ast.Load):
+            match source.parents[use]:
+                case ast.Attribute(attr="loss" | "logits" | "last_hidden_state"):
+                    return None  # its loss was computed inside, under autocast
+                case ast.Subscript(slice=ast.Constant(value=str())):
+                    return None
     return f"{target.id} = {target.id}.float()"
 
 
-def _is_container(use: ast.AST) -> bool:
-    """Whether a value is used as an object with a loss or logits, not as a tensor."""
-    if isinstance(use, ast.Attribute):
-        return use.attr in ("loss", "logits", "last_hidden_state")
-    if isinstance(use, ast.Subscript):
-        return isinstance(use.slice, ast.Constant) and isinstance(use.slice.value, str)
+def _is_long_string(node: ast.AST) -> bool:
+    """A string that goes on over lines: indenting would change it."""
+    match node:
+        case ast.JoinedStr() | ast.Constant(value=str() | bytes()):
+            return (node.end_lineno or 0) > node.lineno
     return False
-
-
-def _runs_backward(node: ast.stmt) -> bool:
-    return any(
-        isinstance(part, ast.Attribute) and part.attr in ("backward", "step")
-        for part in ast.walk(node)
-    )
-
-
-def _has_long_string(node: ast.stmt) -> bool:
-    """Whether a string goes on over lines: indenting would change it."""
-    return any(
-        isinstance(part, ast.Constant | ast.JoinedStr)
-        and part.end_lineno is not None
-        and part.end_lineno > part.lineno
-        and (isinstance(part, ast.JoinedStr) or isinstance(part.value, str | bytes))
-        for part in ast.walk(node)
-    )
-
-
-_Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def without_synchronize(source: Source, line: int) -> list[Change]:
@@ -250,16 +212,16 @@ def _loop(source: Source, node: ast.AST) -> ast.stmt | None:
         node = source.parents[node]
         if isinstance(node, ast.For | ast.While | ast.AsyncFor):
             return node
-        if isinstance(node, _Function):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             return None
     return None
 
 
 def _needed_in(loop: ast.stmt, node: ast.AugAssign, name: str) -> bool:
     """Whether a loop reads a sum it makes, or can be left other than at its end."""
-    for part in ast.walk(loop):
-        if isinstance(part, ast.Name) and part.id == name and part is not node.target:
-            return True
-        if isinstance(part, ast.Return | ast.Yield | ast.YieldFrom | ast.Global | ast.Nonlocal):
-            return True
-    return False
+    leaves = ast.Return | ast.Yield | ast.YieldFrom | ast.Global | ast.Nonlocal
+    return any(
+        isinstance(part, leaves)
+        or (isinstance(part, ast.Name) and part.id == name and part is not node.target)
+        for part in ast.walk(loop)
+    )

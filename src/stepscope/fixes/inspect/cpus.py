@@ -21,13 +21,8 @@ def allowed_cpus() -> int:
 
 def allowed_cores(topology: Path = _TOPOLOGY) -> int:
     """The same without hyper-threads, where the kernel tells them apart."""
-    cores = set()
-    for number in _numbers():
-        folder = topology / f"cpu{number}/topology"
-        try:
-            cores.add((folder / "thread_siblings_list").read_text().strip())
-        except OSError:
-            cores.add(str(number))
+    files = {n: topology / f"cpu{n}/topology/thread_siblings_list" for n in _numbers()}
+    cores = {_read(file).strip() or str(number) for number, file in files.items()}
     return max(1, min(len(cores), _share()))
 
 
@@ -58,7 +53,8 @@ def gpu_numa_node(environ: Mapping[str, str], root: Path = Path("/")) -> int | N
     Under torchrun that is the one numbered LOCAL_RANK.
     """
     folders = sorted((root / "proc/driver/nvidia/gpus").glob("*:*"))
-    uuids = [_uuid(_read(folder / "information")) for folder in folders]
+    found = [re.search(r"GPU UUID:\s*(\S+)", _read(one / "information")) for one in folders]
+    uuids = [one[1] if one else None for one in found]
     rank = environ.get("LOCAL_RANK", "0")
     number = int(rank) if rank.isdecimal() else 0
     visible = environ.get("CUDA_VISIBLE_DEVICES")
@@ -79,11 +75,6 @@ def move_threads(cpus: set[int]) -> None:
             os.sched_setaffinity(int(thread), cpus)
         except OSError:  # it has ended
             continue
-
-
-def _uuid(information: str) -> str | None:
-    found = re.search(r"GPU UUID:\s*(\S+)", information)
-    return found[1] if found else None
 
 
 def _read(path: Path) -> str:

@@ -6,14 +6,14 @@ import dis
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections import ChainMap
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import CodeType, ModuleType
 from typing import Any, Final
 
 
 def word_set(text: str) -> frozenset[str]:
-    """A set of words."""
     return frozenset(text.split())
 
 
@@ -120,7 +120,9 @@ def read_code(code: CodeType, scope: Callable[[str], Any]) -> CodeReferences:
     chain: list[Any] = []
     text, own, line = "", False, code.co_firstlineno
     before = ""
-    itself = _itself(code)
+    outer = code.co_qualname.rpartition(".")[0]
+    method = code.co_argcount and outer and not outer.endswith("<locals>")
+    itself = code.co_varnames[0] if method else "self"  # also in functions inside methods
 
     def flush() -> None:
         if chain:
@@ -160,12 +162,10 @@ def read_code(code: CodeType, scope: Callable[[str], Any]) -> CodeReferences:
             own = text == itself
         elif op == "IMPORT_NAME":
             text = name
-            module = sys.modules.get(name, ABSENT)
-            chain.append(module)
+            chain.append(sys.modules.get(name, ABSENT))
         elif op == "IMPORT_FROM" and found.chains:
             module = found.chains[-1][0][0]
-            value = member(module, name)
-            found.chains.append(([module, value], name, line))
+            found.chains.append(([module, member(module, name)], name, line))
         elif op == "STORE_ATTR" and not (before.startswith("LOAD_FAST") and text != itself):
             found.sets.setdefault(text if text.endswith(f".{name}") else f"{text}.{name}", line)
         elif op in ("STORE_GLOBAL", "DELETE_GLOBAL"):
@@ -181,13 +181,6 @@ def read_code(code: CodeType, scope: Callable[[str], Any]) -> CodeReferences:
     return found
 
 
-def _itself(code: CodeType) -> str:
-    """What a method calls its own object; "self" elsewhere, for functions inside methods."""
-    outer = code.co_qualname.rpartition(".")[0]
-    method = code.co_argcount and outer and not outer.endswith("<locals>")
-    return code.co_varnames[0] if method else "self"
-
-
 def member(owner: Any, name: str) -> Any:
     """A module's or class's member, without running anything; ABSENT elsewhere."""
     if isinstance(owner, ModuleType):
@@ -200,22 +193,13 @@ def member(owner: Any, name: str) -> Any:
 
 def scope_of(function: Any) -> Callable[[str], Any]:
     """How a function finds its globals and the variables it closes over."""
-    closed = dict(_cells(function))
-    builtins = function.__globals__.get("__builtins__", {})
-    builtins = vars(builtins) if isinstance(builtins, ModuleType) else builtins
-
-    def find(name: str) -> Any:
-        for place in (closed, function.__globals__, builtins):
-            if name in place:
-                return place[name]
-        return ABSENT
-
-    return find
-
-
-def _cells(function: Any) -> Iterator[tuple[str, Any]]:
+    closed = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         try:
-            yield name, cell.cell_contents
+            closed[name] = cell.cell_contents
         except ValueError:  # not assigned yet
             continue
+    builtins = function.__globals__.get("__builtins__", {})
+    builtins = vars(builtins) if isinstance(builtins, ModuleType) else builtins
+    places = ChainMap(closed, function.__globals__, builtins)
+    return lambda name: places.get(name, ABSENT)

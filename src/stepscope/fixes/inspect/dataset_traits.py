@@ -73,7 +73,6 @@ class _DatasetTraits:
 
 def dataset_traits(*things: Any) -> _DatasetTraits:
     """Look through things and all they hold and call."""
-
     walker = _CodeWalker()
     try:
         for thing in things:
@@ -88,53 +87,42 @@ class AttributeChanges:
     """Notices when the program sets attributes of a dataset or of anything it consists of."""
 
     def __init__(self, parts: list[Any]) -> None:
-        self._state: list[tuple[Any, dict[str, Any]]] = []
-        for part in parts:
-            self._state.append((part, {name: _held(v) for name, v in vars(part).items()}))
+        self._state = [
+            (part, {name: (value, _inside(value)) for name, value in vars(part).items()})
+            for part in parts
+        ]
+        """Values are kept too, so that their ids stay theirs."""
 
     def any(self) -> bool:
         """Whether something was set, or a tensor changed in place, since this was made."""
-        return any(_differs(vars(part), before) for part, before in self._state)
+        return any(
+            vars(part).keys() != before.keys()
+            or any(_differs(value, *before[name]) for name, value in vars(part).items())
+            for part, before in self._state
+        )
 
 
 _SMALL = 64
-_Held = tuple[Any, Any]
-
-
-def _held(value: Any) -> _Held:
-    """A value, kept so that its id stays its own, with what to compare besides its identity."""
-    return value, _inside(value)
 
 
 def _inside(value: Any) -> Any:
+    """What to compare of a value besides its identity."""
     if type(value) in (list, dict):
         held = value.values() if type(value) is dict else value
         return list(map(id, held)) if len(value) <= _SMALL else len(value)
     return tensor_version(value) if hasattr(type(value), "untyped_storage") else None
 
 
-def _differs(now: dict[str, Any], before: dict[str, _Held]) -> bool:
-    if len(now) != len(before):
-        return True
-    for name, value in now.items():
-        if name not in before:
-            return True
-        old, inside = before[name]
-        if value is not old:
-            if not isinstance(value, (int, float, str)) or type(value) is not type(old):
-                return True
-            if value != old:
-                return True
-        elif _inside(value) != inside:
-            return True
-    return False
+def _differs(value: Any, old: Any, inside: Any) -> bool:
+    if value is old:
+        return bool(_inside(value) != inside)
+    comparable = isinstance(value, (int, float, str)) and type(value) is type(old)
+    return not comparable or bool(value != old)
 
 
 _PLAIN: Final = (type(None), bool, int, float, complex, bytes, bytearray, range, slice)
 _FEW: Final = 64
 _MOST: Final = 20_000
-
-
 _MOST_CODE: Final = 3000
 _CALLED_SILENTLY: Final = ("__call__", "__getitem__", "__getitems__", "__iter__", "forward")
 _BUILDING: Final = ("__init__", "__new__", "__post_init__")  # what these set is new
@@ -177,8 +165,6 @@ class _CodeWalker:
                 self.note("cuda", TraitKind.NAMES_GPU, thing)
         elif isinstance(thing, (list, tuple, set, frozenset, deque, dict)):
             self._all(thing.values() if isinstance(thing, dict) else thing)
-        elif isinstance(thing, (BuiltinFunctionType, FunctionType)):
-            self._callable(thing, name or getattr(thing, "__name__", ""), place)
         elif isinstance(thing, MethodType):
             self.visit(thing.__self__)
             self._callable(thing.__func__, name, place)
@@ -186,8 +172,8 @@ class _CodeWalker:
             self.function(thing)
         elif isinstance(thing, partial):
             self._all((thing.func, thing.args, thing.keywords))
-        elif isinstance(thing, (type, ModuleType)):
-            self.refer(thing, name or getattr(thing, "__name__", ""), place)
+        elif isinstance(thing, (BuiltinFunctionType, FunctionType, type, ModuleType)):
+            self._callable(thing, name or getattr(thing, "__name__", ""), place)
         elif _random(kind):
             self.note("draws", TraitKind.HOLDS, kind.__name__)
         elif not self._known(thing, kind):
@@ -246,9 +232,9 @@ class _CodeWalker:
             self.traits.parts.append(thing)
             for value in list(vars(thing).values()):
                 self.visit(value)
-        slots = (name for base in kind.__mro__ for name in getattr(base, "__slots__", ()))
-        for name in slots:
-            self.visit(getattr(thing, name, None))
+        for base in kind.__mro__:
+            for name in getattr(base, "__slots__", ()):
+                self.visit(getattr(thing, name, None))
 
     def finish(self) -> None:
         """Follow calls until no more code comes to light."""
@@ -262,8 +248,8 @@ class _CodeWalker:
             ]
             if not new:
                 return
+            seen.update(new)
             for cls, name in new:
-                seen.add((cls, name))
                 self._method(cls, vars(cls)[name])
 
     def adopt(self, cls: type) -> None:
@@ -362,20 +348,13 @@ class _CodeWalker:
         return name not in _NOT_CALLED or (name in ("__init__", "__new__") and cls in self._built)
 
     def _method(self, cls: type, found: Any) -> None:
-        for function in _functions(found):
-            self.function(function)
+        own = found.own if isinstance(found, CallPoint) else found
+        behind = ("fget", "func", "__func__")  # of properties, cached properties, class methods
+        for part in (own, *(getattr(own, name, None) for name in behind)):
+            if isinstance(part, FunctionType) or hasattr(part, "__wrapped__"):
+                self.function(part)
         if type(found).__name__ in ("builtin_function_or_method", "method_descriptor"):
             self.note("unknown", TraitKind.UNKNOWN_CLASS, cls.__qualname__)
-
-
-def _functions(found: Any) -> Iterator[Any]:
-    """The Python functions behind a class's attribute."""
-    if isinstance(found, CallPoint):
-        found = found.own
-    behind = ("fget", "func", "__func__")  # of properties, cached properties, class methods
-    for part in (found, *(getattr(found, name, None) for name in behind)):
-        if isinstance(part, FunctionType) or hasattr(part, "__wrapped__"):
-            yield part
 
 
 def _random(owner: type) -> bool:

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakSet, ref
 from stepscope.fixes.base import FixContext
 from stepscope.fixes.inspect.dataset_code import word_set
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
+from stepscope.fixes.lazy import torch
 from stepscope.record.fix import DataChange, SourceLine, Trait, TraitKind, Variation
 
 
@@ -27,8 +28,6 @@ class LoaderRecords:
 
     def watch(self, decide: Callable[[dict[str, Any]], Any]) -> None:
         """`decide(arguments)` may change what a loader is made with; None: it is not chosen."""
-        from torch.utils.data import DataLoader
-
         decided: list[Any] = []
 
         def made(call: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -38,7 +37,7 @@ class LoaderRecords:
             if decided and decided[-1] is not None:
                 self.chosen[loader] = decided[-1]
 
-        self.context.seams.around(DataLoader, "__init__", made)
+        self.context.seams.around(torch.utils.data.DataLoader, "__init__", made)
         self.context.seams.loader_made(lambda arguments: decided.append(decide(arguments)))
 
     def remade(self, arguments: dict[str, Any]) -> Any:
@@ -47,10 +46,7 @@ class LoaderRecords:
         Frameworks make a loader of their own from the program's, arguments and all.
         """
         dataset = arguments.get("dataset")
-        for loader, decision in self.chosen.items():
-            if loader.dataset is dataset:
-                return decision
-        return None
+        return next((kept for one, kept in self.chosen.items() if one.dataset is dataset), None)
 
     def place(self, loader: Any) -> SourceLine | None:
         """The line that made a loader; None where that was not seen."""
@@ -86,8 +82,6 @@ def index_sampler(sampler: Any) -> Any:
 
 def sampler_draw_change(sampler: Any) -> Variation | None:
     """What reading a sampler ahead may change; None where it cannot change random draws."""
-    import torch
-
     sampler = index_sampler(sampler)
     if _from_library(sampler) and type(sampler).__name__ in _AT_ONCE:
         shared = getattr(sampler, "generator", None) is torch.default_generator
@@ -108,8 +102,8 @@ OTHER_SHUFFLES: Final = Variation(DataChange.SHUFFLES, because=Trait(TraitKind.E
 def has_own_generator(sampler: Any) -> bool:
     """Whether it draws from a generator that goes on from epoch to epoch."""
     sampler = index_sampler(sampler)
-    named = type(sampler).__name__
-    return named != "SeedableRandomSampler" and getattr(sampler, "generator", None) is not None
+    own = getattr(sampler, "generator", None) is not None
+    return own and type(sampler).__name__ != "SeedableRandomSampler"
 
 
 def _from_library(sampler: Any) -> bool:

@@ -4,12 +4,13 @@ A flag is decided when an optimizer steps, not when it is made: then its paramet
 they will stay, and their gradients can be looked at.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from stepscope.fixes.base import FixContext
+from stepscope.fixes.lazy import torch
 from stepscope.record.fix import OPTIMIZER, Applied, NotApplied, Reason, SourceLine
 
 NOT_TORCHS_STEP = Reason("not_torchs_step", "{subject}: not one of torch's own optimizers")
@@ -18,21 +19,15 @@ PROGRAM_SETS_FLAG = Reason("program_sets_flag", "{subject}: the program sets {co
 DIFFERENTIABLE = Reason("differentiable", "{subject}: differentiable=True rules out {code}")
 
 
-def convolution_weights(module: Any) -> Iterator[Any]:
+def convolution_weights(module: Any) -> list[Any]:
     """The weights of every layer that convolves, each once.
 
     Those that are computed from others (weight or spectral norm) and those that have no shape yet
     are left out: looking at them would change them.
     """
-    from torch.nn.modules.conv import _ConvNd
-    from torch.nn.parameter import is_lazy
-
-    seen: set[int] = set()
-    for layer in module.modules():
-        weight = layer._parameters.get("weight") if isinstance(layer, _ConvNd) else None
-        if weight is not None and not is_lazy(weight) and id(weight) not in seen:
-            seen.add(id(weight))
-            yield weight
+    layers = [one for one in module.modules() if isinstance(one, torch.nn.modules.conv._ConvNd)]
+    weights = {id(weight): weight for one in layers for weight in [one._parameters.get("weight")]}
+    return [w for w in weights.values() if w is not None and not torch.nn.parameter.is_lazy(w)]
 
 
 Decide = Callable[[Any, dict[str, Any]], NotApplied | None]
@@ -45,7 +40,7 @@ def switch_optimizer_flag(flag: str, context: FixContext, decide: Decide) -> Non
     """
     made_at: WeakKeyDictionary[Any, SourceLine | None] = WeakKeyDictionary()
     kept: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
-    seen: WeakKeyDictionary[Any, bool] = WeakKeyDictionary()
+    seen: WeakSet[Any] = WeakSet()
 
     def made(optimizer: Any, defaults: dict[str, Any]) -> None:
         made_at[optimizer] = context.place()
@@ -59,13 +54,12 @@ def switch_optimizer_flag(flag: str, context: FixContext, decide: Decide) -> Non
             refused = _flag_conflict(flag, optimizer, group) or decide(optimizer, group)
             if refused is not None:
                 known.add(place)
-                context.not_applied(
-                    replace(refused, target=OPTIMIZER, object=name, place=made_here)
-                )
-                continue
-            group[flag] = True
-            context.applied(Applied(OPTIMIZER, name, made_here))
-        seen[optimizer] = True
+                record = replace(refused, target=OPTIMIZER, object=name, place=made_here)
+                context.not_applied(record)
+            else:
+                group[flag] = True
+                context.applied(Applied(OPTIMIZER, name, made_here))
+        seen.add(optimizer)
         return call(optimizer, *args, **kwargs)
 
     context.seams.optimizer_made(made)

@@ -10,9 +10,6 @@ def with_arguments(line: str, callee: str, arguments: dict[str, str]) -> str | N
     """
     indent = line[: len(line) - len(line.lstrip())]
     text = line.strip()
-    call = _call(text, callee)
-    if call is None:
-        return None
     for name, value in arguments.items():
         call = _call(text, callee)
         if call is None or call.end_col_offset is None:
@@ -31,15 +28,10 @@ def _call(text: str, callee: str) -> ast.Call | None:
         except SyntaxError:
             continue
         for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and _name(node.func) == callee:
-                return node
+            match node:
+                case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if name == callee:
+                    return node
     return None
-
-
-def _name(node: ast.expr) -> str | None:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else None
 
 
 def _set(text: str, call: ast.Call, name: str, value: str) -> str:

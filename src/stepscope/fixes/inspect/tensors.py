@@ -2,9 +2,12 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from stepscope.fixes.lazy import torch
 
 NestedPath = tuple[Any, ...]
 _MOST: Final = 256
@@ -25,15 +28,11 @@ def requested_move(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 
     None where that is no move off the CPU, or one of a kind that is better left alone.
     """
-    import torch
-
     try:
         if name == "cuda":
             asked = args[0] if args else kwargs.get("device")
-            device = (
-                torch.device("cuda", asked) if type(asked) is int else torch.device(asked or "cuda")
-            )
-            dtype, form = None, kwargs.get("memory_format")
+            named = ("cuda", asked) if type(asked) is int else (asked or "cuda",)
+            device, dtype, form = torch.device(*named), None, kwargs.get("memory_format")
         else:
             device, dtype, _, form = torch._C._nn._parse_to(*args, **kwargs)
     except (TypeError, RuntimeError):
@@ -65,8 +64,6 @@ def storage_key(tensor: Any) -> int | None:
 
 def cpu_tensors(batch: Any) -> Iterator[tuple[NestedPath, Any]]:
     """The tensors on the CPU in a batch, whatever it is made of, each with the way to it."""
-    import torch
-
     found = 0
     waiting: list[tuple[NestedPath, Any]] = [((), batch)]
     while waiting and found < _MOST:
@@ -76,62 +73,40 @@ def cpu_tensors(batch: Any) -> Iterator[tuple[NestedPath, Any]]:
                 found += 1
                 yield path, thing
         elif len(path) < _DEEP:
-            waiting += [((*path, key), held) for key, held in _inside(thing)]
-
-
-def _inside(thing: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(thing, Mapping):
-        yield from thing.items()
-    elif isinstance(thing, (list, tuple)):
-        if len(thing) <= _MOST:
-            yield from enumerate(thing)
-    elif hasattr(thing, "__dict__") and not isinstance(thing, type):
-        yield from vars(thing).items()
+            inside: Iterable[tuple[Any, Any]] = ()
+            if isinstance(thing, Mapping):
+                inside = thing.items()
+            elif isinstance(thing, (list, tuple)):
+                inside = enumerate(thing) if len(thing) <= _MOST else ()
+            elif hasattr(thing, "__dict__") and not isinstance(thing, type):
+                inside = vars(thing).items()
+            waiting += [((*path, key), held) for key, held in inside]
 
 
 def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
     """The same value with `change(tensor)` in place of every tensor in it: in tuples, lists,
     dicts and dataclasses, however deep. A container none of whose tensors change stays itself.
     """
-    import torch
-
     if isinstance(value, torch.Tensor):
         return change(value)
-    if isinstance(value, dict):
-        return _in_dict(value, change)
     if isinstance(value, tuple | list):
-        return _in_sequence(value, change)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _in_fields(value, change)
-    return value
-
-
-def _in_sequence(value: Any, change: Callable[[Any], Any]) -> Any:
-    items = [map_tensors(item, change) for item in value]
-    if all(new is old for new, old in zip(items, value, strict=True)):
+        items = [map_tensors(item, change) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        kind: Any = type(value)
+        named = hasattr(value, "_fields")  # PackedSequence refuses its own constructor
+        return tuple.__new__(kind, items) if named else kind(items)
+    put: Callable[[Any, Any, Any], None] = operator.setitem
+    if isinstance(value, dict):
+        held = value  # transformers' outputs set the attribute along
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        held = {one.name: getattr(value, one.name, None) for one in dataclasses.fields(value)}
+        put = object.__setattr__
+    else:
         return value
-    if hasattr(value, "_fields"):  # a named tuple; PackedSequence refuses its own constructor
-        return tuple.__new__(type(value), items)
-    return type(value)(items)
-
-
-def _in_dict(value: Any, change: Callable[[Any], Any]) -> Any:
-    items = {key: map_tensors(item, change) for key, item in value.items()}
-    if all(items[key] is value[key] for key in items):
-        return value
-    new = copy.copy(value)
-    for key, item in items.items():
-        if item is not value[key]:
-            new[key] = item  # transformers' outputs set the attribute along
+    mapped = {key: map_tensors(item, change) for key, item in held.items()}
+    changed = {key: item for key, item in mapped.items() if item is not held[key]}
+    new = copy.copy(value) if changed else value
+    for key, item in changed.items():
+        put(new, key, item)
     return new
-
-
-def _in_fields(value: Any, change: Callable[[Any], Any]) -> Any:
-    new = None
-    for field in dataclasses.fields(value):
-        old = getattr(value, field.name, None)
-        item = map_tensors(old, change)
-        if item is not old:
-            new = new or copy.copy(value)
-            object.__setattr__(new, field.name, item)
-    return new or value

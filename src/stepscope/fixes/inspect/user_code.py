@@ -76,11 +76,12 @@ class SourceTree:
         self._parents = {
             child: node for node in ast.walk(self.root) for child in ast.iter_child_nodes(node)
         }
-        self._calls = {
+        self.calls = {
             (node.end_lineno, node.end_col_offset): node
             for node in ast.walk(self.root)
             if isinstance(node, ast.Call)
         }
+        """By the place of their closing bracket: no two share one."""
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         """What a node is a part of; None for the whole file."""
@@ -92,10 +93,6 @@ class SourceTree:
         while at is not None:
             yield at
             at = self.parent(at)
-
-    def call_ending_at(self, line: int | None, column: int | None) -> ast.Call | None:
-        """The call whose closing bracket is there: no two share one."""
-        return self._calls.get((line, column))
 
 
 @cache
@@ -112,11 +109,8 @@ def call_under_way(frame: FrameType) -> tuple[ast.Call, SourceTree] | None:
     tree = source_tree(frame.f_code.co_filename)
     positions = islice(frame.f_code.co_positions(), frame.f_lasti // 2, None)
     _, end_line, _, end_column = next(positions, (None, None, None, None))
-    call = tree.call_ending_at(end_line, end_column) if tree is not None else None
-    return (call, tree) if call is not None and tree is not None else None
-
-
-_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+    call = tree.calls.get((end_line, end_column)) if tree else None
+    return (call, tree) if tree and call else None
 
 
 def uses_of_name(scope: ast.AST, name: str) -> list[ast.AST]:
@@ -125,21 +119,23 @@ def uses_of_name(scope: ast.AST, name: str) -> list[ast.AST]:
     waiting = list(ast.iter_child_nodes(scope))
     while waiting:
         node = waiting.pop()
-        if isinstance(node, _FUNCTIONS) and _has_own(node, name):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _has_own(node, name):
             continue
-        named = node.id == name if isinstance(node, ast.Name) else False
-        if named or (isinstance(node, ast.Global | ast.Nonlocal) and name in node.names):
+        if (isinstance(node, ast.Name) and node.id == name) or _is_shared(node, name):
             found.append(node)
         waiting.extend(ast.iter_child_nodes(node))
     return found
 
 
-def _has_own(function: _FUNCTIONS, name: str) -> bool:
+def _has_own(function: ast.AST, name: str) -> bool:
     """Whether a nested function has a variable of its own of that name."""
     inside = list(ast.walk(function))
-    if any(isinstance(n, ast.Global | ast.Nonlocal) and name in n.names for n in inside):
-        return False
-    taken = any(isinstance(n, ast.arg) and n.arg == name for n in inside)
-    return taken or any(
-        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) for n in inside
+    return not any(_is_shared(node, name) for node in inside) and any(
+        (isinstance(node, ast.arg) and node.arg == name)
+        or (isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store))
+        for node in inside
     )
+
+
+def _is_shared(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Global | ast.Nonlocal) and name in node.names

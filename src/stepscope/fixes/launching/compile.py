@@ -17,6 +17,7 @@ from stepscope.analyze.replay.known import (
 )
 from stepscope.fixes.applicability import COMPILED, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import (
     MODEL,
     PROGRAM_COMPILES,
@@ -57,9 +58,20 @@ COMPILER_FAILED = Reason("compiler_failed", "torch.compile failed: {error}")
 def missing_tools(kind: str) -> Reason | None:
     """Why code for a kind of device cannot be generated here; None if it can."""
     if kind == "cuda":
-        return _missing_for_cuda()
+        from torch.utils._triton import has_triton
+
+        if not has_triton():
+            return NO_TRITON
+        found = any(map(shutil.which, (os.environ.get("CC") or "gcc", "gcc", "clang")))
+        return None if found else NO_C_COMPILER
     if kind == "cpu":
-        return _missing_for_cpu()
+        from torch._inductor import exc
+        from torch._inductor.cpp_builder import get_cpp_compiler
+
+        try:
+            get_cpp_compiler()
+        except (exc.InvalidCxxCompiler, RuntimeError, OSError):
+            return NO_CPP_COMPILER
     return None
 
 
@@ -67,7 +79,6 @@ def compile_in_place(module: Any, **options: Any) -> bool:
     """As `module.compile`, which compiles nothing of a class of torch.nn, such as Sequential:
     Dynamo leaves the code of torch.nn alone unless a function of another file calls it. Whether
     the class is the program's or a library's own."""
-    import torch
     from torch._dynamo.external_utils import wrap_inline
     from torch._dynamo.trace_rules import check
 
@@ -80,8 +91,6 @@ def compile_in_place(module: Any, **options: Any) -> bool:
 
 def reason_not_compiled(module: Any) -> Reason | None:
     """Why a model is not to be compiled; None if it is."""
-    import torch
-
     if isinstance(module, torch.jit.ScriptModule):
         return TORCHSCRIPT
     if isinstance(module, torch.nn.DataParallel):
@@ -97,36 +106,12 @@ def is_compiled(module: Any) -> bool:
     )
 
 
-def _missing_for_cpu() -> Reason | None:
-    from torch._inductor import exc
-    from torch._inductor.cpp_builder import get_cpp_compiler
-
-    try:
-        get_cpp_compiler()
-    except (exc.InvalidCxxCompiler, RuntimeError, OSError):
-        return NO_CPP_COMPILER
-    return None
-
-
-def _missing_for_cuda() -> Reason | None:
-    from torch.utils._triton import has_triton
-
-    if not has_triton():
-        return NO_TRITON
-    if not any(map(shutil.which, (os.environ.get("CC") or "gcc", "gcc", "clang"))):
-        return NO_C_COMPILER
-    return None
-
-
 _SMALL = 16 << 20  # bytes of an output that is worth a copy
 
 
 def _guard_replays(context: FixContext, compiled: WeakSet[Any]) -> None:
     """Say where a step begins, hand out copies of outputs, and put gradients that are still
     needed, as where they are accumulated, into memory of their own."""
-    import torch
-    from torch.utils._pytree import tree_map_only
-
     fresh = False  # whether an optimizer has stepped since the last call
     own: dict[int, int] = {}
 
@@ -147,7 +132,7 @@ def _guard_replays(context: FixContext, compiled: WeakSet[Any]) -> None:
         result = call(module, *args, **kwargs)
         if type(result) is torch.Tensor:
             return _copied(result)
-        return tree_map_only(torch.Tensor, _copied, result)
+        return torch.utils._pytree.tree_map_only(torch.Tensor, _copied, result)
 
     context.seams.optimizer_stepped(stepped)
     context.seams.root_called(called)
@@ -157,14 +142,13 @@ def _keep_gradients(module: Any, own: dict[int, int]) -> None:
     """Gradients are all there or, as usual before a forward, none. `own` has where those lie that
     were put aside: later ones are added to them. Many programs take them away only after the
     forward, so this is done in every step, and all of them are copied at once."""
-    import torch
-
     trained = (parameter for parameter in module.parameters() if parameter.requires_grad)
     first = next(trained, None)
     if first is None or first.grad is None:
         own.clear()
         return
-    moved = [parameter for parameter in (first, *trained) if _lies_elsewhere(parameter, own)]
+    dense = [p for p in (first, *trained) if p.grad is not None and not p.grad.is_sparse]
+    moved = [p for p in dense if own.get(id(p)) != p.grad.data_ptr()]
     if not moved:
         return
     with torch.no_grad():
@@ -173,11 +157,6 @@ def _keep_gradients(module: Any, own: dict[int, int]) -> None:
     for parameter, copy in zip(moved, copies, strict=True):
         parameter.grad = copy
         own[id(parameter)] = copy.data_ptr()
-
-
-def _lies_elsewhere(parameter: Any, own: dict[int, int]) -> bool:
-    grad = parameter.grad
-    return not (grad is None or grad.is_sparse or own.get(id(parameter)) == grad.data_ptr())
 
 
 def _copied(tensor: Any) -> Any:
@@ -230,13 +209,10 @@ class Compile(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Pointwise chains become one kernel each; the host launches without Python, or a graph."""
-        from stepscope.analyze.replay.changes import drop_launch_cost, fuse_pointwise
-
         if known.device == "cpu":
             return _predict_on_cpu(known)
-        if (value or "default").partition(",")[0] == "default":
-            return [fuse_pointwise(), drop_launch_cost(*_MODEL_PHASES, keep=_COMPILED_HOST)]
-        return [fuse_pointwise(), drop_launch_cost(*_MODEL_PHASES)]
+        kept = {"keep": _COMPILED_HOST} if (value or "default").startswith("default") else {}
+        return [changes.fuse_pointwise(), changes.drop_launch_cost(*_MODEL_PHASES, **kept)]
 
     def install(self, value: Any, context: FixContext) -> None:
         mode, _, dynamic = value.partition(",")
@@ -263,10 +239,10 @@ class Compile(Fix):
         if "CUDAGraphs that has been overwritten" in text:
             return Broke(GRAPH_MEMORY_REUSED)
         module = type(error).__module__
-        if module.startswith(("torch._dynamo", "torch._inductor", "torch.fx")):
-            first = next(filter(None, map(str.strip, text.splitlines())), "")
-            return Broke(COMPILER_FAILED, error=f"{type(error).__name__}: {first[:200]}")
-        return None
+        if not module.startswith(("torch._dynamo", "torch._inductor", "torch.fx")):
+            return None
+        first = next(filter(None, map(str.strip, text.splitlines())), "")
+        return Broke(COMPILER_FAILED, error=f"{type(error).__name__}: {first[:200]}")
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         call = _compile_call(value)
@@ -300,18 +276,15 @@ def _compile_call(value: str) -> str:
 
 
 def _predict_on_cpu(known: KnownProgram) -> Changes:
-    from stepscope.analyze.replay.changes import scale_host
-    from stepscope.analyze.replay.tasks import StretchKind, select_host
-
-    between = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
-    changes = [scale_host(select_host(*between, phase=p), _CPU_CALLS) for p in _MODEL_PHASES]
+    kinds, select = tasks.StretchKind, tasks.select_host
+    between = [select(kinds.GAP, kinds.PYTHON, kinds.ANNOTATION, phase=p) for p in _MODEL_PHASES]
     names = [o.name for o in host_operator_rows(known) if is_pointwise(o.name)]
-    if names:
-        pattern = exact_names_pattern(names)
-        changes += [
-            scale_host(select_host(operator=pattern, phase=p), _CPU_CHAIN) for p in _MODEL_PHASES
-        ]
-    return changes
+    pattern = exact_names_pattern(names)
+    chains = [select(operator=pattern, phase=p) for p in _MODEL_PHASES] if names else []
+    return [
+        *(changes.scale_host(one, _CPU_CALLS) for one in between),
+        *(changes.scale_host(one, _CPU_CHAIN) for one in chains),
+    ]
 
 
 FIX = Compile()

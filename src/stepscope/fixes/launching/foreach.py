@@ -7,6 +7,7 @@ from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPa
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import NotApplied, Reason
 from stepscope.record.trial import Rejection
 
@@ -46,16 +47,15 @@ class Foreach(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Few operations over lists of parameters; None where that is on, as on CUDA."""
-        from stepscope.analyze.replay.changes import fuse_optimizer, scale_host
-        from stepscope.analyze.replay.tasks import StretchKind, select_host
-
         first = known.show.config.optimizers[:1] if known.show else []
         if any(one.fused or one.foreach for one in first):
             return None
         if known.device == "cuda":
-            return [fuse_optimizer()] if any(one.foreach is False for one in first) else None
-        between = (StretchKind.GAP, StretchKind.PYTHON, StretchKind.ANNOTATION)
-        return [scale_host(select_host(*between, phase="optimizer"), _HOST_LEFT)]
+            return (
+                [changes.fuse_optimizer()] if any(one.foreach is False for one in first) else None
+            )
+        between = (tasks.StretchKind.GAP, tasks.StretchKind.PYTHON, tasks.StretchKind.ANNOTATION)
+        return [changes.scale_host(tasks.select_host(*between, phase="optimizer"), _HOST_LEFT)]
 
     def install(self, value: Any, context: FixContext) -> None:
         switch_optimizer_flag("foreach", context, _misfit)
@@ -67,11 +67,8 @@ class Foreach(Fix):
 
 def _misfit(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
     """Why a group gains nothing or cannot be updated as lists."""
-    import torch
-    from torch.utils._foreach_utils import _get_foreach_kernels_supported_devices
-
-    kinds = {parameter.device.type for parameter in group["params"]}
-    if kinds <= set(_get_foreach_kernels_supported_devices()):
+    supported = torch.utils._foreach_utils._get_foreach_kernels_supported_devices()
+    if {parameter.device.type for parameter in group["params"]} <= set(supported):
         return NotApplied(TORCH_CHOOSES)
     if torch.is_tensor(group.get("lr")) and not group.get("capturable"):
         return NotApplied(TENSOR_LEARNING_RATE)

@@ -15,6 +15,7 @@ from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPa
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
 from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import Broke, NotApplied, Reason
 from stepscope.record.trial import Rejection
 
@@ -34,20 +35,17 @@ SPARSE_GRADIENTS = Reason(
 OTHER_LAYOUT = Reason(
     "other_layout", "{subject}: a gradient's memory layout differs from its parameter's"
 )
-_FAILURES = (
-    (
-        ("must have same dtype, device, and layout",),
-        Reason("other_layout", "the fused kernel needs gradients laid out like their parameters"),
+_FAILURES = {
+    ("must have same dtype, device, and layout",): Reason(
+        "other_layout", "the fused kernel needs gradients laid out like their parameters"
     ),
-    (
-        ("fused=True", "floating point"),
-        Reason("no_kernel", "a parameter of this optimizer cannot be updated by a fused kernel"),
+    ("fused=True", "floating point"): Reason(
+        "no_kernel", "a parameter of this optimizer cannot be updated by a fused kernel"
     ),
-    (
-        ("fused", "sparse"),
-        Reason("sparse_gradients", "fused optimizers do not support sparse gradients"),
+    ("fused", "sparse"): Reason(
+        "sparse_gradients", "fused optimizers do not support sparse gradients"
     ),
-)
+}
 """What torch's exceptions hold, and what they mean."""
 
 
@@ -76,8 +74,6 @@ class FusedOptimizer(Fix):
 
         None for an optimizer that has no such version, or has it on.
         """
-        from stepscope.analyze.replay.changes import fuse_optimizer
-
         name = fusible_optimizer(known)
         if name is None:
             return None
@@ -90,22 +86,16 @@ class FusedOptimizer(Fix):
             least = min(least, now * step.passes / step.eager_passes)
             usual = now * step.cpu_share
             after = min(now, max(usual, least)) if moved > _CACHE_BYTES else usual
-            return [fuse_optimizer(host_ns=after)] if after else None
+            return [changes.fuse_optimizer(host_ns=after)] if after else None
         factor = min(1.0, least / now) if least and now else step.passes / step.eager_passes
-        return [fuse_optimizer(device_factor=factor)]
+        return [changes.fuse_optimizer(device_factor=factor)]
 
     def install(self, value: Any, context: FixContext) -> None:
-        def decide(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
-            refused = _misfit(optimizer, group)
-            if refused is None:
-                _move_counts(optimizer, group)
-            return refused
-
-        switch_optimizer_flag("fused", context, decide)
+        switch_optimizer_flag("fused", context, _prepare)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         text = str(error)
-        found = (why for parts, why in _FAILURES if all(part in text for part in parts))
+        found = (why for parts, why in _FAILURES.items() if all(part in text for part in parts))
         return next(map(Broke, found), None)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
@@ -113,10 +103,9 @@ class FusedOptimizer(Fix):
         return SourceEdit("pass fused=True to the optimizer", next(filter(None, changed), None))
 
 
-def _misfit(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
-    """Why the parameters of a group cannot be updated by the fused kernel."""
-    import torch
-
+def _prepare(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
+    """Why the parameters of a group cannot be updated by the fused kernel; where they can, step
+    counts that an unfused optimizer keeps on the CPU are put where the kernel looks for them."""
     operator = f"aten::_fused_{str(torch_optimizer_name(optimizer)).lower()}_"
     for parameter in group["params"]:
         kind, grad = parameter.device.type, parameter.grad
@@ -129,25 +118,14 @@ def _misfit(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
         if grad is not None and grad.is_sparse:
             return NotApplied(SPARSE_GRADIENTS)
         for other in (grad, *optimizer.state.get(parameter, {}).values()):
-            if _lies_otherwise(other, parameter):
+            alike = getattr(other, "shape", None) == parameter.shape  # kernels take them as one
+            if alike and other.stride() != parameter.stride():
                 return NotApplied(OTHER_LAYOUT)
-    return None
-
-
-def _lies_otherwise(other: Any, parameter: Any) -> bool:
-    """Whether a tensor of a parameter's shape has other strides: kernels take them as one."""
-    shape = getattr(other, "shape", None)
-    return shape == parameter.shape and bool(other.stride() != parameter.stride())
-
-
-def _move_counts(optimizer: Any, group: dict[str, Any]) -> None:
-    """Step counts that an unfused optimizer keeps on the CPU, where the kernel looks for them."""
-    import torch
-
     for parameter in group["params"]:
         state = optimizer.state.get(parameter, {})
         if torch.is_tensor(state.get("step")):
             state["step"] = state["step"].to(parameter.device, torch.float32)
+    return None
 
 
 FIX = FusedOptimizer()

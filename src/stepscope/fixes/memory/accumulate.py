@@ -6,6 +6,7 @@ from weakref import WeakSet
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.lazy import changes, torch
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import Applied, NotApplied, Reason, Target, TrainingChange
 
@@ -37,14 +38,14 @@ class _BatchGroups:
         self._off: Reason | None = None
 
     @property
-    def on(self) -> bool:
-        """Whether batches are being gathered at present; may change only between groups."""
-        return self._done > 0 or self.misfit() is None
-
-    @property
     def under_way(self) -> bool:
         """Whether gradients of earlier batches of the group are waiting to be used."""
         return self._done > 0
+
+    @property
+    def on(self) -> bool:
+        """Whether batches are being gathered at present; may change only between groups."""
+        return self.under_way or self.misfit() is None
 
     @property
     def gathering(self) -> bool:
@@ -57,18 +58,14 @@ class _BatchGroups:
             return self._off
         if len(self.optimizers) > 1:
             return SEVERAL_OPTIMIZERS
-        if any(type(optimizer).__name__ == "LBFGS" for optimizer in self.optimizers):
-            return LBFGS
-        return None
+        names = {type(optimizer).__name__ for optimizer in self.optimizers}
+        return LBFGS if "LBFGS" in names else None
 
     def forgotten(self) -> bool:
         """Whether the gradients that wait have gone: the program clears them in its own way."""
-        return self.under_way and not any(
-            parameter.grad is not None
-            for optimizer in self.optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        )
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        kept = any(one.grad is not None for group in groups for one in group["params"])
+        return self.under_way and not kept
 
     def end_batch(self) -> None:
         """A batch of the group has been used; its step was left out, or was the last."""
@@ -114,10 +111,8 @@ class Accumulate(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """The optimizer steps once in so many batches (2 unless told); gradients are added up."""
-        from stepscope.analyze.replay.changes import scale_phase
-
         steps = 1 / int(value or 2)
-        return [scale_phase("optimizer", steps + (1 - steps) * _ADDING_SHARE)]
+        return [changes.scale_phase("optimizer", steps + (1 - steps) * _ADDING_SHARE)]
 
     def batches_per_update(self, value: str) -> int:
         return int(value or 1)
@@ -160,8 +155,6 @@ def _gather_backward(groups: _BatchGroups, context: FixContext) -> None:
 
 def _divided(tensors: Any, gradients: Any, size: int) -> Any:
     """The gradients a backward of `tensors` is to begin with. None where torch has to refuse."""
-    import torch
-
     if isinstance(tensors, torch.Tensor):
         if gradients is None:
             return torch.full_like(tensors, 1 / size) if tensors.numel() == 1 else None
@@ -173,10 +166,6 @@ def _divided(tensors: Any, gradients: Any, size: int) -> Any:
 
 def _gather_steps(groups: _BatchGroups, context: FixContext) -> None:
     """Let only the last step of a group happen; a closure is called all the same."""
-    import torch
-
-    def made(optimizer: Any, defaults: dict[str, Any]) -> None:
-        groups.optimizers.add(optimizer)
 
     def stepped(call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if not groups.on:
@@ -197,7 +186,7 @@ def _gather_steps(groups: _BatchGroups, context: FixContext) -> None:
         _leave_out(groups, optimizer, context)
         return loss
 
-    context.seams.optimizer_made(made)
+    context.seams.optimizer_made(lambda optimizer, _: groups.optimizers.add(optimizer))
     context.seams.optimizer_stepped(stepped)
 
 
@@ -209,8 +198,6 @@ def _leave_out(groups: _BatchGroups, optimizer: Any, context: FixContext) -> Non
 
 def _gather_scaler(groups: _BatchGroups, context: FixContext) -> None:
     """A GradScaler unscales, steps and adapts its scale at the last batch of a group."""
-    from torch.amp import GradScaler
-
     skipped = False  # whether the last step asked for has been left out
 
     def step(call: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
@@ -230,15 +217,12 @@ def _gather_scaler(groups: _BatchGroups, context: FixContext) -> None:
     def update(call: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
         return None if skipped else call(scaler, *args, **kwargs)
 
-    context.seams.around(GradScaler, "step", step)
-    context.seams.around(GradScaler, "unscale_", unscale)
-    context.seams.around(GradScaler, "update", update)
+    for name, handler in (("step", step), ("unscale_", unscale), ("update", update)):
+        context.seams.around(torch.amp.GradScaler, name, handler)
 
 
 def _gather_gradients(groups: _BatchGroups, context: FixContext) -> None:
     """Keep gradients while a group is under way; clip them at its end."""
-    import torch
-    from torch.nn.utils import get_total_norm
 
     def zero(call: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
         return None if groups.under_way else call(owner, *args, **kwargs)
@@ -247,10 +231,9 @@ def _gather_gradients(groups: _BatchGroups, context: FixContext) -> None:
         if not groups.gathering:
             return call(parameters, *args, **kwargs)
         norm_type = args[1] if len(args) > 1 else kwargs.get("norm_type", 2.0)
-        alone = isinstance(parameters, torch.Tensor)
-        every = [parameters] if alone else list(parameters)
+        every = [parameters] if isinstance(parameters, torch.Tensor) else parameters
         grads = [parameter.grad for parameter in every if parameter.grad is not None]
-        return get_total_norm(grads, norm_type)
+        return torch.nn.utils.get_total_norm(grads, norm_type)
 
     def clip_value(call: Any, *args: Any, **kwargs: Any) -> Any:
         return None if groups.gathering else call(*args, **kwargs)

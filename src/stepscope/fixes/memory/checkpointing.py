@@ -1,13 +1,15 @@
 """Keep only the inputs of repeated blocks and compute the rest again in backward."""
 
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.launching.compile import is_compiled
+from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import (
     MODEL,
     PROGRAM_COMPILES,
@@ -51,9 +53,8 @@ class _ChangingBuffers:
     def learn(self, block: Any, versions: dict[str, int]) -> None:
         """After the first run: those whose version has gone up changed."""
         if block not in self._changing:
-            self._changing[block] = [
-                name for name, buffer in block.named_buffers() if buffer._version != versions[name]
-            ]
+            now = self.versions(block)
+            self._changing[block] = [name for name in now if now[name] != versions[name]]
 
     def versions(self, block: Any) -> dict[str, int]:
         """How often each buffer has been changed so far; empty once that is of no interest."""
@@ -61,22 +62,18 @@ class _ChangingBuffers:
             return {}
         return {name: buffer._version for name, buffer in block.named_buffers()}
 
-    def again(self, block: Any, before: dict[str, Any]) -> AbstractContextManager[None]:
+    @contextmanager
+    def again(self, block: Any, before: dict[str, Any]) -> Iterator[None]:
         """Around the second run: buffers as they were before the first, then as they are now."""
-        changing = [*self._changing.get(block, ()), *_statistics(block)]
-        return _swapped(block, dict.fromkeys(changing), before) if changing else nullcontext()
-
-
-@contextmanager
-def _swapped(block: Any, names: dict[str, None], before: dict[str, Any]) -> Iterator[None]:
-    now = {name: block.get_buffer(name).clone() for name in names}
-    for name in now.keys() & before.keys():
-        block.get_buffer(name).data.copy_(before[name])  # unseen by autograd
-    try:
-        yield
-    finally:
-        for name, value in now.items():
-            block.get_buffer(name).data.copy_(value)
+        changing = {*self._changing.get(block, ()), *_statistics(block)}
+        now = {name: block.get_buffer(name).clone() for name in changing}
+        for name in now.keys() & before.keys():
+            block.get_buffer(name).data.copy_(before[name])  # unseen by autograd
+        try:
+            yield
+        finally:
+            for name, value in now.items():
+                block.get_buffer(name).data.copy_(value)
 
 
 def _statistics(block: Any) -> list[str]:
@@ -94,17 +91,15 @@ def _repeated_blocks(root: Any) -> list[Any]:
 
     Empty where they hold less than half of the model's layers.
     """
-    from torch.nn import ModuleDict, ModuleList, Sequential
-
+    rows = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
     found: dict[int, Any] = {}
     waiting = [root]
     while waiting:
         module = waiting.pop()
         children = list(module.children())
-        row = isinstance(module, ModuleList | ModuleDict | Sequential)
+        kinds = Counter(map(type, children)) if isinstance(module, rows) else Counter()
         for child in children:
-            alike = sum(type(other) is type(child) for other in children)
-            if row and alike > 1 and next(child.children(), None) is not None:
+            if kinds[type(child)] > 1 and next(child.children(), None) is not None:
                 found[id(child)] = child
             else:
                 waiting.append(child)
@@ -114,9 +109,8 @@ def _repeated_blocks(root: Any) -> list[Any]:
 
 def _self_checkpointing(root: Any) -> list[Any]:
     """Outermost models that can checkpoint their own layers, as those of transformers can."""
-    if getattr(root, "supports_gradient_checkpointing", False) and hasattr(
-        root, "gradient_checkpointing_enable"
-    ):
+    supported = getattr(root, "supports_gradient_checkpointing", False)
+    if supported and hasattr(root, "gradient_checkpointing_enable"):
         return [root]
     return [model for child in root.children() for model in _self_checkpointing(child)]
 
@@ -144,11 +138,9 @@ class Checkpointing(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Backward does the forward again: this costs time. None where phases are not known."""
-        from stepscope.analyze.replay.changes import scale_phase
-
         phases = known.show.phases_ms if known.show else {}
         forward, backward = phases.get("forward", 0.0), phases.get("backward", 0.0)
-        return [scale_phase("backward", 1 + forward / backward)] if backward else None
+        return [changes.scale_phase("backward", 1 + forward / backward)] if backward else None
 
     def install(self, value: Any, context: FixContext) -> None:
         blocks: WeakSet[Any] = WeakSet()
@@ -157,9 +149,12 @@ class Checkpointing(Fix):
 
         def found(module: Any) -> None:
             name, place = type(module).__qualname__, context.place()
-            reason = _out_of_reach(module)
-            offers = _self_checkpointing(module)
-            if reason is None and offers:
+            reason = None
+            if is_compiled(module):
+                reason = PROGRAM_COMPILES
+            elif any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
+                reason = TORCHSCRIPT
+            elif offers := _self_checkpointing(module):
                 _enable(offers, module, context)
                 return
             chosen = [] if reason else _repeated_blocks(module)
@@ -179,26 +174,14 @@ class Checkpointing(Fix):
         context.seams.root_found(found)
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
-        if type(error).__name__ == "CheckpointError":
-            return Broke(RECOMPUTED_DIFFERENTLY)
-        return None
+        differs = type(error).__name__ == "CheckpointError"
+        return Broke(RECOMPUTED_DIFFERENTLY) if differs else None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
             "call each repeated block by torch.utils.checkpoint.checkpoint(block, x, "
             "use_reentrant=False); models of transformers: model.gradient_checkpointing_enable()"
         )
-
-
-def _out_of_reach(module: Any) -> Reason | None:
-    """Why the blocks of a model cannot be wrapped."""
-    import torch
-
-    if is_compiled(module):
-        return PROGRAM_COMPILES
-    if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        return TORCHSCRIPT
-    return None
 
 
 def _enable(models: list[Any], root: Any, context: FixContext) -> None:
@@ -215,9 +198,6 @@ def _enable(models: list[Any], root: Any, context: FixContext) -> None:
 
 def _checkpointed(blocks: WeakSet[Any], context: FixContext) -> Any:
     """The handler around `forward` of classes that blocks are of."""
-    import torch
-    from torch.utils.checkpoint import checkpoint
-
     buffers = _ChangingBuffers()
     unseen = context.seams.unseen
 
@@ -235,6 +215,7 @@ def _checkpointed(blocks: WeakSet[Any], context: FixContext) -> Any:
             with buffers.again(block, before):
                 return unseen(call, block, *args, **kwargs)
 
+        checkpoint = torch.utils.checkpoint.checkpoint
         result = checkpoint(run, *args, use_reentrant=False, **kwargs)
         buffers.learn(block, versions)
         return result

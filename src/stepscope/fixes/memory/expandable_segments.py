@@ -1,9 +1,11 @@
 """Let the CUDA allocator's segments grow."""
 
 import os
+import re
 from typing import Any
 
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.lazy import torch
 from stepscope.record.fix import NO_CUDA, Applied, NotApplied, Reason, Target
 
 _NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -36,12 +38,12 @@ class ExpandableSegments(Fix):
     saves_memory = True
 
     def environment(self, value: Any) -> dict[str, str]:
-        text = _merged(next((os.environ[n] for n in reversed(_NAMES) if os.environ.get(n)), ""))
-        return dict.fromkeys(_NAMES, text)
+        own = next((os.environ[n] for n in reversed(_NAMES) if os.environ.get(n)), "")
+        parts = map(str.strip, re.findall(r"(?:\[[^]]*(?:]|$)|[^,\[])+", own))  # [1,2] is one
+        kept = [part for part in parts if part and part.partition(":")[0].strip() != _KEY]
+        return dict.fromkeys(_NAMES, ",".join([*kept, f"{_KEY}:True"]))
 
     def install(self, value: Any, context: FixContext) -> None:
-        import torch
-
         name = next((n for n in _NAMES if f"{_KEY}:True" not in os.environ.get(n, "")), None)
         if torch.version.cuda is None:
             context.not_applied(NotApplied(NO_CUDA))
@@ -55,25 +57,6 @@ class ExpandableSegments(Fix):
             f"start the program with {_NAMES[0]}={_KEY}:True, or set that before importing torch",
             before=("import os", f'os.environ["{_NAMES[0]}"] = "{_KEY}:True"'),
         )
-
-
-def _merged(text: str) -> str:
-    """The user's own settings with this one added or changed."""
-    kept = [part for part in _parts(text) if part.partition(":")[0].strip() != _KEY]
-    return ",".join([*kept, f"{_KEY}:True"])
-
-
-def _parts(text: str) -> list[str]:
-    """Settings between commas; those inside brackets belong to one setting."""
-    parts, depth, current = [], 0, ""
-    for letter in text:
-        depth += (letter == "[") - (letter == "]")
-        if letter == "," and depth == 0:
-            parts.append(current)
-            current = ""
-        else:
-            current += letter
-    return [part.strip() for part in [*parts, current] if part.strip()]
 
 
 FIX = ExpandableSegments()

@@ -4,7 +4,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from stepscope.fixes.inspect.user_code import (
     user_calling_frame,
     uses_of_name,
 )
+from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
@@ -153,50 +154,43 @@ def reason_needed_now(call: ast.Call, tree: SourceTree) -> NotApplied | None:
     does too, all else a plain one.
     """
     uses = _Uses(tree)
-    return uses.follow(call, fresh=True) or uses.check()
+    if refused := uses.follow(call, fresh=True):
+        return refused
+    while uses.pending:
+        scope, name, fresh = uses.pending.pop()
+        for node in uses_of_name(scope, name):
+            if isinstance(node, ast.Global | ast.Nonlocal):
+                return NotApplied(VALUE_SHARED, code=name)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                refused = uses.follow(node, fresh)
+                if refused not in (_NOW, None):
+                    return refused
+    return None
 
 
 _NOW = NotApplied(VALUE_NEEDED_NOW)
+_Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | ast.Module
 
 
-@dataclass
 class _Uses:
     """The names a late number goes through, and what is left to be looked at."""
 
-    tree: SourceTree
-    pending: list[tuple[ast.AST, str, bool]] = field(default_factory=list)
-    seen: set[tuple[ast.AST, str, bool]] = field(default_factory=set)
-
-    def check(self) -> NotApplied | None:
-        """Look at every use of every name the number goes into."""
-        while self.pending:
-            scope, name, fresh = self.pending.pop()
-            for node in uses_of_name(scope, name):
-                if isinstance(node, ast.Global | ast.Nonlocal):
-                    return NotApplied(VALUE_SHARED, code=name)
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                    verdict = self.follow(node, fresh)
-                    if verdict not in (_NOW, None):
-                        return verdict
-        return None
+    def __init__(self, tree: SourceTree) -> None:
+        self._tree = tree
+        self._seen: set[tuple[ast.AST, str, bool]] = set()
+        self.pending: list[tuple[ast.AST, str, bool]] = []
 
     def follow(self, node: ast.AST, fresh: bool) -> NotApplied | None:
         """Where an expression's value goes: `_NOW` if a plain number comes of it at once, None if
         into a name (then to be looked at), else a reason."""
-        while True:
-            parent = self.tree.parent(node)
-            if isinstance(parent, ast.BinOp):
-                if isinstance(parent.op, ast.Add):
-                    fresh = False
-                elif not (fresh and _scales(parent, node)):
-                    return _NOW
-                node = parent
-                continue
-            return self._end(node, parent, fresh)
-
-    def _end(self, node: ast.AST, parent: ast.AST | None, fresh: bool) -> NotApplied | None:
+        while isinstance(parent := self._tree.parent(node), ast.BinOp):
+            if isinstance(parent.op, ast.Add):
+                fresh = False
+            elif not (fresh and _scales(parent, node)):
+                return _NOW
+            node = parent
         if isinstance(parent, ast.keyword):
-            parent = self.tree.parent(parent)
+            parent = self._tree.parent(parent)
         match parent:
             case ast.AugAssign(op=ast.Add(), target=ast.Name(id=name)):
                 return self._into(parent, name, fresh=False)
@@ -210,10 +204,10 @@ class _Uses:
                 return _NOW
             case ast.Tuple() if self._fills_a_text(parent):
                 return _NOW
-            case ast.Expr():
-                return None
             case ast.Call(func=func) if func is not node and _takes_numbers(func):
                 return _NOW
+            case ast.Expr():
+                return None
             case ast.Return():
                 return NotApplied(VALUE_RETURNED, value=parent.lineno)
         line = getattr(parent, "lineno", None) or getattr(node, "lineno", 0)
@@ -221,24 +215,18 @@ class _Uses:
 
     def _fills_a_text(self, values: ast.Tuple) -> bool:
         """`"…" % (a, b)`"""
-        match self.tree.parent(values):
+        match self._tree.parent(values):
             case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str()), right=right):
                 return right is values
         return False
 
     def _into(self, statement: ast.AST, name: str, fresh: bool) -> NotApplied | None:
-        scope = next(
-            at
-            for at in self.tree.above(statement)
-            if isinstance(
-                at, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef | ast.Module
-            )
-        )
+        scope = next(at for at in self._tree.above(statement) if isinstance(at, _Scope))
         if isinstance(scope, ast.ClassDef):
             return NotApplied(VALUE_IN_CLASS, code=name)
         use = (scope, name, fresh)
-        if use not in self.seen:
-            self.seen.add(use)
+        if use not in self._seen:
+            self._seen.add(use)
             self.pending.append(use)
         return None
 
@@ -280,13 +268,9 @@ class LazyItem(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Reading numbers in the loop no longer waits."""
-        from stepscope.analyze.replay.changes import drop_waits
-
-        return [drop_waits("item")] if known.device == "cuda" else None
+        return [changes.drop_waits("item")] if known.device == "cuda" else None
 
     def install(self, value: Any, context: FixContext) -> None:
-        import torch
-
         sites: dict[tuple[CodeType, int], bool] = {}
         plain_tensors = (torch.Tensor, torch.nn.Parameter)
 
@@ -299,7 +283,8 @@ class LazyItem(Fix):
             site = (frame.f_code, frame.f_lasti)
             if site not in sites:
                 sites[site] = self._judge(frame, context)
-            if not sites[site] or _capturing(tensor):
+            capturing = tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+            if not sites[site] or capturing:
                 return call(tensor)
             return LateNumber(_begin_reading(tensor))
 
@@ -308,23 +293,22 @@ class LazyItem(Fix):
     @staticmethod
     def _judge(frame: Any, context: FixContext) -> bool:
         """Whether the value read at a place may come late, said once."""
-        found = call_under_way(frame)
-        if found is None:
-            context.not_applied(NotApplied(SOURCE_UNREADABLE, place=context.place()))
-            return False
-        needed = reason_needed_now(*found)
-        if needed is not None:
-            context.not_applied(replace(needed, place=context.place()))
-            return False
-        context.applied(Applied(ITEM, place=context.place()))
-        return True
+        found, place = call_under_way(frame), context.place()
+        refused = reason_needed_now(*found) if found else NotApplied(SOURCE_UNREADABLE)
+        if refused is None:
+            context.applied(Applied(ITEM, place=place))
+        else:
+            context.not_applied(replace(refused, place=place))
+        return refused is None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
-        once = line.count(".item()") == 1
+        changed = (
+            line.replace(".item()", ".detach().double()") if line.count(".item()") == 1 else None
+        )
         return SourceEdit(
             "add up the tensor itself, in float64 as Python would, and call .item() on the sum "
             "where it is printed",
-            line.replace(".item()", ".detach().double()") if once else None,
+            changed,
         )
 
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
@@ -334,16 +318,8 @@ class LazyItem(Fix):
         return at_each_place(self, value, applied, files, summed_late)
 
 
-def _capturing(tensor: Any) -> bool:
-    import torch
-
-    return bool(tensor.is_cuda and torch.cuda.is_current_stream_capturing())
-
-
 def _begin_reading(tensor: Any) -> Any:
     """Start to copy a scalar to the host, in its turn on the stream; what waits for it."""
-    import torch
-
     scalar = tensor.detach().reshape(())
     if not scalar.is_cuda:
         return scalar.clone().tolist

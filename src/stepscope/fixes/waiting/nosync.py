@@ -6,13 +6,14 @@ import linecache
 import re
 import sys
 from collections.abc import Callable, Sequence
-from types import CodeType, FrameType
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.user_code import calling_frame, user_calling_frame
+from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import Applied, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
@@ -47,40 +48,30 @@ def _watch_hazards(context: FixContext, found: Callable[[Reason], None]) -> None
 
     What stepscope does itself does not count, nor do streams inside of libraries.
     """
-    import torch
-
     seams = context.seams
     fills: dict[int, int] = {}  # address of pinned memory copied from → how often it was written
 
-    def to_host(source: Any) -> None:
-        if source.is_cuda and calling_frame(__file__) is not None:
-            found(COPY_TO_HOST)
-
-    def to_device(source: Any) -> None:
-        """Pinned memory filled again must not be while it is still being copied."""
-        if source.is_cuda or not source.is_pinned():
+    def check(source: Any, target: Any, args: Any, kwargs: dict[str, Any]) -> None:
+        """A copy was begun. Pinned memory must not be filled again while it goes on."""
+        flags = [arg for arg in args if type(arg) is bool]  # tensors, say, may equal True too
+        if not kwargs.get("non_blocking") and True not in flags:
             return
-        address, version = source.data_ptr(), source._version
-        if version > fills.setdefault(address, version):
-            found(PINNED_REFILLED)
+        if not target.is_cuda:
+            if source.is_cuda and calling_frame(__file__) is not None:
+                found(COPY_TO_HOST)
+        elif not source.is_cuda and source.is_pinned():
+            address, version = source.data_ptr(), source._version
+            if version > fills.setdefault(address, version):
+                found(PINNED_REFILLED)
 
     def moved(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("non_blocking") and True not in _flags(args):
-            return call(tensor, *args, **kwargs)
         result = call(tensor, *args, **kwargs)
-        if not result.is_cuda:
-            to_host(tensor)
-        else:
-            to_device(tensor)
+        check(tensor, result, args, kwargs)
         return result
 
     def copied(call: Any, target: Any, source: Any, *args: Any, **kwargs: Any) -> Any:
         result = call(target, source, *args, **kwargs)
-        if kwargs.get("non_blocking") or True in _flags(args):
-            if not target.is_cuda:
-                to_host(source)
-            else:
-                to_device(source)
+        check(source, target, args, kwargs)
         return result
 
     def used_by_program(reason: Reason) -> Any:
@@ -105,11 +96,6 @@ def _watch_hazards(context: FixContext, found: Callable[[Reason], None]) -> None
         seams.around(owner, "query", used_by_program(DEVICE_ASKED))
 
 
-def _flags(args: tuple[Any, ...]) -> tuple[bool, ...]:
-    """The arguments that are flags; comparing others, tensors say, with True would mislead."""
-    return tuple(arg for arg in args if type(arg) is bool)
-
-
 _WATCHED_STEPS = 3
 """Steps in which nothing is dropped yet: what a loop does in every step is seen in them."""
 _CLOCK = re.compile(r"\b(perf_counter|monotonic|process_time|time\.time|time\(\)|timeit)")
@@ -131,12 +117,13 @@ class NoSync(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Explicit synchronisations go away."""
-        from stepscope.analyze.replay.changes import drop_waits
-
-        return [drop_waits("synchronize")] if known.device == "cuda" else None
+        return [changes.drop_waits("synchronize")] if known.device == "cuda" else None
 
     def install(self, value: Any, context: FixContext) -> None:
-        _Dropping(context).install()
+        dropping = _Dropping(context)
+        context.seams.synchronised(dropping.synchronised)
+        context.seams.around(torch.cuda.Event, "elapsed_time", dropping.elapsed)
+        _watch_hazards(context, dropping.found)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit("delete torch.cuda.synchronize() from the loop", "")
@@ -156,17 +143,10 @@ class _Dropping:
         self._needed = False
         self._dropped = False
         self._said: set[tuple[CodeType, int]] = set()
-        self._synchronize: Any = None
+        self._synchronize = torch.cuda.synchronize  # as it is before it is watched
 
-    def install(self) -> None:
-        import torch
-
-        self._synchronize = torch.cuda.synchronize
-        self._context.seams.synchronised(self._synchronised)
-        self._context.seams.around(torch.cuda.Event, "elapsed_time", self._elapsed)
-        _watch_hazards(self._context, self._found)
-
-    def _synchronised(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+    def synchronised(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """Around the program's calls."""
         if self._needed or self._context.seams.core.steps < _WATCHED_STEPS:
             return call(*args, **kwargs)
         frame = user_calling_frame(__file__)
@@ -174,20 +154,25 @@ class _Dropping:
             return call(*args, **kwargs)
         other = next((name for name in _OTHER_CUDA if name in sys.modules), None)
         if other is not None:
-            self._found(OTHER_CUDA_LIBRARY, other)
+            self.found(OTHER_CUDA_LIBRARY, other)
             return call(*args, **kwargs)
         self._dropped = True
-        self._say(frame)
+        site = (frame.f_code, frame.f_lineno)
+        if site not in self._said:
+            self._said.add(site)
+            timed = _times_itself(frame.f_code.co_filename, frame.f_lineno)
+            record = Applied(SYNCHRONIZE, place=self._context.place(), remark=timed)
+            self._context.applied(record)
         return None
 
-    def _elapsed(self, call: Any, start: Any, end: Any) -> Any:
+    def elapsed(self, call: Any, start: Any, end: Any) -> Any:
         """Times between events can be asked for once both are over."""
         if self._dropped:
             start.synchronize()
             end.synchronize()
         return call(start, end)
 
-    def _found(self, reason: Reason, library: str | None = None) -> None:
+    def found(self, reason: Reason, library: str | None = None) -> None:
         """From now on nothing is dropped; what was is made up for."""
         if self._needed:
             return
@@ -196,14 +181,6 @@ class _Dropping:
         self._context.not_applied(NotApplied(reason, place=place, code=library))
         if self._dropped:
             self._synchronize()
-
-    def _say(self, frame: FrameType) -> None:
-        site = (frame.f_code, frame.f_lineno)
-        if site in self._said:
-            return
-        self._said.add(site)
-        timed = _times_itself(frame.f_code.co_filename, frame.f_lineno)
-        self._context.applied(Applied(SYNCHRONIZE, place=self._context.place(), remark=timed))
 
 
 def _times_itself(file: str, line: int) -> bool:

@@ -3,6 +3,7 @@ optimizer updates.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,7 @@ from stepscope.fixes.applicability import COMPILED, NOT_TRAINING, ObservedProgra
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.launching.cuda_graph.model import GraphMisuseError, GraphRecorder
 from stepscope.fixes.launching.cuda_graph.root_model import GraphedRoot
+from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import Applied, Broke, NotApplied, Reason, Target
 from stepscope.record.trial import Rejection
 
@@ -60,27 +62,24 @@ class _GraphedUpdates:
         self._slots: dict[int, _Slot] = {}
         self._recording = False  # one update function may call another
 
-    def handler(self, name: str) -> Any:
-        """For the function that updates parameters of the optimizer of that name."""
-
-        def update(call: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
-            slot = self._slots.setdefault(id(params[0]), _Slot()) if params else _Slot(closed=True)
-            if self._recording or slot.closed or not self._fits(name, slot, params, kwargs):
-                return call(params, *args, **kwargs)
-            numbers = tuple((key, _number(value)) for key, value in kwargs.items())
-            key = (_places(params), *map(_places, args), numbers)
-            if slot.graph is not None and slot.key == key:
-                slot.graph.replay()
-                return None
-            slot.calls += 1
-            slot.same = slot.same + 1 if slot.last == key else 1
-            slot.last = key
-            if slot.same < _STEADY or slot.recordings == _MOST:
-                self._complain(name, slot)
-                return call(params, *args, **kwargs)
+    def update(self, name: str, call: Any, params: Any, *args: Any, **kwargs: Any) -> Any:
+        """Around the function that updates parameters of the optimizer of that name."""
+        slot = self._slots.setdefault(id(params[0]), _Slot()) if params else _Slot(closed=True)
+        if self._recording or slot.closed or not self._fits(name, slot, params, kwargs):
+            return call(params, *args, **kwargs)
+        numbers = tuple((key, _number(value)) for key, value in kwargs.items())
+        key = (_places(params), *map(_places, args), numbers)
+        if slot.graph is not None and slot.key == key:
+            slot.graph.replay()
+            return None
+        slot.calls += 1
+        slot.same = slot.same + 1 if slot.last == key else 1
+        slot.last = key
+        if slot.same >= _STEADY and slot.recordings < _MOST:
             return self._recorded(name, slot, key, lambda: call(params, *args, **kwargs))
-
-        return update
+        if slot.calls == _PATIENCE and (slot.graph is None or slot.recordings == _MOST):
+            self._context.not_applied(NotApplied(STEP_CHANGES, object=name))
+        return call(params, *args, **kwargs)
 
     def _fits(self, name: str, slot: _Slot, params: Any, kwargs: dict[str, Any]) -> bool:
         if params[0].device.type != self._recorder.kind or kwargs.get("has_sparse_grad"):
@@ -97,9 +96,8 @@ class _GraphedUpdates:
             slot.graph, _ = self._recorder.record(function)
         except Exception as problem:
             slot.closed = True
-            self._context.not_applied(
-                NotApplied(STEP_CAPTURE_FAILED, object=name, error=str(problem))
-            )
+            failed = NotApplied(STEP_CAPTURE_FAILED, object=name, error=str(problem))
+            self._context.not_applied(failed)
             return function()
         finally:
             self._recording = False
@@ -109,15 +107,9 @@ class _GraphedUpdates:
         self._context.applied(Applied(GRAPHED_STEP, name, self._context.place()))
         return None
 
-    def _complain(self, name: str, slot: _Slot) -> None:
-        if slot.calls == _PATIENCE and (slot.graph is None or slot.recordings == _MOST):
-            self._context.not_applied(NotApplied(STEP_CHANGES, object=name))
-
 
 def _places(value: Any) -> Any:
     """Where the tensors of a list are; other things as they are. Asked for in every step."""
-    import torch
-
     if isinstance(value, torch.Tensor):
         return value.data_ptr()
     if not isinstance(value, list | tuple):
@@ -130,14 +122,13 @@ def _places(value: Any) -> Any:
 
 def _number(value: Any) -> Any:
     """A number by its value, also one in a tensor on the host: a graph freezes both."""
-    import torch
-
     if isinstance(value, torch.Tensor) and value.device.type == "cpu":
         return value.tolist()
     return _places(value)
 
 
-_FUNCTIONS = (("sgd", "SGD"), ("adam", "Adam"), ("adamw", "AdamW"))
+_FUNCTIONS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
+"""The functions that update parameters, each in a module of its name, and their optimizers."""
 
 
 class CudaGraph(Fix):
@@ -166,12 +157,62 @@ class CudaGraph(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """The host's part of forward, backward and optimizer becomes one launch."""
-        from stepscope.analyze.replay.changes import drop_launch_cost
-
-        return [drop_launch_cost()] if known.device == "cuda" else None
+        return [changes.drop_launch_cost()] if known.device == "cuda" else None
 
     def install(self, value: Any, context: FixContext) -> None:
-        _install_graphs(context)
+        roots: dict[int, GraphedRoot] = {}
+        watching = False
+
+        def picked(inputs: Any) -> list[Any]:
+            tensors = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
+            for root in roots.values():
+                root.picked(tensors)
+            return tensors
+
+        def backward(call: Any, *args: Any, inputs: Any = None, **kwargs: Any) -> Any:
+            return call(*args, inputs=None if inputs is None else picked(inputs), **kwargs)
+
+        def grad(call: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            return call(outputs, picked(inputs), *args, **kwargs)
+
+        def hooked(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            for root in roots.values():
+                root.hooked(tensor)
+            return call(tensor, *args, **kwargs)
+
+        def called(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
+            nonlocal watching
+            root = roots.get(id(module))
+            if root is None:
+                root = roots[id(module)] = GraphedRoot(module, GraphRecorder(), context)
+            result = root.called(call, args, kwargs)
+            if root.recorded and not watching:
+                watching = True
+                context.seams.around(torch.nn.Module, "__setattr__", assigned)
+            return result
+
+        def assigned(call: Any, module: Any, name: str, value: Any) -> None:
+            call(module, name, value)
+            for root in roots.values():
+                if id(module) in root.parts:
+                    root.touched = True
+
+        def made(optimizer: Any, defaults: dict[str, Any]) -> None:
+            names = {cls.__name__ for cls in type(optimizer).__mro__}
+            if names.isdisjoint(_FUNCTIONS.values()):
+                name = type(optimizer).__name__
+                context.not_applied(NotApplied(STEP_NOT_CAPTURED, object=name))
+
+        context.seams.root_called(called)
+        context.seams.backward(backward)
+        context.seams.around(torch.autograd, "grad", grad)
+        for name in ("register_hook", "register_post_accumulate_grad_hook"):
+            context.seams.around(torch.Tensor, name, hooked)
+        context.seams.optimizer_made(made)
+        updates = _GraphedUpdates(GraphRecorder(), context)
+        for name, of in _FUNCTIONS.items():
+            module = import_module(f"torch.optim.{name}")
+            context.seams.around(module, name, partial(updates.update, of))
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
         if isinstance(error, GraphMisuseError):
@@ -188,63 +229,6 @@ class CudaGraph(Fix):
             "capture the model by torch.cuda.make_graphed_callables(model, sample_args) before "
             "training, with static shapes and without waiting for the GPU in forward"
         )
-
-
-def _install_graphs(context: FixContext) -> None:
-    import torch
-
-    roots: dict[int, GraphedRoot] = {}
-    watching = False
-
-    def picked(inputs: Any) -> list[Any]:
-        tensors = [inputs] if isinstance(inputs, torch.Tensor) else list(inputs)
-        for root in roots.values():
-            root.picked(tensors)
-        return tensors
-
-    def backward(call: Any, *args: Any, inputs: Any = None, **kwargs: Any) -> Any:
-        return call(*args, inputs=None if inputs is None else picked(inputs), **kwargs)
-
-    def grad(call: Any, outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(outputs, picked(inputs), *args, **kwargs)
-
-    def hooked(call: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
-        for root in roots.values():
-            root.hooked(tensor)
-        return call(tensor, *args, **kwargs)
-
-    def called(call: Any, module: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal watching
-        root = roots.get(id(module))
-        if root is None:
-            root = roots[id(module)] = GraphedRoot(module, GraphRecorder(), context)
-        result = root.called(call, args, kwargs)
-        if root.recorded and not watching:
-            watching = True
-            context.seams.around(torch.nn.Module, "__setattr__", assigned)
-        return result
-
-    def assigned(call: Any, module: Any, name: str, value: Any) -> None:
-        call(module, name, value)
-        for root in roots.values():
-            if id(module) in root.parts:
-                root.touched = True
-
-    def made(optimizer: Any, defaults: dict[str, Any]) -> None:
-        names = {cls.__name__ for cls in type(optimizer).__mro__}
-        if not names & {name for _, name in _FUNCTIONS}:
-            name = type(optimizer).__name__
-            context.not_applied(NotApplied(STEP_NOT_CAPTURED, object=name))
-
-    context.seams.root_called(called)
-    context.seams.backward(backward)
-    context.seams.around(torch.autograd, "grad", grad)
-    for name in ("register_hook", "register_post_accumulate_grad_hook"):
-        context.seams.around(torch.Tensor, name, hooked)
-    context.seams.optimizer_made(made)
-    updates = _GraphedUpdates(GraphRecorder(), context)
-    for module, name in _FUNCTIONS:
-        context.seams.around(import_module(f"torch.optim.{module}"), module, updates.handler(name))
 
 
 FIX = CudaGraph()

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
+from stepscope.fixes.lazy import torch
 from stepscope.record.fix import Broke, Reason
 
 HIDDEN_PARAMETERS = Reason(
-    "hidden_parameters",
-    "{subject}: its forward uses parameters kept outside its modules",
+    "hidden_parameters", "{subject}: its forward uses parameters kept outside its modules"
 )
 BACKWARD_TWICE = Reason(
     "backward_twice",
@@ -40,8 +40,6 @@ class GraphRecorder:
 
     def try_out(self, function: Callable[[], Any]) -> None:
         """Run a function on a stream of its own, first freely, then so that waiting raises."""
-        import torch
-
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         mode = torch.cuda.get_sync_debug_mode()
@@ -61,8 +59,6 @@ class GraphRecorder:
 
         Only this thread is watched: a loader's threads may go on pinning memory meanwhile.
         """
-        import torch
-
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         before = torch.cuda.current_stream()
@@ -79,8 +75,6 @@ class GraphRecorder:
 
 def _end_capture() -> None:
     """A capture that failed leaves the random generator waiting for its end: give it one."""
-    import torch
-
     before = torch.cuda.current_stream()
     try:
         with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
@@ -106,11 +100,9 @@ class FlatTensors:
 
     def together(self, tensors: list[Any]) -> Any:
         """The nest again, with these tensors in it."""
-        from torch.utils._pytree import tree_unflatten
-
         given = iter(tensors)
         leaves = [next(given) if leaf is _TENSOR else leaf for leaf in self._plain]
-        return tree_unflatten(leaves, self._spec)
+        return torch.utils._pytree.tree_unflatten(leaves, self._spec)
 
 
 _TENSOR = object()
@@ -118,51 +110,31 @@ _TENSOR = object()
 
 def flatten_tensors(nest: Any) -> FlatTensors:
     """Take a nest of tensors and plain values apart."""
-    import torch
-    from torch.utils._pytree import tree_flatten
-
-    leaves, spec = tree_flatten(nest)
+    leaves, spec = torch.utils._pytree.tree_flatten(nest)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     plain = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-    odd = [leaf for leaf in plain if leaf is not _TENSOR and not _is_plain(leaf)]
+    others = [leaf for leaf in plain if leaf is not _TENSOR]
+    kinds = (*_PLAIN, torch.dtype, torch.device)
+    odd = [leaf for leaf in others if not isinstance(leaf, kinds)]
     odd += [tensor for tensor in tensors if tensor.layout != torch.strided]
     key = (
         str(spec),
         tuple(_described(tensor) for tensor in tensors),
-        tuple((type(leaf), leaf) for leaf in plain if leaf is not _TENSOR and _is_plain(leaf)),
+        tuple((type(leaf), leaf) for leaf in others if isinstance(leaf, kinds)),
     )
     return FlatTensors(tensors, key, type(odd[0]).__qualname__ if odd else None, spec, plain)
 
 
-def _is_plain(leaf: Any) -> bool:
-    import torch
-
-    return isinstance(leaf, (*_PLAIN, torch.dtype, torch.device))
-
-
 def _described(tensor: Any) -> tuple[Any, ...]:
-    import torch
-
     strides = tensor.stride() if tensor.layout == torch.strided else None
     return tensor.shape, strides, tensor.dtype, tensor.device, tensor.requires_grad
-
-
-def _parameter_stand_ins(module: Any) -> dict[str, Any]:
-    """For each parameter of a module, by its first name, one that shares its memory."""
-    from torch.nn import Parameter
-
-    return {
-        name: Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
-        for name, parameter in module.named_parameters()
-    }
 
 
 @contextmanager
 def _using_stand_ins(module: Any, others: dict[str, Any]) -> Iterator[None]:
     """Have a module compute with these in the place of its parameters, also of shared ones."""
-    from torch.nn.utils.stateless import _reparametrize_module
-
-    with _reparametrize_module(module, others, tie_weights=True):
+    reparametrized = torch.nn.utils.stateless._reparametrize_module
+    with reparametrized(module, others, tie_weights=True):
         lists = [part for part in module.modules() if "_flat_weights" in vars(part)]
         before = [part._flat_weights for part in lists]
         for part in lists:  # recurrent layers keep a list of their own
@@ -204,13 +176,14 @@ class GraphedModel:
         used: set[int],
         recorder: GraphRecorder,
     ) -> None:
-        import torch
-
         self._call = call
         self._inputs = [_static(tensor) for tensor in given.tensors]
         self._given = given.together(self._inputs)
         self._module = module
-        self._stand_ins = _parameter_stand_ins(module)
+        self._stand_ins = {  # by their first name, in the parameters' memory
+            name: torch.nn.Parameter(parameter.detach(), requires_grad=parameter.requires_grad)
+            for name, parameter in module.named_parameters()
+        }
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         self._leaves = [s for s in self._stand_ins.values() if s.requires_grad]
         self._places = [(p, p.data_ptr(), p.requires_grad) for p in module.parameters()]
@@ -226,7 +199,7 @@ class GraphedModel:
         self._check_stand_ins()
         self._forward_graph, self._outputs = recorder.record(self._forward)
         self._backward_graph, self._grads_out = recorder.record(self._backward)
-        self._function = self._as_function(torch)
+        self._function = self._as_function()
 
     def replay(self, tensors: list[Any]) -> Any:
         """What the model returns for these inputs. None where graphs cannot serve this call."""
@@ -243,8 +216,6 @@ class GraphedModel:
         return (self.result.together(list(outputs)),)
 
     def _forward(self) -> list[Any]:
-        import torch
-
         args, kwargs = self._given
         self._live, self.result = [], None  # an earlier graph would keep the stream it ran on
         torch.clear_autocast_cache()  # casts of weights belong into the graph
@@ -255,8 +226,6 @@ class GraphedModel:
         return self._live
 
     def _backward(self) -> list[Any]:
-        import torch
-
         outputs = [self._live[place] for place in self._used]
         if not self._grads_in:
             self._grads_in = [torch.zeros_like(output) for output in outputs]
@@ -272,8 +241,6 @@ class GraphedModel:
         Made anew they lie in memory that activations have left, and the next forward may come
         before the program has used them.
         """
-        import torch
-
         if not self._aside:  # in the trial: memory of its own, not of a graph
             self._aside = [
                 grad if grad is None else torch.empty_like(parameter)
@@ -286,15 +253,13 @@ class GraphedModel:
 
     def _check_stand_ins(self) -> None:
         """Raise where the model computes with parameters that nothing stands in for."""
-        import torch
-
         self._forward()
         outputs = [self._live[place] for place in self._used]
         reached = torch.autograd.grad(outputs, self._parameters, self._grads_in, allow_unused=True)
         if any(grad is not None for grad in reached):
             raise GraphMisuseError(HIDDEN_PARAMETERS)
 
-    def _as_function(self, torch: Any) -> Any:
+    def _as_function(self) -> Any:
         graphed = self
 
         class Graphed(torch.autograd.Function):  # type: ignore[misc]
@@ -306,12 +271,8 @@ class GraphedModel:
                     static.detach().copy_(tensor)
                 graphed._forward_graph.replay()
                 outputs = tuple(output.detach().clone() for output in graphed._outputs)
-                numb = [
-                    o
-                    for o, of in zip(outputs, graphed._outputs, strict=True)
-                    if not of.requires_grad
-                ]
-                ctx.mark_non_differentiable(*numb)
+                pairs = zip(outputs, graphed._outputs, strict=True)
+                ctx.mark_non_differentiable(*(one for one, of in pairs if not of.requires_grad))
                 return outputs
 
             @staticmethod
@@ -342,8 +303,6 @@ class GraphedModel:
 
     def _hand_out(self, grads: list[Any]) -> None:
         """As autograd does: adopted where a parameter has no gradient yet, else added to it."""
-        import torch
-
         sums, parts = [], []
         for parameter, grad in zip(self._parameters, grads, strict=True):
             if grad is None:
@@ -366,7 +325,5 @@ class GraphedModel:
 
 
 def _static(tensor: Any) -> Any:
-    import torch
-
     copy = torch.empty_like(tensor, requires_grad=False).copy_(tensor.detach())
     return copy.requires_grad_(tensor.requires_grad)

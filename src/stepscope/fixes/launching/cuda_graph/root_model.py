@@ -21,6 +21,7 @@ from stepscope.fixes.launching.cuda_graph.model import (
     GraphRecorder,
     flatten_tensors,
 )
+from stepscope.fixes.lazy import torch
 from stepscope.record.fix import (
     MODEL,
     PROGRAM_COMPILES,
@@ -81,8 +82,6 @@ _SINGLE_GRADIENTS_ASKED = Reason(
 
 def _not_captured(module: Any, tensors: list[Any], kind: str) -> NotApplied | None:
     """The reason; None if it is worth trying. `kind`: the device that has graphs."""
-    import torch
-
     parameters = list(module.parameters())
     devices = {tensor.device for tensor in (*parameters, *module.buffers(), *tensors)}
     if any(device.type != kind for device in devices):
@@ -95,12 +94,6 @@ def _not_captured(module: Any, tensors: list[Any], kind: str) -> NotApplied | No
         return NotApplied(PROGRAM_COMPILES)
     if getattr(module, "is_gradient_checkpointing", False):
         return NotApplied(CHECKPOINTED)
-    return _hooked(module, parameters)
-
-
-def _hooked(module: Any, parameters: list[Any]) -> NotApplied | None:
-    import torch
-
     for name, part in module.named_modules():
         if isinstance(part, torch.jit.ScriptModule):
             return NotApplied(TORCHSCRIPT)
@@ -116,24 +109,21 @@ def _hooked(module: Any, parameters: list[Any]) -> NotApplied | None:
 
 
 _OWN = {"_parameters", "_buffers", "_modules"}
+_Marks = dict[tuple[str, str], Any]
 
 
-def _attribute_marks(module: Any) -> dict[tuple[str, str], Any]:
+def _attribute_marks(module: Any) -> _Marks:
     """A mark of every attribute of a model and its parts, the same as long as none changes."""
-    found: dict[tuple[str, str], Any] = {}
+    found: _Marks = {}
     for name, part in module.named_modules():
-        for key, value in vars(part).items():
-            if key not in _OWN:
-                found[name, key] = _mark(value)
-        for key, buffer in part._buffers.items():
-            found[name, key] = id(buffer)
+        found |= {(name, key): _mark(v) for key, v in vars(part).items() if key not in _OWN}
+        found |= {(name, key): id(buffer) for key, buffer in part._buffers.items()}
     return found
 
 
-def _changed_attributes(
-    before: dict[tuple[str, str], Any], after: dict[tuple[str, str], Any]
-) -> list[str]:
+def _changed_attributes(module: Any, before: _Marks) -> list[str]:
     """The names of attributes that are not what they were."""
+    after = _attribute_marks(module)
     keys = sorted(before.keys() | after.keys())
     return [".".join(filter(None, key)) for key in keys if before.get(key) != after.get(key)]
 
@@ -148,8 +138,6 @@ def _mark(value: Any) -> Any:
 
 def _host_random_states(kind: str) -> list[Any]:
     """States of the generators other than that of the device, whose draws a graph would repeat."""
-    import torch
-
     states: list[Any] = [random.getstate()]
     if kind != "cpu":
         states.append(torch.get_rng_state().tolist())
@@ -163,8 +151,6 @@ def _host_random_states(kind: str) -> list[Any]:
 @contextmanager
 def _state_restored(module: Any) -> Iterator[None]:
     """Put buffers and random states back afterwards, as if what is done here had not been."""
-    import torch
-
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
     numpy = sys.modules.get("numpy")
@@ -192,8 +178,6 @@ def _note_gradient(tensor: Any, into: set[int], place: int) -> Any:
 
 @cache
 def _function() -> Any:
-    import torch
-
     class Noted(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, tensor: Any, into: set[int], place: int) -> Any:
@@ -227,7 +211,7 @@ class GraphedRoot:
         self._used: set[int] = set()
         self._graphed: GraphedModel | None = None
         self._key: Any = None
-        self._attributes: dict[tuple[str, str], Any] = {}
+        self._attributes: _Marks = {}
         self._fits = True
         self._recordings = 0
         self._closed = False
@@ -240,15 +224,15 @@ class GraphedRoot:
 
     def called(self, call: Any, args: Any, kwargs: Any) -> Any:
         """The model's call, by its graphs where they serve."""
-        import torch
-
         if self._closed or not torch.is_grad_enabled():
             return call(self.module, *args, **kwargs)
         given = flatten_tensors((args, kwargs))
         if given.strange is not None:
             self._close(NotApplied(STRANGE_INPUT, code=given.strange))
             return call(self.module, *args, **kwargs)
-        key = (given.key, _arithmetic(self._recorder.kind), self.module.training)
+        kind = self._recorder.kind
+        cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        key = (given.key, cast, self.module.training)
         if self._graphed is None:
             self._seen[key] += 1
             if self._seen[key] <= _EAGER:
@@ -279,19 +263,15 @@ class GraphedRoot:
             return None
         if self.touched:
             self.touched = False
-            names = _changed_attributes(self._attributes, _attribute_marks(self.module))
+            names = _changed_attributes(self.module, self._attributes)
             self._fits = not names
             other = [name for name in names if not name.endswith("training")]
-            if other:
-                self._forget(other[0])
+            if other:  # the program has changed what forward may depend on: begin anew
+                self._graphed, self._fits = None, True
+                self._seen.clear()
+                if self._recordings == _MOST:
+                    self._close(NotApplied(KEEPS_CHANGING, code=other[0]))
         return self._graphed.replay(given.tensors) if self._graphed and self._fits else None
-
-    def _forget(self, name: str) -> None:
-        """The program has changed an attribute that forward may depend on: begin anew."""
-        self._graphed, self._fits = None, True
-        self._seen.clear()
-        if self._recordings == _MOST:
-            self._close(NotApplied(KEEPS_CHANGING, code=name))
 
     def _watched(self, result: Any) -> Any:
         """Learn which outputs get gradients from the program, not from each other."""
@@ -299,12 +279,8 @@ class GraphedRoot:
         if taken.strange is not None:
             self._close(NotApplied(STRANGE_OUTPUT, code=taken.strange))
             return result
-        return taken.together(
-            [
-                _note_gradient(tensor, self._used, place)
-                for place, tensor in enumerate(taken.tensors)
-            ]
-        )
+        noted = [_note_gradient(one, self._used, place) for place, one in enumerate(taken.tensors)]
+        return taken.together(noted)
 
     def _record(self, call: Any, given: FlatTensors, key: Any) -> None:
         refused = _not_captured(self.module, given.tensors, self._recorder.kind)
@@ -329,7 +305,7 @@ class GraphedRoot:
             return
         finally:
             self._recording = False
-        if names := _changed_attributes(before, _attribute_marks(self.module)):
+        if names := _changed_attributes(self.module, before):
             self._close(NotApplied(CHANGES_ATTRIBUTE, code=names[0]))
             return
         if drawn:
@@ -342,17 +318,8 @@ class GraphedRoot:
 
     def _close(self, refused: NotApplied) -> None:
         self._closed, self._graphed = True, None
-        self._context.not_applied(
-            replace(refused, target=MODEL, object=self._name, place=self._place)
-        )
-
-
-def _arithmetic(kind: str) -> tuple[Any, ...]:
-    """What the operations of a forward depend on besides their inputs."""
-    import torch
-
-    on = torch.is_autocast_enabled(kind)
-    return on, torch.get_autocast_dtype(kind) if on else None
+        record = replace(refused, target=MODEL, object=self._name, place=self._place)
+        self._context.not_applied(record)
 
 
 def _failure(problem: BaseException) -> NotApplied:

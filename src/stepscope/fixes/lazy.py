@@ -1,0 +1,27 @@
+"""Modules that a fix needs in the program's process only, or only to predict: each is imported when
+something of it is asked for, since the parent lists fixes and never imports torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__all__ = ["changes", "tasks", "torch"]
+
+if TYPE_CHECKING:
+    import torch
+
+    from stepscope.analyze.replay import changes, tasks
+else:
+
+    class _Lazy:
+        __slots__ = ("_name",)  # so that nobody patches this in place of the module
+
+        def __init__(self, name: str) -> None:
+            self._name = name
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(import_module(self._name), name)
+
+    torch = _Lazy("torch")
+    changes = _Lazy("stepscope.analyze.replay.changes")
+    tasks = _Lazy("stepscope.analyze.replay.tasks")
