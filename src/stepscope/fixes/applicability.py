@@ -69,7 +69,6 @@ class ObservedProgram:
 
     @property
     def has_workers(self) -> bool:
-        """Whether some loader has worker processes."""
         return any(one.get("num_workers") for one in self.loaders)
 
     @property
@@ -104,7 +103,6 @@ class ObservedProgram:
 
     @property
     def compiles(self) -> bool:
-        """Whether the program calls torch.compile itself."""
         return any(model["compiled"] for model in self.models)
 
     @property

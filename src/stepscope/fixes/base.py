@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import PRIOR_GAINS, ObservedProgram, ProgramPart
+from stepscope.fixes.edit.calls import with_argument
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
     LOADER,
@@ -114,6 +115,10 @@ class Fix:
     where it sets the environment."""
     redraws_model: bool = False
     """The model's own random draws, as of dropout, are made in another way."""
+    argument: str | None = None
+    """The keyword argument of a loader or an optimizer that does the same."""
+    argument_of: Sequence[str] = ("DataLoader",)
+    """The classes that take it."""
 
     def parse(self, text: str | None) -> Any:
         """The value in `--fix name=text`, checked. Raises UsageError. None: none was given."""
@@ -150,9 +155,7 @@ class Fix:
 
     def first_values(self, program: ObservedProgram, proposed: str | None) -> list[str | None]:
         """What to try first, the likelier first; None stands for no value. Empty: nothing to try.
-
-        `proposed` is what a finding says.
-        """
+        `proposed` is what a finding says."""
         return [proposed or (self.suggested[0] if self.suggested else None)]
 
     def other_values(self, value: str, program: ObservedProgram) -> list[str]:
@@ -169,10 +172,8 @@ class Fix:
         return None
 
     def tried_with(self, found: frozenset[str], device: str) -> Sequence[tuple[str, ...]]:
-        """Sets of fixes to try with it as one, since each may gain nothing alone.
-
-        `found` are all candidates' names.
-        """
+        """Sets of fixes to try with it as one, since each may gain nothing alone. `found` are all
+        candidates' names."""
         return ()
 
     def setup_seconds(self, value: str, device: str) -> float:
@@ -197,15 +198,22 @@ class Fix:
         raise NotImplementedError
 
     def explain(self, error: BaseException, line: str) -> Broke | None:
-        """Why the program cannot go on with this fix; None if the error is not its doing.
-
-        `line` is the user's source line that raised. Asked when an exception ends the program.
-        """
+        """Why the program cannot go on with this fix; None if the error is not its doing. `line` is
+        the user's source line that raised. Asked when an exception ends the program."""
         return None
+
+    def argument_value(self, value: Any) -> str:
+        """What `argument` is to be, as an expression."""
+        return "True"
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         """How to write it into the program, for the line it took effect on."""
-        raise NotImplementedError
+        if self.argument is None:
+            raise NotImplementedError
+        text = self.argument_value(value)
+        owner = "DataLoader" if self.works_on == ProgramPart.LOADER else "optimizer"
+        changed = with_argument(line, self.argument_of, self.argument, text)
+        return SourceEdit(f"pass {self.argument}={text} to the {owner}", changed)
 
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
         """The parts of a patch that write it into the source where it took effect, and the places
@@ -221,4 +229,6 @@ class Fix:
     def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
         """The settings of Hugging Face's trainers that do the same, as they are written; empty
         where there are none. `device`: where the model runs, if that is known."""
-        return {}
+        if self.argument is None or self.works_on != ProgramPart.LOADER:
+            return {}
+        return {f"dataloader_{self.argument}": self.argument_value(value)}

@@ -1,6 +1,5 @@
 """Modules that a fix needs in the program's process only, or only to predict: each is imported when
-something of it is asked for, since the parent lists fixes and never imports torch.
-"""
+something of it is asked for, since the parent lists fixes and never imports torch."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

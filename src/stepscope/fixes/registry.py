@@ -1,6 +1,5 @@
 """All fixes, those of other packages among them, in the order in which they are installed: the
-first is outermost.
-"""
+first is outermost."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence

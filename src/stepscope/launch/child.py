@@ -55,11 +55,9 @@ def run_child(
     output: IO[bytes] | None = None,
     cwd: Path | None = None,
 ) -> Outcome:
-    """Run a command to its end. `on_tick` is called about ten times a second meanwhile.
-
-    `output` takes its output: such a child ends on a signal to this process, and with this process
-    however that ends. It starts in `cwd`; None: where this process is.
-    """
+    """Run a command to its end. `on_tick` is called about ten times a second meanwhile. `output`
+    takes its output: such a child ends on a signal to this process, and with this process however
+    that ends. It starts in `cwd`; None: where this process is."""
     started_ns, ours = time.monotonic_ns(), output is not None
     process = subprocess.Popen(
         command,
@@ -148,10 +146,8 @@ def _end(process: Process) -> None:
 @contextmanager
 def _forwarding(process: Process) -> Iterator[list[int]]:
     """Forward signals to the child while it runs; this process survives them to complete the run.
-
     Gives the list of those to end, as they come. What was ignored before, as under nohup, stays
-    ignored.
-    """
+    ignored."""
     ends: list[int] = []
 
     def forward(number: int, _: FrameType | None) -> None:

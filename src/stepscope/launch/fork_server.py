@@ -1,7 +1,6 @@
 """A fork server: a process that has imported torch and forks once per program, because importing
 torch takes seconds and a tune starts a program dozens of times. A fork begins where a process of
-its own would be after importing torch: nothing of ours in place, CUDA not started.
-"""
+its own would be after importing torch: nothing of ours in place, CUDA not started."""
 
 import atexit
 import json

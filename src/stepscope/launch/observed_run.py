@@ -1,6 +1,5 @@
 """One observed run, from an empty folder to a complete one: of a program started as a child, or of
-this very process for `stepscope.observe()`.
-"""
+this very process for `stepscope.observe()`."""
 
 import gzip
 import os
@@ -93,7 +92,6 @@ def _run_program(
     output: IO[bytes] | None,
     server: ForkServer | None,
 ) -> Outcome:
-    """The program from its start to its end."""
     probe, watched = options.to_json(), (request.timeout_s, monitors.begin, monitors.tick)
     if server is not None and output is not None:
         process = server.start(request.program, probe, output, request.cwd or Path.cwd())
@@ -140,7 +138,6 @@ class _Monitors:
                 monitor.stop()
 
     def note(self, run: RunInfo) -> None:
-        """Add what was seen to the run's record."""
         monitors = (self._spy, self._sampler)
         if self._sampler is not None:
             run.processes = {str(pid): text for pid, text in self._sampler.commands.items()}
@@ -149,7 +146,6 @@ class _Monitors:
 
 
 def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> RunRecord:
-    """What is known of a run before it starts."""
     from msgspec import to_builtins
 
     from stepscope.hardware.machine import describe_machine, package_version
@@ -174,7 +170,6 @@ def _initial_record(program: str, arguments: Iterable[str], folder: Path) -> Run
 
 
 def complete_folder(folder: Path, record: RunRecord) -> None:
-    """Complete a folder whose program has ended."""
     from stepscope.store.memory_lines import reduce_memray
     from stepscope.store.source import save_sources
 
@@ -225,10 +220,8 @@ def refuse_nested() -> None:
 
 
 class InProcessRun:
-    """A run whose child is the process it is made in, `program` what it is called.
-
-    After `options.steps` a StopProgram is raised at every step: nothing here ends the process.
-    """
+    """A run whose child is the process it is made in, `program` what it is called. After
+    `options.steps` a StopProgram is raised at every step: nothing here ends the process."""
 
     def __init__(self, options: ProbeOptions, program: str) -> None:
         from stepscope.hardware.gpus import visible_gpu_index

@@ -28,7 +28,6 @@ class Program:
 
     @property
     def name(self) -> str:
-        """How it is shown."""
         return f"-m {self.target}" if self.module else self.target
 
 
@@ -79,10 +78,8 @@ def _check_module(name: str, cwd: Path) -> None:
 
 
 def child_environment(options: str, variables: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment, the variables given, and the probe's way into the child.
-
-    That way removes itself there.
-    """
+    """This process's environment, the variables given, and the probe's way into the child. That way
+    removes itself there."""
     environ = {**os.environ, **(variables or {})}
     boot = str(Path(__file__).parent / "boot")
     path = environ.get("PYTHONPATH")

@@ -34,11 +34,9 @@ _UNKNOWN: Final = dict.fromkeys(SAMPLE_COLUMNS, math.nan)
 
 
 class MachineSampler(threading.Thread):
-    """Writes about ten samples a second of `pid`, its descendants and one GPU until `stop`.
-
-    It ends when no process is left or the disk is full; `problem` then says
-    what went wrong (None: nothing). `commands` are the descendants seen, pid to short command line.
-    """
+    """Writes about ten samples a second of `pid`, its descendants and one GPU until `stop`. It ends
+    when no process is left or the disk is full; `problem` then says what went wrong (None:
+    nothing). `commands` are the descendants seen, pid to short command line."""
 
     def __init__(
         self, pid: int, path: Path, gpu_index: int | None = None, interval_s: float = INTERVAL_S
@@ -101,7 +99,6 @@ class MachineSampler(threading.Thread):
 
 STACK_RATE_HZ = 100
 STACKS_FILE = "python.txt"
-
 _ATTACH_S = 3.0
 _ATTEMPTS = 4
 _FINISH_S = 10.0
@@ -196,7 +193,6 @@ class PySpy:
         return os.pread(self._said.fileno(), 16384, max(0, size - 16384)).decode(errors="replace")
 
     def _explain(self) -> Problem:
-        """Why it failed, from py-spy's own output."""
         text = self._text()
         if _DENIED.search(text):
             return Problem(kind=ProblemKind.STACKS_DENIED)

@@ -1,27 +1,13 @@
 """Run models under autocast: bfloat16 or float16 where that is safe, float32 elsewhere. Gives way
-where the program uses mixed precision of its own.
-"""
+where the program uses mixed precision of its own."""
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from stepscope.analyze.replay.known import (
-    AUTOCAST_CPU_OPERATORS,
-    MATRIX_CATEGORIES,
-    Changes,
-    KnownProgram,
-    RooflineRow,
-    device_limits,
-    exact_names_pattern,
-    factors_by_operator,
-    host_operator_rows,
-    roofline_rows,
-    scale_operators,
-    steps_in_window,
-    time_at_bound,
-    trained_parameters,
-)
+from stepscope.analyze.replay import known as replay
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.arithmetic.loss_scaler import LossScaler
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
@@ -59,11 +45,9 @@ def unwatched_autocast() -> Any:
 
 
 def watch_own_mixed_precision(context: FixContext, found: Callable[[Reason], None]) -> None:
-    """Say `found` when the program turns autocast on or makes a GradScaler.
-
-    What torch's own parts do, such as checkpoints that bring back the autocast they ran under,
-    and what stepscope does is not the program's.
-    """
+    """Say `found` when the program turns autocast on or makes a GradScaler. What torch's own parts
+    do, such as checkpoints that bring back the autocast they ran under, and what stepscope does is
+    not the program's."""
     folder = torch.__path__[0]
 
     def entered(call: Any, autocast: Any) -> Any:
@@ -160,12 +144,13 @@ class Amp(Fix):
         return SourceEdit(words, f"{indent}    {line.lstrip()}", before=(context,))
 
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import under_autocast_at
+        from stepscope.fixes.edit.locate import rewritten
+        from stepscope.fixes.edit.statements import under_autocast
 
-        for cast in applied[:1]:
-            if cast.dtype == "bf16":  # float16 takes a loss scale too
-                context = _autocast_line(cast.device or "cuda", "bf16")
-                yield from under_autocast_at(self, self.edit("bf16", "").words, context, files)
+        if applied and applied[0].dtype == "bf16":  # float16 takes a loss scale too
+            write = partial(under_autocast, _autocast_line(applied[0].device or "cuda", "bf16"))
+            calls = files.sites("forward", "evaluation")
+            yield from rewritten(self, self.edit("bf16", "").words, calls, files, write)
 
     def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
         """The trainers take half precision on other devices than the CPU only."""
@@ -174,11 +159,6 @@ class Amp(Fix):
 
 def _autocast_line(device: str, value: str) -> str:
     return f'with torch.autocast("{device}", dtype=torch.{_DTYPES[value]}):'
-
-
-def _recurrent_on_cpu(module: Any) -> bool:
-    on_cpu = all(parameter.is_cpu for parameter in module.parameters())
-    return on_cpu and any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
 
 
 class _Casting:
@@ -211,6 +191,7 @@ class _Casting:
         name = type(module).__qualname__
         dtypes = {p.dtype for p in module.parameters() if p.is_floating_point()}
         halves = dtypes & {torch.float16, torch.bfloat16}
+        recurrent = any(isinstance(part, torch.nn.RNNBase) for part in module.modules())
         refused = None
         if halves:
             dtype = str(halves.pop()).removeprefix("torch.")
@@ -218,7 +199,7 @@ class _Casting:
             refused = NotApplied(HALF_ALREADY, object=name, place=place, value=dtype)
         elif torch.float32 not in dtypes:
             refused = NotApplied(NO_FLOAT32, object=name)
-        elif self._value == "fp16" and _recurrent_on_cpu(module):
+        elif self._value == "fp16" and recurrent and all(p.is_cpu for p in module.parameters()):
             refused = NotApplied(RECURRENT_ON_CPU, object=name)
         if refused is not None:
             self._context.not_applied(refused)
@@ -236,7 +217,12 @@ class _Casting:
         device = (next(module.parameters()) if first is None else first).device.type
         if torch.is_autocast_enabled(device):
             return call(module, *args, **kwargs)
-        value = self._suited(device)
+        value = self._value
+        if value == "bf16" and device == "cuda":
+            if self._bf16 is None:  # whether the device computes in it rather than emulating it
+                self._bf16 = bool(torch.cuda.is_bf16_supported(including_emulation=False))
+                self.scaler.possible = not self._bf16
+            value = "bf16" if self._bf16 else "fp16"
         if value == "fp16" and self._graphed:
             self._context.not_applied(NotApplied(FP16_IN_GRAPH))
             return call(module, *args, **kwargs)
@@ -246,92 +232,66 @@ class _Casting:
             name, other = type(module).__qualname__, value != self._value
             record = Applied(AUTOCAST, name, dtype=value, device=device, remark=other)
             self._context.applied(record)
-        if value == "fp16" and torch.is_grad_enabled():
-            self._prepare_scaling(module, args, kwargs)
+        if value == "fp16" and torch.is_grad_enabled():  # from now on backwards are scaled
+            self.scaler.active = True
+            if id(module) not in self._scaled:
+                self._scaled.add(id(module))
+                self.scaler.leaves.add(module.parameters())
+            given = (*args, *kwargs.values())  # leaves among the inputs get gradients too
+            self.scaler.leaves.add(one for one in given if isinstance(one, torch.Tensor))
         with self._autocast(device, dtype=dtype):
             result = call(module, *args, **kwargs)
         return map_tensors(result, lambda one: one.float() if one.dtype == dtype else one)
 
-    def _suited(self, device: str) -> str:
-        """bf16 only where the device computes in it rather than emulating it."""
-        if self._value == "fp16" or device != "cuda":
-            return self._value
-        if self._bf16 is None:
-            self._bf16 = bool(torch.cuda.is_bf16_supported(including_emulation=False))
-            self.scaler.possible = not self._bf16
-        return "bf16" if self._bf16 else "fp16"
-
-    def _prepare_scaling(self, module: Any, args: Any, kwargs: Any) -> None:
-        """From now on backwards are scaled; leaves among the inputs get gradients too."""
-        self.scaler.active = True
-        if id(module) not in self._scaled:
-            self._scaled.add(id(module))
-            self.scaler.leaves.add(module.parameters())
-        given = (*args, *kwargs.values())
-        self.scaler.leaves.add(value for value in given if isinstance(value, torch.Tensor))
-
 
 def _predict(dtype: str, known: KnownProgram) -> Changes:
-    limits = device_limits(known)
+    limits = replay.device_limits(known)
     rate, memory = limits.flops_per_s.get(dtype), limits.bytes_per_s
     if rate is None or memory is None:
         return None
-    rows = roofline_rows(known)
-    in_images = _time(rows, "convolution") > _time(rows, "matmul")
+    rows = replay.roofline_rows(known)
+    matrix = [row for row in rows if row.category in replay.MATRIX_CATEGORIES]
+    kinds = ("convolution", "matmul")
+    convolving, multiplying = (sum(r.time_ns for r in rows if r.category == k) for k in kinds)
+    in_images = convolving > multiplying
 
-    def new_time(row: RooflineRow) -> float | None:
+    def new_time(row: replay.RooflineRow) -> float | None:
         if row.dtype not in ("fp32", "tf32") or not row.bytes:
             return None
         least = row.bytes / 2 / memory * 1e9
-        if row.category in MATRIX_CATEGORIES:
-            return time_at_bound(row, max(row.flops / rate * 1e9, least), 0.5)
+        if row.category in replay.MATRIX_CATEGORIES:
+            return replay.time_at_bound(row, max(row.flops / rate * 1e9, least), 0.5)
         streams = row.category in _STREAMING or "batch_norm" in row.name
         kept = not in_images and re.search(r"::add_?$", row.name)  # the residual stays fp32
-        return time_at_bound(row, least, 0.5) if streams and not kept else None
+        return replay.time_at_bound(row, least, 0.5) if streams and not kept else None
 
-    factors = factors_by_operator(rows, new_time)
-    if not any(row.name in factors for row in rows if row.category in MATRIX_CATEGORIES):
+    factors = replay.factors_by_operator(rows, new_time)
+    if not any(row.name in factors for row in matrix):
         return None
-    _add_casts(factors, rows, known, memory)
-    change = scale_operators(factors)
+    trained = replay.trained_parameters(known) or 0
+    casts = trained * _CAST_BYTES / memory * 1e9 * replay.steps_in_window(known)
+    whole = sum(row.time_ns for row in matrix)
+    for name in {row.name for row in matrix} if whole else ():  # that need them
+        factors[name] = factors.get(name, 1.0) + casts / whole
+    change = replay.scale_operators(factors)
     assert change is not None
-    on_host = [
-        changes.scale_host(tasks.select_host(phase=p), _CASTING_HOST)
-        for p in ("forward", "backward")
-    ]
-    return [change, *on_host]
+    on_host = [tasks.select_host(phase=phase) for phase in ("forward", "backward")]
+    return [change, *(changes.scale_host(one, _CASTING_HOST) for one in on_host)]
 
 
 def _predict_on_cpu(dtype: str, known: KnownProgram) -> Changes:
     """Only where `doctor` measured that this processor is surely faster in bf16."""
-    rates = device_limits(known).flops_per_s
+    rates = replay.device_limits(known).flops_per_s
     fast, slow = rates.get(dtype), rates.get("fp32")
     autocasts = known.show is not None and known.show.config.autocast is not None
     if not fast or not slow or fast < _WORTH * slow or autocasts:
         return None
-    names = {o.name for o in host_operator_rows(known) if re.search(AUTOCAST_CPU_OPERATORS, o.name)}
-    factor = _CPU_KEEPS + (1 - _CPU_KEEPS) * slow / fast
-    return (
-        [changes.scale_host(tasks.select_host(operator=exact_names_pattern(names)), factor)]
-        if names
-        else None
-    )
-
-
-def _time(rows: list[RooflineRow], category: str) -> float:
-    return float(sum(row.time_ns for row in rows if row.category == category))
-
-
-def _add_casts(
-    factors: dict[str, float], rows: list[RooflineRow], known: KnownProgram, memory: float
-) -> None:
-    """Casting parameters and gradients, spread over the products that need it."""
-    trained = trained_parameters(known) or 0
-    extra = trained * _CAST_BYTES / memory * 1e9 * steps_in_window(known)
-    matrix = [row for row in rows if row.category in MATRIX_CATEGORIES]
-    whole = sum(row.time_ns for row in matrix)
-    for name in {row.name for row in matrix} if whole else ():
-        factors[name] = factors.get(name, 1.0) + extra / whole
+    every = {row.name for row in replay.host_operator_rows(known)}
+    names = {name for name in every if re.search(replay.AUTOCAST_CPU_OPERATORS, name)}
+    if not names:
+        return None
+    products = tasks.select_host(operator=replay.exact_names_pattern(names))
+    return [changes.scale_host(products, _CPU_KEEPS + (1 - _CPU_KEEPS) * slow / fast)]
 
 
 FIX = Amp()

@@ -1,6 +1,5 @@
 """Convolutions with channels as the fastest dimension, the order tensor cores want. The first call
-can be taken back.
-"""
+can be taken back."""
 
 import os
 import re
@@ -11,7 +10,7 @@ from weakref import WeakSet
 from stepscope.analyze.replay.known import Changes, KnownProgram, kernel_rows
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.inspect.models import convolution_weights
+from stepscope.fixes.inspect.models import StateSnapshot, convolution_weights
 from stepscope.fixes.inspect.tensors import map_tensors
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.lazy import changes, tasks, torch
@@ -27,26 +26,6 @@ NO_CONVOLUTIONS = Reason("no_convolutions", "{object} has no 2d or 3d convolutio
 NEEDS_CONTIGUOUS = Reason(
     "needs_contiguous", "`{code}`{at} needs contiguous memory; use `reshape`{left}"
 )
-
-
-class _StateSnapshot:
-    """The random state and a model's buffers at some moment."""
-
-    def __init__(self, module: Any) -> None:
-        is_lazy = torch.nn.parameter.is_lazy
-        self._buffers = [(b, b.clone()) for b in module.buffers() if not is_lazy(b)]
-        self._cpu = torch.get_rng_state()
-        devices = {p.device for p in module.parameters() if p.is_cuda}
-        self._devices = {device: torch.cuda.get_rng_state(device) for device in devices}
-
-    def restore(self) -> None:
-        """Put everything back."""
-        with torch.no_grad():
-            for buffer, kept in self._buffers:
-                buffer.copy_(kept)
-        torch.set_rng_state(self._cpu)
-        for device, state in self._devices.items():
-            torch.cuda.set_rng_state(state, device)
 
 
 class _ConvolutionWeights:
@@ -114,9 +93,7 @@ class ChannelsLast(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Layout changes around convolutions go away, and normalising between them takes less time.
-
-        None where there are no layout changes.
-        """
+        None where there are no layout changes."""
         if not any(one.category == "layout change" for one in kernel_rows(known)):
             return None
         batch_norms = tasks.select_kernels("normalisation", operator="cudnn_batch_norm")
@@ -167,9 +144,9 @@ class _Layout:
 
     def found(self, module: Any) -> None:
         """Rearrange a model's weights before its first call."""
-        name = type(module).__qualname__
         weights = _ConvolutionWeights(module)
         if not weights.dims:
+            name = type(module).__qualname__
             self._context.not_applied(NotApplied(NO_CONVOLUTIONS, object=name))
             return
         weights.arrange(channels_last=True)
@@ -183,7 +160,7 @@ class _Layout:
             return call(module, *args, **kwargs)
         mode = (id(module), module.training, torch.is_grad_enabled())
         capturing = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-        before = None if mode in self._tried or capturing else _StateSnapshot(module)
+        before = None if mode in self._tried or capturing else StateSnapshot(module)
         given, named = args, kwargs
         if module._compiled_call_impl is None:  # compiled code rearranges them as it reads them
             given, named = _inward(args, weights.dims), _inward(kwargs, weights.dims)

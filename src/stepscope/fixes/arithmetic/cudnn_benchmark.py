@@ -12,8 +12,6 @@ from stepscope.record.trial import Rejection
 
 _MANY_SHAPES = 20
 _TUNED = 0.92  # of a convolution's time with the fastest algorithm: a prior, between 0.8 and 1
-
-
 NO_CONVOLUTIONS = Reason("no_convolutions", "no convolutions")
 WANTS_DETERMINISM = Reason("deterministic", "the program asks for deterministic algorithms")
 CONVOLUTIONS = Target("convolutions", "the convolutions of {object}")

@@ -15,8 +15,6 @@ from stepscope.fixes.lazy import torch
 from stepscope.record.fix import NotApplied, Reason
 
 Hook = Callable[[Any], Any]
-
-
 CLOSURE_OPTIMIZER = Reason(
     "closure_optimizer",
     "{object} computes gradients inside its step{at}: steps that overflow cannot be skipped; use"
@@ -26,11 +24,9 @@ OVERFLOWS = Reason("overflows", "gradients overflow fp16 in {value} steps in a r
 
 
 class _LeafHooks:
-    """A hook on every leaf that has been named once.
-
-    A leaf's hook sees the part a backward adds before it is added, so gradients that the program
-    finds in `grad` are never scaled, also when several backwards add up.
-    """
+    """A hook on every leaf that has been named once. A leaf's hook sees the part a backward adds
+    before it is added, so gradients that the program finds in `grad` are never scaled, also when
+    several backwards add up."""
 
     def __init__(self, hook: Hook) -> None:
         unserializable = torch.utils.hooks.unserializable_hook
@@ -47,7 +43,6 @@ class _LeafHooks:
                 self._hooked[id(tensor)] = (ref(tensor), tensor.register_hook(self._hook))
 
     def remove(self) -> None:
-        """Take every hook off."""
         for _, handle in self._hooked.values():
             handle.remove()
         self._hooked.clear()
@@ -91,7 +86,6 @@ class LossScaler:
         self._optimizers: WeakSet[Any] = WeakSet()
 
     def install(self) -> None:
-        """Take hold of backwards and optimizers."""
         seams = self._context.seams
         seams.optimizer_made(lambda optimizer, _: self._optimizers.add(optimizer))
         seams.backward(self._backward)
@@ -105,7 +99,12 @@ class LossScaler:
         outputs = (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors)
         given = args[0] if args else kwargs.pop("grad_tensors", None)
         self.scale = self._wanted
-        self._find_leaves(outputs)
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                self.leaves.add(group["params"])
+        if self._backwards < _WALKED:
+            self._backwards += 1
+            self.leaves.add(_autograd_leaves(outputs))
         self._running += 1
         try:
             return call(outputs, self._scaled(outputs, given), *args[1:], **kwargs)
@@ -122,14 +121,6 @@ class LossScaler:
             else (torch.full_like(output, self.scale) if output.numel() == 1 else None)
             for output, gradient in zip(outputs, given, strict=False)
         ]
-
-    def _find_leaves(self, outputs: tuple[Any, ...]) -> None:
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                self.leaves.add(group["params"])
-        if self._backwards < _WALKED:
-            self._backwards += 1
-            self.leaves.add(_autograd_leaves(outputs))
 
     def _unscaled(self, gradient: Any) -> Any:
         """A leaf's hook: the scale off, overflows marked in a way clipping cannot hide."""

@@ -1,7 +1,6 @@
 """Fused attention in place of attention computed step by step: in nn.MultiheadAttention whose
 weights nobody uses, in transformers' models, and where the program turns fused kernels off.
-Attention written out by hand is reported, not changed.
-"""
+Attention written out by hand is reported, not changed."""
 
 import ast
 import os
@@ -10,21 +9,11 @@ import sys
 from types import CodeType, FrameType
 from typing import Any
 
-from stepscope.analyze.replay.known import (
-    ATTENTION_PRODUCTS,
-    Changes,
-    KnownProgram,
-    RooflineRow,
-    attention_written_out,
-    device_limits,
-    factors_by_operator,
-    roofline_rows,
-    scale_operators,
-    score_rows,
-)
+from stepscope.analyze.replay import known as replay
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.fixes.edit.calls import with_argument
 from stepscope.fixes.inspect.user_code import (
     PACKAGE_FOLDER,
     SourceTree,
@@ -72,9 +61,7 @@ SECOND_DERIVATIVES = Reason(
 
 def _keep_fused_on(context: FixContext) -> None:
     """Let neither switches nor contexts leave only the attention that is written out in steps.
-
-    cuDNN's is left as the program wants it: some turn it off for its faults.
-    """
+    cuDNN's is left as the program wants it: some turn it off for its faults."""
     import torch.nn.attention as attention
 
     def allowed() -> bool:
@@ -275,27 +262,27 @@ class Sdpa(Fix):
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Passes over the scores go away and the products run as one fused kernel."""
         if known.device == "cpu":
-            if not attention_written_out(known):
+            if not replay.attention_written_out(known):
                 return None
-            products = tasks.select_host(operator=ATTENTION_PRODUCTS)
+            products = tasks.select_host(operator=replay.ATTENTION_PRODUCTS)
             return [
                 changes.scale_host(tasks.select_host(operator=_CPU_SCORES), _CPU_SCORES_LEFT),
                 changes.scale_host(products, _CPU_PRODUCTS_LEFT),
             ]
-        rates = device_limits(known).flops_per_s
-        rows = roofline_rows(known)
-        ours = {(row.name, row.shape, row.dtype) for row in score_rows(rows)}
+        rates = replay.device_limits(known).flops_per_s
+        rows = replay.roofline_rows(known)
+        ours = {(row.name, row.shape, row.dtype) for row in replay.score_rows(rows)}
 
-        def new_time(row: RooflineRow) -> float | None:
+        def new_time(row: replay.RooflineRow) -> float | None:
             if (row.name, row.shape, row.dtype) not in ours:
                 return None
             now = float(row.time_ns)
-            if not re.search(ATTENTION_PRODUCTS, row.name):
+            if not re.search(replay.ATTENTION_PRODUCTS, row.name):
                 return now * _SCORES_LEFT
             rate = rates.get(row.dtype)
             return min(now, row.flops / rate * 1e9 / _FUSED_SHARE) if rate else None
 
-        change = scale_operators(factors_by_operator(rows, new_time))
+        change = replay.scale_operators(replay.factors_by_operator(rows, new_time))
         return None if change is None else [change]
 
     def install(self, value: Any, context: FixContext) -> None:
@@ -313,7 +300,7 @@ class Sdpa(Fix):
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
-        changed = with_arguments(line, "from_pretrained", {"attn_implementation": '"sdpa"'})
+        changed = with_argument(line, ("from_pretrained",), "attn_implementation", '"sdpa"')
         if changed is not None:
             return SourceEdit('pass attn_implementation="sdpa"', changed)
         return SourceEdit(

@@ -3,17 +3,8 @@
 from importlib import import_module
 from typing import Any
 
-from stepscope.analyze.replay.known import (
-    MATRIX_CATEGORIES,
-    Changes,
-    KnownProgram,
-    RooflineRow,
-    device_limits,
-    factors_by_operator,
-    roofline_rows,
-    scale_operators,
-    time_at_bound,
-)
+from stepscope.analyze.replay import known as replay
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.lazy import torch
@@ -23,8 +14,6 @@ from stepscope.record.trial import Rejection
 _OFF = (False, "ieee", "highest")
 _ON = (True, "tf32", "high", "medium")
 _NEEDED = (8, 0)
-
-
 TF32 = Target("tf32", "{object}, TF32 {after}")
 TF32_SETTING = Target("tf32_setting", "over the program's own setting at {overrides}")
 NOT_ON_CUDA = Reason("not_on_cuda", "{object} is not on a CUDA device")
@@ -53,18 +42,19 @@ class Tf32(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Products that are now done in fp32 at the rate of TF32; None where there are none."""
-        limits = device_limits(known)
+        limits = replay.device_limits(known)
         rate, memory = limits.flops_per_s.get("tf32"), limits.bytes_per_s
         if value == "off" or known.device == "cpu" or rate is None or memory is None:
             return None
 
-        def new_time(row: RooflineRow) -> float | None:
-            product = row.dtype == "fp32" and row.category in MATRIX_CATEGORIES
+        def new_time(row: replay.RooflineRow) -> float | None:
+            product = row.dtype == "fp32" and row.category in replay.MATRIX_CATEGORIES
             if not product or not row.bytes:
                 return None
-            return time_at_bound(row, max(row.flops / rate, row.bytes / memory) * 1e9, 0.8)
+            return replay.time_at_bound(row, max(row.flops / rate, row.bytes / memory) * 1e9, 0.8)
 
-        change = scale_operators(factors_by_operator(roofline_rows(known), new_time))
+        factors = replay.factors_by_operator(replay.roofline_rows(known), new_time)
+        change = replay.scale_operators(factors)
         return None if change is None else [change]
 
     def rounding(self, value: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.fixes.edit.calls import with_argument
 from stepscope.fixes.lazy import torch
 from stepscope.record.errors import UsageError
 from stepscope.record.fix import (
@@ -35,9 +35,7 @@ FIXED_BATCH_SIZE = Reason(
 
 class Batch(Fix):
     """Every loader that forms batches gets it, for training or not; one of size 1 is left alone.
-
-    Number of steps, learning rate and schedule stay as the program has them.
-    """
+    Number of steps, learning rate and schedule stay as the program has them."""
 
     name = "batch"
     group = "batch"
@@ -102,7 +100,7 @@ class Batch(Fix):
         return None
 
     def edit(self, value: Any, line: str) -> SourceEdit:
-        changed = with_arguments(line, "DataLoader", {"batch_size": str(value)})
+        changed = with_argument(line, ("DataLoader",), "batch_size", str(value))
         words = f"pass batch_size={value} to the DataLoader, and see whether the learning rate fits"
         return SourceEdit(words, changed)
 

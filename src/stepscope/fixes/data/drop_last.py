@@ -3,8 +3,7 @@
 from typing import Any
 
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.inspect.source_edit import with_arguments
+from stepscope.fixes.base import Fix, FixContext, FixKind
 from stepscope.record.fix import LOADER, NOT_BATCHED, OWN_BATCH_SAMPLER, Applied, TrainingChange
 from stepscope.record.trial import Rejection
 
@@ -19,6 +18,7 @@ class DropLast(Fix):
     effort = "one argument"
     missing = "no DataLoader forms batches"
     works_on = ProgramPart.LOADER
+    argument = "drop_last"
     acts_in_step = False
     only_if_found = True
     training_change = TrainingChange.SAMPLES_LEFT_OUT
@@ -38,13 +38,6 @@ class DropLast(Fix):
                 context.applied(Applied(LOADER, place=context.place()))
 
         context.seams.loader_made(made)
-
-    def edit(self, value: Any, line: str) -> SourceEdit:
-        changed = with_arguments(line, "DataLoader", {"drop_last": "True"})
-        return SourceEdit("pass drop_last=True to the DataLoader", changed)
-
-    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
-        return {"dataloader_drop_last": "True"}
 
 
 FIX = DropLast()

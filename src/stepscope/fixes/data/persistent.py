@@ -5,17 +5,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind
 from stepscope.fixes.inspect.dataset_traits import AttributeChanges, dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
-from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.fixes.lazy import torch
 from stepscope.record.fix import LOADER, Applied, NotApplied, Reason
 from stepscope.record.trial import Rejection
 
 _SHORT_EPOCH = 130  # steps: a trial can have three such epochs
-
-
 HAS_NO_WORKERS = Reason("has_no_workers", "{subject} has no workers; add --fix workers")
 KEEPS_WORKERS = Reason("keeps_workers", "{subject} already keeps its workers")
 DATASET_CHANGED = Reason(
@@ -25,11 +22,9 @@ DATASET_CHANGED = Reason(
 
 
 class Persistent(Fix):
-    """An epoch of kept workers draws no base seed: it is drawn here, so that shuffles stay.
-
-    Workers that are kept do not see what the program sets on its dataset between epochs, so then
-    new ones are started. Arrays of numpy changed in place are not noticed.
-    """
+    """An epoch of kept workers draws no base seed: it is drawn here, so that shuffles stay. Workers
+    that are kept do not see what the program sets on its dataset between epochs, so then new ones
+    are started. Arrays of numpy changed in place are not noticed."""
 
     name = "persistent"
     group = "data"
@@ -38,6 +33,7 @@ class Persistent(Fix):
     effort = "one argument"
     missing = "no DataLoader"
     works_on = ProgramPart.LOADER
+    argument = "persistent_workers"
     requires = "workers"
     acts_in_step = False
     fills_buffers = True
@@ -89,13 +85,6 @@ class Persistent(Fix):
 
         marks.watch(decide)
         context.seams.loader_iterated(iterated)
-
-    def edit(self, value: Any, line: str) -> SourceEdit:
-        changed = with_arguments(line, "DataLoader", {"persistent_workers": "True"})
-        return SourceEdit("pass persistent_workers=True to the DataLoader", changed)
-
-    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
-        return {"dataloader_persistent_workers": "True"}
 
 
 def _in_use(loader: Any) -> bool:

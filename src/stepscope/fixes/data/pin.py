@@ -7,9 +7,9 @@ from weakref import WeakSet, ref
 from stepscope.analyze.replay.known import Changes, KnownProgram, pinned_speedup
 from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.edit.calls import with_argument
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import LoaderRecords, shut_down_at_exit
-from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.fixes.inspect.tensors import (
     cpu_tensors,
     leaves_blocking_open,
@@ -22,8 +22,6 @@ from stepscope.record.fix import LOADER, Applied, Broke, NotApplied, Reason, Sou
 
 _TRIED: Final = 2  # batches copied as before, while it is seen what the program does with them
 _MANY: Final = 256  # tensors handed out, before those that are gone are forgotten
-
-
 COPY = Target("copy", "the copy{at} no longer waits")
 CUDA_IN_DATASET = Reason("cuda_in_dataset", "{subject}: its dataset {trait}")
 CHANGED_IN_PLACE = Reason(
@@ -50,13 +48,10 @@ class Pin(Fix):
     needs = "cuda"
     missing = "no DataLoader"
     works_on = ProgramPart.LOADER
+    argument = "pin_memory"
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Copies to the device no longer block, at the rate measured for pinned memory, and a
-        thread takes batches over from workers."""
-        if known.device != "cuda":
-            return None
-        return [changes.unblock_copies(pinned_speedup(known)), changes.pin_batches()]
+        return pinning_changes(known)
 
     def install(self, value: Any, context: FixContext) -> None:
         marks = LoaderRecords(context)
@@ -83,12 +78,10 @@ class Pin(Fix):
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         words = "pass pin_memory=True to the DataLoader and non_blocking=True to `.to` or `.cuda`"
-        arguments = {"DataLoader": "pin_memory", "to": "non_blocking", "cuda": "non_blocking"}
-        changed = (with_arguments(line, name, {key: "True"}) for name, key in arguments.items())
-        return SourceEdit(words, next(filter(None, changed), None))
-
-    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
-        return {"dataloader_pin_memory": "True"}
+        pinned = with_argument(line, ("DataLoader",), "pin_memory", "True")
+        return SourceEdit(
+            words, pinned or with_argument(line, ("to", "cuda"), "non_blocking", "True")
+        )
 
 
 class NonBlockingCopies:
@@ -109,7 +102,6 @@ class NonBlockingCopies:
         self._iterators.add(iterator)
 
     def next(self, call: Any, iterator: Any) -> Any:
-        """Around the wait for a batch."""
         if self._over or iterator not in self._iterators:
             return call(iterator)
         batch = call(iterator)
@@ -154,6 +146,14 @@ class NonBlockingCopies:
                 self._context.not_applied(NotApplied(CHANGED_IN_PLACE, place=self._place))
         self._tried += bool(self._moved)
         self._moved.clear()
+
+
+def pinning_changes(known: KnownProgram) -> Changes:
+    """Copies to the device no longer block, at the rate measured for pinned memory, and a thread
+    takes batches over from workers."""
+    if known.device != "cuda":
+        return None
+    return [changes.unblock_copies(pinned_speedup(known)), changes.pin_batches()]
 
 
 def request_pinning(arguments: dict[str, Any], context: FixContext) -> bool | None:

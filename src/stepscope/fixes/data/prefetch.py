@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary, ref
 
-from stepscope.analyze.replay.known import Changes, KnownProgram, pinned_speedup
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ProgramPart
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
-from stepscope.fixes.data.pin import pinning_failure, request_pinning
+from stepscope.fixes.data.pin import pinning_changes, pinning_failure, request_pinning
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import (
     OTHER_SHUFFLES,
@@ -31,8 +31,6 @@ from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import LOADER, Applied, Broke, NotApplied, Reason, SourceLine, Variation
 
 _NOTHING: Final = object()
-
-
 BATCHES_SHARE_MEMORY = Reason(
     "batches_share_memory", "batches of {subject} share memory: none can be fetched ahead"
 )
@@ -52,7 +50,6 @@ class BatchAhead:
         self._error: Exception | None = None
 
     def next(self, fetch: Callable[[], Any], prepare: Callable[[Any], None]) -> Any:
-        """The next batch, prepared, as is the one after it. Raises what `fetch` raises."""
         batch, error = self._batch, self._error
         self._batch, self._error = _NOTHING, None
         if error is not None:
@@ -195,11 +192,9 @@ class _CopyStreams:
         return copied, event
 
     def take(self, copied: Any, event: Any) -> Any:
-        """A copy for the program's stream; its memory is kept until that has used it.
-
-        It was begun a batch ago. Should it still go on, it is waited for, as the program's own
-        copy would have been: afterwards the program may change the tensor it was made from.
-        """
+        """A copy for the program's stream; its memory is kept until that has used it. It was begun
+        a batch ago. Should it still go on, it is waited for, as the program's own copy would have
+        been: afterwards the program may change the tensor it was made from."""
         if not event.query():
             event.synchronize()
         copied.record_stream(torch.cuda.current_stream(copied.device))
@@ -226,14 +221,8 @@ class Prefetch(Fix):
     fills_buffers = True
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Copies no longer block, and run beside compute."""
-        if known.device != "cuda":
-            return None
-        return [
-            changes.unblock_copies(pinned_speedup(known)),
-            changes.pin_batches(),
-            changes.overlap_copies(),
-        ]
+        pinned = pinning_changes(known)
+        return None if pinned is None else [*pinned, changes.overlap_copies()]
 
     def install(self, value: Any, context: FixContext) -> None:
         marks = LoaderRecords(context)
@@ -270,7 +259,6 @@ class _Iterators:
         self._varies: WeakKeyDictionary[Any, Variation | None] = WeakKeyDictionary()
 
     def iterated(self, make: Any, loader: Any) -> Any:
-        """Around the start of an epoch."""
         iterator = make(loader)
         if loader.persistent_workers:
             shut_down_at_exit(iterator)
@@ -286,7 +274,6 @@ class _Iterators:
         return iterator
 
     def next(self, call: Any, iterator: Any) -> Any:
-        """Around the wait for a batch."""
         known = self._loaders.get(iterator)
         if known is None:
             return call(iterator)

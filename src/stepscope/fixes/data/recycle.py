@@ -34,8 +34,6 @@ _NONE: Final[dict[int, Any]] = {}
 FREE, TAKEN, SENT, GONE = range(4)
 """A slot's states: in a worker until it is sent, in the program's process until it is free; and
 gone where the worker wants memory of another size, or a process beside these two may use it."""
-
-
 SMALL_BATCHES = Reason("small_batches", "batches are small ({size})")
 NO_USE_COUNT = Reason(
     "no_use_count", "this version of torch does not count the users of a tensor's memory"
@@ -223,7 +221,6 @@ class Recycle(Fix):
         return (program.batch_bytes or 0) >= _LARGE
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Batches of workers no longer come in fresh memory."""
         return [changes.recycle_batch_memory()] if known.show and known.show.loaders else None
 
     def install(self, value: Any, context: FixContext) -> None:
@@ -285,7 +282,6 @@ class _Loaders:
         self._followed: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
     def iterated(self, make: Any, loader: Any) -> Any:
-        """Around the start of an epoch."""
         iterator = make(loader)
         workers = getattr(iterator, "_workers", ())
         if not workers or iterator in self._followed:
@@ -302,7 +298,6 @@ class _Loaders:
         return iterator
 
     def next(self, call: Any, iterator: Any) -> Any:
-        """Around the wait for a batch."""
         batch = call(iterator)
         if iterator in self._unsaid:
             place, pids = self._unsaid[iterator]
@@ -313,7 +308,6 @@ class _Loaders:
 
 
 def _refused(worker: Any) -> NotApplied | None:
-    """Why a worker's memory cannot be used again."""
     strategy = torch.multiprocessing.get_sharing_strategy()
     if strategy != "file_descriptor":
         return NotApplied(SHARING_STRATEGY, LOADER, value=strategy)

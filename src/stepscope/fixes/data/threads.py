@@ -4,13 +4,8 @@ import threading
 from importlib import import_module
 from typing import Any
 
-from stepscope.analyze.replay.known import (
-    Changes,
-    KnownProgram,
-    exact_names_pattern,
-    host_operator_rows,
-    switches,
-)
+from stepscope.analyze.replay import known as replay
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.inspect.cpus import allowed_cores
@@ -19,18 +14,14 @@ from stepscope.record.fix import Applied, NotApplied, Reason, Target
 
 _PARALLEL_SHARE = 0.9  # of a large operator's time: shared out among threads
 _LARGE_NS = 100_000.0  # an operator must take that long on average to gain from more threads
-
-
 THREADS = Target("threads", "{before} → {after} threads")
 THREADS_SETTING = Target("threads_setting", "{after} threads where {overrides} asks for {before}")
 THREADS_ALREADY = Reason("threads_already", "torch already uses {value} threads")
 
 
 class Threads(Fix):
-    """Without a number: the cores this process may use, less one for each worker of a loader.
-
-    In the program's main thread only: workers and the pinning thread keep to one, as torch wants.
-    """
+    """Without a number: the cores this process may use, less one for each worker of a loader. In
+    the program's main thread only: workers and the pinning thread keep to one, as torch wants."""
 
     name = "threads"
     group = "data"
@@ -51,12 +42,12 @@ class Threads(Fix):
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
         """Large operators shared out among so many threads; None where they are not known."""
-        known_switches = switches(known)
+        known_switches = replay.switches(known)
         now = known_switches.threads if known_switches else None
-        large = [o for o in host_operator_rows(known) if o.self_ns >= _LARGE_NS * o.count]
+        large = [o for o in replay.host_operator_rows(known) if o.self_ns >= _LARGE_NS * o.count]
         if known.device != "cpu" or not now or not value or not large:
             return None
-        pattern = exact_names_pattern(one.name for one in large)
+        pattern = replay.exact_names_pattern(one.name for one in large)
         factor = 1 - _PARALLEL_SHARE + _PARALLEL_SHARE * now / int(value)
         return [changes.scale_host(tasks.select_host(operator=pattern), factor)]
 

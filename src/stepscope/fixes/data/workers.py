@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ObservedProgram, ProgramPart, waits_little
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind
 from stepscope.fixes.inspect.cpus import allowed_cpus
 from stepscope.fixes.inspect.dataset_traits import dataset_traits
 from stepscope.fixes.inspect.loaders import (
@@ -23,7 +23,6 @@ from stepscope.fixes.inspect.loaders import (
     has_own_generator,
     sampler_draw_change,
 )
-from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import (
     LOADER,
@@ -142,6 +141,7 @@ class Workers(Fix):
     suggested = ("4", "8", "12", "2")
     missing = "no DataLoader"
     works_on = ProgramPart.LOADER
+    argument = "num_workers"
     fills_buffers = True
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
@@ -169,7 +169,6 @@ class Workers(Fix):
         return most_workers(program)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """The loader's queue with so many workers."""
         loads = known.show is not None and known.show.loaders
         return [changes.set_workers(int(value or _PREDICTED))] if loads else None
 
@@ -217,13 +216,8 @@ class Workers(Fix):
                 return Broke(reason)
         return None
 
-    def edit(self, value: Any, line: str) -> SourceEdit:
-        count = str(value or default_workers())
-        changed = with_arguments(line, "DataLoader", {"num_workers": count})
-        return SourceEdit(f"pass num_workers={count} to the DataLoader", changed)
-
-    def trainer_setting(self, value: Any, device: str | None = None) -> dict[str, str]:
-        return {"dataloader_num_workers": str(value or default_workers())}
+    def argument_value(self, value: Any) -> str:
+        return str(value or default_workers())
 
 
 def most_workers(program: ObservedProgram) -> int:
@@ -237,7 +231,6 @@ def default_workers(cores: int | None = None) -> int:
 
 
 def _refused(arguments: dict[str, Any]) -> NotApplied | None:
-    """Why workers cannot make this loader's batches."""
     dataset = arguments.get("dataset")
     seen = dataset_traits(dataset, arguments.get("collate_fn"))
     if seen.cuda is not None:

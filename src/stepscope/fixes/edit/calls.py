@@ -1,13 +1,12 @@
 """Keyword arguments put into calls as they stand in the source, those of Hugging Face's trainer
-settings included.
-"""
+settings included."""
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from stepscope.fixes.edit.source import Change, PatchError, Source, statement_head
+from stepscope.fixes.edit.source import Change, PatchError, Source, apply_changes, statement_head
 from stepscope.record.fix import SourceEdit
 
 TRAINER_LIBRARIES = ("transformers", "trl", "sentence_transformers")
@@ -31,19 +30,38 @@ def changed_arguments(statement: ast.stmt, edit: SourceEdit) -> list[CallArgumen
     """What an edit of that one line changes in the calls of a statement."""
     if edit.line is None:
         return []
-    for text in (edit.line.strip(), f"{edit.line.strip()} pass"):
+    changed = _read_line(edit.line)
+    then = calls_in(changed.tree) if changed else []
+    pairs = zip(calls_in(statement_head(statement)), then, strict=False)
+    found = [CallArguments(now, _different(now, then)) for now, then in pairs]
+    return [one for one in found if one.values]
+
+
+def with_argument(line: str, callees: Collection[str], name: str, value: str) -> str | None:
+    """The line with a keyword argument of the call of one of `callees` set to an expression; None
+    where the line is no statement of its own in ASCII or does not call that."""
+    source = _read_line(line) if line.isascii() else None
+    made = [call for call in calls_in(source.tree) if callee(call) in callees] if source else []
+    if not source or not made:
+        return None
+    indent = line[: len(line) - len(line.lstrip())]
+    text = apply_changes(source.text, _set(source, made[0], {name: value}))
+    return indent + text.removesuffix(_BODY)
+
+
+_BODY = " pass"  # makes a statement of a line that opens a block
+
+
+def _read_line(line: str) -> Source | None:
+    for text in (line.strip(), line.strip() + _BODY):
         try:
-            changed = ast.parse(text).body[0]
-        except (SyntaxError, IndexError):
+            return Source(text)
+        except SyntaxError:
             continue
-        pairs = zip(calls_in(statement_head(statement)), calls_in(changed), strict=False)
-        found = [CallArguments(now, _different(now, then)) for now, then in pairs]
-        return [one for one in found if one.values]
-    return []
+    return None
 
 
 def calls_in(node: ast.AST) -> list[ast.Call]:
-    """Every call in a piece of the tree."""
     return [part for part in ast.walk(node) if isinstance(part, ast.Call)]
 
 
@@ -54,7 +72,6 @@ def callee(call: ast.Call) -> str:
 
 
 def argument_changes(source: Source, wanted: Iterable[CallArguments]) -> list[Change]:
-    """All arguments wanted, of each call together."""
     return [
         change for call, values in _by_call(wanted).items() for change in _set(source, call, values)
     ]
@@ -75,7 +92,6 @@ _KEPT_WORKERS = {
 
 
 def needs_workers(wanted: CallArguments) -> bool:
-    """Whether arguments only mean something with workers."""
     return not wanted.values.keys().isdisjoint(_KEPT_WORKERS)
 
 
@@ -134,5 +150,4 @@ def trainer_setting(source: Source, wanted: dict[str, str]) -> CallArguments:
 
 
 def settings_text(settings: dict[str, str]) -> str:
-    """Settings as one would say them."""
     return " and ".join(f"{name}={value}" for name, value in settings.items())

@@ -1,11 +1,10 @@
 """From a fix and the places where it took effect to edits of the user's files, and which files may
-be edited at all.
-"""
+be edited at all."""
 
 import ast
 import os
 import tokenize
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -16,12 +15,7 @@ from stepscope.fixes.edit import calls
 from stepscope.fixes.edit.calls import TRAINER_LIBRARIES, CallArguments
 from stepscope.fixes.edit.models import model_called
 from stepscope.fixes.edit.source import Change, PatchError, Source, statement_head
-from stepscope.fixes.edit.statements import (
-    after_imports,
-    before_imports,
-    imports_torch,
-    under_autocast,
-)
+from stepscope.fixes.edit.statements import after_imports, before_imports, imports_torch
 from stepscope.record.facts import SiteFact
 from stepscope.record.fix import OTHER_TARGET, Applied, SourceEdit, SourceLine
 from stepscope.record.frames import is_program
@@ -152,10 +146,8 @@ class EditedFix(Protocol):
 def locate_edits(
     fix: EditedFix, value: Any, applied: Sequence[Applied], files: SourceFiles
 ) -> list[PatchPart | LeftToUser]:
-    """The parts that write a fix into the source; nothing where it is only described.
-
-    Of a run before records were typed no place is known: it is left to the user, who is told so.
-    """
+    """The parts that write a fix into the source; nothing where it is only described. Of a run
+    before records were typed no place is known: it is left to the user, who is told so."""
     setting = _setting(fix, value, applied, files)
     if isinstance(setting, PatchPart):
         return [setting]
@@ -174,7 +166,7 @@ def _setting(
     has no such setting."""
     cast = next((one for one in applied if one.dtype), None)
     values = fix.trainer_setting(cast.dtype if cast else value, cast.device if cast else None)
-    for at in (files.sites("forward") if cast else _places(applied)) if values else ():
+    for at in (files.sites("forward") if cast else places(applied)) if values else ():
         if files.through(at) not in TRAINER_LIBRARIES:
             continue
         try:
@@ -190,7 +182,7 @@ def by_arguments(
     fix: EditedFix, value: Any, applied: Sequence[Applied], files: SourceFiles
 ) -> FoundEdits:
     """Arguments of the calls on the lines where a fix took effect."""
-    for at in _places(applied):
+    for at in places(applied):
         try:
             source = files.source(at.file)
             statement = source.statement(at.line)
@@ -272,41 +264,25 @@ def after_the_model(
 
     for kind, at in dict.fromkeys((one.object or "", one.place) for one in applied):
         if at is not None:
-            yield _attempt(fix, words, at, files, partial(make, kind))
+            yield from rewritten(fix, words, [at], files, partial(make, kind))
 
 
-def under_autocast_at(fix: EditedFix, words: str, context: str, files: SourceFiles) -> FoundEdits:
-    """The statements that call models, under autocast."""
-    write = partial(under_autocast, context)
-    for at in files.sites("forward", "evaluation"):
-        yield _attempt(fix, words, at, files, write)
-
-
-def at_each_place(
+def rewritten(
     fix: EditedFix,
-    value: Any,
-    applied: Sequence[Applied],
+    words: str,
+    places: Iterable[SourceLine],
     files: SourceFiles,
     write: Callable[[Source, int], list[Change]],
 ) -> FoundEdits:
-    """The statements on the lines where a fix took effect, written anew."""
-    for at in _places(applied):
-        yield _attempt(fix, fix.edit(value, "").words, at, files, write)
+    """The statements on some lines, written anew."""
+    for at in places:
+        try:
+            changes = tuple(write(files.source(at.file), at.line))
+        except PatchError as problem:
+            yield LeftToUser(str(at), str(problem))
+        else:
+            yield PatchPart(fix.name, at.file, at.line, words, changes=changes)
 
 
-def _attempt(
-    fix: EditedFix,
-    words: str,
-    at: SourceLine,
-    files: SourceFiles,
-    write: Callable[[Source, int], list[Change]],
-) -> PatchPart | LeftToUser:
-    try:
-        changes = tuple(write(files.source(at.file), at.line))
-    except PatchError as problem:
-        return LeftToUser(str(at), str(problem))
-    return PatchPart(fix.name, at.file, at.line, words, changes=changes)
-
-
-def _places(applied: Sequence[Applied]) -> list[SourceLine]:
+def places(applied: Sequence[Applied]) -> list[SourceLine]:
     return list(dict.fromkeys(one.place for one in applied if one.place))

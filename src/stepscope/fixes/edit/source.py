@@ -49,7 +49,6 @@ class Source:
         return self._lines[number - 1].removesuffix("\r")
 
     def indent(self, number: int) -> str:
-        """What a line begins with."""
         line = self.line(number)
         return line[: len(line) - len(line.lstrip())]
 
@@ -78,7 +77,6 @@ class Source:
         return max(found, key=lambda node: (node.lineno, node.col_offset), default=None)
 
     def scope(self, node: ast.AST) -> Scope:
-        """The function, class or module a node stands in."""
         while True:
             node = self.parents[node]
             if isinstance(node, Scope):

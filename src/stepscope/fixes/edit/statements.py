@@ -1,6 +1,5 @@
 """Edits of whole statements: autocast around a model's call, waits taken out of a loop, switches at
-the top of a file.
-"""
+the top of a file."""
 
 import ast
 
@@ -15,7 +14,6 @@ def after_imports(source: Source, lines: tuple[str, ...]) -> list[Change]:
 
 
 def before_imports(source: Source, lines: tuple[str, ...]) -> list[Change]:
-    """Lines put before the first import."""
     for node in source.tree.body:
         future = isinstance(node, ast.ImportFrom) and node.module == "__future__"
         if future or _is_docstring(node):
@@ -79,9 +77,7 @@ _FIRST, _THEN = 1, 2  # the line before a statement, then its own indentation
 
 def under_autocast(context: str, source: Source, line: int) -> list[Change]:
     """The statement on a line, inside `context`; what it keeps in a variable is float32 again.
-
-    Raises PatchError for what is no simple statement.
-    """
+    Raises PatchError for what is no simple statement."""
     node = source.statement(line)
     if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.Expr):
         raise PatchError("the model is not called in a statement of its own")
@@ -153,10 +149,8 @@ def without_synchronize(source: Source, line: int) -> list[Change]:
 
 
 def summed_late(source: Source, line: int) -> list[Change]:
-    """`total += loss.item()` adds up the tensor instead, and reads it after the loop.
-
-    Raises PatchError where the sum is used otherwise in the loop.
-    """
+    """`total += loss.item()` adds up the tensor instead, and reads it after the loop. Raises
+    PatchError where the sum is used otherwise in the loop."""
     node = source.statement(line)
     calls = _items(node) if node is not None else []
     if (

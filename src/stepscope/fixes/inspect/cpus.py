@@ -1,6 +1,5 @@
 """Processors: how many this process may use, and which sit next to its GPU, from /proc and /sys
-alone.
-"""
+alone."""
 
 import math
 import os
@@ -38,7 +37,6 @@ def _share() -> int:
 
 
 def numa_nodes(root: Path = Path("/")) -> dict[int, set[int]]:
-    """The processors of each NUMA node that has any."""
     found: dict[int, set[int]] = {}
     for folder in (root / "sys/devices/system/node").glob("node[0-9]*"):
         cpus = cpu_list(_read(folder / "cpulist"))
@@ -48,10 +46,8 @@ def numa_nodes(root: Path = Path("/")) -> dict[int, set[int]]:
 
 
 def gpu_numa_node(environ: Mapping[str, str], root: Path = Path("/")) -> int | None:
-    """The NUMA node of the GPU this process will use first; None where it is not known.
-
-    Under torchrun that is the one numbered LOCAL_RANK.
-    """
+    """The NUMA node of the GPU this process will use first; None where it is not known. Under
+    torchrun that is the one numbered LOCAL_RANK."""
     folders = sorted((root / "proc/driver/nvidia/gpus").glob("*:*"))
     found = [re.search(r"GPU UUID:\s*(\S+)", _read(one / "information")) for one in folders]
     uuids = [one[1] if one else None for one in found]

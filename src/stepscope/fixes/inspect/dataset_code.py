@@ -1,6 +1,5 @@
 """What a dataset's code refers to, read from its bytecode without running it, and what is known of
-the libraries it uses: what draws random numbers, what adds up, what is safe.
-"""
+the libraries it uses: what draws random numbers, what adds up, what is safe."""
 
 import dis
 import inspect
@@ -20,15 +19,9 @@ def word_set(text: str) -> frozenset[str]:
 RANDOM_MODULES: Final = word_set(
     "random secrets numpy.random torch.random torch.distributions torch.cuda.random"
 )
-RANDOM_TYPES: Final = frozenset(
-    {
-        ("random", "Random"),
-        ("random", "SystemRandom"),
-        ("torch", "Generator"),
-        ("torch._C", "Generator"),
-        ("numpy.random.mtrand", "RandomState"),
-        ("numpy.random._generator", "Generator"),
-    }
+RANDOM_TYPES: Final = word_set(
+    "random.Random random.SystemRandom torch.Generator torch._C.Generator"
+    " numpy.random.mtrand.RandomState numpy.random._generator.Generator"
 )
 _RANDOM_IN_TORCH: Final = re.compile(
     r"rand(n|int|perm)?(_like)?$|randint_like$|normal$|bernoulli|multinomial$|poisson$|binomial$"

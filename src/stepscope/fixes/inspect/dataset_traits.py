@@ -21,7 +21,6 @@ from stepscope.fixes.inspect.dataset_code import (
     RANDOM_MODULES,
     RANDOM_TYPES,
     SUMS,
-    CodeReferences,
     draws_in_torch,
     is_trusted,
     module_of,
@@ -45,10 +44,8 @@ class _DatasetTraits:
     unknown: Trait | None = None
     """Something in it could not be looked through."""
     keeps: Trait | None = None
-    """It changes itself from one sample to the next.
-
-    A dictionary it fills is taken for a memo, a global list it adds to for a log.
-    """
+    """It changes itself from one sample to the next. A dictionary it fills is taken for a memo, a
+    global list it adds to for a log."""
     sums: Trait | None = None
     """It adds up tensors, which rounds otherwise with another number of threads."""
     cuda: Trait | None = None
@@ -266,7 +263,13 @@ class _CodeWalker:
             if thing.__name__ in RANDOM_MODULES:
                 self.note("draws", TraitKind.USES, text, place)
         elif isinstance(thing, type):
-            self._class(thing, text, place)
+            known = f"{module_of(thing)}.{thing.__name__}" in RANDOM_TYPES
+            of_torch = is_trusted(thing) and module_of(thing).startswith("torch")
+            if known or (of_torch and draws_in_torch(thing.__name__)):
+                self.note("draws", TraitKind.USES, text, place)
+            elif not is_trusted(thing):
+                self._built.add(thing)
+                self.adopt(thing)
         elif isinstance(thing, (BuiltinFunctionType, FunctionType)) and is_trusted(thing):
             self._trusted_call(thing, text, place)
         else:
@@ -289,13 +292,7 @@ class _CodeWalker:
         self._read.add(code)
         reading = read_code(code, scope)
         self._names |= reading.names.keys()
-        if code.co_name in _BUILDING:
-            reading.sets.clear()
-        self._judge(reading, short(code.co_filename), is_user_code(code))
-        for inner in reading.inner:
-            self._code(inner, scope)
-
-    def _judge(self, reading: CodeReferences, file: str, users: bool) -> None:
+        file, users = short(code.co_filename), is_user_code(code)
         for chain, text, line in reading.chains:
             for thing in chain:
                 if thing is not ABSENT or users:  # a library's own optional imports are its affair
@@ -308,22 +305,14 @@ class _CodeWalker:
                 self.note("sums", TraitKind.USES, name, place)
             elif name == "cuda":
                 self.note("cuda", TraitKind.MOVES_TO_GPU, name, place)
-        for name, line in reading.sets.items():
+        for name, line in () if code.co_name in _BUILDING else reading.sets.items():
             self.note("keeps", TraitKind.SETS, name, SourceLine(file, line))
         if reading.products:
             self.note("sums", TraitKind.USES, "@", SourceLine(file, reading.products))
         if any(text.startswith("cuda") for text in reading.strings) and users:
             self.traits.cuda = self.traits.cuda or Trait(TraitKind.NAMES_GPU, file=file)
-
-    def _class(self, cls: type, text: str, place: SourceLine | None) -> None:
-        if (module_of(cls), cls.__name__) in RANDOM_TYPES:
-            self.note("draws", TraitKind.USES, text, place)
-        elif is_trusted(cls):
-            if module_of(cls).startswith("torch") and draws_in_torch(cls.__name__):
-                self.note("draws", TraitKind.USES, text, place)
-        else:
-            self._built.add(cls)
-            self.adopt(cls)
+        for inner in reading.inner:
+            self._code(inner, scope)
 
     def _trusted_call(self, function: Any, text: str, place: SourceLine | None) -> None:
         name = getattr(function, "__name__", "")
@@ -358,4 +347,4 @@ class _CodeWalker:
 
 
 def _random(owner: type) -> bool:
-    return any((module_of(base), base.__name__) in RANDOM_TYPES for base in owner.__mro__)
+    return any(f"{module_of(base)}.{base.__name__}" in RANDOM_TYPES for base in owner.__mro__)

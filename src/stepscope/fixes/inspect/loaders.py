@@ -1,6 +1,5 @@
 """What fixes remember of DataLoaders: where each was made, whether epochs end early, whether its
-sampler may be read ahead; and the end of workers that are kept.
-"""
+sampler may be read ahead; and the end of workers that are kept."""
 
 import atexit
 import os
@@ -41,10 +40,8 @@ class LoaderRecords:
         self.context.seams.loader_made(lambda arguments: decided.append(decide(arguments)))
 
     def remade(self, arguments: dict[str, Any]) -> Any:
-        """What was decided for a chosen loader of the same dataset; None: there is none.
-
-        Frameworks make a loader of their own from the program's, arguments and all.
-        """
+        """What was decided for a chosen loader of the same dataset; None: there is none. Frameworks
+        make a loader of their own from the program's, arguments and all."""
         dataset = arguments.get("dataset")
         return next((kept for one, kept in self.chosen.items() if one.dataset is dataset), None)
 

@@ -1,9 +1,9 @@
-"""The weights of a model that convolve, and flags of torch's own optimizers.
+"""The weights of a model that convolve, and flags of torch's own optimizers. A flag is decided when
+an optimizer steps, not when it is made: then its parameters lie where they will stay, and their
+gradients can be looked at."""
 
-A flag is decided when an optimizer steps, not when it is made: then its parameters lie where
-they will stay, and their gradients can be looked at.
-"""
-
+import random
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,24 +20,43 @@ DIFFERENTIABLE = Reason("differentiable", "{subject}: differentiable=True rules 
 
 
 def convolution_weights(module: Any) -> list[Any]:
-    """The weights of every layer that convolves, each once.
-
-    Those that are computed from others (weight or spectral norm) and those that have no shape yet
-    are left out: looking at them would change them.
-    """
+    """The weights of every layer that convolves, each once. Those that are computed from others
+    (weight or spectral norm) and those that have no shape yet are left out: looking at them would
+    change them."""
     layers = [one for one in module.modules() if isinstance(one, torch.nn.modules.conv._ConvNd)]
     weights = {id(weight): weight for one in layers for weight in [one._parameters.get("weight")]}
     return [w for w in weights.values() if w is not None and not torch.nn.parameter.is_lazy(w)]
+
+
+class StateSnapshot:
+    """A model's buffers and every random state at some moment."""
+
+    def __init__(self, module: Any) -> None:
+        is_lazy = torch.nn.parameter.is_lazy
+        self._buffers = [(b, b.clone()) for b in module.buffers() if not is_lazy(b)]
+        self._torch, self._python = torch.get_rng_state(), random.getstate()
+        devices = {p.device for p in module.parameters() if p.is_cuda}
+        self._cuda = {device: torch.cuda.get_rng_state(device) for device in devices}
+        self._numpy = sys.modules.get("numpy")
+        self._legacy = self._numpy.random.get_state() if self._numpy else None
+
+    def restore(self) -> None:
+        for buffer, kept in self._buffers:
+            buffer.data.copy_(kept)  # unseen by autograd, which may have kept it for a backward
+        torch.set_rng_state(self._torch)
+        random.setstate(self._python)
+        for device, state in self._cuda.items():
+            torch.cuda.set_rng_state(state, device)
+        if self._numpy:
+            self._numpy.random.set_state(self._legacy)
 
 
 Decide = Callable[[Any, dict[str, Any]], NotApplied | None]
 
 
 def switch_optimizer_flag(flag: str, context: FixContext, decide: Decide) -> None:
-    """Set `flag` of every parameter group that `decide(optimizer, group)` has no reason against.
-
-    A group whose flag the program has set itself is left alone, which is said.
-    """
+    """Set `flag` of every parameter group that `decide(optimizer, group)` has no reason against. A
+    group whose flag the program has set itself is left alone, which is said."""
     made_at: WeakKeyDictionary[Any, SourceLine | None] = WeakKeyDictionary()
     kept: WeakKeyDictionary[Any, set[int]] = WeakKeyDictionary()
     seen: WeakSet[Any] = WeakSet()

@@ -24,10 +24,8 @@ class Move:
 
 
 def requested_move(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Move | None:
-    """What a call of the tensor method `name`, `to` or `cuda`, asks for.
-
-    None where that is no move off the CPU, or one of a kind that is better left alone.
-    """
+    """What a call of the tensor method `name`, `to` or `cuda`, asks for. None where that is no move
+    off the CPU, or one of a kind that is better left alone."""
     try:
         if name == "cuda":
             asked = args[0] if args else kwargs.get("device")
@@ -84,9 +82,8 @@ def cpu_tensors(batch: Any) -> Iterator[tuple[NestedPath, Any]]:
 
 
 def map_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The same value with `change(tensor)` in place of every tensor in it: in tuples, lists,
-    dicts and dataclasses, however deep. A container none of whose tensors change stays itself.
-    """
+    """The same value with `change(tensor)` in place of every tensor in it: in tuples, lists, dicts
+    and dataclasses, however deep. A container none of whose tensors change stays itself."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, tuple | list):

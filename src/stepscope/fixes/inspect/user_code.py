@@ -48,11 +48,9 @@ _WRAPPERS = str(Path(PACKAGE_FOLDER) / "probe" / "points")
 
 
 def calling_frame(own: str) -> FrameType | None:
-    """The frame that made the present call, past the seams and points it came through.
-
-    None where stepscope itself made it: another fix, or the observer.
-    `own` is the file of the fix that asks.
-    """
+    """The frame that made the present call, past the seams and points it came through. None where
+    stepscope itself made it: another fix, or the observer. `own` is the file of the fix that
+    asks."""
     passed = (_WRAPPERS, __file__, own)
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(passed):

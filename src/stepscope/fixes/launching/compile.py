@@ -1,6 +1,5 @@
 """Compile models with torch.compile: what it needs on a machine, whether a model can be given to
-it, and what its CUDA graph replays overwrite.
-"""
+it, and what its CUDA graph replays overwrite."""
 
 import os
 import shutil
@@ -8,13 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from stepscope.analyze.replay.known import (
-    Changes,
-    KnownProgram,
-    exact_names_pattern,
-    host_operator_rows,
-    is_pointwise,
-)
+from stepscope.analyze.replay import known as replay
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import COMPILED, ObservedProgram, unsuitable
 from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
 from stepscope.fixes.lazy import changes, tasks, torch
@@ -278,8 +272,8 @@ def _compile_call(value: str) -> str:
 def _predict_on_cpu(known: KnownProgram) -> Changes:
     kinds, select = tasks.StretchKind, tasks.select_host
     between = [select(kinds.GAP, kinds.PYTHON, kinds.ANNOTATION, phase=p) for p in _MODEL_PHASES]
-    names = [o.name for o in host_operator_rows(known) if is_pointwise(o.name)]
-    pattern = exact_names_pattern(names)
+    names = [o.name for o in replay.host_operator_rows(known) if replay.is_pointwise(o.name)]
+    pattern = replay.exact_names_pattern(names)
     chains = [select(operator=pattern, phase=p) for p in _MODEL_PHASES] if names else []
     return [
         *(changes.scale_host(one, _CPU_CALLS) for one in between),

@@ -4,21 +4,13 @@ from typing import Any
 
 from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind
 from stepscope.fixes.inspect.models import switch_optimizer_flag
-from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.fixes.lazy import changes, tasks, torch
 from stepscope.record.fix import NotApplied, Reason
 from stepscope.record.trial import Rejection
 
-_CLASSES = (
-    *("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax"),
-    *("NAdam", "RAdam", "ASGD", "Rprop", "Adafactor"),
-)
-
 _HOST_LEFT = 0.5  # of the time between operators on a processor
-
-
 TORCH_CHOOSES = Reason("torch_chooses", "{subject}: torch already uses foreach here")
 TENSOR_LEARNING_RATE = Reason(
     "tensor_learning_rate", "{subject}: foreach does not take a tensor as learning rate"
@@ -36,6 +28,11 @@ class Foreach(Fix):
     bad_with = ("fused_optimizer",)
     missing = "no optimizer stepped"
     works_on = ProgramPart.OPTIMIZER
+    argument = "foreach"
+    argument_of = (
+        *("AdamW", "Adam", "SGD", "Adagrad", "RMSprop", "Adadelta", "Adamax"),
+        *("NAdam", "RAdam", "ASGD", "Rprop", "Adafactor"),
+    )
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         for one in program.optimizers:
@@ -60,13 +57,8 @@ class Foreach(Fix):
     def install(self, value: Any, context: FixContext) -> None:
         switch_optimizer_flag("foreach", context, _misfit)
 
-    def edit(self, value: Any, line: str) -> SourceEdit:
-        changed = (with_arguments(line, name, {"foreach": "True"}) for name in _CLASSES)
-        return SourceEdit("pass foreach=True to the optimizer", next(filter(None, changed), None))
-
 
 def _misfit(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:
-    """Why a group gains nothing or cannot be updated as lists."""
     supported = torch.utils._foreach_utils._get_foreach_kernels_supported_devices()
     if {parameter.device.type for parameter in group["params"]} <= set(supported):
         return NotApplied(TORCH_CHOOSES)

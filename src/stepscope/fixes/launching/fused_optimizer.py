@@ -2,28 +2,17 @@
 
 from typing import Any
 
-from stepscope.analyze.replay.known import (
-    FUSED_STEPS,
-    Changes,
-    KnownProgram,
-    device_limits,
-    fusible_optimizer,
-    optimizer_ms,
-    trained_parameters,
-)
+from stepscope.analyze.replay import known as replay
+from stepscope.analyze.replay.known import Changes, KnownProgram
 from stepscope.fixes.applicability import ALREADY_ON, ObservedProgram, ProgramPart, unsuitable
-from stepscope.fixes.base import Fix, FixContext, FixKind, SourceEdit
+from stepscope.fixes.base import Fix, FixContext, FixKind
 from stepscope.fixes.inspect.models import switch_optimizer_flag, torch_optimizer_name
-from stepscope.fixes.inspect.source_edit import with_arguments
 from stepscope.fixes.lazy import changes, torch
 from stepscope.record.fix import Broke, NotApplied, Reason
 from stepscope.record.trial import Rejection
 
-_CLASSES = ("AdamW", "Adam", "SGD", "Adagrad")
 _CACHE_BYTES = 64_000_000  # what caches hold, memory's rate does not bound
 _STREAMS = 0.8  # of the memory's rate: what a fused step reaches
-
-
 NOT_PLAIN_PARAMETER = Reason(
     "not_plain_parameter", "{subject}: it holds a {code}, not a plain parameter"
 )
@@ -50,11 +39,9 @@ _FAILURES = {
 
 
 class FusedOptimizer(Fix):
-    """`fused=True` for torch's optimizers that have it.
-
-    A GradScaler goes on unscaling the gradients itself: the optimizer does not announce that it
-    could (`_step_supports_amp_scaling`), which Lightning would refuse to clip gradients with.
-    """
+    """`fused=True` for torch's optimizers that have it. A GradScaler goes on unscaling the
+    gradients itself: the optimizer does not announce that it could (`_step_supports_amp_scaling`),
+    which Lightning would refuse to clip gradients with."""
 
     name = "fused_optimizer"
     group = "launch"
@@ -64,22 +51,22 @@ class FusedOptimizer(Fix):
     bad_with = ("foreach",)
     missing = "no optimizer stepped"
     works_on = ProgramPart.OPTIMIZER
+    argument = "fused"
+    argument_of = ("AdamW", "Adam", "SGD", "Adagrad")
 
     def applies(self, program: ObservedProgram) -> Rejection | None:
         fused = all(one.get("fused") for one in program.optimizers)
         return unsuitable(ALREADY_ON) if fused else None
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """One kernel that reads and writes a parameter's state once.
-
-        None for an optimizer that has no such version, or has it on.
-        """
-        name = fusible_optimizer(known)
+        """One kernel that reads and writes a parameter's state once. None for an optimizer that has
+        no such version, or has it on."""
+        name = replay.fusible_optimizer(known)
         if name is None:
             return None
-        step, rate = FUSED_STEPS[name], device_limits(known).bytes_per_s
-        moved = (trained_parameters(known) or 0) * 4 * step.passes
-        now = optimizer_ms(known) * 1e6
+        step, rate = replay.FUSED_STEPS[name], replay.device_limits(known).bytes_per_s
+        moved = (replay.trained_parameters(known) or 0) * 4 * step.passes
+        now = replay.optimizer_ms(known) * 1e6
         least = moved / (rate * _STREAMS) * 1e9 if rate else 0.0
         if known.device == "cpu":
             # The steps show a rate too; a ceiling below it was measured on a busy machine.
@@ -97,10 +84,6 @@ class FusedOptimizer(Fix):
         text = str(error)
         found = (why for parts, why in _FAILURES.items() if all(part in text for part in parts))
         return next(map(Broke, found), None)
-
-    def edit(self, value: Any, line: str) -> SourceEdit:
-        changed = (with_arguments(line, name, {"fused": "True"}) for name in _CLASSES)
-        return SourceEdit("pass fused=True to the optimizer", next(filter(None, changed), None))
 
 
 def _prepare(optimizer: Any, group: dict[str, Any]) -> NotApplied | None:

@@ -11,8 +11,6 @@ from stepscope.record.errors import UsageError
 from stepscope.record.fix import Applied, NotApplied, Reason, Target, TrainingChange
 
 _ADDING_SHARE = 0.15  # of an optimizer's step: adding a batch's gradients to those there are
-
-
 GATHERED_STEPS = Target(
     "gathered_steps",
     "{object}, which steps{at} once in {after} batches; learning rate schedulers still advance"
@@ -27,58 +25,111 @@ SEVERAL_OPTIMIZERS = Reason(
 LBFGS = Reason("lbfgs", "{object}{at}: LBFGS computes the loss several times in a step")
 
 
-class _BatchGroups:
-    """Where a program is in its present group of `size` batches."""
+class _Gathering:
+    """Where a program is in its present group of `size` batches, and what waits for its last."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, context: FixContext) -> None:
+        self._size = size
+        self._context = context
         self.optimizers: WeakSet[Any] = WeakSet()
         """Those alive. With more than one, gradients of one would leak into steps of another."""
         self._done = 0
-        self._off: Reason | None = None
+        """Batches of the group whose gradients wait to be used."""
+        self._off = False
+        self._inside = False  # a reentrant checkpoint calls backward in backward
+        self._skipped = False  # whether the last step that a scaler was asked for was left out
 
-    @property
-    def under_way(self) -> bool:
-        """Whether gradients of earlier batches of the group are waiting to be used."""
-        return self._done > 0
-
-    @property
-    def on(self) -> bool:
-        """Whether batches are being gathered at present; may change only between groups."""
-        return self.under_way or self.misfit() is None
-
-    @property
-    def gathering(self) -> bool:
-        """Whether the present batch is not the last of its group."""
-        return self.on and self._done + 1 < self.size
-
-    def misfit(self) -> Reason | None:
-        """Why batches cannot be gathered; None if they can."""
-        if self._off is not None:
-            return self._off
+    def _misfit(self) -> Reason | None:
+        """Why batches cannot be gathered; None if they can. May change only between groups."""
+        if self._done:
+            return None
+        if self._off:
+            return CLEARS_GRADIENTS
         if len(self.optimizers) > 1:
             return SEVERAL_OPTIMIZERS
         names = {type(optimizer).__name__ for optimizer in self.optimizers}
         return LBFGS if "LBFGS" in names else None
 
-    def forgotten(self) -> bool:
-        """Whether the gradients that wait have gone: the program clears them in its own way."""
-        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
-        kept = any(one.grad is not None for group in groups for one in group["params"])
-        return self.under_way and not kept
+    @property
+    def _gathering(self) -> bool:
+        """Whether the present batch is not the last of its group."""
+        return self._misfit() is None and self._done + 1 < self._size
 
-    def end_batch(self) -> None:
-        """A batch of the group has been used; its step was left out, or was the last."""
-        self._done = (self._done + 1) % self.size
+    def backward(
+        self, call: Any, tensors: Any, grad_tensors: Any = None, *rest: Any, **kwargs: Any
+    ) -> Any:
+        """Divide gradients by the size of a group, at their source: the loss itself stays."""
+        groups = (group for optimizer in self.optimizers for group in optimizer.param_groups)
+        parameters = (parameter for group in groups for parameter in group["params"])
+        if self._done and all(parameter.grad is None for parameter in parameters):
+            self._off, self._done = True, 0  # the program clears gradients in its own way
+            place = self._context.place()
+            self._context.not_applied(NotApplied(CLEARS_GRADIENTS, place=place))
+        if self._inside or not self.optimizers or self._misfit() is not None:
+            return call(tensors, grad_tensors, *rest, **kwargs)
+        self._inside = True
+        try:
+            return call(tensors, _divided(tensors, grad_tensors, self._size), *rest, **kwargs)
+        finally:
+            self._inside = False
 
-    def end_group(self) -> None:
-        """The next batch begins a group, however this one ended."""
-        self._done = 0
+    def stepped(self, call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Let only the last step of a group happen; a closure is called all the same."""
+        reason = self._misfit()
+        if reason is not None:
+            if reason is not CLEARS_GRADIENTS:  # which has been said
+                name, place = type(optimizer).__name__, self._context.place()
+                self._context.not_applied(NotApplied(reason, object=name, place=place))
+            return call(optimizer, *args, **kwargs)
+        if not self._gathering:
+            result = call(optimizer, *args, **kwargs)
+            self._done = 0
+            return result
+        closure = args[0] if args else kwargs.get("closure")
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._leave_out(optimizer)
+        return loss
 
-    def stop(self, reason: Reason) -> None:
-        """From now on every batch is a step of its own."""
-        self._off = reason
-        self._done = 0
+    def _leave_out(self, optimizer: Any) -> None:
+        self._done += 1
+        name, place = type(optimizer).__name__, self._context.place()
+        self._context.applied(Applied(GATHERED_STEPS, name, place, after=self._size))
+
+    def scaler_stepped(
+        self, call: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any
+    ) -> Any:
+        """A GradScaler unscales, steps and adapts its scale at the last batch of a group."""
+        self._skipped = self._gathering
+        if self._skipped:
+            self._leave_out(optimizer)
+            self._context.seams.left_out()
+            return None
+        result = call(scaler, optimizer, *args, **kwargs)
+        self._done = 0  # also where infinite gradients kept the optimizer from stepping
+        return result
+
+    def scaler_updated(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        return None if self._skipped else call(*args, **kwargs)
+
+    def at_the_end(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """What waits for the last batch of a group."""
+        return None if self._gathering else call(*args, **kwargs)
+
+    def zeroed(self, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keep gradients while a group is under way."""
+        return None if self._done else call(*args, **kwargs)
+
+    def clipped(self, call: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        """Clip gradients at the end of a group; their norm is told all the same."""
+        if not self._gathering:
+            return call(parameters, *args, **kwargs)
+        norm_type = args[1] if len(args) > 1 else kwargs.get("norm_type", 2.0)
+        every = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        grads = [parameter.grad for parameter in every if parameter.grad is not None]
+        return torch.nn.utils.get_total_norm(grads, norm_type)
 
 
 class Accumulate(Fix):
@@ -118,39 +169,26 @@ class Accumulate(Fix):
         return int(value or 1)
 
     def install(self, value: Any, context: FixContext) -> None:
-        groups = _BatchGroups(value)
-        _gather_backward(groups, context)
-        _gather_steps(groups, context)
-        _gather_scaler(groups, context)
-        _gather_gradients(groups, context)
+        gathering, seams = _Gathering(value, context), context.seams
+        seams.backward(gathering.backward)
+        seams.optimizer_made(lambda optimizer, _: gathering.optimizers.add(optimizer))
+        seams.optimizer_stepped(gathering.stepped)
+        for owner, name, handler in (
+            (torch.amp.GradScaler, "step", gathering.scaler_stepped),
+            (torch.amp.GradScaler, "unscale_", gathering.at_the_end),
+            (torch.amp.GradScaler, "update", gathering.scaler_updated),
+            (torch.optim.Optimizer, "zero_grad", gathering.zeroed),
+            (torch.nn.Module, "zero_grad", gathering.zeroed),
+            (torch.nn.utils, "clip_grad_norm_", gathering.clipped),
+            (torch.nn.utils, "clip_grad_value_", gathering.at_the_end),
+        ):
+            seams.around(owner, name, handler)
 
     def edit(self, value: Any, line: str) -> SourceEdit:
         return SourceEdit(
             f"divide the loss by {value} before backward(); clip, step and zero gradients only "
             f"once in {value} iterations"
         )
-
-
-def _gather_backward(groups: _BatchGroups, context: FixContext) -> None:
-    """Divide gradients by the size of a group, at their source: the loss itself stays as it is."""
-    inside = False  # a reentrant checkpoint calls backward in backward
-
-    def backward(
-        call: Any, tensors: Any, grad_tensors: Any = None, *rest: Any, **kwargs: Any
-    ) -> Any:
-        nonlocal inside
-        if groups.forgotten():
-            groups.stop(CLEARS_GRADIENTS)
-            context.not_applied(NotApplied(CLEARS_GRADIENTS, place=context.place()))
-        if inside or not groups.optimizers or not groups.on:
-            return call(tensors, grad_tensors, *rest, **kwargs)
-        inside = True
-        try:
-            return call(tensors, _divided(tensors, grad_tensors, groups.size), *rest, **kwargs)
-        finally:
-            inside = False
-
-    context.seams.backward(backward)
 
 
 def _divided(tensors: Any, gradients: Any, size: int) -> Any:
@@ -162,86 +200,6 @@ def _divided(tensors: Any, gradients: Any, size: int) -> Any:
     several = tuple(tensors)
     given = [None] * len(several) if gradients is None else gradients
     return [_divided(one, grad, size) for one, grad in zip(several, given, strict=True)]
-
-
-def _gather_steps(groups: _BatchGroups, context: FixContext) -> None:
-    """Let only the last step of a group happen; a closure is called all the same."""
-
-    def stepped(call: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        if not groups.on:
-            reason = groups.misfit()
-            if reason not in (None, CLEARS_GRADIENTS):  # which has been said
-                name = type(optimizer).__name__
-                context.not_applied(NotApplied(reason, object=name, place=context.place()))
-            return call(optimizer, *args, **kwargs)
-        if not groups.gathering:
-            result = call(optimizer, *args, **kwargs)
-            groups.end_group()
-            return result
-        closure = args[0] if args else kwargs.get("closure")
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        _leave_out(groups, optimizer, context)
-        return loss
-
-    context.seams.optimizer_made(lambda optimizer, _: groups.optimizers.add(optimizer))
-    context.seams.optimizer_stepped(stepped)
-
-
-def _leave_out(groups: _BatchGroups, optimizer: Any, context: FixContext) -> None:
-    groups.end_batch()
-    name = type(optimizer).__name__
-    context.applied(Applied(GATHERED_STEPS, name, context.place(), after=groups.size))
-
-
-def _gather_scaler(groups: _BatchGroups, context: FixContext) -> None:
-    """A GradScaler unscales, steps and adapts its scale at the last batch of a group."""
-    skipped = False  # whether the last step asked for has been left out
-
-    def step(call: Any, scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        nonlocal skipped
-        skipped = groups.gathering
-        if skipped:
-            _leave_out(groups, optimizer, context)
-            context.seams.left_out()
-            return None
-        result = call(scaler, optimizer, *args, **kwargs)
-        groups.end_group()  # also where infinite gradients kept the optimizer from stepping
-        return result
-
-    def unscale(call: Any, scaler: Any, optimizer: Any) -> Any:
-        return None if groups.gathering else call(scaler, optimizer)
-
-    def update(call: Any, scaler: Any, *args: Any, **kwargs: Any) -> Any:
-        return None if skipped else call(scaler, *args, **kwargs)
-
-    for name, handler in (("step", step), ("unscale_", unscale), ("update", update)):
-        context.seams.around(torch.amp.GradScaler, name, handler)
-
-
-def _gather_gradients(groups: _BatchGroups, context: FixContext) -> None:
-    """Keep gradients while a group is under way; clip them at its end."""
-
-    def zero(call: Any, owner: Any, *args: Any, **kwargs: Any) -> Any:
-        return None if groups.under_way else call(owner, *args, **kwargs)
-
-    def clip_norm(call: Any, parameters: Any, *args: Any, **kwargs: Any) -> Any:
-        if not groups.gathering:
-            return call(parameters, *args, **kwargs)
-        norm_type = args[1] if len(args) > 1 else kwargs.get("norm_type", 2.0)
-        every = [parameters] if isinstance(parameters, torch.Tensor) else parameters
-        grads = [parameter.grad for parameter in every if parameter.grad is not None]
-        return torch.nn.utils.get_total_norm(grads, norm_type)
-
-    def clip_value(call: Any, *args: Any, **kwargs: Any) -> Any:
-        return None if groups.gathering else call(*args, **kwargs)
-
-    context.seams.around(torch.optim.Optimizer, "zero_grad", zero)
-    context.seams.around(torch.nn.Module, "zero_grad", zero)
-    context.seams.around(torch.nn.utils, "clip_grad_norm_", clip_norm)
-    context.seams.around(torch.nn.utils, "clip_grad_value_", clip_value)
 
 
 FIX = Accumulate()

@@ -41,10 +41,8 @@ class _ChangingBuffers:
         self._changing: WeakKeyDictionary[Any, list[str]] = WeakKeyDictionary()
 
     def before(self, block: Any) -> dict[str, Any]:
-        """What buffers hold before a run, as far as its result depends on it.
-
-        That of a BatchNorm in training does not depend on the running statistics.
-        """
+        """What buffers hold before a run, as far as its result depends on it. That of a BatchNorm
+        in training does not depend on the running statistics."""
         known = self._changing.get(block)
         names = dict(block.named_buffers()) if known is None else known
         skipped = _statistics(block)
@@ -87,10 +85,8 @@ def _statistics(block: Any) -> list[str]:
 
 
 def _repeated_blocks(root: Any) -> list[Any]:
-    """Outermost modules that stand in a row with others of their class and have parts.
-
-    Empty where they hold less than half of the model's layers.
-    """
+    """Outermost modules that stand in a row with others of their class and have parts. Empty where
+    they hold less than half of the model's layers."""
     rows = (torch.nn.ModuleList, torch.nn.ModuleDict, torch.nn.Sequential)
     found: dict[int, Any] = {}
     waiting = [root]
@@ -122,9 +118,7 @@ def _layers(module: Any) -> int:
 
 class Checkpointing(Fix):
     """Random numbers are drawn again as they were, and buffers are put back: nothing changes.
-
-    Blocks inside compiled code cannot be wrapped, so it does not go with `compile`.
-    """
+    Blocks inside compiled code cannot be wrapped, so it does not go with `compile`."""
 
     name = "checkpointing"
     group = "memory"
@@ -144,8 +138,27 @@ class Checkpointing(Fix):
 
     def install(self, value: Any, context: FixContext) -> None:
         blocks: WeakSet[Any] = WeakSet()
-        handler = _checkpointed(blocks, context)
+        buffers = _ChangingBuffers()
         wrapped: set[type] = set()
+
+        def forward(call: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
+            if not block.training or not torch.is_grad_enabled() or block not in blocks:
+                return call(block, *args, **kwargs)
+            before, versions = buffers.before(block), buffers.versions(block)
+            runs = 0
+
+            def run(*args: Any, **kwargs: Any) -> Any:
+                nonlocal runs
+                runs += 1
+                if runs == 1:
+                    return call(block, *args, **kwargs)
+                with buffers.again(block, before):
+                    return context.seams.unseen(call, block, *args, **kwargs)
+
+            checkpoint = torch.utils.checkpoint.checkpoint
+            result = checkpoint(run, *args, use_reentrant=False, **kwargs)
+            buffers.learn(block, versions)
+            return result
 
         def found(module: Any) -> None:
             name, place = type(module).__qualname__, context.place()
@@ -167,7 +180,7 @@ class Checkpointing(Fix):
                 cls = next(base for base in type(block).__mro__ if "forward" in vars(base))
                 if cls not in wrapped:
                     wrapped.add(cls)
-                    context.seams.around(cls, "forward", handler)
+                    context.seams.around(cls, "forward", forward)
             kinds = ", ".join(sorted({type(block).__qualname__ for block in chosen}))
             context.applied(Applied(BLOCKS, name, place, count=len(chosen), detail=kinds))
 
@@ -194,33 +207,6 @@ def _enable(models: list[Any], root: Any, context: FixContext) -> None:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         part = "" if model is root else f"{type(model).__qualname__} in "
         context.applied(Applied(OWN_LAYERS, name, place, detail=part))
-
-
-def _checkpointed(blocks: WeakSet[Any], context: FixContext) -> Any:
-    """The handler around `forward` of classes that blocks are of."""
-    buffers = _ChangingBuffers()
-    unseen = context.seams.unseen
-
-    def forward(call: Any, block: Any, *args: Any, **kwargs: Any) -> Any:
-        if not block.training or not torch.is_grad_enabled() or block not in blocks:
-            return call(block, *args, **kwargs)
-        before, versions = buffers.before(block), buffers.versions(block)
-        runs = 0
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            nonlocal runs
-            runs += 1
-            if runs == 1:
-                return call(block, *args, **kwargs)
-            with buffers.again(block, before):
-                return unseen(call, block, *args, **kwargs)
-
-        checkpoint = torch.utils.checkpoint.checkpoint
-        result = checkpoint(run, *args, use_reentrant=False, **kwargs)
-        buffers.learn(block, versions)
-        return result
-
-    return forward
 
 
 FIX = Checkpointing()

@@ -10,8 +10,6 @@ from stepscope.record.fix import NO_CUDA, Applied, NotApplied, Reason, Target
 
 _NAMES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 _KEY = "expandable_segments"
-
-
 ALLOCATOR = Target("allocator", "the program's CUDA allocator")
 PROGRAM_SETS_VARIABLE = Reason(
     "program_sets_variable", "the program sets {code} itself: add {value} to it there"
@@ -20,10 +18,8 @@ PROGRAM_SETS_VARIABLE = Reason(
 
 class ExpandableSegments(Fix):
     """`expandable_segments:True` in the allocator's variable, with what the user has put there.
-
     Some versions of torch read CUDA's settings from the older name only, others prefer the newer
-    one and warn of the older alone: both are given, with the same text.
-    """
+    one and warn of the older alone: both are given, with the same text."""
 
     name = "expandable_segments"
     group = "memory"

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _MOST_WAITING = 8
 """Sums of more unsettled terms settle the older ones; those have long arrived."""
-
 _BINARY = (
     *(operator.sub, operator.truediv, operator.floordiv, operator.mod, operator.pow, divmod),
     *(operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift),
@@ -36,8 +35,6 @@ _UNARY = (
     *(operator.neg, operator.pos, operator.invert, operator.index, abs, round, int, float, bool),
     *(math.trunc, math.floor, math.ceil, hash, str, repr, format),
 )
-
-
 VALUE_NEEDED_NOW = Reason("value_needed_now", "the value of .item(){at} is needed at once")
 VALUE_SHARED = Reason(
     "value_shared", "the value of .item(){at} goes into `{code}`, which other functions may read"
@@ -70,7 +67,6 @@ class LateNumber:
         self._depth = depth
 
     def settle(self) -> Any:
-        """The number itself."""
         if self._get is not None:
             self._known = self._get()
             self._get, self._depth = None, 0
@@ -267,7 +263,6 @@ class LazyItem(Fix):
         return None if program.waits_for("item") else unsuitable(NO_ITEM)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Reading numbers in the loop no longer waits."""
         return [changes.drop_waits("item")] if known.device == "cuda" else None
 
     def install(self, value: Any, context: FixContext) -> None:
@@ -312,10 +307,10 @@ class LazyItem(Fix):
         )
 
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import at_each_place
+        from stepscope.fixes.edit.locate import places, rewritten
         from stepscope.fixes.edit.statements import summed_late
 
-        return at_each_place(self, value, applied, files, summed_late)
+        return rewritten(self, self.edit(value, "").words, places(applied), files, summed_late)
 
 
 def _begin_reading(tensor: Any) -> Any:

@@ -1,6 +1,5 @@
 """Drop `torch.cuda.synchronize` in the training loop, unless something in the program may depend on
-it.
-"""
+it."""
 
 import linecache
 import re
@@ -44,10 +43,8 @@ OTHER_CUDA_LIBRARY = _hazard("other_cuda_library", "{code}, which uses the devic
 
 
 def _watch_hazards(context: FixContext, found: Callable[[Reason], None]) -> None:
-    """Say `found` for each thing that makes a synchronisation matter.
-
-    What stepscope does itself does not count, nor do streams inside of libraries.
-    """
+    """Say `found` for each thing that makes a synchronisation matter. What stepscope does itself
+    does not count, nor do streams inside of libraries."""
     seams = context.seams
     fills: dict[int, int] = {}  # address of pinned memory copied from → how often it was written
 
@@ -116,7 +113,6 @@ class NoSync(Fix):
         return None if program.waits_for("synchronize") else unsuitable(NO_SYNCHRONIZE)
 
     def predict(self, value: str | None, known: KnownProgram) -> Changes:
-        """Explicit synchronisations go away."""
         return [changes.drop_waits("synchronize")] if known.device == "cuda" else None
 
     def install(self, value: Any, context: FixContext) -> None:
@@ -129,10 +125,11 @@ class NoSync(Fix):
         return SourceEdit("delete torch.cuda.synchronize() from the loop", "")
 
     def patch(self, value: Any, applied: Sequence[Applied], files: "SourceFiles") -> "FoundEdits":
-        from stepscope.fixes.edit.locate import at_each_place
+        from stepscope.fixes.edit.locate import places, rewritten
         from stepscope.fixes.edit.statements import without_synchronize
 
-        return at_each_place(self, value, applied, files, without_synchronize)
+        words = self.edit(value, "").words
+        return rewritten(self, words, places(applied), files, without_synchronize)
 
 
 class _Dropping:
@@ -146,7 +143,6 @@ class _Dropping:
         self._synchronize = torch.cuda.synchronize  # as it is before it is watched
 
     def synchronised(self, call: Any, *args: Any, **kwargs: Any) -> Any:
-        """Around the program's calls."""
         if self._needed or self._context.seams.core.steps < _WATCHED_STEPS:
             return call(*args, **kwargs)
         frame = user_calling_frame(__file__)

@@ -1,8 +1,6 @@
-"""Found by the child's interpreter before the program starts; hands over to the probe.
-
-It takes itself out of the way first: sys.path and the environment are what they would be under
-plain Python, and a sitecustomize of the user's own still runs.
-"""
+"""Found by the child's interpreter before the program starts; hands over to the probe. It takes
+itself out of the way first: sys.path and the environment are what they would be under plain Python,
+and a sitecustomize of the user's own still runs."""
 
 import os
 import sys

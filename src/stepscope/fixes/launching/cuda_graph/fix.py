@@ -1,6 +1,5 @@
 """The fix that replays forward, backward and the optimizer's step as CUDA graphs, and the graphs of
-optimizer updates.
-"""
+optimizer updates."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -19,8 +18,6 @@ from stepscope.record.trial import Rejection
 _STEADY = 3  # calls with the same key before it is recorded
 _MOST = 5  # recordings: after that the values change too often
 _PATIENCE = 30  # calls without one after which that is said
-
-
 GRAPHED_STEP = Target("graphed_step", "the step of {object}{at}")
 CAPTURE_LEFT_OPEN = Reason("capture_left_open", "a failed capture could not be undone")
 GRAPH_DERIVATIVES = Reason(
@@ -132,11 +129,9 @@ _FUNCTIONS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 
 class CudaGraph(Fix):
-    """Each root model gets graphs for the first kind of inputs it is trained with.
-
-    Other shapes, evaluation, and a second call before backward run as usual. The optimizer's step
-    is replayed while its learning rate and the places of its tensors stay what they were.
-    """
+    """Each root model gets graphs for the first kind of inputs it is trained with. Other shapes,
+    evaluation, and a second call before backward run as usual. The optimizer's step is replayed
+    while its learning rate and the places of its tensors stay what they were."""
 
     name = "cuda_graph"
     group = "launch"
@@ -186,7 +181,7 @@ class CudaGraph(Fix):
             if root is None:
                 root = roots[id(module)] = GraphedRoot(module, GraphRecorder(), context)
             result = root.called(call, args, kwargs)
-            if root.recorded and not watching:
+            if root.graphed is not None and not watching:
                 watching = True
                 context.seams.around(torch.nn.Module, "__setattr__", assigned)
             return result

@@ -55,10 +55,8 @@ class GraphRecorder:
             stream.synchronize()
 
     def record(self, function: Callable[[], Any]) -> tuple[Any, Any]:
-        """A graph of what a function does on the device, and its result: it has not run yet.
-
-        Only this thread is watched: a loader's threads may go on pinning memory meanwhile.
-        """
+        """A graph of what a function does on the device, and its result: it has not run yet. Only
+        this thread is watched: a loader's threads may go on pinning memory meanwhile."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         before = torch.cuda.current_stream()
@@ -109,7 +107,6 @@ _TENSOR = object()
 
 
 def flatten_tensors(nest: Any) -> FlatTensors:
-    """Take a nest of tensors and plain values apart."""
     leaves, spec = torch.utils._pytree.tree_flatten(nest)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     plain = [_TENSOR if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
@@ -163,10 +160,8 @@ class _Call:
 
 
 class GraphedModel:
-    """The graphs of one model for inputs of one kind. Raises what recording raises.
-
-    `call(*args, **kwargs)` computes the model, `used` are the places of outputs that get gradients.
-    """
+    """The graphs of one model for inputs of one kind. Raises what recording raises. `call(*args,
+    **kwargs)` computes the model, `used` are the places of outputs that get gradients."""
 
     def __init__(
         self,
@@ -236,11 +231,9 @@ class GraphedModel:
         return [*grads[: len(wanted)], *self._put_aside(grads[len(wanted) :])]
 
     def _put_aside(self, grads: Sequence[Any]) -> list[Any]:
-        """The parameters' gradients, copied to where no replay of the forward writes.
-
-        Made anew they lie in memory that activations have left, and the next forward may come
-        before the program has used them.
-        """
+        """The parameters' gradients, copied to where no replay of the forward writes. Made anew
+        they lie in memory that activations have left, and the next forward may come before the
+        program has used them."""
         if not self._aside:  # in the trial: memory of its own, not of a graph
             self._aside = [
                 grad if grad is None else torch.empty_like(parameter)

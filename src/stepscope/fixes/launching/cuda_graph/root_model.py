@@ -1,17 +1,16 @@
 """Root models and their graphs: when one is recorded, used or bypassed, what rules it out, and the
-state a recording must put back.
-"""
+state a recording must put back."""
 
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from typing import Any
 
 from stepscope.fixes.base import FixContext
+from stepscope.fixes.inspect.models import StateSnapshot
 from stepscope.fixes.inspect.user_code import raise_location
 from stepscope.fixes.launching.compile import is_compiled
 from stepscope.fixes.launching.cuda_graph.model import (
@@ -33,8 +32,6 @@ from stepscope.record.fix import (
 )
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-
-
 GRAPH = Target("graph", "forward and backward of {object}, called{at}, for inputs of {detail}")
 NOT_ON_GPU = Reason("not_on_gpu", "{subject}: it or its inputs are not on the GPU")
 SEVERAL_GPUS = Reason("several_gpus", "{subject}: it is spread over several GPUs")
@@ -122,7 +119,6 @@ def _attribute_marks(module: Any) -> _Marks:
 
 
 def _changed_attributes(module: Any, before: _Marks) -> list[str]:
-    """The names of attributes that are not what they were."""
     after = _attribute_marks(module)
     keys = sorted(before.keys() | after.keys())
     return [".".join(filter(None, key)) for key in keys if before.get(key) != after.get(key)]
@@ -148,31 +144,10 @@ def _host_random_states(kind: str) -> list[Any]:
     return states
 
 
-@contextmanager
-def _state_restored(module: Any) -> Iterator[None]:
-    """Put buffers and random states back afterwards, as if what is done here had not been."""
-    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
-    devices = {p.device for p in module.parameters() if p.device.type == "cuda"}
-    numpy = sys.modules.get("numpy")
-    python = random.getstate()
-    legacy = numpy.random.get_state() if numpy is not None else None
-    try:
-        with torch.random.fork_rng(list(devices)):
-            yield
-    finally:
-        random.setstate(python)
-        if numpy is not None:
-            numpy.random.set_state(legacy)
-        for buffer, value in buffers:
-            buffer.data.copy_(value)  # unseen by autograd, which may have kept it for a backward
-
-
 def _note_gradient(tensor: Any, into: set[int], place: int) -> Any:
     """The same tensor; once a gradient comes back through it, its place is put into the set.
-
     Neither a view nor a hook: what is behind those is passed by where the program changes the
-    tensor in place, as the Trainer of transformers scales losses.
-    """
+    tensor in place, as the Trainer of transformers scales losses."""
     return _function().apply(tensor, into, place) if tensor.requires_grad else tensor
 
 
@@ -209,18 +184,13 @@ class GraphedRoot:
         self._context = context
         self._seen: Counter[Any] = Counter()
         self._used: set[int] = set()
-        self._graphed: GraphedModel | None = None
+        self.graphed: GraphedModel | None = None
         self._key: Any = None
         self._attributes: _Marks = {}
         self._fits = True
         self._recordings = 0
         self._closed = False
         self._recording = False
-
-    @property
-    def recorded(self) -> bool:
-        """Whether there are graphs."""
-        return self._graphed is not None
 
     def called(self, call: Any, args: Any, kwargs: Any) -> Any:
         """The model's call, by its graphs where they serve."""
@@ -233,7 +203,7 @@ class GraphedRoot:
         kind = self._recorder.kind
         cast = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         key = (given.key, cast, self.module.training)
-        if self._graphed is None:
+        if self.graphed is None:
             self._seen[key] += 1
             if self._seen[key] <= _EAGER:
                 return self._watched(call(self.module, *args, **kwargs))
@@ -248,7 +218,7 @@ class GraphedRoot:
             return
         own = {id(parameter) for parameter in self.module.parameters()}
         if any(id(tensor) in own for tensor in tensors):
-            graphed = self._graphed
+            graphed = self.graphed
             self._close(NotApplied(SINGLE_GRADIENTS))
             if graphed is not None:
                 raise GraphMisuseError(_SINGLE_GRADIENTS_ASKED)
@@ -259,7 +229,7 @@ class GraphedRoot:
             self._close(NotApplied(PARAMETER_HOOKS))
 
     def _replayed(self, given: FlatTensors, key: Any) -> Any:
-        if self._graphed is None or key != self._key:
+        if self.graphed is None or key != self._key:
             return None
         if self.touched:
             self.touched = False
@@ -267,11 +237,11 @@ class GraphedRoot:
             self._fits = not names
             other = [name for name in names if not name.endswith("training")]
             if other:  # the program has changed what forward may depend on: begin anew
-                self._graphed, self._fits = None, True
+                self.graphed, self._fits = None, True
                 self._seen.clear()
                 if self._recordings == _MOST:
                     self._close(NotApplied(KEEPS_CHANGING, code=other[0]))
-        return self._graphed.replay(given.tensors) if self._graphed and self._fits else None
+        return self.graphed.replay(given.tensors) if self.graphed and self._fits else None
 
     def _watched(self, result: Any) -> Any:
         """Learn which outputs get gradients from the program, not from each other."""
@@ -295,15 +265,16 @@ class GraphedRoot:
         def compute(*args: Any, **kwargs: Any) -> Any:
             return call(self.module, *args, **kwargs)
 
+        state = StateSnapshot(self.module)
         self._recording = True
         try:
-            with _state_restored(self.module):
-                graphed = GraphedModel(compute, self.module, given, self._used, self._recorder)
-                drawn = _host_random_states(kind) != random
+            graphed = GraphedModel(compute, self.module, given, self._used, self._recorder)
+            drawn = _host_random_states(kind) != random
         except Exception as problem:
             self._close(_failure(problem))
             return
         finally:
+            state.restore()
             self._recording = False
         if names := _changed_attributes(self.module, before):
             self._close(NotApplied(CHANGES_ATTRIBUTE, code=names[0]))
@@ -311,13 +282,13 @@ class GraphedRoot:
         if drawn:
             self._close(NotApplied(HOST_RANDOM))
             return
-        self._graphed, self._key, self._attributes = graphed, key, before
+        self.graphed, self._key, self._attributes = graphed, key, before
         self._recordings += 1
         shapes = " and ".join("×".join(map(str, t.shape)) or "a number" for t in given.tensors)
         self._context.applied(Applied(GRAPH, self._name, self._place, detail=shapes))
 
     def _close(self, refused: NotApplied) -> None:
-        self._closed, self._graphed = True, None
+        self._closed, self.graphed = True, None
         record = replace(refused, target=MODEL, object=self._name, place=self._place)
         self._context.not_applied(record)
 
