@@ -87,11 +87,9 @@ class DeviceCeilings(Struct, frozen=True, kw_only=True):
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
     """$STEPSCOPE_CACHE, else $XDG_CACHE_HOME/stepscope, else ~/.cache/stepscope."""
-    if environ.get("STEPSCOPE_CACHE"):
-        return Path(environ["STEPSCOPE_CACHE"])
-    if environ.get("XDG_CACHE_HOME"):
-        return Path(environ["XDG_CACHE_HOME"]) / "stepscope"
-    return Path("~/.cache/stepscope").expanduser()
+    if own := environ.get("STEPSCOPE_CACHE"):
+        return Path(own)
+    return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "stepscope"
 
 
 def cache_file(key: str, kind: str = "ceilings") -> Path:

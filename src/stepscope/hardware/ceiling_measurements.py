@@ -2,8 +2,9 @@
 repeated on the clock of the device. They need torch.
 """
 
+import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from statistics import median, quantiles
@@ -38,18 +39,15 @@ def summarise(repeats: Repeats, size: int, value_of: Callable[[float], float]) -
 
 def time_repeats(action: Callable[[], object], device: str, budget_s: float) -> Repeats:
     """Repeat for `budget_s`, after a warm-up of a third of it for the clocks to settle."""
-    warm_s = _repeat(action, device, budget_s / 3, least=2, most=1 << 30)
-    return Repeats(warm_s, _repeat(action, device, budget_s, *REPEATS))
 
+    def repeat(budget_s: float, least: int, most: float) -> list[float]:
+        until = time.perf_counter() + budget_s
+        seconds: list[float] = []
+        while len(seconds) < least or (len(seconds) < most and time.perf_counter() < until):
+            seconds.append(_time_once(action, device))
+        return seconds
 
-def _repeat(
-    action: Callable[[], object], device: str, budget_s: float, least: int, most: int
-) -> list[float]:
-    until = time.perf_counter() + budget_s
-    seconds: list[float] = []
-    while len(seconds) < least or (len(seconds) < most and time.perf_counter() < until):
-        seconds.append(_time_once(action, device))
-    return seconds
+    return Repeats(repeat(budget_s / 3, 2, math.inf), repeat(budget_s, *REPEATS))
 
 
 def _time_once(action: Callable[[], object], device: str) -> float:
@@ -79,32 +77,23 @@ _TRANSFER_BYTES: Final = 1 << 25  # about a batch: larger ones fall out of the h
 
 def measurements_for(device: str) -> dict[str, Measurement]:
     """The measurements a device allows, by name; the name ends in the unit."""
-    measurements: dict[str, Measurement] = {
-        f"matmul_{name}_tflops": partial(measure_matmul, device, dtype, precision)
-        for name, dtype, precision in _matrix_kinds(device)
-    }
-    measurements["memory_gb_per_s"] = partial(measure_memory, device)
-    if device == "cuda":
-        measurements["h2d_pinned_gb_per_s"] = partial(measure_transfer, True, True)
-        measurements["h2d_pageable_gb_per_s"] = partial(measure_transfer, True, False)
-        measurements["d2h_pinned_gb_per_s"] = partial(measure_transfer, False, True)
-    measurements["launch_us"] = partial(measure_launch, device)
-    return measurements
-
-
-def _matrix_kinds(device: str) -> Iterator[tuple[str, str, str]]:
     import torch
 
-    yield "fp32", "float32", "highest"
-    if device == "cpu":
-        yield "bf16", "bfloat16", "highest"
-        return
-    ampere = torch.cuda.get_device_capability()[0] >= 8
-    if ampere:
-        yield "tf32", "float32", "high"
-    yield "fp16", "float16", "highest"
-    if ampere:
-        yield "bf16", "bfloat16", "highest"
+    cuda = device == "cuda"
+    ampere = cuda and torch.cuda.get_device_capability()[0] >= 8
+    matmul: Any = partial(partial, measure_matmul, device)
+    measurements: dict[str, Measurement | None] = {
+        "matmul_fp32_tflops": matmul("float32", "highest"),
+        "matmul_tf32_tflops": matmul("float32", "high") if ampere else None,
+        "matmul_fp16_tflops": matmul("float16", "highest") if cuda else None,
+        "matmul_bf16_tflops": matmul("bfloat16", "highest") if ampere or not cuda else None,
+        "memory_gb_per_s": partial(measure_memory, device),
+        "h2d_pinned_gb_per_s": partial(measure_transfer, True, True) if cuda else None,
+        "h2d_pageable_gb_per_s": partial(measure_transfer, True, False) if cuda else None,
+        "d2h_pinned_gb_per_s": partial(measure_transfer, False, True) if cuda else None,
+        "launch_us": partial(measure_launch, device),
+    }
+    return {name: measure for name, measure in measurements.items() if measure is not None}
 
 
 def measure_matmul(device: str, dtype: str, precision: str, budget_s: float) -> Ceiling:

@@ -91,9 +91,8 @@ def measure_ceilings(
         if listener:
             listener(line)
     if plan is None or not ceilings:
-        raise StepscopeError(
-            f"no ceiling could be measured: {next(iter(failed.values()), 'no output')}"
-        )
+        reason = next(iter(failed.values()), "no output")
+        raise StepscopeError(f"no ceiling could be measured: {reason}")
     return DeviceCeilings(
         key=key,
         device=plan.device,

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from stepscope.hardware.processor import read_text
 from stepscope.record.kinds import ThrottleReason
 
 SYSFS = Path("/sys/bus/pci/devices")
@@ -25,16 +26,8 @@ def pci_locality(bus_id: str | None, devices: Path = SYSFS) -> tuple[int | None,
         return None, None
     domain, _, rest = bus_id.partition(":")  # sysfs spells NVML's 00000000:C1:00.0 as 0000:c1:00.0
     folder = devices / f"{domain[-4:]}:{rest}".lower()
-    node = _read_sysfs(folder / "numa_node")
-    known = node is not None and node.isdigit()  # -1 stands for "not known"
-    return int(node) if node and known else None, _read_sysfs(folder / "local_cpulist") or None
-
-
-def _read_sysfs(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except (OSError, ValueError):
-        return None
+    node = read_text(folder / "numa_node")  # -1 stands for "not known"
+    return int(node) if node.isdigit() else None, read_text(folder / "local_cpulist") or None
 
 
 _NVML_BITS: Final = dict(
@@ -112,21 +105,19 @@ class Gpu:
 
     def sample(self, own: Collection[int] = ()) -> dict[str, float]:
         """The `gpu_*` values of a sample, NaN where unknown; `own` are the program's pids."""
-        use = self.query("UtilizationRates")
-        memory = self._memory()
+        use, memory = self.query("UtilizationRates"), self._memory()
         power_mw = self.query("PowerUsage")
-        return {
-            "gpu_percent": _number(use.gpu if use else None),
-            "gpu_memory_bytes": _number(memory.used if memory else None),
-            "gpu_power_w": _number(power_mw) / 1000,
-            "gpu_sm_mhz": _number(self.query("ClockInfo", self._nvml.NVML_CLOCK_SM)),
-            "gpu_temperature_c": _number(
-                self.query("Temperature", self._nvml.NVML_TEMPERATURE_GPU)
-            ),
-            "gpu_throttle": _number(self.throttle()),
+        values = {
+            "gpu_percent": use and use.gpu,
+            "gpu_memory_bytes": memory and memory.used,
+            "gpu_power_w": power_mw and power_mw / 1000,
+            "gpu_sm_mhz": self.query("ClockInfo", self._nvml.NVML_CLOCK_SM),
+            "gpu_temperature_c": self.query("Temperature", self._nvml.NVML_TEMPERATURE_GPU),
+            "gpu_throttle": self.throttle(),
             "gpu_other_processes": self.other_processes(own),
-            "gpu_energy_mj": _number(self.query("TotalEnergyConsumption")),
+            "gpu_energy_mj": self.query("TotalEnergyConsumption"),
         }
+        return {name: math.nan if value is None else float(value) for name, value in values.items()}
 
     def throttle(self) -> int | None:
         """NVML's bit mask of clock event reasons; drivers before 535 know it by its older name."""
@@ -219,15 +210,10 @@ def driver_version() -> str | None:
         return None
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
 def _text(value: Any) -> str | None:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
-_NVLINK: Final = 2  # NVML_P2P_CAPS_INDEX_NVLINK
 _ANCESTORS: Final = {
     0: "same board",
     10: "one PCIe switch",
@@ -249,8 +235,8 @@ def gpu_links(gpus: Sequence[Gpu]) -> list[GpuLink]:
     """Every pair of GPUs with its link; empty for fewer than two."""
     found = []
     for a, b in combinations(gpus, 2):
-        status = a.query("P2PStatus", b.handle, _NVLINK)
-        link = link_name(status, a.query("TopologyCommonAncestor", b.handle))
+        nvlink = a.query("P2PStatus", b.handle, 2)  # NVML_P2P_CAPS_INDEX_NVLINK
+        link = link_name(nvlink, a.query("TopologyCommonAncestor", b.handle))
         found.append(GpuLink(a.index, b.index, link))
     return found
 

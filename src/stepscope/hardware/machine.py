@@ -18,8 +18,6 @@ from stepscope.hardware import processor
 from stepscope.hardware.gpus import GpuInfo, GpuLink, driver_version, gpu_links, open_gpus
 from stepscope.hardware.processor import cgroup_limits, read_text
 
-_EXTERNAL_TOOLS: Final = ("nsys", "ncu", "py-spy", "g++")
-
 
 class Cpu(Struct, frozen=True):
     """The processor and how much of it this process may use; None where not known."""
@@ -90,11 +88,7 @@ def torch_build() -> TorchBuild | None:
         spec = None
     if version is None or spec is None or not spec.origin:
         return None
-    try:
-        text = Path(spec.origin).with_name("version.py").read_text()
-    except (OSError, ValueError):
-        text = ""
-    return TorchBuild(version, cuda_build(text))
+    return TorchBuild(version, cuda_build(read_text(Path(spec.origin).with_name("version.py"))))
 
 
 def find_tool(name: str) -> str | None:
@@ -118,7 +112,7 @@ def describe_machine(root: Path = _ROOT) -> Machine:
         python=platform.python_version(),
         torch=torch_build(),
         packages={name: package_version(name) for name in ("py-spy", "memray")},
-        tools={name: find_tool(name) for name in _EXTERNAL_TOOLS},
+        tools={name: find_tool(name) for name in ("nsys", "ncu", "py-spy", "g++")},
         counters_need_root=counters_need_root(read_text(root / "proc/driver/nvidia/params")),
         is_root=os.geteuid() == 0,
     )
@@ -157,8 +151,5 @@ def describe_memory(root: Path = _ROOT) -> Memory:
 
 def counters_need_root(params: str) -> bool | None:
     """Whether the driver keeps GPU hardware counters for root; None without the driver's file."""
-    for line in params.splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "RmProfilingAdminOnly":
-            return value.strip() != "0"
-    return None
+    found = re.search(r"^\s*RmProfilingAdminOnly\s*:\s*(\S*)", params, re.MULTILINE)
+    return found[1] != "0" if found else None

@@ -91,9 +91,7 @@ def _groups(key: str) -> list[_Group]:
         found = msgspec.json.decode(cache_file(key, "noise").read_bytes(), type=_Cache)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return []
-    return (
-        [one for one in found.groups if _is_sound(one.means_ms)] if found.schema == _SCHEMA else []
-    )
+    return [one for one in found.groups if found.schema == _SCHEMA and _is_sound(one.means_ms)]
 
 
 def _is_sound(means_ms: Sequence[float]) -> bool:

@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 _LONGEST: Final = 60
@@ -23,8 +24,10 @@ def short_command(argv: Sequence[str]) -> str:
         for place, word in enumerate(argv[1:], start=1):
             if word == "-m" and place + 1 < len(argv):
                 words += ["-m", argv[place + 1]]
-            elif word == "-c":
-                words += ["-c", *_known_code(argv[place + 1 : place + 2])]
+            elif word == "-c":  # multiprocessing's own programs are named, others are not
+                code = "".join(argv[place + 1 : place + 2])
+                own = ("resource_tracker", "forkserver", "spawn")
+                words += ["-c", *(name for name in own if name in code)]
             elif word.startswith("-"):
                 continue
             else:
@@ -33,23 +36,18 @@ def short_command(argv: Sequence[str]) -> str:
     return " ".join(words)[:_LONGEST]
 
 
-def _known_code(code: Sequence[str]) -> list[str]:
-    """Which of multiprocessing's own programs a `-c` command is; nothing for others."""
-    return [name for name in ("resource_tracker", "forkserver", "spawn") if name in "".join(code)]
-
-
+@dataclass(slots=True)
 class _Member:
     """A process of the tree, with what it was last seen to have used."""
 
-    def __init__(self, process: Any) -> None:
-        self.process = process
-        self.cpu_s = math.nan
-        self.read_bytes = 0
-        self.write_bytes = 0
-        self.sightings = 0
-        self.shared_bytes: int | None = None
-        self.looks = 0
-        self.look_at_s = -math.inf
+    process: Any
+    cpu_s: float = math.nan
+    read_bytes: int = 0
+    write_bytes: int = 0
+    sightings: int = 0
+    shared_bytes: int = 0
+    looks: int = 0
+    look_at_s: float = -math.inf
 
 
 class ProcessTree:
@@ -126,6 +124,8 @@ class ProcessTree:
 
     def _read(self, member: _Member) -> tuple[float, int]:
         """(seconds of processor time since the last reading, bytes resident)."""
+        import psutil
+
         process = member.process
         times = process.cpu_times()
         memory = process.memory_info()
@@ -134,19 +134,15 @@ class ProcessTree:
         shared = 0 if process.pid == self._pid else _shared(member, memory)
         spent_s = times.user + times.system - member.cpu_s
         member.cpu_s = times.user + times.system
-        self._read_io(member)
-        return 0.0 if math.isnan(spent_s) else spent_s, max(0, memory.rss - shared)
-
-    def _read_io(self, member: _Member) -> None:
-        import psutil
-
         try:
-            counters = member.process.io_counters()
+            counters = process.io_counters()
         except (psutil.AccessDenied, AttributeError, OSError):
-            return
-        self._counts_io = True
-        member.read_bytes = max(member.read_bytes, counters.read_bytes)
-        member.write_bytes = max(member.write_bytes, counters.write_bytes)
+            pass
+        else:
+            self._counts_io = True
+            member.read_bytes = max(member.read_bytes, counters.read_bytes)
+            member.write_bytes = max(member.write_bytes, counters.write_bytes)
+        return 0.0 if math.isnan(spent_s) else spent_s, max(0, memory.rss - shared)
 
     def _name(self, member: _Member) -> None:
         # Twice, a refresh apart: between fork and exec a process still bears its parent's name.
@@ -173,19 +169,17 @@ def _shared(member: _Member, memory: Any) -> int:
         member.shared_bytes = _not_private(member.process.pid)
         member.look_at_s = now_s + _LOOKS_S[min(member.looks, len(_LOOKS_S) - 1)]
         member.looks += 1
-    return max(member.shared_bytes or 0, getattr(memory, "shared", 0))
+    return max(member.shared_bytes, getattr(memory, "shared", 0))
 
 
-def _not_private(pid: int) -> int | None:
-    """Resident bytes of a process that are not its own alone; None where that is not told."""
+def _not_private(pid: int) -> int:
+    """Resident bytes of a process that are not its own alone; 0 where that is not told."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as lines:
             found = {words[0]: int(words[1]) for words in map(str.split, lines) if len(words) == 3}
-    except (OSError, ValueError):
-        return None
-    if "Rss:" not in found:
-        return None
-    return 1024 * (found["Rss:"] - sum(found.get(name, 0) for name in _PRIVATE))
+        return 1024 * (found["Rss:"] - sum(found.get(name, 0) for name in _PRIVATE))
+    except (OSError, ValueError, KeyError):
+        return 0
 
 
 def _children(pid: int) -> set[int] | None:

@@ -128,11 +128,7 @@ class RaplCounter:
     def __init__(self, root: Path = _POWERCAP) -> None:
         self._joules = 0.0
         # Packages only: the cores and memory inside them would count twice.
-        packages = [
-            path
-            for digits in ("[0-9]", "[0-9][0-9]")
-            for path in sorted(root.glob(f"intel-rapl:{digits}"))
-        ]
+        packages = [path for path in root.glob("intel-rapl:*") if path.name.count(":") == 1]
         energy = {folder: _number(folder / "energy_uj") for folder in packages}
         self._last = {folder: uj for folder, uj in energy.items() if uj is not None}
         self.readable = bool(self._last)
@@ -152,7 +148,5 @@ class RaplCounter:
 
 
 def _number(path: Path) -> int | None:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return None
+    text = read_text(path)
+    return int(text) if text.isdigit() else None

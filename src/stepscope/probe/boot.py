@@ -24,8 +24,6 @@ def _allow_ptrace_by_parent() -> None:
 
     Matters under Yama's `ptrace_scope` 1, the default of Ubuntu; elsewhere it changes nothing.
     """
-    if sys.platform != "linux":
-        return
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(os.getppid()), 0, 0, 0)
     except (OSError, AttributeError):
@@ -68,7 +66,7 @@ def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
     """
     try:
         options = ProbeOptions.from_json(text)
-        if options.python:
+        if options.python and sys.platform == "linux":
             _allow_ptrace_by_parent()
         watch = ImportWatch(monotonic_ns())
         environ = dict(os.environ)
@@ -91,11 +89,8 @@ def _guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
 
         install_guard(guard, folder, watch)
     except Exception as problem:
-        print(
-            f"stepscope: could not set up the write guard; not running the program: {problem!r}",
-            file=sys.stderr,
-        )
-        sys.stderr.flush()
+        text = f"could not set up the write guard; not running the program: {problem!r}"
+        print(f"stepscope: {text}", file=sys.stderr, flush=True)
         os._exit(1)
 
 
@@ -121,23 +116,18 @@ def _begin(
             observer.core.facts.write(EnvironFact(changed_before_torch=changed))
         watch_forks(observer.forked)
         atexit.register(_keep_interrupted)  # runs last
-        atexit.register(_guarded(observer.end))
+        atexit.register(_end, observer)
     except Exception as problem:
+        from stepscope.record.facts import ProblemFact
+        from stepscope.record.problems import ProblemKind
+        from stepscope.store.json_lines import FactLog
+
         _give_up(problem)
-        _keep(options, problem)
-
-
-def _keep(options: ProbeOptions, problem: Exception) -> None:
-    """Write the problem to the run folder, if that can be written."""
-    from stepscope.record.facts import ProblemFact
-    from stepscope.record.problems import ProblemKind
-    from stepscope.store.json_lines import FactLog
-
-    try:
-        facts = FactLog(Path(options.folder) / "facts.jsonl")
-        facts.write(ProblemFact(kind=ProblemKind.NOT_OBSERVED, detail=repr(problem)))
-    except OSError:
-        pass
+        try:
+            facts = FactLog(Path(options.folder) / "facts.jsonl")
+            facts.write(ProblemFact(kind=ProblemKind.NOT_OBSERVED, detail=repr(problem)))
+        except OSError:  # the run folder cannot be written
+            pass
 
 
 def _keep_interrupted() -> None:
@@ -153,14 +143,11 @@ def _keep_interrupted() -> None:
             pass
 
 
-def _guarded(function: Callable[[], Any]) -> Callable[[], None]:
-    def call() -> None:
-        try:
-            function()
-        except Exception as problem:
-            _give_up(problem)
-
-    return call
+def _end(observer: Any) -> None:
+    try:
+        observer.end()
+    except Exception as problem:
+        _give_up(problem)
 
 
 def _give_up(problem: Exception) -> None:

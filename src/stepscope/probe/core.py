@@ -197,14 +197,11 @@ class Core:
             self.guard(problem)
         if self.options.steps is not None and count >= self.options.steps:
             self._stop()
-        self._wake = self._next_wake(count)
-
-    def _next_wake(self, count: int) -> int:
-        """The next step after which there is anything to do."""
         if self._recording or self.find_lines:
-            return count + 1
-        look = count - count % _LOOK_EVERY + _LOOK_EVERY
-        return min(look, self._due, self.options.steps or NEVER)
+            self._wake = count + 1
+        else:  # the next step after which there is anything to do
+            look = count - count % _LOOK_EVERY + _LOOK_EVERY
+            self._wake = min(look, self._due, self.options.steps or NEVER)
 
     def _stop(self) -> None:
         """End the program. The device is waited for first: what the program frees on its way out,

@@ -9,7 +9,7 @@ once.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Any
 
@@ -47,14 +47,6 @@ class _Copied:
     receive: Callable[[float], Any] | None = None
 
 
-@dataclass(slots=True)
-class _Unsent:
-    """Losses still on the device, with the version each had when it was backpropagated."""
-
-    row: int
-    losses: list[tuple[Any, int]] = field(default_factory=list)
-
-
 class DeviceClock:
     """Marks on the current CUDA stream and values that arrive late."""
 
@@ -64,8 +56,8 @@ class DeviceClock:
         self._buffers: dict[Any, list[Any]] = {}
         self._timed: deque[_Timed] = deque()
         self._copied: deque[_Copied] = deque()
-        self._unsent: list[_Unsent] = []
-        self._losses: list[tuple[Any, int]] = []  # of the row under way
+        self._unsent: list[tuple[int, list[tuple[Any, int]]]] = []  # rows and losses on the device
+        self._losses: list[tuple[Any, int]] = []  # of the row under way, with their versions
         self._marks: list[tuple[Any, int]] = []
         self._first: Any = None
         self._phase = _OTHER
@@ -126,12 +118,11 @@ class DeviceClock:
         if self._losses:
             if not self._unsent:
                 self._since_ns = now
-            self._unsent.append(_Unsent(row, self._losses))
+            self._unsent.append((row, self._losses))
             self._losses = []
         self._time_rows(row, now)
-        if self._unsent and (
-            len(self._unsent) >= _UNSENT_ROWS or now - self._since_ns > _UNSENT_NS
-        ):
+        waiting = len(self._unsent)
+        if waiting >= _UNSENT_ROWS or (waiting and now - self._since_ns > _UNSENT_NS):
             self._send()
         if now - self._polled_ns > _POLL_NS:
             self._polled_ns = now
@@ -179,7 +170,10 @@ class DeviceClock:
             self._timed.append(_Timed(row, self._first, self._marks))
             self._marks = []
             self._spent_ns += monotonic_ns() - now
-            self._untimed_left = self._pause(now - self._row_ns)
+            row_ns = now - self._row_ns
+            self._untimed_left = 0
+            if self._seen >= _ALL_OF_FIRST and row_ns > 0:  # to make up for what timing it cost
+                self._untimed_left = min(_RAREST - 1, int(self._spent_ns / (_BUDGET * row_ns)))
             self._spent_ns = 0
         self._seen += 1
         if self._untimed_left > 0 or len(self._timed) >= _MOST_PENDING:
@@ -191,12 +185,6 @@ class DeviceClock:
         self._first = last if last is not None else self._record()
         self.timing = True
         self._phase = _OTHER
-
-    def _pause(self, row_ns: int) -> int:
-        """How many rows to leave alone after one that took so long, for what timing it cost."""
-        if self._seen < _ALL_OF_FIRST or row_ns <= 0:
-            return 0
-        return min(_RAREST - 1, int(self._spent_ns / (_BUDGET * row_ns)))
 
     def _record(self) -> Any:
         event = self._pool.pop() if self._pool else self._new_event(enable_timing=True)
@@ -221,13 +209,13 @@ class DeviceClock:
         """Have the stream copy the unsent losses, of each row those nobody has written to since."""
         rows: list[tuple[int, int]] = []
         values: list[Any] = []
-        for row in self._unsent:
-            kept = [value for value, version in row.losses if value._version == version]
+        for row, losses in self._unsent:
+            kept = [value for value, version in losses if value._version == version]
             if values and len(values) + len(kept) > _ROOM:
                 self._copy(values, rows, None)
                 rows, values = [], []
             if 0 < len(kept) <= _ROOM:
-                rows.append((row.row, len(kept)))
+                rows.append((row, len(kept)))
                 values += kept
         self._unsent.clear()
         if values:

@@ -51,13 +51,16 @@ class MemoryHistory:
         The host's cannot share a run with torch.profiler's stacks: both want Python's one
         profile function, and memray loses sight of the lines once the profiler has taken it.
         """
+        if device not in ("cuda", "cpu"):
+            raise UsageError(f"--memory takes cuda or cpu, not {device}")
         self._folder = folder
         if device == "cuda":
-            self._start_cuda()
-        elif device == "cpu":
-            self._start_cpu()
+            import torch
+
+            self._cuda = True
+            torch.cuda._lazy_call(self._record_cuda)
         else:
-            raise UsageError(f"--memory takes cuda or cpu, not {device}")
+            self._start_cpu()
 
     def mark(self) -> None:
         """A moment at which memory should be where it was at the last one. About 2 µs."""
@@ -67,8 +70,12 @@ class MemoryHistory:
         if self._tracker is not None:
             self._note_marks(stopped=False)
             self._marks += 1
-            if self._marks % _SIZE_CHECK_MARKS == 0:
-                self._limit_raw()
+            full = self._marks % _SIZE_CHECK_MARKS == 0 and (
+                os.path.getsize(self._folder / CPU_RAW) > MAX_RAW_BYTES
+            )
+            if full:
+                self._note_marks(stopped=True)
+                self._stop_cpu()
 
     def reduce(self) -> None:
         """Write `memory-cuda.json` as of now, where CUDA's history is kept and CUDA is in use."""
@@ -92,22 +99,17 @@ class MemoryHistory:
             if torch.cuda.is_initialized():
                 torch.cuda.memory._record_memory_history(None)
 
-    def _start_cuda(self) -> None:
-        import torch
+    def _record_cuda(self) -> None:
+        """Runs inside the program's own first CUDA call: nothing may escape from here."""
+        try:
+            import torch
 
-        def record() -> None:
-            # Runs inside the program's own first CUDA call: nothing may escape from here.
-            try:
-                torch.cuda.memory._record_memory_history(
-                    "all", context="alloc", stacks="python", max_entries=MAX_ENTRIES
-                )
-            except Exception as error:
-                self._cuda = False
-                kind = ProblemKind.NO_MEMORY_HISTORY
-                self.problem = ProblemFact(kind=kind, detail=str(error))
-
-        self._cuda = True
-        torch.cuda._lazy_call(record)
+            torch.cuda.memory._record_memory_history(
+                "all", context="alloc", stacks="python", max_entries=MAX_ENTRIES
+            )
+        except Exception as error:
+            self._cuda = False
+            self.problem = ProblemFact(kind=ProblemKind.NO_MEMORY_HISTORY, detail=str(error))
 
     def _start_cpu(self) -> None:
         try:
@@ -128,11 +130,6 @@ class MemoryHistory:
     def _note_marks(self, stopped: bool) -> None:
         first, last = (self._first_ns or 0) // 10**6, (self._last_ns or 0) // 10**6
         os.pwrite(self._marks_fd, b"%d %d %d\n" % (first, last, stopped), 0)
-
-    def _limit_raw(self) -> None:
-        if os.path.getsize(self._folder / CPU_RAW) > MAX_RAW_BYTES:
-            self._note_marks(stopped=True)
-            self._stop_cpu()
 
     def _stop_cpu(self) -> None:
         tracker, self._tracker = self._tracker, None
@@ -162,12 +159,7 @@ def _reduce_cuda(torch: Any, first_ns: int | None, last_ns: int | None) -> Memor
             device=f"cuda:{index}",
         )
         stats = torch.cuda.memory_stats(index)
-        reduced.append(
-            replace(
-                lines,
-                allocator_peak_bytes=stats.get("allocated_bytes.all.peak"),
-                retries=stats.get("num_alloc_retries"),
-                truncated=len(entries) >= MAX_ENTRIES,
-            )
-        )
+        peak, retries = stats.get("allocated_bytes.all.peak"), stats.get("num_alloc_retries")
+        full = len(entries) >= MAX_ENTRIES
+        reduced.append(replace(lines, allocator_peak_bytes=peak, retries=retries, truncated=full))
     return max(reduced, key=lambda lines: lines.peak_bytes, default=replay_cuda_history([]))

@@ -17,7 +17,7 @@ from stepscope.probe.points.compiler import (
     skip_our_code,
     watch_dynamo,
 )
-from stepscope.probe.points.host_waits import patch_safetensors, patch_saving, patch_waits
+from stepscope.probe.points.host_waits import patch_saving, patch_waits
 from stepscope.probe.points.loader import patch_loaders
 from stepscope.probe.points.root_model import compiler_in_use, patch_root_models
 from stepscope.probe.points.seams import Seams
@@ -66,10 +66,7 @@ class _NvtxEvents(list[int]):
 
 
 def _add_nvtx_ranges(core: Core) -> None:
-    """Have NVTX ranges follow the phases; before any point is in place.
-
-    Raises RuntimeError without CUDA.
-    """
+    """Have NVTX ranges follow the phases, before any point is in place. Raises RuntimeError."""
     from torch.cuda import nvtx
 
     nvtx.range_push("step 1")
@@ -117,7 +114,15 @@ class Observer:
                 _add_nvtx_ranges(core)
             except RuntimeError:
                 core.facts.write(ProblemFact(kind=ProblemKind.NO_NVTX))
-        self._serve_proofs()  # first: its hook at an optimizer's end runs before a step is over
+        # Proofs first: their hook at an optimizer's end runs before a step is over.
+        if core.options.perturb is not None:
+            from stepscope.probe.proof.controls import WeightPerturbation
+
+            WeightPerturbation(core, core.options.perturb).install()
+        if core.options.proof:
+            from stepscope.probe.proof.recorder import ProofRecorder
+
+            ProofRecorder(core).install(self._patches)
         for patch in (
             patch_loaders,
             patch_root_models,
@@ -133,12 +138,16 @@ class Observer:
         watch.when_imported("torch.export._trace", lambda _: compiler_in_use())
         watch.when_imported("torch._dynamo.callback", lambda module: watch_dynamo(core, module))
         watch.when_imported(
-            "safetensors.torch",
-            lambda module: patch_safetensors(core, self._patches, module),
+            "safetensors.torch", lambda module: patch_saving(core, self._patches, module)
         )
-        if self._history is not None and core.options.memory is not None:
-            self._history.start(core.options.memory, Path(core.options.folder))
-            core.on_step.append(self._mark_memory)
+        if (history := self._history) is not None and core.options.memory is not None:
+            history.start(core.options.memory, Path(core.options.folder))
+
+            def mark(step: int) -> int:
+                history.mark()
+                return step + 1
+
+            core.on_step.append(mark)
         if not core.options.clocks:
             core.on_step.append(self._enough)
         watch_out_of_memory(self._out_of_memory)
@@ -155,27 +164,10 @@ class Observer:
             self._imported(*slow)
         current = self
 
-    def _serve_proofs(self) -> None:
-        """What a proof asks of a trial; nothing for other runs."""
-        options = self.core.options
-        if options.perturb is not None:
-            from stepscope.probe.proof.controls import WeightPerturbation
-
-            WeightPerturbation(self.core, options.perturb).install()
-        if options.proof:
-            from stepscope.probe.proof.recorder import ProofRecorder
-
-            ProofRecorder(self.core).install(self._patches)
-
     def _imported(self, name: str, begun_ns: int, elapsed_ns: int) -> None:
         if not self.core.log.off and not name.startswith("stepscope"):
             fact = ImportFact(name=name, begun_ns=begun_ns, elapsed_ns=elapsed_ns)
             self.core.facts.write(fact)
-
-    def _mark_memory(self, step: int) -> int:
-        if self._history is not None:
-            self._history.mark()
-        return step + 1
 
     def _enough(self, step: int) -> int:
         """Stop the clocks once the search for root models and what fixes watch at first is over."""
@@ -210,9 +202,8 @@ class Observer:
         if self._watch is not None:
             self._watch.remove()
         core.log.observing = True
-        conclude = [] if core.log.off else [lambda: self._conclude(error)]
         for action in (
-            *conclude,
+            lambda: None if core.log.off else self._conclude(error),
             *core.on_end,
             core.window.drop,
             self._clock.uninstall,
@@ -243,16 +234,10 @@ class Observer:
         if error is None:
             core.facts.write(EndFact(steps=core.steps))
             return
-        name, text = type(error).__name__, _with_cause(error)[:2000]
-        memory = is_out_of_memory(name, text)
-        described = ProgramError(type=name, text=text, out_of_memory=memory)
+        name, (first, newline, rest) = type(error).__name__, str(error).partition("\n")
+        if error.__cause__ is not None:
+            cause = str(error.__cause__).strip().partition("\n")[0]
+            first += f" (from {type(error.__cause__).__name__}: {cause})"
+        text = f"{first}{newline}{rest}"[:2000]
+        described = ProgramError(type=name, text=text, out_of_memory=is_out_of_memory(name, text))
         core.facts.write(EndFact(steps=core.steps, error=described))
-
-
-def _with_cause(error: BaseException) -> str:
-    """What an error says; of one that was raised from another the first line says both."""
-    first, newline, rest = str(error).partition("\n")
-    if error.__cause__ is not None:
-        cause = str(error.__cause__).strip().partition("\n")[0]
-        first += f" (from {type(error.__cause__).__name__}: {cause})"
-    return first + newline + rest

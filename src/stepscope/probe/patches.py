@@ -52,20 +52,17 @@ class ImportWatch:
         self._depth = 0
 
     def install(self) -> None:
-        """Begin to watch."""
         sys.meta_path.insert(0, self)
 
     def remove(self) -> None:
-        """Stop watching."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def when_imported(self, name: str, callback: Callable[[ModuleType], Any]) -> None:
         """Call back with the module once it is imported, at once if it already is."""
         module = sys.modules.get(name)
-        if module is not None and not getattr(
-            getattr(module, "__spec__", None), "_initializing", 0
-        ):
+        spec = getattr(module, "__spec__", None)
+        if module is not None and not getattr(spec, "_initializing", False):
             callback(module)
         else:
             self._callbacks.setdefault(name, []).append(callback)

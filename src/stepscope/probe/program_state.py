@@ -56,7 +56,18 @@ class ConfigReader:
     def _optimizer(self, optimizer: Any, number: int) -> None:
         self._optimizers = [known for known in self._optimizers if known() is not None]
         self._optimizers.append(ref(optimizer))
-        self._core.facts.write(describe_optimizer(optimizer, number))
+        groups = optimizer.param_groups
+        group = groups[0] if groups else {}
+        rate = group.get("lr")
+        fact = OptimizerFact(
+            id=number,
+            name=type(optimizer).__qualname__,
+            parameters=sum(len(g["params"]) for g in groups),
+            groups=len(groups),
+            lr=rate if isinstance(rate, float | int) else None,
+            **{flag: group[flag] for flag in ("foreach", "fused", "capturable") if flag in group},
+        )
+        self._core.facts.write(fact)
 
     def _step(self, step: int) -> int:
         if self._looks and step >= self._looks[0]:
@@ -67,13 +78,10 @@ class ConfigReader:
             return following
         if step >= self._scale_at:
             self._scale_at = step + _SCALE_EVERY
-            self._read_scale()
+            scale = getattr(self._core.scaler, "_scale", None)
+            if scale is not None:
+                self._core.device.late(scale, self._scales.append)
         return min(following, self._scale_at)
-
-    def _read_scale(self) -> None:
-        scale = getattr(self._core.scaler, "_scale", None)
-        if scale is not None:
-            self._core.device.late(scale, self._scales.append)
 
     @property
     def modules(self) -> list[Any]:
@@ -87,19 +95,32 @@ class ConfigReader:
 
     def write(self) -> None:
         """One fact with the current settings."""
-        scaler = self._core.scaler
-        updates = self._core.skipped_updates
-        self._core.facts.write(
-            ConfigFact(
-                models=[root.described() for root in self._roots[:_SHOWN]],
-                autocast=self._autocast,
-                switches=describe_switches(),
-                scaler=None
-                if scaler is None
-                else ScalerConfig(scales=self._scales, skipped_updates=updates),
-                distributed=_distributed(),
-            )
+        from torch import distributed
+
+        for root in self._roots[:_SHOWN]:
+            if (module := root.module()) is not None:
+                root.last = describe_model(module)
+        cudnn = torch.backends.cudnn
+        fact = ConfigFact(
+            models=[root.last for root in self._roots[:_SHOWN]],
+            autocast=self._autocast,
+            switches=Switches(
+                tf32_matmul=torch.get_float32_matmul_precision(),
+                tf32_cudnn=cudnn.allow_tf32,
+                cudnn_benchmark=cudnn.benchmark,
+                cudnn_deterministic=cudnn.deterministic,
+                deterministic=torch.are_deterministic_algorithms_enabled(),
+                anomaly_detection=torch.is_anomaly_enabled(),
+                threads=torch.get_num_threads(),
+            ),
         )
+        if self._core.scaler is not None:
+            updates = self._core.skipped_updates
+            fact.scaler = ScalerConfig(scales=self._scales, skipped_updates=updates)
+        if distributed.is_available() and distributed.is_initialized():
+            size, backend = distributed.get_world_size(), distributed.get_backend()
+            fact.distributed = Distributed(world_size=size, backend=backend)
+        self._core.facts.write(fact)
 
 
 @dataclass(slots=True)
@@ -108,12 +129,6 @@ class _RootModel:
 
     module: ref[Any]
     last: ModelConfig
-
-    def described(self) -> ModelConfig:
-        module = self.module()
-        if module is not None:
-            self.last = describe_model(module)
-        return self.last
 
 
 def describe_model(module: Any) -> ModelConfig:
@@ -149,44 +164,6 @@ def describe_model(module: Any) -> ModelConfig:
     )
 
 
-def describe_optimizer(optimizer: Any, number: int) -> OptimizerFact:
-    """An optimizer's class and the flags that decide its speed."""
-    group = optimizer.param_groups[0] if optimizer.param_groups else {}
-    flags = {key: group.get(key) for key in ("foreach", "fused", "capturable") if key in group}
-    parameters = sum(len(g["params"]) for g in optimizer.param_groups)
-    rate = group.get("lr")
-    return OptimizerFact(
-        id=number,
-        name=type(optimizer).__qualname__,
-        parameters=parameters,
-        groups=len(optimizer.param_groups),
-        lr=rate if isinstance(rate, float | int) else None,
-        **flags,
-    )
-
-
-def describe_switches() -> Switches:
-    """torch's global switches."""
-    cudnn = torch.backends.cudnn
-    return Switches(
-        tf32_matmul=torch.get_float32_matmul_precision(),
-        tf32_cudnn=cudnn.allow_tf32,
-        cudnn_benchmark=cudnn.benchmark,
-        cudnn_deterministic=cudnn.deterministic,
-        deterministic=torch.are_deterministic_algorithms_enabled(),
-        anomaly_detection=torch.is_anomaly_enabled(),
-        threads=torch.get_num_threads(),
-    )
-
-
-def _distributed() -> Distributed | None:
-    from torch import distributed
-
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return None
-    return Distributed(world_size=distributed.get_world_size(), backend=distributed.get_backend())
-
-
 STATE_KINDS = ("parameters", "gradients", "optimizer_state", "buffers")
 
 
@@ -218,18 +195,16 @@ def state_bytes(optimizers: Iterable[Any], modules: Iterable[Any]) -> dict[str, 
 
 def _storages(tensor: Any) -> Iterator[tuple[str, int, int]]:
     """(device, address, bytes) of the memory behind a tensor; nothing where it has none."""
-
     if torch.nn.parameter.is_lazy(tensor) or tensor.device.type == "meta":
         return
     tensor = getattr(tensor, "_local_tensor", tensor)
-    if tensor.layout in (torch.sparse_coo,):
-        yield from _storages(tensor._values())
-        yield from _storages(tensor._indices())
-        return
-    parts = getattr(tensor, "__tensor_flatten__", None)
-    if parts is not None:
-        for name in parts()[0]:
-            yield from _storages(getattr(tensor, name))
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    parts = [getattr(tensor, name) for name in flatten()[0]] if flatten else []
+    if tensor.layout == torch.sparse_coo:
+        parts = [tensor._values(), tensor._indices()]
+    if parts:
+        for part in parts:
+            yield from _storages(part)
         return
     try:
         storage = tensor.untyped_storage()
@@ -242,14 +217,10 @@ def _storages(tensor: Any) -> Iterator[tuple[str, int, int]]:
 
 def _tensors(value: Any, depth: int) -> Iterator[Any]:
     """Tensors among the values of nested dicts, lists and tuples."""
-
     if isinstance(value, torch.Tensor):
         yield value
-    elif depth and isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item, depth - 1)
-    elif depth and isinstance(value, list | tuple):
-        for item in value:
+    elif depth and isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
             yield from _tensors(item, depth - 1)
 
 
@@ -310,16 +281,15 @@ def watch_out_of_memory(write: Callable[[FailedAllocationFact], None]) -> None:
         # An exception here would replace the program's own error.
         try:
             stats = torch.cuda.memory_stats(device)
-            write(
-                FailedAllocationFact(
-                    requested_bytes=requested,
-                    allocated_bytes=stats.get("allocated_bytes.all.current"),
-                    reserved_bytes=stats.get("reserved_bytes.all.current"),
-                    free_bytes=free,
-                    total_bytes=total,
-                    device=device,
-                )
+            fact = FailedAllocationFact(
+                requested_bytes=requested,
+                allocated_bytes=stats.get("allocated_bytes.all.current"),
+                reserved_bytes=stats.get("reserved_bytes.all.current"),
+                free_bytes=free,
+                total_bytes=total,
+                device=device,
             )
+            write(fact)
         except Exception:
             return
 

@@ -55,7 +55,8 @@ class RowLog:
         self._start_ns = start_ns
         self._last = start_ns
         self._acc = [0] * (_TAIL + 1)
-        self._ended: list[tuple[float, ...]] = []  # rows not written yet, what was counted in them
+        # Rows not written yet: kind, who, flags, what was counted in them, loss.
+        self._ended: list[tuple[int, int, int, tuple[int, ...], float]] = []
         self._written = 0
         self._written_ns = 0
         self._stack: list[int] = []
@@ -169,10 +170,9 @@ class RowLog:
         now = monotonic_ns()
         index = self.rows
         self.rows = index + 1
-        self._ended.append(
-            (kind, who, self.flags, self.samples, self.batches, self.inputs, self.forwards,
-             self.backwards, sum(self.losses) / len(self.losses) if self.losses else _NAN)
-        )  # fmt: skip
+        counts = self.samples, self.batches, self.inputs, self.forwards, self.backwards
+        loss = sum(self.losses) / len(self.losses) if self.losses else _NAN
+        self._ended.append((kind, who, self.flags, counts, loss))
         self.events += (_ROW, now)
         self.samples = self.batches = self.inputs = self.forwards = self.backwards = 0
         if self.losses:
@@ -187,13 +187,12 @@ class RowLog:
         index = self._written
         if index >= self._table.rows:
             self._cells = self._table.grow()
-        kind, who, flags, *counts, loss = self._ended[index - self.rows]
+        kind, who, flags, counts, loss = self._ended[index - self.rows]
         lead = self._lead if self._lead >= 0 else now - self._start_ns
         at = index * _WIDTH
         cells = self._cells
-        cells[at + 1 : at + _LOSS] = array(
-            "d", (kind, who, flags, *self._acc[:_TAIL], lead, *counts)
-        )
+        row = (kind, who, flags, *self._acc[:_TAIL], lead, *counts)
+        cells[at + 1 : at + _LOSS] = array("d", row)
         cells[at + _LOSS : at + _WIDTH] = _UNKNOWN
         cells[at + _LOSS] = loss
         cells[at] = now  # last: a row with an end is whole

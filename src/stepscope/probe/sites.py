@@ -97,22 +97,20 @@ class Sites:
             self._lines[(key[0], file, line)] = site
             what = key[0]
             kind, wait = (what.kind, what.wait) if isinstance(what, WaitSite) else (what, None)
-            self._facts.write(
-                SiteFact(
-                    id=site,
-                    kind=kind,
-                    wait=wait,
-                    file=file,
-                    line=line,
-                    function=frame.f_code.co_name if frame else "",
-                    through=_package(called),
-                )
+            function = frame.f_code.co_name if frame else ""
+            module = str(called.f_globals.get("__name__") or "") if called else ""
+            through: str | None = module.partition(".")[0]
+            if through in ("", "__main__", "torch", "stepscope"):  # torch is in between always
+                through = None
+            fact = SiteFact(
+                id=site,
+                kind=kind,
+                wait=wait,
+                file=file,
+                line=line,
+                function=function,
+                through=through,
             )
+            self._facts.write(fact)
         self._ids[key] = site
         return site
-
-
-def _package(frame: FrameType | None) -> str | None:
-    """The library a frame is of; None for torch, which is in between always, and for ourselves."""
-    name = str(frame.f_globals.get("__name__") or "").partition(".")[0] if frame else ""
-    return None if name in ("", "__main__", "torch", "stepscope") else name

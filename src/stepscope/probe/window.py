@@ -121,17 +121,14 @@ class Window:
         from torch.profiler import ProfilerActivity, profile
 
         name, steps, flags = self._plans.pop(0)
-        self._enter()
+        stacks = bool(flags & FLAG_STACKS)
         try:
-            activities = [ProfilerActivity.CPU]
-            if torch.cuda.is_available():
-                activities.append(ProfilerActivity.CUDA)
-            stacks = bool(flags & FLAG_STACKS)
-            with _environ("KINETO_LOG_LEVEL", "99"):
+            with self._at_work(), _environ("KINETO_LOG_LEVEL", "99"):
+                cuda = torch.cuda.is_available()
                 profiler = profile(
-                    activities=activities,
+                    activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])],
                     record_shapes=not stacks,
-                    profile_memory=not stacks and torch.cuda.is_available(),
+                    profile_memory=not stacks and cuda,
                     with_stack=stacks,
                     acc_events=True,
                 )
@@ -139,9 +136,7 @@ class Window:
         except RuntimeError as problem:
             self._plans.clear()
             self._facts.write(ProblemFact(kind=ProblemKind.NO_WINDOW, detail=str(problem)))
-            self._leave()
             return
-        self._leave()
         self._log.end_row(RowKind.WINDOW)
         self._log.flags = flags
         self._profiler, self._name, self._left = profiler, name, steps
@@ -155,18 +150,17 @@ class Window:
         self._mark.__enter__()
 
     def _stop(self, step: int) -> None:
-        self._enter()
-        profiler, self._profiler = self._profiler, None
-        with _environ("TEARDOWN_CUPTI", "1", when=not self._plans):
-            profiler.stop()
-        try:
-            self._keep(profiler)
-            self._facts.write(WindowFact(name=self._name, first=self._started_at, last=step))
-        except (OSError, RuntimeError) as problem:
-            self._plans.clear()
-            self._facts.write(ProblemFact(kind=ProblemKind.TRACE_LOST, detail=str(problem)))
-        del profiler  # freeing what it recorded takes a while
-        self._leave()
+        with self._at_work():
+            profiler, self._profiler = self._profiler, None
+            with _environ("TEARDOWN_CUPTI", "1", when=not self._plans):
+                profiler.stop()
+            try:
+                self._keep(profiler)
+                self._facts.write(WindowFact(name=self._name, first=self._started_at, last=step))
+            except (OSError, RuntimeError) as problem:
+                self._plans.clear()
+                self._facts.write(ProblemFact(kind=ProblemKind.TRACE_LOST, detail=str(problem)))
+            del profiler  # freeing what it recorded takes a while
         self._log.end_row(RowKind.WINDOW)
         self._cooling = True
         self._gap = 0
@@ -183,14 +177,16 @@ class Window:
                 leftover.unlink()
             raise
 
-    def _enter(self) -> None:
-        """From here on it is the observer that works, and waits, not the program."""
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Inside it is the observer that works, and waits, not the program."""
         self._log.enter(OBSERVER)
         self._log.observing = True
-
-    def _leave(self) -> None:
-        self._log.observing = False
-        self._log.leave()
+        try:
+            yield
+        finally:
+            self._log.observing = False
+            self._log.leave()
 
     def drop(self) -> None:
         """Observing has failed: a recorder left on would slow the program and crash its end."""

@@ -55,13 +55,32 @@ _ELSEWHERE = {"length": None, "test_samples": None, "prompt": 0, "new_tokens": 0
 def parse_arguments(mode: str, about: str, argv: Sequence[str] | None = None) -> ProgramArguments:
     """The arguments of `python -m stepscope.workloads.<mode>`. Raises UsageError in one line."""
     parser = _Parser(prog=f"python -m stepscope.workloads.{mode}", description=about)
-    _everywhere(parser)
     add = parser.add_argument
+    add("--model", required=True, help="a built-in workload, file.py:factory, torchvision:NAME …")
+    add("--batch", type=_count, help="samples per call; the default depends on the model")
+    add("--device", choices=("cpu", "cuda", "auto"), default="auto")
+    add("--seed", type=int, default=0)
+    add("--steps", type=_count, help="total steps")
+    add("--seconds", type=_positive, help="how long, not counting the warm-up")
+    add("--size", type=_count, help="image height and width in pixels")
+    add("--classes", type=_count)
+    add("--threads", type=_count, help="CPU threads per operation")
+    add("--memory-limit-gib", type=_positive, help="fail with out of memory above this limit")
+    add("--measure", type=Path, metavar="FILE", help="measure and write the result to FILE as JSON")
+    add("--flops", type=_positive, help="FLOPs per sample, if known: counting them takes seconds")
     if mode == "generate":
         add("--prompt", type=_count, default=32, help="tokens per prompt")
         add("--new-tokens", type=_count, default=32, help="tokens to generate")
     else:
-        _of_data(parser)
+        add("--length", type=_count, help="tokens or characters per sample")
+        usual = "training reads synthetic samples by a DataLoader unless it is measured; else"
+        add("--data", help=f"{DATA_CHOICES}. {usual} resident: made once, kept on the device")
+        add("--samples", type=_count, help="number of training or inference samples")
+        add("--workers", type=_whole, default=0, help="DataLoader workers")
+        add("--decode-ms", type=_amount, default=0.0, help="CPU time to decode each sample")
+        add("--latency-ms", type=_amount, default=0.0, help="latency of each sample")
+        add("--resize", type=_count, metavar="PX", help="size of the stored images")
+        add("--disk-mb-s", type=_positive, help="read samples from files, no faster than this")
     if mode == "train":
         add("--test-samples", type=_count, help="size of the test split")
         add("--epochs", type=_count)
@@ -86,35 +105,6 @@ def parse_arguments(mode: str, about: str, argv: Sequence[str] | None = None) ->
 class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{message} (see --help)")
-
-
-def _everywhere(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--model", required=True, help="a built-in workload, file.py:factory, torchvision:NAME …")
-    add("--batch", type=_count, help="samples per call; the default depends on the model")
-    add("--device", choices=("cpu", "cuda", "auto"), default="auto")
-    add("--seed", type=int, default=0)
-    add("--steps", type=_count, help="total steps")
-    add("--seconds", type=_positive, help="how long, not counting the warm-up")
-    add("--size", type=_count, help="image height and width in pixels")
-    add("--classes", type=_count)
-    add("--threads", type=_count, help="CPU threads per operation")
-    add("--memory-limit-gib", type=_positive, help="fail with out of memory above this limit")
-    add("--measure", type=Path, metavar="FILE", help="measure and write the result to FILE as JSON")
-    add("--flops", type=_positive, help="FLOPs per sample, if known: counting them takes seconds")
-
-
-def _of_data(parser: ArgumentParser) -> None:
-    add = parser.add_argument
-    add("--length", type=_count, help="tokens or characters per sample")
-    usual = "training reads synthetic samples by a DataLoader unless it is measured; else resident"
-    add("--data", help=f"{DATA_CHOICES}. {usual}: made once, kept on the device")
-    add("--samples", type=_count, help="number of training or inference samples")
-    add("--workers", type=_whole, default=0, help="DataLoader workers")
-    add("--decode-ms", type=_amount, default=0.0, help="CPU time to decode each sample")
-    add("--latency-ms", type=_amount, default=0.0, help="latency of each sample")
-    add("--resize", type=_count, metavar="PX", help="size of the stored images")
-    add("--disk-mb-s", type=_positive, help="read samples from files, no faster than this")
 
 
 def _number(convert: Callable[[str], Any], fits: Callable[[Any], bool], what: str) -> Any:

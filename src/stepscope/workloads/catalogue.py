@@ -38,74 +38,93 @@ class Workload:
     parameters: int | None = None
 
 
-def _images(make: str, about: str, sizes: tuple[int, int, int], **more: Any) -> Workload:
-    """`sizes`: pixels, classes, parameters."""
-    size, classes, parameters = sizes
-    more.setdefault("name", make.partition(":")[2])
-    return _workload("images", make, about, parameters, size=size, classes=classes, **more)
+_MODELS = "stepscope.workloads.models."
+_IMAGENET: dict[str, Any] = {"task": "images", "size": 224, "classes": 1000}
+_SMALL: dict[str, Any] = {"task": "images", "size": 32, "classes": 10}
+_TEXT: dict[str, Any] = {"task": "characters", "classes": 3, "length": 128, "vocabulary": 128}
+_SHAPES: dict[str, Any] = {"task": "segmentation", "size": 128, "classes": 3}
+_SGD = {"optimizer": "sgd", "lr": 0.05}
+_LOW_LR = {"lr": 3e-4}
+_TINY: dict[str, Any] = {"length": 128, "vocabulary": 256, "batch": 32, "lr": 1e-3}
+
+_BUILT_IN = (  # name, what makes it, parameters, batch
+    ("mlp", "small:MLP", 855_050, 64, "three linear layers, for smoke tests", _SMALL),
+    (
+        "simple_cnn",
+        "small:SimpleCNN",
+        620_810,
+        32,
+        "three conv blocks and two linear layers",
+        _SMALL,
+    ),
+    ("resnet18", "convnets:resnet18", 11_181_642, 128, "residual network", _SMALL | _SGD),
+    ("resnet50", "convnets:resnet50", 25_557_032, 32, "residual network", _IMAGENET | _SGD),
+    (
+        "efficientnet_b0",
+        "convnets:EfficientNet",
+        5_288_548,
+        32,
+        "separable convolutions",
+        _IMAGENET,
+    ),
+    (
+        "vit_small",
+        "transformer:VisionTransformer",
+        22_050_664,
+        32,
+        "vision transformer, patches of 16",
+        _IMAGENET | _LOW_LR,
+    ),
+    (
+        "transformer",
+        "transformer:patches",
+        4_770_570,
+        32,
+        "encoder over patches of images",
+        _SMALL | _LOW_LR,
+    ),
+    (
+        "transformer:characters",
+        "transformer:characters",
+        4_805_379,
+        32,
+        "encoder over characters",
+        _TEXT | _LOW_LR,
+    ),
+    ("lstm", "small:CharacterLSTM", 2_385_411, 64, "two bidirectional layers", _TEXT),
+    ("unet", "convnets:UNet", 31_037_763, 16, "four blocks down and up with skips", _SHAPES),
+)
 
 
-def _characters(make: str, about: str, parameters: int, **more: Any) -> Workload:
-    sizes: dict[str, Any] = {"classes": 3, "length": 128, "vocabulary": 128}
-    return _workload("characters", make, about, parameters, **sizes, **more)
-
-
-def _gpt(name: str, about: str, sizes: tuple[int, int, int, int], **more: Any) -> Workload:
-    """`sizes`: layers, width, heads, parameters."""
-    layers, width, heads, parameters = sizes
-    more = {"length": 1024, "vocabulary": 50257, "batch": 8, "lr": 3e-4, **more}
-    more["options"] = {"layers": layers, "width": width, "heads": heads}
-    more["modes"] = ("train", "infer", "generate")
-    return _workload(
-        "language", "gpt:gpt", f"decoder with KV cache, {about}", parameters, name, **more
+def _gpt(
+    name: str, about: str, parameters: int, layers: int, width: int, heads: int, **more: Any
+) -> Workload:
+    usual: dict[str, Any] = {"length": 1024, "vocabulary": 50257, "batch": 8, "lr": 3e-4, **more}
+    return Workload(
+        name,
+        f"decoder with KV cache, {about}",
+        "language",
+        f"{_MODELS}gpt:GPT",
+        {"layers": layers, "width": width, "heads": heads},
+        ("train", "infer", "generate"),
+        parameters=parameters,
+        **usual,
     )
 
 
-def _workload(
-    task: str, make: str, about: str, parameters: int, name: str = "", **more: Any
-) -> Workload:
-    make = f"stepscope.workloads.models.{make}"
-    return Workload(name=name, about=about, task=task, make=make, parameters=parameters, **more)
+_LANGUAGE = (
+    _gpt("gpt", "as gpt:small", 124_439_808, 12, 768, 12),
+    _gpt("gpt:tiny", "for tests", 3_487_232, 4, 256, 4, **_TINY),
+    _gpt("gpt:small", "124 M parameters", 124_439_808, 12, 768, 12),
+    _gpt("gpt:medium", "355 M parameters", 354_823_168, 24, 1024, 16),
+    _gpt("gpt:large", "774 M parameters", 774_030_080, 36, 1280, 20, batch=4),
+    _gpt("gpt:xl", "1.3 B parameters", 1_313_626_112, 24, 2048, 16, batch=4),
+)
+WORKLOADS: dict[str, Workload] = {
+    name: Workload(name, about, make=_MODELS + make, parameters=parameters, batch=batch, **more)
+    for name, make, parameters, batch, about, more in _BUILT_IN
+} | {workload.name: workload for workload in _LANGUAGE}
 
-
-_SGD: dict[str, Any] = {"optimizer": "sgd", "lr": 0.05}
-_BYTES: dict[str, Any] = {"length": 128, "vocabulary": 256, "batch": 32, "lr": 1e-3}
-
-_BUILT_IN = (
-    _images("small:mlp", "three linear layers, for smoke tests", (32, 10, 855_050), batch=64),
-    _images(
-        "small:simple_cnn", "three conv blocks and two linear layers", (32, 10, 620_810)
-    ),
-    _images("convnets:resnet18", "residual network", (32, 10, 11_181_642), batch=128, **_SGD),
-    _images("convnets:resnet50", "residual network", (224, 1000, 25_557_032), **_SGD),
-    _images("convnets:efficientnet_b0", "separable convolutions", (224, 1000, 5_288_548)),
-    _images(
-        "transformer:vit_small", "vision transformer, patches of 16", (224, 1000, 22_050_664),
-        lr=3e-4,
-    ),
-    _images(
-        "transformer:patches", "encoder over patches of images", (32, 10, 4_770_570),
-        name="transformer", lr=3e-4,
-    ),
-    _characters(
-        "transformer:characters", "encoder over characters", 4_805_379,
-        name="transformer:characters", lr=3e-4,
-    ),
-    _characters("small:lstm", "two bidirectional layers", 2_385_411, name="lstm", batch=64),
-    _workload(
-        "segmentation", "convnets:unet", "four blocks down and up with skips", 31_037_763, "unet",
-        size=128, classes=3, batch=16,
-    ),
-    _gpt("gpt", "as gpt:small", (12, 768, 12, 124_439_808)),
-    _gpt("gpt:tiny", "for tests", (4, 256, 4, 3_487_232), **_BYTES),
-    _gpt("gpt:small", "124 M parameters", (12, 768, 12, 124_439_808)),
-    _gpt("gpt:medium", "355 M parameters", (24, 1024, 16, 354_823_168)),
-    _gpt("gpt:large", "774 M parameters", (36, 1280, 20, 774_030_080), batch=4),
-    _gpt("gpt:xl", "1.3 B parameters", (24, 2048, 16, 1_313_626_112), batch=4),
-)  # fmt: skip
-
-
-_TRANSFORMERS_BUILDER = "stepscope.workloads.models.from_libraries:transformers_model"
 _EXAMPLES = "gpt2, llama, bert, distilbert, vit or a folder with config.json"
 _MAPS = {
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES": "decoder",
@@ -122,9 +141,17 @@ def transformers_workload(spec: str, name: str, library: Path) -> Workload:
     Its vocabulary is how many token ids the data may use; the model's own may be larger.
     """
     vocabulary, model_type = _TOKENS, name
-    if "/" in name or (Path(name) / "config.json").is_file():
-        config = _read_config(spec, Path(name))
-        model_type = str(config.get("model_type"))
+    path = Path(name) / "config.json"
+    if "/" in name or path.is_file():
+        try:
+            config = json.loads(path.read_text())
+        except OSError:
+            raise UsageError(f"{spec}: {path} not found (nothing is downloaded)") from None
+        except ValueError:
+            raise UsageError(f"{spec}: {path} is not JSON") from None
+        if not isinstance(config, dict) or "model_type" not in config:
+            raise UsageError(f"{spec}: {path} has no model_type")
+        model_type = str(config["model_type"])
         vocabulary = config["vocab_size"] if isinstance(config.get("vocab_size"), int) else _TOKENS
     kind = _model_kind(spec, model_type, library)
     more: dict[str, Any] = {"lr": 3e-4}
@@ -136,9 +163,8 @@ def transformers_workload(spec: str, name: str, library: Path) -> Workload:
             more |= {"task": "characters", "classes": 3}
         else:
             more |= {"task": "language", "modes": ("train", "infer", "generate")}
-    options = {"name": name, "kind": kind}
-    about = "transformers', random weights"
-    return Workload(spec, about, make=_TRANSFORMERS_BUILDER, options=options, **more)
+    make, about = f"{_MODELS}from_libraries:transformers_model", "transformers', random weights"
+    return Workload(spec, about, make=make, options={"name": name, "kind": kind}, **more)
 
 
 def _model_kind(spec: str, model_type: str, library: Path) -> str:
@@ -156,19 +182,6 @@ def _model_kind(spec: str, model_type: str, library: Path) -> str:
     raise UsageError(f"{spec}: transformers builds no {model_type} here: {hint} {_EXAMPLES}")
 
 
-def _read_config(spec: str, folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text())
-    except OSError:
-        raise UsageError(f"{spec}: {path} not found (nothing is downloaded)") from None
-    except ValueError:
-        raise UsageError(f"{spec}: {path} is not JSON") from None
-    if not isinstance(config, dict) or "model_type" not in config:
-        raise UsageError(f"{spec}: {path} has no model_type")
-    return config
-
-
 @cache
 def _model_types(library: Path) -> dict[str, set[str]]:
     """Model types by what they can be, from the library's tables of classes."""
@@ -181,19 +194,6 @@ def _model_types(library: Path) -> dict[str, set[str]]:
             ):
                 found[_MAPS[name]] = {str(key) for key, _ in ast.literal_eval(pairs)}
     return found
-
-
-_BUILDERS = "stepscope.workloads.models."
-
-
-def _library_workload(spec: str, library: str, name: str) -> Workload:
-    """A model of torchvision, timm or transformers ("hf"), with random weights."""
-    if library == "hf":
-        return transformers_workload(spec, name, installed("transformers", spec))
-    installed(library, spec)
-    make = f"{_BUILDERS}from_libraries:{library}_model"
-    about = f"{library}'s, random weights"
-    return Workload(spec, about, "images", make, {"name": name}, classes=1000)
 
 
 LIBRARIES = ("torchvision", "timm", "hf")
@@ -215,9 +215,8 @@ def _user_workload(spec: str, place: str, factory: str) -> Workload:
         kind, path, whose = "module", found, place
     if path.suffix == ".py":
         _check_defines(spec, path, factory)
-    make = _BUILDERS + "from_user:from_user"
-    options = {kind: place, "factory": factory}
-    return Workload(spec, f"{factory} of {whose}", "user", make, options)
+    about, make = f"{factory} of {whose}", f"{_MODELS}from_user:from_user"
+    return Workload(spec, about, "user", make, {kind: place, "factory": factory})
 
 
 def installed(library: str, spec: str) -> Path:
@@ -267,7 +266,9 @@ def _bound_names(body: list[ast.stmt]) -> Iterator[str]:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
             case ast.Assign() | ast.AnnAssign():
-                yield from _targets(statement)
+                assigned = isinstance(statement, ast.Assign)
+                for target in statement.targets if assigned else [statement.target]:
+                    yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 yield from (alias.asname or alias.name.partition(".")[0] for alias in aliases)
             case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():
@@ -277,16 +278,7 @@ def _bound_names(body: list[ast.stmt]) -> Iterator[str]:
                     yield from _bound_names(handler.body)
 
 
-def _targets(statement: ast.Assign | ast.AnnAssign) -> Iterator[str]:
-    targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-    for target in targets:
-        for node in ast.walk(target):
-            if isinstance(node, ast.Name):
-                yield node.id
-
-
 _ELSEWHERE = "file.py:factory, module:factory, torchvision:NAME, timm:NAME, hf:NAME"
-WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _BUILT_IN}
 
 
 def find_workload(spec: str) -> Workload:
@@ -300,7 +292,11 @@ def find_workload(spec: str) -> Workload:
     if library in LIBRARIES:
         if not name:
             raise UsageError(f"{spec}: name a model, {library}:NAME")
-        return _library_workload(spec, library, name)
+        if library == "hf":
+            return transformers_workload(spec, name, installed("transformers", spec))
+        installed(library, spec)
+        make, about = f"{_MODELS}from_libraries:{library}_model", f"{library}'s, random weights"
+        return Workload(spec, about, "images", make, {"name": name}, classes=1000)
     head, colon, rest = spec.rpartition(":")
     if spec.endswith(".py"):
         raise UsageError(f"{spec}: name the factory that builds the model, {spec}:factory")

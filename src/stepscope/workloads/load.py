@@ -81,10 +81,8 @@ def load(asked: ProgramArguments, measured: LoadMeasured, device: torch.device) 
     measured.device_name = torch.cuda.get_device_name() if device.type == "cuda" else None
     measured.dataset = LoadedDataset(type(source.dataset).__name__, source.samples, each)
     measured.started_ns, measured.ended_ns = found.started_ns, found.ended_ns
-    measured.elapsed_s, measured.calls, measured.samples = (
-        found.elapsed_s, found.calls, found.samples,
-    )  # fmt: skip
-    measured.first_s, measured.warmup = found.first_s, found.warmup
+    measured.elapsed_s, measured.first_s = found.elapsed_s, found.first_s
+    measured.calls, measured.samples, measured.warmup = found.calls, found.samples, found.warmup
     percentiles = np.percentile(np.array(found.gaps_s) * 1e3, (50, 95, 99)).tolist()
     measured.p50_ms, measured.p95_ms, measured.p99_ms = percentiles
     measured.series_ms = ms_per_round(found.gaps_s, workers)

@@ -26,7 +26,10 @@ _FIRST: Final = 2  # calls that compile, choose algorithms and make room
 
 def main() -> int:
     """Warm up, then record or mark; bad input is one line and exit code 2."""
-    mine, rest = own_arguments()
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--mode", choices=("train", "infer"), default="train")
+    parser.add_argument("--record", type=Path, metavar="FILE")
+    mine, rest = parser.parse_known_args()
     try:
         asked = parse_arguments(mine.mode, __doc__, [*rest, "--data", "resident"])
         if mine.record is None and asked.device != "cuda":
@@ -38,14 +41,6 @@ def main() -> int:
     warm_up(step)
     observe(step, mine.record, asked.steps or 1)
     return 0
-
-
-def own_arguments() -> tuple[argparse.Namespace, list[str]]:
-    """(what only this program has, what all workload programs have)."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--mode", choices=("train", "infer"), default="train")
-    parser.add_argument("--record", type=Path, metavar="FILE")
-    return parser.parse_known_args()
 
 
 def step_of(mode: str, asked: ProgramArguments, device: Any) -> Callable[[], Any]:

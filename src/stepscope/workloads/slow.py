@@ -115,8 +115,7 @@ class SmallResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.blocks(torch.relu(self.stem(x)))
-        logits: Tensor = self.head(features.mean(dim=(2, 3)))
-        return logits
+        return self.head(features.mean(dim=(2, 3)))
 
 
 def main() -> None:

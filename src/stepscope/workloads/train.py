@@ -11,7 +11,6 @@ import torch
 from torch.utils.data import DataLoader
 
 from stepscope.workloads.arguments import ProgramArguments
-from stepscope.workloads.catalogue import Workload
 from stepscope.workloads.measure.arithmetic import fastest_arithmetic
 from stepscope.workloads.measure.clock import UntimedClock, clock_for
 from stepscope.workloads.measure.inputs import (
@@ -55,10 +54,14 @@ def train(asked: ProgramArguments, measured: TrainMeasured, device: torch.device
         )
         if takes_several_tensors(built):
             batches = MovedBatches(batches, device)
-    optimizer = make_optimizer(workload.optimizer, model, asked.lr or usual_lr(workload, batch))
+    # With SGD the usual rate is less for batches smaller than the model's own, in step.
+    share = min(1.0, batch / workload.batch) if workload.optimizer == "sgd" else 1.0
+    optimizer = make_optimizer(workload.optimizer, model, asked.lr or workload.lr * share)
     losses, scores = Losses(), Scores(task, model, batch, device)
     meter = make_meter(asked, len(batches), device)
-    every = scored_every(asked, len(batches))
+    every = asked.score_every or 0  # steps; 0: only at the end, to measure the section in one piece
+    if not every and (asked.measure is None or asked.epochs or asked.target_score is not None):
+        every = len(batches)
 
     meter.begin()
     while meter.going:
@@ -93,12 +96,6 @@ def train(asked: ProgramArguments, measured: TrainMeasured, device: torch.device
         measured.notes.append(MeasureNote.SCORED_DURING_TRAINING)
 
 
-def usual_lr(workload: Workload, batch: int) -> float:
-    """The model's own learning rate; with SGD less for batches smaller than its own, in step."""
-    share = min(1.0, batch / workload.batch) if workload.optimizer == "sgd" else 1.0
-    return workload.lr * share
-
-
 def make_optimizer(name: str, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
     """SGD with momentum, or AdamW."""
     if name == "sgd":
@@ -116,19 +113,12 @@ def make_meter(asked: ProgramArguments, epoch: int, device: torch.device) -> Met
             epochs = 1
         else:
             seconds = _SECONDS
-    counts = [n for n in (asked.steps, None if epochs is None else epochs * epoch) if n is not None]
-    steps = min(counts, default=None)
+    steps = asked.steps
+    if epochs is not None:
+        steps = min(steps or epochs * epoch, epochs * epoch)
     if asked.measure is None:
         return Meter(UntimedClock(device), Limits(steps, seconds, least=1), None)
     return Meter(clock_for(device), Limits(steps, seconds), WarmupRule())
-
-
-def scored_every(asked: ProgramArguments, epoch: int) -> int:
-    """Steps between scores; 0: only at the end, so that a section is measured in one piece."""
-    if asked.score_every is not None:
-        return asked.score_every
-    by_epoch = asked.measure is None or asked.epochs is not None or asked.target_score is not None
-    return epoch if by_epoch else 0
 
 
 if __name__ == "__main__":

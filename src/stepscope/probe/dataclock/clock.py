@@ -173,22 +173,19 @@ class DataClock:
         """Begin to observe; only after torch has been imported."""
         global _installed
         try:
-            self._install()
+            from torch.utils.data._utils import fetch, worker
+
+            _watch_forks()
+            for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
+                self._patches.set(fetcher, "fetch", FetchPoint(self, vars(fetcher)["fetch"]))
+            self._patches.set(fetch._BaseDatasetFetcher, "collate_fn", CollatePoint(self))
+            self.original_loop = worker._worker_loop
+            loop = functools.partial(worker_loop, str(self._folder))
+            self._patches.set(worker, "_worker_loop", loop)
             _installed = self
         except Exception:
             self._patches.restore()
             self.switch_off()
-
-    def _install(self) -> None:
-        from torch.utils.data._utils import fetch, worker
-
-        _watch_forks()
-        for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
-            self._patches.set(fetcher, "fetch", FetchPoint(self, vars(fetcher)["fetch"]))
-        self._patches.set(fetch._BaseDatasetFetcher, "collate_fn", CollatePoint(self))
-        self.original_loop = worker._worker_loop
-        loop = functools.partial(worker_loop, str(self._folder))
-        self._patches.set(worker, "_worker_loop", loop)
 
     def uninstall(self) -> None:
         """Put everything back; what was counted stays in the folder."""
@@ -209,8 +206,9 @@ class DataClock:
 
     def begin(self, fetcher: Any) -> "list[int] | None":
         """A fetch begins; returns its stack of slots, None if it is not to be timed."""
-        if self.pending is not None:
-            self.raise_pending()
+        if self.pending is not None:  # what a destructor could not raise
+            problem, self.pending = self.pending, None
+            raise problem
         watch = self.watch
         if not self.alive or watch.busy():
             return None
@@ -257,9 +255,8 @@ class DataClock:
             if tracer is not None:
                 self._stop_tracing()
             elapsed_ns = watch.end()
-            if watch.source is not None and self.alive:
-                source, worked_ns = watch.source, watch.processor_ns
-                source.fetched(elapsed_ns, watch.samples, tracer is not None, worked_ns)
+            if (source := watch.source) is not None and self.alive:
+                source.fetched(elapsed_ns, watch.samples, tracer is not None, watch.processor_ns)
             self._timed += 1
             if elapsed_ns < _SHORT_NS and self._timed > _ALL_OF_FIRST:
                 self.skip = _SKIPPED
@@ -272,12 +269,6 @@ class DataClock:
             self.switch_off()
         else:
             self.pending = problem
-
-    def raise_pending(self) -> None:
-        """Raise what a destructor could not."""
-        problem, self.pending = self.pending, None
-        if problem is not None:
-            raise problem
 
     def _source(self, fetcher: Any) -> FetchSource:
         if self._slots is None:
@@ -316,10 +307,9 @@ def worker_loop(folder: str, *args: Any) -> None:
 
 @functools.cache
 def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_forked)
+    def forked() -> None:
+        if _installed is not None:
+            _installed._stop_tracing()
+            _installed._forget()
 
-
-def _forked() -> None:
-    if _installed is not None:
-        _installed._stop_tracing()
-        _installed._forget()
+    os.register_at_fork(after_in_child=forked)

@@ -38,7 +38,8 @@ def construction_lines(names: list[str], files: Iterable[str]) -> list[Place | N
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and (name := _callee(node)) in calls:
                 calls[name].add((file, node.lineno))
-            built = [n for n in _elements(node) if _callee(n)]
+            parts = node.elts if isinstance(node, ast.List | ast.Tuple) else []
+            built = [n for n in (node.args if isinstance(node, ast.Call) else parts) if _callee(n)]
             inner = [n for n in built if _callee(n) in calls]
             if [_callee(n) for n in inner] == names:
                 rows = just if len(built) == len(inner) else among
@@ -64,20 +65,12 @@ def _trees(names: set[str], files: Iterable[str]) -> Iterator[tuple[str, ast.AST
             continue
 
 
-def _elements(node: ast.AST) -> list[ast.expr]:
-    if isinstance(node, (ast.List, ast.Tuple)):
-        return node.elts
-    return node.args if isinstance(node, ast.Call) else []
-
-
 def _callee(node: ast.AST) -> str:
     """The last name of what a call calls, empty for anything else."""
-    if not isinstance(node, ast.Call):
-        return ""
-    function = node.func
-    if isinstance(function, ast.Attribute):
-        return function.attr
-    return function.id if isinstance(function, ast.Name) else ""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+            return name
+    return ""
 
 
 _LIMIT = 200  # objects looked at
@@ -115,9 +108,8 @@ def timeable_transforms(fetcher: Any) -> list[Any]:
 def traceable_files(fetcher: Any) -> frozenset[str]:
     """Files whose lines are followed: of datasets, collate, function transforms and the script."""
     codes: list[CodeType] = []
-    for dataset in _datasets(fetcher.dataset):
+    for dataset in (*_datasets(fetcher.dataset), getattr(fetcher, "dataset_iter", None)):
         codes += _codes(dataset)
-    codes += _codes(getattr(fetcher, "dataset_iter", None))
     for function in (vars(fetcher).get("collate_fn"), *_transforms(fetcher)):
         codes += _function_codes(function)
     files = {code.co_filename for code in codes}

@@ -94,12 +94,9 @@ class CollatePoint:
         self._clock = clock
 
     def __get__(self, fetcher: Any, owner: type | None = None) -> Any:
-        if fetcher is None:
+        collate = None if fetcher is None else fetcher.__dict__.get("collate_fn")
+        if collate is None:
             raise AttributeError("collate_fn")
-        try:
-            collate = fetcher.__dict__["collate_fn"]
-        except KeyError:
-            raise AttributeError("collate_fn") from None
         if self._clock.watch.stack is None:
             return collate
         frame = sys._getframe(1)
@@ -112,10 +109,8 @@ class CollatePoint:
         vars(fetcher)["collate_fn"] = collate
 
     def __delete__(self, fetcher: Any) -> None:
-        try:
-            del vars(fetcher)["collate_fn"]
-        except KeyError:
-            raise AttributeError("collate_fn") from None
+        if vars(fetcher).pop("collate_fn", None) is None:
+            raise AttributeError("collate_fn")
 
 
 class CallPoint:

@@ -2,9 +2,11 @@
 means. Datasets that share innermost class and transform classes are one source.
 """
 
+import itertools
 import os
 import weakref
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,14 @@ class SlotTable:
     """A slot is given out as the place of its `total_ns` among the cells."""
 
     def __init__(self, folder: Path) -> None:
-        self._table, self._pid = _new_table(folder)
+        self._pid: int | str = os.getpid()  # as facts name it; pids recur: a taken one is numbered
+        for nth in itertools.count(1):
+            path = folder / f"clock-{self._pid}.npy"
+            try:
+                self._table = Table(path, CLOCK_COLUMNS, chunk_rows=512)
+                break
+            except FileExistsError:
+                self._pid = f"{os.getpid()}-{nth}"
         self._facts = FactLog(folder / "facts.jsonl")
         self.sums: list[float] = []  # of the fetch under way, laid out as the table's cells
         self._told: list[ClockFact] = []
@@ -78,18 +87,6 @@ class SlotTable:
         self._table.close(len(self._told))
 
 
-def _new_table(folder: Path) -> tuple[Table, int | str]:
-    """A table and the pid its facts name; pids recur, so a taken name gets a number."""
-    pid = os.getpid()
-    for nth in range(1000):
-        name = f"{pid}-{nth}" if nth else pid
-        try:
-            return Table(folder / f"clock-{name}.npy", CLOCK_COLUMNS, chunk_rows=512), name
-        except FileExistsError:
-            continue
-    raise FileExistsError(folder)
-
-
 _FIRST_UNTRACED = 1  # fetches before the first one followed line by line
 _MIN_GAP, _MAX_GAP = 16, 4096  # fetches from one followed to the next
 _TRACE_COST = 0.005  # of the fetch time, at most, for following lines
@@ -129,20 +126,10 @@ class FetchSource:
         self.traced_collate = self._slot(SlotKind.TRACED_COLLATE)
         self.traced_transform = self._slot(SlotKind.TRACED_TRANSFORM)
         self._transforms = [self._transform(n, t) for n, t in enumerate(transforms)]
-        self._timed = [
-            self._fetch,
-            self._samples,
-            self._processor,
-            self.rest,
-            self.collate,
-            *self._transforms,
-        ]
-        self._traced = [
-            self._traced_fetch,
-            self.traced_rest,
-            self.traced_collate,
-            self.traced_transform,
-        ]
+        self._timed = [self._fetch, self._samples, self._processor, self.rest, self.collate]
+        self._timed += self._transforms
+        self._traced = [self._traced_fetch, self.traced_rest]
+        self._traced += [self.traced_collate, self.traced_transform]
         self._held: dict[int, Any] = {}
         self.slot_of: dict[int, int] = {}  # by the identity of a transform that is alive
         self._lines: dict[tuple[str, int, bool], int] = {}
@@ -156,22 +143,16 @@ class FetchSource:
         self.files |= traceable_files(fetcher)
         for transform, slot in zip(transforms, self._transforms, strict=True):
             key = id(transform)
-            if key not in self._held:
-                self._held[key] = self._hold(transform)
+            if key not in self._held:  # so that it stands for this transform or for nothing
+                try:
+                    self._held[key] = weakref.ref(transform, partial(self._died, key))
+                except TypeError:  # its class has slots: then it stays alive with us
+                    self._held[key] = transform
             self.slot_of[key] = slot
 
-    def _hold(self, transform: Any) -> Any:
-        """As long as this is kept, the transform's identity stands for it or for nothing."""
-        key = id(transform)
-
-        def died(_: Any) -> None:
-            self.slot_of.pop(key, None)
-            self._held.pop(key, None)
-
-        try:
-            return weakref.ref(transform, died)
-        except TypeError:  # its class has slots: then it stays alive with us
-            return transform
+    def _died(self, key: int, _: object) -> None:
+        self.slot_of.pop(key, None)
+        self._held.pop(key, None)
 
     def line_slot(self, file: str, line: int, in_collate: bool) -> int:
         """The slot of a line; lines beyond the first thousand share what belongs to none."""
@@ -181,9 +162,8 @@ class FetchSource:
             if len(self._lines) >= _MAX_LINES:
                 return self.traced_collate if in_collate else self.traced_rest
             part = "collate" if in_collate else "fetch"
-            slot = self._lines[key] = self._slot(
-                SlotKind.LINE, (key,), file=file, line=line, part=part
-            )
+            slot = self._slot(SlotKind.LINE, (key,), file=file, line=line, part=part)
+            self._lines[key] = slot
             self._traced.append(slot)
         return slot
 
@@ -199,26 +179,25 @@ class FetchSource:
         sums[whole] = elapsed_ns
         if samples is not None:
             sums[whole - 1] = 1
-            if not traced:
-                sums[self._samples - 1] = samples
-        if not traced:
-            sums[self._processor] = processor_ns
-        self.slots.flush(self._traced if traced else self._timed)
         if traced:
+            self.slots.flush(self._traced)
             mean_ns = self.slots.mean_ns(self._fetch)
             gap = (elapsed_ns / mean_ns - 1) / _TRACE_COST
             self.untraced_left = int(min(max(gap, _MIN_GAP), _MAX_GAP)) - 1
+        else:
+            sums[self._samples - 1] = samples or 0
+            sums[self._processor] = processor_ns
+            self.slots.flush(self._timed)
 
     def place_transforms(self) -> None:
         """Once per loader: find the lines that construct the transforms."""
-        if self._searched or self._worker:
+        if self._searched or self._worker or not self._names:
             return
         self._searched = True
-        if self._names:
-            places = construction_lines(self._names, self.files)
-            for slot, place in zip(self._transforms, places, strict=True):
-                if place is not None:
-                    self._place(slot, *place, PlaceKind.CONSTRUCTED)
+        places = construction_lines(self._names, self.files)
+        for slot, place in zip(self._transforms, places, strict=True):
+            if place is not None:
+                self._place(slot, *place, PlaceKind.CONSTRUCTED)
 
     def transform_called(self, transform: int, stack: list[int]) -> None:
         """A transform was called: the user's line nearest to the fetch leads to it."""
@@ -235,11 +214,8 @@ class FetchSource:
 
     def _transform(self, order: int, transform: Any) -> int:
         file, line = definition_line(transform)
-        name = type(transform).__name__
-        place = PlaceKind.DEFINED
-        return self._slot(
-            SlotKind.TRANSFORM, (order,), name=name, file=file, line=line, place=place, order=order
-        )
+        about = {"name": type(transform).__name__, "place": PlaceKind.DEFINED, "order": order}
+        return self._slot(SlotKind.TRANSFORM, (order,), file=file, line=line, **about)
 
     def _slot(self, what: SlotKind, which: tuple[Any, ...] = (), **meaning: Any) -> int:
         key = (self._key, what, *which)

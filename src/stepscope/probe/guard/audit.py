@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import local
+from types import FrameType
 from typing import Any
 
 from stepscope.probe.guard import native
@@ -46,6 +47,9 @@ class _PathArgument:
         if isinstance(folder, int) and folder >= 0:
             return os.path.join(os.readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
         return path
+
+
+_WRITE = _PathArgument(WriteAction.WRITE)
 
 
 def _change(relative_to: int | None = None) -> tuple[_PathArgument, ...]:
@@ -93,17 +97,6 @@ def _sqlite_path(given: Any) -> str | None:
     return None if path in ("", ":memory:") else path
 
 
-def _is_users_database(path: str, zone: WriteZone) -> bool:
-    """Whether a file that is there is not to be written: the user's, and large or elsewhere."""
-    try:
-        large = os.stat(path).st_size > _SMALL_BYTES
-    except OSError:
-        return False
-    return not zone.contains(zone.real(path)) and (
-        large or not zone.contains(os.path.abspath(path))
-    )
-
-
 WROTE_OUTSIDE = 97
 """The exit code of a program stopped for it."""
 _MOST_NOTED = 1_000
@@ -125,7 +118,7 @@ def install_guard(guard: WriteGuard, folder: str, watch: ImportWatch) -> None:
     handlers["open"] = watcher.opens
     handlers["os.chdir"] = watcher.enters
     handlers["os.walk"] = handlers["os.fwalk"] = watcher.walks
-    handlers["pathlib.Path.rglob"] = watcher.walks_path
+    handlers["pathlib.Path.rglob"] = partial(watcher.globs, deep=True)
     handlers["pathlib.Path.glob"] = watcher.globs
     handlers["sqlite3.connect"] = watcher.connects
 
@@ -156,9 +149,7 @@ class _WriteWatcher:
         if isinstance(flags, int) and flags & _WRITE_FLAGS and not isinstance(path, int):
             fresh = flags & os.O_CREAT and flags & os.O_EXCL
             follow = not fresh and not flags & os.O_NOFOLLOW
-            self._quietly(
-                self._settle, _PathArgument(WriteAction.WRITE), path, follow, not flags & os.O_TRUNC
-            )
+            self._quietly(self._settle, _WRITE, path, follow, not flags & os.O_TRUNC)
 
     def event(self, targets: tuple[_PathArgument, ...], arguments: tuple[Any, ...]) -> None:
         """A path is changed otherwise."""
@@ -167,7 +158,7 @@ class _WriteWatcher:
 
     def writes(self, path: Any, keep: bool) -> None:
         """A native writer is about to write this file."""
-        self._quietly(self._settle, _PathArgument(WriteAction.WRITE), path, True, keep)
+        self._quietly(self._settle, _WRITE, path, True, keep)
 
     def sends(self, where: str) -> None:
         """Something is about to be uploaded."""
@@ -183,17 +174,13 @@ class _WriteWatcher:
         if not arguments[3]:
             self._quietly(lambda: self._zone.unfold(os.fsdecode(arguments[0])))
 
-    def globs(self, arguments: tuple[Any, ...]) -> None:
-        """Path.glob(pattern), which may walk through folders."""
-        if "**" in str(arguments[1]):
-            self.walks_path(arguments)
-
-    def walks_path(self, arguments: tuple[Any, ...]) -> None:
-        """Path.rglob(pattern)."""
-        self._quietly(lambda: self._zone.unfold(os.fspath(arguments[0])))
+    def globs(self, arguments: tuple[Any, ...], deep: bool = False) -> None:
+        """Path.glob(pattern), which may walk through folders, or rglob, which does."""
+        if deep or "**" in str(arguments[1]):
+            self._quietly(lambda: self._zone.unfold(os.fspath(arguments[0])))
 
     def connects(self, arguments: tuple[Any, ...]) -> None:
-        """A database may be opened only to be read: one outside is left to the kernel's guard."""
+        """A database of sqlite's is opened."""
         self._quietly(self._connect, arguments[0])
 
     def _quietly(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -208,9 +195,16 @@ class _WriteWatcher:
             self._own.busy = False
 
     def _connect(self, given: Any) -> None:
-        path = _sqlite_path(given)
-        if path is not None and not (self._sealed and _is_users_database(path, self._zone)):
-            self._settle(_PathArgument(WriteAction.WRITE), path, follow=True, keep=True)
+        """It may be opened only to be read: the user's, if large or elsewhere, is left to the
+        kernel's guard."""
+        path, zone = _sqlite_path(given), self._zone
+        if path is None:
+            return
+        if self._sealed and os.path.exists(path) and not zone.contains(zone.real(path)):
+            large = os.stat(path).st_size > _SMALL_BYTES
+            if large or not zone.contains(os.path.abspath(path)):
+                return
+        self._settle(_WRITE, path, follow=True, keep=True)
 
     def _change(self, target: _PathArgument, arguments: tuple[Any, ...]) -> None:
         path = target.path(arguments)
@@ -233,25 +227,19 @@ class _WriteWatcher:
         if path in self._noted or len(self._noted) > _MOST_NOTED:
             return
         self._noted.add(path)
-        file, line = self._users_line()
-        facts = FactLog(self._folder / "facts.jsonl")
-        facts.write(WroteOutsideFact(path=path, file=file, line=line, action=action))
-        if self._refuse:
-            self._end()
-
-    def _users_line(self) -> tuple[str, int]:
-        """The nearest line of the user's code, in the user's own file; nothing where none is."""
         from stepscope.probe.sites import is_user_code
 
-        frame = sys._getframe(1)
-        while not is_user_code(frame.f_code):
-            if frame.f_back is None:
-                return "", 0
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and not is_user_code(frame.f_code):
             frame = frame.f_back
-        file = os.path.join(self._zone.scratch, frame.f_code.co_filename)
-        return self._zone.users(file), frame.f_lineno
-
-    def _end(self) -> None:
+        file, line = "", 0
+        if frame is not None:  # the nearest line of the user's code, in the user's own file
+            file = self._zone.users(os.path.join(self._zone.scratch, frame.f_code.co_filename))
+            line = frame.f_lineno
+        facts = FactLog(self._folder / "facts.jsonl")
+        facts.write(WroteOutsideFact(path=path, file=file, line=line, action=action))
+        if not self._refuse:
+            return
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()

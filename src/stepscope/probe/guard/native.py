@@ -107,23 +107,20 @@ def silence_trackers(watch: ImportWatch, sends: Callable[[str], None]) -> None:
 
         return call
 
-    def mlflow_imported(mlflow: Any) -> None:
-        for name in ("set_tracking_uri", "set_registry_uri"):
-            patches.set(mlflow, name, lambda *_, **__: None)
+    def change(owner: Any, names: Iterable[str], how: Callable[[Any], Any]) -> None:
+        for name in names:
+            if hasattr(owner, name):
+                patches.set(owner, name, how(getattr(owner, name)))
 
     def hub_imported(module: Any) -> None:
-        for owner in (module.HfApi, module):
-            for name in _UPLOADS:
-                if hasattr(owner, name):
-                    patches.set(owner, name, upload(getattr(owner, name)))
+        change(module.HfApi, _UPLOADS, upload)
+        change(module, _UPLOADS, upload)
 
-    def change(owner: Any, name: str, how: Callable[[Any], Any]) -> None:
-        patches.set(owner, name, how(getattr(owner, name)))
-
-    watch.when_imported("wandb", lambda it: change(it, "init", disabled))
-    watch.when_imported("mlflow", mlflow_imported)
+    addresses = ("set_tracking_uri", "set_registry_uri")
+    watch.when_imported("wandb", lambda it: change(it, ["init"], disabled))
+    watch.when_imported("mlflow", lambda it: change(it, addresses, lambda _: lambda *_, **__: None))
     watch.when_imported(
-        "mlflow.tracking.client", lambda it: change(it.MlflowClient, "__init__", local_client)
+        "mlflow.tracking.client", lambda it: change(it.MlflowClient, ["__init__"], local_client)
     )
     watch.when_imported("huggingface_hub.hf_api", hub_imported)
 
@@ -155,10 +152,8 @@ def landlock_available() -> bool:
     The first version would forbid every move between folders. A driver whose devices are not all
     there yet is completed by a helper that needs the privileges given up here.
     """
-    unready = os.path.exists("/proc/driver/nvidia/version") and not os.path.exists(
-        "/dev/nvidia-uvm"
-    )
-    return sys.platform == "linux" and _version() >= 2 and not unready
+    driver, ready = os.path.exists("/proc/driver/nvidia/version"), os.path.exists("/dev/nvidia-uvm")
+    return sys.platform == "linux" and _version() >= 2 and (ready or not driver)
 
 
 def restrict_writes(folders: Iterable[str]) -> bool:
@@ -178,9 +173,8 @@ def restrict_writes(folders: Iterable[str]) -> bool:
         for folder in ("/dev", "/proc"):
             _allow(ruleset, folder, rights & (_WRITE_FILE | _TRUNCATE))
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
-            return False
-        return _call(_RESTRICT_SELF, ruleset, 0) == 0
+        given_up = libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) == 0
+        return given_up and _call(_RESTRICT_SELF, ruleset, 0) == 0
     finally:
         os.close(ruleset)
 
@@ -205,8 +199,5 @@ def _version() -> int:
 def _call(number: int, *arguments: object) -> int:
     syscall = ctypes.CDLL(None, use_errno=True).syscall
     syscall.restype = ctypes.c_long
-    return int(syscall(ctypes.c_long(number), *(_wide(each) for each in arguments)))
-
-
-def _wide(value: object) -> object:
-    return ctypes.c_long(value) if isinstance(value, int) else value
+    wide = (ctypes.c_long(one) if isinstance(one, int) else one for one in (number, *arguments))
+    return int(syscall(*wide))

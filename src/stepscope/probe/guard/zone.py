@@ -9,8 +9,7 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
@@ -19,61 +18,20 @@ from stepscope.probe.patches import Patches
 _HERE, _EXCHANGE = -100, 2
 
 
-@contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """One process at a time replaces links below this folder."""
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
-def _replace_with_folder(link: str, real: str) -> None:
+def _replace_with_folder(link: str, real: str, fresh: str) -> None:
     """A link to a folder becomes a folder with links to the entries of the other."""
-    fresh = _beside(link)
     os.mkdir(fresh, 0o700)
     with os.scandir(real) as entries:
         for entry in entries:
             os.symlink(entry.path, os.path.join(fresh, entry.name))
     shutil.copystat(real, fresh)
     os.chmod(fresh, stat.S_IMODE(os.stat(real).st_mode) | 0o700)
-    if _exchanged(fresh, link):
+    swap = getattr(ctypes.CDLL(None), "renameat2", None)  # both names in one step
+    if swap and swap(_HERE, os.fsencode(fresh), _HERE, os.fsencode(link), _EXCHANGE) == 0:
         os.unlink(fresh)
     else:
         os.unlink(link)
         os.rename(fresh, link)
-
-
-def _replace_with_copy(link: str, real: str) -> None:
-    """A link to a file becomes a copy of it."""
-    fresh = _beside(link)
-    shutil.copyfile(real, fresh)
-    shutil.copystat(real, fresh)
-    os.replace(fresh, link)
-
-
-def _replace_with_empty_file(link: str, status: os.stat_result) -> None:
-    """A link to a file whose content goes anyway becomes an empty file."""
-    fresh = _beside(link)
-    os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    os.chmod(fresh, stat.S_IMODE(status.st_mode))
-    os.replace(fresh, link)
-
-
-def _beside(link: str) -> str:
-    folder, name = os.path.split(link)
-    return os.path.join(folder, f".{name[:100]}.{os.getpid()}")
-
-
-def _exchanged(one: str, other: str) -> bool:
-    """Swap two names in one step; False where the system cannot."""
-    try:
-        swap = ctypes.CDLL(None).renameat2
-    except AttributeError:
-        return False
-    return bool(swap(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0)
 
 
 _realpath = os.path.realpath  # as it is before the guard changes it
@@ -93,7 +51,13 @@ class WriteZone:
         self.scratch = _realpath(scratch)
         self.original = _realpath(original)
         self.folders = [self.scratch, *map(_realpath, allowed)]
-        self._pairs = _pairs(self.scratch, self.original)
+        self._pairs = [(self.scratch, self.original)]
+        """And the stand-ins above it with what they stand for."""
+        while len(self._pairs) <= _LEVELS:
+            copy, own = self._pairs[-1]
+            if own == "/" or os.path.basename(copy) != os.path.basename(own):
+                break
+            self._pairs.append((os.path.dirname(copy), os.path.dirname(own)))
         highest = self._pairs[-1][0]
         self._root = highest if self.contains(highest) else self.scratch
         """Below it links are ours to replace."""
@@ -186,41 +150,39 @@ class WriteZone:
     def _replace(self, link: str, real: str, keep: bool) -> bool:
         """Put a real folder or file in the place of a link; False where that cannot be."""
         try:
-            with self._lock, _locked(self._root):
-                # Another may have done it meanwhile.
-                return not os.path.islink(link) or self._replaced(link, real, keep)
+            with self._lock:
+                handle = os.open(self._root, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    fcntl.flock(handle, fcntl.LOCK_EX)  # one process at a time
+                    # Another may have done it meanwhile.
+                    return not os.path.islink(link) or self._replaced(link, real, keep)
+                finally:
+                    os.close(handle)
         except OSError:
             return False
 
     def _replaced(self, link: str, real: str, keep: bool) -> bool:
+        """A file whose content goes anyway is replaced by an empty one."""
         if not os.path.exists(real):
             os.unlink(link)
             return True
         found = os.stat(real)
+        folder, name = os.path.split(link)
+        fresh = os.path.join(folder, f".{name[:100]}.{os.getpid()}")
         if stat.S_ISDIR(found.st_mode):
-            _replace_with_folder(link, real)
-        elif not stat.S_ISREG(found.st_mode):
+            _replace_with_folder(link, real, fresh)
+            return True
+        largest = min(_LARGEST_COPY, shutil.disk_usage(self.scratch).free - _SPARE_BYTES)
+        if not stat.S_ISREG(found.st_mode) or (keep and found.st_size > largest):
             return False
-        elif not keep:
-            _replace_with_empty_file(link, found)
-        elif found.st_size > min(
-            _LARGEST_COPY, shutil.disk_usage(self.scratch).free - _SPARE_BYTES
-        ):
-            return False
+        if keep:
+            shutil.copyfile(real, fresh)
+            shutil.copystat(real, fresh)
         else:
-            _replace_with_copy(link, real)
+            os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.chmod(fresh, stat.S_IMODE(found.st_mode))
+        os.replace(fresh, link)
         return True
-
-
-def _pairs(scratch: str, original: str) -> list[tuple[str, str]]:
-    """The scratch copy and its original, then the stand-ins above it and what they stand for."""
-    found = [(scratch, original)]
-    while len(found) <= _LEVELS:
-        copy, own = found[-1]
-        if own == "/" or os.path.basename(copy) != os.path.basename(own):
-            break
-        found.append((os.path.dirname(copy), os.path.dirname(own)))
-    return found
 
 
 def _is_under(path: str, folder: str) -> bool:

@@ -34,20 +34,17 @@ def compile_counters() -> CompileCountersFact | None:
     utils = sys.modules.get("torch._dynamo.utils")
     if utils is None or not utils.counters["frames"].get("total", 0):
         return None
-    counters = utils.counters
+    stats, breaks = utils.counters["stats"], utils.counters["graph_break"]
+    compilations = utils.get_compilation_metrics()
     return CompileCountersFact(
-        graphs=int(counters["stats"].get("unique_graphs", 0)),
-        calls_captured=int(counters["stats"].get("calls_captured", 0)),
-        graph_breaks=int(sum(counters["graph_break"].values())),
-        break_reasons=[str(key)[:200] for key in list(counters["graph_break"])[:5]],
-        recompiles=_recompiles(utils.get_compilation_metrics()),
-        frames=int(counters["frames"]["total"]),
+        graphs=int(stats.get("unique_graphs", 0)),
+        calls_captured=int(stats.get("calls_captured", 0)),
+        graph_breaks=int(sum(breaks.values())),
+        break_reasons=[str(key)[:200] for key in list(breaks)[:5]],
+        # The ids of code that had been compiled before end in other than /0.
+        recompiles=sum(not str(one.compile_id).endswith("/0") for one in compilations),
+        frames=int(utils.counters["frames"]["total"]),
     )
-
-
-def _recompiles(metrics: list[Any]) -> int:
-    """Compilations of code that had been compiled before: their ids end in other than /0."""
-    return sum(not str(metric.compile_id).endswith("/0") for metric in metrics)
 
 
 def _codes(module: ModuleType) -> Iterator[CodeType]:
@@ -85,7 +82,11 @@ def patch_compile(core: Core, patches: Patches) -> None:
             if roots is not None and roots.searching:
                 roots.watch()
         try:
-            core.facts.write(_described(core.sites.locate(SiteKind.COMPILE), model, kwargs))
+            name = getattr(model, "__qualname__", None) or type(model).__qualname__
+            keys = ("mode", "backend", "dynamic", "fullgraph")
+            given = {key: str(kwargs[key]) for key in keys if key in kwargs}
+            site = core.sites.locate(SiteKind.COMPILE)
+            core.facts.write(CompileFact(site=site, what=name, **given))
             return _observed(core, model, compiled)
         except Exception as problem:
             core.guard(problem)
@@ -93,8 +94,24 @@ def patch_compile(core: Core, patches: Patches) -> None:
 
     patches.set(torch, "compile", compile_)
     graph = getattr(torch.cuda, "CUDAGraph", None)
-    if graph is not None and hasattr(graph, "capture_begin"):
-        _watch_capture(core, patches, graph)
+    if graph is None or not hasattr(graph, "capture_begin"):
+        return
+    begin, end = graph.capture_begin, graph.capture_end
+
+    @functools.wraps(begin)
+    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        core.device.capturing = True
+        return begin(self, *args, **kwargs)
+
+    @functools.wraps(end)
+    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return end(self, *args, **kwargs)
+        finally:
+            core.device.capturing = False
+
+    patches.set(graph, "capture_begin", capture_begin)
+    patches.set(graph, "capture_end", capture_end)
 
 
 def watch_dynamo(core: Core, callback: Any) -> None:
@@ -124,61 +141,28 @@ def watch_dynamo(core: Core, callback: Any) -> None:
     core.on_end.append(lambda: callback.callback_handler.remove_end_callback(end))
 
 
-def _described(site: int, model: Any, kwargs: dict[str, Any]) -> CompileFact:
-    name = getattr(model, "__qualname__", None) or type(model).__qualname__
-    keys = ("mode", "backend", "dynamic", "fullgraph")
-    given = {key: str(kwargs[key]) for key in keys if key in kwargs}
-    return CompileFact(site=site, what=name, **given)
-
-
 def _observed(core: Core, model: Any, compiled: Any) -> Any:
     """A compiled `optimizer.step` has lost its hooks, a compiled function hides its forward."""
-    if isinstance(model, MethodType) and isinstance(model.__self__, torch.optim.Optimizer):
-        return _stepping(core, model.__self__, compiled)
-    if isinstance(model, FunctionType):
-        return _computing(compiled)
-    return compiled
+    optimizer = getattr(model, "__self__", None) if isinstance(model, MethodType) else None
+    point = core.optimizer_point
 
-
-def _stepping(core: Core, optimizer: Any, compiled: Any) -> Any:
     @functools.wraps(compiled)
     def step(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return compiled(*args, **kwargs)
-        fired = core.optimizer_point.fired
-        core.optimizer_point.before(optimizer)
+        fired = point.fired
+        point.before(optimizer)
         result = compiled(*args, **kwargs)
-        if core.optimizer_point.fired == fired:
-            core.optimizer_point.after(optimizer)
+        if point.fired == fired:
+            point.after(optimizer)
         return result
 
-    return step
-
-
-def _computing(compiled: Any) -> Any:
     @functools.wraps(compiled)
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_compiling():
             return compiled(*args, **kwargs)
         return timed_call(compiled, args, kwargs, root=False)
 
-    return call
-
-
-def _watch_capture(core: Core, patches: Patches, graph: Any) -> None:
-    begin, end = graph.capture_begin, graph.capture_end
-
-    @functools.wraps(begin)
-    def capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        core.device.capturing = True
-        return begin(self, *args, **kwargs)
-
-    @functools.wraps(end)
-    def capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return end(self, *args, **kwargs)
-        finally:
-            core.device.capturing = False
-
-    patches.set(graph, "capture_begin", capture_begin)
-    patches.set(graph, "capture_end", capture_end)
+    if isinstance(optimizer, torch.optim.Optimizer):
+        return step
+    return call if isinstance(model, FunctionType) else compiled

@@ -17,30 +17,23 @@ from stepscope.record.kinds import HostWait
 from stepscope.record.row_log import RowKind
 
 
-def patch_saving(core: Core, patches: Patches) -> None:
-    """Patch torch.save."""
-    patches.set(torch, "save", timed_save(core, torch.save))
+def patch_saving(core: Core, patches: Patches, module: Any = torch) -> None:
+    """Time what writes checkpoints in torch or safetensors.torch; a nested call counts once."""
 
+    def timed(original: Any) -> Any:
+        @functools.wraps(original)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return call_in_phase(core, SAVE, SiteKind.SAVE, original, args, kwargs)
+            finally:
+                if core.log.observed() and core.log.depth == 0:
+                    core.end_row(RowKind.SAVE)
 
-def patch_safetensors(core: Core, patches: Patches, module: Any) -> None:
-    """Patch the writers of safetensors.torch, once it is imported."""
-    for name in ("save_file", "save_model"):
+        return save
+
+    for name in ("save",) if module is torch else ("save_file", "save_model"):
         if hasattr(module, name):
-            patches.set(module, name, timed_save(core, getattr(module, name)))
-
-
-def timed_save(core: Core, original: Any) -> Any:
-    """A function that writes a checkpoint, timed as `save`; a nested one counts once."""
-
-    @functools.wraps(original)
-    def save(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return call_in_phase(core, SAVE, SiteKind.SAVE, original, args, kwargs)
-        finally:
-            if core.log.observed() and core.log.depth == 0:
-                core.end_row(RowKind.SAVE)
-
-    return save
+            patches.set(module, name, timed(getattr(module, name)))
 
 
 _READS = ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__", "__index__")
@@ -109,9 +102,8 @@ def _moving(core: Core, original: Any, what: str) -> Any:
         target = args[0] if args else kwargs.get("device")
         if type(target) is str or type(target) is torch.device:
             kind = kinds.get(target)
-            if kind is not None:
-                return kind
-            kinds[target] = kind = _kind(target)
+            if kind is None:
+                kinds[target] = kind = _kind(target)
             return kind
         if what == "cuda":
             return "cuda"

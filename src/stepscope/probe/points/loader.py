@@ -183,6 +183,7 @@ def _arguments(loader: Any, number: int, site: int | None) -> LoaderFact:
 
     context = loader.multiprocessing_context
     sampler = type(getattr(loader, "sampler", None)).__name__
+    same = ("num_workers", "pin_memory", "prefetch_factor", "persistent_workers", "drop_last")
     try:
         samples = None if isinstance(loader.dataset, IterableDataset) else len(loader.dataset)
     except Exception:
@@ -191,11 +192,7 @@ def _arguments(loader: Any, number: int, site: int | None) -> LoaderFact:
         id=number,
         site=site,
         batch_size=_configured_batch_size(loader),
-        num_workers=loader.num_workers,
-        pin_memory=loader.pin_memory,
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
-        drop_last=loader.drop_last,
+        **{name: getattr(loader, name) for name in same},
         shuffle="Random" in sampler,
         sampler=sampler,
         dataset=type(loader.dataset).__qualname__,

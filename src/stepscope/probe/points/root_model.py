@@ -57,21 +57,18 @@ class RootModels:
             self.watch()
 
     def watch(self) -> None:
-        """Put the watching call in place."""
         torch.nn.Module.__call__ = _searching_call
 
     def unwatch(self) -> None:
-        """Give `nn.Module.__call__` back."""
         torch.nn.Module.__call__ = _original
 
     def step_ended(self, step: int) -> int:
         """The search ends after some steps."""
-        if not self.searching:
-            return NEVER
-        if step < self._until:
+        if self.searching and step < self._until:
             return self._until
-        self.searching = False
-        self.unwatch()
+        if self.searching:
+            self.searching = False
+            self.unwatch()
         return NEVER
 
     def adopt(self, cls: type) -> None:
@@ -88,23 +85,21 @@ class RootModels:
         known = self._numbers.get(id(module))
         if known is None:
             ids = self.core.param_ids
-            owns = not ids or any(id(parameter) in ids for parameter in module.parameters())
-            known = self._numbers[id(module)] = self._name(module) if owns else -1
-            if owns:
+            known = -1
+            if not ids or any(id(parameter) in ids for parameter in module.parameters()):
+                name = type(module).__qualname__
+                if name not in self._names:
+                    self._names.append(name)
+                    self.core.facts.write(RootFact(id=len(self._names) - 1, name=name))
+                known = self._names.index(name)
                 for callback in self.core.on_root:
                     callback(module)
+            self._numbers[id(module)] = known
         return known
 
     def knows(self, module: Any) -> bool:
         """Whether a module has been looked at already."""
         return id(module) in self._numbers
-
-    def _name(self, module: Any) -> int:
-        name = type(module).__qualname__
-        if name not in self._names:
-            self._names.append(name)
-            self.core.facts.write(RootFact(id=len(self._names) - 1, name=name))
-        return self._names.index(name)
 
     def fixed(self, call: Callable[..., Any], module: Any) -> Callable[..., Any]:
         """A root's call as the fixes want it; those that prepare a model do so first."""
@@ -130,17 +125,13 @@ class RootModels:
         which = self.number(module)
         if which < 0:
             return
-        if not self.core.delivering:
-            self._count(which, args, kwargs)
+        if not self.core.delivering:  # samples as a root receives them
+            log = self.core.log
+            row, backwards, root = self._counted
+            if row != log.rows or (root == which and backwards != log.backwards):
+                log.inputs += batch_size([*args, *kwargs.values()])
+                self._counted = (log.rows, log.backwards, which)
         self.core.called(which, grad)
-
-    def _count(self, which: int, args: Any, kwargs: Any) -> None:
-        """Samples as a root receives them, for programs without a loader."""
-        log = self.core.log
-        row, backwards, root = self._counted
-        if row != log.rows or (root == which and backwards != log.backwards):
-            log.inputs += batch_size([*args, *kwargs.values()])
-            self._counted = (log.rows, log.backwards, which)
 
 
 _roots: RootModels | None = None

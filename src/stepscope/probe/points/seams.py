@@ -12,7 +12,10 @@ from collections.abc import Callable
 from typing import Any
 from uuid import uuid4
 
+import torch
 from torch.compiler import is_compiling
+from torch.optim import Optimizer
+from torch.utils.data import DataLoader
 
 from stepscope.probe.core import Core
 from stepscope.probe.patches import Patches
@@ -63,8 +66,6 @@ class Seams:
 
         The arguments are named, `self` left out; those the program did not give are not there.
         """
-        from torch.utils.data import DataLoader
-
         signature = inspect.signature(DataLoader.__init__)
 
         def made(call: Handler, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -77,14 +78,10 @@ class Seams:
 
     def loader_iterated(self, handler: Callable[[Handler, Any], Any]) -> None:
         """`handler(make, loader)` returns an epoch's iterator; `make(loader)` is the usual one."""
-        from torch.utils.data import DataLoader
-
         self.around(DataLoader, "__iter__", handler)
 
     def moved(self, handler: Handler) -> None:
         """`handler(call, tensor, *args, **kwargs)` around `Tensor.to` and `Tensor.cuda`."""
-        import torch
-
         self.around(torch.Tensor, "to", handler)
         self.around(torch.Tensor, "cuda", handler)
 
@@ -100,13 +97,10 @@ class Seams:
 
     def backward(self, handler: Handler) -> None:
         """`handler(call, tensors, *args, **kwargs)` around `torch.autograd.backward`."""
-        import torch
-
         self.around(torch.autograd, "backward", handler)
 
     def optimizer_made(self, handler: Callable[[Any, dict[str, Any]], None]) -> None:
         """`handler(optimizer, defaults)` may change the defaults an optimizer is made with."""
-        from torch.optim import Optimizer
 
         def made(call: Handler, optimizer: Any, params: Any, defaults: Any) -> None:
             defaults = dict(defaults)
@@ -120,8 +114,6 @@ class Seams:
 
         The hooks of a step, the observer's included, run inside `call` only.
         """
-        from torch.optim import Optimizer
-
         seen: set[type] = set()
         inside: set[int] = set()  # a step may call the step of its base class
 
@@ -145,8 +137,6 @@ class Seams:
 
     def synchronised(self, handler: Handler) -> None:
         """`handler(call, *args, **kwargs)` around `torch.cuda.synchronize`."""
-        import torch
-
         self.around(torch.cuda, "synchronize", handler)
 
 

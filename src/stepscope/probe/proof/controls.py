@@ -35,28 +35,24 @@ class PerBatchDraws:
         from torch.utils.data._utils.fetch import _MapDatasetFetcher
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-        patches.set(_MapDatasetFetcher, "fetch", self._held(_MapDatasetFetcher.fetch))
-        patches.set(_BaseDataLoaderIter, "__next__", self._noted(_BaseDataLoaderIter.__next__))
+        original_fetch, original_next = _MapDatasetFetcher.fetch, _BaseDataLoaderIter.__next__
 
-    def _held(self, original: Any) -> Any:
-        @functools.wraps(original)
+        @functools.wraps(original_fetch)
         def fetch(fetcher: Any, index: Any) -> Any:
             with seeded_generators(crc32(repr(index).encode(), self._key)):
-                return original(fetcher, index)
+                return original_fetch(fetcher, index)
 
-        return fetch
-
-    def _noted(self, original: Any) -> Any:
-        @functools.wraps(original)
+        @functools.wraps(original_next)
         def following(iterator: Any) -> Any:
-            batch = original(iterator)
+            batch = original_next(iterator)
             try:
                 self.batches.append(batch_checksum(batch))
             except Exception:
                 self.batches.append(None)
             return batch
 
-        return following
+        patches.set(_MapDatasetFetcher, "fetch", fetch)
+        patches.set(_BaseDataLoaderIter, "__next__", following)
 
 
 @contextmanager
@@ -89,12 +85,7 @@ def batch_checksum(batch: Any) -> int | None:
     return found
 
 
-_DIGITS = {
-    torch.float64: 53,
-    torch.float32: 24,
-    torch.float16: 11,
-    torch.bfloat16: 8,
-}
+_DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
 """Binary digits of a number, of which the first is not stored."""
 _ROUNDED_TO = {"float32": 24, "tfloat32": 11, "float16": 11, "bfloat16": 8}
 _BITS = {8: torch.int64, 4: torch.int32, 2: torch.int16}
@@ -120,10 +111,15 @@ class WeightPerturbation:
         if trained and not any(id(p) in trained for p in module.parameters()):
             return
         count = 0
+        seed = _SEED + 1_000_003 * (self._core.options.seed or 0)
         try:
-            for parameter in filter(self._is_new, module.parameters()):
+            for parameter in module.parameters():
+                known = self._seen.get(id(parameter))
+                if known is not None and known() is parameter:
+                    continue
+                self._seen[id(parameter)] = ref(parameter)
                 if type(parameter) in (torch.Tensor, torch.nn.Parameter):
-                    count += round_once(parameter, self._rounding, self._seed(count))
+                    count += round_once(parameter, self._rounding, seed + count)
         except RuntimeError as problem:  # as of a device without random numbers
             fact = ProblemFact(kind=ProblemKind.NOT_PERTURBED, detail=str(problem))
             self._core.facts.write(fact)
@@ -131,16 +127,6 @@ class WeightPerturbation:
         name = type(module).__qualname__
         rounded = PerturbedFact(model=name, rounding=self._rounding, parameters=count)
         self._core.facts.write(rounded)
-
-    def _is_new(self, parameter: Any) -> bool:
-        known = self._seen.get(id(parameter))
-        if known is not None and known() is parameter:
-            return False
-        self._seen[id(parameter)] = ref(parameter)
-        return True
-
-    def _seed(self, count: int) -> int:
-        return _SEED + 1_000_003 * (self._core.options.seed or 0) + count
 
 
 def round_once(values: Any, rounding: str, seed: int) -> bool:

@@ -27,29 +27,22 @@ def squared_gradient_norm(optimizer: Any) -> Any:
 
     A loss scale still in them, as with optimizers that take it off by themselves, is taken off.
     """
-    gradients = [
-        gradient.coalesce().values() if gradient.is_sparse else gradient
-        for group in optimizer.param_groups
-        for parameter in group["params"]
-        if (gradient := parameter.grad) is not None
-    ]
     alike: dict[Any, list[Any]] = {}
-    for gradient in gradients:
-        alike.setdefault((gradient.device, gradient.dtype), []).append(gradient.detach())
-    sums = [_sum_of_squares(some) for some in alike.values()]
+    for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+        if (gradient := parameter.grad) is not None:
+            gradient = gradient.coalesce().values() if gradient.is_sparse else gradient
+            gradient = torch.view_as_real(gradient) if gradient.is_complex() else gradient
+            alike.setdefault((gradient.device, gradient.dtype), []).append(gradient.detach())
+    sums = []
+    for (_, dtype), gradients in alike.items():
+        finer = torch.promote_types(dtype, torch.float32)
+        norms = torch._foreach_norm([gradient.to(finer) for gradient in gradients])
+        sums.append(torch.stack(norms).double().square().sum())
     if not sums:
         return None
     total = sum(part.to(sums[0].device) for part in sums[1:]) + sums[0]
     scale = getattr(optimizer, "grad_scale", None)
     return total if scale is None else total / torch.as_tensor(scale).to(total.device) ** 2
-
-
-def _sum_of_squares(gradients: list[Any]) -> Any:
-    if gradients[0].is_complex():
-        gradients = [torch.view_as_real(gradient) for gradient in gradients]
-    dtype = torch.promote_types(gradients[0].dtype, torch.float32)
-    norms = torch._foreach_norm([gradient.to(dtype) for gradient in gradients])
-    return torch.stack(norms).double().square().sum()
 
 
 OUTPUTS = "outputs.npz"
@@ -79,22 +72,22 @@ class _OutputRecorder:
         if not self._done and not is_compiling() and not self._core.device.capturing:
             self._done = self._trains() or len(self._kept) >= _CALLS
             if not self._done:
-                try:
-                    self._keep(result)
-                except Exception as problem:
-                    self._done = True
-                    fact = ProblemFact(kind=ProblemKind.NO_OUTPUTS, detail=repr(problem))
-                    self._core.facts.write(fact)
+                self._keep(result)
         return result
 
     def _trains(self) -> bool:
         return bool(self._core.optimizers or self._core.backwards or self._core.stepping)
 
     def _keep(self, result: Any) -> None:
-        leaves = [leaf for leaf in tensors_in(result) if leaf.is_floating_point() and leaf.numel()]
-        leaf = next((leaf for leaf in leaves if leaf.numel() > 1), leaves[0] if leaves else None)
-        if leaf is not None:
-            self._kept.append((values_of(leaf), top1_of(leaf)))
+        try:
+            floating = [one for one in tensors_in(result) if one.is_floating_point()]
+            leaf = next((one for least in (2, 1) for one in floating if one.numel() >= least), None)
+            if leaf is not None:
+                self._kept.append((values_of(leaf), top1_of(leaf)))
+        except Exception as problem:
+            self._done = True
+            fact = ProblemFact(kind=ProblemKind.NO_OUTPUTS, detail=repr(problem))
+            self._core.facts.write(fact)
 
     def _write(self) -> None:
         if not self._kept or self._trains():
@@ -114,11 +107,8 @@ def tensors_in(value: Any) -> Iterator[Any]:
     """Every tensor in what a model returned, in order."""
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors_in(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
+    elif isinstance(value, Mapping | list | tuple):
+        for part in value.values() if isinstance(value, Mapping) else value:
             yield from tensors_in(part)
     elif is_dataclass(value) and not isinstance(value, type):
         for field in fields(value):
@@ -184,7 +174,9 @@ class ProofRecorder:
         if self._ignored():
             return
         if self._rate is None and optimizer.param_groups:
-            self._rate = _kept(optimizer.param_groups[0].get("lr"))
+            rate = optimizer.param_groups[0].get("lr")
+            # As it is now: one that is a tensor changes in place.
+            self._rate = rate.detach().clone() if isinstance(rate, torch.Tensor) else rate
         if not _closure(args, kwargs):
             self._add(optimizer)
 
@@ -211,11 +203,8 @@ class ProofRecorder:
 
     def _step_ended(self, step: int) -> int:
         """Settle the step. Those of a program in which no optimizer steps have nothing of it."""
-        if self._core.stepping:
-            self._settle(step)
-        return step + 1
-
-    def _settle(self, step: int) -> None:
+        if not self._core.stepping:
+            return step + 1
         self._steps = step
         self._rates += [None] * (step - len(self._rates))
         self._keep(self._rate, self._rates, step)
@@ -229,12 +218,12 @@ class ProofRecorder:
         self._rate = None
         if step % _WRITTEN_EVERY == 0:
             self._write()
+        return step + 1
 
     def _keep(self, value: Any, values: list[float | None], step: int) -> None:
         """Put a number at its step's place, once it is known."""
         if isinstance(value, torch.Tensor):
-            put = functools.partial(values.__setitem__, step - 1)
-            self._core.device.late(value, put)
+            self._core.device.late(value, functools.partial(values.__setitem__, step - 1))
         elif value is not None:
             values[step - 1] = float(value)
 
@@ -259,8 +248,3 @@ class ProofRecorder:
 def _closure(args: Any, kwargs: Any) -> Any:
     """What a step is given to evaluate; None for nothing. The optimizer is the first argument."""
     return args[1] if len(args) > 1 else kwargs.get("closure")
-
-
-def _kept(rate: Any) -> Any:
-    """A learning rate as it is now: one that is a tensor changes in place."""
-    return rate.detach().clone() if isinstance(rate, torch.Tensor) else rate

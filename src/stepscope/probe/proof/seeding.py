@@ -94,15 +94,17 @@ class Seeding:
         return derived_seed(self._unnamed - 1, self.key)
 
     def _numpy(self, numpy_random: Any) -> None:
+        def is_seed(given: Any) -> bool:  # not another generator
+            return given is None or hasattr(given, "__index__") or isinstance(given, list | tuple)
+
         self._wrap(numpy_random, "seed", "seed")
-        self._wrap(numpy_random, "default_rng", "seed", _is_seed)
+        self._wrap(numpy_random, "default_rng", "seed", is_seed)
         numpy_random.seed(0)
 
     def _torch(self, torch: Any) -> None:
         if self.key:  # under 0 torch's own class will do: it has a fixed seed from the start
-            self._patches.set(
-                torch, "Generator", _seeded_generator_class(torch.Generator, self.seed)
-            )
+            seeded = _seeded_generator_class(torch.Generator, self.seed)
+            self._patches.set(torch, "Generator", seeded)
         for where in (torch.cuda.random, torch.random):
             for clock, named in (("seed", "manual_seed"), ("seed_all", "manual_seed_all")):
                 if hasattr(where, clock):
@@ -138,11 +140,6 @@ class Seeding:
             return seed
 
         self._patches.set(owner, name, seeded)
-
-
-def _is_seed(given: Any) -> bool:
-    """Whether a numpy generator is made from a seed, not from another generator."""
-    return given is None or hasattr(given, "__index__") or isinstance(given, list | tuple)
 
 
 def _guarded(take_hold: Callable[[Any], None]) -> Callable[[Any], None]:

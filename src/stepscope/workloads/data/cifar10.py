@@ -13,13 +13,14 @@ import tempfile
 import time
 import urllib.request
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.hardware.ceiling_cache import cache_folder
 from stepscope.record.errors import UsageError
+from stepscope.workloads.data.synthetic import LabelledArrays
 from stepscope.workloads.data.user_files import sample_count
 
 URL: Final = "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz"
@@ -67,8 +68,15 @@ def _fetch(archive: Path) -> None:
     print(f"fetching {URL} (170 MB) to {archive.parent}", file=sys.stderr)
     with tempfile.NamedTemporaryFile(dir=archive.parent, prefix=".cifar10-", delete=False) as draft:
         try:
+            received, until = 0, time.monotonic() + _LONGEST_S
             with urllib.request.urlopen(URL, timeout=_SILENCE_S) as answer:
-                _copy(answer, draft)
+                while chunk := answer.read(_CHUNK):
+                    received += len(chunk)
+                    if received > _LARGEST_ARCHIVE:
+                        raise ValueError(f"it is larger than {_LARGEST_ARCHIVE / 1e6:.0f} MB")
+                    if time.monotonic() > until:
+                        raise TimeoutError(f"it took longer than {_LONGEST_S / 60:.0f} minutes")
+                    draft.write(chunk)
             draft.flush()
             _check(Path(draft.name), archive.name)
             os.replace(draft.name, archive)
@@ -82,17 +90,6 @@ def _fetch(archive: Path) -> None:
         except BaseException:
             os.unlink(draft.name)
             raise
-
-
-def _copy(answer: IO[bytes], draft: IO[bytes]) -> None:
-    received, until = 0, time.monotonic() + _LONGEST_S
-    while chunk := answer.read(_CHUNK):
-        received += len(chunk)
-        if received > _LARGEST_ARCHIVE:
-            raise ValueError(f"it is larger than {_LARGEST_ARCHIVE / 1e6:.0f} MB")
-        if time.monotonic() > until:
-            raise TimeoutError(f"it took longer than {_LONGEST_S / 60:.0f} minutes")
-        draft.write(chunk)
 
 
 def _check(path: Path, name: str) -> None:
@@ -121,26 +118,19 @@ def _unpack(archive: Path, folder: Path) -> None:
 CLASSES: Final = 10
 PIXELS: Final = 32
 _BATCH: Final = 10_000
-_TRAIN: Final = tuple(f"data_batch_{number}" for number in range(1, 6))
-_TEST: Final = ("test_batch",)
 
 
-class Cifar10:
+class Cifar10(LabelledArrays):
     """Bytes [3, 32, 32] and a class, in the files' order. `samples` None: all there are."""
 
     def __init__(self, split: str, samples: int | None, folder: Path | None) -> None:
-        names, option = (_TRAIN, "samples") if split == "train" else (_TEST, "test-samples")
+        *train, test = FILES
+        names, option = (train, "samples") if split == "train" else ([test], "test-samples")
         count = sample_count(samples, len(names) * _BATCH, "cifar10", option)
         place = ensure_files(folder or cache_folder() / "cifar10", asked=folder is not None)
         read = [_read_batch(place / name) for name in names[: -(-count // _BATCH)]]
-        self.images = np.concatenate([images for images, _ in read])[:count]
+        self.inputs = np.concatenate([images for images, _ in read])[:count]
         self.labels = np.concatenate([labels for _, labels in read])[:count]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return self.images[index], self.labels[index]
 
 
 def _read_batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.data import Dataset, default_collate
 
 from stepscope.record.errors import UsageError
+from stepscope.workloads.data.synthetic import LabelledArrays
 
 IN_MEMORY_BYTES: Final = 256 << 20
 """Sets up to this size are made once and kept; larger ones are made again at every use."""
@@ -65,25 +66,15 @@ class ToTokenTensor:
     """Characters or tokens as the whole numbers that embeddings take."""
 
     def __call__(self, codes: Any, target: Any) -> tuple[Tensor, Tensor]:
-        return (
-            torch.as_tensor(codes, dtype=torch.int64),
-            torch.as_tensor(target, dtype=torch.int64),
-        )
+        return tuple(torch.as_tensor(part, dtype=torch.int64) for part in (codes, target))
 
 
-class InMemorySource:
+class InMemorySource(LabelledArrays):
     """All samples of a source, made once."""
 
     def __init__(self, source: Source) -> None:
         items = [source[index] for index in range(len(source))]
-        self.inputs = np.stack([item[0] for item in items])
-        self.targets = np.stack([item[1] for item in items])
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return self.inputs[index], self.targets[index]
+        self.inputs, self.labels = (np.stack(part) for part in zip(*items, strict=True))
 
 
 def keep_in_memory(source: Source) -> Source:
@@ -101,22 +92,19 @@ def copy_to_device(
     dataset: Any, device: Any, most_bytes: int = MAX_RESIDENT_BYTES
 ) -> tuple[Any, Any]:
     """All inputs and all targets as tensors on the device. UsageError where they take too much."""
-    samples = len(dataset)
-    each = sum(part.nbytes for part in tree_leaves(dataset[0]))
+    samples, first = len(dataset), default_collate([dataset[0]])
+    each = sum(part.nbytes for part in tree_leaves(first))
     if samples * each > most_bytes:
         raise UsageError(
             f"--data resident: {samples} samples take {samples * each / 2**30:.1f} GiB, more than"
             f" {most_bytes / 2**30:.1f} GiB: at most --samples {most_bytes // each}"
         )
-    whole: Any = None
+    whole = tree_map(
+        lambda one: torch.empty((samples, *one.shape[1:]), dtype=one.dtype, device=device), first
+    )
     for start in range(0, samples, _TOGETHER):
         stop = min(samples, start + _TOGETHER)
         part = default_collate([dataset[index] for index in range(start, stop)])
-        if whole is None:
-            whole = tree_map(
-                lambda one: torch.empty((samples, *one.shape[1:]), dtype=one.dtype, device=device),
-                part,
-            )
         for to, tensor in zip(tree_leaves(whole), tree_leaves(part), strict=True):
             to[start:stop].copy_(tensor)
     inputs, targets = whole

@@ -7,6 +7,7 @@ import os
 import struct
 import tempfile
 import time
+import timeit
 import weakref
 import zlib
 from typing import Any, Final
@@ -44,8 +45,10 @@ class DecodedSource:
 
     def __init__(self, source: Source, decode_ms: float) -> None:
         self.source = source
-        self.packed = _packed()
-        self.times = max(1, round(decode_ms / _unpacking_ms(self.packed)))
+        steps = np.random.default_rng(0).integers(-3, 4, _BLOCK)  # as well packed as a photograph
+        self.packed = zlib.compress(np.cumsum(steps).astype(np.uint8).tobytes(), 6)
+        once_s = min(timeit.repeat(lambda: zlib.decompress(self.packed), repeat=_TRIALS, number=1))
+        self.times = max(1, round(decode_ms / (1e3 * once_s)))
 
     def __len__(self) -> int:
         return len(self.source)
@@ -54,22 +57,6 @@ class DecodedSource:
         for _ in range(self.times):
             zlib.decompress(self.packed)
         return self.source[index]
-
-
-def _packed() -> bytes:
-    """Bytes that compress about as well as a photograph's rows."""
-    steps = np.random.default_rng(0).integers(-3, 4, _BLOCK)
-    return zlib.compress(np.cumsum(steps).astype(np.uint8).tobytes(), 6)
-
-
-def _unpacking_ms(packed: bytes) -> float:
-    """Processor time of unpacking once, with nothing in its way."""
-    times = []
-    for _ in range(_TRIALS):
-        start = time.perf_counter_ns()
-        zlib.decompress(packed)
-        times.append(time.perf_counter_ns() - start)
-    return min(times) / 1e6
 
 
 _FREE_AT: Final = struct.Struct("d")
@@ -102,23 +89,17 @@ class DiskSource:
         each = self.record.itemsize
         file = os.open(self.path, os.O_RDWR)
         try:
-            ready = _queue(file, each / self.bytes_per_s)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            (free_at,) = _FREE_AT.unpack(os.pread(file, _FREE_AT.size, 0))
+            ready = max(free_at, time.monotonic() - _CATCH_UP_S) + each / self.bytes_per_s
+            os.pwrite(file, _FREE_AT.pack(ready), 0)
+            fcntl.flock(file, fcntl.LOCK_UN)
             read = bytearray(os.pread(file, each, _FREE_AT.size + index * each))
         finally:
             os.close(file)
         time.sleep(max(0.0, ready - time.monotonic()))
         item = np.frombuffer(read, self.record)[0]
         return item["input"], item["target"]
-
-
-def _queue(file: int, seconds: float) -> float:
-    """Take the disk's next free seconds; the time at which they are over."""
-    fcntl.flock(file, fcntl.LOCK_EX)
-    (free_at,) = _FREE_AT.unpack(os.pread(file, _FREE_AT.size, 0))
-    ready: float = max(free_at, time.monotonic() - _CATCH_UP_S) + seconds
-    os.pwrite(file, _FREE_AT.pack(ready), 0)
-    fcntl.flock(file, fcntl.LOCK_UN)
-    return ready
 
 
 def _write(source: Source, record: np.dtype[Any]) -> str:

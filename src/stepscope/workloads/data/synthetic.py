@@ -15,6 +15,19 @@ _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _MIX: Final = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
+class LabelledArrays:
+    """Samples that are kept in arrays, with a class or another target for each."""
+
+    inputs: NDArray[Any]
+    labels: NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.inputs[index], self.labels[index]
+
+
 def _random_words(
     seed: int, name: str, samples: int, each: int, first: int = 0
 ) -> NDArray[np.uint64]:
@@ -22,8 +35,7 @@ def _random_words(
 
     A sample's words are the same however many samples are asked for (SplitMix64 of a counter).
     """
-    start, stop = first * each, (first + samples) * each
-    counter = np.arange(start, stop, dtype=np.uint64)
+    counter = np.arange(first * each, (first + samples) * each, dtype=np.uint64)
     mixed = (counter + np.uint64(1)) * _GOLDEN + np.uint64(_key(seed, name))
     for shift, factor in _MIX:
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
@@ -80,9 +92,8 @@ class SyntheticImages:
         self._tints = _STRIPES * _tints(made)
         self._cosines, self._sines = _waves(wide, pixels)
         self._spots = _spots(wide)[made.permutation(_KINDS)]
-        noise = made.standard_normal(
-            (3, pixels + _NOISE_OFFSETS, pixels + _NOISE_OFFSETS), dtype=np.float32
-        )
+        noisy = pixels + _NOISE_OFFSETS
+        noise = made.standard_normal((3, noisy, noisy), dtype=np.float32)
         self._noise = np.float32(127.5) + np.float32(_IMAGE_NOISE) * noise
 
     def __len__(self) -> int:
@@ -250,7 +261,7 @@ def encode_characters(text: str, length: int, vocabulary: int) -> NDArray[np.uin
     return codes
 
 
-class SyntheticCharacters:
+class SyntheticCharacters(LabelledArrays):
     """Codes [length] and a class, which shows in the order of letters within words of three.
 
     About a third of a text is such words, some of them of another class.
@@ -267,27 +278,17 @@ class SyntheticCharacters:
             )
         self.labels = integers(seed, f"{split} labels", samples, classes)
         drawn = _uniform(seed, f"{split} letters", samples, length)
-        self._codes = (_FIRST_CODE + drawn * letters).astype(np.uint8)
+        self.inputs = (_FIRST_CODE + drawn * letters).astype(np.uint8)
         words = _FIRST_CODE + _class_words(_seeded_generator(seed, "characters"), classes, letters)
-        self._put(words, _uniform(seed, f"{split} words", samples, 3 * max(1, length // 9)))
-
-    def _put(self, words: NDArray[Any], draws: NDArray[Any]) -> None:
-        """Write words over the letters, for all samples at once, one word after the other."""
-        samples, length = self._codes.shape
-        classes = len(words)
+        draws = _uniform(seed, f"{split} words", samples, 3 * max(1, length // 9))
         rows = np.arange(samples)[:, None]
+        # Words over the letters, for all samples at once, one word after the other.
         for which, where, of in draws.reshape(samples, -1, 3).transpose(1, 2, 0):
             start = (where * (length - _WORD_LENGTH + 1)).astype(np.int64)
             stray = (of * 8 * classes).astype(np.int64)  # one word in eight is of any class
             label = np.where(stray < classes, stray, self.labels)
             word = words[label, (which * _WORDS).astype(np.int64)]
-            self._codes[rows, start[:, None] + np.arange(_WORD_LENGTH)] = word
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[NDArray[Any], Any]:
-        return self._codes[index], self.labels[index]
+            self.inputs[rows, start[:, None] + np.arange(_WORD_LENGTH)] = word
 
 
 def _class_words(made: np.random.Generator, classes: int, letters: int) -> NDArray[np.int64]:
@@ -295,9 +296,8 @@ def _class_words(made: np.random.Generator, classes: int, letters: int) -> NDArr
 
     Six classes share the letters of their words and differ in their order alone.
     """
-    triples = made.permutation(letters)[: letters // _WORD_LENGTH * _WORD_LENGTH].reshape(
-        -1, _WORD_LENGTH
-    )
+    whole = letters // _WORD_LENGTH * _WORD_LENGTH
+    triples = made.permutation(letters)[:whole].reshape(-1, _WORD_LENGTH)
     orders = np.array(list(permutations(range(_WORD_LENGTH))))[made.permutation(_ORDERS)]
     number = np.arange(classes)
     first = number // _ORDERS * _WORDS
@@ -323,14 +323,12 @@ class SyntheticTokens:
         used = min(vocabulary, _MOST_TOKENS)
         tokens = made.permutation(vocabulary)[:used].astype(np.int32)
         following = made.integers(0, used, (used, len(_CHANCES)))
-        starts = range(0, samples, _TOGETHER)
-        drawn = (
-            _random_words(
-                seed, f"{split} tokens", min(_TOGETHER, samples - start), length + 1, start
-            )
-            for start in starts
-        )
-        self._tokens = np.concatenate([tokens[_walk(part, following)] for part in drawn])
+        parts = []
+        for start in range(0, samples, _TOGETHER):
+            count = min(_TOGETHER, samples - start)
+            drawn = _random_words(seed, f"{split} tokens", count, length + 1, start)
+            parts.append(tokens[_walk(drawn, following)])
+        self._tokens = np.concatenate(parts)
 
     def __len__(self) -> int:
         return len(self._tokens)

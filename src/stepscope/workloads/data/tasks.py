@@ -7,18 +7,13 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 from stepscope.record.errors import UsageError
 from stepscope.workloads.catalogue import Workload
 from stepscope.workloads.data import cifar10
 from stepscope.workloads.data.options import TEST_SAMPLES, TRAIN_SAMPLES, DataOptions
-from stepscope.workloads.data.samples import (
-    Samples,
-    Source,
-    ToImageTensor,
-    ToTokenTensor,
-    keep_in_memory,
-)
+from stepscope.workloads.data.samples import Samples, ToImageTensor, ToTokenTensor, keep_in_memory
 from stepscope.workloads.data.simulated_cost import DecodedSource, DelayedSource, DiskSource
 from stepscope.workloads.data.synthetic import (
     SyntheticCharacters,
@@ -55,15 +50,7 @@ class _UserSamples:
 
     def __getitem__(self, index: int) -> tuple[Any, Tensor]:
         label = self.labels[index]
-        return _sample(self._inputs, index % self._count), label
-
-
-def _sample(inputs: Any, index: int) -> Any:
-    if isinstance(inputs, dict):
-        return {name: _sample(part, index) for name, part in inputs.items()}
-    if isinstance(inputs, tuple):
-        return tuple(_sample(part, index) for part in inputs)
-    return inputs[index]
+        return tree_map(lambda part: part[index % self._count], self._inputs), label
 
 
 def _checked(inputs: Any, batch: int, name: str) -> Any:
@@ -91,13 +78,12 @@ def _make_dataset(
 ) -> Samples:
     """Items (input, target) of the "train" or "test" split. UsageError where there are none."""
     _check(workload, options)
+    pictures = workload.task in ("images", "segmentation")
     prepare: Callable[[Any, Any], tuple[Any, Any]]
     if workload.task == "user":
         prepare = _unchanged
-    elif workload.task in ("images", "segmentation"):
-        prepare = ToImageTensor(_number(workload, "size"))
     else:
-        prepare = ToTokenTensor()
+        prepare = ToImageTensor(_number(workload, "size")) if pictures else ToTokenTensor()
     source = _source(split, workload, options, user)
     if options.data not in GENERATED_KINDS:
         there = cifar10.CLASSES if options.data == "cifar10" else len(source.classes)
@@ -106,7 +92,15 @@ def _make_dataset(
                 f"--data {options.data}: it has {there} classes, {workload.name}"
                 f" {workload.classes}: --classes {there}"
             )
-    return Samples(_at_cost(source, workload, options), prepare)
+    if options.disk_mb_per_s is not None:
+        source = DiskSource(source, options.disk_mb_per_s)
+    elif options.data in GENERATED_KINDS and pictures:
+        source = keep_in_memory(source)
+    if options.decode_ms:
+        source = DecodedSource(source, options.decode_ms)
+    if options.latency_ms:
+        source = DelayedSource(source, options.latency_ms)
+    return Samples(source, prepare)
 
 
 def _source(split: str, workload: Workload, options: DataOptions, user: UserInputs | None) -> Any:
@@ -142,21 +136,9 @@ def _unchanged(inputs: Any, target: Any) -> tuple[Any, Any]:
     return inputs, target
 
 
-def _at_cost(source: Source, workload: Workload, options: DataOptions) -> Source:
-    """The samples as expensive as they are asked to be."""
-    if options.disk_mb_per_s is not None:
-        source = DiskSource(source, options.disk_mb_per_s)
-    elif options.data in GENERATED_KINDS and workload.task in ("images", "segmentation"):
-        source = keep_in_memory(source)
-    if options.decode_ms:
-        source = DecodedSource(source, options.decode_ms)
-    return DelayedSource(source, options.latency_ms) if options.latency_ms else source
-
-
 def _check(workload: Workload, options: DataOptions) -> None:
     """Raise UsageError where the model cannot use such samples."""
-    fits = options.data in GENERATED_KINDS or _FITS[options.data] == workload.task
-    if not fits:
+    if options.data not in GENERATED_KINDS and _FITS[options.data] != workload.task:
         raise UsageError(
             f"--data {options.data}: {workload.name} is for task {workload.task}, these samples for"
             f" {_FITS[options.data]}: --data synthetic"
@@ -256,15 +238,8 @@ def make_task(workload: Workload, options: DataOptions, user: UserInputs | None 
     test = _make_dataset("test", workload, options, user)
     if workload.task == "user":
         return UserTask(train, test, user.loss if user else None)
-    return _TASKS[workload.task](train, test, workload.classes)
-
-
-_TASKS: Final[Mapping[str, type[Task]]] = {
-    "images": Task,
-    "characters": Task,
-    "segmentation": Segmentation,
-    "language": Language,
-}
+    kind = {"segmentation": Segmentation, "language": Language}.get(workload.task, Task)
+    return kind(train, test, workload.classes)
 
 
 def dice(outputs: Tensor, masks: Tensor) -> Tensor:

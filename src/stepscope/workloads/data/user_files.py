@@ -13,15 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stepscope.record.errors import UsageError
-from stepscope.workloads.data.synthetic import encode_characters
-
-_TEST_SHARE = 5
+from stepscope.workloads.data.synthetic import LabelledArrays, encode_characters
 
 
 def _split_names(names: Iterable[str]) -> tuple[list[str], list[str]]:
     """A fifth of the names is for the test, at least one of two; the order is as if shuffled."""
     shuffled = sorted(names, key=_shuffle_key)
-    test = max(1, len(shuffled) // _TEST_SHARE) if len(shuffled) > 1 else 0
+    test = max(1, len(shuffled) // 5) if len(shuffled) > 1 else 0
     return shuffled[test:], shuffled[:test]
 
 
@@ -50,11 +48,12 @@ class ImageFolder:
     def __init__(self, split: str, samples: int | None, folder: Path, pixels: int) -> None:
         if find_spec("PIL") is None:
             raise UsageError(f"--data images:{folder} needs Pillow: pip install pillow")
-        train, test = _divided(folder)
+        folders = _class_folders(folder)
+        train, test = _divided(folders)
         files, option = (train, "samples") if split == "train" else (test, "test-samples")
         count = sample_count(samples, len(files), f"{folder}, without the other split,", option)
         self.files = files[:count]
-        self.classes = [path.name for path in _class_folders(folder)]
+        self.classes = [path.name for path in folders]
         numbers = {name: number for number, name in enumerate(self.classes)}
         self.labels = np.array([numbers[name.partition("/")[0]] for name in self.files])
         self.folder = str(folder)
@@ -64,25 +63,21 @@ class ImageFolder:
         return len(self.files)
 
     def __getitem__(self, index: int) -> tuple[NDArray[Any], Any]:
-        return decode_image(f"{self.folder}/{self.files[index]}", self.pixels), self.labels[index]
+        path, size = f"{self.folder}/{self.files[index]}", (self.pixels, self.pixels)
+        Image = import_module("PIL.Image")  # noqa: N806
+        try:
+            with Image.open(path) as image:
+                scaled = image.convert("RGB").resize(size, Image.Resampling.BILINEAR)
+                return np.array(scaled).transpose(2, 0, 1).copy(), self.labels[index]
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as problem:
+            raise UsageError(f"{path} cannot be read as an image: {problem}") from None
 
 
-def decode_image(path: str, pixels: int) -> NDArray[Any]:
-    """An image file's bytes at some size: [3, pixels, pixels]."""
-    Image = import_module("PIL.Image")  # noqa: N806
-    try:
-        with Image.open(path) as image:
-            scaled = image.convert("RGB").resize((pixels, pixels), Image.Resampling.BILINEAR)
-            return np.array(scaled).transpose(2, 0, 1).copy()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as problem:
-        raise UsageError(f"{path} cannot be read as an image: {problem}") from None
-
-
-def _divided(folder: Path) -> tuple[list[str], list[str]]:
-    """Names below the folder for the training and the test, classes mixed."""
+def _divided(folders: list[Path]) -> tuple[list[str], list[str]]:
+    """Names of files in these folders for the training and the test, classes mixed."""
     train: list[str] = []
     test: list[str] = []
-    for place in _class_folders(folder):
+    for place in folders:
         files = [
             f"{place.name}/{path.name}"
             for path in place.iterdir()
@@ -107,7 +102,7 @@ def _class_folders(folder: Path) -> list[Path]:
     return sorted(found)
 
 
-class CharacterFile:
+class CharacterFile(LabelledArrays):
     """Codes [length] and a class; labels are numbered in their sorted order."""
 
     def __init__(
@@ -123,15 +118,8 @@ class CharacterFile:
         option = "samples" if split == "train" else "test-samples"
         count = sample_count(samples, len(lines), f"{path}, without the other split,", option)
         self.labels = np.array([number for _, number, _ in lines[:count]], dtype=np.int64)
-        self._codes = np.stack(
-            [encode_characters(text, length, vocabulary) for *_, text in lines[:count]]
-        )
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[NDArray[Any], Any]:
-        return self._codes[index], self.labels[index]
+        codes = [encode_characters(text, length, vocabulary) for *_, text in lines[:count]]
+        self.inputs = np.stack(codes)
 
 
 def read_labelled_texts(path: Path) -> dict[str, list[str]]:

@@ -22,9 +22,23 @@ def flops_per_sample(
     `inputs(n)` makes n samples on the CPU, in the form the model takes. Neither the model nor the
     state of random numbers is touched.
     """
-    return _safely(
-        model, lambda place: _forward_and_back(_copied(model, place), inputs, place, train)
-    )
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map_only
+
+    def count(place: str) -> float:
+        copied = _copied(model, place)
+        given = tree_map_only(torch.Tensor, lambda tensor: tensor.to(place), inputs(_SAMPLES))
+        copied.train(train)
+        with torch.set_grad_enabled(train), _counting() as counter:
+            leaves = tree_leaves(copied(given))
+            if train:
+                tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+                loss = sum(leaf.float().sum() for leaf in tensors if leaf.requires_grad)
+                # An observer of the program takes torch.autograd.backward for the end of a step.
+                inspect.unwrap(torch.autograd.backward)(loss)
+        return float(counter.get_total_flops()) / _SAMPLES
+
+    return _safely(model, count)
 
 
 def flops_per_generation(
@@ -65,25 +79,6 @@ def _safely(model: Any, count: Callable[[str], float]) -> tuple[float | None, st
         if found > 0:
             return found, None
     return None, reason
-
-
-def _forward_and_back(model: Any, inputs: Callable[[int], Any], place: str, train: bool) -> float:
-    import torch
-    from torch.utils._pytree import tree_leaves, tree_map_only
-
-    given = tree_map_only(torch.Tensor, lambda tensor: tensor.to(place), inputs(_SAMPLES))
-    model.train(train)
-    with torch.set_grad_enabled(train), _counting() as counter:
-        outputs = model(given)
-        if train:
-            loss = sum(
-                leaf.float().sum()
-                for leaf in tree_leaves(outputs)
-                if isinstance(leaf, torch.Tensor) and leaf.requires_grad
-            )
-            # An observer of the program takes torch.autograd.backward for the end of a step.
-            inspect.unwrap(torch.autograd.backward)(loss)
-    return float(counter.get_total_flops()) / _SAMPLES
 
 
 def _copied(model: Any, place: str) -> Any:
@@ -206,20 +201,16 @@ def _tf32(model: Any) -> bool:
 
     cudnn = (torch.nn.modules.conv._ConvNd, torch.nn.RNNBase)
     layers = [m for m in model.modules() if next(m.parameters(recurse=False), None) is not None]
-    by_cudnn = any(isinstance(layer, cudnn) for layer in layers)
-    others = any(not isinstance(layer, cudnn) for layer in layers)
-    return (by_cudnn and _allowed("cudnn")) or (others and _allowed("matmul"))
+    by_cudnn = {isinstance(layer, cudnn) for layer in layers}
+    return (True in by_cudnn and _allows_tf32(torch.backends.cudnn)) or (
+        False in by_cudnn and _allows_tf32(torch.backends.cuda.matmul)
+    )
 
 
-def _allowed(what: str) -> bool:
-    """Whether TF32 is, by the older switch or, where torch refuses to mix them, by the newer."""
-    import torch
-
-    backends = torch.backends
+def _allows_tf32(backend: Any) -> bool:
+    """By the older switch or, where torch refuses to mix them, by the newer."""
     try:
-        return bool(
-            backends.cudnn.allow_tf32 if what == "cudnn" else backends.cuda.matmul.allow_tf32
-        )
+        return bool(backend.allow_tf32)
     except RuntimeError:
-        newer = backends.cudnn.conv if what == "cudnn" else backends.cuda.matmul
+        newer = getattr(backend, "conv", backend)
         return bool(newer.fp32_precision == "tf32")

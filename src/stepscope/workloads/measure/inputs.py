@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from stepscope.hardware.processor import cpu_model
+from stepscope.hardware.processor import cpu_model, read_text
 from stepscope.record.errors import UsageError
 from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.catalogue import WORKLOADS, Workload, find_workload
@@ -42,8 +42,10 @@ class ResidentBatches:
 
     def __init__(self, samples: Any, batch: int, device: Any) -> None:
         whole = copy_to_device(samples, device)
-        starts = range(0, len(samples) - batch + 1, batch)
-        self._batches = [_rows(whole, slice(start, start + batch)) for start in starts]
+        self._batches = [
+            tree_map_only(Tensor, lambda tensor, at=start: tensor[at : at + batch], whole)
+            for start in range(0, len(samples) - batch + 1, batch)
+        ]
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -71,10 +73,6 @@ def repeat_forever(batches: Iterable[Any]) -> Iterator[Any]:
     """One epoch after the other."""
     while True:
         yield from batches
-
-
-def _rows(whole: Any, rows: slice) -> Any:
-    return tree_map_only(Tensor, lambda tensor: tensor[rows], whole)
 
 
 _RESIDENT_BYTES = 64 << 20
@@ -123,23 +121,17 @@ def data_options(
 def make_program_task(built: BuiltModel, asked: ProgramArguments, batch: int) -> Task:
     """The samples, at least a batch of them. Raises UsageError."""
     workload = built.workload
-    samples = asked.samples or _usual_samples(asked.data, workload, batch)
-    test = asked.test_samples
-    if test is None and asked.data == "resident":
-        test = max(1, _few(workload, TEST_SAMPLES))
-    options = data_options(asked, samples, test)
-    task = make_task(workload, options, built.user)
+    samples, test = asked.samples, asked.test_samples  # None: all there are
+    if asked.data == "resident":
+        samples = samples or max(batch, _few(workload, TRAIN_SAMPLES))
+        test = max(1, _few(workload, TEST_SAMPLES)) if test is None else test
+    elif asked.data == "synthetic":
+        samples = samples or max(TRAIN_SAMPLES, 4 * batch)
+    task = make_task(workload, data_options(asked, samples, test), built.user)
     there = len(task.train)
     if there < batch:
         raise UsageError(f"--batch {batch} is more than the {there} samples to train with")
     return task
-
-
-def _usual_samples(data: str, workload: Workload, batch: int) -> int | None:
-    """How many are made where none are asked for; None: all there are."""
-    if data == "synthetic":
-        return max(TRAIN_SAMPLES, 4 * batch)
-    return max(batch, _few(workload, TRAIN_SAMPLES)) if data == "resident" else None
 
 
 def _few(workload: Workload, most: int) -> int:
@@ -149,7 +141,6 @@ def _few(workload: Workload, most: int) -> int:
 
 
 def takes_several_tensors(built: BuiltModel) -> bool:
-    """Whether the model takes several tensors."""
     return isinstance(built.model, _UnpackInputs)
 
 
@@ -189,7 +180,4 @@ def _example(built: BuiltModel, samples: int) -> Any:
 def _device_name(device: Any) -> str | None:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
-    try:
-        return cpu_model(Path("/proc/cpuinfo").read_text())
-    except OSError:
-        return None
+    return cpu_model(read_text(Path("/proc/cpuinfo")))

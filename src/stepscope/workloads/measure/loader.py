@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from stepscope.record.errors import UsageError
 from stepscope.workloads.arguments import ProgramArguments
-from stepscope.workloads.catalogue import Workload, find_workload
+from stepscope.workloads.catalogue import find_workload
 from stepscope.workloads.models.from_user import import_user_module, one_line_error
 
 _CYCLES: Final = 3  # of all that is prefetched, at least, in a section
@@ -73,18 +73,14 @@ def deliver(
         now = clock()
         found.gaps_s.append(now - last)
         last = now
-        if found.calls % turn == 0 and _is_enough(now - start, found.calls, queue, seconds):
+        if found.calls % turn or now - start < seconds:
+            continue
+        if found.calls >= max(5, _CYCLES * queue) or now - start >= _PATIENCE * seconds:
             break
     wait()
     found.elapsed_s = clock() - start
     found.ended_ns = time.monotonic_ns()
     return found
-
-
-def _is_enough(elapsed_s: float, batches: int, queue: int, seconds: float) -> bool:
-    if elapsed_s < seconds:
-        return False
-    return batches >= max(5, _CYCLES * queue) or elapsed_s >= _PATIENCE * seconds
 
 
 def ms_per_round(gaps_s: list[float], workers: int, most: int = 500) -> list[float]:
@@ -149,7 +145,13 @@ def loader_source(asked: ProgramArguments) -> LoaderSource:
     """The workload's data, or the user's. Raises UsageError where there is none."""
     workload = find_workload(asked.model)
     if workload.task == "user":
-        return _users(workload)
+        try:
+            found = getattr(import_user_module(workload), workload.options["factory"])
+            if inspect.isclass(found) or inspect.isroutine(found):
+                found = found()
+        except Exception as problem:
+            raise UsageError(f"{workload.name}: {one_line_error(problem)}") from None
+        return check_dataset(workload.name, found)
     from stepscope.workloads.data.tasks import make_task
     from stepscope.workloads.measure.inputs import data_options
 
@@ -164,18 +166,6 @@ def loader_source(asked: ProgramArguments) -> LoaderSource:
     return check_dataset(asked.model, task.train)
 
 
-def _users(workload: Workload) -> LoaderSource:
-    """The data set, or DataLoader, that the user's name stands for. Raises UsageError."""
-    name = workload.options["factory"]
-    try:
-        found = getattr(import_user_module(workload), name)
-        if inspect.isclass(found) or inspect.isroutine(found):
-            found = found()
-    except Exception as problem:
-        raise UsageError(f"{workload.name}: {one_line_error(problem)}") from None
-    return check_dataset(workload.name, found)
-
-
 def check_dataset(name: str, found: Any) -> LoaderSource:
     """The parts of something that should be a data set. Raises UsageError where it is none."""
     collate = None
@@ -185,9 +175,8 @@ def check_dataset(name: str, found: Any) -> LoaderSource:
         return LoaderSource(found, None, collate)
     for method in ("__getitem__", "__len__"):
         if not hasattr(found, method):
-            kind = type(found).__name__
             raise UsageError(
-                f"{name}: {kind} is not a Dataset (no {method}):"
+                f"{name}: {type(found).__name__} is not a Dataset (no {method}):"
                 " name a Dataset or a function that returns one"
             )
     if not len(found):

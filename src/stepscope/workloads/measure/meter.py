@@ -128,11 +128,6 @@ class Meter:
         """Those of the warm-up too."""
         return self.warm_calls + self.calls
 
-    @property
-    def all_s(self) -> float:
-        """Seconds of the loop up to its last pause or end, the warm-up included."""
-        return self.warm_s + self.section_s
-
     def begin(self) -> None:
         """The first call is about to be made."""
         if self._rule is None:
@@ -144,10 +139,10 @@ class Meter:
         self.clock.mark()
         if self._rule is not None:
             self._warmed_up(self._rule)
-            return self.going
-        self.calls += 1
-        self.samples += samples
-        self.going = not self._enough()
+        else:
+            self.calls += 1
+            self.samples += samples
+            self.going = not self._enough()
         return self.going
 
     @contextmanager
@@ -170,18 +165,17 @@ class Meter:
 
     def fill(self, measured: ModelMeasured) -> None:
         """Write down the section and its warm-up."""
-        usual = self.section_s / self.calls if self.calls else None
+        settled = bool(self.settled)
         measured.clock = self.clock.name
-        measured.warmup = Warmup(
-            self.warm_calls, self.warm_s, bool(self.settled), self.first_call_s
-        )
-        if usual is not None:
-            measured.first_calls_extra_s = max(0.0, self.warm_s - usual * self.warm_calls)
+        measured.warmup = Warmup(self.warm_calls, self.warm_s, settled, self.first_call_s)
         measured.started_ns, measured.ended_ns = self.started_ns, self.ended_ns
-        measured.elapsed_s = self.section_s if self.calls else 0.0
+        if self.calls:
+            measured.elapsed_s = self.section_s
+            usual = self.section_s / self.calls
+            measured.first_calls_extra_s = max(0.0, self.warm_s - usual * self.warm_calls)
         measured.calls, measured.samples = self.calls, self.samples
         measured.series_ms = [1e3 * seconds for seconds in self.series_s]
-        if not self.settled:
+        if not settled:
             measured.notes.append(MeasureNote.WARMUP_UNSETTLED)
 
     def _open(self) -> None:
@@ -230,17 +224,14 @@ class Meter:
         self.started_ns = monotonic_ns()
 
     def _enough(self) -> bool:
-        if self._limits.reached(self.calls, self._so_far(), self.warm_calls):
+        limits = self._limits
+        if limits.reached(self.calls, self._so_far(), self.warm_calls):
             return True
-        return self._planned is not None and self.calls >= self._planned and self._caught_up()
-
-    def _caught_up(self) -> bool:
-        """The calls planned were made, sooner than planned: the device may be behind the host."""
-        assert self._limits.seconds is not None
-        self.clock.wait()
+        if self._planned is None or limits.seconds is None or self.calls < self._planned:
+            return False
+        self.clock.wait()  # made sooner than planned: the device may be behind the host
         spent = self._so_far()
-        if spent >= _NEARLY * self._limits.seconds:
+        if spent >= _NEARLY * limits.seconds:
             return True
-        left = self._limits.seconds - spent
-        self._planned = self._limits.planned(self.calls, spent / self.calls, left)
+        self._planned = limits.planned(self.calls, spent / self.calls, limits.seconds - spent)
         return False

@@ -2,6 +2,7 @@
 written whole or not at all.
 """
 
+import re
 import resource
 import sys
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec.json import decode, encode
 
+from stepscope.hardware.processor import read_text
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.record.out_of_memory import is_out_of_memory
 from stepscope.store.json_file import write_json
@@ -36,12 +38,6 @@ def _limit_memory(device: Any, gib: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most + reserved, hard))
 
 
-def _lift_memory_limit() -> None:
-    """Give memory back to what is still to be done on the host."""
-    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
-
-
 def peak_memory(device: Any) -> tuple[int, int | None]:
     """Most bytes held at once since the program began, and reserved for it (CUDA only)."""
     if device.type == "cuda":
@@ -64,15 +60,8 @@ def reset_peak_memory() -> None:
 
 def _status(field: str) -> int:
     """A field of /proc/self/status in bytes; 0 where there is none."""
-    try:
-        lines = _STATUS.read_text().splitlines()
-    except OSError:
-        return 0
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name == field:
-            return int(value.split()[0]) * 1024
-    return 0
+    found = re.search(rf"^{field}:\s*(\d+)", read_text(_STATUS), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 OUT_OF_MEMORY = 3
@@ -109,7 +98,8 @@ def run_program(
         except Exception as error:
             if asked.measure is None:
                 raise
-            _lift_memory_limit()
+            _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+            resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # room for what is left to do
             full = is_out_of_memory(type(error).__name__, str(error), limited=True)
             kind = "out_of_memory" if full else "failed"
             measured.error = ProgramError(kind, error_line(error))
@@ -133,10 +123,8 @@ def prepare_device(asked: ProgramArguments) -> Any:
     cuda = torch.cuda.is_available()
     if asked.device == "cuda" and not cuda:
         raise UsageError("torch sees no CUDA device; use --device cpu")
-    kind = ("cuda" if cuda else "cpu") if asked.device == "auto" else asked.device
-    device = (
-        torch.device("cuda", torch.cuda.current_device()) if kind == "cuda" else torch.device(kind)
-    )
+    on_cuda = asked.device == "cuda" or (asked.device == "auto" and cuda)
+    device = torch.device("cuda", torch.cuda.current_device()) if on_cuda else torch.device("cpu")
     if asked.threads is not None:
         torch.set_num_threads(asked.threads)
     if asked.memory_limit_gib is not None:

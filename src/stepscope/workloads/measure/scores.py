@@ -76,9 +76,17 @@ class Scores:
     def take(self, meter: Meter, losses: Losses) -> None:
         """Score the model as it is, while the loop pauses or is over."""
         score, loss = self._score(), losses.lately()
-        taken = Score(meter.all_calls, meter.all_s, loss, score)
-        self._taken.append(taken)
-        self._print(taken, meter)
+        self._taken.append(Score(meter.all_calls, meter.warm_s + meter.section_s, loss, score))
+        parts = [f"step {meter.all_calls}"]
+        if loss is not None:
+            parts.append(f"loss {loss:.4f}")
+        if score is not None:
+            parts.append(f"{self._task.score_name} {score:.4f}")
+        samples, seconds = meter.samples - self._rate_from[0], meter.section_s - self._rate_from[1]
+        if samples and seconds:
+            parts.append(f"{samples / seconds:,.1f} samples/s")
+        self._rate_from = (meter.samples, meter.section_s)
+        print("  ".join(parts), flush=True)
 
     def reached(self, target: float | None) -> bool:
         """Whether the last score is as good as wanted."""
@@ -109,15 +117,3 @@ class Scores:
                 count += of
         self._model.train()
         return float(torch.stack(sums).double().sum()) / count if count else None
-
-    def _print(self, taken: Score, meter: Meter) -> None:
-        parts = [f"step {taken.step}"]
-        if taken.loss is not None:
-            parts.append(f"loss {taken.loss:.4f}")
-        if taken.score is not None:
-            parts.append(f"{self._task.score_name} {taken.score:.4f}")
-        samples, seconds = meter.samples - self._rate_from[0], meter.section_s - self._rate_from[1]
-        if samples and seconds:
-            parts.append(f"{samples / seconds:,.1f} samples/s")
-        self._rate_from = (meter.samples, meter.section_s)
-        print("  ".join(parts), flush=True)

@@ -36,7 +36,6 @@ class BuiltModel:
 
 def build_model(
     workload: Workload,
-    *,
     size: int | None = None,
     classes: int | None = None,
     length: int | None = None,
@@ -53,22 +52,14 @@ def build_model(
     )
     module, _, name = workload.make.partition(":")
     make = getattr(import_module(module), name)
+    offered = {"workload": wanted} | {
+        name: getattr(wanted, name) for name in ("size", "classes", "length", "vocabulary")
+    }
+    taken = {name: offered[name] for name in signature(make).parameters if name in offered}
     try:
-        made = make(**_arguments(make, wanted), **workload.options)
+        made = make(**taken, **workload.options)
     except ValueError as problem:
         reason = " ".join(str(problem).split())
         raise UsageError(f"{workload.name}: {reason}") from problem
     built = BuiltModel(made, None, wanted) if isinstance(made, nn.Module) else made
     return built if workload.task == "user" else replace(built, model=built.model.float().train())
-
-
-def _arguments(make: Any, workload: Workload) -> dict[str, Any]:
-    """What of the workload a maker takes: itself, or some of its numbers."""
-    offered = {
-        "workload": workload,
-        "size": workload.size,
-        "classes": workload.classes,
-        "length": workload.length,
-        "vocabulary": workload.vocabulary,
-    }
-    return {name: offered[name] for name in signature(make).parameters if name in offered}

@@ -28,8 +28,7 @@ class Basic(nn.Module):
         y = self.relu(self.bn1(self.conv1(x)))
         y = self.bn2(self.conv2(y))
         y += x if self.downsample is None else self.downsample(x)
-        activated: Tensor = self.relu(y)
-        return activated
+        return self.relu(y)
 
 
 class Bottleneck(nn.Module):
@@ -54,8 +53,7 @@ class Bottleneck(nn.Module):
         y = self.relu(self.bn2(self.conv2(y)))
         y = self.bn3(self.conv3(y))
         y += x if self.downsample is None else self.downsample(x)
-        activated: Tensor = self.relu(y)
-        return activated
+        return self.relu(y)
 
 
 def shortcut(channels_in: int, channels: int, stride: int) -> nn.Sequential | None:
@@ -76,13 +74,14 @@ class ResNet(nn.Module):
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(3, 2, 1)
-        widths = [64, *(block.widening * channels for channels in (64, 128, 256, 512))]
-        self.layer1 = resnet_stage(block, widths[0], 64, depths[0], stride=1)
-        self.layer2 = resnet_stage(block, widths[1], 128, depths[1], stride=2)
-        self.layer3 = resnet_stage(block, widths[2], 256, depths[2], stride=2)
-        self.layer4 = resnet_stage(block, widths[3], 512, depths[3], stride=2)
+        wide = 64
+        for stage, (channels, depth) in enumerate(zip((64, 128, 256, 512), depths, strict=True)):
+            first = block(wide, channels, 1 if stage == 0 else 2)
+            wide = block.widening * channels
+            rest = (block(wide, channels, 1) for _ in range(depth - 1))
+            self.add_module(f"layer{stage + 1}", nn.Sequential(first, *rest))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(widths[4], classes)
+        self.fc = nn.Linear(wide, classes)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -90,32 +89,19 @@ class ResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         x = self.maxpool(self.relu(self.bn1(self.conv1(images))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-        logits: Tensor = self.fc(self.avgpool(x).flatten(1))
-        return logits
-
-
-def resnet_stage(
-    block: Any, channels_in: int, channels: int, depth: int, stride: int
-) -> nn.Sequential:
-    """Blocks of one width; only the first may shrink the image."""
-    first = block(channels_in, channels, stride)
-    rest = (block(block.widening * channels, channels, 1) for _ in range(depth - 1))
-    return nn.Sequential(first, *rest)
+        return self.fc(self.avgpool(x).flatten(1))
 
 
 def resnet18(classes: int) -> ResNet:
-    """Eighteen layers."""
     return ResNet(Basic, (2, 2, 2, 2), classes)
 
 
 def resnet50(classes: int) -> ResNet:
-    """Fifty layers."""
     return ResNet(Bottleneck, (3, 4, 6, 3), classes)
 
 
-# Expansion, kernel, stride, channels in, channels out, blocks.
 STAGES = (
-    (1, 3, 1, 32, 16, 1),
+    (1, 3, 1, 32, 16, 1),  # expansion, kernel, stride, channels in, channels out, blocks
     (6, 3, 2, 16, 24, 2),
     (6, 5, 2, 24, 40, 2),
     (6, 3, 2, 40, 80, 3),
@@ -132,10 +118,8 @@ def convolution(
 ) -> list[nn.Module]:
     """A convolution that keeps the size (over its stride) and its normalization."""
     padding = kernel // 2
-    return [
-        nn.Conv2d(channels_in, channels, kernel, stride, padding, groups=groups, bias=False),
-        nn.BatchNorm2d(channels),
-    ]
+    layer = nn.Conv2d(channels_in, channels, kernel, stride, padding, groups=groups, bias=False)
+    return [layer, nn.BatchNorm2d(channels)]
 
 
 class Squeeze(nn.Module):
@@ -186,21 +170,28 @@ class InvertedBottleneck(nn.Module):
         self.stochastic_depth = DropSamples(drop)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.block(x)
-        if not self.residual:
-            return y
-        dropped: Tensor = self.stochastic_depth(y)
-        return dropped + x
+        y = self.block(x)
+        return self.stochastic_depth(y) + x if self.residual else y
 
 
 class EfficientNet(nn.Module):
-    """Images [N, 3, size, size] → logits [N, classes]."""
+    """B0: images [N, 3, size, size] → logits [N, classes]. The later a block, the more often it is
+    dropped in training."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()
         stem = nn.Sequential(*convolution(3, 32, 3, stride=2), nn.SiLU(inplace=True))
         last = nn.Sequential(*convolution(320, 1280, 1), nn.SiLU(inplace=True))
-        self.features = nn.Sequential(stem, *efficientnet_stages(), last)
+        total, done, stages = sum(stage[-1] for stage in STAGES), 0, []
+        for expansion, kernel, stride, channels_in, channels, blocks in STAGES:
+            layers = []
+            for index in range(blocks):
+                entering, step = (channels_in, stride) if index == 0 else (channels, 1)
+                drop = DROPPED_BLOCKS * done / total
+                layers.append(InvertedBottleneck(expansion, kernel, step, entering, channels, drop))
+                done += 1
+            stages.append(nn.Sequential(*layers))
+        self.features = nn.Sequential(stem, *stages, last)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(nn.Dropout(DROPOUT, inplace=True), nn.Linear(1280, classes))
         for module in self.modules():
@@ -214,27 +205,7 @@ class EfficientNet(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.avgpool(self.features(images)).flatten(1)
-        logits: Tensor = self.classifier(features)
-        return logits
-
-
-def efficientnet_stages() -> list[nn.Sequential]:
-    """The seven stages; the later a block, the more often it is dropped in training."""
-    total, done, made = sum(stage[-1] for stage in STAGES), 0, []
-    for expansion, kernel, stride, channels_in, channels, blocks in STAGES:
-        layers = []
-        for index in range(blocks):
-            entering, step = (channels_in, stride) if index == 0 else (channels, 1)
-            drop = DROPPED_BLOCKS * done / total
-            layers.append(InvertedBottleneck(expansion, kernel, step, entering, channels, drop))
-            done += 1
-        made.append(nn.Sequential(*layers))
-    return made
-
-
-def efficientnet_b0(classes: int) -> EfficientNet:
-    """The smallest of the family."""
-    return EfficientNet(classes)
+        return self.classifier(features)
 
 
 WIDTHS = (64, 128, 256, 512, 1024)
@@ -242,15 +213,8 @@ FACTOR = 2 ** (len(WIDTHS) - 1)
 
 
 def two_convolutions(channels_in: int, channels: int) -> nn.Sequential:
-    """Keeps the size of the image."""
-    return nn.Sequential(
-        nn.Conv2d(channels_in, channels, 3, padding=1, bias=False),
-        nn.BatchNorm2d(channels),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-        nn.BatchNorm2d(channels),
-        nn.ReLU(inplace=True),
-    )
+    first, second = convolution(channels_in, channels, 3), convolution(channels, channels, 3)
+    return nn.Sequential(*first, nn.ReLU(inplace=True), *second, nn.ReLU(inplace=True))
 
 
 class Up(nn.Module):
@@ -262,15 +226,16 @@ class Up(nn.Module):
         self.merge = two_convolutions(2 * channels, channels)
 
     def forward(self, x: Tensor, skipped: Tensor) -> Tensor:
-        merged: Tensor = self.merge(torch.cat((skipped, self.enlarge(x)), dim=1))
-        return merged
+        return self.merge(torch.cat((skipped, self.enlarge(x)), dim=1))
 
 
 class UNet(nn.Module):
     """Images [N, 3, size, size] → logits [N, classes, size, size]; size a multiple of 16."""
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, size: int, classes: int) -> None:
         super().__init__()
+        if size < 2 * FACTOR or size % FACTOR:
+            raise ValueError(f"--size {size} is not a multiple of {FACTOR} from {2 * FACTOR} up")
         self.entry = two_convolutions(3, WIDTHS[0])
         self.down = nn.ModuleList(
             nn.Sequential(nn.MaxPool2d(2), two_convolutions(a, b)) for a, b in pairwise(WIDTHS)
@@ -286,12 +251,4 @@ class UNet(nn.Module):
             x = down(x)
         for up in self.up:
             x = up(x, skipped.pop())
-        logits: Tensor = self.head(x)
-        return logits
-
-
-def unet(size: int, classes: int) -> UNet:
-    """Four blocks down and four up."""
-    if size < 2 * FACTOR or size % FACTOR:
-        raise ValueError(f"--size {size} is not a multiple of {FACTOR} from {2 * FACTOR} up")
-    return UNet(classes)
+        return self.head(x)

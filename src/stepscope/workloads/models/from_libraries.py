@@ -43,7 +43,11 @@ def torchvision_model(workload: Workload, name: str) -> BuiltModel:
     """One of torchvision's classifiers, at the size its published weights take unless asked."""
     models = _import_library("torchvision.models")
     _check_name(name, models.list_models(module=models), "torchvision's classifiers")
-    size = workload.size or _torchvision_size(models, name)
+    size = workload.size
+    if size is None:  # what the first of the model's published weights were made for
+        weights = list(models.get_model_weights(name))
+        sizes = [getattr(one.transforms, "keywords", {}).get("crop_size") for one in weights]
+        size = next((size for size in sizes if isinstance(size, int)), _USUAL_SIZE)
     more: dict[str, Any] = {}
     if name in _WITH_SIDE_OUTPUT:
         more = {"aux_logits": False, "init_weights": False}
@@ -52,13 +56,6 @@ def torchvision_model(workload: Workload, name: str) -> BuiltModel:
     with _explain_errors("torchvision could not build it"):
         model = models.get_model(name, weights=None, num_classes=workload.classes, **more)
     return BuiltModel(model, None, replace(workload, size=size))
-
-
-def _torchvision_size(models: Any, name: str) -> int:
-    """Pixels that the first of the model's published weights were made for."""
-    weights = list(models.get_model_weights(name))
-    sizes = [getattr(one.transforms, "keywords", {}).get("crop_size") for one in weights]
-    return next((size for size in sizes if isinstance(size, int)), _USUAL_SIZE)
 
 
 def timm_model(workload: Workload, name: str) -> BuiltModel:
@@ -100,8 +97,7 @@ class _Classifier(nn.Module):
         self.model, self.name = model, name
 
     def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = self.model(**{self.name: inputs}).logits
-        return logits
+        return self.model(**{self.name: inputs}).logits
 
 
 class _Decoder(nn.Module):
@@ -115,13 +111,9 @@ class _Decoder(nn.Module):
 
     def forward(self, tokens: Tensor, cache: Any = None) -> Tensor:
         if cache is None:
-            whole: Tensor = self.model(input_ids=tokens, use_cache=False).logits
-            return whole
-        logits = self.model(
-            input_ids=tokens, past_key_values=cache, use_cache=True, **self.last_only
-        ).logits
-        last: Tensor = logits[:, -1]
-        return last
+            return self.model(input_ids=tokens, use_cache=False).logits
+        cached = {"past_key_values": cache, "use_cache": True, **self.last_only}
+        return self.model(input_ids=tokens, **cached).logits[:, -1]
 
     def prefill(
         self, tokens: Tensor, cache: Any = None, length: int | None = None
@@ -131,13 +123,11 @@ class _Decoder(nn.Module):
             cache = self.generate_cache(tokens.shape[0], length)
         else:
             cache.reset()
-        logits: Tensor = self(tokens, cache)
-        return logits, cache
+        return self(tokens, cache), cache
 
     def decode(self, token: Tensor, cache: Any) -> Tensor:
         """Goes on by one token [N, 1]."""
-        logits: Tensor = self(token, cache)
-        return logits
+        return self(token, cache)
 
     def generate_cache(self, batch: int, length: int | None = None) -> Any:
         """An empty static cache of the library's, which takes `batch` from its first use."""
@@ -172,11 +162,18 @@ def transformers_model(workload: Workload, name: str, kind: str) -> BuiltModel:
     auto = getattr(transformers, AUTO[kind])
     with _explain_errors("transformers could not build it"):
         config = _config(transformers.AutoConfig, auto, workload, name, kind)
-    _check_config(workload, config)
+    longest = getattr(config, "max_position_embeddings", None)
+    if workload.length and isinstance(longest, int) and 0 < longest < workload.length:
+        raise ValueError(f"--length {workload.length} is more than its {longest} places")
+    if workload.vocabulary and getattr(config, "vocab_size", 0) < workload.vocabulary:
+        config.vocab_size = workload.vocabulary
     with _explain_errors("transformers could not build it"):
         made = auto.from_config(config)
     if kind == "decoder":
-        return BuiltModel(_Decoder(made), None, _without_cache(workload, made))
+        if "past_key_values" not in signature(made.forward).parameters:  # so it cannot generate
+            modes = tuple(mode for mode in workload.modes if mode != "generate")
+            workload = replace(workload, modes=modes)
+        return BuiltModel(_Decoder(made), None, workload)
     if kind == "sequence":
         return BuiltModel(_Classifier(made, "input_ids"), None, workload)
     size = workload.size or getattr(config, "image_size", None)
@@ -194,7 +191,10 @@ def _config(factory: Any, auto: Any, workload: Workload, name: str, kind: str) -
         config = factory.from_pretrained(name, local_files_only=True, **wanted)
     else:
         config = factory.for_model(name, **wanted)
-        if _parameters(auto, config) > MOST_PARAMETERS:
+        config.architectures = config.architectures or []
+        with torch.device("meta"):  # to count parameters without making them
+            parameters = sum(part.numel() for part in auto.from_config(config).parameters())
+        if parameters > MOST_PARAMETERS:
             made = type(config)
             smaller = {
                 key: value
@@ -205,25 +205,3 @@ def _config(factory: Any, auto: Any, workload: Workload, name: str, kind: str) -
     # Where a type has several classes the library looks through this, and does not expect None.
     config.architectures = config.architectures or []
     return config
-
-
-def _check_config(workload: Workload, config: Any) -> None:
-    longest = getattr(config, "max_position_embeddings", None)
-    if workload.length and isinstance(longest, int) and 0 < longest < workload.length:
-        raise ValueError(f"--length {workload.length} is more than its {longest} places")
-    if workload.vocabulary and getattr(config, "vocab_size", 0) < workload.vocabulary:
-        config.vocab_size = workload.vocabulary
-
-
-def _parameters(auto: Any, config: Any) -> int:
-    """Counted without making them."""
-    config.architectures = config.architectures or []
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in auto.from_config(config).parameters())
-
-
-def _without_cache(workload: Workload, made: nn.Module) -> Workload:
-    """Says that a decoder cannot generate here if it has no cache of keys and values."""
-    if "past_key_values" in signature(made.forward).parameters:
-        return workload
-    return replace(workload, modes=tuple(mode for mode in workload.modes if mode != "generate"))

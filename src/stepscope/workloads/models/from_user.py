@@ -78,16 +78,24 @@ _OTHER_KINDS = "return (module, inputs, loss) for a model of another kind"
 
 
 def _as_classifier(workload: Workload, model: nn.Module) -> BuiltModel:
-    """The module at the asked size or 224 pixels, with as many classes as it has outputs."""
+    """The module at the asked size or 224 pixels, with as many classes as one image gives outputs;
+    every part of the model stays in the mode it was in."""
     size = workload.size or CLASSIFIER_PIXELS
+    training = [(module, module.training) for module in model.modules()]
+    parameter = next(model.parameters(), torch.zeros(()))
+    image = torch.zeros(1, 3, size, size, dtype=parameter.dtype, device=parameter.device)
     try:
-        outputs = _outputs(model, size)
+        with torch.no_grad():
+            outputs = model.eval()(image)
     except Exception as problem:
         text = " ".join(str(problem).split())
         raise UsageError(
             f"{workload.name}: it does not take images [N, 3, {size}, {size}] ({text}): "
             f"use --size, or {_OTHER_KINDS}"
         ) from problem
+    finally:
+        for module, mode in training:
+            module.training = mode
     if not isinstance(outputs, Tensor) or outputs.dim() != 2:
         form = list(outputs.shape) if isinstance(outputs, Tensor) else type(outputs).__name__
         raise UsageError(f"{workload.name}: gives {form}, not logits [N, classes]: {_OTHER_KINDS}")
@@ -97,33 +105,9 @@ def _as_classifier(workload: Workload, model: nn.Module) -> BuiltModel:
     return BuiltModel(model, None, replace(workload, task="images", size=size, classes=classes))
 
 
-def _outputs(model: nn.Module, size: int) -> Any:
-    """What one image gives; every part of the model stays in the mode it was in."""
-    training = [(module, module.training) for module in model.modules()]
-    parameter = next(model.parameters(), torch.zeros(()))
-    image = torch.zeros(1, 3, size, size, dtype=parameter.dtype, device=parameter.device)
-    try:
-        with torch.no_grad():
-            return model.eval()(image)
-    finally:
-        for module, mode in training:
-            module.training = mode
-
-
 # Frames of the interpreter, of what is installed and of ours say little about a mistake.
-_LIBRARY = re.compile(
-    "|".join(
-        (
-            "site-packages",
-            "dist-packages",
-            "^<",
-            *(
-                f"^{re.escape(folder)}/"
-                for folder in (str(Path(__file__).parents[1]), get_path("stdlib"))
-            ),
-        )
-    )
-)
+_FOLDERS = (f"^{re.escape(str(one))}/" for one in (Path(__file__).parents[1], get_path("stdlib")))
+_LIBRARY = re.compile("|".join(("site-packages", "dist-packages", "^<", *_FOLDERS)))
 _PLACE = re.compile(r'File "(.+)", line (\d+)')
 _FORMS = "a module, (module, inputs) or (module, inputs, loss)"
 
@@ -138,10 +122,6 @@ def from_user(workload: Workload, factory: str, **where: str) -> BuiltModel:
         made = _attempt(workload.name, named)
     else:
         raise UsageError(f"{workload.name}: {factory} is {_kind(named)}, not a function or module")
-    return _accept(workload, made)
-
-
-def _accept(workload: Workload, made: Any) -> BuiltModel:
     parts = tuple(made) if isinstance(made, tuple | list) else (made,)
     if not (1 <= len(parts) <= 3 and isinstance(parts[0], nn.Module)):
         raise UsageError(f"{workload.name}: returned {_kind(made)}; a factory returns {_FORMS}")
@@ -150,18 +130,17 @@ def _accept(workload: Workload, made: Any) -> BuiltModel:
         return _as_classifier(workload, model)
     if loss is not None and not callable(loss):
         raise UsageError(f"{workload.name}: its loss is {_kind(loss)}, not a function of outputs")
-    modes = workload.modes if loss is not None else ("infer",)
-    user = UserInputs(_inputs(workload.name, inputs), loss)
-    return BuiltModel(model, user, replace(workload, modes=modes))
-
-
-def _inputs(name: str, inputs: Any) -> Callable[[int], Any]:
     if _first(inputs) is not None:
-        return lambda batch: repeat_to_batch(inputs, batch)
-    if callable(inputs):
-        function: Callable[[int], Any] = inputs
-        return function
-    raise UsageError(f"{name}: its inputs are {_kind(inputs)}, not tensors or a function of batch")
+        user = UserInputs(lambda batch: repeat_to_batch(inputs, batch), loss)
+    elif callable(inputs):
+        user = UserInputs(inputs, loss)
+    else:
+        given = _kind(inputs)
+        raise UsageError(
+            f"{workload.name}: its inputs are {given}, not tensors or a function of batch"
+        )
+    modes = workload.modes if loss is not None else ("infer",)
+    return BuiltModel(model, user, replace(workload, modes=modes))
 
 
 def _attempt(name: str, action: Callable[[], Any]) -> Any:

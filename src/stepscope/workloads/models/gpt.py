@@ -33,18 +33,6 @@ class _KVCache:
     layers: tuple[_LayerCache, ...]
     position: Tensor
 
-    @classmethod
-    def empty(
-        cls, layers: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-    ) -> "_KVCache":
-        """For some layers; `shape` is that of one layer's keys."""
-
-        def zeros() -> Tensor:
-            return _fixed(torch.zeros(shape, dtype=dtype, device=device))
-
-        position = _fixed(torch.zeros(1, dtype=torch.int64, device=device))
-        return cls(tuple(_LayerCache(zeros(), zeros()) for _ in range(layers)), position)
-
     def visible(self) -> Tensor:
         """Which places the next token may look at: bool [1, length], its own among them."""
         length = self.layers[0].keys.shape[2]
@@ -52,10 +40,11 @@ class _KVCache:
         return (places <= self.position)[None]
 
 
-def _fixed(tensor: Tensor) -> Tensor:
+def _fixed_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Tells a compiler in use that the tensor stays where it is: it records no CUDA graph of a call
     that writes to its inputs otherwise. A program that compiles nothing is spared its import.
     """
+    tensor = torch.zeros(shape, dtype=dtype, device=device)
     compiler = sys.modules.get("torch._dynamo")
     if compiler is not None:
         compiler.mark_static_address(tensor, guard=False)
@@ -84,8 +73,7 @@ class Attention(nn.Module):
         seen = nn.functional.scaled_dot_product_attention(
             query, key, value, attn_mask=visible, is_causal=visible is None
         )
-        mixed: Tensor = self.c_proj(seen.transpose(1, 2).reshape(batch, tokens, width))
-        return mixed
+        return self.c_proj(seen.transpose(1, 2).reshape(batch, tokens, width))
 
 
 class Block(nn.Module):
@@ -97,29 +85,32 @@ class Block(nn.Module):
         self.attn = Attention(width, heads)
         self.ln_2 = nn.LayerNorm(width)
         self.mlp = nn.Sequential(
-            nn.Linear(width, 4 * width),
-            nn.GELU(approximate="tanh"),
-            nn.Linear(4 * width, width),
+            nn.Linear(width, 4 * width), nn.GELU(approximate="tanh"), nn.Linear(4 * width, width)
         )
 
     def forward(
         self, x: Tensor, places: Tensor, visible: Tensor | None, cache: _LayerCache | None
     ) -> Tensor:
         x = x + self.attn(self.ln_1(x), places, visible, cache)
-        out: Tensor = x + self.mlp(self.ln_2(x))
-        return out
+        return x + self.mlp(self.ln_2(x))
 
 
 class GPT(nn.Module):
-    """Tokens int64 [N, T] → logits [N, T, V]; T at most `positions`."""
+    """Tokens int64 [N, T] → logits [N, T, V]; T at most `length`, or `positions` if more."""
 
     def __init__(
-        self, vocabulary: int, positions: int, layers: int, width: int, heads: int
+        self,
+        vocabulary: int,
+        length: int,
+        layers: int,
+        width: int,
+        heads: int,
+        positions: int = 1024,
     ) -> None:
         super().__init__()
-        self.positions, self.heads = positions, heads
+        self.positions, self.heads = max(length, positions), heads
         self.wte = nn.Embedding(vocabulary, width)
-        self.wpe = nn.Embedding(positions, width)
+        self.wpe = nn.Embedding(self.positions, width)
         self.h = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.ln_f = nn.LayerNorm(width)
         self.lm_head = nn.Linear(width, vocabulary, bias=False)
@@ -146,11 +137,9 @@ class GPT(nn.Module):
         for index, block in enumerate(self.h):
             x = block(x, places, visible, None if cache is None else cache.layers[index])
         if cache is None:
-            logits: Tensor = self.lm_head(self.ln_f(x))
-            return logits
+            return self.lm_head(self.ln_f(x))
         cache.position.copy_(places[-1:] + 1)
-        last: Tensor = self.lm_head(self.ln_f(x[:, -1]))
-        return last
+        return self.lm_head(self.ln_f(x[:, -1]))
 
     def generate_cache(self, batch: int, length: int | None = None) -> _KVCache:
         """An empty cache for `length` tokens (None: as many as the model has places for)."""
@@ -159,7 +148,11 @@ class GPT(nn.Module):
             raise ValueError(f"{length} tokens are more than the model's {self.positions} places")
         table = self.wte.weight
         shape = (batch, self.heads, length, table.shape[1] // self.heads)
-        return _KVCache.empty(len(self.h), shape, table.dtype, table.device)
+        layers = [
+            _LayerCache(*(_fixed_zeros(shape, table.dtype, table.device) for _ in range(2)))
+            for _ in self.h
+        ]
+        return _KVCache(tuple(layers), _fixed_zeros((1,), torch.int64, table.device))
 
     def prefill(
         self, tokens: Tensor, cache: _KVCache | None = None, length: int | None = None
@@ -168,17 +161,8 @@ class GPT(nn.Module):
         if cache is None:
             cache = self.generate_cache(tokens.shape[0], length)
         cache.position.zero_()
-        logits: Tensor = self(tokens, cache)
-        return logits, cache
+        return self(tokens, cache), cache
 
     def decode(self, token: Tensor, cache: _KVCache) -> Tensor:
         """Goes on by one token [N, 1]; at most as often as the cache has room."""
-        logits: Tensor = self(token, cache)
-        return logits
-
-
-def gpt(
-    vocabulary: int, length: int, layers: int, width: int, heads: int, positions: int = 1024
-) -> GPT:
-    """With places for `length` tokens, or for `positions` where that is more."""
-    return GPT(vocabulary, max(length, positions), layers, width, heads)
+        return self(token, cache)

@@ -5,9 +5,9 @@ from torch import Tensor, nn
 
 
 class MLP(nn.Module):
-    """Images [N, 3, size, size] → logits [N, classes]."""
+    """Images [N, 3, size, size] → logits [N, classes], by two hidden layers of `width`."""
 
-    def __init__(self, size: int, classes: int, width: int) -> None:
+    def __init__(self, size: int, classes: int, width: int = 256) -> None:
         super().__init__()
         self.layers = nn.Sequential(
             nn.Flatten(),
@@ -19,13 +19,7 @@ class MLP(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.layers(images)
-        return logits
-
-
-def mlp(size: int, classes: int, width: int = 256) -> MLP:
-    """Two hidden layers of `width`."""
-    return MLP(size, classes, width)
+        return self.layers(images)
 
 
 GRID = 4
@@ -44,8 +38,10 @@ def block(channels_in: int, channels: int) -> nn.Sequential:
 class SimpleCNN(nn.Module):
     """Three convolution blocks and two linear layers; images of 8 pixels or more, any size."""
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, size: int, classes: int) -> None:
         super().__init__()
+        if size < 8:
+            raise ValueError(f"images of {size} pixels are too small: --size 8 or more")
         self.blocks = nn.Sequential(block(3, 32), block(32, 64), block(64, 128))
         self.pool = nn.AdaptiveAvgPool2d(GRID)
         self.hidden = nn.Linear(128 * GRID * GRID, 256)
@@ -53,21 +49,15 @@ class SimpleCNN(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         features = self.pool(self.blocks(images)).flatten(1)
-        logits: Tensor = self.head(torch.relu(self.hidden(features)))
-        return logits
-
-
-def simple_cnn(size: int, classes: int) -> SimpleCNN:
-    """For images of 8 pixels or more."""
-    if size < 8:
-        raise ValueError(f"images of {size} pixels are too small: --size 8 or more")
-    return SimpleCNN(classes)
+        return self.head(torch.relu(self.hidden(features)))
 
 
 class CharacterLSTM(nn.Module):
     """Characters int64 [N, length] → logits [N, classes], from the mean over time."""
 
-    def __init__(self, vocabulary: int, embedding: int, hidden: int, classes: int) -> None:
+    def __init__(
+        self, vocabulary: int, classes: int, embedding: int = 128, hidden: int = 256
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.lstm = nn.LSTM(embedding, hidden, num_layers=2, batch_first=True, bidirectional=True)
@@ -75,10 +65,4 @@ class CharacterLSTM(nn.Module):
 
     def forward(self, characters: Tensor) -> Tensor:
         states, _ = self.lstm(self.embedding(characters))
-        logits: Tensor = self.head(states.mean(dim=1))
-        return logits
-
-
-def lstm(vocabulary: int, classes: int, embedding: int = 128, hidden: int = 256) -> CharacterLSTM:
-    """Two bidirectional layers."""
-    return CharacterLSTM(vocabulary, embedding, hidden, classes)
+        return self.head(states.mean(dim=1))

@@ -2,6 +2,8 @@
 classifier over patches or characters.
 """
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor, nn
 
@@ -20,22 +22,7 @@ class Attention(nn.Module):
         split = self.qkv(x).reshape(batch, tokens, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4).unbind(0)
         seen = nn.functional.scaled_dot_product_attention(query, key, value)
-        mixed: Tensor = self.proj(seen.transpose(1, 2).reshape(batch, tokens, width))
-        return mixed
-
-
-class Feedforward(nn.Module):
-    """Two linear layers on each token alone."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(width, 4 * width)
-        self.act = nn.GELU()
-        self.fc2 = nn.Linear(4 * width, width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.fc2(self.act(self.fc1(x)))
-        return out
+        return self.proj(seen.transpose(1, 2).reshape(batch, tokens, width))
 
 
 class _Block(nn.Module):
@@ -46,12 +33,12 @@ class _Block(nn.Module):
         self.norm1 = nn.LayerNorm(width, eps=1e-6)
         self.attn = Attention(width, heads)
         self.norm2 = nn.LayerNorm(width, eps=1e-6)
-        self.mlp = Feedforward(width)
+        first, last = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.mlp = nn.Sequential(OrderedDict(fc1=first, act=nn.GELU(), fc2=last))
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attn(self.norm1(x))
-        out: Tensor = x + self.mlp(self.norm2(x))
-        return out
+        return x + self.mlp(self.norm2(x))
 
 
 class _Patches(nn.Module):
@@ -62,19 +49,20 @@ class _Patches(nn.Module):
         self.proj = nn.Conv2d(3, width, patch, patch)
 
     def forward(self, images: Tensor) -> Tensor:
-        squares: Tensor = self.proj(images).flatten(2).transpose(1, 2)
-        return squares
+        return self.proj(images).flatten(2).transpose(1, 2)
 
 
 class VisionTransformer(nn.Module):
-    """Images [N, 3, size, size] → logits [N, classes], read from a token of its own."""
+    """The small one: images [N, 3, size, size] → logits [N, classes], read from a token of its
+    own."""
 
-    def __init__(self, squares: int, patch: int, width: int, heads: int, classes: int) -> None:
+    def __init__(self, size: int, classes: int, patch: int = 16, width: int = 384) -> None:
         super().__init__()
+        squares = _squares_of(size, patch)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embed = nn.Parameter(torch.zeros(1, squares + 1, width))
         self.patch_embed = _Patches(patch, width)
-        self.blocks = nn.Sequential(*(_Block(width, heads) for _ in range(12)))
+        self.blocks = nn.Sequential(*(_Block(width, heads=6) for _ in range(12)))
         self.norm = nn.LayerNorm(width, eps=1e-6)
         self.head = nn.Linear(width, classes)
         self.apply(init_weights)
@@ -85,8 +73,7 @@ class VisionTransformer(nn.Module):
         squares = self.patch_embed(images)
         first = self.cls_token.expand(squares.shape[0], -1, -1)
         x = torch.cat((first, squares), dim=1) + self.pos_embed
-        logits: Tensor = self.head(self.norm(self.blocks(x))[:, 0])
-        return logits
+        return self.head(self.norm(self.blocks(x))[:, 0])
 
 
 def init_weights(module: nn.Module) -> None:
@@ -101,11 +88,6 @@ def _squares_of(size: int, patch: int) -> int:
     if size < patch or size % patch:
         raise ValueError(f"--size {size} is not a multiple of its patches' {patch} pixels")
     return (size // patch) ** 2
-
-
-def vit_small(size: int, classes: int) -> VisionTransformer:
-    """Twelve blocks of width 384 over patches of 16 pixels."""
-    return VisionTransformer(_squares_of(size, 16), 16, 384, 6, classes)
 
 
 WIDTH, HEADS, LAYERS, PATCH = 256, 4, 6, 4
@@ -127,8 +109,7 @@ class Encoder(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         embedded = self.embed(inputs)
         x = self.blocks(embedded + self.positions[:, : embedded.shape[1]])
-        logits: Tensor = self.head(self.norm(x).mean(dim=1))
-        return logits
+        return self.head(self.norm(x).mean(dim=1))
 
 
 def patches(size: int, classes: int) -> Encoder:
