@@ -56,11 +56,9 @@ _SCHEMA: Final = 1
 
 
 class Ceiling(Struct, frozen=True):
-    """A measured rate or time: what lasts, the median of the steady repeats.
-
-    `spread` is the width of their middle 80% over the median; `best` the best of all repeats,
-    which a GPU reaches for a moment, until its power limit sets in.
-    """
+    """A measured rate or time: what lasts, the median of the steady repeats. `spread` is the width
+    of their middle 80% over the median; `best` the best of all repeats, which a GPU reaches for a
+    moment, until its power limit sets in."""
 
     value: float
     spread: float
@@ -77,12 +75,10 @@ class DeviceCeilings(Struct, frozen=True, kw_only=True):
     device: str | None = None
     torch: str | None = None
     threads: int = 0
-    busy_percent: float = 0.0
-    """How busy the CPU was before."""
+    busy_percent: float = 0.0  # how busy the CPU was before
     measured_at: str = ""
     ceilings: dict[str, Ceiling]
-    failed: dict[str, str] = {}
-    """Why others could not be measured."""
+    failed: dict[str, str] = {}  # why others could not be measured
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:

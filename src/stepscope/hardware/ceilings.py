@@ -70,9 +70,7 @@ def measure_ceilings(
     budget_s: float = BUDGET_S,
 ) -> DeviceCeilings:
     """Measure every ceiling of `device` ("cuda" or "cpu") in a child process, for the cache.
-
-    `listener` is called with each line as it comes: the plan first, then one per measurement.
-    """
+    `listener` is called with each line as it comes: the plan first, then one per measurement."""
     if package_version("torch") is None:
         raise MissingExtra("torch", "torch", "measuring ceilings")
     plan: Plan | None = None

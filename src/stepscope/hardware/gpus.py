@@ -43,10 +43,8 @@ def throttle_reasons(mask: int) -> list[ThrottleReason]:
 def count_other_processes(
     pids: Iterable[int], own: Collection[int], exists: Callable[[int], bool]
 ) -> float:
-    """How many of `pids` are not ours; NaN if ours may be among them under another number.
-
-    In a container NVML can name processes by the host's numbers, which mean nothing here.
-    """
+    """How many of `pids` are not ours; NaN if ours may be among them under another number. In a
+    container NVML can name processes by the host's numbers, which mean nothing here."""
     listed = set(pids)
     others = listed - set(own)
     if len(others) == len(listed) and not all(map(exists, others)):
@@ -72,8 +70,7 @@ class GpuInfo(Struct, frozen=True):
     cpu_affinity: str | None = None
     mig: bool | None = None
     energy_counter: bool = False
-    processes: int | None = None
-    """Processes computing on it right now."""
+    processes: int | None = None  # processes computing on it right now
 
 
 class GpuLink(Struct, frozen=True):
@@ -243,10 +240,8 @@ def gpu_links(gpus: Sequence[Gpu]) -> list[GpuLink]:
 
 def first_visible_gpu(environ: Mapping[str, str], uuids: Sequence[str | None]) -> int | None:
     """NVML's index of CUDA device 0, given every GPU's UUID; None if the program will see no GPU.
-
-    CUDA may put the fastest of unlike GPUs first where NVML counts along the bus; with GPUs of
-    one kind, or CUDA_DEVICE_ORDER=PCI_BUS_ID, the two agree.
-    """
+    CUDA may put the fastest of unlike GPUs first where NVML counts along the bus; with GPUs of one
+    kind, or CUDA_DEVICE_ORDER=PCI_BUS_ID, the two agree."""
     value = environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return 0 if uuids else None

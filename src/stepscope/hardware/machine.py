@@ -59,8 +59,7 @@ class Machine(Struct, frozen=True):
     python: str | None = None
     torch: TorchBuild | None = None
     packages: dict[str, str | None] = {}
-    tools: dict[str, str | None] = {}
-    """Where external programs are; None: not found."""
+    tools: dict[str, str | None] = {}  # where external programs are; None: not found
     counters_need_root: bool | None = None
     is_root: bool = False
 

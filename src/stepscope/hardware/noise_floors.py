@@ -18,8 +18,7 @@ from stepscope.stats.verdict import noise_floor
 from stepscope.store.json_file import write_json
 
 _SCHEMA: Final = 1
-MIN_GROUP_SIZE: Final = 3
-"""Processes of a group worth keeping."""
+MIN_GROUP_SIZE: Final = 3  # processes of a group worth keeping
 _MOST_GROUPS: Final = 100  # the oldest are forgotten first
 
 
@@ -41,10 +40,8 @@ class NoiseFloor:
     """The difference, as a share, that two processes of one thing stay within 19 times of 20."""
 
     share: float
-    processes: int
-    """It was measured with."""
-    same: bool
-    """Of the very thing that was asked for; otherwise of whatever else was measured here."""
+    processes: int  # it was measured with
+    same: bool  # of the very thing that was asked for; otherwise of whatever else was measured here
 
 
 def machine_key(machine: Machine, device: str | None) -> str:
@@ -56,10 +53,8 @@ def machine_key(machine: Machine, device: str | None) -> str:
 
 
 def save_group(key: str, thing: str, means_ms: Sequence[float]) -> bool:
-    """Keep the mean step times of processes that did the same; whether that was worth it.
-
-    The same group told twice counts once. A cache that cannot be written is done without.
-    """
+    """Keep the mean step times of processes that did the same; whether that was worth it. The same
+    group told twice counts once. A cache that cannot be written is done without."""
     if not _is_sound(means_ms):
         return False
     groups = [one for one in _groups(key) if one.means_ms != list(means_ms)]

@@ -52,9 +52,7 @@ class _Member:
 
 class ProcessTree:
     """`pid` and what it started. A process that left its parent is followed until it ends.
-
-    Processes that live for less than the time between two calls of `refresh` are not seen.
-    """
+    Processes that live for less than the time between two calls of `refresh` are not seen."""
 
     def __init__(self, pid: int, commands: dict[int, str]) -> None:
         self._pid = pid
@@ -95,11 +93,9 @@ class ProcessTree:
             self._name(self._members[process.pid])
 
     def sample(self) -> dict[str, float]:
-        """The values of a machine sample that speak of processes; NaN where not known.
-
-        `rss_bytes` leaves out what a descendant shares with files or other processes: libraries,
-        shared tensors, and the pages of its parent that a forked worker has not written to.
-        """
+        """The values of a machine sample that speak of processes; NaN where not known. `rss_bytes`
+        leaves out what a descendant shares with files or other processes: libraries, shared
+        tensors, and the pages of its parent that a forked worker has not written to."""
         now_s = time.monotonic()
         used_s, rss_bytes = 0.0, 0
         for pid, member in list(self._members.items()):

@@ -20,10 +20,8 @@ _PR_SET_PTRACER = 0x59616D61
 
 
 def _allow_ptrace_by_parent() -> None:
-    """Permit the parent and its other children (py-spy) to read this process's memory.
-
-    Matters under Yama's `ptrace_scope` 1, the default of Ubuntu; elsewhere it changes nothing.
-    """
+    """Permit the parent and its other children (py-spy) to read this process's memory. Matters
+    under Yama's `ptrace_scope` 1, the default of Ubuntu; elsewhere it changes nothing."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PTRACER, ctypes.c_ulong(os.getppid()), 0, 0, 0)
     except (OSError, AttributeError):
@@ -32,10 +30,8 @@ def _allow_ptrace_by_parent() -> None:
 
 def watch_forks(forked: Callable[[], None]) -> None:
     """Call `forked` in every forked child, and leave what was garbage in the parent alone there.
-
     Collecting it would free CUDA memory, which ends a process that CUDA was not started in. Other
-    libraries' handlers may run before ours, so collections are held from before the fork.
-    """
+    libraries' handlers may run before ours, so collections are held from before the fork."""
     held: list[bool] = []  # one for each thread that forks just now
 
     def hold() -> None:
@@ -60,10 +56,8 @@ _BOOT = str(Path(__file__).parent.parent / "launch" / "boot")
 
 
 def boot(text: str, prepare: Callable[[Any], None] | None = None) -> None:
-    """Called before the program starts. Nothing here may raise.
-
-    `prepare` is called with the observer before it is installed: there fixes are added.
-    """
+    """Called before the program starts. Nothing here may raise. `prepare` is called with the
+    observer before it is installed: there fixes are added."""
     try:
         options = ProbeOptions.from_json(text)
         if options.python and sys.platform == "linux":
@@ -131,11 +125,9 @@ def _begin(
 
 
 def _keep_interrupted() -> None:
-    """Have Python still end by SIGINT after a KeyboardInterrupt nobody caught.
-
-    It remembers to in a flag that any `exec` of a string on the way out clears, as of a dataclass
-    in a module imported late; one that ends in KeyboardInterrupt sets it again.
-    """
+    """Have Python still end by SIGINT after a KeyboardInterrupt nobody caught. It remembers to in a
+    flag that any `exec` of a string on the way out clears, as of a dataclass in a module imported
+    late; one that ends in KeyboardInterrupt sets it again."""
     if getattr(sys, "last_type", None) is KeyboardInterrupt:
         try:
             exec("raise KeyboardInterrupt")

@@ -62,8 +62,7 @@ class Core:
         """Called with a root model before its first call."""
         self.around_root: list[Callable[..., Any]] = []
         """Called around every call of a root model, as `handler(call, module, …)`."""
-        self.fixing = False
-        """Whether any fix wants to know of root models."""
+        self.fixing = False  # whether any fix wants to know of root models
         self.on_optimizer: list[Callable[[Any, int], None]] = []
         self.on_end: list[Callable[[], None]] = []
         self.roots: Any = None
@@ -75,13 +74,11 @@ class Core:
         self.backward_depth = 0
         self.backwards = 0
         self.calls = 0
-        self.delivering = False
-        """Whether a loader has delivered: then samples are counted there."""
+        self.delivering = False  # whether a loader has delivered: then samples are counted there
         self.batches = 0
         self.compiles = False
         """Whether torch.compile or torch.export is in use: only then can Dynamo be tracing us."""
-        self.stepping = False
-        """Whether steps are counted by optimizers or marks."""
+        self.stepping = False  # whether steps are counted by optimizers or marks
         self._marked = False
         self._stepped = 0
         self._due = self._wake = 0
@@ -251,9 +248,7 @@ def note_site(core: Core, what: SiteKey, elapsed_ns: int) -> None:
 
 
 def drop_caller_frame(error: BaseException) -> None:
-    """Take the caller's frame out of a traceback, so that the program's own is all one sees.
-
-    From Python 3.11 on, a bare `raise` after it does not put the frame back.
-    """
+    """Take the caller's frame out of a traceback, so that the program's own is all one sees. From
+    Python 3.11 on, a bare `raise` after it does not put the frame back."""
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next

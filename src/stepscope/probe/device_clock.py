@@ -61,15 +61,13 @@ class DeviceClock:
         self._marks: list[tuple[Any, int]] = []
         self._first: Any = None
         self._phase = _OTHER
-        self.timing = False
-        """Whether the row under way is timed."""
+        self.timing = False  # whether the row under way is timed
         self._untimed_left = 0
         self._seen = 0
         self._spent_ns = 0
         self._row_ns = self._since_ns = self._polled_ns = 0
         self.capturing = False
-        self.active = False
-        """Whether the program uses CUDA."""
+        self.active = False  # whether the program uses CUDA
 
     def activate(self) -> None:
         """The program has begun to use CUDA."""
@@ -137,11 +135,9 @@ class DeviceClock:
             self._read(self._copied.popleft())
 
     def catch_up(self) -> bool:
-        """The program is over, or told to end: what is still under way may be waited for now.
-
-        That wait is part of the last row: by so much the host was ahead of the device. False where
-        there is nothing to wait for.
-        """
+        """The program is over, or told to end: what is still under way may be waited for now. That
+        wait is part of the last row: by so much the host was ahead of the device. False where there
+        is nothing to wait for."""
         if not self.active or self.capturing or not self._seen:
             return False
         self._log.enter(WAIT)

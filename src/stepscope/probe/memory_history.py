@@ -46,11 +46,9 @@ class MemoryHistory:
         self._last_ns: int | None = None
 
     def start(self, device: str, folder: Path) -> None:
-        """Begin the history of "cuda" or "cpu". Raises MissingExtra when memray is needed.
-
-        The host's cannot share a run with torch.profiler's stacks: both want Python's one
-        profile function, and memray loses sight of the lines once the profiler has taken it.
-        """
+        """Begin the history of "cuda" or "cpu". Raises MissingExtra when memray is needed. The
+        host's cannot share a run with torch.profiler's stacks: both want Python's one profile
+        function, and memray loses sight of the lines once the profiler has taken it."""
         if device not in ("cuda", "cpu"):
             raise UsageError(f"--memory takes cuda or cpu, not {device}")
         self._folder = folder

@@ -83,8 +83,7 @@ def _add_nvtx_ranges(core: Core) -> None:
 _WATCHED_STEPS = 5
 
 
-current: "Observer | None" = None
-"""The observer of this process, if any."""
+current: "Observer | None" = None  # the observer of this process, if any
 
 
 class Observer:

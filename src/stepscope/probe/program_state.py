@@ -168,11 +168,9 @@ STATE_KINDS = ("parameters", "gradients", "optimizer_state", "buffers")
 
 
 def state_bytes(optimizers: Iterable[Any], modules: Iterable[Any]) -> dict[str, dict[str, int]]:
-    """Bytes of `KINDS` per device kind ("cpu", "cuda"); tied weights and views count once.
-
-    Of sharded parameters the local shard counts; lazy and meta ones own no memory yet. Reads
-    metadata only: no synchronisation, about 1 µs a tensor.
-    """
+    """Bytes of `KINDS` per device kind ("cpu", "cuda"); tied weights and views count once. Of
+    sharded parameters the local shard counts; lazy and meta ones own no memory yet. Reads metadata
+    only: no synchronisation, about 1 µs a tensor."""
     optimizers, modules = list(optimizers), list(modules)
     parameters = [p for module in modules for p in module.parameters()]
     parameters += [p for o in optimizers for group in o.param_groups for p in group["params"]]
@@ -271,11 +269,9 @@ class MemoryReader:
 
 
 def watch_out_of_memory(write: Callable[[FailedAllocationFact], None]) -> None:
-    """Have `write` called with one fact whenever a CUDA allocation fails.
-
-    Also called for failures the program or cuDNN recovers from. `write` runs on the failing
-    thread without the allocator's lock, so it may read statistics and snapshots.
-    """
+    """Have `write` called with one fact whenever a CUDA allocation fails. Also called for failures
+    the program or cuDNN recovers from. `write` runs on the failing thread without the allocator's
+    lock, so it may read statistics and snapshots."""
 
     def observer(device: int, requested: int, total: int, free: int) -> None:
         # An exception here would replace the program's own error.

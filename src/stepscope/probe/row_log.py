@@ -33,8 +33,7 @@ OTHER, DATA_WAIT, H2D, FORWARD, BACKWARD, OPTIMIZER, WAIT, SAVE, EPOCH_START, CO
 )
 _COMPUTING = frozenset((FORWARD, BACKWARD, OPTIMIZER))
 
-LEAVE = -1
-"""Event: the innermost phase ends."""
+LEAVE = -1  # event: the innermost phase ends
 LEAVE_TAIL = -2
 """Event: it ends, a forward that recorded gradients; what follows is its own until backward."""
 _ROW = -3  # event: a row ends
@@ -42,11 +41,9 @@ _LEAVE_TO = -10  # and below: phases end until that many are open
 
 
 class RowLog:
-    """Exclusive phase times of one thread, written as rows.
-
-    `events` alternates codes (a phase begins, LEAVE, LEAVE_TAIL) and their times. Whoever appends
-    to it directly has checked `off` and `thread`, and calls `fold` where no row may end for long.
-    """
+    """Exclusive phase times of one thread, written as rows. `events` alternates codes (a phase
+    begins, LEAVE, LEAVE_TAIL) and their times. Whoever appends to it directly has checked `off` and
+    `thread`, and calls `fold` where no row may end for long."""
 
     def __init__(self, path: Path, start_ns: int, on_fail: Callable[[BaseException], None]) -> None:
         self._table = Table(path, ROW_COLUMNS)
@@ -160,11 +157,9 @@ class RowLog:
         self._ended.clear()
 
     def end_row(self, kind: int, who: int = 0) -> int:
-        """End a row. Returns its index, or -1 when nothing is written any more.
-
-        Rows shorter than `_PATIENCE_NS` are written several at a time: that is what a program
-        that is killed can lose of its last moments.
-        """
+        """End a row. Returns its index, or -1 when nothing is written any more. Rows shorter than
+        `_PATIENCE_NS` are written several at a time: that is what a program that is killed can lose
+        of its last moments."""
         if self.off:
             return -1
         now = monotonic_ns()

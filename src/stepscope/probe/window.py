@@ -33,12 +33,10 @@ def is_settled(steps_ns: list[int]) -> bool:
 
 @contextmanager
 def _environ(name: str, value: str, when: bool = True) -> Iterator[None]:
-    """Set a variable that is not set already, for a while.
-
-    KINETO_LOG_LEVEL=99 keeps Kineto, which reads it at first use, from talking on stderr.
-    TEARDOWN_CUPTI=1 detaches CUPTI after the last recording: left attached it slows every launch.
-    (torch's own profiler leaves it attached before CUDA 12.6, whose graphs do not survive this.)
-    """
+    """Set a variable that is not set already, for a while. KINETO_LOG_LEVEL=99 keeps Kineto, which
+    reads it at first use, from talking on stderr. TEARDOWN_CUPTI=1 detaches CUPTI after the last
+    recording: left attached it slows every launch. (torch's own profiler leaves it attached before
+    CUDA 12.6, whose graphs do not survive this.)"""
     if not when or name in os.environ:
         yield
         return

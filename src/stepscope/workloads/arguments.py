@@ -10,10 +10,8 @@ from stepscope.workloads.data.options import DATA_CHOICES, parse_data
 
 
 class ProgramArguments(Namespace):
-    """One program's arguments. None or 0: not given, or not an option of this program.
-
-    Without values of their own here: argparse would take those for given.
-    """
+    """One program's arguments. None or 0: not given, or not an option of this program. Without
+    values of their own here: argparse would take those for given."""
 
     model: str
     batch: int | None
@@ -29,8 +27,7 @@ class ProgramArguments(Namespace):
     measure: Path | None
     flops: float | None
     data: str
-    folder: Path | None
-    """Where the data lies; None where it was not said, or nothing is read."""
+    folder: Path | None  # where the data lies; None where it was not said, or nothing is read
     samples: int | None
     test_samples: int | None
     workers: int

@@ -19,8 +19,7 @@ from stepscope.record.errors import UsageError
 @dataclass(frozen=True, slots=True)
 class Workload:
     """A model by name. `make` is module:function in a child; size is in pixels, length in tokens or
-    characters of a sample. None: it has no such thing, or only building the model can tell.
-    """
+    characters of a sample. None: it has no such thing, or only building the model can tell."""
 
     name: str
     about: str
@@ -136,10 +135,8 @@ _TOKENS = 1000
 
 
 def transformers_workload(spec: str, name: str, library: Path) -> Workload:
-    """The workload of a model type (gpt2, bert …) or of a folder that holds config.json.
-
-    Its vocabulary is how many token ids the data may use; the model's own may be larger.
-    """
+    """The workload of a model type (gpt2, bert …) or of a folder that holds config.json. Its
+    vocabulary is how many token ids the data may use; the model's own may be larger."""
     vocabulary, model_type = _TOKENS, name
     path = Path(name) / "config.json"
     if "/" in name or path.is_file():
@@ -200,10 +197,8 @@ LIBRARIES = ("torchvision", "timm", "hf")
 
 
 def _user_workload(spec: str, place: str, factory: str) -> Workload:
-    """The model that a function (or module class) of the user's file or module builds.
-
-    Modules are those Python can import from the working directory or its own path.
-    """
+    """The model that a function (or module class) of the user's file or module builds. Modules are
+    those Python can import from the working directory or its own path."""
     if place.endswith(".py"):
         kind, path, whose = "file", Path(place), Path(place).name
         if not path.is_file():
@@ -282,10 +277,8 @@ _ELSEWHERE = "file.py:factory, module:factory, torchvision:NAME, timm:NAME, hf:N
 
 
 def find_workload(spec: str) -> Workload:
-    """The workload of a built-in name, file.py:factory, module:factory or library:NAME.
-
-    Raises UsageError in one line that says what is possible, the nearest name first.
-    """
+    """The workload of a built-in name, file.py:factory, module:factory or library:NAME. Raises
+    UsageError in one line that says what is possible, the nearest name first."""
     if spec in WORKLOADS:
         return WORKLOADS[spec]
     library, _, name = spec.partition(":")

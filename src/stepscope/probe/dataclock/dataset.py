@@ -27,10 +27,8 @@ def is_user_file(file: str) -> bool:
 
 def construction_lines(names: list[str], files: Iterable[str]) -> list[Place | None]:
     """For each class name in this order the one line that constructs it; None if not certain.
-
     Certain is the only list or call that constructs just these in this order, then the only one
-    that constructs these among others, then a class that is constructed in one place only.
-    """
+    that constructs these among others, then a class that is constructed in one place only."""
     calls: dict[str, set[Place]] = {name: set() for name in names}
     just: list[list[Place]] = []
     among: list[list[Place]] = []

@@ -86,9 +86,7 @@ class FetchPoint:
 
 class CollatePoint:
     """In place of the fetchers' attribute `collate_fn`: looked up when the samples are there.
-
-    Collate is the last thing a fetch does: it ends with it.
-    """
+    Collate is the last thing a fetch does: it ends with it."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -170,10 +168,8 @@ def own_call(cls: type) -> FunctionType | None:
 
 def is_timeable(cls: type) -> bool:
     """Whether calls of instances can be timed: a Python `__call__` on a class that can be changed.
-
     Not torch's own modules: models are made of them too. Calls written in C take no signals, so
-    Ctrl-C would first be seen in our destructor, which cannot raise it.
-    """
+    Ctrl-C would first be seen in our destructor, which cannot raise it."""
     if cls.__module__.partition(".")[0] == "torch" or cls.__flags__ & _IMMUTABLE:
         return False
     for base in cls.__mro__:

@@ -170,10 +170,8 @@ class FetchSource:
     def fetched(
         self, elapsed_ns: int, samples: int | None, traced: bool, processor_ns: int
     ) -> None:
-        """A fetch is over; one that raised before collating (`samples` None) is not a batch.
-
-        For `processor_ns` of it a core worked; else it waited.
-        """
+        """A fetch is over; one that raised before collating (`samples` None) is not a batch. For
+        `processor_ns` of it a core worked; else it waited."""
         sums = self.slots.sums
         whole = self._traced_fetch if traced else self._fetch
         sums[whole] = elapsed_ns

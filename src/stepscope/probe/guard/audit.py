@@ -31,12 +31,10 @@ class _PathArgument:
 
     action: WriteAction
     place: int = 0
-    relative_to: int | None = None
-    """The argument with the descriptor of the folder it starts from."""
+    relative_to: int | None = None  # the argument with the descriptor of the folder it starts from
     follow: bool = True
     """Whether a link is followed. Folders that are removed must be real, so theirs are, too."""
-    needs: str = ""
-    """"there", "absent": nothing happens otherwise."""
+    needs: str = ""  # "there", "absent": nothing happens otherwise
 
     def path(self, arguments: tuple[Any, ...]) -> Any:
         """The path, from the working directory; None where there is none to look at."""
@@ -79,8 +77,7 @@ _WRITE_EVENTS: dict[str, tuple[_PathArgument, ...]] = {
 }
 
 
-_SMALL_BYTES = 256 << 20
-"""A linked database up to here is copied when it is opened."""
+_SMALL_BYTES = 256 << 20  # A linked database up to here is copied when it is opened
 
 
 def _sqlite_path(given: Any) -> str | None:
@@ -97,8 +94,7 @@ def _sqlite_path(given: Any) -> str | None:
     return None if path in ("", ":memory:") else path
 
 
-WROTE_OUTSIDE = 97
-"""The exit code of a program stopped for it."""
+WROTE_OUTSIDE = 97  # the exit code of a program stopped for it
 _MOST_NOTED = 1_000
 
 
@@ -140,8 +136,7 @@ class _WriteWatcher:
         self._sealed = sealed
         self._noted: set[str] = set()
         self._pid = os.getpid()
-        self._own = local()
-        """Has `busy` set in a thread while it is the guard itself that writes."""
+        self._own = local()  # has `busy` set in a thread while it is the guard itself that writes
 
     def opens(self, arguments: tuple[Any, ...]) -> None:
         """A file is opened, by whatever function of Python's."""

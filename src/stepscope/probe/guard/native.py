@@ -43,10 +43,8 @@ def watch_native_writers(watch: ImportWatch, writes: OnWrite) -> None:
 
 
 def _telling(original: Any, writes: OnWrite, place: int, argument: str, mode: str) -> Any:
-    """A writer that names its file first: the argument so called, or the one at that place.
-
-    `mode` names the argument that follows it and says whether it writes.
-    """
+    """A writer that names its file first: the argument so called, or the one at that place. `mode`
+    names the argument that follows it and says whether it writes."""
 
     @functools.wraps(original)
     def write(*args: Any, **kwargs: Any) -> Any:
@@ -147,20 +145,16 @@ class _Beneath(ctypes.Structure):
 
 
 def landlock_available() -> bool:
-    """Whether this kernel can do it, and the GPU's driver is up.
-
-    The first version would forbid every move between folders. A driver whose devices are not all
-    there yet is completed by a helper that needs the privileges given up here.
-    """
+    """Whether this kernel can do it, and the GPU's driver is up. The first version would forbid
+    every move between folders. A driver whose devices are not all there yet is completed by a
+    helper that needs the privileges given up here."""
     driver, ready = os.path.exists("/proc/driver/nvidia/version"), os.path.exists("/dev/nvidia-uvm")
     return sys.platform == "linux" and _version() >= 2 and (ready or not driver)
 
 
 def restrict_writes(folders: Iterable[str]) -> bool:
     """Refuse writes outside these folders and the devices, for good; False where it cannot be.
-
-    Folders that are not there are passed over. To be called while there is one thread.
-    """
+    Folders that are not there are passed over. To be called while there is one thread."""
     if not landlock_available():
         return False
     rights = _ALL | (_TRUNCATE if _version() >= 3 else 0)

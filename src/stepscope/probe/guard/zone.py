@@ -35,11 +35,9 @@ def _replace_with_folder(link: str, real: str, fresh: str) -> None:
 
 
 _realpath = os.path.realpath  # as it is before the guard changes it
-_LEVELS = 3
-"""So many folders above the working directory have stand-ins at most."""
+_LEVELS = 3  # so many folders above the working directory have stand-ins at most
 _LARGEST_COPY = 8 << 30
-_SPARE_BYTES = 1 << 30
-"""What copies must leave free on the disk."""
+_SPARE_BYTES = 1 << 30  # what copies must leave free on the disk
 _DEVICES = ("/dev", _realpath("/dev/shm"), "/proc")
 _MOST_UNFOLDED = 50_000
 
@@ -77,11 +75,9 @@ class WriteZone:
         return any(_is_under(path, each) for each in (*self.folders, *_DEVICES))
 
     def settle(self, path: str, follow: bool = True, keep: bool = True) -> str | None:
-        """Make sure that a write to `path` stays inside: links on the way become real.
-
-        `follow`: the last part, too, is meant to be followed where it is a link; `keep`: its
-        content is needed. Gives the real path where it lies outside, None where all is well.
-        """
+        """Make sure that a write to `path` stays inside: links on the way become real. `follow`:
+        the last part, too, is meant to be followed where it is a link; `keep`: its content is
+        needed. Gives the real path where it lies outside, None where all is well."""
         path = os.path.join(os.getcwd(), path)
         here = self.scratch if _is_under(path, self.scratch) else "/"
         parts = [part for part in path[len(here) :].split("/") if part not in ("", ".")]
@@ -106,10 +102,8 @@ class WriteZone:
         return self._outside(here)
 
     def unfold(self, top: str) -> None:
-        """Linked folders of the working directory beneath `top` become real.
-
-        Walking through a tree does not enter links, and where the user has a folder it must.
-        """
+        """Linked folders of the working directory beneath `top` become real. Walking through a tree
+        does not enter links, and where the user has a folder it must."""
         folders, left = [_realpath(top)], _MOST_UNFOLDED
         while folders and left > 0:
             here = folders.pop()
@@ -192,9 +186,7 @@ def _is_under(path: str, folder: str) -> bool:
 
 def resolve_in_scratch(zone: WriteZone) -> None:
     """Have `os.path.realpath`, and so `Path.resolve`, not lead through our links.
-
-    `Path("data").resolve()` is in the working directory also where the data are only linked.
-    """
+    `Path("data").resolve()` is in the working directory also where the data are only linked."""
     resolved = os.path.realpath
 
     @functools.wraps(resolved)
@@ -210,10 +202,8 @@ def resolve_in_scratch(zone: WriteZone) -> None:
 
 
 def import_from_scratch(zone: WriteZone) -> None:
-    """Have everywhere that Python looks for modules of the original name the scratch copy.
-
-    So the program's own packages come from there also where they are installed in place.
-    """
+    """Have everywhere that Python looks for modules of the original name the scratch copy. So the
+    program's own packages come from there also where they are installed in place."""
     sys.path[:] = [_mapped(entry, zone) for entry in sys.path]
     given = os.environ.get("PYTHONPATH")
     if given:

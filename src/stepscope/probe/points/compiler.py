@@ -115,10 +115,8 @@ def patch_compile(core: Core, patches: Patches) -> None:
 
 
 def watch_dynamo(core: Core, callback: Any) -> None:
-    """Time what Dynamo and its backends compile; `callback` is torch._dynamo.callback.
-
-    Where Dynamo was imported before the probe, not all of our functions were there to be skipped.
-    """
+    """Time what Dynamo and its backends compile; `callback` is torch._dynamo.callback. Where Dynamo
+    was imported before the probe, not all of our functions were there to be skipped."""
     open_: list[int] = []
     late = True
 

@@ -43,10 +43,8 @@ _SHAPES = ("nonzero", "masked_select", "unique")  # the host needs to know how l
 
 
 def patch_waits(core: Core, patches: Patches) -> None:
-    """Patch the tensor's ways off and onto a device, and explicit synchronisation.
-
-    A CPU build of torch has nothing to wait for: nothing is patched.
-    """
+    """Patch the tensor's ways off and onto a device, and explicit synchronisation. A CPU build of
+    torch has nothing to wait for: nothing is patched."""
     if torch.version.cuda is None and torch.version.hip is None:
         return
     for name in (*_READS, *_SHAPES):

@@ -22,9 +22,7 @@ _MOST_LOOKS = 512
 
 def batch_axis(batch: Any, hint: int | None) -> int:
     """The dimension that counts samples, seen on a loader's first batch; `hint` is its batch_size.
-
-    1 for time-major batches: no leaf has the hint as its first dimension, all have it as second.
-    """
+    1 for time-major batches: no leaf has the hint as its first dimension, all have it as second."""
     shapes = [leaf.shape for leaf in array_leaves(batch) if len(leaf.shape) > 0]
     if hint is None or not shapes or any(shape[0] == hint for shape in shapes):
         return 0

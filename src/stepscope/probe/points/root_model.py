@@ -177,10 +177,8 @@ def compiler_in_use() -> None:
 
 
 def bypassed() -> bool:
-    """Whether calls go through untimed: inside a root, and layers computed anew in backward.
-
-    Apart, so that what is put on a user's class refers to nothing here but functions by name.
-    """
+    """Whether calls go through untimed: inside a root, and layers computed anew in backward. Apart,
+    so that what is put on a user's class refers to nothing here but functions by name."""
     return _roots is None or _roots.inside or _roots.core.backward_depth > 0
 
 

@@ -35,10 +35,8 @@ class Seams:
         self.inert = False
 
     def around(self, owner: Any, name: str, handler: Handler) -> None:
-        """Have `owner.name(...)` become `handler(call, ...)`, where `call` goes on with it.
-
-        Of several handlers the one that came first is outermost.
-        """
+        """Have `owner.name(...)` become `handler(call, ...)`, where `call` goes on with it. Of
+        several handlers the one that came first is outermost."""
         chain = self._chains.get((id(owner), name))
         if chain is None:
             chain = self._chains[id(owner), name] = []
@@ -62,10 +60,8 @@ class Seams:
             self.core.optimizer_point.fired += 1
 
     def loader_made(self, handler: Callable[[dict[str, Any]], None]) -> None:
-        """`handler(arguments)` may change what a DataLoader is made with.
-
-        The arguments are named, `self` left out; those the program did not give are not there.
-        """
+        """`handler(arguments)` may change what a DataLoader is made with. The arguments are named,
+        `self` left out; those the program did not give are not there."""
         signature = inspect.signature(DataLoader.__init__)
 
         def made(call: Handler, loader: Any, *args: Any, **kwargs: Any) -> None:
@@ -110,10 +106,8 @@ class Seams:
         self.around(Optimizer, "__init__", made)
 
     def optimizer_stepped(self, handler: Handler) -> None:
-        """`handler(call, optimizer, *args, **kwargs)` around `step` of every optimizer.
-
-        The hooks of a step, the observer's included, run inside `call` only.
-        """
+        """`handler(call, optimizer, *args, **kwargs)` around `step` of every optimizer. The hooks
+        of a step, the observer's included, run inside `call` only."""
         seen: set[type] = set()
         inside: set[int] = set()  # a step may call the step of its base class
 

@@ -130,11 +130,9 @@ class WeightPerturbation:
 
 
 def round_once(values: Any, rounding: str, seed: int) -> bool:
-    """Round a tensor in place. Whether it is of a kind that can be.
-
-    Where its own dtype is no finer than the rounding, half of its values move by one unit in the
-    last place, up or down at random, by half a unit on average.
-    """
+    """Round a tensor in place. Whether it is of a kind that can be. Where its own dtype is no finer
+    than the rounding, half of its values move by one unit in the last place, up or down at random,
+    by half a unit on average."""
     digits = _DIGITS.get(values.dtype)
     if digits is None or values.is_meta or values.layout is not torch.strided:
         return False

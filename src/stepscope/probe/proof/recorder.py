@@ -23,10 +23,8 @@ from stepscope.record.problems import ProblemKind
 
 
 def squared_gradient_norm(optimizer: Any) -> Any:
-    """The sum of squares of all gradients, in float64 on their device; None where there are none.
-
-    A loss scale still in them, as with optimizers that take it off by themselves, is taken off.
-    """
+    """The sum of squares of all gradients, in float64 on their device; None where there are none. A
+    loss scale still in them, as with optimizers that take it off by themselves, is taken off."""
     alike: dict[Any, list[Any]] = {}
     for parameter in (p for group in optimizer.param_groups for p in group["params"]):
         if (gradient := parameter.grad) is not None:
@@ -51,10 +49,8 @@ _MOST_VALUES = 4096
 
 
 class _OutputRecorder:
-    """Keeps values of the first root calls on their device until the end.
-
-    They are dropped once the program turns out to train.
-    """
+    """Keeps values of the first root calls on their device until the end. They are dropped once the
+    program turns out to train."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

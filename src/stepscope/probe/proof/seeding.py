@@ -14,10 +14,8 @@ from stepscope.probe.patches import ImportWatch, Patches
 
 
 def _seeded_generator_class(base: Any, seed: Callable[[Any], Any]) -> Any:
-    """A class to stand for torch's own, whose seeds all pass through `seed`.
-
-    torch's own generators, such as the default ones, still count as instances of it.
-    """
+    """A class to stand for torch's own, whose seeds all pass through `seed`. torch's own
+    generators, such as the default ones, still count as instances of it."""
 
     class Meta(type(base)):  # type: ignore[misc]
         def __instancecheck__(cls, instance: Any) -> bool:

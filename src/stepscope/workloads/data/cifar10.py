@@ -44,9 +44,7 @@ _CHUNK: Final = 1 << 20
 
 def ensure_files(folder: Path, asked: bool) -> Path:
     """The folder that holds the six files; they are unpacked or fetched into it if need be.
-
-    `asked`: the user named the folder, so it must be there.
-    """
+    `asked`: the user named the folder, so it must be there."""
     for place in (folder, folder / INSIDE):
         if all((place / name).is_file() for name in FILES):
             return place

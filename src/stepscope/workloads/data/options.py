@@ -16,13 +16,11 @@ _LARGEST_RESIZE: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class DataOptions:
-    """The samples asked for.
-
-    `samples` and `test_samples`: None is all of a set that ends, 2,000 and 400 of one that is made.
-    `resize`: pixels that images are stored at, to be resized one by one; None: as they are needed.
-    `decode_ms`, `latency_ms`: unpacking and waiting for each sample. `disk_mb_per_s`: the rate of
-    the disk that samples are read from, for all workers together; None: they are in memory.
-    """
+    """The samples asked for. `samples` and `test_samples`: None is all of a set that ends, 2,000
+    and 400 of one that is made. `resize`: pixels that images are stored at, to be resized one by
+    one; None: as they are needed. `decode_ms`, `latency_ms`: unpacking and waiting for each sample.
+    `disk_mb_per_s`: the rate of the disk that samples are read from, for all workers together;
+    None: they are in memory."""
 
     data: str = "synthetic"
     folder: Path | None = None

@@ -41,9 +41,7 @@ class Samples(Dataset[tuple[Tensor, Tensor]]):
 
 class ToImageTensor:
     """An image as numbers of mean about 0 and spread about 1, resized where it is of another size.
-
-    A target with as many pixels is resized along, to the nearest.
-    """
+    A target with as many pixels is resized along, to the nearest."""
 
     def __init__(self, size: int) -> None:
         self.size = size

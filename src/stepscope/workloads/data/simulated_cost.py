@@ -37,11 +37,9 @@ class DelayedSource:
 
 
 class DecodedSource:
-    """Every sample has compressed bytes unpacked for it, as often as takes about `decode_ms`.
-
-    How often is found once, when this is made; with processors shared it takes longer, as decoding
-    would.
-    """
+    """Every sample has compressed bytes unpacked for it, as often as takes about `decode_ms`. How
+    often is found once, when this is made; with processors shared it takes longer, as decoding
+    would."""
 
     def __init__(self, source: Source, decode_ms: float) -> None:
         self.source = source
@@ -65,11 +63,9 @@ _CATCH_UP_S: Final = 0.005
 
 
 class DiskSource:
-    """All samples of a source, in a temporary file that goes with this object.
-
-    The file begins with the time until which the disk is busy: all processes share its rate. It is
-    opened for each sample, so that they can, however they were started.
-    """
+    """All samples of a source, in a temporary file that goes with this object. The file begins with
+    the time until which the disk is busy: all processes share its rate. It is opened for each
+    sample, so that they can, however they were started."""
 
     def __init__(self, source: Source, mb_per_s: float) -> None:
         image, target = source[0]

@@ -31,10 +31,8 @@ class LabelledArrays:
 def _random_words(
     seed: int, name: str, samples: int, each: int, first: int = 0
 ) -> NDArray[np.uint64]:
-    """`each` random words for each sample from `first` on: [samples, each].
-
-    A sample's words are the same however many samples are asked for (SplitMix64 of a counter).
-    """
+    """`each` random words for each sample from `first` on: [samples, each]. A sample's words are
+    the same however many samples are asked for (SplitMix64 of a counter)."""
     counter = np.arange(first * each, (first + samples) * each, dtype=np.uint64)
     mixed = (counter + np.uint64(1)) * _GOLDEN + np.uint64(_key(seed, name))
     for shift, factor in _MIX:
@@ -75,11 +73,9 @@ _COLOUR, _STRIPES, _SPOT, _JITTER, _IMAGE_NOISE = 14.0, 16.0, 30.0, 45.0, 44.0  
 
 
 class SyntheticImages:
-    """Bytes [3, pixels, pixels] and a class. Samples differ in place, colour cast and noise.
-
-    Every class has a colour of its own, stripes and a spot; up to ten classes differ in all three,
-    more share some of them and are rarer. Models of more than 1,000 classes see the first 1,000.
-    """
+    """Bytes [3, pixels, pixels] and a class. Samples differ in place, colour cast and noise. Every
+    class has a colour of its own, stripes and a spot; up to ten classes differ in all three, more
+    share some of them and are rarer. Models of more than 1,000 classes see the first 1,000."""
 
     def __init__(self, split: str, samples: int, pixels: int, classes: int, seed: int) -> None:
         self.pixels = pixels
@@ -122,10 +118,8 @@ def class_digits(label: int) -> tuple[int, int, int]:
 
 
 def _labels(seed: int, split: str, samples: int, classes: int) -> NDArray[np.int64]:
-    """Classes: ten are alike often, the next ten a quarter as often, then a ninth, ….
-
-    Few samples would show each of a thousand classes once or twice: too rarely to learn any.
-    """
+    """Classes: ten are alike often, the next ten a quarter as often, then a ninth, …. Few samples
+    would show each of a thousand classes once or twice: too rarely to learn any."""
     often = 1.0 / (1 + np.arange(classes) // _KINDS) ** 2
     steps = np.cumsum(often) / often.sum()
     drawn = _uniform(seed, f"{split} labels", samples, 1)[:, 0]
@@ -163,10 +157,8 @@ _CLOUDS, _SHAPE_NOISE, _CAST, _FILL, _TINT = 30.0, 30.0, 80.0, 28.0, 15.0  # gre
 
 class SyntheticShapes:
     """Bytes [3, pixels, pixels] and the class of each pixel [pixels, pixels], 0 the background.
-
     Classes are told apart by outline (disc, square, diamond, …) and by the stripes of their fill;
-    the colours of background and shapes vary alike.
-    """
+    the colours of background and shapes vary alike."""
 
     def __init__(self, split: str, samples: int, pixels: int, classes: int, seed: int) -> None:
         if classes < 2:
@@ -262,10 +254,8 @@ def encode_characters(text: str, length: int, vocabulary: int) -> NDArray[np.uin
 
 
 class SyntheticCharacters(LabelledArrays):
-    """Codes [length] and a class, which shows in the order of letters within words of three.
-
-    About a third of a text is such words, some of them of another class.
-    """
+    """Codes [length] and a class, which shows in the order of letters within words of three. About
+    a third of a text is such words, some of them of another class."""
 
     def __init__(
         self, split: str, samples: int, length: int, vocabulary: int, classes: int, seed: int
@@ -292,10 +282,8 @@ class SyntheticCharacters(LabelledArrays):
 
 
 def _class_words(made: np.random.Generator, classes: int, letters: int) -> NDArray[np.int64]:
-    """Words for every class: [classes, words, letters of a word].
-
-    Six classes share the letters of their words and differ in their order alone.
-    """
+    """Words for every class: [classes, words, letters of a word]. Six classes share the letters of
+    their words and differ in their order alone."""
     whole = letters // _WORD_LENGTH * _WORD_LENGTH
     triples = made.permutation(letters)[:whole].reshape(-1, _WORD_LENGTH)
     orders = np.array(list(permutations(range(_WORD_LENGTH))))[made.permutation(_ORDERS)]

@@ -25,16 +25,13 @@ from stepscope.workloads.data.synthetic import (
 from stepscope.workloads.data.user_files import CharacterFile, ImageFolder
 from stepscope.workloads.models.build import UserInputs
 
-_DIFFERENT: Final = 64
-"""Inputs asked of the user's function; further samples repeat these."""
+_DIFFERENT: Final = 64  # inputs asked of the user's function; further samples repeat these
 _LABELS: Final = 1 << 31
 
 
 class _UserSamples:
-    """Inputs as the model takes them (a tensor, a tuple or a dictionary) and a random number.
-
-    The number stands for a label: what the model's classes are is known when it has answered.
-    """
+    """Inputs as the model takes them (a tensor, a tuple or a dictionary) and a random number. The
+    number stands for a label: what the model's classes are is known when it has answered."""
 
     def __init__(
         self, split: str, samples: int, inputs: Callable[[int], Any], seed: int, name: str
@@ -162,11 +159,9 @@ _Score = tuple[Tensor, int]
 
 
 class Task:
-    """Samples (input, target) to train with and others to test with.
-
-    The mean score is Σ sum / Σ count over batches; higher is better. `score_name` is None, and
-    counts are 0, where nothing can be scored.
-    """
+    """Samples (input, target) to train with and others to test with. The mean score is Σ sum / Σ
+    count over batches; higher is better. `score_name` is None, and counts are 0, where nothing can
+    be scored."""
 
     score_name: str | None = "accuracy"
 

@@ -16,12 +16,10 @@ _SAMPLES = 2  # batch normalisation wants more than one
 def flops_per_sample(
     model: Any, inputs: Callable[[int], Any], train: bool
 ) -> tuple[float | None, str | None]:
-    """Operations of a forward, and of a backward if `train`, per sample; or why not known.
-
-    A product and its sum are two operations; only products, convolutions and attention count.
+    """Operations of a forward, and of a backward if `train`, per sample; or why not known. A
+    product and its sum are two operations; only products, convolutions and attention count.
     `inputs(n)` makes n samples on the CPU, in the form the model takes. Neither the model nor the
-    state of random numbers is touched.
-    """
+    state of random numbers is touched."""
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -148,11 +146,9 @@ class _Seen(Exception):  # noqa: N818
 
 
 def fastest_arithmetic(model: Any, device: Any, *inputs: Any) -> str:
-    """ "fp32", "tf32", "bf16" or "fp16", for a model that has been called with such inputs.
-
-    Half precision by the dtype of its parameters or of autocast at its call; TF32 where it is
-    allowed for convolutions and recurrent layers, or for products, and the model has such layers.
-    """
+    """ "fp32", "tf32", "bf16" or "fp16", for a model that has been called with such inputs. Half
+    precision by the dtype of its parameters or of autocast at its call; TF32 where it is allowed
+    for convolutions and recurrent layers, or for products, and the model has such layers."""
     halves = {_SHORT.get(str(parameter.dtype)) for parameter in model.parameters()} - {None}
     half = _autocast(model, device, inputs) or next(iter(sorted(map(str, halves))), None)
     if half is not None:
@@ -171,11 +167,9 @@ def without_compile() -> Iterator[None]:
 
 
 def _autocast(model: Any, device: Any, inputs: Any) -> str | None:
-    """Half precision of autocast around the model's forward; None without.
-
-    A fix may put it around the call, so the call is begun once more, and ended by a hook before
-    it computes anything. The hook must not be there while the model is captured or compiled.
-    """
+    """Half precision of autocast around the model's forward; None without. A fix may put it around
+    the call, so the call is begun once more, and ended by a hook before it computes anything. The
+    hook must not be there while the model is captured or compiled."""
     import torch
 
     found: list[str | None] = []

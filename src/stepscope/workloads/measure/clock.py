@@ -87,9 +87,7 @@ class UntimedClock(HostClock):
 
 class CudaClock:
     """An event on the current stream at the end of every call; the host is never held up by it.
-
-    Waits are made by events: `torch.cuda.synchronize` is what the `nosync` fix takes away.
-    """
+    Waits are made by events: `torch.cuda.synchronize` is what the `nosync` fix takes away."""
 
     name = "cuda events"
 

@@ -48,12 +48,10 @@ def deliver(
     on_first: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Delivered:
-    """Take batches until a section of `seconds` is over; `take` gives the samples in one.
-
-    Workers deliver in bursts of one batch each: a section begins and ends with such a round, and
-    holds several fillings of the queue. What gathers in the queue while `on_first` is called (when
-    the first batch is there) is taken before the section.
-    """
+    """Take batches until a section of `seconds` is over; `take` gives the samples in one. Workers
+    deliver in bursts of one batch each: a section begins and ends with such a round, and holds
+    several fillings of the queue. What gathers in the queue while `on_first` is called (when the
+    first batch is there) is taken before the section."""
     turn = max(1, workers)
     queue = max(1, workers * prefetch)
     began = clock()

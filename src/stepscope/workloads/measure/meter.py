@@ -11,8 +11,7 @@ from stepscope.workloads.measure.clock import Clock
 from stepscope.workloads.measure.record import MeasureNote, ModelMeasured, Warmup
 
 _RECENT, _BEFORE = 5, 10
-_LONG_S = 1.0
-"""Calls that fill this time are long: fewer of them must do."""
+_LONG_S = 1.0  # calls that fill this time are long: fewer of them must do
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +24,8 @@ class WarmupRule:
     most_s: float = 120.0
 
     def verdict(self, times_s: Sequence[float], calls: int, seconds: float) -> bool | None:
-        """Whether calls have settled; None: go on to find out.
-
-        `times_s` are those of the calls known so far, the first one first; `calls` and `seconds`
-        are of all.
-        """
+        """Whether calls have settled; None: go on to find out. `times_s` are those of the calls
+        known so far, the first one first; `calls` and `seconds` are of all."""
         steady = times_s[1:]
         enough = calls >= self.least_calls and sum(steady) >= self.least_s
         full = len(steady) >= _RECENT + _BEFORE or sum(steady) >= _LONG_S
@@ -62,12 +58,9 @@ _SHORTEST_S = 1e-6
 class Limits:
     """When a loop has gone on for long enough. None: not limited by it."""
 
-    calls: int | None = None
-    """All in all if `within`, else in the section."""
-    seconds: float | None = None
-    """Of the section."""
-    least: int = 10
-    """Calls of the section, where seconds are the limit."""
+    calls: int | None = None  # all in all if `within`, else in the section
+    seconds: float | None = None  # of the section
+    least: int = 10  # calls of the section, where seconds are the limit
     within: bool = True
     """Whether the warm-up is a part of `calls`, as in training: then it takes 40% at most."""
 
@@ -95,17 +88,14 @@ _NEARLY = 0.9
 
 
 class Meter:
-    """A loop calls `begin`, then `call` after every call until that is false, then `end`.
-
-    With a rule the first calls are a warm-up; without one all belong to the section. In a section
-    nothing waits for the device, but where seconds are the limit and the host has made the calls
-    planned for them: then once, to see whether the device needed as long as expected.
-    """
+    """A loop calls `begin`, then `call` after every call until that is false, then `end`. With a
+    rule the first calls are a warm-up; without one all belong to the section. In a section nothing
+    waits for the device, but where seconds are the limit and the host has made the calls planned
+    for them: then once, to see whether the device needed as long as expected."""
 
     def __init__(self, clock: Clock, limits: Limits, rule: WarmupRule | None) -> None:
         self.clock = clock
-        self.going = True
-        """The loop may set it to False, to end in its own time."""
+        self.going = True  # the loop may set it to False, to end in its own time
         self.settled: bool | None = None
         """Whether the warm-up settled; None: there was none, or it goes on."""
         self.warm_calls = self.calls = self.samples = 0
@@ -113,10 +103,8 @@ class Meter:
         self.first_call_s: float | None = None
         self.started_ns: int | None = None
         self.ended_ns: int | None = None
-        self.series_s: list[float] = []
-        """Seconds of each call of the section, known at its end."""
-        self.pauses = 0
-        """How often the section was interrupted."""
+        self.series_s: list[float] = []  # seconds of each call of the section, known at its end
+        self.pauses = 0  # how often the section was interrupted
         self._limits = limits
         self._rule = limits.warm(rule) if rule is not None else None
         self._warm: list[float] = []

@@ -22,10 +22,8 @@ _STATUS = Path("/proc/self/status")
 
 
 def _limit_memory(device: Any, gib: float) -> None:
-    """From now on more than this many GiB on the device are answered with out of memory.
-
-    On the CPU what counts is memory this process has written to or asks for from now on.
-    """
+    """From now on more than this many GiB on the device are answered with out of memory. On the CPU
+    what counts is memory this process has written to or asks for from now on."""
     most = int(gib * 2**30)
     if device.type == "cuda":
         import torch
@@ -81,11 +79,9 @@ def run_program(
     argv: Sequence[str] | None = None,
     error_line: Callable[[BaseException], str] = _error_line,
 ) -> int:
-    """Run `body(arguments, measured, device)`; the exit code.
-
-    0, 2 for bad input (in one line), 3 where a measured program ran out of memory. Other
-    exceptions pass, after what was measured until then has been written.
-    """
+    """Run `body(arguments, measured, device)`; the exit code. 0, 2 for bad input (in one line), 3
+    where a measured program ran out of memory. Other exceptions pass, after what was measured until
+    then has been written."""
     measured: Any = MEASURED[mode]()
     try:
         asked = parse_arguments(mode, about, argv)

@@ -17,8 +17,7 @@ class MeasureNote(StrEnum):
 class ProgramError(Struct, frozen=True):
     """What ended a program early."""
 
-    kind: str
-    """A `bench.results.PointStatus`: "out_of_memory" or "failed"."""
+    kind: str  # A `bench.results.PointStatus`: "out_of_memory" or "failed"
     text: str
 
 

@@ -40,10 +40,8 @@ def import_user_module(workload: Workload) -> ModuleType:
 
 
 def repeat_to_batch(nest: Any, batch: int) -> Any:
-    """The same nest with `batch` samples: those of the example, over and over.
-
-    A tensor is a batch if its first dimension is as long as that of the first one.
-    """
+    """The same nest with `batch` samples: those of the example, over and over. A tensor is a batch
+    if its first dimension is as long as that of the first one."""
     first = _first(nest)
     if first is None or first.dim() == 0:
         return nest

@@ -42,8 +42,7 @@ class _KVCache:
 
 def _fixed_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     """Tells a compiler in use that the tensor stays where it is: it records no CUDA graph of a call
-    that writes to its inputs otherwise. A program that compiles nothing is spared its import.
-    """
+    that writes to its inputs otherwise. A program that compiles nothing is spared its import."""
     tensor = torch.zeros(shape, dtype=dtype, device=device)
     compiler = sys.modules.get("torch._dynamo")
     if compiler is not None:
@@ -126,8 +125,7 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor, cache: _KVCache | None = None) -> Tensor:
         """Without a cache, logits of every token. With one, of the last token alone: a single token
-        goes on where the cache stands, several are a prompt that begins it anew.
-        """
+        goes on where the cache stands, several are a prompt that begins it anew."""
         count = tokens.shape[1]
         if cache is not None and count == 1:
             places, visible = cache.position, cache.visible()
