@@ -95,7 +95,6 @@ def cache_file(key: str, kind: str = "ceilings") -> Path:
 
 
 def short_digest(text: str) -> str:
-    """Eight hex digits."""
     return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:8]
 
 

@@ -133,7 +133,6 @@ class Gpu:
         )
 
     def info(self) -> GpuInfo:
-        """What this GPU is."""
         memory = self._memory()
         capability = self.query("CudaComputeCapability")
         limit_mw = self.query("EnforcedPowerLimit")
@@ -199,7 +198,6 @@ def open_gpus() -> list[Gpu]:
 
 
 def driver_version() -> str | None:
-    """The NVIDIA driver's version, None without one."""
     nvml = open_nvml()
     try:
         return _text(nvml.nvmlSystemGetDriverVersion()) if nvml else None

@@ -79,7 +79,6 @@ def cuda_build(version_py: str) -> str | None:
 
 
 def torch_build() -> TorchBuild | None:
-    """None without torch."""
     version = package_version("torch")
     try:
         spec = importlib.util.find_spec("torch")
@@ -118,7 +117,6 @@ def describe_machine(root: Path = _ROOT) -> Machine:
 
 
 def describe_cpu(root: Path = _ROOT) -> Cpu:
-    """The processor of this machine."""
     info = read_text(root / "proc/cpuinfo")
     cores, _ = cgroup_limits(root)
     affinity = len(os.sched_getaffinity(0))

@@ -66,7 +66,6 @@ class ProcessTree:
 
     @property
     def pids(self) -> set[int]:
-        """Those alive when last looked at."""
         return set(self._members)
 
     def has_changed(self) -> bool:

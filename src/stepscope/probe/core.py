@@ -102,7 +102,6 @@ class Core:
         self.log.fail(problem)
 
     def optimizer_made(self, optimizer: Any, site: int) -> None:
-        """An optimizer was created at a site."""
         self.optimizers += 1
         groups = optimizer.param_groups
         self.param_ids.update(id(p) for group in groups for p in group["params"])
@@ -147,7 +146,6 @@ class Core:
         self._step_ended(self.steps + 1)
 
     def called(self, who: int, grad: bool) -> None:
-        """A root model has returned."""
         self.calls += 1
         if grad and self.stepping:
             return
@@ -156,7 +154,6 @@ class Core:
             self._fallback(self.calls)
 
     def backward_ended(self) -> None:
-        """The outermost backward has returned."""
         if self.optimizer_point.stepped_in_backward():
             self.optimizer_stepped(IN_BACKWARD)
             return
@@ -223,7 +220,6 @@ _EVERY_STEP = frozenset((BACKWARD, OPTIMIZER))
 def call_in_phase(
     core: Core, phase: int, what: SiteKey, call: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
-    """Make a call as part of a phase."""
     log = core.log
     begun = log.enter(phase)
     if not begun:

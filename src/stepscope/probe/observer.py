@@ -105,7 +105,6 @@ class Observer:
         self._earlier = getattr(sys, "last_value", None)  # of a notebook's other cells
 
     def install(self, watch: ImportWatch) -> None:
-        """Put every patch in place."""
         global current
         core, self._watch = self.core, watch
         if core.options.nvtx:

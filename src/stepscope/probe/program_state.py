@@ -250,7 +250,6 @@ class MemoryReader:
         return self._looks[0] if self._looks else NEVER
 
     def _measured(self, nbytes: int) -> None:
-        """Bytes that a forward left allocated."""
         self._activations = nbytes
 
     def write(self) -> None:

@@ -110,7 +110,6 @@ class RowLog:
 
     @property
     def depth(self) -> int:
-        """How many phases are open."""
         self.fold()
         return len(self._stack)
 

@@ -70,7 +70,6 @@ class Sites:
         return self._new(key, frame, called) if site is None else site
 
     def add(self, site: int, elapsed_ns: int, nbytes: int = 0) -> None:
-        """One more occurrence at a site."""
         cells = self._cells
         at = site * 3
         cells[at] += 1
@@ -79,7 +78,6 @@ class Sites:
             cells[at + 2] += nbytes
 
     def close(self) -> None:
-        """Cut the file to size."""
         self._cells = memoryview(b"").cast("d")
         self._table.close(len(self._lines))
 

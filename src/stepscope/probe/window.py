@@ -73,7 +73,6 @@ class Window:
 
     @property
     def open(self) -> bool:
-        """Whether recording is on."""
         return self._profiler is not None
 
     @property
@@ -82,7 +81,6 @@ class Window:
         return not self._plans and self._profiler is None and not self._cooling
 
     def step_ended(self, step: int, now_ns: int) -> None:
-        """Step number `step` has just ended."""
         if self._profiler is not None:
             self._mark.__exit__(None, None, None)
             self._last_step = step

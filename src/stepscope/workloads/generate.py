@@ -24,7 +24,6 @@ _LEAST = 3  # generations: each is many calls
 
 
 def generate(asked: ProgramArguments, measured: GenerateMeasured, device: torch.device) -> None:
-    """Build a decoder and generate with it."""
     prompt, new_tokens = asked.prompt, asked.new_tokens
     built = build_for_mode("generate", asked, prompt + new_tokens)
     batch = asked.batch or built.workload.batch

@@ -32,7 +32,6 @@ _LEAST = 10
 
 
 def infer(asked: ProgramArguments, measured: InferMeasured, device: torch.device) -> None:
-    """Build a model and run it."""
     built = build_for_mode("infer", asked)
     batch = asked.batch or built.workload.batch
     if asked.data == "resident" and asked.samples is None:

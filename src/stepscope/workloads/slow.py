@@ -50,8 +50,6 @@ class Resize:
 
 
 class Normalize:
-    """Bytes to about −1 … 1."""
-
     def __call__(self, image: Tensor) -> Tensor:
         return image / 127.5 - 1
 
@@ -119,7 +117,6 @@ class SmallResNet(nn.Module):
 
 
 def main() -> None:
-    """Train for some steps."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=16)

@@ -31,7 +31,6 @@ _EPOCHS_TO_TARGET = 100
 
 
 def train(asked: ProgramArguments, measured: TrainMeasured, device: torch.device) -> None:
-    """Build, train and score a model."""
     built = build_for_mode("train", asked)
     workload = built.workload
     batch = asked.batch or workload.batch
@@ -97,7 +96,6 @@ def train(asked: ProgramArguments, measured: TrainMeasured, device: torch.device
 
 
 def make_optimizer(name: str, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
-    """SGD with momentum, or AdamW."""
     if name == "sgd":
         return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     return torch.optim.AdamW(model.parameters(), lr=lr)

@@ -79,8 +79,6 @@ class _Stopwatch:
 
 
 class _LineTracer:
-    """The trace function of one fetch."""
-
     def __init__(self, clock: "DataClock", source: "FetchSource") -> None:
         self._clock = clock
         self._watch = clock.watch

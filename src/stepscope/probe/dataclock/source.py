@@ -57,7 +57,6 @@ class SlotTable:
         return at
 
     def meaning(self, slot: int) -> ClockFact:
-        """What a slot counts."""
         return self._told[slot // _WIDTH]
 
     def place(self, slot: int, file: str, line: int, place: PlaceKind) -> None:
@@ -83,7 +82,6 @@ class SlotTable:
         return max(cells[slot], 1) / max(cells[slot - 1], 1)
 
     def close(self) -> None:
-        """Cut the file to size."""
         self._table.close(len(self._told))
 
 

@@ -147,16 +147,13 @@ class _WriteWatcher:
             self._quietly(self._settle, _WRITE, path, follow, not flags & os.O_TRUNC)
 
     def event(self, targets: tuple[_PathArgument, ...], arguments: tuple[Any, ...]) -> None:
-        """A path is changed otherwise."""
         for target in targets:
             self._quietly(self._change, target, arguments)
 
     def writes(self, path: Any, keep: bool) -> None:
-        """A native writer is about to write this file."""
         self._quietly(self._settle, _WRITE, path, True, keep)
 
     def sends(self, where: str) -> None:
-        """Something is about to be uploaded."""
         self._quietly(self._report, WriteAction.UPLOAD, where)
 
     def enters(self, arguments: tuple[Any, ...]) -> None:
@@ -175,7 +172,6 @@ class _WriteWatcher:
             self._quietly(lambda: self._zone.unfold(os.fspath(arguments[0])))
 
     def connects(self, arguments: tuple[Any, ...]) -> None:
-        """A database of sqlite's is opened."""
         self._quietly(self._connect, arguments[0])
 
     def _quietly(self, function: Callable[..., Any], *arguments: Any) -> None:

@@ -180,7 +180,6 @@ class WriteZone:
 
 
 def _is_under(path: str, folder: str) -> bool:
-    """Whether a path is a folder or in it, by name."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 

@@ -63,7 +63,6 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def patch_compile(core: Core, patches: Patches) -> None:
-    """Patch torch.compile and the capture of CUDA graphs."""
     original = torch.compile
 
     @functools.wraps(original)

@@ -71,7 +71,6 @@ _MANY = 1000  # events of batches nobody trains on
 
 
 def patch_loaders(core: Core, patches: Patches) -> None:
-    """Patch DataLoader and its iterators."""
     from torch.utils.data import dataloader
 
     loader_class, iterator_class = dataloader.DataLoader, dataloader._BaseDataLoaderIter

@@ -63,7 +63,6 @@ class RootModels:
         torch.nn.Module.__call__ = _original
 
     def step_ended(self, step: int) -> int:
-        """The search ends after some steps."""
         if self.searching and step < self._until:
             return self._until
         if self.searching:
@@ -98,7 +97,6 @@ class RootModels:
         return known
 
     def knows(self, module: Any) -> bool:
-        """Whether a module has been looked at already."""
         return id(module) in self._numbers
 
     def fixed(self, call: Callable[..., Any], module: Any) -> Callable[..., Any]:
@@ -139,7 +137,6 @@ _compiles = False  # whether torch.compile or torch.export is in use
 
 
 def patch_root_models(core: Core, patches: Patches) -> None:
-    """Begin to search for the roots."""
     global _roots
     _roots = core.roots = RootModels(core, patches)
     patches.set(torch.nn.Module, "__call__", _searching_call)

@@ -133,7 +133,6 @@ class OptimizerPoint:
         return known[1]
 
     def before(self, optimizer: Any, *_: Any) -> None:
-        """A step begins."""
         core = self._core
         if (core.compiles and is_compiling()) or core.log.off or core.backward_depth:
             return

@@ -106,7 +106,6 @@ class WeightPerturbation:
         self._core.fixing = True
 
     def _found(self, module: Any) -> None:
-        """A root model is about to be called for the first time."""
         trained = self._core.param_ids
         if trained and not any(id(p) in trained for p in module.parameters()):
             return

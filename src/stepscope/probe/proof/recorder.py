@@ -224,8 +224,6 @@ class ProofRecorder:
             values[step - 1] = float(value)
 
     def _watched(self, original: Any) -> Any:
-        """A function that loads a state, or a checkpoint."""
-
         @functools.wraps(original)
         def load(*args: Any, **kwargs: Any) -> Any:
             if self._steps and self._steps not in self._loads[-1:]:

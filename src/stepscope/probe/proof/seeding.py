@@ -77,7 +77,6 @@ class Seeding:
         watch.when_imported("torch", _guarded(self._torch))
 
     def remove(self) -> None:
-        """Give the functions back."""
         self._patches.restore()
 
     def seed(self, given: Any) -> Any:

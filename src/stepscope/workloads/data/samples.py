@@ -76,7 +76,6 @@ class InMemorySource(LabelledArrays):
 
 
 def keep_in_memory(source: Source) -> Source:
-    """The source, kept in memory where it is small enough."""
     image, target = source[0]
     bytes_of_all = len(source) * (image.nbytes + target.nbytes)
     return InMemorySource(source) if bytes_of_all <= IN_MEMORY_BYTES else source

@@ -101,7 +101,6 @@ def _make_dataset(
 
 
 def _source(split: str, workload: Workload, options: DataOptions, user: UserInputs | None) -> Any:
-    """The stored samples of a split."""
     task, data, seed = workload.task, options.data, options.seed
     asked = options.samples if split == "train" else options.test_samples
     made = asked or (TRAIN_SAMPLES if split == "train" else TEST_SAMPLES)
@@ -134,7 +133,6 @@ def _unchanged(inputs: Any, target: Any) -> tuple[Any, Any]:
 
 
 def _check(workload: Workload, options: DataOptions) -> None:
-    """Raise UsageError where the model cannot use such samples."""
     if options.data not in GENERATED_KINDS and _FITS[options.data] != workload.task:
         raise UsageError(
             f"--data {options.data}: {workload.name} is for task {workload.task}, these samples for"
@@ -171,7 +169,6 @@ class Task:
         self.classes = classes
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """The mean cross-entropy of a batch."""
         return nn.functional.cross_entropy(logits(outputs), targets)
 
     def score(self, outputs: Any, targets: Tensor) -> _Score:

@@ -70,7 +70,6 @@ class MovedBatches:
 
 
 def repeat_forever(batches: Iterable[Any]) -> Iterator[Any]:
-    """One epoch after the other."""
     while True:
         yield from batches
 
@@ -168,7 +167,6 @@ def describe_workload(
 
 
 def _example(built: BuiltModel, samples: int) -> Any:
-    """Inputs of the right form."""
     workload = built.workload
     if built.user is not None:
         return built.user.inputs(samples)

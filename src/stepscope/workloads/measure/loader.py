@@ -126,7 +126,6 @@ class BatchTarget:
 
 
 def tensors(batch: Any) -> list[Tensor]:
-    """All tensors in a batch, however nested."""
     return [leaf for leaf in tree_leaves(batch) if isinstance(leaf, Tensor)]
 
 

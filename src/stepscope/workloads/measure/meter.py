@@ -117,7 +117,6 @@ class Meter:
         return self.warm_calls + self.calls
 
     def begin(self) -> None:
-        """The first call is about to be made."""
         if self._rule is None:
             self._begin_section()
         self._open()
@@ -152,7 +151,6 @@ class Meter:
             self.series_s = self.clock.take()
 
     def fill(self, measured: ModelMeasured) -> None:
-        """Write down the section and its warm-up."""
         settled = bool(self.settled)
         measured.clock = self.clock.name
         measured.warmup = Warmup(self.warm_calls, self.warm_s, settled, self.first_call_s)

@@ -89,7 +89,6 @@ class Scores:
         print("  ".join(parts), flush=True)
 
     def reached(self, target: float | None) -> bool:
-        """Whether the last score is as good as wanted."""
         last = self._taken[-1].score if self._taken else None
         return target is not None and last is not None and last >= target
 

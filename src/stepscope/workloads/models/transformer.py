@@ -77,7 +77,6 @@ class VisionTransformer(nn.Module):
 
 
 def init_weights(module: nn.Module) -> None:
-    """Small random weights in linear layers, no bias."""
     if isinstance(module, nn.Linear):
         nn.init.trunc_normal_(module.weight, std=0.02)
         nn.init.zeros_(module.bias)
