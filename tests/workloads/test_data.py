@@ -12,6 +12,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from stepscope.record.errors import UsageError
+from stepscope.workloads.arguments import parse_arguments
 from stepscope.workloads.catalogue import Workload
 from stepscope.workloads.data import samples
 from stepscope.workloads.data.options import DataOptions, parse_data
@@ -240,19 +241,20 @@ class TestOptions:
             parse_data(f"{kind}:{tmp_path}/none")
 
     @pytest.mark.parametrize(
-        ("options", "said"),
+        "asked",
         [
-            ({"data": "cifar100"}, "use one of"),
-            ({"samples": 0}, "--samples 0"),
-            ({"test_samples": -1}, "--test-samples -1"),
-            ({"decode_ms": -1.0}, "--decode-ms -1"),
-            ({"latency_ms": float("nan")}, "--latency-ms nan"),
-            ({"disk_mb_per_s": 0.0}, "--disk-mb-s 0"),
-            ({"resize": 100_000}, "--resize 100000"),
+            ("--data", "cifar100"),
+            ("--samples", "0"),
+            ("--test-samples", "-1"),
+            ("--decode-ms", "-1"),
+            ("--latency-ms", "nan"),
+            ("--disk-mb-s", "0"),
         ],
     )
-    def test_numbers_that_make_no_sense_are_refused(
-        self, options: dict[str, Any], said: str
-    ) -> None:
-        with pytest.raises(UsageError, match=said):
-            DataOptions(**options)
+    def test_numbers_that_make_no_sense_are_refused(self, asked: tuple[str, str]) -> None:
+        with pytest.raises(UsageError, match=asked[0]):
+            parse_arguments("train", "", ["--model", "mlp", *asked])
+
+    def test_images_are_not_stored_at_any_size(self) -> None:
+        with pytest.raises(UsageError, match="--resize 100000"):
+            DataOptions(resize=100_000)

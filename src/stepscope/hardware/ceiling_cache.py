@@ -123,10 +123,7 @@ def _read(paths: Iterable[Path]) -> list[DeviceCeilings]:
             document = msgspec.json.decode(path.read_bytes(), type=DeviceCeilings)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
             continue
-        sound = all(
-            one.value > 0 and math.isfinite(one.value) and math.isfinite(one.spread)
-            for one in document.ceilings.values()
-        )
-        if document.schema == _SCHEMA and document.ceilings and sound:
+        known = document.ceilings.values() if document.schema == _SCHEMA else ()
+        if known and all(0 < one.value < math.inf and math.isfinite(one.spread) for one in known):
             found.append(document)
     return found

@@ -90,5 +90,4 @@ def _groups(key: str) -> list[_Group]:
 
 
 def _is_sound(means_ms: Sequence[float]) -> bool:
-    positive = all(math.isfinite(ms) and ms > 0 for ms in means_ms)
-    return len(means_ms) >= MIN_GROUP_SIZE and positive
+    return len(means_ms) >= MIN_GROUP_SIZE and all(0 < ms < math.inf for ms in means_ms)

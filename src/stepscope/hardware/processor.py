@@ -72,8 +72,7 @@ def group_paths(cgroup: str) -> dict[str, str]:
 def core_limit(quota_us: str, period_us: str) -> float | None:
     """Cores' worth of time in `cpu.max` ("200000 100000" is 2.0), or in `cpu.cfs_quota_us` and
     `cpu.cfs_period_us`; None for no limit."""
-    known = quota_us.isdigit() and period_us.isdigit()
-    return int(quota_us) / int(period_us) if known else None
+    return int(quota_us) / int(period_us) if quota_us.isdigit() and period_us.isdigit() else None
 
 
 def memory_limit(text: str) -> int | None:

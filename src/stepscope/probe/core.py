@@ -103,8 +103,7 @@ class Core:
 
     def optimizer_made(self, optimizer: Any, site: int) -> None:
         self.optimizers += 1
-        groups = optimizer.param_groups
-        self.param_ids.update(id(p) for group in groups for p in group["params"])
+        self.param_ids.update(id(p) for group in optimizer.param_groups for p in group["params"])
         if self.roots is not None:
             self.roots.search()
         self.facts.write(OptimizerMadeFact(name=type(optimizer).__qualname__, site=site))

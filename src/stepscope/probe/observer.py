@@ -164,8 +164,7 @@ class Observer:
 
     def _imported(self, name: str, begun_ns: int, elapsed_ns: int) -> None:
         if not self.core.log.off and not name.startswith("stepscope"):
-            fact = ImportFact(name=name, begun_ns=begun_ns, elapsed_ns=elapsed_ns)
-            self.core.facts.write(fact)
+            self.core.facts.write(ImportFact(name=name, begun_ns=begun_ns, elapsed_ns=elapsed_ns))
 
     def _enough(self, step: int) -> int:
         """Stop the clocks once the search for root models and what fixes watch at first is over."""

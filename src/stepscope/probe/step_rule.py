@@ -41,8 +41,7 @@ class StepRule:
         if len(self._seen) == 1:
             self.count += 1
         else:
-            counted = self.counted()
-            self.count = sum(self._seen[w].count for w in counted)
+            self.count = sum(self._seen[w].count for w in self.counted())
         return self.count > before
 
     def step(self, who: int) -> int:

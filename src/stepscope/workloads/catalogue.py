@@ -261,9 +261,8 @@ def _bound_names(body: list[ast.stmt]) -> Iterator[str]:
             case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
             case ast.Assign() | ast.AnnAssign():
-                assigned = isinstance(statement, ast.Assign)
-                for target in statement.targets if assigned else [statement.target]:
-                    yield from (node.id for node in ast.walk(target) if isinstance(node, ast.Name))
+                names = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+                yield from (node.id for node in names if isinstance(node.ctx, ast.Store))
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 yield from (alias.asname or alias.name.partition(".")[0] for alias in aliases)
             case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from stepscope.workloads.arguments import ProgramArguments
 from stepscope.workloads.measure.arithmetic import fastest_arithmetic
-from stepscope.workloads.measure.clock import Clock, UntimedClock, clock_for
+from stepscope.workloads.measure.clock import HostClock, UntimedClock, clock_for
 from stepscope.workloads.measure.inputs import build_for_mode, describe_workload
 from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
 from stepscope.workloads.measure.program import peak_memory, run_program
@@ -63,7 +63,7 @@ def generate(asked: ProgramArguments, measured: GenerateMeasured, device: torch.
 
 @torch.inference_mode()  # type: ignore[untyped-decorator]
 def one_generation(
-    model: Any, prompts: Tensor, cache: Any, new_tokens: int, clock: Clock
+    model: Any, prompts: Tensor, cache: Any, new_tokens: int, clock: HostClock
 ) -> Tensor:
     """The likeliest tokens [N, new_tokens]; the first one is waited for, and the last one."""
     clock.begin()

@@ -20,9 +20,9 @@ from stepscope.workloads.measure.inputs import (
     build_for_mode,
     describe_workload,
     make_program_task,
-    repeat_forever,
     takes_several_tensors,
 )
+from stepscope.workloads.measure.loader import repeat_forever
 from stepscope.workloads.measure.meter import Limits, Meter, WarmupRule
 from stepscope.workloads.measure.program import peak_memory, run_program
 from stepscope.workloads.measure.record import InferMeasured

@@ -19,6 +19,7 @@ from stepscope.workloads.measure.loader import (
     deliver,
     loader_source,
     ms_per_round,
+    repeat_forever,
     sample_bytes,
 )
 from stepscope.workloads.measure.program import run_program
@@ -68,7 +69,7 @@ def load(asked: ProgramArguments, measured: LoadMeasured, device: torch.device) 
         tree.sample()
 
     found = deliver(
-        _endless(loader),
+        repeat_forever(loader),
         target.take,
         target.wait,
         workers=workers,
@@ -87,17 +88,6 @@ def load(asked: ProgramArguments, measured: LoadMeasured, device: torch.device) 
     measured.p50_ms, measured.p95_ms, measured.p99_ms = percentiles
     measured.series_ms = ms_per_round(found.gaps_s, workers)
     measured.rss_bytes, measured.cores = int(used["rss_bytes"]), used["cpu_percent"] / 100
-
-
-def _endless(loader: "DataLoader[object]") -> Iterator[object]:
-    """Its batches; a stream that ends is begun again."""
-    while True:
-        empty = True
-        for batch in loader:
-            empty = False
-            yield batch
-        if empty:
-            raise RuntimeError("the loader yields no batches")
 
 
 if __name__ == "__main__":

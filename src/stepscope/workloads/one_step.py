@@ -16,6 +16,7 @@ import torch
 
 from stepscope.record.errors import StepscopeError, UsageError
 from stepscope.workloads.arguments import ProgramArguments, parse_arguments
+from stepscope.workloads.measure.clock import UntimedClock
 from stepscope.workloads.measure.inputs import ResidentBatches, build_for_mode, make_program_task
 from stepscope.workloads.measure.program import prepare_device
 from stepscope.workloads.train import make_optimizer
@@ -34,12 +35,13 @@ def main() -> int:
         asked = parse_arguments(mine.mode, __doc__, [*rest, "--data", "resident"])
         if mine.record is None and asked.device != "cuda":
             raise UsageError("only --device cuda can be marked for ncu: give --record FILE")
-        step = step_of(mine.mode, asked, prepare_device(asked))
+        device = prepare_device(asked)
+        step, wait = step_of(mine.mode, asked, device), UntimedClock(device).wait
     except StepscopeError as problem:
         print(problem, file=sys.stderr)
         return problem.exit_code
-    warm_up(step)
-    observe(step, mine.record, asked.steps or 1)
+    warm_up(step, wait)
+    observe(step, wait, mine.record, asked.steps or 1)
     return 0
 
 
@@ -71,7 +73,7 @@ def step_of(mode: str, asked: ProgramArguments, device: Any) -> Callable[[], Any
     return step
 
 
-def warm_up(step: Callable[[], Any]) -> None:
+def warm_up(step: Callable[[], Any], wait: Callable[[], None]) -> None:
     """Until a step does what all later ones do; fewer of long ones."""
     settled_s = 0.0
     for number in range(_MOST):
@@ -84,7 +86,9 @@ def warm_up(step: Callable[[], Any]) -> None:
     wait()
 
 
-def observe(step: Callable[[], Any], record: Path | None, steps: int = 1) -> None:
+def observe(
+    step: Callable[[], Any], wait: Callable[[], None], record: Path | None, steps: int
+) -> None:
     """Record some steps with their shapes, or mark one between profiler.start and stop for ncu."""
     if record is None:
         torch.cuda.profiler.start()
@@ -97,14 +101,6 @@ def observe(step: Callable[[], Any], record: Path | None, steps: int = 1) -> Non
             step()
         wait()
     profile.export_chrome_trace(str(record))
-
-
-def wait() -> None:
-    """Until the GPU, if one is used, has done all it was given."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
-        event = torch.cuda.Event()
-        event.record()
-        event.synchronize()
 
 
 if __name__ == "__main__":

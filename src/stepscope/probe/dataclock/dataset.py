@@ -6,7 +6,7 @@ none of the program's code.
 import ast
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -130,16 +130,19 @@ def definition_line(thing: Any) -> tuple[str | None, int | None]:
     return None, None
 
 
-def _datasets(dataset: Any) -> Iterator[Any]:
-    """A dataset and those inside it, first branch first."""
-    todo: list[Any] = [dataset]
+def _reach(todo: list[Any], inner: Callable[[Any], list[Any]]) -> Iterator[Any]:
+    """Things and those inside them, each once, first branch first."""
     seen: set[int] = set()
     while todo and len(seen) < _LIMIT:
         thing = todo.pop(0)
         if id(thing) not in seen:
             seen.add(id(thing))
             yield thing
-            todo[:0] = _inner(thing)
+            todo[:0] = inner(thing)
+
+
+def _datasets(dataset: Any) -> Iterator[Any]:
+    return _reach([dataset], _inner)
 
 
 def _inner(dataset: Any) -> list[Any]:
@@ -160,18 +163,11 @@ def _transforms(fetcher: Any) -> list[Any]:
         if not isinstance(owner, FunctionType):
             named = _vars(owner).items()
             todo += [v for name, v in named if any(hint in name.lower() for hint in _HINTS)]
-    leaves: dict[int, Any] = {}
-    seen: set[int] = set()
-    while todo and len(seen) < _LIMIT:
-        thing = todo.pop(0)
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        children = _children(thing)
-        todo[:0] = children
-        if not children and callable(thing) and not isinstance(thing, type):
-            leaves[id(thing)] = thing
-    return list(leaves.values())
+    return [
+        thing
+        for thing in _reach(todo, _children)
+        if callable(thing) and not isinstance(thing, type) and not _children(thing)
+    ]
 
 
 def _children(thing: Any) -> list[Any]:

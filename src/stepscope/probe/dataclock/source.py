@@ -177,8 +177,7 @@ class FetchSource:
             sums[whole - 1] = 1
         if traced:
             self.slots.flush(self._traced)
-            mean_ns = self.slots.mean_ns(self._fetch)
-            gap = (elapsed_ns / mean_ns - 1) / _TRACE_COST
+            gap = (elapsed_ns / self.slots.mean_ns(self._fetch) - 1) / _TRACE_COST
             self.untraced_left = int(min(max(gap, _MIN_GAP), _MAX_GAP)) - 1
         else:
             sums[self._samples - 1] = samples or 0
@@ -214,5 +213,4 @@ class FetchSource:
         return self._slot(SlotKind.TRANSFORM, (order,), file=file, line=line, **about)
 
     def _slot(self, what: SlotKind, which: tuple[Any, ...] = (), **meaning: Any) -> int:
-        key = (self._key, what, *which)
-        return self.slots.slot(key, what=what, **meaning, **self._about)
+        return self.slots.slot((self._key, what, *which), what=what, **meaning, **self._about)

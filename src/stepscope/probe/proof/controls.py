@@ -120,12 +120,12 @@ class WeightPerturbation:
                 if type(parameter) in (torch.Tensor, torch.nn.Parameter):
                     count += round_once(parameter, self._rounding, seed + count)
         except RuntimeError as problem:  # as of a device without random numbers
-            fact = ProblemFact(kind=ProblemKind.NOT_PERTURBED, detail=str(problem))
-            self._core.facts.write(fact)
+            kind = ProblemKind.NOT_PERTURBED
+            self._core.facts.write(ProblemFact(kind=kind, detail=str(problem)))
             return
         name = type(module).__qualname__
-        rounded = PerturbedFact(model=name, rounding=self._rounding, parameters=count)
-        self._core.facts.write(rounded)
+        fact = PerturbedFact(model=name, rounding=self._rounding, parameters=count)
+        self._core.facts.write(fact)
 
 
 def round_once(values: Any, rounding: str, seed: int) -> bool:

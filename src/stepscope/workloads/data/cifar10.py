@@ -123,8 +123,8 @@ class Cifar10(LabelledArrays):
 
     def __init__(self, split: str, samples: int | None, folder: Path | None) -> None:
         *train, test = FILES
-        names, option = (train, "samples") if split == "train" else ([test], "test-samples")
-        count = sample_count(samples, len(names) * _BATCH, "cifar10", option)
+        names = train if split == "train" else [test]
+        count = sample_count(samples, len(names) * _BATCH, "cifar10", split)
         place = ensure_files(folder or cache_folder() / "cifar10", asked=folder is not None)
         read = [_read_batch(place / name) for name in names[: -(-count // _BATCH)]]
         self.inputs = np.concatenate([images for images, _ in read])[:count]

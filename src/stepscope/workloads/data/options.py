@@ -1,6 +1,5 @@
 """Which samples a workload is given, and what each of them costs. Needs no torch."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -33,16 +32,6 @@ class DataOptions:
     disk_mb_per_s: float | None = None
 
     def __post_init__(self) -> None:
-        if self.data not in DATA_KINDS:
-            raise UsageError(f"--data {self.data}: use one of {DATA_CHOICES}")
-        for option, count in (("samples", self.samples), ("test-samples", self.test_samples)):
-            if count is not None and count < 1:
-                raise UsageError(f"--{option} {count}: use 1 or more")
-        for option, ms in (("decode-ms", self.decode_ms), ("latency-ms", self.latency_ms)):
-            if not 0 <= ms < math.inf:
-                raise UsageError(f"--{option} {ms:g}: use milliseconds, 0 or more")
-        if self.disk_mb_per_s is not None and not 0 < self.disk_mb_per_s < math.inf:
-            raise UsageError(f"--disk-mb-s {self.disk_mb_per_s:g}: use a rate above 0")
         if self.resize is not None and not 1 <= self.resize <= _LARGEST_RESIZE:
             raise UsageError(f"--resize {self.resize}: use 1 to {_LARGEST_RESIZE} pixels")
 

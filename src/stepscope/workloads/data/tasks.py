@@ -46,7 +46,7 @@ class _UserSamples:
         return len(self.labels)
 
     def __getitem__(self, index: int) -> tuple[Any, Tensor]:
-        label = self.labels[index]
+        label = self.labels[index]  # ends the iteration
         return tree_map(lambda part: part[index % self._count], self._inputs), label
 
 
@@ -252,5 +252,4 @@ def logits(outputs: Any) -> Tensor:
         found = outputs.get(name) if isinstance(outputs, Mapping) else getattr(outputs, name, None)
         if isinstance(found, Tensor):
             return found
-    parts = outputs.values() if isinstance(outputs, Mapping) else outputs
-    return logits(next(iter(parts)))
+    return logits(next(iter(outputs.values() if isinstance(outputs, Mapping) else outputs)))

@@ -28,8 +28,9 @@ def _shuffle_key(name: str) -> bytes:
     return hashlib.blake2b(name.encode(errors="surrogateescape"), digest_size=16).digest()
 
 
-def sample_count(asked: int | None, there: int, what: str, option: str) -> int:
+def sample_count(asked: int | None, there: int, what: str, split: str) -> int:
     """The number of samples to take: all that are there where None is asked for."""
+    option = "samples" if split == "train" else "test-samples"
     if there == 0:
         raise UsageError(f"{what} has no samples for --{option}")
     if asked is not None and asked > there:
@@ -50,8 +51,8 @@ class ImageFolder:
             raise UsageError(f"--data images:{folder} needs Pillow: pip install pillow")
         folders = _class_folders(folder)
         train, test = _divided(folders)
-        files, option = (train, "samples") if split == "train" else (test, "test-samples")
-        count = sample_count(samples, len(files), f"{folder}, without the other split,", option)
+        files = train if split == "train" else test
+        count = sample_count(samples, len(files), f"{folder}, without the other split,", split)
         self.files = files[:count]
         self.classes = [path.name for path in folders]
         numbers = {name: number for number, name in enumerate(self.classes)}
@@ -115,8 +116,7 @@ class CharacterFile(LabelledArrays):
             chosen = _split_names(texts[label])[0 if split == "train" else 1]
             lines += [(_shuffle_key(text), number, text) for text in chosen]
         lines.sort()
-        option = "samples" if split == "train" else "test-samples"
-        count = sample_count(samples, len(lines), f"{path}, without the other split,", option)
+        count = sample_count(samples, len(lines), f"{path}, without the other split,", split)
         self.labels = np.array([number for _, number, _ in lines[:count]], dtype=np.int64)
         codes = [encode_characters(text, length, vocabulary) for *_, text in lines[:count]]
         self.inputs = np.stack(codes)

@@ -206,5 +206,4 @@ def _allows_tf32(backend: Any) -> bool:
     try:
         return bool(backend.allow_tf32)
     except RuntimeError:
-        newer = getattr(backend, "conv", backend)
-        return bool(newer.fp32_precision == "tf32")
+        return bool(getattr(backend, "conv", backend).fp32_precision == "tf32")

@@ -2,63 +2,39 @@
 
 from itertools import pairwise
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 
-class Clock(Protocol):
-    """Marks the ends of calls. A stretch is a row of calls with nothing in between."""
+class HostClock:
+    """`time.perf_counter` at the end of every call. A stretch is a row of calls with nothing in
+    between."""
 
-    name: str
+    name = "perf_counter"
+
+    def __init__(self) -> None:
+        self._stretches: list[list[Any]] = []
 
     def begin(self) -> None:
         """Wait until the device is idle; a stretch begins here."""
+        self._stretches.append([perf_counter()])
 
     def mark(self) -> None:
         """A call ends here, as the device sees it."""
+        self._stretches[-1].append(perf_counter())
 
     def lately(self) -> float | None:
         """Seconds of the newest call whose end is known; at most one call's end is waited for."""
+        stretch = self._stretches[-1]
+        return stretch[-1] - stretch[-2] if len(stretch) > 1 else None
 
     def wait(self) -> None:
-        """Wait until the device is done with all that was marked."""
+        """Until the device is done with all that was marked: here the call has returned."""
 
     def reserve(self, marks: int) -> None:
         """Get ready for so many marks, so that they cost little."""
 
     def take(self) -> list[float]:
         """Seconds of each call since this was last asked. Waits."""
-
-
-def clock_for(device: Any) -> Clock:
-    """CUDA events on CUDA; elsewhere calls return when they are done."""
-    return CudaClock() if device.type == "cuda" else HostClock()
-
-
-class HostClock:
-    """`time.perf_counter` at the end of every call."""
-
-    name = "perf_counter"
-
-    def __init__(self) -> None:
-        self._stretches: list[list[float]] = []
-
-    def begin(self) -> None:
-        self._stretches.append([perf_counter()])
-
-    def mark(self) -> None:
-        self._stretches[-1].append(perf_counter())
-
-    def lately(self) -> float | None:
-        stretch = self._stretches[-1]
-        return stretch[-1] - stretch[-2] if len(stretch) > 1 else None
-
-    def wait(self) -> None:
-        """Nothing: the call has returned."""
-
-    def reserve(self, marks: int) -> None:
-        """Nothing: reading the time costs the same every time."""
-
-    def take(self) -> list[float]:
         stretches, self._stretches = self._stretches, []
         return [after - before for s in stretches for before, after in pairwise(s)]
 
@@ -85,15 +61,15 @@ class UntimedClock(HostClock):
             event.synchronize()
 
 
-class CudaClock:
+class CudaClock(HostClock):
     """An event on the current stream at the end of every call; the host is never held up by it.
     Waits are made by events: `torch.cuda.synchronize` is what the `nosync` fix takes away."""
 
     name = "cuda events"
 
     def __init__(self) -> None:
+        super().__init__()
         self._free: list[Any] = []
-        self._stretches: list[list[Any]] = []
 
     def begin(self) -> None:
         start = self._record()
@@ -122,13 +98,9 @@ class CudaClock:
     def take(self) -> list[float]:
         self.wait()
         stretches, self._stretches = self._stretches, []
-        times = [
-            float(before.elapsed_time(after)) / 1e3
-            for s in stretches
-            for before, after in pairwise(s)
-        ]
         self._free.extend(event for s in stretches for event in s)
-        return times
+        ends = (ends for s in stretches for ends in pairwise(s))
+        return [float(before.elapsed_time(after)) / 1e3 for before, after in ends]
 
     def _record(self) -> Any:
         event = self._free.pop() if self._free else self._new()
@@ -142,3 +114,8 @@ class CudaClock:
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
+
+
+def clock_for(device: Any) -> HostClock:
+    """CUDA events on CUDA; elsewhere calls return when they are done."""
+    return CudaClock() if device.type == "cuda" else HostClock()

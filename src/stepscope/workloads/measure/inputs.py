@@ -1,6 +1,6 @@
 """What a program works on: its model, its samples and batches, and what is known of them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,11 +67,6 @@ class MovedBatches:
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
         for batch in self._batches:
             yield tree_map_only(Tensor, lambda tensor: tensor.to(self._device), batch)
-
-
-def repeat_forever(batches: Iterable[Any]) -> Iterator[Any]:
-    while True:
-        yield from batches
 
 
 _RESIDENT_BYTES = 64 << 20

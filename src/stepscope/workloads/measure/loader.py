@@ -4,7 +4,7 @@ the clock: how many samples it delivers once its workers are under way.
 
 import inspect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -79,6 +79,17 @@ def deliver(
     found.elapsed_s = clock() - start
     found.ended_ns = time.monotonic_ns()
     return found
+
+
+def repeat_forever(batches: Iterable[Any]) -> Iterator[Any]:
+    """One epoch after the other; a stream that ends is begun again."""
+    while True:
+        empty = True
+        for batch in batches:
+            empty = False
+            yield batch
+        if empty:
+            raise RuntimeError("the loader yields no batches")
 
 
 def ms_per_round(gaps_s: list[float], workers: int, most: int = 500) -> list[float]:
@@ -184,8 +195,7 @@ def check_dataset(name: str, found: Any) -> LoaderSource:
 def sample_bytes(name: str, source: LoaderSource) -> int:
     """Bytes of one sample; raises UsageError where samples cannot be had or put together."""
     try:
-        samples = source.dataset if source.samples is None else (source.dataset[0],)
-        item = next(iter(samples))
+        item = next(iter(source.dataset)) if source.samples is None else source.dataset[0]
     except Exception as problem:
         raise UsageError(f"{name}: the first sample fails: {one_line_error(problem)}") from None
     try:

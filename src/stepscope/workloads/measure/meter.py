@@ -7,7 +7,7 @@ from math import ceil
 from statistics import fmean, median
 from time import monotonic_ns, perf_counter
 
-from stepscope.workloads.measure.clock import Clock
+from stepscope.workloads.measure.clock import HostClock
 from stepscope.workloads.measure.record import MeasureNote, ModelMeasured, Warmup
 
 _RECENT, _BEFORE = 5, 10
@@ -93,7 +93,7 @@ class Meter:
     waits for the device, but where seconds are the limit and the host has made the calls planned
     for them: then once, to see whether the device needed as long as expected."""
 
-    def __init__(self, clock: Clock, limits: Limits, rule: WarmupRule | None) -> None:
+    def __init__(self, clock: HostClock, limits: Limits, rule: WarmupRule | None) -> None:
         self.clock = clock
         self.going = True  # the loop may set it to False, to end in its own time
         self.settled: bool | None = None

@@ -97,8 +97,7 @@ def run_program(
             _, hard = resource.getrlimit(resource.RLIMIT_DATA)
             resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))  # room for what is left to do
             full = is_out_of_memory(type(error).__name__, str(error), limited=True)
-            kind = "out_of_memory" if full else "failed"
-            measured.error = ProgramError(kind, error_line(error))
+            measured.error = ProgramError("out_of_memory" if full else "failed", error_line(error))
             _write(asked.measure, measured, device)
             if not full:
                 raise

@@ -204,8 +204,7 @@ class EfficientNet(nn.Module):
         nn.init.zeros_(self.classifier[1].bias)
 
     def forward(self, images: Tensor) -> Tensor:
-        features = self.avgpool(self.features(images)).flatten(1)
-        return self.classifier(features)
+        return self.classifier(self.avgpool(self.features(images)).flatten(1))
 
 
 WIDTHS = (64, 128, 256, 512, 1024)

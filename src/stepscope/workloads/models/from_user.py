@@ -133,9 +133,8 @@ def from_user(workload: Workload, factory: str, **where: str) -> BuiltModel:
     elif callable(inputs):
         user = UserInputs(inputs, loss)
     else:
-        given = _kind(inputs)
         raise UsageError(
-            f"{workload.name}: its inputs are {given}, not tensors or a function of batch"
+            f"{workload.name}: its inputs are {_kind(inputs)}, not tensors or a function of batch"
         )
     modes = workload.modes if loss is not None else ("infer",)
     return BuiltModel(model, user, replace(workload, modes=modes))

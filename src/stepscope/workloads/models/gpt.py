@@ -35,8 +35,7 @@ class _KVCache:
 
     def visible(self) -> Tensor:
         """Which places the next token may look at: bool [1, length], its own among them."""
-        length = self.layers[0].keys.shape[2]
-        places = torch.arange(length, device=self.position.device)
+        places = torch.arange(self.layers[0].keys.shape[2], device=self.position.device)
         return (places <= self.position)[None]
 
 
